@@ -1,5 +1,6 @@
-"""Columns of the flights table, over and over, each in an encoding whose speed on a device is a goal; made as vortex-data lays them
-out, where its compressor would choose something else."""
+"""Repeated columns of the flights table, each in an encoding with a performance goal on devices.
+
+The trees have the layout of vortex-data, whose compressor would choose other encodings."""
 
 import craft
 import dtypes
@@ -11,15 +12,15 @@ import vortex
 from flat import Tree
 from reference import numbers
 
-# What a patched column is held against: the same without what does not fit.
+# A patched column, and for comparison the same column with the excess bits cut off.
 PATCHED, FITTING = (
     "u32, {bits} bits, {share:.2f} % patched: departure delay",
     "u32, {bits} bits: departure delay, cut off",
 )
 
 
-def over(of, child, metadata=b""):
-    return Tree(of, child.dtype, child.length, metadata, [], [child])
+def over(encoding, child, metadata=b""):
+    return Tree(encoding, child.dtype, child.length, metadata, [], [child])
 
 
 def reference(tree, scalar):
@@ -27,29 +28,29 @@ def reference(tree, scalar):
 
 
 def zigzag(values, bits):
-    """Signed integers, of which none needs more bits."""
+    """Encodes signed integers, none of which needs more than `bits` bits."""
     packed = craft.bitpacked(((values << 1) ^ (values >> 8 * values.itemsize - 1)).view(f"u{values.itemsize}"), bits)
     return Tree("vortex.zigzag", dtypes.primitive(craft.ptype_of(values.dtype)), len(values), b"", [], [packed])
 
 
-def alp(integers, up, down, of):
-    dtype = dtypes.primitive(craft.ptype_of(of))
+def alp(integers, up, down, float_type):
+    dtype = dtypes.primitive(craft.ptype_of(float_type))
     return Tree("vortex.alp", dtype, integers.length, proto.write({1: down, 2: up}), [], [integers])
 
 
 def dictionary(values, dtype, bits):
-    names, codes = np.unique(values, return_inverse=True)
-    names, codes = craft.primitive(names.astype(dtype)), craft.bitpacked(codes.astype("u1"), bits)
-    meta = proto.write({1: names.length, 2: proto.Present(craft.ptype_of("u1"))})
-    return Tree("vortex.dict", names.dtype, codes.length, meta, [], [codes, names])
+    distinct, codes = np.unique(values, return_inverse=True)
+    distinct, codes = craft.primitive(distinct.astype(dtype)), craft.bitpacked(codes.astype("u1"), bits)
+    meta = proto.write({1: distinct.length, 2: proto.Present(craft.ptype_of("u1"))})
+    return Tree("vortex.dict", distinct.dtype, codes.length, meta, [], [codes, distinct])
 
 
 def texts(values, rows):
-    """FSST with the symbols that the compressor finds for the distinct texts. It chooses that for bytes, and its like for text."""
+    """Encodes strings as FSST, with the symbols that the compressor chooses for the distinct strings as bytes."""
     distinct = values.dictionary_encode()
     tree = Tree.of(vortex.compress(vortex.array(distinct.dictionary.cast(pyarrow.binary()))))
     if tree.id != "vortex.fsst":
-        raise SystemExit(f"{tree.ids()} is what the compressor chose for texts, expected vortex.fsst")
+        raise SystemExit(f"the compressor chose {tree.ids()} for strings, expected vortex.fsst")
     lengths, ends = (numbers(child).astype("u4") for child in tree.children[:2])
     text = distinct.indices.to_numpy()
     sizes = np.diff(ends)[text]
@@ -68,7 +69,7 @@ def packed(values):
 
 
 def trees(flights, rows):
-    """(name, a maker of (tree, the first of its values)) of each."""
+    """Returns (name, function that returns (tree, first of its values)) for each encoding."""
 
     def column(name, dtype):
         return flights[name].combine_chunks().drop_null().to_numpy(zero_copy_only=False).astype(dtype)
@@ -77,7 +78,7 @@ def trees(flights, rows):
         parts = [pyarrow.compute.cast(flights[name].combine_chunks(), pyarrow.string()) for name in names]
         return pyarrow.compute.binary_join_element_wise(*parts, " ", null_handling="replace", null_replacement="-")
 
-    def over_and_over(values):
+    def repeated(values):
         return np.resize(values, rows)
 
     minute, hour = column("minute", "i4"), column("hour", "i4")
@@ -94,20 +95,21 @@ def trees(flights, rows):
     )
     tails = words("tailnum")
 
-    def in_ten(dtype, values, bits):
-        whole = over_and_over(values)
-        child = reference(craft.bitpacked(whole - whole.min(), bits), proto.write_int(int(whole.min())))
-        made = np.dtype(dtype).type
-        return alp(child, 0, 1, dtype), values.astype(made) * made(1e-1)
+    def tenths(dtype, values, bits):
+        integers = repeated(values)
+        packed_integers = craft.bitpacked(integers - integers.min(), bits)
+        child = reference(packed_integers, proto.write_int(int(integers.min())))
+        scalar_type = np.dtype(dtype).type
+        return alp(child, 0, 1, dtype), values.astype(scalar_type) * scalar_type(1e-1)
 
     def runs(values):
-        return craft.run_end(over_and_over(values)), values
+        return craft.run_end(repeated(values)), values
 
-    def named(values, dtype):
-        return dictionary(over_and_over(values), dtype, 6), values.astype(dtype)
+    def encoded(values, dtype):
+        return dictionary(repeated(values), dtype, 6), values.astype(dtype)
 
     def patched(values):
-        return craft.bitpacked(over_and_over(values), bits), values
+        return craft.bitpacked(repeated(values), bits), values
 
     def mean_run(values):
         return len(values) / (1 + np.count_nonzero(np.diff(values)))
@@ -116,18 +118,18 @@ def trees(flights, rows):
     return [
         (
             "u32, 6 bits, zigzag and a reference: minute",
-            lambda: (reference(zigzag(over_and_over(middle), 6), proto.write_int(30)), minute),
+            lambda: (reference(zigzag(repeated(middle), 6), proto.write_int(30)), minute),
         ),
         (
             "u64, 17 bits: second of the day",
-            lambda: (craft.bitpacked(over_and_over(seconds.view("u8")), 17), seconds.view("u8")),
+            lambda: (craft.bitpacked(repeated(seconds.view("u8")), 17), seconds.view("u8")),
         ),
-        ("ALP f32 over 6 bits: tenths of minutes", lambda: in_ten("f4", minute, 6)),
-        ("ALP f64 over 17 bits: tenths of seconds", lambda: in_ten("f8", seconds, 17)),
+        ("ALP f32 over 6 bits: tenths of minutes", lambda: tenths("f4", minute, 6)),
+        ("ALP f64 over 17 bits: tenths of seconds", lambda: tenths("f8", seconds, 17)),
         (FITTING.format(bits=bits), lambda: patched(np.minimum(delays, (1 << bits) - 1))),
         (PATCHED.format(bits=bits, share=late), lambda: patched(delays)),
-        ("dictionary u32 by codes of 6 bits: minute", lambda: named(minute, "u4")),
-        ("dictionary u64 by codes of 6 bits: minute", lambda: named(minute, "u8")),
+        ("dictionary u32 by codes of 6 bits: minute", lambda: encoded(minute, "u4")),
+        ("dictionary u64 by codes of 6 bits: minute", lambda: encoded(minute, "u8")),
         (f"runs of {mean_run(flown):.0f}, u32: flight, sorted", lambda: runs(flown)),
         (f"runs of {mean_run(hours):.0f}, i64: hour of the year", lambda: runs(hours)),
         ("FSST, short words: tail number", lambda: (texts(tails, rows), tails)),

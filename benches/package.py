@@ -1,10 +1,10 @@
-"""The Python package against its peers, in the same run: medians of small exchanges, which are all overhead.
+"""Measures the overhead of small exchanges with the Python package, compared to peers in the same run.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/package.py [--device cuda:0] [--json FILE]
-    ... --large-mib 8192 [--folder /dev/shm]      one large file instead, as `crossdock-benches --only ipc` reads
-    ... --decoding                                arrays that vortex-data encodes
+    ... --large-mib 8192 [--folder /dev/shm]      instead, one large file as in `crossdock-benches --only ipc`
+    ... --decoding                                instead, arrays encoded by vortex-data
 
-Peers that are not installed are left out, by name."""
+Peers that are not installed are skipped and listed."""
 
 import argparse
 import gc
@@ -32,7 +32,7 @@ def peer(name):
 
 
 class Rows:
-    """What is measured. All of it is gone through again and again, so that what slows the machine down for a while hits all alike."""
+    """The benchmarks. They run alternately, so that a temporary slowdown of the machine affects all of them."""
 
     def __init__(self):
         self.work, self.rows = [], []
@@ -41,7 +41,7 @@ class Rows:
         self.work.append((what, work, rounds))
 
     def measure(self):
-        """Medians over the runs, of the mean of one call each; collections of garbage are left out as timeit does."""
+        """Prints the median over the runs of the mean time of a call, without garbage collection, as timeit does."""
         for _, work, rounds in self.work:
             for _ in range(min(WARM, rounds)):
                 work()
@@ -50,21 +50,21 @@ class Rows:
         gc.disable()
         try:
             for _ in range(RUNS):
-                for (_, work, rounds), taken in zip(self.work, times, strict=True):
+                for (_, work, rounds), durations in zip(self.work, times, strict=True):
                     start = time.perf_counter_ns()
                     for _ in range(rounds):
                         work()
-                    taken.append((time.perf_counter_ns() - start) / rounds)
+                    durations.append((time.perf_counter_ns() - start) / rounds)
         finally:
             gc.enable()
-        for (what, _, _), taken in zip(self.work, times, strict=True):
-            median, least = statistics.median(taken), min(taken)
-            self.rows.append({"what": what, "ns": round(median), "least_ns": round(least)})
-            print(f"| {what} | {median:,.0f} | {least:,.0f} |", flush=True)
+        for (what, _, _), durations in zip(self.work, times, strict=True):
+            median, minimum = statistics.median(durations), min(durations)
+            self.rows.append({"what": what, "ns": round(median), "minimum_ns": round(minimum)})
+            print(f"| {what} | {median:,.0f} | {minimum:,.0f} |", flush=True)
 
 
 def tensors(rows, session, on_cuda):
-    """One tensor in as a column, and a column out as a tensor, by each way that a library has."""
+    """Imports a tensor as a column and exports a column as a tensor, with each library and protocol."""
     producers = {}
     if on_cuda:
         torch, cupy = peer("torch"), peer("cupy")
@@ -84,8 +84,8 @@ def tensors(rows, session, on_cuda):
         way = "exchange API" if hasattr(type(tensor), "__dlpack_c_exchange_api__") else "Python protocol"
         rows.add(f"from_dlpack({name}), {way}", lambda tensor=tensor: session.from_dlpack(tensor))
         if way == "exchange API":
-            told = Told(tensor)
-            rows.add(f"from_dlpack({name}), Python protocol", lambda told=told: session.from_dlpack(told))
+            protocol_only = PythonProtocolTensor(tensor)
+            rows.add(f"from_dlpack({name}), Python protocol", lambda tensor=protocol_only: session.from_dlpack(tensor))
         rows.add(
             f"column.__dlpack__(max_version=(1, 0)) of each from_dlpack({name})",
             lambda tensor=tensor: session.from_dlpack(tensor).__dlpack__(max_version=(1, 0)),
@@ -112,8 +112,8 @@ def tensors(rows, session, on_cuda):
         rows.add("peer: numpy.from_dlpack(numpy)", lambda: peer("numpy").from_dlpack(producers["numpy"]))
 
 
-class Told:
-    """A tensor that speaks nothing but the Python protocol."""
+class PythonProtocolTensor:
+    """A tensor that has only the Python protocol."""
 
     def __init__(self, tensor):
         self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
@@ -125,15 +125,15 @@ def arrow(rows, session, pyarrow):
     table = session.from_arrow(batch)
     session.synchronize()
     rows.add("table.__arrow_c_device_array__(), 2 columns", table.__arrow_c_device_array__)
-    rows.add("the same and from_capsules of it", lambda: session.from_capsules(*table.__arrow_c_device_array__()))
+    rows.add("the same and from_capsules", lambda: session.from_capsules(*table.__arrow_c_device_array__()))
     if session.device == "cpu":
         rows.add("from_arrow(pyarrow.RecordBatch)", lambda: session.from_arrow(batch))
         rows.add("peer: pyarrow.RecordBatch.__arrow_c_device_array__()", batch.__arrow_c_device_array__)
     pylibcudf = peer("pylibcudf") if session.device != "cpu" else None
     if pylibcudf:
-        theirs = pylibcudf.Table.from_arrow(table)
+        cudf_table = pylibcudf.Table.from_arrow(table)
         rows.add("peer: pylibcudf.Table.from_arrow(table)", lambda: pylibcudf.Table.from_arrow(table), 300)
-        rows.add("from_arrow(pylibcudf.Table)", lambda: session.from_arrow(theirs), 300)
+        rows.add("from_arrow(pylibcudf.Table)", lambda: session.from_arrow(cudf_table), 300)
 
 
 def files(rows, session, pyarrow, path):
@@ -151,7 +151,7 @@ def files(rows, session, pyarrow, path):
 
 
 def large(session, mib, folder, pyarrow):
-    """Eight columns of 8 MiB a batch, of numbers of a few digits; read to the session's device until the last byte is there."""
+    """Reads eight columns of small integers, 8 MiB per batch, to the session's device, and waits for the device."""
     numpy = peer("numpy")
     columns = {f"c{i}": numpy.random.default_rng(i).integers(0, 5000, 1 << 20) for i in range(8)}
     batch = pyarrow.record_batch(columns)
@@ -170,17 +170,17 @@ def large(session, mib, folder, pyarrow):
                 session.synchronize()
                 speeds.append(table.nbytes / (time.perf_counter_ns() - start))
                 del table
-            # The first one starts threads and fills pools.
+            # The first run starts threads and fills pools.
             print(f"| {codec or 'not compressed'} | {statistics.median(speeds[1:]):.1f} |", flush=True)
     finally:
         path.unlink(missing_ok=True)
 
 
 def decoding(numpy, pyarrow):
-    """Arrays that vortex-data encodes, decoded here and by it, on one thread each; GB/s of what comes out."""
+    """Decodes arrays encoded by vortex-data with both libraries, on one thread; GB/s of decoded bytes."""
     vortex = peer("vortex")
     if vortex is None:
-        print(f"left out, for want of: {', '.join(sorted(MISSING))}")
+        print(f"skipped, not installed: {', '.join(sorted(MISSING))}")
         return
     rows, random = 4_000_000, numpy.random.default_rng(1)
 
@@ -220,31 +220,31 @@ def decoding(numpy, pyarrow):
         array = vortex.compress(vortex.array(pyarrow.array(values)))
         nbytes, times = session.from_vortex(array).nbytes, ([], [])
         for _ in range(DECODED):
-            for decode, taken in zip((session.from_vortex, lambda a: a.to_arrow_array()), times, strict=True):
+            for decode, durations in zip((session.from_vortex, lambda a: a.to_arrow_array()), times, strict=True):
                 start = time.perf_counter_ns()
                 decode(array)
-                taken.append(time.perf_counter_ns() - start)
-        ours, theirs = (nbytes / statistics.median(taken) for taken in times)
+                durations.append(time.perf_counter_ns() - start)
+        rate, vortex_rate = (nbytes / statistics.median(durations) for durations in times)
         node, ids = array.__vortex_array_metadata__(), []
         while node:
             ids.append(node[0].split(".")[-1])
             node = node[5][0] if node[5] else None
-        print(f"| {what}: {' of '.join(ids)} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |", flush=True)
+        print(f"| {what}: {' of '.join(ids)} | {rate:.1f} | {vortex_rate:.1f} | {rate / vortex_rate:.2f} |", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", help="where the session is: cpu, cuda:N")
+    parser.add_argument("--device", default="cpu", help="device of the session: cpu, cuda:N")
     parser.add_argument(
         "--no-exchange-api",
         action="store_true",
-        help="have torch's tensors without DLPack's C exchange API, as before 2.9",
+        help="remove DLPack's C exchange API from torch's tensors, as before torch 2.9",
     )
-    parser.add_argument("--own-stream", action="store_true", help="have torch work on a stream of its own")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--own-stream", action="store_true", help="let torch use its own stream")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     parser.add_argument("--large-mib", type=int, metavar="N", help="read a file of N MiB instead")
-    parser.add_argument("--decoding", action="store_true", help="decode what vortex-data encodes instead")
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where that file is made, and removed")
+    parser.add_argument("--decoding", action="store_true", help="decode arrays encoded by vortex-data instead")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="folder of the temporary file")
     arguments = parser.parse_args()
     if arguments.decoding:
         return decoding(peer("numpy"), peer("pyarrow"))
@@ -258,7 +258,7 @@ def main():
         del torch.Tensor.__dlpack_c_exchange_api__
     if torch and arguments.own_stream:
         torch.cuda.set_stream(torch.cuda.Stream())
-    print(f"| {arguments.device} | ns | least |\n|---|---|---|")
+    print(f"| {arguments.device} | ns | minimum |\n|---|---|---|")
     tensors(rows, session, arguments.device != "cpu")
     pyarrow = peer("pyarrow")
     if pyarrow:
@@ -270,7 +270,7 @@ def main():
             files(rows, session, pyarrow, Path(folder) / "small.arrow")
         rows.measure()
     if MISSING:
-        print(f"left out, for want of: {', '.join(sorted(MISSING))}")
+        print(f"skipped, not installed: {', '.join(sorted(MISSING))}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"device": arguments.device, "rows": rows.rows}) + "\n")
 

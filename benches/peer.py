@@ -1,12 +1,12 @@
-"""pyarrow's side of the benchmarks. Prints one JSON list of times in ns, so that both sides are read alike.
+"""Runs pyarrow's side of the benchmarks. Prints a JSON list of times in ns.
 
-peer.py make DIR FLIGHTS.arrow     makes the files that the benchmarks read
-peer.py mapped FILE RUNS           a mapped IPC file to record batches
-peer.py read FILE RUNS             an IPC stream file to a table
-peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
-peer.py dlpack RUNS                a column out as a DLPack tensor and in again
-peer.py long_... FILE COLUMNS      10 million rows to /dev/null; the process is timed from outside
-peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
+peer.py make DIR FLIGHTS.arrow     creates the input files of the benchmarks
+peer.py mapped FILE RUNS           reads a mapped IPC file to record batches
+peer.py read FILE RUNS             reads an IPC stream file to a table
+peer.py copy IN OUT RUNS           copies an IPC stream file batch by batch
+peer.py dlpack RUNS                exports a column as a DLPack tensor and imports it again
+peer.py long_... FILE COLUMNS      converts 10 million rows to /dev/null; the caller measures the process
+peer.py c_device RUNS              exports a ten-column batch through the C Device interface and imports it again
 """
 
 import ctypes
@@ -86,8 +86,8 @@ def c_device(runs: int) -> None:
     print(json.dumps([[t[0] for t in times], [t[1] for t in times]]))
 
 
-class Lender:
-    """What pyarrow reads: an object with a capsule to give."""
+class CapsuleOwner:
+    """A producer for pyarrow that returns a given capsule."""
 
     def __dlpack__(self, **_):
         return self.capsule
@@ -98,19 +98,19 @@ class Lender:
 
 def dlpack(runs: int) -> None:
     array = pa.array([float(i) for i in range(1000)])
-    lender = Lender()
-    outward, inward = [], []
+    producer = CapsuleOwner()
+    exports, imports = [], []
     for _ in range(runs):
         start = time.perf_counter_ns()
         capsule = array.__dlpack__(max_version=(1, 0))
         middle = time.perf_counter_ns()
-        lender.capsule = capsule
+        producer.capsule = capsule
         resume = time.perf_counter_ns()
-        back = pa.Array.from_dlpack(lender)
-        inward.append(time.perf_counter_ns() - resume)
-        outward.append(middle - start)
+        back = pa.Array.from_dlpack(producer)
+        imports.append(time.perf_counter_ns() - resume)
+        exports.append(middle - start)
         assert len(back) == 1000
-    print(json.dumps([outward, inward]))
+    print(json.dumps([exports, imports]))
 
 
 def long_ipc(source: str, columns: str, through=lambda batch: batch) -> None:

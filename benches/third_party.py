@@ -1,9 +1,10 @@
-"""An encoding of a third party's beside a built-in one that takes as much work: both tell programs, which the host runs as one pass
-with the packed integers below them.
+"""Compares an encoding of a third-party plugin with an equivalent built-in one.
+
+Both are lowered to programs, which the host runs in one pass with the packed integers below them.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/third_party.py PLUGIN [--device cuda:0] [--json FILE]
 
-PLUGIN is examples/rust-plugin as a library. The packed integers lie on the device; the host decodes where that is the cpu."""
+PLUGIN is the library of examples/rust-plugin. The packed integers are on the device, where they are decoded."""
 
 import argparse
 import gc
@@ -27,12 +28,12 @@ BITS, WARM, RUNS = 6, 3, 25
 
 
 def exports(device, packed):
-    """A function that gives the packed bytes as a buffer, where they are to be."""
+    """Returns a function that exports the packed bytes as a buffer on the device."""
     if device == "cpu":
         return lambda: capsules.capsule_of(packed.tobytes())
     number = int(device.split(":")[1])
-    held = cd.cuda.Context(number).buffer_from_data(packed)
-    return lambda: capsules.capsule_of(b"", kind=1, ptr=held.address, len=held.size, device_id=number)
+    buffer = cd.cuda.Context(number).buffer_from_data(packed)
+    return lambda: capsules.capsule_of(b"", kind=1, ptr=buffer.address, len=buffer.size, device_id=number)
 
 
 class Chain:
@@ -48,16 +49,16 @@ class Chain:
         return self.node.length
 
     def __vortex_array_metadata__(self):
-        of = [(tree.id, tree.dtype, tree.length, tree.metadata) for tree in (self.node, self.packed)]
-        return (*of[0], [], [(*of[1], [self.buffer()], [])])
+        nodes = [(tree.id, tree.dtype, tree.length, tree.metadata) for tree in (self.node, self.packed)]
+        return (*nodes[0], [], [(*nodes[1], [self.buffer()], [])])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("plugin", help="the library of examples/rust-plugin")
-    parser.add_argument("--device", default="cuda:0", help="where values are wanted: cpu, cuda:N")
-    parser.add_argument("--values", type=int, default=1 << 30, metavar="N", help="how many (default 2^30)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("plugin", help="library of examples/rust-plugin")
+    parser.add_argument("--device", default="cuda:0", help="device of the decoded values: cpu, cuda:N")
+    parser.add_argument("--values", type=int, default=1 << 30, metavar="N", help="number of values (default 2^30)")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     arguments = parser.parse_args()
     values, blocks = arguments.values, -(-arguments.values // 1024)
     packed = np.random.default_rng(1).integers(0, 256, blocks * 128 * BITS, dtype="u1")
@@ -79,12 +80,12 @@ def main():
                     times[what].append(time.perf_counter_ns() - start)
                 assert len(column) == values
                 del column
-    rows = {what: 4 * values / statistics.median(taken) for what, taken in times.items()}
+    rows = {what: 4 * values / statistics.median(durations) for what, durations in times.items()}
     print(f"| {BITS} bits of u32 on {arguments.device}, decoded | GB/s |\n|---|---|")
     for what, rate in rows.items():
         print(f"| {what} | {rate:,.0f} |")
-    ours, theirs = rows.values()
-    print(f"| the third party's of the built-in one | {theirs / ours:.0%} |")
+    built_in, third_party = rows.values()
+    print(f"| third party, of the built-in one | {third_party / built_in:.0%} |")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(rows) + "\n")
 

@@ -1,4 +1,4 @@
-//! Gives the library the name by which programs ask the loader for it: the ABI's major version, which a break bumps, is in it.
+//! Sets the SONAME of the library, which contains the ABI's major version.
 
 fn main() {
     const HEADER: &str = "../plugin-api/include/crossdock.h";

@@ -1,7 +1,7 @@
-"""Where the fuzzer begins: the inputs that earlier runs kept, a zip a target in fuzz/seeds, and the trees that the tests keep.
+"""Packs and unpacks the fuzzer's seeds: inputs of earlier runs (one zip per target in fuzz/seeds) and the trees of the tests.
 
-    python3 fuzz/seeds.py unpack FOLDER     as FOLDER/TARGET/INPUT
-    python3 fuzz/seeds.py pack FOLDER       the zips anew, of FOLDER/TARGET/INPUT"""
+    python3 fuzz/seeds.py unpack FOLDER     write the seeds to FOLDER/TARGET/INPUT
+    python3 fuzz/seeds.py pack FOLDER       replace the zips by FOLDER/TARGET/INPUT"""
 
 import sys
 import zipfile
@@ -10,8 +10,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE / "seeds"
 GOLDEN = HERE.parent / "tests" / "python" / "vortex" / "golden"
-# Of the trees that are kept, larger ones are left to the tests.
-MOST_BYTES = 2048
+# Larger trees of the tests are skipped.
+MAX_BYTES = 2048
 
 
 def unpack(folder):
@@ -19,7 +19,7 @@ def unpack(folder):
         extract(path, folder / path.stem, lambda _: True)
     for path in sorted(GOLDEN.glob("*.zip")):
         extract(
-            path, folder / "encoded_tree", lambda info: info.filename.endswith(".cdenc") and info.file_size <= MOST_BYTES
+            path, folder / "encoded_tree", lambda info: info.filename.endswith(".cdenc") and info.file_size <= MAX_BYTES
         )
 
 
@@ -34,7 +34,7 @@ def pack(folder):
     SEEDS.mkdir(exist_ok=True)
     for target in sorted(path for path in folder.iterdir() if path.is_dir()):
         with zipfile.ZipFile(SEEDS / f"{target.name}.zip", "w", zipfile.ZIP_DEFLATED) as file:
-            # Numbered, and without a time: the same inputs are the same bytes.
+            # Numbered and without timestamps, so that the same inputs result in the same zip.
             for number, data in enumerate(sorted(path.read_bytes() for path in target.iterdir())):
                 info = zipfile.ZipInfo(f"{number:04}")
                 info.compress_type = zipfile.ZIP_DEFLATED

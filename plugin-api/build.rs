@@ -1,4 +1,4 @@
-//! Tells the compiler's name to the plugins' metadata.
+//! Passes the version of the compiler to the metadata of plugins.
 
 use std::process::Command;
 

@@ -1,41 +1,48 @@
-//! One array: a tree over buffers.
+//! A tree of buffers that forms one Arrow array.
 
 use arrow_schema::DataType;
 use crossdock_memory::{Buffer, Device, Error, Result};
 
 use crate::layout::{Layout, layout};
 
-/// An Arrow array whose buffers lie on some device: `len` values of `data_type`, beginning at value `offset` of its
-/// buffers, as in the Arrow C data interface.
+/// An Arrow array whose buffers are on one device. It has `len` values of type `data_type`, and its
+/// first value is at index `offset` of its buffers, as in the Arrow C data interface.
 ///
-/// Buffers stand in that interface's order, the validity's slot included where the type has one; of the view types
-/// it is validity, views and the variadic buffers, without the buffer of their sizes.
+/// The buffers have the order of that interface. If the type can have a validity bitmap, entry 0 is
+/// the bitmap or `None`. A view array has a validity bitmap, views and data buffers, but no buffer
+/// with the sizes of its data buffers.
 #[derive(Clone, Debug)]
 pub struct DeviceArray {
     pub(crate) data_type: DataType,
     pub(crate) len: usize,
     pub(crate) offset: usize,
     pub(crate) null_count: Option<usize>,
-    /// The producer passed a null count of 0 and a validity bitmap. The count is not trusted: the nulls are counted when
-    /// needed.
-    pub(crate) claims_no_nulls: bool,
+    /// The producer declared 0 nulls, but passed a validity bitmap. The host ignores the declared
+    /// count, and counts the nulls when it needs the number.
+    pub(crate) declares_no_nulls: bool,
     pub(crate) buffers: Vec<Option<Buffer>>,
     pub(crate) children: Vec<DeviceArray>,
     pub(crate) dictionary: Option<Box<DeviceArray>>,
-    /// A stranger's buffer of the sizes of the variadic buffers, where those are not all known.
+    /// The producer's buffer with the sizes of the data buffers of a view array, if the host does
+    /// not know all of these sizes yet.
     pub(crate) view_sizes: Option<Box<Buffer>>,
-    /// Levels, this one included.
+    /// Number of nesting levels. The array itself is level 1.
     pub(crate) depth: usize,
-    /// Where all buffers of the tree lie, if there are any.
+    /// The device of all buffers of the tree; `None` if there are no buffers.
     pub(crate) device: Option<Device>,
 }
 
 impl DeviceArray {
-    /// An array of these parts, after the checks that the host can do without looking at contents: how many buffers and
-    /// children, how long, which types, how deep, on one device. `null_count` is `None` where nobody knows.
+    /// Creates an array and checks everything that the host can check without reading contents: the
+    /// number of buffers and children, lengths, types, depth, and that all buffers are on one
+    /// device. `null_count` is `None` if it is unknown.
     ///
-    /// Buffers of unknown length get the length that the type and `len` imply; a buffer that is shorter than that is
-    /// refused. Where there are no values, buffers may be missing.
+    /// A buffer of unknown length gets the length that the type and `len` imply. Buffers may be
+    /// missing if `len` is 0.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a check fails, or if a buffer is shorter than the type and `len` imply.
     pub fn try_new(
         data_type: DataType,
         len: usize,
@@ -50,7 +57,7 @@ impl DeviceArray {
             len,
             offset,
             null_count,
-            claims_no_nulls: false,
+            declares_no_nulls: false,
             buffers,
             children,
             dictionary: dictionary.map(Box::new),
@@ -62,7 +69,7 @@ impl DeviceArray {
         array.checked()
     }
 
-    /// An array without values.
+    /// Creates an array with no values.
     pub fn empty(data_type: &DataType) -> Result<Self> {
         let layout = layout(data_type);
         let children = (0..layout.children.len()).filter_map(|i| layout.children.get(i));
@@ -72,7 +79,7 @@ impl DeviceArray {
         Self::try_new(data_type.clone(), 0, 0, Some(0), buffers, children, dictionary)
     }
 
-    /// The type.
+    /// The data type.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
     }
@@ -82,38 +89,39 @@ impl DeviceArray {
         layout(&self.data_type)
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the array has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many values of its buffers come before its first.
+    /// The index of the array's first value in its buffers.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// How many values are null, as the validity bitmap says, or `None` where nobody has counted.
+    /// The number of null values according to the validity bitmap, or `None` if it has not been
+    /// counted.
     pub fn null_count(&self) -> Option<usize> {
         self.null_count
     }
 
-    /// How many values are null as its maker says, whether or not that is believed.
-    pub(crate) fn claimed_null_count(&self) -> Option<usize> {
-        self.null_count.or(self.claims_no_nulls.then_some(0))
+    /// The null count that the producer declared, whether or not it is trusted.
+    pub(crate) fn declared_null_count(&self) -> Option<usize> {
+        self.null_count.or(self.declares_no_nulls.then_some(0))
     }
 
-    /// Whether this array and all below it know how many of their values are null.
-    pub(crate) fn tells_null_counts(&self) -> bool {
-        let own = self.null_count.is_some() || !self.layout().has_validity;
-        own && self.children.iter().chain(self.dictionary.as_deref()).all(Self::tells_null_counts)
+    /// Whether the null counts of this array and of all its descendants are known.
+    pub(crate) fn has_null_counts(&self) -> bool {
+        let is_known = self.null_count.is_some() || !self.layout().has_validity;
+        is_known && self.children.iter().chain(self.dictionary.as_deref()).all(Self::has_null_counts)
     }
 
-    /// Where all of its buffers lie; the CPU if it has none.
+    /// The device of all buffers; the CPU if there are none.
     pub fn device(&self) -> Device {
         self.device.unwrap_or(Device::CPU)
     }
@@ -123,7 +131,7 @@ impl DeviceArray {
         &self.buffers
     }
 
-    /// The children, whole: a row of theirs belongs to a row of ours only after `offset` has been added.
+    /// The children. They are not sliced: `offset` selects the rows that belong to this array.
     pub fn children(&self) -> &[DeviceArray] {
         &self.children
     }
@@ -133,13 +141,13 @@ impl DeviceArray {
         self.dictionary.as_deref()
     }
 
-    /// The same keys over a dictionary of the same values.
+    /// Replaces the dictionary. The new dictionary must have the same values.
     pub(crate) fn with_dictionary(mut self, dictionary: DeviceArray) -> Self {
         self.dictionary = Some(Box::new(dictionary));
         self
     }
 
-    /// `len` values from `offset` on, in the same buffers.
+    /// Returns values `offset..offset + len` of the array, without copying their buffers.
     pub fn slice(&self, offset: usize, len: usize) -> Result<Self> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::invalid_argument(format!(
@@ -151,7 +159,7 @@ impl DeviceArray {
         Ok(Self { offset: self.offset + offset, len, null_count, ..self.clone() })
     }
 
-    /// What is known about the nulls of a part of `len` values.
+    /// The null count of a slice of `len` values, if the array's null count determines it.
     pub(crate) fn null_count_of(&self, len: usize) -> Option<usize> {
         match self.null_count {
             _ if len == 0 => Some(0),
@@ -161,7 +169,7 @@ impl DeviceArray {
         }
     }
 
-    /// The validity bitmap, unless it says nothing because no value is null.
+    /// The validity bitmap; `None` if no value is null.
     pub(crate) fn validity(&self) -> Option<&Buffer> {
         if self.null_count == Some(0) || !self.layout().has_validity {
             return None;
@@ -169,7 +177,8 @@ impl DeviceArray {
         self.buffers.first().and_then(Option::as_ref)
     }
 
-    /// Calls `f` for this array and all below it, in the order of the C interface: children, then the dictionary.
+    /// Calls `f` for this array and all its descendants, in pre-order. The dictionary is visited
+    /// after the children.
     pub(crate) fn walk<'a>(&'a self, f: &mut impl FnMut(&'a DeviceArray) -> Result<()>) -> Result<()> {
         f(self)?;
         self.children.iter().try_for_each(|child| child.walk(f))?;

@@ -1,4 +1,4 @@
-//! Columns of one length under one schema.
+//! A record batch: columns of one length under one schema.
 
 use arrow_schema::{Metadata, Schema, SchemaRef};
 use crossdock_memory::{Device, Error, Result};
@@ -17,12 +17,16 @@ pub struct DeviceBatch {
 }
 
 impl DeviceBatch {
-    /// A batch of `len` rows, after checking that the columns are as many, of the types and of the length that the
-    /// schema and `len` say, and on one device.
+    /// Creates a batch of `len` rows.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the number of columns, their types or their lengths do not match
+    /// `schema` and `len`, or if the columns are on different devices.
     pub fn try_new(schema: SchemaRef, len: usize, columns: Vec<DeviceArray>) -> Result<Self> {
         if schema.fields().len() != columns.len() {
             return Err(Error::invalid_argument(format!(
-                "a batch has {} columns, its schema {} fields",
+                "a batch has {} columns, but its schema has {} fields",
                 columns.len(),
                 schema.fields().len()
             )));
@@ -37,26 +41,27 @@ impl DeviceBatch {
                 )));
             }
         }
-        Self::of_checked_types(schema, len, columns, Device::CPU)
+        Self::from_checked_columns(schema, len, columns, Device::CPU)
     }
 
-    /// The same where the columns were made after the schema. `bare` is where a batch without any buffer is said to lie.
-    pub(crate) fn of_checked_types(
+    /// Like [`Self::try_new`], but does not compare the number and types of the columns with the
+    /// schema. A batch without buffers is on `default_device`.
+    pub(crate) fn from_checked_columns(
         schema: SchemaRef,
         len: usize,
         columns: Vec<DeviceArray>,
-        bare: Device,
+        default_device: Device,
     ) -> Result<Self> {
         for (field, column) in schema.fields().iter().zip(&columns) {
             if column.len() != len {
                 return Err(Error::bad_data(format!(
-                    "column '{}' has {} values, expected {len} as the batch has rows",
+                    "column '{}' has {} values, expected {len}, the number of rows",
                     field.name(),
                     column.len()
                 )));
             }
         }
-        let device = one_device(&schema, &columns)?.unwrap_or(bare);
+        let device = one_device(&schema, &columns)?.unwrap_or(default_device);
         Ok(Self { schema, len, columns, device, metadata: Metadata::new() })
     }
 
@@ -65,22 +70,22 @@ impl DeviceBatch {
         &self.schema
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Whether the batch has no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The key-value metadata of this batch alone, as Arrow IPC messages have it.
+    /// The batch's own key-value metadata, as in an Arrow IPC message.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The same batch with other metadata of its own.
+    /// Replaces the batch's own metadata.
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = metadata;
         self
@@ -96,17 +101,18 @@ impl DeviceBatch {
         self.columns.get(i)
     }
 
-    /// The columns by themselves.
+    /// Returns the columns.
     pub fn into_columns(self) -> Vec<DeviceArray> {
         self.columns
     }
 
-    /// Where all of its buffers lie, or where it was said to lie if it has none.
+    /// The device of all buffers. For a batch without buffers, the device that was set when the
+    /// batch was created.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// `len` rows from `offset` on, in the same buffers.
+    /// Returns rows `offset..offset + len`, without copying their buffers.
     pub fn slice(&self, offset: usize, len: usize) -> Result<Self> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::invalid_argument(format!(
@@ -124,14 +130,14 @@ impl DeviceBatch {
         })
     }
 
-    /// The columns at `indices`, in that order; the schema's metadata and the batch's own stay.
+    /// Returns the columns at `indices`, in that order, with the schema's and the batch's metadata.
     pub fn select(&self, indices: &[usize]) -> Result<Self> {
         let mut fields = Vec::new();
         let mut columns = Vec::new();
         for &i in indices {
             let (Some(field), Some(column)) = (self.schema.fields().get(i), self.columns.get(i)) else {
                 return Err(Error::invalid_argument(format!(
-                    "column {i} was asked for, of a batch with {} columns",
+                    "column {i} does not exist: the batch has {} columns",
                     self.columns.len()
                 )));
             };
@@ -139,30 +145,34 @@ impl DeviceBatch {
             columns.push(column.clone());
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
-        Ok(Self::of_checked_types(schema, self.len, columns, self.device)?
+        Ok(Self::from_checked_columns(schema, self.len, columns, self.device)?
             .with_metadata(self.metadata.clone()))
     }
 
-    /// The same rows under another schema of the same types (other names, other metadata).
+    /// Replaces the schema. The new schema must have the same types; its names and metadata may
+    /// differ.
     pub fn with_schema(self, schema: SchemaRef) -> Result<Self> {
         let (device, metadata) = (self.device, self.metadata);
-        Ok(Self::try_new(schema, self.len, self.columns)?.lying_on(device)?.with_metadata(metadata))
+        Ok(Self::try_new(schema, self.len, self.columns)?
+            .with_default_device(device)?
+            .with_metadata(metadata))
     }
 
-    /// The same batch, where it has no buffer that tells, said to lie on `device`: rows that are all null by their type,
-    /// or none, are on some device too, and a consumer of many batches expects one.
-    pub fn lying_on(mut self, device: Device) -> Result<Self> {
+    /// Sets the device of a batch without buffers, such as a batch without rows. Consumers expect
+    /// all batches of a stream to be on one device.
+    pub fn with_default_device(mut self, device: Device) -> Result<Self> {
         self.device = one_device(&self.schema, &self.columns)?.unwrap_or(device);
         Ok(self)
     }
 
-    /// Bytes of its buffers, those of unknown length not counted. Buffers that a slice shares with the whole count
-    /// whole.
-    pub fn bytes(&self) -> u64 {
+    /// The total size of all buffers of known length, in bytes. If the batch is a slice, the sizes
+    /// are those of the whole buffers.
+    pub fn buffer_bytes(&self) -> u64 {
         self.columns.iter().map(known_bytes).fold(0, |sum, (bytes, _)| u64::saturating_add(sum, bytes))
     }
 
-    /// Bytes of one column's buffers; `None` where there is no such column or a length is unknown.
+    /// The size of the buffers of column `i`, in bytes. `None` if the column does not exist or if
+    /// the length of one of its buffers is unknown.
     pub fn column_bytes(&self, i: usize) -> Option<u64> {
         let (bytes, all) = known_bytes(self.columns.get(i)?);
         all.then_some(bytes)
@@ -173,10 +183,10 @@ impl DeviceBatch {
     }
 }
 
-/// The bytes of known length, and whether that is all of them.
+/// The total size of the buffers of known length, and whether all lengths are known.
 fn known_bytes(array: &DeviceArray) -> (u64, bool) {
     let (mut bytes, mut all) = (0u64, true);
-    // The closure never fails.
+    // `walk` fails only if the closure fails, and the closure always returns `Ok`.
     let _ = array.walk(&mut |node| {
         for buffer in node.buffers().iter().flatten() {
             match buffer.len() {
@@ -189,15 +199,15 @@ fn known_bytes(array: &DeviceArray) -> (u64, bool) {
     (bytes, all)
 }
 
-/// Where all buffers lie; `None` if there are none.
+/// The device of all buffers; `None` if there are none.
 fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Option<Device>> {
     let mut device = None;
     for (column, field) in columns.iter().zip(schema.fields()) {
-        let Some(own) = column.device else { continue };
-        let expected = *device.get_or_insert(own);
-        if own != expected {
+        let Some(actual) = column.device else { continue };
+        let expected = *device.get_or_insert(actual);
+        if actual != expected {
             return Err(Error::invalid_argument(format!(
-                "column '{}' lies on {own}, the columns before it on {expected}: move them to one device",
+                "column '{}' is on {actual}, but the columns before it are on {expected}: move all columns to one device",
                 field.name()
             )));
         }

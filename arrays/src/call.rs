@@ -1,29 +1,32 @@
-//! What a plugin's calls ask of batches again and again.
+//! Chooses streams and moves batches for the calls of a plugin's functions.
 
 use crossdock_memory::{Device, Memory, Result, Stream};
 use crossdock_plugin_api::Call;
 
 use crate::DeviceBatch;
 
-/// The call's stream where it is one of `device`, else that device's default one.
+/// Returns the stream of the call if it belongs to `device`, else the default stream of `device`.
 pub fn call_stream(memory: &Memory, call: &Call<'_>, device: Device) -> Result<Stream> {
     if device == call.device() {
-        // SAFETY: a call's stream is one of its device, alive for the call.
-        unsafe { Stream::of_call(memory, device, call.stream()) }
+        // SAFETY: `device` is the call's device. `Call` guarantees that its stream belongs to that
+        // device and lives as long as the call.
+        unsafe { Stream::from_call(memory, device, call.stream()) }
     } else {
         memory.default_stream(device)
     }
 }
 
 impl DeviceBatch {
-    /// The batch on `target`, which is where the call wants it or the CPU: itself where it is there.
+    /// Moves the batch to `target`, which is the call's device or the CPU. If the batch is on
+    /// `target` already or has no buffers, it is returned unchanged.
     pub fn move_for_call(self, memory: &Memory, call: &Call<'_>, target: Device) -> Result<DeviceBatch> {
-        let bare = self.columns().iter().all(|c| c.buffers().is_empty() && c.children().is_empty());
-        if self.device() == target || bare {
+        let has_no_buffers = self.columns().iter().all(|c| c.buffers().is_empty() && c.children().is_empty());
+        if self.device() == target || has_no_buffers {
             return Ok(self);
         }
-        // A copy between devices runs where the accelerator is, on either side of it.
-        let on = if target == Device::CPU { self.device() } else { target };
-        self.move_to(&call_stream(memory, call, on)?, target)
+        // A copy between host and device runs on a stream of the device, so choose a stream of
+        // whichever of the two is not the CPU.
+        let stream_device = if target == Device::CPU { self.device() } else { target };
+        self.move_to(&call_stream(memory, call, stream_device)?, target)
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers of one type as those of another, where none of them changes.
+//! Converts numbers to another type and finds the values that this type cannot represent.
 
 use std::sync::Arc;
 
@@ -7,35 +7,38 @@ use crossdock_kernels::{Checks, NumberType};
 use crossdock_memory::{Result, Stream};
 
 use crate::nulls::stream_on;
-use crate::take::from_first_bit;
+use crate::take::byte_aligned_bits;
 use crate::{DeviceArray, DeviceBatch, first_difference};
 
-/// Whether numbers of a type are cast.
-pub fn is_cast(data_type: &DataType) -> bool {
+/// Whether [`cast`] supports a type.
+pub fn can_cast(data_type: &DataType) -> bool {
     number_type(data_type).is_some()
 }
 
-/// The numbers of `array` as those of type `to`, and the first one in words that this type does not hold, if there is one.
-/// Both types are such that [`is_cast`]. Blocks until all were compared, on the host.
+/// Converts `array` to type `to`. Also returns a description of the first value that `to` cannot
+/// represent exactly, if there is one. Blocks until the host has compared all values.
 ///
 /// # Errors
-/// One of the types is none of numbers.
+///
+/// Returns an error if [`can_cast`] is false for the type of `array` or for `to`.
 pub fn cast(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<(DeviceArray, Option<String>)> {
     let stream = stream_on(array.device(), stream)?;
-    let there = as_type(array, to, &stream)?;
-    let back = as_type(&there, array.data_type(), &stream)?;
-    // A cast makes one NaN of all, which is no change.
-    let own = match array.data_type().is_floating() {
+    let converted = as_type(array, to, &stream)?;
+    let back = as_type(&converted, array.data_type(), &stream)?;
+    // A conversion gives all NaNs the same bits. To not count this as a difference, compare with
+    // the original after the same conversion.
+    let original = match array.data_type().is_floating() {
         true => as_type(array, array.data_type(), &stream)?,
         false => array.clone(),
     };
-    let mut difference = difference(&own, &back, &stream)?;
+    let mut difference = difference(&original, &back, &stream)?;
     if difference.is_none() && array.data_type().is_integer() && to.is_integer() {
-        // A number whose sign became a bit of the number comes back as it was.
+        // Compare as floats: if the conversion made the sign bit of an integer a value bit,
+        // converting it back restores the same integer and hides the difference.
         let floats = |array: &DeviceArray| as_type(array, &DataType::Float64, &stream);
-        difference = self::difference(&floats(array)?, &floats(&there)?, &stream)?;
+        difference = self::difference(&floats(array)?, &floats(&converted)?, &stream)?;
     }
-    Ok((there, difference.map(|row| row.split(" and ").next().unwrap_or_default().to_owned())))
+    Ok((converted, difference.map(|row| row.split(" and ").next().unwrap_or_default().to_owned())))
 }
 
 fn difference(left: &DeviceArray, right: &DeviceArray, stream: &Stream) -> Result<Option<String>> {
@@ -45,7 +48,7 @@ fn difference(left: &DeviceArray, right: &DeviceArray, stream: &Stream) -> Resul
 }
 
 fn as_type(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<DeviceArray> {
-    let unknown = |of: &DataType| crate::Error::internal(format!("{of} is no type of numbers"));
+    let unknown = |of: &DataType| crate::Error::internal(format!("{of} is not a number type"));
     let from_type = number_type(array.data_type()).ok_or_else(|| unknown(array.data_type()))?;
     let to_type = number_type(to).ok_or_else(|| unknown(to))?;
     let (len, offset) = (array.len(), array.offset());
@@ -53,15 +56,23 @@ fn as_type(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<Device
     let values = match values {
         None => None,
         Some(values) => {
-            let mut made = stream.memory().alloc(stream, len.saturating_mul(to_type.width_bytes()))?;
+            let mut converted = stream.memory().alloc(stream, len.saturating_mul(to_type.width_bytes()))?;
             let mut checks = Checks::new();
-            checks.cast(values, offset * from_type.width_bytes(), from_type, len, &mut made, 0, to_type)?;
+            checks.cast(
+                values,
+                offset * from_type.width_bytes(),
+                from_type,
+                len,
+                &mut converted,
+                0,
+                to_type,
+            )?;
             checks.run(stream)?;
-            Some(made.freeze(stream)?)
+            Some(converted.freeze(stream)?)
         }
     };
     let validity = match array.validity() {
-        Some(bits) if len > 0 => Some(from_first_bit(stream, bits, offset, len)?),
+        Some(bits) if len > 0 => Some(byte_aligned_bits(stream, bits, offset, len)?),
         _ => None,
     };
     let nulls = if validity.is_none() { Some(0) } else { array.null_count() };

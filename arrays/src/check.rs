@@ -1,4 +1,4 @@
-//! What the host can see of an array without looking at its contents.
+//! Checks arrays without reading their contents.
 
 use arrow_schema::DataType;
 use crossdock_memory::{Buffer, Device, Error, Result};
@@ -7,13 +7,16 @@ use crate::layout::{BufferKind, ChildRule, Layout, layout};
 use crate::{DeviceArray, MAX_DEPTH};
 
 impl DeviceArray {
-    /// Checks the parts against the layout table, and completes what follows from them: buffer lengths, null counts
-    /// where there can be no nulls, the depth. `layout` is the row of the array's type. Types of children are taken to be
-    /// right; see [`Self::check_types`].
+    /// Checks the parts of the array against the layout table, and sets the values that they imply:
+    /// buffer lengths, null counts of arrays that cannot have nulls, the depth and the device.
+    /// `layout` is the row of the array's type. The types of the children must be correct already;
+    /// [`Self::check_types`] checks them.
     pub(crate) fn complete(&mut self, layout: &Layout<'_>) -> Result<()> {
         let Some(end) = self.end() else {
             let (offset, len) = (self.offset, self.len);
-            return Err(self.wrong(format!("offset {offset} + length {len} is beyond what Arrow can count")));
+            return Err(
+                self.wrong(format!("offset {offset} + length {len} exceeds the maximum length of an array"))
+            );
         };
         self.check_buffers(layout, end)?;
         self.check_nulls(layout)?;
@@ -30,18 +33,18 @@ impl DeviceArray {
     fn one_device(&self) -> Result<Option<Device>> {
         let mut first = None;
         for buffer in self.buffers.iter().flatten() {
-            self.lies_on(&mut first, buffer.device())?;
+            self.check_device(&mut first, buffer.device())?;
         }
         for below in self.children.iter().chain(self.dictionary.as_deref()) {
             if let Some(device) = below.device {
-                self.lies_on(&mut first, device)?;
+                self.check_device(&mut first, device)?;
             }
         }
         Ok(first)
     }
 
     #[inline]
-    fn lies_on(&self, first: &mut Option<Device>, device: Device) -> Result<()> {
+    fn check_device(&self, first: &mut Option<Device>, device: Device) -> Result<()> {
         let expected = *first.get_or_insert(device);
         if device == expected {
             return Ok(());
@@ -49,14 +52,14 @@ impl DeviceArray {
         Err(self.wrong(format!("it has buffers on {expected} and on {device}: move them to one device")))
     }
 
-    /// The array itself, if [`Self::complete`] finds nothing wrong.
+    /// Calls [`Self::complete`] and returns the array.
     pub(crate) fn checked(mut self) -> Result<Self> {
         let data_type = self.data_type.clone();
         self.complete(&layout(&data_type))?;
         Ok(self)
     }
 
-    /// Where its values end in its buffers.
+    /// The index in the buffers of the position after the last value.
     fn end(&self) -> Option<usize> {
         self.offset.checked_add(self.len).filter(|end| i64::try_from(*end).is_ok())
     }
@@ -90,13 +93,17 @@ impl DeviceArray {
             _ if layout.all_null => Some(self.len),
             _ if self.len == 0 => Some(0),
             Some(n) if n > self.len => {
-                return Err(self.wrong(format!("{n} nulls among {} values", self.len)));
+                return Err(
+                    self.wrong(format!("its null count is {n}, expected at most its length {}", self.len))
+                );
             }
             Some(n) if n > 0 && !layout.has_validity => {
-                return Err(self.wrong(format!("{n} nulls, expected 0: the type has no validity bitmap")));
+                return Err(
+                    self.wrong(format!("its null count is {n}, expected 0: the type has no validity bitmap"))
+                );
             }
             Some(n) if n > 0 && !validity => {
-                return Err(self.wrong(format!("{n} nulls, but no validity bitmap")));
+                return Err(self.wrong(format!("its null count is {n}, but it has no validity bitmap")));
             }
             known if validity => known,
             _ => Some(0),
@@ -114,48 +121,50 @@ impl DeviceArray {
             (false, true) => return Err(self.wrong("it has a dictionary, expected none".into())),
             _ => {}
         }
-        let least = match layout.child_rule {
+        let min_len = match layout.child_rule {
             _ if self.len == 0 => 0,
             ChildRule::SameRows => end,
-            ChildRule::Times(n) => end
-                .checked_mul(n)
-                .ok_or_else(|| self.wrong(format!("{end} lists of {n} are beyond what Arrow can count")))?,
+            ChildRule::Times(n) => end.checked_mul(n).ok_or_else(|| {
+                self.wrong(format!("{end} lists of {n} values exceed the maximum length of an array"))
+            })?,
             ChildRule::Runs => return self.check_runs(),
             ChildRule::None | ChildRule::Offsets | ChildRule::Views | ChildRule::Dense => 0,
         };
-        match self.children.iter().find(|child| child.len < least) {
+        match self.children.iter().find(|child| child.len < min_len) {
             None => Ok(()),
             Some(child) => {
-                Err(self.wrong(format!("a child has {} values, expected at least {least}", child.len)))
+                Err(self.wrong(format!("a child has {} values, expected at least {min_len}", child.len)))
             }
         }
     }
 
     fn check_runs(&self) -> Result<()> {
         match self.children.as_slice() {
-            [ends, _] if ends.len == 0 => Err(self.wrong(format!("no runs for {} values", self.len))),
+            [ends, _] if ends.len == 0 => Err(self.wrong(format!("it has no runs, but {} values", self.len))),
             [ends, values] if values.len < ends.len => {
-                Err(self.wrong(format!("{} run ends with {} values, expected as many", ends.len, values.len)))
+                Err(self.wrong(format!("it has {} run ends, but {} values of runs", ends.len, values.len)))
             }
             [ends, _] if ends.null_count.is_some_and(|n| n > 0) => {
-                Err(self.wrong("run ends are null".into()))
+                Err(self.wrong("its run ends have nulls".into()))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the children and the dictionary are of the types that the array's own type says.
+    /// Checks the types of the children and of the dictionary against the array's own type.
     pub(crate) fn check_types(&self) -> Result<()> {
         let layout = layout(&self.data_type);
         if let Some((keys, _)) = layout.dictionary
             && !keys.is_integer()
         {
-            return Err(self.wrong(format!("keys of type {keys}, expected an integer type")));
+            return Err(
+                self.wrong(format!("its dictionary keys are of type {keys}, expected an integer type"))
+            );
         }
         if let DataType::FixedSizeBinary(n) | DataType::FixedSizeList(_, n) = &self.data_type
             && *n < 0
         {
-            return Err(self.wrong(format!("size {n} is negative")));
+            return Err(self.wrong(format!("its fixed size is {n}, expected 0 or more")));
         }
         let children = layout.children.iter().map(|field| field.data_type()).zip(&self.children);
         let dictionary = layout.dictionary.map(|(_, values)| values).into_iter().zip(self.dictionary());
@@ -169,7 +178,7 @@ impl DeviceArray {
     }
 }
 
-/// Gives the buffer the length that its array implies, or says what is wrong with it.
+/// Checks a known buffer length, and sets an unknown one to the length that the array implies.
 fn fit(
     slot: &mut Option<Buffer>,
     kind: BufferKind,
@@ -189,12 +198,13 @@ fn fit(
             Err(format!("its {} buffer has {len} bytes, expected at least {needed}", what()))
         }
         Some(_) => Ok(()),
-        // Beyond this an address would wrap around.
+        // The end address of the buffer must not overflow.
         None if needed.checked_add(buffer.address()).is_none_or(|end| end > i64::MAX as u64) => {
-            Err(format!("its {} buffer would be {needed} bytes long", what()))
+            Err(format!("its {} buffer would end beyond the address space: it has {needed} bytes", what()))
         }
         None => {
-            // SAFETY: whoever let a buffer of unknown length in vouched for a valid array, which has as much.
+            // SAFETY: `Buffer::foreign` accepts an unknown length only for a buffer of a valid
+            // array, and the buffer of a valid array has at least `needed` bytes.
             let known = slot.take().map(|buffer| unsafe { buffer.with_len(needed as usize) }).transpose();
             *slot = known.map_err(|e| e.message().to_string())?;
             Ok(())

@@ -1,4 +1,4 @@
-//! Dictionary-encoded columns as their values, on any device.
+//! Decodes dictionary-encoded columns on any device.
 
 use std::sync::Arc;
 
@@ -8,71 +8,78 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 use crate::DeviceArray;
 use crate::cast::cast;
 use crate::nulls::stream_on;
-use crate::take::{take, takes};
+use crate::take::{can_take, take};
 
-/// The field of a dictionary-encoded column's values; `has_nulls`: whether one of its dictionaries has a null. Its metadata are
-/// those of the column, and what the values have besides.
+/// Returns the field of a decoded column. `has_nulls` is true if one of the column's dictionaries
+/// contains a null. The field has the metadata of the column, and those metadata of the
+/// dictionary's values whose keys the column does not use.
 ///
 /// # Errors
-/// The field is of another type.
+/// Returns an error if the field's type is not a dictionary.
 pub fn decoded_field(field: &Field, has_nulls: bool) -> Result<Field> {
-    let DataType::Dictionary(_, values) = field.data_type() else { return Err(is_none(field.data_type())) };
+    let DataType::Dictionary(_, values) = field.data_type() else {
+        return Err(not_a_dictionary(field.data_type()));
+    };
     let of_values = crate::metadata::of_dictionary_values(field.metadata());
-    let own = field.metadata().iter().filter(|(key, _)| *key != crate::metadata::DICTIONARY_VALUES);
-    let all = of_values.iter().chain(own).map(|(key, value)| (key.clone(), value.clone()));
+    let of_column = field.metadata().iter().filter(|(key, _)| *key != crate::metadata::DICTIONARY_VALUES);
+    let all = of_values.iter().chain(of_column).map(|(key, value)| (key.clone(), value.clone()));
     let metadata: Metadata = all.collect();
     let nullable = field.is_nullable() || has_nulls;
     Ok(Field::new(field.name(), values.as_ref().clone(), nullable).with_metadata(metadata))
 }
 
-/// The values that the keys of a dictionary-encoded array stand for, on its device. Blocks until it is known that every key has
-/// one. Values that are dictionary-encoded themselves stay so.
+/// Replaces each key by its value, on the array's device. Blocks until all keys are checked. If the
+/// values are dictionary-encoded themselves, they stay encoded.
 ///
 /// # Errors
-/// The array is of another type, a key points at no value, or the values are of a type whose rows are not taken.
+/// Returns an error if the array's type is not a dictionary, if a key is out of range, or if rows
+/// of the value type cannot be taken (see [`can_take`](crate::take::can_take)).
 pub fn decode_dictionary(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     let (DataType::Dictionary(keys, data_type), Some(values)) = (array.data_type(), array.dictionary())
     else {
-        return Err(is_none(array.data_type()));
+        return Err(not_a_dictionary(array.data_type()));
     };
     if array.is_empty() {
         return DeviceArray::empty(data_type);
     }
     let stream = &stream_on(array.device(), stream)?;
     let keys = keys_of(array, keys)?;
-    let wrong = |at| {
-        Error::bad_data(format!("key number {at} points at none of the dictionary's {} values", values.len()))
+    let out_of_range = |at| {
+        Error::bad_data(format!(
+            "the dictionary key at index {at} is out of range: the dictionary has {} values",
+            values.len()
+        ))
     };
     if let (DataType::Dictionary(inner, _), Some(dictionary)) = (values.data_type(), values.dictionary()) {
-        let codes = take(stream, &keys_of(values, inner)?, &keys)?.map_err(wrong)?;
+        let codes = take(stream, &keys_of(values, inner)?, &keys)?.map_err(out_of_range)?;
         let (len, offset, nulls) = (codes.len(), codes.offset(), codes.null_count());
         let buffers = codes.buffers().to_vec();
         let (of, dictionary) = (values.data_type().clone(), dictionary.clone());
         return DeviceArray::try_new(of, len, offset, nulls, buffers, Vec::new(), Some(dictionary));
     }
     let plain = plain_type(data_type);
-    if !takes(&plain) {
+    if !can_take(&plain) {
         return Err(Error::unsupported(format!(
-            "a dictionary whose values are of type {data_type} is not decoded"
+            "cannot decode a dictionary with values of type {data_type}"
         )));
     }
     let mut values = values.clone();
     values.resolve_sizes(stream)?;
-    let taken = take(stream, &plain_of(&values, stream)?, &keys)?.map_err(wrong)?;
-    restored(&taken, data_type, stream)
+    let taken = take(stream, &to_plain(&values, stream)?, &keys)?.map_err(out_of_range)?;
+    from_plain(&taken, data_type, stream)
 }
 
-fn is_none(data_type: &DataType) -> Error {
+fn not_a_dictionary(data_type: &DataType) -> Error {
     Error::invalid_argument(format!("expected a dictionary, got {data_type}"))
 }
 
-/// The keys of a dictionary-encoded array as integers.
+/// Returns the keys of a dictionary-encoded array as an array of integers.
 fn keys_of(array: &DeviceArray, keys: &DataType) -> Result<DeviceArray> {
     let (len, offset, nulls) = (array.len(), array.offset(), array.null_count());
     DeviceArray::try_new(keys.clone(), len, offset, nulls, array.buffers().to_vec(), Vec::new(), None)
 }
 
-/// Bytes as the elements of lists.
+/// The field of a list whose elements are bytes.
 fn bytes() -> FieldRef {
     Arc::new(Field::new("item", DataType::UInt8, false))
 }
@@ -81,8 +88,8 @@ fn with_type(field: &FieldRef, data_type: DataType) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
-/// A type that lies as this one does, and whose rows are taken where one is: texts and bytes are lists of bytes, and offsets have
-/// 32 bits.
+/// Returns the equivalent type whose rows can be taken: strings and binary values become lists of
+/// bytes, and offsets become 32 bits wide.
 fn plain_type(data_type: &DataType) -> DataType {
     let element = |field: &FieldRef| with_type(field, plain_type(field.data_type()));
     match data_type {
@@ -98,8 +105,8 @@ fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// An array as one of [`plain_type`].
-fn plain_of(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
+/// Converts an array to its [`plain_type`].
+fn to_plain(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     let (data_type, plain) = (array.data_type(), plain_type(array.data_type()));
     if *data_type == plain {
         return Ok(array.clone());
@@ -112,13 +119,13 @@ fn plain_of(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     match data_type {
         DataType::Utf8 | DataType::Binary => {
             buffers.push(buffer(array, 1));
-            children.push(bytes_of(buffer(array, 2))?);
+            children.push(to_bytes(buffer(array, 2))?);
         }
         DataType::LargeUtf8 | DataType::LargeBinary => {
             buffers.push(offsets_as(array, &DataType::Int64, &DataType::Int32, stream)?);
-            children.push(bytes_of(buffer(array, 2))?);
+            children.push(to_bytes(buffer(array, 2))?);
         }
-        DataType::FixedSizeBinary(_) => children.push(bytes_of(buffer(array, 1))?),
+        DataType::FixedSizeBinary(_) => children.push(to_bytes(buffer(array, 1))?),
         DataType::LargeList(_) => {
             buffers.push(offsets_as(array, &DataType::Int64, &DataType::Int32, stream)?);
             children.push(plain_child(array, stream)?);
@@ -128,7 +135,7 @@ fn plain_of(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
             children.push(plain_child(array, stream)?);
         }
         _ => {
-            let all = array.children().iter().map(|child| plain_of(child, stream));
+            let all = array.children().iter().map(|child| to_plain(child, stream));
             children = all.collect::<Result<_>>()?;
         }
     }
@@ -136,11 +143,11 @@ fn plain_of(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
 }
 
 fn plain_child(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
-    plain_of(array.children().first().ok_or_else(no_child)?, stream)
+    to_plain(array.children().first().ok_or_else(no_child)?, stream)
 }
 
-/// An array of [`plain_type`] as one of `data_type` again.
-fn restored(array: &DeviceArray, data_type: &DataType, stream: &Stream) -> Result<DeviceArray> {
+/// Converts an array of [`plain_type`] back to `data_type`.
+fn from_plain(array: &DeviceArray, data_type: &DataType, stream: &Stream) -> Result<DeviceArray> {
     if array.data_type() == data_type {
         return Ok(array.clone());
     }
@@ -151,27 +158,27 @@ fn restored(array: &DeviceArray, data_type: &DataType, stream: &Stream) -> Resul
     let (mut buffers, mut children) = (vec![validity], Vec::new());
     let child = || array.children().first().ok_or_else(no_child);
     match data_type {
-        DataType::Utf8 | DataType::Binary => buffers.extend([buffer(array, 1), bytes_in(child()?)?]),
+        DataType::Utf8 | DataType::Binary => buffers.extend([buffer(array, 1), from_bytes(child()?)?]),
         DataType::LargeUtf8 | DataType::LargeBinary => {
             let offsets = offsets_as(array, &DataType::Int32, &DataType::Int64, stream)?;
-            buffers.extend([offsets, bytes_in(child()?)?]);
+            buffers.extend([offsets, from_bytes(child()?)?]);
         }
-        DataType::FixedSizeBinary(_) => buffers.push(bytes_in(child()?)?),
+        DataType::FixedSizeBinary(_) => buffers.push(from_bytes(child()?)?),
         DataType::LargeList(field) => {
             buffers.push(offsets_as(array, &DataType::Int32, &DataType::Int64, stream)?);
-            children.push(restored(child()?, field.data_type(), stream)?);
+            children.push(from_plain(child()?, field.data_type(), stream)?);
         }
         DataType::List(field) | DataType::Map(field, _) => {
             buffers.push(buffer(array, 1));
-            children.push(restored(child()?, field.data_type(), stream)?);
+            children.push(from_plain(child()?, field.data_type(), stream)?);
         }
-        DataType::FixedSizeList(field, _) => children.push(restored(child()?, field.data_type(), stream)?),
+        DataType::FixedSizeList(field, _) => children.push(from_plain(child()?, field.data_type(), stream)?),
         DataType::Struct(fields) => {
             let all = array.children().iter().zip(fields);
-            let all = all.map(|(child, field)| restored(child, field.data_type(), stream));
+            let all = all.map(|(child, field)| from_plain(child, field.data_type(), stream));
             children = all.collect::<Result<_>>()?;
         }
-        other => return Err(Error::internal(format!("values of {other} were taken as others"))),
+        other => return Err(Error::internal(format!("values of {other} have no plain type"))),
     }
     let data_type = data_type.clone();
     DeviceArray::try_new(data_type, array.len(), array.offset(), array.null_count(), buffers, children, None)
@@ -185,23 +192,22 @@ fn buffer(array: &DeviceArray, i: usize) -> Option<Buffer> {
     array.buffers().get(i).cloned().flatten()
 }
 
-/// All bytes of a buffer as an array.
-fn bytes_of(buffer: Option<Buffer>) -> Result<DeviceArray> {
+/// Converts a buffer to an array of bytes.
+fn to_bytes(buffer: Option<Buffer>) -> Result<DeviceArray> {
     let len = match &buffer {
-        Some(buffer) => {
-            buffer.len().ok_or_else(|| Error::internal("a buffer of a length that is not known"))?
-        }
+        Some(buffer) => buffer.len().ok_or_else(|| Error::internal("the length of a buffer is unknown"))?,
         None => 0,
     };
     DeviceArray::try_new(DataType::UInt8, len, 0, Some(0), vec![None, buffer], Vec::new(), None)
 }
 
-/// The bytes of an array of them, from its first on.
-fn bytes_in(array: &DeviceArray) -> Result<Option<Buffer>> {
+/// Returns the buffer of an array of bytes, beginning at the array's first byte.
+fn from_bytes(array: &DeviceArray) -> Result<Option<Buffer>> {
     buffer(array, 1).map(|buffer| buffer.slice(array.offset(), array.len())).transpose()
 }
 
-/// An array's offsets in another width. Those before its first value go along, so that its offset stays.
+/// Converts an array's offsets to another width. Also converts the offsets before the array's first
+/// value, so that the array's offset stays the same.
 fn offsets_as(
     array: &DeviceArray,
     from: &DataType,
@@ -215,7 +221,7 @@ fn offsets_as(
     match changed {
         None => Ok(buffer(&cast, 1)),
         Some(_) => Err(Error::unsupported(
-            "a dictionary with more elements or bytes together than offsets of 32 bits reach to is not decoded",
+            "cannot decode a dictionary with more elements or bytes than 32-bit offsets can address",
         )),
     }
 }

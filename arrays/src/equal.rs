@@ -1,19 +1,20 @@
-//! Logical equality: the same values, however they are laid out.
+//! Compares batches by value, whatever their layout and device.
 
 use crossdock_memory::{Device, Result, Stream};
 
 use crate::DeviceBatch;
 use crate::host::{HostArray, Value};
 
-/// Whether two batches hold the same values under the same schema, wherever they lie and however they are laid out.
-/// Floating-point values are the same if their bits are. Copies to the host what does not lie there.
+/// Whether two batches have the same schema and the same values. The layouts and devices may
+/// differ. Floating-point values are equal if their bits are equal. Buffers on a device are copied
+/// to the host.
 pub fn equal(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream) -> Result<bool> {
     first_difference(left, right, stream).map(|difference| difference.is_none())
 }
 
-/// Where two batches differ first, in words; `None` where they do not. See [`equal`].
+/// Describes the first difference between two batches; `None` if they are equal. See [`equal`].
 pub fn first_difference(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream) -> Result<Option<String>> {
-    // arrow-rs's equality of fields leaves out whether a dictionary is ordered.
+    // arrow-rs ignores `dict_is_ordered` when it compares fields, so it is compared separately.
     let ordered = |batch: &DeviceBatch| {
         let fields = batch.schema().flattened_fields();
         fields.iter().map(|field| field.dict_is_ordered()).collect::<Vec<_>>()
@@ -23,13 +24,13 @@ pub fn first_difference(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream
     }
     if left.metadata() != right.metadata() {
         return Ok(Some(format!(
-            "the batches' own metadata: {:?} and {:?}",
+            "the metadata of the batches differ: {:?} and {:?}",
             left.metadata(),
             right.metadata()
         )));
     }
     if left.len() != right.len() {
-        return Ok(Some(format!("{} rows and {} rows", left.len(), right.len())));
+        return Ok(Some(format!("the numbers of rows differ: {} and {}", left.len(), right.len())));
     }
     let (mut left, mut right) = (left.move_to(stream, Device::CPU)?, right.move_to(stream, Device::CPU)?);
     left.resolve_sizes(stream)?;

@@ -1,5 +1,5 @@
-//! An array's contents on the host, value by value. Nothing in the contents is believed: what points nowhere is
-//! [`Value::Broken`].
+//! Reads an array's contents on the host, value by value. The contents are not trusted: a value
+//! whose index is out of range is returned as [`Value::Malformed`].
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crossdock_memory::{Buffer, HostView, Result, Stream};
 use crate::DeviceArray;
 use crate::layout::{BufferKind, ChildRule, Children, Layout};
 
-/// An array with its bytes in reach.
+/// An array whose buffers the host can read.
 pub(crate) struct HostArray<'a> {
     array: &'a DeviceArray,
     layout: Layout<'a>,
@@ -19,26 +19,27 @@ pub(crate) struct HostArray<'a> {
     validity: bool,
 }
 
-/// One value, seen through dictionaries and runs.
+/// One value. Dictionary keys and runs are replaced by the values that they refer to.
 pub(crate) enum Value<'a> {
     /// Null.
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// The bytes of a fixed-width or variable-length value, and the array whose type they are of.
+    /// The bytes of a fixed-width or variable-length value, and the array that determines its type.
     Bytes(&'a HostArray<'a>, &'a [u8]),
-    /// A list's elements: those rows of the child.
+    /// A list: the array of its elements, and the range of rows in that array.
     List(&'a HostArray<'a>, Range<usize>),
-    /// That row of each child.
+    /// A struct: its array, and the row in each child.
     Struct(&'a HostArray<'a>, usize),
-    /// That row of the child with that place and type id.
+    /// A value of a union: the array of the child, the type id, and the row in the child.
     Union(&'a HostArray<'a>, i8, usize),
-    /// What the contents say points nowhere.
-    Broken,
+    /// The contents refer to a value that does not exist, so there is no value.
+    Malformed,
 }
 
 impl<'a> HostArray<'a> {
-    /// Reads the buffers of an array whose sizes are known, in place where the host may.
+    /// Makes the buffers of an array readable by the host. Copies the buffers that the host cannot
+    /// read. All sizes must be known.
     pub(crate) fn new(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let layout = array.layout();
         let validity = array.validity().is_some();
@@ -68,7 +69,7 @@ impl<'a> HostArray<'a> {
         self.layout.children.iter().map(|field| field.name().as_str())
     }
 
-    /// The bytes of buffer `i`, counted without the validity.
+    /// The bytes of buffer `i`, where the validity bitmap has no index.
     fn bytes(&self, i: usize) -> &[u8] {
         self.buffer(i + usize::from(self.layout.has_validity))
     }
@@ -77,7 +78,8 @@ impl<'a> HostArray<'a> {
         self.buffers.get(i).and_then(Option::as_ref).map_or(&[], |view| view)
     }
 
-    /// The bytes of all values of a type of fixed width without nulls, so that many can be compared at once.
+    /// The bytes of all values of a fixed-width array without nulls, which allow a fast comparison;
+    /// `None` for other arrays.
     pub(crate) fn plain_bytes(&self) -> Option<&[u8]> {
         let [BufferKind::Fixed { bytes }] = self.layout.buffers() else { return None };
         if self.validity || self.dictionary.is_some() {
@@ -87,15 +89,15 @@ impl<'a> HostArray<'a> {
         self.bytes(0).get(start..start.checked_add(self.len().checked_mul(*bytes)?)?)
     }
 
-    /// Value `i`, counted from the array's own offset.
+    /// Returns value `i`, where index 0 is the first value of the array.
     pub(crate) fn value(&'a self, i: usize) -> Value<'a> {
         if i >= self.len() {
-            return Value::Broken;
+            return Value::Malformed;
         }
-        self.at(self.array.offset() + i).unwrap_or(Value::Broken)
+        self.at(self.array.offset() + i).unwrap_or(Value::Malformed)
     }
 
-    /// Value `i` of the buffers.
+    /// Returns value `i`, where index 0 is the start of the buffers.
     fn at(&'a self, i: usize) -> Option<Value<'a>> {
         if self.layout.all_null || (self.validity && !bit(self.buffer(0), i)?) {
             return Some(Value::Null);
@@ -138,7 +140,7 @@ impl<'a> HostArray<'a> {
         Some(Value::Bytes(self, bytes))
     }
 
-    /// Where value `i` lies, as the offsets say.
+    /// The range of bytes or child rows of value `i` according to the offsets.
     fn range(&self, i: usize) -> Option<Range<usize>> {
         let width = self.layout.buffers().first()?.width()?;
         let entry = |i| usize::try_from(integer(self.bytes(0), i, width, true)?).ok();
@@ -166,24 +168,24 @@ impl<'a> HostArray<'a> {
     fn union_value(&'a self, i: usize) -> Option<Value<'a>> {
         let id = *self.bytes(0).get(i)? as i8;
         let Children::Union(fields) = self.layout.children else { return None };
-        let place = fields.iter().position(|(known, _)| known == id)?;
+        let child = fields.iter().position(|(known, _)| known == id)?;
         let row = match self.layout.child_rule {
             ChildRule::Dense => usize::try_from(integer(self.bytes(1), i, 4, true)?).ok()?,
             _ => i,
         };
-        Some(Value::Union(self.children.get(place)?, id, row))
+        Some(Value::Union(self.children.get(child)?, id, row))
     }
 
     fn run_value(&'a self, i: usize) -> Option<Value<'a>> {
         Some(self.children.get(1)?.value(self.run_of(i)?))
     }
 
-    /// The run that value `i` of the buffers is in.
+    /// The index of the run that contains value `i`, where index 0 is the start of the buffers.
     fn run_of(&self, i: usize) -> Option<usize> {
         let ends = self.children.first()?;
         let width = ends.layout.buffers().first()?.width()?;
         let end = |run: usize| integer(ends.bytes(0), ends.array.offset() + run, width, true);
-        // The first run that ends after `i`.
+        // Searches for the first run that ends after `i`.
         let (mut low, mut high) = (0, ends.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -192,7 +194,8 @@ impl<'a> HostArray<'a> {
         Some(low)
     }
 
-    /// The values of child `index` that row `row` is made of; `None` where there are none, or the contents point nowhere.
+    /// The rows of child `index` that belong to row `row`. `None` if no rows belong to it, or if
+    /// the contents are malformed.
     pub(crate) fn child_rows(&'a self, index: usize, row: usize) -> Option<Range<usize>> {
         if self.layout.child_rule == ChildRule::Runs {
             let run = self.run_of(self.array.offset() + row)?;
@@ -211,7 +214,7 @@ fn bit(bits: &[u8], i: usize) -> Option<bool> {
     bits.get(i / 8).map(|byte| byte >> (i % 8) & 1 == 1)
 }
 
-/// Integer `i` of `width` bytes (at most 8).
+/// Returns integer `i` of a buffer of integers, each `width` bytes wide (at most 8).
 pub(crate) fn integer(bytes: &[u8], i: usize, width: usize, signed: bool) -> Option<i128> {
     let bytes = bytes.get(i.checked_mul(width)?..)?.get(..width)?;
     Some(match (bytes, signed) {

@@ -1,8 +1,9 @@
 //! Arrow arrays on any device.
 //!
-//! A [`DeviceBatch`] is a schema and its columns, each a tree of [`DeviceArray`]s over buffers that may lie on any
-//! device. Nothing here dereferences a buffer's address: contents are looked at by kernels, or by copies to the host.
-//! [`layout`](mod@layout) is the one table of types that everything else walks.
+//! A [`DeviceBatch`] consists of a schema and columns. Each column is a tree of [`DeviceArray`]s,
+//! whose buffers may be on any device. This crate never dereferences the address of a device
+//! buffer: kernels read the contents, or the host reads a copy. All functions use the description
+//! of the types in the table [`layout`](mod@layout).
 
 mod array;
 mod batch;
@@ -29,21 +30,22 @@ mod validate;
 pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
-    ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array, check_ends,
-    export_array, export_batch, export_device_array, export_field, export_plain, export_schema, import_array,
-    import_batch, import_device_array, import_field, import_field_ref, import_field_replacing, import_result,
-    import_schema, import_schema_ref, lend_batch, on_cpu, plain_values,
+    ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array,
+    check_last_offsets, export_array, export_batch, export_batch_to_external, export_device_array,
+    export_field, export_plain, export_schema, import_array, import_batch, import_device_array, import_field,
+    import_field_ref, import_field_replacing, import_result, import_schema, import_schema_ref, on_cpu,
+    plain_values,
 };
 pub use call::call_stream;
-pub use cast::{cast, is_cast};
+pub use cast::{can_cast, cast};
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use decode_dictionary::{decode_dictionary, decoded_field};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
-pub use nullability::{check_nullability, forbidden_nulls};
+pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::count_nulls;
 pub use print::{cells, format_batch, header, lines};
 pub use validate::{Level, validate};
 
-/// How deep schemas and arrays may nest, the column itself counted.
+/// Maximum nesting depth of schemas and arrays. The column itself is level 1.
 pub const MAX_DEPTH: usize = 64;

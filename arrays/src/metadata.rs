@@ -1,30 +1,35 @@
-//! Metadata that arrow-schema has no place for, kept under two reserved keys of its maps of strings.
+//! Stores metadata that arrow-schema cannot represent. They are stored under two reserved keys of
+//! its string maps.
 //!
-//! The C interface and IPC hold any bytes as keys and values, may repeat a key, and give the values of a dictionary a field
-//! with metadata of its own, such as an extension type's name. A [`Metadata`] is a map of strings, and
-//! [`DataType::Dictionary`](arrow_schema::DataType::Dictionary) has no field for its values. So
+//! In the C interface and in IPC, keys and values are arbitrary bytes, and a key may repeat. The
+//! values of a dictionary are a field that has its own metadata, such as the name of an extension
+//! type. But a [`Metadata`] is a map of strings, and
+//! [`DataType::Dictionary`](arrow_schema::DataType::Dictionary) has no field for its values.
+//! Therefore:
 //!
-//! - pairs that are not UTF-8, and those after the first of one key, are listed under [`EXTRA_PAIRS`];
-//! - the metadata of a dictionary's values are listed under [`DICTIONARY_VALUES`] in those of the field.
+//! - Pairs that are not UTF-8, and later pairs of a repeated key, are listed under [`EXTRA_PAIRS`].
+//! - The metadata of a dictionary's values are listed under [`DICTIONARY_VALUES`] in the metadata
+//!   of the field.
 //!
-//! A list is written `key=value&key=value`, where `%XX` stands for each byte that is not printable ASCII and for `%`, `&` and
-//! `=`. A producer's own pair under a reserved key is an extra pair, so that both keys always have this meaning in a map. A map
-//! whose value under such a key is no list has an ordinary pair there.
+//! A list is written `key=value&key=value`, in which `%XX` represents each byte that is `%`, `&`,
+//! `=` or not printable ASCII. If a producer uses a reserved key itself, its pair is stored as an
+//! extra pair, so a reserved key in a map always has the meaning that is described here. If the
+//! value of a reserved key is not such a list, it is an ordinary pair.
 
 use std::collections::HashSet;
 use std::fmt::Write;
 
 use arrow_schema::{DataType, Metadata};
 
-/// The key of pairs that a map of strings cannot hold.
+/// The reserved key of the pairs that a map of strings cannot hold.
 pub const EXTRA_PAIRS: &str = "crossdock.metadata:extra_pairs";
-/// The key of the metadata of a dictionary's values.
+/// The reserved key of the metadata of a dictionary's values.
 pub const DICTIONARY_VALUES: &str = "crossdock.metadata:dictionary_values";
 
 /// A key and its value, as bytes.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// The map of a producer's pairs.
+/// Converts a producer's pairs to a map.
 pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Metadata {
     let mut metadata = Metadata::new();
     let mut extra: Vec<Pair> = Vec::new();
@@ -48,44 +53,47 @@ pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> 
     metadata
 }
 
-/// The map of the pairs of a dictionary's field where those of its values have no other place, as in Arrow IPC: a list under
-/// [`DICTIONARY_VALUES`] is what it says.
+/// Converts the pairs of a dictionary's field to a map, for formats such as Arrow IPC, in which the
+/// metadata of a dictionary's values have no other place. Therefore a list under
+/// [`DICTIONARY_VALUES`] is read as the metadata of the values, and not as an ordinary pair of the
+/// producer.
 pub fn from_dictionary_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Metadata {
     let mut values = None;
-    let own = pairs.into_iter().filter(|(key, value)| {
+    let of_field = pairs.into_iter().filter(|(key, value)| {
         let text = std::str::from_utf8(value).ok().filter(|_| *key == DICTIONARY_VALUES.as_bytes());
         let list = text.filter(|text| values.is_none() && parse(text).is_some());
         values = values.or(list);
         list.is_none()
     });
-    let mut metadata = from_pairs(own);
+    let mut metadata = from_pairs(of_field);
     if let Some(values) = values {
         metadata.insert(DICTIONARY_VALUES, values);
     }
     metadata
 }
 
-/// The pairs of a schema's metadata as a producer gave them; of one key in their order.
+/// Converts a schema's metadata to the pairs of the producer. Pairs with the same key have the
+/// producer's order.
 pub fn pairs(metadata: &Metadata) -> Vec<Pair> {
-    pairs_but(metadata, &[EXTRA_PAIRS])
+    pairs_without_lists(metadata, &[EXTRA_PAIRS])
 }
 
-/// The pairs of a field's own metadata; those of a dictionary's values are not among them.
+/// Converts a field's own metadata to pairs, without the metadata of a dictionary's values.
 pub fn field_pairs(data_type: &DataType, metadata: &Metadata) -> Vec<Pair> {
     match data_type {
-        DataType::Dictionary(..) => pairs_but(metadata, &[EXTRA_PAIRS, DICTIONARY_VALUES]),
+        DataType::Dictionary(..) => pairs_without_lists(metadata, &[EXTRA_PAIRS, DICTIONARY_VALUES]),
         _ => pairs(metadata),
     }
 }
 
-/// The metadata of the values of a dictionary, in a map that may itself have reserved keys.
+/// Returns the metadata of a dictionary's values. This map may contain reserved keys itself.
 pub fn of_dictionary_values(metadata: &Metadata) -> Metadata {
     let listed = metadata.get(DICTIONARY_VALUES).and_then(|text| parse(text)).unwrap_or_default();
     let text = |bytes| String::from_utf8(bytes).ok();
     listed.into_iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
 }
 
-/// A dictionary field's metadata with those of its values.
+/// Adds the metadata of a dictionary's values to the metadata of its field.
 pub fn with_dictionary_values(mut metadata: Metadata, values: &Metadata) -> Metadata {
     if !values.is_empty() {
         let pairs = values.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone().into_bytes()));
@@ -98,8 +106,9 @@ fn is_reserved(key: &str) -> bool {
     [EXTRA_PAIRS, DICTIONARY_VALUES].contains(&key)
 }
 
-/// All pairs; those under `lists` are replaced by what they list, but for a dictionary's values, which are left out.
-fn pairs_but(metadata: &Metadata, lists: &[&str]) -> Vec<Pair> {
+/// Returns all pairs except the lists under the keys in `lists`. The pairs in the list
+/// [`EXTRA_PAIRS`] are added.
+fn pairs_without_lists(metadata: &Metadata, lists: &[&str]) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(metadata.len());
     let mut extra = Vec::new();
     for (key, value) in metadata.iter() {
@@ -140,7 +149,7 @@ fn escape(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// `None` for what [`list`] does not write.
+/// Parses a list; `None` if the text is not a list that [`list`] writes.
 fn parse(text: &str) -> Option<Vec<Pair>> {
     text.split('&')
         .map(|pair| {
@@ -185,8 +194,8 @@ fn digit(c: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn kept(given: &[(&[u8], &[u8])]) -> Vec<Pair> {
-        pairs(&from_pairs(given.iter().copied()))
+    fn round_trip(input: &[(&[u8], &[u8])]) -> Vec<Pair> {
+        pairs(&from_pairs(input.iter().copied()))
     }
 
     fn owned(pairs: &[(&[u8], &[u8])]) -> Vec<Pair> {
@@ -196,7 +205,7 @@ mod tests {
     #[test]
     fn keeps_pairs_that_a_map_of_strings_cannot_hold() {
         let reserved = EXTRA_PAIRS.as_bytes();
-        for given in [
+        for input in [
             [(b"a".as_slice(), b"1".as_slice()), (b"k", b"\xff")],
             [(b"\xfe", b"x"), (b"\xfe", b"x")],
             [(b"a", b"1"), (b"a", b"1")],
@@ -205,18 +214,18 @@ mod tests {
             [(reserved, b"a=b"), (DICTIONARY_VALUES.as_bytes(), b"x=y")],
             [(reserved, b"%"), (reserved, "ö\0".as_bytes())],
         ] {
-            assert_eq!(kept(&given), owned(&given));
+            assert_eq!(round_trip(&input), owned(&input));
         }
     }
 
     #[test]
-    fn keeps_an_ordinary_map_as_it_is() {
+    fn keeps_ordinary_map_unchanged() {
         let metadata = from_pairs([(b"b".as_slice(), b"2".as_slice()), (b"a", "ä".as_bytes())]);
         assert_eq!(metadata, Metadata::new().with("a", "ä").with("b", "2"));
     }
 
     #[test]
-    fn a_value_that_is_no_list_is_an_ordinary_pair() {
+    fn malformed_list_is_ordinary_pair() {
         for value in ["", "x", "a=%ff", "a=%4", "a=%41", "a=b=c", "a=ä"] {
             for key in [EXTRA_PAIRS, DICTIONARY_VALUES] {
                 let metadata = Metadata::new().with(key, value);
@@ -229,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_dictionaries_of_dictionaries_keep_their_metadata() {
+    fn nested_dictionary_values_keep_metadata() {
         let inner = from_pairs([(b"x".as_slice(), b"\xff".as_slice())]);
         let middle = with_dictionary_values(Metadata::new().with("m", "=&"), &inner);
         let outer = with_dictionary_values(Metadata::new().with("o", "%"), &middle);

@@ -1,4 +1,4 @@
-//! Whether fields that allow no nulls have none.
+//! Checks that fields that are not nullable have no nulls.
 
 use arrow_schema::{DataType, Field};
 use crossdock_memory::{Error, Result, Stream};
@@ -7,33 +7,41 @@ use crate::host::{HostArray, Value};
 use crate::layout::shown;
 use crate::{DeviceArray, DeviceBatch};
 
-/// Where the rows of an array come from: a column has all of its own, and a child those that rows of its parent reach.
+/// The rows of an array that are checked. These are all rows of a column, or the rows of a child
+/// that a row of its parent refers to.
 enum Rows<'a> {
     Column,
     ChildOf { parent: &'a DeviceArray, index: usize, above: &'a Rows<'a> },
 }
 
-/// The first column, or child of one, whose field allows no nulls and that has some: its path, and how many. Values of a child
-/// that no valid row of its parent reaches do not count: an Arrow struct that is null may have null fields. Nulls of a
-/// dictionary and of runs are those of the rows that have them.
+/// Finds the first column or child that contains nulls although its field is not nullable. Returns
+/// its path and the number of nulls.
 ///
-/// Counts the nulls of each such field whose count is unknown, and blocks for the answer; contents are read on the host only
-/// where there are nulls.
-pub fn forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Option<(String, usize)>> {
+/// A null in a child is ignored if no valid row of the parent refers to it, because the fields of a
+/// null struct may be null in Arrow. A null in a dictionary or in the values of runs is counted
+/// once for each row that refers to it.
+///
+/// If a null count is unknown, blocks until the nulls are counted. Reads contents on the host only
+/// if there are nulls.
+pub fn find_forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Option<(String, usize)>> {
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        let found = in_array(field.name().clone(), field, column, &Rows::Column, stream)?;
-        if found.is_some() {
-            return Ok(found);
+        let forbidden = in_array(field.name().clone(), field, column, &Rows::Column, stream)?;
+        if forbidden.is_some() {
+            return Ok(forbidden);
         }
     }
     Ok(None)
 }
 
-/// Refuses a batch with such nulls, and names the column: a format that has no place for them would hold other values.
+/// Rejects a batch with nulls in a field that is not nullable. See [`find_forbidden_nulls`].
+///
+/// # Errors
+///
+/// Returns an error that names the first such column.
 pub fn check_nullability(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
-    let Some((path, nulls)) = forbidden_nulls(batch, stream)? else { return Ok(()) };
+    let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? else { return Ok(()) };
     let column = if path.is_empty() { "the column".to_owned() } else { format!("column {}", shown(&path)) };
-    Err(Error::bad_data(format!("{column}: {nulls} nulls, expected none: its field is not nullable")))
+    Err(Error::bad_data(format!("{column}: its null count is {nulls}, but its field is not nullable")))
 }
 
 fn in_array(
@@ -51,29 +59,29 @@ fn in_array(
     }
     for (index, (field, child)) in array.layout().children.iter().zip(array.children()).enumerate() {
         let rows = Rows::ChildOf { parent: array, index, above: rows };
-        let found = in_array(format!("{path}.{}", field.name()), field, child, &rows, stream)?;
-        if found.is_some() {
-            return Ok(found);
+        let forbidden = in_array(format!("{path}.{}", field.name()), field, child, &rows, stream)?;
+        if forbidden.is_some() {
+            return Ok(forbidden);
         }
     }
     Ok(None)
 }
 
-/// How many of the rows are null.
+/// The number of rows that are null.
 fn nulls_in(array: &DeviceArray, rows: &Rows<'_>, stream: &Stream) -> Result<usize> {
-    // A union and the null type have no nulls that a field could allow or forbid.
+    // Unions and null arrays have no validity bitmap, so nullability is not checked for them.
     if array.layout().all_null || matches!(array.data_type(), DataType::Union(..)) {
         return Ok(0);
     }
-    let own = array.count_nulls(stream)?;
-    if own > 0 && matches!(rows, Rows::Column) {
-        return Ok(own);
+    let nulls = array.count_nulls(stream)?;
+    if nulls > 0 && matches!(rows, Rows::Column) {
+        return Ok(nulls);
     }
     let mut below = 0;
     if let Some(values) = values_of(array) {
         below = values.count_nulls(stream)?.max(nulls_below(values, stream)?);
     }
-    if own == 0 && below == 0 {
+    if nulls == 0 && below == 0 {
         return Ok(0);
     }
     let reached = rows.reached(array.len(), stream)?;
@@ -82,7 +90,7 @@ fn nulls_in(array: &DeviceArray, rows: &Rows<'_>, stream: &Stream) -> Result<usi
     Ok((0..array.len()).filter(|row| reached.get(*row) == Some(&true)).filter(null).count())
 }
 
-/// What the values of a dictionary or of runs are.
+/// The values of a dictionary array or of a run-end encoded array.
 fn values_of(array: &DeviceArray) -> Option<&DeviceArray> {
     match array.data_type() {
         DataType::RunEndEncoded(..) => array.children().get(1),
@@ -98,7 +106,7 @@ fn nulls_below(array: &DeviceArray, stream: &Stream) -> Result<usize> {
 }
 
 impl Rows<'_> {
-    /// Of each of `len` values, whether a row reaches it.
+    /// For each of `len` values, whether a row refers to it.
     fn reached(&self, len: usize, stream: &Stream) -> Result<Vec<bool>> {
         let Rows::ChildOf { parent, index, above } = self else { return Ok(vec![true; len]) };
         let mut reached = vec![false; len];

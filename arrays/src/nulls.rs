@@ -1,4 +1,4 @@
-//! Null counts that nobody told.
+//! Counts nulls.
 
 use crossdock_kernels::Checks;
 use crossdock_memory::{Device, Result, Stream};
@@ -6,13 +6,15 @@ use crossdock_memory::{Device, Result, Stream};
 use crate::DeviceArray;
 
 impl DeviceArray {
-    /// How many values are null, counted whatever was told of it. Blocks until the number is there.
+    /// Counts the null values, even if the null count is known already. Blocks until the count is
+    /// read.
     pub fn recount_nulls(&self, stream: &Stream) -> Result<usize> {
-        let silent = DeviceArray { null_count: None, ..self.clone() };
-        Ok(count_nulls(&[&silent], stream)?.first().copied().unwrap_or(0))
+        let uncounted = DeviceArray { null_count: None, ..self.clone() };
+        Ok(count_nulls(&[&uncounted], stream)?.first().copied().unwrap_or(0))
     }
 
-    /// How many values are null, counted by a kernel where that is unknown. Blocks then until the number is there.
+    /// Returns the null count. If it is unknown, a kernel counts, and the call blocks until the
+    /// count is read.
     pub fn count_nulls(&self, stream: &Stream) -> Result<usize> {
         match self.null_count {
             Some(n) => Ok(n),
@@ -21,8 +23,8 @@ impl DeviceArray {
     }
 }
 
-/// The null counts of several arrays of one device: those that nobody told counted in one launch, and read back in one copy.
-/// Blocks then until the numbers are there.
+/// Returns the null counts of arrays on one device. One launch counts the nulls of all arrays whose
+/// null count is unknown, and one copy reads the results. Blocks until the results are read.
 pub fn count_nulls<'a>(arrays: &[&'a DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
     if arrays.iter().all(|array| array.null_count().is_some()) {
         return Ok(arrays.iter().map(|array| array.null_count().unwrap_or(0)).collect());
@@ -30,22 +32,22 @@ pub fn count_nulls<'a>(arrays: &[&'a DeviceArray], stream: &Stream) -> Result<Ve
     let device = arrays.first().map_or(stream.device(), |array| array.device());
     let stream = &stream_on(device, stream)?;
     let mut checks = Checks::new();
-    let ask = |array: &'a DeviceArray| match array.validity() {
+    let request = |array: &'a DeviceArray| match array.validity() {
         _ if array.null_count().is_some() => Ok(None),
         Some(bits) => checks.null_count(bits, array.offset(), array.len()).map(Some),
         None => Ok(None),
     };
-    let cells: Vec<Option<usize>> = arrays.iter().copied().map(ask).collect::<Result<_>>()?;
-    let found = checks.run(stream)?;
-    let told = arrays.iter().map(|array| array.null_count().unwrap_or(0));
+    let cells: Vec<Option<usize>> = arrays.iter().copied().map(request).collect::<Result<_>>()?;
+    let findings = checks.run(stream)?;
+    let known = arrays.iter().map(|array| array.null_count().unwrap_or(0));
     Ok(cells
         .into_iter()
-        .zip(told)
-        .map(|(cell, told)| cell.map_or(told, |cell| found.count(cell) as usize))
+        .zip(known)
+        .map(|(cell, known)| cell.map_or(known, |cell| findings.count(cell) as usize))
         .collect())
 }
 
-/// The caller's stream if it works on `device`, else that device's default one.
+/// Returns `stream` if it belongs to `device`, else the default stream of `device`.
 pub(crate) fn stream_on(device: Device, stream: &Stream) -> Result<Stream> {
     if stream.device() == device { Ok(stream.clone()) } else { stream.memory().default_stream(device) }
 }

@@ -1,4 +1,5 @@
-//! Sizes that nobody told: the last offset of each array, and the sizes of views' data buffers, read together.
+//! Resolves unknown buffer sizes. Reads the last offset of each array and the sizes of the data
+//! buffers of view arrays, all at once.
 
 use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 
@@ -7,8 +8,12 @@ use crate::numbers::{self, Numbers};
 use crate::{DeviceArray, DeviceBatch};
 
 impl DeviceBatch {
-    /// Makes every buffer's length known. Where some are not, reads what tells them in one copy to the host, and waits
-    /// for it; where all are, does nothing.
+    /// Determines all unknown buffer lengths. Reads them with one copy to the host and blocks until
+    /// it has run.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a length is negative or exceeds the buffer's allocation.
     pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
         let schema = self.schema().clone();
         let mut arrays: Vec<&mut DeviceArray> = self.columns_mut().iter_mut().collect();
@@ -20,95 +25,99 @@ impl DeviceBatch {
 }
 
 impl DeviceArray {
-    /// [`DeviceBatch::resolve_sizes`] for one array.
+    /// Like [`DeviceBatch::resolve_sizes`], for one array.
     pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
         resolve(&mut [self], stream).map_err(|(_, e)| e)
     }
 }
 
-/// Numbers that tell the size of one or more buffers of one array.
-struct Question {
+/// The integers to read for the sizes of one or more buffers of an array.
+struct SizeRequest {
     source: Buffer,
     at: usize,
     n: usize,
     width: usize,
 }
 
-/// An error comes with the place of its array.
+/// Resolves the sizes of several arrays. An error is returned with the index of the array in which
+/// it occurred.
 pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<(), (usize, Error)> {
-    let mut questions = Vec::new();
+    let mut requests = Vec::new();
     for (i, array) in arrays.iter().enumerate() {
-        let asked = array.walk(&mut |node| {
-            questions.extend(question(node, stream)?);
+        let visited = array.walk(&mut |node| {
+            requests.extend(size_request(node, stream)?);
             Ok(())
         });
-        asked.map_err(|e| (i, e))?;
+        visited.map_err(|e| (i, e))?;
     }
-    let asked: Vec<Numbers<'_>> = questions.iter().map(Question::numbers).collect();
-    // Asks nothing where all sizes are known, or there are none but empty arrays.
-    let numbers = numbers::read(&asked, stream).map_err(|e| (usize::MAX, e))?;
-    let parts: Vec<usize> = questions.iter().map(|question| question.n).collect();
-    let mut answers = Answers { numbers: &numbers, parts: parts.into_iter(), memory: stream.memory() };
+    let reads: Vec<Numbers<'_>> = requests.iter().map(SizeRequest::numbers).collect();
+    // If there are no requests, this reads nothing.
+    let numbers = numbers::read(&reads, stream).map_err(|e| (usize::MAX, e))?;
+    let parts: Vec<usize> = requests.iter().map(|request| request.n).collect();
+    let mut results = SizeResults { numbers: &numbers, parts: parts.into_iter(), memory: stream.memory() };
     for (i, array) in arrays.iter_mut().enumerate() {
-        array.answer(&mut answers).map_err(|e| (i, e))?;
+        array.set_sizes(&mut results).map_err(|e| (i, e))?;
     }
     Ok(())
 }
 
-impl Question {
+impl SizeRequest {
     fn numbers(&self) -> Numbers<'_> {
         Numbers { source: &self.source, at: self.at, n: self.n, width: self.width }
     }
 }
 
-/// What has to be read to know the sizes of this array's own buffers.
-fn question(array: &DeviceArray, stream: &Stream) -> Result<Option<Question>> {
+/// The integers to read for the sizes of this array's own buffers.
+fn size_request(array: &DeviceArray, stream: &Stream) -> Result<Option<SizeRequest>> {
     if !array.has_unknown_sizes() || array.is_empty() {
         return Ok(None);
     }
     if let Some(sizes) = &array.view_sizes {
-        let source = where_it_lies(sizes, stream)?;
-        return Ok(Some(Question { source, at: 0, n: sizes.len().unwrap_or(0) / 8, width: 8 }));
+        let source = with_actual_device(sizes, stream)?;
+        return Ok(Some(SizeRequest { source, at: 0, n: sizes.len().unwrap_or(0) / 8, width: 8 }));
     }
     let layout = array.layout();
     let Some(BufferKind::Offsets { width }) = layout.kind(1) else {
         return Err(Error::invalid_argument(format!(
-            "an array of type {}: the length of a data buffer is unknown, and nothing tells it",
+            "an array of type {}: the length of a data buffer is unknown, and the array has no offsets or sizes that determine it",
             array.data_type()
         )));
     };
     let Some(Some(offsets)) = array.buffers().get(1) else { return Ok(None) };
     let at = (array.offset() + array.len()) * width;
-    Ok(Some(Question { source: offsets.clone(), at, n: 1, width }))
+    Ok(Some(SizeRequest { source: offsets.clone(), at, n: 1, width }))
 }
 
-/// A stranger keeps the sizes of view buffers in host memory or on the device: asks which.
-fn where_it_lies(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
+/// The producer may have stored the sizes of the data buffers of a view array in host memory or on
+/// the device. This asks the driver in which of them.
+fn with_actual_device(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
     if sizes.device() == Device::CPU {
         return Ok(sizes.clone());
     }
     let (device, _) = stream.memory().pointer(sizes.address())?;
     let owner = ForeignOwner::new(sizes.clone());
     let bytes = sizes.len().map(|n| n as u64);
-    // Host memory was ready when its producer handed it over; the array's event is about the device's.
+    // Host memory is readable from the moment of its export. The array's event applies only to
+    // device memory.
     let ready = if device == Device::CPU { Ready::Now } else { sizes.ready().clone() };
-    // SAFETY: the range of `sizes`, which the owner keeps alive.
+    // SAFETY: this is the address range of `sizes`, which is readable and which the owner keeps
+    // alive.
     Ok(unsafe { Buffer::foreign(&owner, device, sizes.address(), bytes, ready) })
 }
 
-struct Answers<'a> {
+struct SizeResults<'a> {
     numbers: &'a [i64],
     parts: std::vec::IntoIter<usize>,
     memory: &'a Memory,
 }
 
-impl<'a> Answers<'a> {
+impl<'a> SizeResults<'a> {
     fn next(&mut self) -> Result<&'a [i64]> {
-        let missing = || Error::internal("a buffer's size was not asked for");
-        let (answer, rest) =
+        let missing = || Error::internal("a buffer's size was not requested");
+        let (sizes, rest) =
             self.parts.next().and_then(|n| self.numbers.split_at_checked(n)).ok_or_else(missing)?;
         self.numbers = rest;
-        Ok(answer)
+        Ok(sizes)
     }
 }
 
@@ -117,13 +126,13 @@ impl DeviceArray {
         self.buffers.iter().flatten().any(|buffer| buffer.len().is_none())
     }
 
-    /// Takes the answers in the order in which [`question`] asked.
-    fn answer(&mut self, answers: &mut Answers<'_>) -> Result<()> {
+    /// Sets the unknown sizes. The results have the order of the requests.
+    fn set_sizes(&mut self, results: &mut SizeResults<'_>) -> Result<()> {
         if self.has_unknown_sizes() {
-            let asked = !self.is_empty()
+            let is_requested = !self.is_empty()
                 && (self.view_sizes.is_some() || self.buffers.get(1).is_some_and(Option::is_some));
-            let answer = if asked { answers.next()? } else { &[] };
-            let mut sizes: Vec<usize> = answer.iter().copied().map(size_of).collect::<Result<_>>()?;
+            let sizes = if is_requested { results.next()? } else { &[] };
+            let mut sizes: Vec<usize> = sizes.iter().copied().map(size_of).collect::<Result<_>>()?;
             if self.view_sizes.is_none() && sizes.is_empty() {
                 sizes.push(0);
             }
@@ -131,37 +140,42 @@ impl DeviceArray {
             for (i, slot) in self.buffers.iter_mut().enumerate() {
                 if let Some(buffer) = slot.take_if(|buffer| buffer.len().is_none()) {
                     let bytes = i.checked_sub(first).and_then(|i| sizes.get(i)).copied().unwrap_or(0);
-                    check_room(&buffer, bytes, answers.memory)?;
-                    // SAFETY: what a valid array's own last offset, or list of sizes, says.
+                    check_allocation(&buffer, bytes, results.memory)?;
+                    // SAFETY: the buffer of a valid array has the number of bytes that its last
+                    // offset or its list of sizes states.
                     *slot = Some(unsafe { buffer.with_len(bytes) }?);
                 }
             }
             self.view_sizes = None;
         }
-        self.children.iter_mut().try_for_each(|child| child.answer(answers))?;
-        self.dictionary.as_deref_mut().map_or(Ok(()), |dictionary| dictionary.answer(answers))
+        self.children.iter_mut().try_for_each(|child| child.set_sizes(results))?;
+        self.dictionary.as_deref_mut().map_or(Ok(()), |dictionary| dictionary.set_sizes(results))
     }
 }
 
-/// Refuses a size that goes beyond what can be addressed or, off the host, beyond the block that the device's driver
-/// knows the address in: before anything is allocated for a copy of it.
-fn check_room(buffer: &Buffer, bytes: usize, memory: &Memory) -> Result<()> {
+/// Returns an error if a size exceeds the address space or, on a device, the allocation that
+/// contains the address. This check precedes the allocation of memory for a copy.
+fn check_allocation(buffer: &Buffer, bytes: usize, memory: &Memory) -> Result<()> {
     let end = buffer.address().checked_add(bytes as u64).filter(|end| *end <= i64::MAX as u64);
-    let end = end.ok_or_else(|| Error::bad_data(format!("a data buffer would be {bytes} bytes long")))?;
+    let end = end.ok_or_else(|| {
+        Error::bad_data(format!("a data buffer of {bytes} bytes exceeds the address space"))
+    })?;
     if buffer.device() == Device::CPU || bytes == 0 {
         return Ok(());
     }
     match memory.pointer(buffer.address())? {
-        (device, Some((base, room))) if device == buffer.device() && end > base.saturating_add(room) => {
+        (device, Some((base, allocated)))
+            if device == buffer.device() && end > base.saturating_add(allocated) =>
+        {
             Err(Error::bad_data(format!(
-                "a data buffer would be {bytes} bytes long, beyond its block of {room} bytes on {device}"
+                "a data buffer of {bytes} bytes exceeds its allocation of {allocated} bytes on {device}"
             )))
         }
         _ => Ok(()),
     }
 }
 
-/// A size, or a last offset.
+/// Converts a size or a last offset.
 fn size_of(n: i64) -> Result<usize> {
     usize::try_from(n)
         .map_err(|_| Error::bad_data(format!("the last offset of an array is {n}, expected 0 or more")))

@@ -1,15 +1,15 @@
-//! What every figure needs.
+//! The context of the benchmarks that compare with pyarrow.
 
 use std::path::PathBuf;
 
 use crate::peer;
 
-/// Both sides, and the files that they read.
+/// The peer, the input files and the number of runs.
 pub struct Bench {
     /// Runs pyarrow's side.
     pub peer: peer::Peer,
-    /// Where the files are.
+    /// The folder of the input files.
     pub data: PathBuf,
-    /// How often each side runs.
+    /// The number of runs of each side.
     pub runs: usize,
 }

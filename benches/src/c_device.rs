@@ -1,4 +1,4 @@
-//! A ten-column batch through the loaded plugin arrow-c-device, whatever its number of rows.
+//! Exports and imports a ten-column batch through the loaded plugin arrow-c-device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,36 +16,36 @@ const ROUNDS: usize = 100;
 const BATCHES: usize = 20;
 
 pub fn batches(bench: &Bench, table: &mut Table) -> Result<()> {
-    let [peer_out, peer_in] =
+    let [peer_exports, peer_imports] =
         bench.peer.pair(&["c_device".as_ref(), (ROUNDS * BATCHES).to_string().as_ref()])?;
     for rows in [1_000, 1_000_000] {
-        let (out, back) = ours(rows, Device::CPU)?;
-        let peer = (rows == 1_000).then_some((&peer_out[..], &peer_in[..]));
-        table.row(&format!("10 columns, {rows} rows, to a C Device array"), &out, peer.map(|p| p.0));
-        table.row(&format!("10 columns, {rows} rows, from a C Device array"), &back, peer.map(|p| p.1));
+        let (exports, imports) = measure(rows, Device::CPU)?;
+        let peer = (rows == 1_000).then_some((&peer_exports[..], &peer_imports[..]));
+        table.row(&format!("10 columns, {rows} rows, to a C Device array"), &exports, peer.map(|p| p.0));
+        table.row(&format!("10 columns, {rows} rows, from a C Device array"), &imports, peer.map(|p| p.1));
     }
     Ok(())
 }
 
-/// The same on a CUDA device, where a batch is ready by an event: what one costs besides, in copies, launches and
-/// allocations.
+/// Measures batches on a CUDA device, where each batch has an event.
 pub fn on_cuda() -> Result<()> {
     let backend = Backend::builder().build();
-    if let Err(missing) = backend.cuda() {
-        println!("skipped: c-device on cuda:0: {missing}");
+    if let Err(reason) = backend.cuda() {
+        println!("skipped: c-device on cuda:0: {reason}");
         return Ok(());
     }
     let mut table = Table::new();
     for rows in [1_000, 1_000_000] {
-        let (out, back) = ours(rows, Device::cuda(0))?;
-        table.row(&format!("10 columns on cuda:0, {rows} rows, to a C Device array"), &out, None);
-        table.row(&format!("10 columns on cuda:0, {rows} rows, from a C Device array"), &back, None);
+        let (exports, imports) = measure(rows, Device::cuda(0))?;
+        table.row(&format!("10 columns on cuda:0, {rows} rows, to a C Device array"), &exports, None);
+        table.row(&format!("10 columns on cuda:0, {rows} rows, from a C Device array"), &imports, None);
     }
     println!("{}", table.markdown());
     Ok(())
 }
 
-fn ours(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
+/// Returns the times of exports and of imports, in ns.
+fn measure(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
     let host = crate::load::host()?;
     let session = host.session().device(device).open()?;
     let plugins = session.plugins();
@@ -72,17 +72,18 @@ fn ours(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
     let schema = export_schema(&schema)?;
     let options = Options::new().with("schema", "first");
     let mut writer = plugin.exporter()?.begin(&call, "arrow-c-device", &schema, &options, None)?;
-    let (mut out, mut back) = (Vec::new(), Vec::new());
-    let copied = host.backend().ledger().copied();
-    // A few at a time, as batches come in life: what went out is still in the cache when it comes back.
+    let (mut exports, mut imports) = (Vec::new(), Vec::new());
+    let copied_before = host.backend().ledger().copied();
+    // A few batches at a time, as in applications: an exported batch is still in the cache when it
+    // is imported.
     for _ in 0..ROUNDS {
         let mut capsules = Vec::new();
         for _ in 0..BATCHES {
             let batch = export_batch(&batch, false, stream)?;
             let start = Instant::now();
-            let given = writer.write(&call, batch)?;
-            out.push(start.elapsed().as_nanos() as u64);
-            capsules.extend(given);
+            let written = writer.write(&call, batch)?;
+            exports.push(start.elapsed().as_nanos() as u64);
+            capsules.extend(written);
         }
         let input = Input::Capsules(capsules.into());
         let importer = plugin.importer()?;
@@ -90,16 +91,18 @@ fn ours(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
         loop {
             let start = Instant::now();
             let Some(batch) = reader.next(&call)? else { break };
-            back.push(start.elapsed().as_nanos() as u64);
+            imports.push(start.elapsed().as_nanos() as u64);
             drop(batch);
         }
     }
-    if back.len() != ROUNDS * BATCHES {
-        return Err(format!("{} batches went out and {} came back", ROUNDS * BATCHES, back.len()).into());
+    if imports.len() != ROUNDS * BATCHES {
+        return Err(
+            format!("{} batches were exported, but {} imported", ROUNDS * BATCHES, imports.len()).into()
+        );
     }
-    let copied = host.backend().ledger().copied().since(copied).bytes();
+    let copied = host.backend().ledger().copied().since(copied_before).bytes();
     if copied != 0 {
         return Err(format!("{copied} bytes were copied, expected none").into());
     }
-    Ok((out, back))
+    Ok((exports, imports))
 }

@@ -1,12 +1,13 @@
-//! What the kernels that decode write in a second, beside a copy and a fill on the same device in the same run.
+//! Measures the bytes per second that decoding kernels write, compared to a copy and a fill on the
+//! same device in the same run.
 
-mod texts;
+mod strings;
 
 use std::io::Write;
 use std::time::Instant;
 
 use crossdock_kernels::{
-    BlockCodes, Checks, Deltas, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source,
+    BlockCodes, Checks, Deltas, Halves, IntType, Integers, Jobs, LeftParts, Numbers, Packed, Patches, Source,
     Step, Words,
 };
 use crossdock_memory::{Buffer, BufferMut, Device, Stream};
@@ -16,11 +17,12 @@ use crate::Result;
 
 const VALUES: usize = 100_000_000;
 const ROUNDS: usize = 20;
-/// Every so many values one is patched.
+/// One value out of this number is patched.
 const PATCH_EVERY: usize = 100;
+/// The mean length of runs.
 const RUN: usize = 64;
 
-/// Prints a table; skipped where there is no CUDA device.
+/// Prints a table, if there is a CUDA device.
 pub fn rates() -> Result<()> {
     let cuda = Device::cuda(0);
     if !devices().contains(&cuda) {
@@ -34,26 +36,27 @@ pub fn rates() -> Result<()> {
     println!("Decoding on {info}, {} M values:\n", VALUES / 1_000_000);
     println!("| what | decoded GB/s | of the fill |\n|---|---|---|");
     let mut rows = Rows { stream: &stream, fill: 0.0 };
-    rows.floors()?;
+    rows.bounds()?;
     rows.packed()?;
     rows.repeated()?;
-    rows.texts()?;
+    rows.strings()?;
     rows.parts()
 }
 
 struct Rows<'a> {
     stream: &'a Stream,
-    /// Bytes that a fill writes in a second.
+    /// Bytes that a fill writes per second.
     fill: f64,
 }
 
-/// Numbers without a pattern that a cache could use.
+/// A pseudorandom number.
 fn noise(i: usize) -> u64 {
     (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64) >> 7
 }
 
 impl Rows<'_> {
-    /// Once to warm up, then many rounds of which each writes `bytes`, in one go: what they find is brought back at the end.
+    /// Runs one round to warm up, then many rounds of `bytes` each in one batch of jobs. The
+    /// findings are read at the end.
     fn row<'b>(
         &mut self,
         name: &str,
@@ -99,13 +102,13 @@ impl Rows<'_> {
         self.filled(n * width, |(i, to), width| to.copy_from_slice(&of(i).to_ne_bytes()[..width]), width)
     }
 
-    fn room(&self, bytes: usize) -> Result<BufferMut> {
+    fn alloc(&self, bytes: usize) -> Result<BufferMut> {
         Ok(self.stream.memory().alloc(self.stream, bytes)?)
     }
 
-    fn floors(&mut self) -> Result<()> {
+    fn bounds(&mut self) -> Result<()> {
         let bytes = VALUES * 8;
-        let (from, mut to) = (self.words(VALUES, 8, noise)?, self.room(bytes)?);
+        let (from, mut to) = (self.words(VALUES, 8, noise)?, self.alloc(bytes)?);
         let stream = self.stream;
         let rate = |mut work: Box<dyn FnMut() -> Result<()> + '_>| -> Result<f64> {
             work()?;
@@ -120,12 +123,12 @@ impl Rows<'_> {
         println!("| the driver's copy, read and written | {:.0} | |", 2e-9 * copy);
         println!("| the driver's fill | {:.0} | 100 % |", 1e-9 * self.fill);
         for width in [4, 8] {
-            let place = Words { at: 0, len: VALUES, width_bytes: width };
+            let words = Words { at: 0, len: VALUES, width_bytes: width };
             self.row(&format!("sequence, {width} bytes"), VALUES * width, |checks| {
-                Ok(checks.sequence(3, 7, &mut to, place, &[])?)
+                Ok(checks.sequence(3, 7, &mut to, words, &[])?)
             })?;
             self.row(&format!("words of {width} bytes and a reference"), VALUES * width, |checks| {
-                Ok(checks.map(&from, 0, &mut to, place, &[Step::Add(1000)])?)
+                Ok(checks.map(&from, 0, &mut to, words, &[Step::Add(1000)])?)
             })?;
         }
         Ok(())
@@ -150,10 +153,10 @@ impl Rows<'_> {
         ];
         for (name, width, bits, steps) in chains {
             let packed = self.words(VALUES.div_ceil(1024) * 16 * bits as usize, 8, noise)?;
-            let mut to = self.room(VALUES * width)?;
-            let place = Words { at: 0, len: VALUES, width_bytes: width };
+            let mut to = self.alloc(VALUES * width)?;
+            let words = Words { at: 0, len: VALUES, width_bytes: width };
             let plain = self.row(name, VALUES * width, |checks| {
-                Ok(checks.unpack(Packed { buffer: &packed, bits, first: 0 }, &mut to, place, steps)?)
+                Ok(checks.unpack(Packed { buffer: &packed, bits, first: 0 }, &mut to, words, steps)?)
             })?;
             if width < 4 || steps.is_empty() {
                 continue;
@@ -166,33 +169,33 @@ impl Rows<'_> {
             let patched = self.row(&format!("{name}, 1 % patched"), VALUES * width, |checks| {
                 let packed = Packed { buffer: &packed, bits, first: 0 };
                 let patches = Patches { indices, first: 0, values: source };
-                checks.unpack_patched(packed, &mut to, place, steps, patches, true)?;
+                checks.unpack_patched(packed, &mut to, words, steps, patches, true)?;
                 Ok(())
             })?;
-            println!("| of that the patches | | {:.1} % |", 100.0 * (plain / patched - 1.0));
+            println!("| additional time for patches | | {:.1} % |", 100.0 * (plain / patched - 1.0));
         }
         Ok(())
     }
 
     fn repeated(&mut self) -> Result<()> {
-        let mut to = self.room(VALUES * 8)?;
+        let mut to = self.alloc(VALUES * 8)?;
         let codes = self.words(VALUES.div_ceil(1024) * 16 * 6, 8, noise)?;
-        let mut unpacked = self.room(VALUES)?;
-        let place = Words { at: 0, len: VALUES, width_bytes: 1 };
+        let mut unpacked = self.alloc(VALUES)?;
+        let words = Words { at: 0, len: VALUES, width_bytes: 1 };
         let mut checks = Checks::new();
         let packed = Packed { buffer: &codes, bits: 6, first: 0 };
-        checks.unpack(packed, &mut unpacked, place, &[])?;
+        checks.unpack(packed, &mut unpacked, words, &[])?;
         checks.run(self.stream)?;
         let unpacked = unpacked.freeze(self.stream)?;
         for width in [4, 8] {
             let values = self.words(64, width, noise)?;
             let source = Source { buffer: Some(&values), at: 0, len: 64 };
-            let names = Numbers { buffer: &unpacked, at: 0, len: VALUES, width_bytes: 1 };
+            let indices = Numbers { buffer: &unpacked, at: 0, len: VALUES, width_bytes: 1 };
             self.row(
                 &format!("dictionary of 64, {width} bytes, by codes of a byte"),
                 VALUES * width,
                 |checks| {
-                    checks.take(names, None, source, &mut to, 0, width)?;
+                    checks.take(indices, None, source, &mut to, 0, width)?;
                     Ok(())
                 },
             )?;
@@ -222,11 +225,12 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// What is read counts here too, since it is as much as what is written, or more.
+    /// Measures kernels that read at least as much as they write. Their rates include the bytes
+    /// read.
     fn parts(&mut self) -> Result<()> {
-        println!("| of what follows, read and written | | |");
+        println!("| in the following rows, bytes read and written | | |");
         let from = self.words(VALUES, 8, noise)?;
-        let mut to = self.room(VALUES * 32)?;
+        let mut to = self.alloc(VALUES * 32)?;
         let of = |width_bytes, signed| Integers {
             buffer: &from,
             at: 0,
@@ -249,8 +253,8 @@ impl Rows<'_> {
         // Days, seconds and microseconds, all small.
         for widths in [[2, 4, 4], [4, 4, 8], [8, 8, 8]] {
             let parts = widths.map(|width| self.words(VALUES, width, |i| noise(i) % 20_000));
-            let [days, seconds, rest] = parts;
-            let parts = [(days?, widths[0]), (seconds?, widths[1]), (rest?, widths[2])];
+            let [days, seconds, microseconds] = parts;
+            let parts = [(days?, widths[0]), (seconds?, widths[1]), (microseconds?, widths[2])];
             let factors = [86_400_000_000, 1_000_000, 1];
             let parts: Vec<_> = parts
                 .iter()
@@ -277,7 +281,7 @@ impl Rows<'_> {
                 width_bytes: width,
             };
             self.row(&format!("ALP-RD of {width} bytes"), VALUES * (2 + 2 * width), |checks| {
-                checks.join(halves, Lefts::Named(&lefts), None, &mut to, 0)?;
+                checks.join(halves, LeftParts::Dictionary(&lefts), None, &mut to, 0)?;
                 Ok(())
             })?;
         }

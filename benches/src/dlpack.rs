@@ -1,4 +1,4 @@
-//! Columns of a batch as DLPack tensors through the loaded plugin dlpack, whatever their number of rows.
+//! Exports and imports the columns of a batch as DLPack tensors through the loaded plugin dlpack.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,19 +13,19 @@ use crate::{Bench, Result};
 const ROUNDS: usize = 8000;
 
 pub fn columns(bench: &Bench, table: &mut Table) -> Result<()> {
-    let [peer_out, peer_in] = bench.peer.pair(&["dlpack".as_ref(), ROUNDS.to_string().as_ref()])?;
+    let [peer_exports, peer_imports] = bench.peer.pair(&["dlpack".as_ref(), ROUNDS.to_string().as_ref()])?;
     for (columns, rows) in [(1, 1_000), (1, 1_000_000), (10, 1_000)] {
-        let (out, back) = ours(columns, rows)?;
-        let peer = ((columns, rows) == (1, 1_000)).then_some((&peer_out[..], &peer_in[..]));
+        let (exports, imports) = measure(columns, rows)?;
+        let peer = ((columns, rows) == (1, 1_000)).then_some((&peer_exports[..], &peer_imports[..]));
         let what = format!("{columns} column{}, {rows} rows", if columns == 1 { "" } else { "s" });
-        table.row(&format!("{what}, to DLPack"), &out, peer.map(|p| p.0));
-        table.row(&format!("{what}, from DLPack"), &back, peer.map(|p| p.1));
+        table.row(&format!("{what}, to DLPack"), &exports, peer.map(|p| p.0));
+        table.row(&format!("{what}, from DLPack"), &imports, peer.map(|p| p.1));
     }
     Ok(())
 }
 
-/// Times of one `write`, and of one `open` and `next`, of a batch.
-fn ours(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+/// Returns the times of exports (`write`) and of imports (`open` and `next`) of one batch, in ns.
+fn measure(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
     let host = crate::load::host()?;
     let session = host.session().open()?;
     let plugins = session.plugins();
@@ -50,19 +50,19 @@ fn ours(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
     let options = Options::new();
     let mut writer = plugin.exporter()?.begin(&call, "dlpack", &schema, &options, None)?;
     let importer = plugin.importer()?;
-    let (mut out, mut back) = (Vec::new(), Vec::new());
+    let (mut exports, mut imports) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let batch = export_batch(&batch, false, stream)?;
         let start = Instant::now();
         let capsules = writer.write(&call, batch)?;
-        out.push(start.elapsed().as_nanos() as u64);
+        exports.push(start.elapsed().as_nanos() as u64);
         let start = Instant::now();
         let mut reader = importer.open(&call, "dlpack", Input::Capsules(capsules.into()), None, &options)?;
         let batch = reader.next(&call)?;
-        back.push(start.elapsed().as_nanos() as u64);
+        imports.push(start.elapsed().as_nanos() as u64);
         if batch.is_none() {
-            return Err("a batch went out and none came back".into());
+            return Err("a batch was exported, but none imported".into());
         }
     }
-    Ok((out, back))
+    Ok((exports, imports))
 }

@@ -1,4 +1,4 @@
-//! Arrow IPC files: mapped, decompressed, copied, and the command from start to end.
+//! Measures reading and copying Arrow IPC files, and the whole command.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,31 +11,32 @@ use crossdock_plugin_api::{CallSettings, Device, Options, Validate};
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// Ours and the peer's in turn: each twice, of which the second counts, so that both find what they use in the cache.
-fn in_turn(
+/// Runs Crossdock and the peer alternately. Each runs twice, and the second run counts, so that the
+/// page cache is warm for both.
+fn alternate(
     bench: &Bench,
-    mut ours: impl FnMut() -> Result<()>,
+    mut work: impl FnMut() -> Result<()>,
     peer: &[&std::ffi::OsStr],
 ) -> Result<(Vec<u64>, Vec<u64>)> {
-    let (mut a, mut b) = (Vec::new(), Vec::new());
+    let (mut times, mut peer_times) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
-        ours()?;
+        work()?;
         let start = Instant::now();
-        ours()?;
-        a.push(start.elapsed().as_nanos() as u64);
-        b.extend(bench.peer.times(peer)?.last());
+        work()?;
+        times.push(start.elapsed().as_nanos() as u64);
+        peer_times.extend(bench.peer.times(peer)?.last());
     }
-    Ok((a, b))
+    Ok((times, peer_times))
 }
 
 fn session(validate: Validate) -> Result<Session> {
     let session = crate::load::host()?.session().validate(validate).open()?;
-    // Loading is a figure of its own.
+    // Plugins load here, because loading is measured separately.
     session.plugins();
     Ok(session)
 }
 
-/// 1 GiB, uncompressed, mapped, to C Device arrays.
+/// Reads a mapped, uncompressed file of 1 GiB into C Device arrays.
 pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
     let path = bench.data.join("mapped.arrow");
     let session = session(Validate::Layout)?;
@@ -48,8 +49,8 @@ pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
         plugins.iter().find(|p| p.name() == "arrow-ipc").ok_or("the plugin arrow-ipc is missing")?;
     let call = CallSettings::new(Device::CPU);
     let mut batches = 0;
-    let before = session.host().ledger().copied().bytes();
-    let ours = || -> Result<()> {
+    let copied_before = session.host().ledger().copied().bytes();
+    let work = || -> Result<()> {
         let input = Input::open(&path, session.cancel_flag())?;
         let source = crossdock_plugin_api::Source::new(input.shared());
         let input = crossdock_plugin_api::Input::Source(source);
@@ -66,19 +67,19 @@ pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
         Ok(())
     };
     let arguments = ["mapped".as_ref(), path.as_ref(), "2".as_ref()];
-    let (ours, peer) = in_turn(bench, ours, &arguments)?;
-    let copied = session.host().ledger().copied().bytes() - before;
-    let floor = 1_000_000 + 2_000 * batches;
-    table.row(&format!("1 GiB file, mapped, {batches} batches, to C Device arrays; {copied} bytes copied; goal {floor} ns"), &ours, Some(&peer));
+    let (times, peer) = alternate(bench, work, &arguments)?;
+    let copied = session.host().ledger().copied().bytes() - copied_before;
+    let goal_ns = 1_000_000 + 2_000 * batches;
+    table.row(&format!("1 GiB file, mapped, {batches} batches, to C Device arrays; {copied} bytes copied; goal {goal_ns} ns"), &times, Some(&peer));
     Ok(())
 }
 
-/// Streams of the flights table, by compression, to batches in memory.
+/// Reads streams of the flights table with each compression into memory.
 pub fn read(bench: &Bench, table: &mut Table) -> Result<()> {
     for codec in ["none", "lz4", "zstd"] {
         let path = bench.data.join(format!("flights.{codec}.arrows"));
         let session = session(Validate::Layout)?;
-        let ours = || -> Result<()> {
+        let work = || -> Result<()> {
             let input = Input::open(&path, session.cancel_flag())?;
             let mut batches = Vec::new();
             for batch in session.read(input, &ReadOptions::default())? {
@@ -86,32 +87,33 @@ pub fn read(bench: &Bench, table: &mut Table) -> Result<()> {
             }
             Ok(())
         };
-        let (ours, peer) = in_turn(bench, ours, &["read".as_ref(), path.as_ref(), "2".as_ref()])?;
-        table.row(&format!("flights, {codec}, stream to memory"), &ours, Some(&peer));
+        let (times, peer) = alternate(bench, work, &["read".as_ref(), path.as_ref(), "2".as_ref()])?;
+        table.row(&format!("flights, {codec}, stream to memory"), &times, Some(&peer));
     }
     Ok(())
 }
 
-/// Streams to streams; ours is the whole process, the peer's only the work.
+/// Copies a stream. Crossdock's time includes the whole process, pyarrow's only the work.
 pub fn copy(bench: &Bench, table: &mut Table) -> Result<()> {
     let command = crate::load::folder()?.join("crossdock");
     let path = bench.data.join("flights.none.arrows");
-    let (to, peers) = (bench.data.join("copy.arrows"), bench.data.join("copy-peer.arrows"));
-    let ours = || convert(&command, &path, &to, &["--validate", "layout"]);
-    let (ours, peer) = in_turn(bench, ours, &["copy".as_ref(), path.as_ref(), peers.as_ref(), "2".as_ref()])?;
-    table.row("flights, stream to stream, the whole command", &ours, Some(&peer));
-    for file in [to, peers] {
+    let (to, peer_to) = (bench.data.join("copy.arrows"), bench.data.join("copy-peer.arrows"));
+    let work = || convert(&command, &path, &to, &["--validate", "layout"]);
+    let (times, peer) =
+        alternate(bench, work, &["copy".as_ref(), path.as_ref(), peer_to.as_ref(), "2".as_ref()])?;
+    table.row("flights, stream to stream, the whole command", &times, Some(&peer));
+    for file in [to, peer_to] {
         std::fs::remove_file(file)?;
     }
     Ok(())
 }
 
-fn convert(command: &Path, from: &Path, to: &Path, more: &[&str]) -> Result<()> {
-    let out = Command::new(command).arg("convert").args([from, to]).arg("--quiet").args(more).output()?;
+fn convert(command: &Path, from: &Path, to: &Path, options: &[&str]) -> Result<()> {
+    let out = Command::new(command).arg("convert").args([from, to]).arg("--quiet").args(options).output()?;
     if out.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&out.stderr).into_owned().into()) }
 }
 
-/// The command on the sample, from start to end, with everything validated.
+/// Runs the command on the sample with full validation.
 pub fn sample(bench: &Bench, table: &mut Table) -> Result<()> {
     let command = crate::load::folder()?.join("crossdock");
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data/flights-january.arrow");

@@ -1,4 +1,4 @@
-//! What a process of its own costs a plugin: to start, for each call, and for the arrays that cross.
+//! Measures the costs of an isolated plugin process: startup, calls and array transfers.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -28,7 +28,7 @@ fn session(isolated: bool, device: Device, validate: Validate) -> Result<Session
         program: Some(Program::command(folder.join("crossdock"))),
         ..Isolation::default()
     };
-    let search = Search::nowhere().given(folder.join("libcrossdock_arrow_ipc_plugin.so"));
+    let search = Search::nowhere().with_path(folder.join("libcrossdock_arrow_ipc_plugin.so"));
     let host = Host::builder().search(search).policy(Policy { isolation, ..Policy::default() }).build()?;
     Ok(host.session().device(device).validate(validate).open()?)
 }
@@ -44,37 +44,46 @@ fn times(runs: usize, mut f: impl FnMut() -> Result<()>) -> Result<u64> {
     Ok(median(&times))
 }
 
-fn row(what: &str, here: u64, there: u64, bytes: Option<u64>) {
+fn row(what: &str, in_process: u64, isolated: u64, bytes: Option<u64>) {
     let cell = |ns: u64| match bytes {
         Some(bytes) => format!("{:.1} ms, {:.2} GB/s", ns as f64 / 1e6, bytes as f64 / ns as f64),
         None if ns < 10_000 => format!("{ns} ns"),
         None => format!("{:.1} us", ns as f64 / 1e3),
     };
-    println!("| {what} | {} | {} | {:.2} |", cell(here), cell(there), there as f64 / here as f64);
+    println!(
+        "| {what} | {} | {} | {:.2} |",
+        cell(in_process),
+        cell(isolated),
+        isolated as f64 / in_process as f64
+    );
 }
 
-/// To where the session has its arrays, and to the end of what is under way there.
+/// Reads a file to the session's device, and waits until the data is ready. Returns the bytes of
+/// the batches.
 fn read(session: &Session, path: &Path) -> Result<u64> {
     let mut bytes = 0;
     for batch in session.read(Input::open(path, session.cancel_flag())?, &ReadOptions::default())? {
-        bytes += black_box(batch?).bytes();
+        bytes += black_box(batch?).buffer_bytes();
     }
     session.stream().synchronize()?;
     Ok(bytes)
 }
 
-/// All figures, as tables: the same in this process, and in another one; on the CPU, and where there is one on a CUDA device.
+/// Prints tables of the same work in this process and in an isolated one, on the CPU and, if there
+/// is one, on a CUDA device.
 pub fn costs(bench: &Bench) -> Result<()> {
-    on(bench, Device::CPU)?;
+    costs_on(bench, Device::CPU)?;
     if devices().contains(&Device::cuda(0)) {
         println!();
-        return on(bench, Device::cuda(0));
+        return costs_on(bench, Device::cuda(0));
     }
     Ok(writeln!(std::io::stderr(), "skipped: isolation on a device: there is no CUDA device")?)
 }
 
-fn on(bench: &Bench, device: Device) -> Result<()> {
-    println!("| Isolated plugin, {device} | in this process | in its own | ratio |\n|---|---|---|---|");
+fn costs_on(bench: &Bench, device: Device) -> Result<()> {
+    println!(
+        "| Isolated plugin, {device} | in this process | in a separate process | ratio |\n|---|---|---|---|"
+    );
     let runs = bench.runs;
     let sessions =
         |validate| Ok::<_, Error>([session(false, device, validate)?, session(true, device, validate)?]);
@@ -86,7 +95,7 @@ fn on(bench: &Bench, device: Device) -> Result<()> {
             Ok(())
         })
     };
-    row("a host, a session, an instance, and their end", start(false)?, start(true)?, None);
+    row("create and destroy a host, a session and an instance", start(false)?, start(true)?, None);
 
     let call = CallSettings::new(device);
     let plan = |session: &Session| {
@@ -98,28 +107,28 @@ fn on(bench: &Bench, device: Device) -> Result<()> {
             Ok(())
         })
     };
-    let [here, there] = sessions(Validate::Layout)?;
-    row("one call: `plan` of 19 columns", plan(&here)?, plan(&there)?, None);
+    let [in_process, isolated] = sessions(Validate::Layout)?;
+    row("one call: `plan` of 19 columns", plan(&in_process)?, plan(&isolated)?, None);
 
     for (what, file) in
         [("mapped", "mapped.arrow"), ("lz4", "flights.lz4.arrows"), ("zstd", "flights.zstd.arrows")]
     {
         let path = bench.data.join(file);
-        for (validate, how) in [(Validate::Layout, "layout"), (Validate::Full, "full")] {
-            let [here, there] = sessions(validate)?;
-            let bytes = read(&here, &path)?;
+        for (validate, level) in [(Validate::Layout, "layout"), (Validate::Full, "full")] {
+            let [in_process, isolated] = sessions(validate)?;
+            let bytes = read(&in_process, &path)?;
             let time = |session: &Session| times(runs, || read(session, &path).map(drop));
-            let label = format!("read {file}, {what}, validated {how} in this process");
-            row(&label, time(&here)?, time(&there)?, Some(bytes));
+            let label = format!("read {file}, {what}, validated {level} in this process");
+            row(&label, time(&in_process)?, time(&isolated)?, Some(bytes));
         }
     }
 
-    let [here, there] = sessions(Validate::Layout)?;
+    let [in_process, isolated] = sessions(Validate::Layout)?;
     let path: PathBuf = bench.data.join("flights.none.arrows");
-    let reader = here.read(Input::open(&path, here.cancel_flag())?, &ReadOptions::default())?;
+    let reader = in_process.read(Input::open(&path, in_process.cancel_flag())?, &ReadOptions::default())?;
     let schema = reader.schema().clone();
     let batches = reader.collect::<crossdock::Result<Vec<_>>>()?;
-    let bytes = batches.iter().map(|batch| batch.bytes()).sum();
+    let bytes = batches.iter().map(|batch| batch.buffer_bytes()).sum();
     let write = |session: &Session| {
         times(runs, || {
             let options = WriteOptions { to: Some("arrow-ipc-stream".into()), ..WriteOptions::default() };
@@ -132,7 +141,7 @@ fn on(bench: &Bench, device: Device) -> Result<()> {
             Ok(())
         })
     };
-    row("write a stream to /dev/null", write(&here)?, write(&there)?, Some(bytes));
+    row("write a stream to /dev/null", write(&in_process)?, write(&isolated)?, Some(bytes));
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! 10 million rows of the flights table through each plugin, by the command; pyarrow does the same in a process of its own.
-//! Time, and the most memory that a process held: it must not grow with the table.
+//! Converts 10 million rows of the flights table through each plugin with the command, compared to
+//! pyarrow in its own process. Also measures peak memory, which must not grow with the table.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// Columns without nulls, for pyarrow takes no others out as DLPack.
+/// Columns without nulls, because pyarrow exports no others as DLPack.
 const PLAIN: &str = "year,month,day,sched_dep_time,sched_arr_time,flight,distance,hour,minute";
 
 pub fn routes(bench: &Bench, table: &mut Table) -> Result<()> {
@@ -36,7 +36,7 @@ pub fn routes(bench: &Bench, table: &mut Table) -> Result<()> {
         ("9 columns of it, to CSV", "long_to_csv", &flights, &["--to", "csv", "--columns", PLAIN]),
         ("CSV to Arrow IPC", "long_from_csv", &csv, &["--from", "csv", "--to", "arrow-ipc-stream"]),
     ];
-    for (what, peer, from, more) in routes {
+    for (what, peer, from, options) in routes {
         if !from.exists() {
             let mut make = command(&folder, &plugin);
             run(make.arg(&flights).arg(from).args(["--columns", PLAIN]))?;
@@ -44,10 +44,10 @@ pub fn routes(bench: &Bench, table: &mut Table) -> Result<()> {
         let mut sides = [Vec::new(), Vec::new()];
         let mut peaks = [0, 0];
         for _ in 0..bench.runs.min(3) {
-            let mut ours = command(&folder, &plugin);
-            ours.arg(from).arg(null).args(more).args(["--validate", "layout"]);
-            let theirs = bench.peer.command(&[peer.as_ref(), from.as_ref(), PLAIN.as_ref()]);
-            for (i, mut command) in [ours, theirs].into_iter().enumerate() {
+            let mut crossdock_command = command(&folder, &plugin);
+            crossdock_command.arg(from).arg(null).args(options).args(["--validate", "layout"]);
+            let peer_command = bench.peer.command(&[peer.as_ref(), from.as_ref(), PLAIN.as_ref()]);
+            for (i, mut command) in [crossdock_command, peer_command].into_iter().enumerate() {
                 let (time, peak) = run(&mut command)?;
                 sides[i].push(time);
                 peaks[i] = peaks[i].max(peak);
@@ -69,7 +69,7 @@ fn command(folder: &Path, plugin: &Path) -> Command {
     command
 }
 
-/// The example in C, as its own Makefile makes it.
+/// Builds the example plugin in C with its Makefile.
 fn build_csv(to: &Path) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c-plugin");
     let to = std::path::absolute(to)?;
@@ -77,18 +77,18 @@ fn build_csv(to: &Path) -> Result<()> {
     run(make.arg("-s").arg("-C").arg(source).arg(format!("OUT={}", to.display()))).map(drop)
 }
 
-/// From start to end in ns, and the most memory that was resident, in KiB.
+/// Runs a command. Returns its time in ns and its peak resident memory in KiB.
 fn run(command: &mut Command) -> Result<(u64, i64)> {
     let start = Instant::now();
     let child = command.stdout(Stdio::null()).spawn()?;
     let pid = child.id() as libc::pid_t;
     let mut status = 0;
-    // SAFETY: zero bytes are a valid rusage.
+    // SAFETY: `rusage` has only integers, for which zero bytes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a child of ours that nobody has waited for, and places for what is answered.
-    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    // SAFETY: `pid` is a child that was not waited for, and both pointers are writable.
+    let waited_pid = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
     let time = start.elapsed().as_nanos() as u64;
-    if waited != pid {
+    if waited_pid != pid {
         return Err(std::io::Error::last_os_error().into());
     }
     match ExitStatus::from_raw(status) {

@@ -1,5 +1,6 @@
-//! `cargo xtask bench`: what Crossdock's speed is measured by, each figure beside pyarrow's or the machine's own floor
-//! in the same run. Medians; the two sides take turns, so that a machine that drifts drifts for both.
+//! The program of `cargo xtask bench`: measures Crossdock's speed, compared to pyarrow or to a
+//! bound of the machine in the same run. Figures are medians. The two sides run alternately, so
+//! that changes of the machine's speed affect both.
 
 mod bench;
 mod c_device;
@@ -26,32 +27,32 @@ pub use result::Result;
 /// Measures Crossdock beside pyarrow and prints a table for docs/benchmarks.md.
 #[derive(Parser)]
 struct Arguments {
-    /// A Python with pyarrow
+    /// Python interpreter with pyarrow
     #[arg(long, default_value = "target/venv/bin/python")]
     python: PathBuf,
-    /// Where the files that are read are made and kept
+    /// Folder of the input files, which are created if they are missing
     #[arg(long, default_value = "target/bench-data")]
     data: PathBuf,
-    /// The flights table, of which these files are made
+    /// Flights table from which the input files are created
     #[arg(long, default_value = "examples/data/flights-january.arrow")]
     flights: PathBuf,
-    /// How often each side runs
+    /// Number of runs of each side
     #[arg(long, default_value_t = 7)]
     runs: usize,
-    /// Only figures whose name contains this
+    /// Run only the benchmarks whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// For `--only ipc`, which needs a GPU and no Python: how large the table is, in MiB
+    /// Size of the table for `--only ipc`, in MiB
     #[arg(long, default_value_t = 256)]
     size_mib: u64,
     #[command(subcommand)]
     child: Option<Child>,
 }
 
-/// What this program asks of copies of itself, for figures that a process can give only once.
+/// Commands to child processes of this program, for figures that a process can measure only once.
 #[derive(Subcommand)]
 enum Child {
-    /// Loads the plugins and prints the time in ns
+    /// Load the plugins and print the time in ns
     #[command(hide = true)]
     Load,
 }
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     if let Some(Child::Load) = arguments.child {
-        return load::once();
+        return load::measure_once();
     }
     let ipc = ipc::Settings {
         folder: arguments.data.clone(),
@@ -86,7 +87,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     if wanted("kernels") {
         eprintln!("kernels ...");
         kernels::rates()?;
-        // They need neither a peer nor files.
+        // The kernels need neither the peer nor files.
         if arguments.only.as_deref() == Some("kernels") {
             return Ok(());
         }
@@ -99,8 +100,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     let peer = peer::Peer::new(&arguments.python)?;
-    eprintln!("making the files that are read, in {} ...", arguments.data.display());
-    peer.make(&arguments.data, &arguments.flights)?;
+    eprintln!("creating the input files in {} ...", arguments.data.display());
+    peer.create_inputs(&arguments.data, &arguments.flights)?;
     let bench = Bench { peer, data: arguments.data.clone(), runs: arguments.runs.max(1) };
     let mut table = table::Table::new();
     type Figure = fn(&Bench, &mut table::Table) -> Result<()>;

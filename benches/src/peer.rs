@@ -1,4 +1,4 @@
-//! pyarrow's side, in `peer.py`.
+//! Runs pyarrow's side of the benchmarks, `peer.py`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::Result;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peer.py");
 
-/// A Python with pyarrow.
+/// A Python interpreter with pyarrow.
 pub struct Peer(PathBuf);
 
 impl Peer {
@@ -21,14 +21,14 @@ impl Peer {
                 Ok(Self(python.to_path_buf()))
             }
             _ => Err(format!(
-                "no pyarrow in '{}': run `cargo xtask test` once, which makes that environment, or give --python",
+                "no pyarrow in '{}': run `cargo xtask test` once to create the environment, or pass --python",
                 python.display()
             )
             .into()),
         }
     }
 
-    /// To be run by the caller.
+    /// Returns a command for the caller to run.
     pub fn command(&self, arguments: &[&OsStr]) -> Command {
         let mut command = Command::new(&self.0);
         command.arg(SCRIPT).args(arguments);
@@ -44,16 +44,17 @@ impl Peer {
         }
     }
 
-    pub fn make(&self, folder: &Path, flights: &Path) -> Result<()> {
+    /// Creates the input files that are missing in `folder`.
+    pub fn create_inputs(&self, folder: &Path, flights: &Path) -> Result<()> {
         self.run(&["make".as_ref(), folder.as_ref(), flights.as_ref()]).map(drop)
     }
 
-    /// Times in ns.
+    /// Runs the peer, which prints times in ns.
     pub fn times(&self, arguments: &[&OsStr]) -> Result<Vec<u64>> {
         Ok(serde_json::from_slice(&self.run(arguments)?)?)
     }
 
-    /// Two lists of times in ns.
+    /// Runs the peer, which prints two lists of times in ns.
     pub fn pair(&self, arguments: &[&OsStr]) -> Result<[Vec<u64>; 2]> {
         Ok(serde_json::from_slice(&self.run(arguments)?)?)
     }

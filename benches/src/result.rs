@@ -1,4 +1,4 @@
-//! What a benchmark gives.
+//! The result type of benchmarks.
 
-/// Any failure ends the benchmarks, with its words.
+/// Any error ends the benchmarks with its message.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,6 +1,6 @@
-//! Figures as rows.
+//! Formats figures as a Markdown table.
 
-/// Rows of a table in Markdown.
+/// A Markdown table of figures.
 pub struct Table(Vec<[String; 4]>);
 
 impl Table {
@@ -8,24 +8,25 @@ impl Table {
         Self(Vec::new())
     }
 
-    /// One figure: our times and the peer's (if there is one), in ns.
-    pub fn row(&mut self, what: &str, ours_ns: &[u64], peer_ns: Option<&[u64]>) {
-        let ours = median(ours_ns);
+    /// Adds a row with the medians of Crossdock's times and of the peer's, in ns.
+    pub fn row(&mut self, what: &str, crossdock_ns: &[u64], peer_ns: Option<&[u64]>) {
+        let crossdock = median(crossdock_ns);
         let peer = peer_ns.map(median);
-        let ratio = peer.map_or("-".to_string(), |peer| format!("{:.2}", ours as f64 / peer.max(1) as f64));
-        self.0.push([what.to_string(), time(ours), peer.map_or("-".to_string(), time), ratio]);
+        let ratio =
+            peer.map_or("-".to_string(), |peer| format!("{:.2}", crossdock as f64 / peer.max(1) as f64));
+        self.0.push([what.to_string(), time(crossdock), peer.map_or("-".to_string(), time), ratio]);
     }
 
     pub fn markdown(&self) -> String {
         let mut text = String::from("| what | Crossdock | pyarrow | ratio |\n|---|---|---|---|\n");
-        for [what, ours, peer, ratio] in &self.0 {
-            text += &format!("| {what} | {ours} | {peer} | {ratio} |\n");
+        for [what, crossdock, peer, ratio] in &self.0 {
+            text += &format!("| {what} | {crossdock} | {peer} | {ratio} |\n");
         }
         text
     }
 }
 
-/// The middle one of the sorted times.
+/// Returns the median.
 pub fn median(times: &[u64]) -> u64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

@@ -1,34 +1,44 @@
 /*
  * crossdock-host.h: the Crossdock host for applications in C and C++.
  *
- * A host finds and loads plugins and owns memory. A session has a device, settings, and plugin instances of its own: it
- * reads (an input becomes a crossdock_batch_stream), writes (a crossdock_writer takes batches), plans and converts.
+ * A host finds and loads plugins, and owns memory. A session has a device, settings and its own
+ * plugin instances. It reads an input to a crossdock_batch_stream, writes batches with a
+ * crossdock_writer, plans exports and converts files.
  *
  *     crossdock_host_handle* host;  crossdock_host_create(NULL, &host, &err);
  *     crossdock_session* session;   crossdock_session_create(host, NULL, &session, &err);
  *     crossdock_batch_stream in;    crossdock_session_read_path(session, path, NULL, &in, &err);
  *
- * The structs and the rules are those of crossdock.h: sizes, lists, objects, status, threads, memory. Said once for what
- * is added here:
+ * The conventions of crossdock.h for sizes, lists, objects, status, threads and memory apply. The
+ * following conventions apply in addition:
  *
- *   handles   crossdock_host_handle and crossdock_session are opaque; whoever created one destroys it, once. NULL is
- *             legal to destroy. Everything that was made with one holds what it needs of it: streams, writers, batches and
- *             capsules may outlive the session and the host, and are released by whoever holds them, in any order.
- *             (`crossdock_host` is what a plugin is given; hence the longer name.)
- *   settings  A settings struct comes with `struct_size` and is else zero where the default is wished for; an older and
- *             shorter one is as good. NULL: all defaults. Borrowed for the call, unless a field says otherwise.
- *   out       An out parameter with a `struct_size` has that set by the caller and is else zero. On failure nothing is
- *             written, and nothing needs to be released.
- *   status    Functions that can fail return 0 or a crossdock_code, and fill in `err` if it is not NULL: `message` is one
- *             line, `details` what does not fit there ("refused: abi-version", a plugin's own details), or NULL. NULL where
- *             a handle or an argument is needed is CROSSDOCK_INVALID_ARGUMENT. A panic in the library is
- *             CROSSDOCK_PANICKED; the object it came from then answers nothing but its release.
- *   threads   All functions here are [any-thread]. Streams and writers are [serial], as in crossdock.h.
- *   texts     crossdock_str is UTF-8; a path is any bytes but NUL. What the library gives is NUL-terminated besides.
- *   callbacks must not unwind, and may be called on any thread unless said otherwise.
+ *   handles    crossdock_host_handle and crossdock_session are opaque. The application that created
+ *              a handle must destroy it once. Destroying NULL has no effect. Streams, writers,
+ *              batches and capsules may outlive the session and the host, and may be released in
+ *              any order. (The struct crossdock_host of crossdock.h is the host's interface for
+ *              plugins.)
+ *   settings   The caller sets `struct_size`. A field that is zero has its default value. A shorter
+ *              struct of an older version is accepted. If the pointer is NULL, all settings have
+ *              their default values. Settings are borrowed for the call unless documented
+ *              otherwise.
+ *   out        The caller sets the `struct_size` of an out parameter that has one, and the other
+ *              fields to zero. On failure nothing is written, and the caller has nothing to
+ *              release.
+ *   status     Functions that can fail return CROSSDOCK_OK (0) or another crossdock_code, and fill
+ *              in `err` unless it is NULL. `err->message` has one line. `err->details` has further
+ *              information ("refused: abi-version", the details of a plugin), or is NULL. If a
+ *              required handle or argument is NULL, the function returns
+ *              CROSSDOCK_INVALID_ARGUMENT. After a panic in the library, the function returns
+ *              CROSSDOCK_PANICKED, and the caller may only release the object that was called.
+ *   threads    All functions are [any-thread]. Streams and writers are [serial], as defined in
+ *              crossdock.h.
+ *   texts      A crossdock_str is UTF-8. A path may contain any bytes except NUL. Texts that the
+ *              library returns are followed by a NUL.
+ *   callbacks  Callbacks must not unwind. They may be called on any thread unless documented
+ *              otherwise.
  *
- * Plugins' code stays mapped, and a thread of the library's lives, until the process ends: there is nothing to shut down,
- * and libcrossdock.so is not to be unloaded.
+ * Until the process ends, the code of plugins stays mapped and a thread of the library runs.
+ * Therefore there is no shutdown function, and libcrossdock.so must not be unloaded.
  */
 #ifndef CROSSDOCK_HOST_H
 #define CROSSDOCK_HOST_H
@@ -39,12 +49,16 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------ small helps --- */
+/* ---------------------------------------------------------------------------------- helpers --- */
 
-/* For initialisation: `crossdock_error err = CROSSDOCK_ERROR_INIT;` */
+/* Initialises a crossdock_error: `crossdock_error err = CROSSDOCK_ERROR_INIT;` */
 #define CROSSDOCK_ERROR_INIT {sizeof(crossdock_error), 0, 0, NULL, NULL, NULL, NULL}
 
-/* Makes the struct ready for the next call. Safe on one that nobody filled in. */
+/*
+ * Releases an error and empties it, so that it can be passed to the next call.
+ *
+ * err: An initialised error. It may be empty.
+ */
 static inline void crossdock_error_clear(crossdock_error* err) {
   if (err->release) err->release(err);
   err->code = CROSSDOCK_OK;
@@ -54,310 +68,558 @@ static inline void crossdock_error_clear(crossdock_error* err) {
   err->private_data = NULL;
 }
 
-/* A NUL-terminated text, borrowed; NULL gives the empty one. */
+/*
+ * Converts a NUL-terminated text to a crossdock_str.
+ *
+ * text: Borrowed for as long as the result is used. NULL stands for the empty text.
+ *
+ * Returns the text without its NUL.
+ */
 static inline crossdock_str crossdock_text(const char* text) {
   crossdock_str str = {text, 0};
   while (text && text[str.bytes]) str.bytes++;
   return str;
 }
 
-/* ---------------------------------------------------------------------------------------------------- version --- */
+/* ---------------------------------------------------------------------------------- version --- */
 
-/* The library's own version, as semver: "0.1.0". */
+/*
+ * [any-thread] Returns the version of the library in the form of semver, for example "0.1.0". The
+ * text is static.
+ */
 const char* crossdock_version(void);
 
-/* Whether a program that was compiled with headers of ABI `abi_major`.`abi_minor` may use this library: in 0.x the two
- * are the same, from 1.0 on the minor may be less than the library's. CROSSDOCK_VERSION if not. */
+/*
+ * [any-thread] Checks whether a program that was compiled with headers of the given ABI version may
+ * use this library. In version 0.x both versions must be equal. From 1.0 on, the major versions
+ * must be equal, and the program's minor version must not be greater.
+ *
+ * abi_major: CROSSDOCK_ABI_MAJOR of the program's headers.
+ * abi_minor: CROSSDOCK_ABI_MINOR of the program's headers.
+ * err:       Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_VERSION if the versions do not match.
+ */
 crossdock_code crossdock_check_version(uint32_t abi_major, uint32_t abi_minor, crossdock_error* err);
 
-/* The headers that this program is compiled with, against the library that it runs with. Ask before anything else. */
+/* Checks the headers that this program was compiled with. Call it before all other functions. */
 #define CROSSDOCK_CHECK_VERSION(err) crossdock_check_version(CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, (err))
 
-/* Installs a handler for SIGBUS, which the system sends to whoever reads a mapped file that another program has truncated. From
- * then on a call of this library that reads such a file returns CROSSDOCK_IO, with a message that names the file. Reads
- * outside of calls, and every other SIGBUS, go to the handler that was installed before. Without this call the library installs no
- * signal handler. [any-thread] CROSSDOCK_IO where the system refuses. */
+/*
+ * [any-thread] Installs a handler for SIGBUS, the signal for a read beyond the end of a mapped file
+ * that another program has truncated.
+ *
+ * With the handler, a function of this library that reads such a file returns CROSSDOCK_IO with a
+ * message that names the file. The handler passes all other SIGBUS signals, including signals for
+ * reads outside this library, to the handler that was installed before it. The library installs no
+ * signal handlers unless the application calls this function. Further calls have no effect.
+ *
+ * err: Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_IO if the system rejects the handler.
+ */
 crossdock_code crossdock_handle_sigbus(crossdock_error* err);
 
-/* ------------------------------------------------------------------------------------------------------- host --- */
+/* ------------------------------------------------------------------------------------- host --- */
 
+/* A host. Created by crossdock_host_create, destroyed by crossdock_host_destroy. */
 typedef struct crossdock_host_handle crossdock_host_handle;
 
-/* Looks at `plugins` alone: not at CROSSDOCK_PLUGIN_PATH, and not in the folder
- * crossdock/plugins beside libcrossdock.so. */
+/* Searches only `plugins`, and neither CROSSDOCK_PLUGIN_PATH nor the folder crossdock/plugins in
+ * the directory of libcrossdock.so. */
 #define CROSSDOCK_HOST_ONLY_GIVEN 1u
-/* A file of `plugins` that is missing or refused is noted as such, instead of failing crossdock_host_create. */
+/* If a file in `plugins` is missing or refused, lists the file as a candidate. Without this flag,
+ * crossdock_host_create fails. */
 #define CROSSDOCK_HOST_LENIENT 2u
-/* Adds the test device (ARROW_DEVICE_EXT_DEV, id 0): host memory whose published addresses fault when dereferenced. */
+/* Adds the test device (ARROW_DEVICE_EXT_DEV, id 0): host memory whose published addresses fault
+ * when dereferenced. */
 #define CROSSDOCK_HOST_UNTOUCHABLE 4u
 
+/* Settings of a host. */
 typedef struct crossdock_host_settings {
   size_t struct_size;
-  /* Plugin files, and folders whose *.so files are looked at. They go before all other places. */
+  /* Paths of plugin files, and of folders with plugins (*.so). They precede plugins from all other
+   * places. */
   const crossdock_str* plugins;
   size_t n_plugins;
   uint32_t flags;   /* CROSSDOCK_HOST_... */
-  uint32_t threads; /* how many threads plugins may keep busy; 0: as many as the machine has */
-  uint64_t memory_limit; /* bytes that may be held at once, over all devices; 0: no limit */
-  /* [any-thread] Hears what the host and its plugins have to say, as important as `log_level` or more. `plugin` is the name
-   * of the plugin that speaks, empty for the host itself; both texts are one call long. NULL: nobody is told. It must not
-   * call back into this host. */
+  uint32_t threads; /* maximum threads of all plugins; 0: the number of processors */
+  uint64_t memory_limit; /* maximum bytes that may be allocated at once, on all devices; 0: no limit */
+  /*
+   * [any-thread] Receives log messages of the host and its plugins that are at least as severe as
+   * `log_level`. If NULL, messages are dropped. The function must not call functions of this host.
+   *
+   * log_data: The field `log_data`.
+   * level:    CROSSDOCK_LOG_...
+   * plugin:   The plugin's name; empty for the host. Borrowed for the call.
+   * message:  Borrowed for the call.
+   */
   void (*log)(void* log_data, int32_t level, crossdock_str plugin, crossdock_str message);
   void* log_data;
-  /* Called once, when `log` will not be called any more: the host is destroyed and nothing that came from it is left.
-   * If crossdock_host_create fails, it is called before that returns. May be NULL. */
+  /* Called once after the last call of `log`: when the host has been destroyed and all objects that
+   * were created with it have been released, or before crossdock_host_create returns an error. May
+   * be NULL. */
   void (*log_release)(void* log_data);
   int32_t log_level; /* CROSSDOCK_LOG_ERROR to _TRACE; 0: CROSSDOCK_LOG_WARN */
   uint32_t reserved; /* 0 */
 } crossdock_host_settings;
 
-/* Looks for plugins; none of their code runs yet. CROSSDOCK_IO, _UNSUPPORTED, _VERSION or _BAD_DATA where a plugin file that
- * was given by its path is missing or refused. */
+/*
+ * [any-thread] Creates a host and searches for plugins. Runs no code of plugins.
+ *
+ * settings: Borrowed for the call, except `log_data`, which is used until `log_release` is called.
+ *           NULL: all defaults.
+ * out:      Receives the host. The caller owns it and must destroy it with crossdock_host_destroy.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_IO, CROSSDOCK_UNSUPPORTED, CROSSDOCK_VERSION or
+ * CROSSDOCK_BAD_DATA if a plugin file that `settings->plugins` names is missing or refused (see
+ * CROSSDOCK_HOST_LENIENT).
+ */
 crossdock_code crossdock_host_create(const crossdock_host_settings* settings, crossdock_host_handle** out,
                                      crossdock_error* err);
 
-/* Gives the handle back. What was made with it stays whole. */
+/*
+ * [any-thread] Destroys the handle. Objects that were created with the host stay valid.
+ *
+ * host: No thread may use the host during or after this call. NULL has no effect.
+ */
 void crossdock_host_destroy(crossdock_host_handle* host);
 
 typedef uint32_t crossdock_candidate_status;
-#define CROSSDOCK_CANDIDATE_CHOSEN 0u   /* it is used where its name or one of its formats is asked for */
-#define CROSSDOCK_CANDIDATE_REFUSED 1u  /* it failed a check */
-#define CROSSDOCK_CANDIDATE_SHADOWED 2u /* another one of its name comes first */
+#define CROSSDOCK_CANDIDATE_CHOSEN 0u   /* used if its name or one of its formats is requested */
+#define CROSSDOCK_CANDIDATE_REFUSED 1u  /* failed a check */
+#define CROSSDOCK_CANDIDATE_SHADOWED 2u /* an earlier candidate has the same name */
 
-/* A file that may be a plugin, and what became of it. Texts that are not known are empty. `path` is the file's, whatever bytes it
- * has; messages have it with U+FFFD for those that are not UTF-8. */
+/* A file that may be a plugin, and the result of its checks. Unknown texts are empty. */
 typedef struct crossdock_candidate {
   size_t struct_size;
-  crossdock_str path;
-  crossdock_str origin; /* how it was found, in words: "given", "CROSSDOCK_PLUGIN_PATH" */
+  crossdock_str path;   /* any bytes; in `message`, U+FFFD replaces bytes that are not UTF-8 */
+  crossdock_str origin; /* how the file was found, for users: "given", "CROSSDOCK_PLUGIN_PATH" */
   crossdock_str name;
   crossdock_str version;
   crossdock_str description;
   crossdock_str formats; /* names, separated by spaces */
   crossdock_candidate_status status;
   uint32_t reserved;
-  crossdock_str reason;  /* why it is not used: a name that stays the same, as "abi-version"; empty if chosen */
-  crossdock_str message; /* the same in a sentence */
+  crossdock_str reason;  /* a stable identifier of why the file is not used ("abi-version"), or empty */
+  crossdock_str message; /* a sentence that says why the file is not used, or empty */
 } crossdock_candidate;
 
+/* All candidates of a host. */
 typedef struct crossdock_candidates {
   size_t struct_size;
   const crossdock_candidate* candidates; /* in order of precedence */
   size_t n_candidates;
-  const crossdock_str* warnings; /* places that could not be looked at */
+  const crossdock_str* warnings; /* about places that could not be searched */
   size_t n_warnings;
-  void (*release)(struct crossdock_candidates*);
+  void (*release)(struct crossdock_candidates*); /* [any-thread] frees the lists and their texts */
   void* private_data;
 } crossdock_candidates;
 
-/* Every candidate, also those that were refused. With `load` 1 each chosen one is loaded and makes an instance for a moment,
- * as `crossdock plugins --explain` does, so that what only shows then is told too; with 0 no plugin's code runs. */
+/*
+ * [any-thread] Lists all candidates, including refused and shadowed ones.
+ *
+ * host: The host.
+ * load: If 0, no code of plugins runs. If 1, each chosen plugin is loaded, and an instance of it is
+ *       created and destroyed, so that errors of these steps are reported too. The command
+ *       `crossdock plugins --explain` does the same.
+ * out:  Receives the lists. The caller must release them.
+ * err:  Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_host_candidates(crossdock_host_handle* host, uint32_t load, crossdock_candidates* out,
                                          crossdock_error* err);
 
-/* Loads the plugin of this name, if it is not loaded yet: otherwise that happens when it is first needed. The error says
- * why it was refused (`details`: "refused: REASON", as in crossdock_candidate), or which plugins there are. */
+/*
+ * [any-thread] Loads a plugin, unless it has already been loaded. Without this call, a plugin is
+ * loaded when it is first used.
+ *
+ * host: The host.
+ * name: The plugin's name. Borrowed for the call.
+ * err:  Receives the error. May be NULL. If the plugin is refused, `message` says why, and
+ *       `details` is "refused: REASON" with the `reason` of its crossdock_candidate. If there is no
+ *       plugin with this name, `message` lists the known plugins.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_host_load(crossdock_host_handle* host, crossdock_str name, crossdock_error* err);
 
-/* Sums over all plugins and devices since the host was created. */
+/* Sums over all plugins and devices. The copied bytes are counted since the host was created. */
 typedef struct crossdock_ledger {
   size_t struct_size;
-  uint64_t live_bytes;   /* in blocks that were not given back */
+  uint64_t live_bytes;   /* bytes of allocated blocks that have not been released */
   uint64_t live_blocks;
-  uint64_t cached_bytes; /* kept for later; nobody holds them */
-  /* Bytes that were copied, by direction: h is memory that the host reads in place, d is a device's. */
+  uint64_t cached_bytes; /* bytes of released blocks that are kept for later allocations */
+  /* Copied bytes by direction. In the names, h is memory that the host can read in place, and d is
+   * device memory. */
   uint64_t copied_h2d;
   uint64_t copied_d2h;
   uint64_t copied_d2d;
   uint64_t copied_h2h;
 } crossdock_ledger;
 
+/*
+ * [any-thread] Reads the ledger of allocations and copies.
+ *
+ * host: The host.
+ * out:  Receives the sums.
+ * err:  Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_host_ledger(crossdock_host_handle* host, crossdock_ledger* out, crossdock_error* err);
 
-/* What one owner has on one device. */
+/* Unreleased objects of one owner on one device. */
 typedef struct crossdock_leak {
   size_t struct_size;
-  crossdock_str account; /* a plugin's name and what it was used for, or "host" */
+  crossdock_str account; /* the owner: a plugin's name and its use, or "host" */
   crossdock_device device;
-  uint64_t bytes;
-  uint64_t blocks;  /* that these bytes are in */
-  uint64_t streams; /* that were made or adopted and not destroyed */
-  uint64_t events;  /* that were recorded and not destroyed */
-  uint64_t references; /* to the host, for which a plugin's instance is not destroyed: a row of its own */
+  uint64_t bytes;   /* in unreleased blocks */
+  uint64_t blocks;  /* unreleased */
+  uint64_t streams; /* created or adopted, and not destroyed */
+  uint64_t events;  /* recorded and not destroyed */
+  uint64_t references; /* to the host, which keep an instance alive; listed in a separate entry */
 } crossdock_leak;
 
+/* All unreleased objects of a host. */
 typedef struct crossdock_leaks {
   size_t struct_size;
   const crossdock_leak* leaks;
   size_t n_leaks;
-  void (*release)(struct crossdock_leaks*);
+  void (*release)(struct crossdock_leaks*); /* [any-thread] frees the list and its texts */
   void* private_data;
 } crossdock_leaks;
 
-/* Waits until every plugin instance that can end has ended, and lists what is still held. When every session, stream,
- * writer, batch and capsule is gone, these are leaks. Not to be called from inside a callback. */
+/*
+ * [any-thread] Waits until all plugin instances that are not in use have been destroyed, and lists
+ * all unreleased objects. The listed objects are leaks if the application has released all
+ * sessions, streams, writers, batches and capsules.
+ *
+ * Must not be called from a callback.
+ *
+ * host: The host.
+ * out:  Receives the list. The caller must release it.
+ * err:  Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_host_settle(crossdock_host_handle* host, crossdock_leaks* out, crossdock_error* err);
 
-/* ---------------------------------------------------------------------------------------------------- session --- */
+/* ---------------------------------------------------------------------------------- session --- */
 
+/* A session. Created by crossdock_session_create, destroyed by crossdock_session_destroy. */
 typedef struct crossdock_session crossdock_session;
 
-/* `validate` says how closely to look at what comes from outside. Without it bytes from files and sources are looked at in
- * full (CROSSDOCK_VALIDATE_FULL), structs from within the process by their layout. */
+/* The field `validate` applies. Without this flag, CROSSDOCK_VALIDATE_FULL applies to data from
+ * files and sources, and CROSSDOCK_VALIDATE_LAYOUT to data from structs in memory. */
 #define CROSSDOCK_SESSION_VALIDATE 1u
 
+/* Settings of a session. */
 typedef struct crossdock_session_settings {
   size_t struct_size;
-  crossdock_device device; /* where results go; all zero: the CPU */
+  crossdock_device device; /* the device of results; all zero: the CPU */
   uint32_t flags;          /* CROSSDOCK_SESSION_... */
   uint32_t validate;       /* CROSSDOCK_VALIDATE_LAYOUT or _FULL, if the flag is set */
-  uint64_t byte_budget;    /* bytes that a call should keep in flight at most; 0: no wish */
+  uint64_t byte_budget;    /* maximum bytes that a call should use at once; 0: no limit */
 } crossdock_session_settings;
 
-/* CROSSDOCK_DEVICE where there is no such device. */
+/*
+ * [any-thread] Creates a session.
+ *
+ * host:     The host. It may be destroyed before the session.
+ * settings: Borrowed for the call. NULL: all defaults.
+ * out:      Receives the session. The caller owns it and must destroy it with
+ *           crossdock_session_destroy.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_DEVICE if the device does not exist.
+ */
 crossdock_code crossdock_session_create(crossdock_host_handle* host, const crossdock_session_settings* settings,
                                         crossdock_session** out, crossdock_error* err);
 
-/* Gives the handle back. What was made with it stays whole. */
+/*
+ * [any-thread] Destroys the handle. Streams and writers of the session stay valid.
+ *
+ * session: No thread may use the session during or after this call. NULL has no effect.
+ */
 void crossdock_session_destroy(crossdock_session* session);
 
-/* Stops the session's work, that of its streams and writers too: they fail with CROSSDOCK_CANCELLED soon, and for ever.
- * Also safe in a signal handler. */
+/*
+ * [any-thread] Cancels all current and future work of the session, its streams and its writers. The
+ * cancelled calls soon fail with CROSSDOCK_CANCELLED.
+ *
+ * Async-signal-safe: may be called in a signal handler.
+ *
+ * session: The session. NULL has no effect.
+ */
 void crossdock_session_cancel(crossdock_session* session);
 
-/* ---------------------------------------------------------------------------------------------------- reading --- */
+/* ---------------------------------------------------------------------------------- reading --- */
 
+/*
+ * Batch streams of this library
+ *
+ * - The `call` argument of `get_next` may be NULL. `get_next` uses only the field `cancel` of the
+ *   call, which it checks before it reads a batch. All other settings are those of the session.
+ * - Batches are on the session's device. If a format supports only host memory, or if a capsule is
+ *   on another device, the host moves the batches to the session's device.
+ * - `schema` of a batch is empty, and `buffer_sizes` is present. A batch may outlive the stream.
+ */
+
+/* Settings for reading. */
 typedef struct crossdock_read_settings {
   size_t struct_size;
-  /* A plugin's or a format's name. Empty: recognised by the first bytes, then by the name's ending. For capsules it is
-   * needed, and a format's name. */
+  /* The name of a plugin or a format. If empty, the format is recognised by the first bytes of the
+   * input, then by the file extension. The name of a format is required for capsules. */
   crossdock_str format;
-  const crossdock_option* options; /* what the format understands */
+  const crossdock_option* options; /* options of the format */
   size_t n_options;
-  /* What capsules hold, for formats that have no schema of their own; may be NULL. */
+  /* The schema of capsules in formats that do not describe their schema. May be NULL. */
   const struct ArrowSchema* schema;
-  /* [any-thread] Bytes of the input that were read, and the total, 0 if unknown. Called until the stream is released. */
+  /*
+   * [any-thread] Receives the progress, until the stream is released. If NULL, progress is not
+   * reported.
+   *
+   * progress_data: The field `progress_data`.
+   * bytes_done:    Bytes of the input that were read.
+   * bytes_total:   Bytes of the input; 0 if unknown.
+   */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
 } crossdock_read_settings;
 
-/* Reading gives a batch stream. Its `get_next` also takes NULL as the call: of a call only `cancel` is looked at, before
- * the batch; everything else is as the session is set. Batches lie on the session's device: the host moves those of formats
- * that know host memory alone, and capsules' that lie elsewhere. They come without a schema of their own, with their buffers'
- * sizes, and outlive the stream. */
-
-/* A regular file is mapped, anything else (a named pipe, a device) is read in order. Nobody may shorten a mapped file
- * while its stream or its batches live. */
+/*
+ * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while
+ * the stream or its batches exist (see crossdock_handle_sigbus). Other files, such as named pipes
+ * and devices, are read in order.
+ *
+ * session:  The session.
+ * path:     Borrowed for the call.
+ * settings: Borrowed for the call, except `progress_data`. NULL: all defaults.
+ * out:      Receives the stream. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_read_path(crossdock_session* session, crossdock_str path,
                                            const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                            crossdock_error* err);
 
-/* The caller's bytes, used in place: they must not change or move until `release` (may be NULL) is called with
- * `release_data`, once, on any thread: when the last batch that lies in them is gone, or on failure. */
+/*
+ * [any-thread] Reads from bytes in memory, without copying them.
+ *
+ * session:      The session.
+ * data:         Must stay valid and unchanged until `release` is called.
+ * bytes:        The length of `data`.
+ * release:      Called once with `release_data`, on any thread, when the last batch that uses the
+ *               bytes is released, or if this function fails. May be NULL.
+ * release_data: The argument of `release`.
+ * settings:     Borrowed for the call, except `progress_data`. NULL: all defaults.
+ * out:          Receives the stream. The caller must release it.
+ * err:          Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_read_bytes(crossdock_session* session, const void* data, size_t bytes,
                                             void (*release)(void* release_data), void* release_data,
                                             const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                             crossdock_error* err);
 
-/* Takes the source, on failure too; it is released when nothing reads it any more. Where its `bytes` are -1 it is read in
- * order, and what its `read_at` waits for nobody can interrupt but itself. */
+/*
+ * [any-thread] Reads from a source that the application implements.
+ *
+ * session:  The session.
+ * source:   Ownership passes to the library, also on failure, and `source->release` becomes NULL.
+ *           The library releases the source when no stream or batch uses it any more. If
+ *           `source->bytes` is -1, the source is read in order. The library cannot interrupt a call
+ *           of `read_at`.
+ * settings: Borrowed for the call, except `progress_data`. NULL: all defaults.
+ * out:      Receives the stream. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_read_source(crossdock_session* session, crossdock_source* source,
                                              const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                              crossdock_error* err);
 
-/* Takes each capsule, on failure too. `settings->format` is needed. */
+/*
+ * [any-thread] Reads capsules.
+ *
+ * session:    The session.
+ * capsules:   Ownership of each capsule passes to the library, also on failure. The array of
+ *             capsules is borrowed for the call.
+ * n_capsules: The length of `capsules`.
+ * settings:   Borrowed for the call, except `progress_data`. `settings->format` is required.
+ * out:        Receives the stream. The caller must release it.
+ * err:        Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_read_capsules(crossdock_session* session, crossdock_capsule* capsules, size_t n_capsules,
                                                const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                                crossdock_error* err);
 
-/* ---------------------------------------------------------------------------------------------------- writing --- */
+/* ---------------------------------------------------------------------------------- writing --- */
 
+/*
+ * Writers of this library
+ *
+ * - `write` accepts batches with the writer's schema, on any device of the host. The host moves
+ *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
+ *   equal to the writer's schema.
+ * - The `call` argument of `write` and `finish` may be NULL. They use only its field `cancel`. The
+ *   argument `out` may be NULL if the format writes bytes.
+ * - After `write` has failed, the writer must only be released. The output is abandoned.
+ */
+
+/* Settings for writing. */
 typedef struct crossdock_write_settings {
   size_t struct_size;
-  /* A plugin's or a format's name. Empty: by the ending of the path or of the sink's name. For capsules: needed. */
+  /* The name of a plugin or a format. If empty, the format is recognised by the file extension of
+   * the path or of the sink's name. A name is required for capsules. */
   crossdock_str format;
-  const crossdock_option* options; /* what the format understands */
+  const crossdock_option* options; /* options of the format */
   size_t n_options;
 } crossdock_write_settings;
 
-/* Writing gives a writer for batches of `schema` (borrowed for the call), which lie on any device that the host knows: they
- * are moved where the format cannot take them. A batch with a schema of its own must have this one. `write` and `finish`
- * take NULL as the call (as above), and NULL as `out` where the output is bytes. After a `write` that failed, the writer
- * answers nothing but its release: what it wrote is abandoned. */
-
-/* The file appears whole, replacing one that is there, when `finish` succeeds; released before that, the writer leaves
- * nothing behind. What is there and is no regular file (a named pipe, a device) is written directly. */
+/*
+ * [any-thread] Writes a file. The file appears with all its contents when `finish` succeeds, and
+ * replaces an existing regular file. If the writer is released before `finish` has succeeded, no
+ * file is created or replaced. If the path is an existing file that is not regular, such as a named
+ * pipe or a device, bytes are written to it directly.
+ *
+ * session:  The session.
+ * path:     Borrowed for the call.
+ * schema:   The schema of the batches. Borrowed for the call.
+ * settings: Borrowed for the call. NULL: all defaults.
+ * out:      Receives the writer. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_write_path(crossdock_session* session, crossdock_str path,
                                             const struct ArrowSchema* schema, const crossdock_write_settings* settings,
                                             crossdock_writer* out, crossdock_error* err);
 
-/* Takes the sink, on failure too; it is released when the writer is, or when `finish` has returned. It has everything when
- * `finish` succeeds, and is to be taken for abandoned otherwise. */
+/*
+ * [any-thread] Writes to a sink that the application implements.
+ *
+ * session:  The session.
+ * sink:     Ownership passes to the library, also on failure, and `sink->release` becomes NULL. The
+ *           library releases the sink when `finish` returns or when the writer is released. The
+ *           output is complete only if `finish` succeeds.
+ * schema:   The schema of the batches. Borrowed for the call.
+ * settings: Borrowed for the call. NULL: all defaults.
+ * out:      Receives the writer. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_write_sink(crossdock_session* session, crossdock_sink* sink,
                                             const struct ArrowSchema* schema, const crossdock_write_settings* settings,
                                             crossdock_writer* out, crossdock_error* err);
 
-/* `write` and `finish` give the capsules. `settings->format` is needed. */
+/*
+ * [any-thread] Creates a writer whose `write` and `finish` return capsules.
+ *
+ * session:  The session.
+ * schema:   The schema of the batches. Borrowed for the call.
+ * settings: Borrowed for the call. `settings->format` is required.
+ * out:      Receives the writer. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_write_capsules(crossdock_session* session, const struct ArrowSchema* schema,
                                                 const crossdock_write_settings* settings, crossdock_writer* out,
                                                 crossdock_error* err);
 
-/* What would happen to each column of batches of `schema` (borrowed) that lie on `from`, if they were written as
- * `settings->format`, which is needed and may be one of bytes or of capsules. Nothing is written. */
+/*
+ * [any-thread] Predicts how each column would be written. Writes nothing.
+ *
+ * session:  The session.
+ * schema:   The schema of the batches. Borrowed for the call.
+ * from:     The device of the batches.
+ * settings: Borrowed for the call. `settings->format` is required; the format may write bytes or
+ *           capsules.
+ * out:      Receives the plan. The caller must release it.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_plan(crossdock_session* session, const struct ArrowSchema* schema, crossdock_device from,
                                       const crossdock_write_settings* settings, crossdock_plan* out,
                                       crossdock_error* err);
 
-/* ------------------------------------------------------------------------------------------------- conversion --- */
+/* ------------------------------------------------------------------------------- conversion --- */
 
+/* Settings for a conversion. */
 typedef struct crossdock_convert_settings {
   size_t struct_size;
-  crossdock_str from; /* a plugin's or a format's name; empty: recognised */
-  crossdock_str to;   /* the same; empty: by the output's ending */
-  /* Plugins or formats: every batch goes out through each as capsules and back in, in this order. */
+  crossdock_str from; /* a plugin or a format; if empty, recognised as by crossdock_session_read_path */
+  crossdock_str to;   /* a plugin or a format; if empty, recognised by the file extension */
+  /* Names of plugins or formats. Each of them, in this order, exports every batch to capsules and
+   * imports the batch again. */
   const crossdock_str* via;
   size_t n_via;
-  const crossdock_str* columns; /* only these, in this order; n_columns 0: all */
+  const crossdock_str* columns; /* the columns to convert, in this order; n_columns 0: all columns */
   size_t n_columns;
   const crossdock_option* read_options;
   size_t n_read_options;
   const crossdock_option* write_options;
   size_t n_write_options;
-  /* [any-thread] Bytes of the input that were read, and the total, 0 if unknown. Called until the call returns. */
+  /* [any-thread] Receives the progress, until the call returns. If NULL, progress is not reported.
+   * See crossdock_read_settings. */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
 } crossdock_convert_settings;
 
-/* One stage of a conversion, in the order in which batches pass. */
+/* One stage of a conversion. */
 typedef struct crossdock_stage {
   size_t struct_size;
-  crossdock_str kind;   /* "read", "via", "move" (between devices, by the host), "write" */
+  crossdock_str kind;   /* "read", "via", "move" (the host moves batches to another device), "write" */
   crossdock_str plugin; /* "host" for a move */
   crossdock_str format; /* the device's name for a move */
-  uint64_t rows;        /* that came out of it */
+  uint64_t rows;        /* rows of the stage's output */
   uint64_t batches;
-  uint64_t bytes; /* of the buffers that came out of it; of a write, bytes of the output */
+  uint64_t bytes; /* bytes in the buffers of the stage's output; for "write", the size of the file */
   uint64_t time_ns;
-  uint64_t copied_h2d; /* bytes that the ledger saw copied for it, as in crossdock_ledger */
+  uint64_t copied_h2d; /* bytes that were copied for the stage, by direction as in crossdock_ledger */
   uint64_t copied_d2h;
   uint64_t copied_d2d;
   uint64_t copied_h2h;
 } crossdock_stage;
 
+/* The report of a conversion. */
 typedef struct crossdock_report {
   size_t struct_size;
-  uint64_t rows;    /* that were written */
-  uint64_t batches; /* that were written */
-  uint64_t bytes;   /* of the output */
-  uint64_t copied;  /* bytes, in all stages and directions */
-  uint64_t time_ns; /* from the first look at the input to the output's appearance */
-  const crossdock_stage* stages;
+  uint64_t rows;    /* written */
+  uint64_t batches; /* written */
+  uint64_t bytes;   /* the size of the output */
+  uint64_t copied;  /* bytes that were copied, in all stages and directions */
+  uint64_t time_ns; /* the time from the first access to the input until the output is complete */
+  const crossdock_stage* stages; /* in the order in which batches pass through them */
   size_t n_stages;
-  void (*release)(struct crossdock_report*);
+  void (*release)(struct crossdock_report*); /* [any-thread] frees the list and its texts */
   void* private_data;
 } crossdock_report;
 
-/* From one path to another. The output appears whole or not at all. `out` may be NULL. */
+/*
+ * [any-thread] Converts the file `input` to the file `output`. The output appears when it is
+ * complete. On failure, no output appears.
+ *
+ * session:  The session.
+ * input:    A path. Borrowed for the call.
+ * output:   A path. Borrowed for the call.
+ * settings: Borrowed for the call. NULL: all defaults.
+ * out:      Receives the report. The caller must release it. May be NULL.
+ * err:      Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
 crossdock_code crossdock_session_convert(crossdock_session* session, crossdock_str input, crossdock_str output,
                                          const crossdock_convert_settings* settings, crossdock_report* out,
                                          crossdock_error* err);

@@ -1,5 +1,5 @@
-//! The structs of `include/crossdock-host.h`, field by field. The header says what each field means; `tests/cpu/header.rs`
-//! proves that the two agree to the byte.
+//! The structs of `include/crossdock-host.h`, which documents their fields. `tests/cpu/header.rs`
+//! checks that the layouts agree.
 #![allow(missing_docs)]
 
 use core::ffi::c_void;
@@ -11,7 +11,7 @@ pub type Progress = unsafe extern "C" fn(*mut c_void, u64, u64);
 pub type Log = unsafe extern "C" fn(*mut c_void, i32, Str, Str);
 pub type ReleaseData = unsafe extern "C" fn(*mut c_void);
 
-/// Declares `repr(C)` structs whose first field is their `struct_size`, for which zero bytes are a value.
+/// Declares `repr(C)` structs whose first field is `struct_size` and for which all zeros are valid.
 macro_rules! abi {
     ($(struct $name:ident = $c:literal { $($field:ident : $t:ty),* $(,)? })*) => {
         $(
@@ -20,17 +20,20 @@ macro_rules! abi {
 
             impl Default for $name {
                 fn default() -> Self {
-                    // SAFETY: every field is an integer, a raw pointer, an optional function pointer or a struct of those,
-                    // for all of which zero bytes are a value.
+                    // SAFETY: all zeros are valid for every field: integers, raw pointers, optional
+                    // function pointers, and structs of those.
                     unsafe { core::mem::zeroed() }
                 }
             }
 
-            // SAFETY: as above, and `struct_size` comes first.
-            unsafe impl Told for $name {}
+            // SAFETY: `struct_size` is the first field, and all others are valid for any bytes that
+            // C code writes: integers, raw pointers, optional function pointers, and structs of
+            // those.
+            unsafe impl SizedStruct for $name {}
         )*
 
-        /// Name in C, size, alignment, and the offset of each field: what a C compiler is asked to confirm.
+        /// Name in C, size, alignment, and the offset of each field, for comparison with a C
+        /// compiler's.
         #[allow(clippy::type_complexity, dead_code)]
         pub fn layouts() -> Vec<(&'static str, usize, usize, Vec<(&'static str, usize)>)> {
             vec![ $((
@@ -46,11 +49,11 @@ macro_rules! abi {
     };
 }
 
-/// A struct that begins with its `struct_size`, and is nothing but plain fields that may be zero.
+/// A struct that begins with its `struct_size`.
 ///
 /// # Safety
-/// As said.
-pub unsafe trait Told: Default {}
+/// The type is `repr(C)`, its first field is a `usize`, and all zeros are valid for it.
+pub unsafe trait SizedStruct: Default {}
 
 abi! {
     struct HostSettings = "crossdock_host_settings" {
@@ -170,13 +173,15 @@ abi! {
 
 macro_rules! released {
     ($($name:ident),*) => { $(
-        // SAFETY: calls the struct's own release and clears it; `struct_size` comes first.
+        // SAFETY: `struct_size` is the first field, and `release` calls the struct's own function
+        // once.
         unsafe impl Release for $name {
-            const TELLS_SIZE: bool = true;
+            const HAS_STRUCT_SIZE: bool = true;
             fn is_released(&self) -> bool { self.release.is_none() }
             unsafe fn release(&mut self) {
                 if let Some(release) = self.release.take() {
-                    // SAFETY: the struct's own function on itself, by the caller's word.
+                    // SAFETY: the caller of `Release::release` guarantees a valid struct; this is
+                    // its own function.
                     unsafe { release(self) };
                 }
             }

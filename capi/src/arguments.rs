@@ -1,4 +1,4 @@
-//! What the application gives: read once, checked, and turned into the host's own words.
+//! Checks the arguments of the exported functions, and converts them to Rust types.
 
 use std::ffi::{OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -8,30 +8,31 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_plugin_api::{Error, Options, Progress, Release, Result, abi as api};
 
-use crate::abi::{self, Told};
+use crate::abi::{self, SizedStruct};
 
-/// More than any list of an application's has.
-const MOST: usize = 1 << 20;
-/// More than any settings struct will have, in bytes.
-const MOST_BYTES: usize = 1 << 16;
+/// More elements than any plausible list has.
+const MAX_LIST_LEN: usize = 1 << 20;
+/// More bytes than any plausible settings struct has.
+const MAX_SETTINGS_BYTES: usize = 1 << 16;
 
-/// A pointer that must not be null.
-pub fn given<T>(pointer: *const T, what: &str) -> Result<()> {
+/// # Errors
+/// `pointer` is null.
+pub fn check_not_null<T>(pointer: *const T, what: &str) -> Result<()> {
     if pointer.is_null() { Err(Error::invalid_argument(format!("{what} is NULL"))) } else { Ok(()) }
 }
 
-/// An object that is handed to the application in an out parameter.
+/// An object that a function returns in an out parameter.
 pub trait Out: Release {
-    /// Bytes of its first version: less cannot be released.
-    const LEAST: usize;
+    /// The size of its first version. A shorter struct cannot be released.
+    const MIN_SIZE: usize;
 }
 
 macro_rules! out {
-    ($($t:ty = $least:literal),* $(,)?) => { $(
+    ($($t:ty = $min_size:literal),* $(,)?) => { $(
         impl Out for $t {
-            const LEAST: usize = $least;
+            const MIN_SIZE: usize = $min_size;
         }
-        const _: () = assert!(<$t as Out>::LEAST <= size_of::<$t>());
+        const _: () = assert!(<$t as Out>::MIN_SIZE <= size_of::<$t>());
     )* };
 }
 out! {
@@ -45,113 +46,121 @@ out! {
     abi::Report = 80,
 }
 
-/// A place for an object, before anything is made that nobody would release. 0 bytes stand for as many as ours has.
+/// Checks an out parameter before the object is created: without it, the object could not be
+/// returned. A `struct_size` of 0 means the size of this library's struct.
 ///
 /// # Safety
-/// `out` is null or points at a struct of this kind.
-pub unsafe fn place<T: Out>(out: *const T) -> Result<()> {
-    given(out, "out")?;
-    // SAFETY: every such struct begins with its `struct_size`.
+/// `out` is null or points to a struct of type `T`.
+pub unsafe fn check_out<T: Out>(out: *const T) -> Result<()> {
+    check_not_null(out, "out")?;
+    // SAFETY: `out` is not null, and every `T` begins with its `struct_size`.
     match unsafe { out.cast::<usize>().read() } {
-        told if told == 0 || told >= T::LEAST => Ok(()),
-        told => Err(Error::invalid_argument(format!(
-            "out: its struct_size is {told}, expected at least {}",
-            T::LEAST
+        size if size == 0 || size >= T::MIN_SIZE => Ok(()),
+        size => Err(Error::invalid_argument(format!(
+            "out: its struct_size is {size}, expected at least {}",
+            T::MIN_SIZE
         ))),
     }
 }
 
-/// Flags of which none may be set that is not among `known`.
+/// # Errors
+/// A flag is set that is not in `known`.
 pub fn flags(flags: u32, known: u32, what: &str) -> Result<u32> {
     match flags & !known {
         0 => Ok(flags),
-        rest => Err(Error::invalid_argument(format!("{what}: flags {rest:#x} are not known"))),
+        rest => Err(Error::invalid_argument(format!("{what}: the flags {rest:#x} are unknown"))),
     }
 }
 
-/// A copy of the settings, as far as their size tells of them; the rest, and NULL, is the default. What a newer program
-/// sets beyond what is known here is refused, so that no wish is silently ignored.
+/// Copies the fields that both versions of a settings struct have. Other fields, and all fields if
+/// `from` is NULL, have their default. Fields that this library does not know must be zero, so that
+/// no setting is silently ignored.
 ///
 /// # Safety
-/// `from` is null or points at as many bytes as its `struct_size` says.
-pub unsafe fn settings<T: Told>(from: *const T, what: &str) -> Result<T> {
+/// `from` is null or points to `struct_size` bytes.
+pub unsafe fn settings<T: SizedStruct>(from: *const T, what: &str) -> Result<T> {
     let mut settings = T::default();
     if from.is_null() {
         return Ok(settings);
     }
-    // SAFETY: `struct_size` is the first field (`Told`).
-    let told = unsafe { from.cast::<usize>().read_unaligned() };
-    if !(size_of::<usize>()..=MOST_BYTES).contains(&told) {
-        return Err(Error::invalid_argument(format!("{what}: its struct_size is {told}, expected its size")));
+    // SAFETY: `from` is not null, and `struct_size` is the first field of a `SizedStruct`.
+    let size = unsafe { from.cast::<usize>().read_unaligned() };
+    if !(size_of::<usize>()..=MAX_SETTINGS_BYTES).contains(&size) {
+        return Err(Error::invalid_argument(format!(
+            "{what}: its struct_size is {size}, expected the size of the struct"
+        )));
     }
-    let known = told.min(size_of::<T>());
-    // SAFETY: both have that many bytes, any of which are a value (`Told`).
+    let known = size.min(size_of::<T>());
+    // SAFETY: `from` has `size` bytes by the requirement of this function, and `settings` has at
+    // least `known`.
     unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut settings).cast(), known) };
-    // SAFETY: as many bytes as it told of.
-    let beyond = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), told - known) };
-    if beyond.iter().any(|byte| *byte != 0) {
+    // SAFETY: `from` has `size` bytes, of which `known` are skipped.
+    let unknown = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
+    if unknown.iter().any(|byte| *byte != 0) {
         return Err(Error::version(format!(
-            "{what}: of its {told} bytes this library knows {known}, and the others are not zero: it is too old for \
+            "{what}: this library knows {known} of its {size} bytes, and the others are not zero: the library is too old for \
              this program"
         )));
     }
     Ok(settings)
 }
 
+/// The elements of a list. If `n` is 0, the pointer is ignored.
+///
 /// # Safety
-/// `list` points at `n` values that live for `'a`, or `n` is 0.
+/// `list` points to `n` values that are valid for `'a`, or `n` is 0.
 pub unsafe fn list<'a, T>(list: *const T, n: usize, what: &str) -> Result<&'a [T]> {
     match n {
         0 => Ok(&[]),
-        _ if list.is_null() || n > MOST => {
-            Err(Error::invalid_argument(format!("{what}: a list of {n} at {list:p} is not plausible")))
-        }
-        // SAFETY: the caller's word.
+        _ if list.is_null() || n > MAX_LIST_LEN => Err(Error::invalid_argument(format!(
+            "{what}: a list of {n} elements at {list:p} is not plausible"
+        ))),
+        // SAFETY: `list` is not null, and points to `n` values by the requirement of this function.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
     }
 }
 
 /// # Safety
-/// The text is valid for the call.
+/// `text` is valid for the call.
 pub unsafe fn text(text: api::Str, what: &str) -> Result<String> {
-    // SAFETY: the caller's word.
+    // SAFETY: `Str::get` needs valid bytes, which this function requires.
     unsafe { text.get() }.map(str::to_string).map_err(|error| error.context(what))
 }
 
-/// A text that may be empty, for nothing.
+/// A text, or `None` if it is empty.
 ///
 /// # Safety
-/// As [`text`].
-pub unsafe fn wish(wish: api::Str, what: &str) -> Result<Option<String>> {
-    // SAFETY: the caller's word.
-    let text = unsafe { text(wish, what) }?;
+/// `value` is valid for the call.
+pub unsafe fn optional_text(value: api::Str, what: &str) -> Result<Option<String>> {
+    // SAFETY: the requirement of `text` is that of this function.
+    let text = unsafe { text(value, what) }?;
     Ok((!text.is_empty()).then_some(text))
 }
 
 /// A text that must not be empty.
 ///
 /// # Safety
-/// As [`text`].
+/// `name` is valid for the call.
 pub unsafe fn name(name: api::Str, what: &str) -> Result<String> {
-    // SAFETY: the caller's word.
-    unsafe { wish(name, what) }?.ok_or_else(|| Error::invalid_argument(format!("{what} is empty")))
+    // SAFETY: the requirement of `optional_text` is that of this function.
+    unsafe { optional_text(name, what) }?.ok_or_else(|| Error::invalid_argument(format!("{what} is empty")))
 }
 
 /// # Safety
-/// As [`list`], and each text is valid for the call.
+/// `names` points to `n` texts that are valid for the call, or `n` is 0.
 pub unsafe fn names(names: *const api::Str, n: usize, what: &str) -> Result<Vec<String>> {
-    // SAFETY: the caller's word.
-    unsafe { list(names, n, what) }?.iter().map(|each| unsafe { name(*each, what) }).collect()
+    // SAFETY: `names` is a list of `n` valid texts by the requirement of this function.
+    unsafe { list(names, n, what) }?.iter().map(|text| unsafe { name(*text, what) }).collect()
 }
 
 /// # Safety
-/// As [`text`].
+/// `path` is valid for the call.
 pub unsafe fn path(path: api::Str, what: &str) -> Result<PathBuf> {
-    // SAFETY: the caller's word.
+    // SAFETY: a valid `Str` points to `bytes` bytes.
     let bytes = unsafe { list(path.data.cast::<u8>(), path.bytes, what) }?;
     if bytes.is_empty() || bytes.contains(&0) {
         return Err(Error::invalid_argument(format!(
-            "{what}: a path of {} bytes is empty or holds a NUL",
+            "{what}: a path of {} bytes is empty or contains a NUL",
             bytes.len()
         )));
     }
@@ -159,74 +168,78 @@ pub unsafe fn path(path: api::Str, what: &str) -> Result<PathBuf> {
 }
 
 /// # Safety
-/// As [`list`], and the texts are valid for the call.
+/// `options` points to `n` pairs whose texts are valid for the call, or `n` is 0.
 pub unsafe fn options(options: *const api::OptionPair, n: usize) -> Result<Options> {
     let mut all = Options::new();
-    // SAFETY: the caller's word.
+    // SAFETY: `options` points to `n` pairs by the requirement of this function.
     for pair in unsafe { list(options, n, "the options") }? {
-        // SAFETY: as above.
+        // SAFETY: the texts are valid by the requirement of this function.
         all = unsafe { all.with(name(pair.key, "an option's key")?, text(pair.value, "an option's value")?) };
     }
     Ok(all)
 }
 
 /// # Safety
-/// `schema` is null or a valid schema that lives for the call.
+/// `schema` is null or points to a schema that is valid for the call.
 pub unsafe fn schema(schema: *const api::ArrowSchema) -> Result<SchemaRef> {
-    given(schema, "the schema")?;
-    // SAFETY: the caller's word.
+    check_not_null(schema, "the schema")?;
+    // SAFETY: `schema` is not null, and valid by the requirement of this function.
     let schema = unsafe { &*schema };
     if schema.release.is_none() {
-        return Err(Error::invalid_argument("the schema has been released"));
+        return Err(Error::invalid_argument("the schema is released"));
     }
-    // SAFETY: as above.
+    // SAFETY: the schema is valid by the requirement of this function, and not released.
     unsafe { crossdock_arrays::import_schema_ref(schema) }.map(Arc::new)
 }
 
-/// The application's pointer, for its own callbacks.
+/// The application's argument for its callbacks.
 #[derive(Clone, Copy)]
 pub struct Data(pub *mut c_void);
 
-// SAFETY: handed to the application's callbacks only, which any thread may call by contract.
+// SAFETY: the pointer is only passed to callbacks of the application, which the header allows any
+// thread to call.
 unsafe impl Send for Data {}
-// SAFETY: as above.
+// SAFETY: the header allows several threads to call these callbacks at once.
 unsafe impl Sync for Data {}
 
 impl Data {
-    /// By a method, so that closures catch the whole of it.
+    /// A method, so that closures capture the struct and not its field, which is not Send.
     pub fn get(self) -> *mut c_void {
         self.0
     }
 }
 
-/// The application's progress callback, if there is one.
+/// The application's progress callback, unless it is NULL.
 pub fn progress(callback: Option<abi::Progress>, data: *mut c_void) -> Option<Arc<Progress>> {
     let (callback, data) = (callback?, Data(data));
-    // SAFETY: the application's function with its own data, which live as long as it was told that they are called.
+    // SAFETY: the header says until when the callback is called, and requires it and its data to
+    // stay valid until then.
     Some(Arc::new(move |done, total| unsafe { callback(data.get(), done, total) }))
 }
 
-/// Writes an answer that is nothing but numbers, as far as the caller's struct says to reach; its size stays.
+/// Writes the fields of `value` that the caller's struct has. Keeps its `struct_size`, of which 0
+/// means the size of this library's struct.
 ///
 /// # Safety
-/// `out` is null or points at as many bytes as its `struct_size` says; 0 is as long as ours.
-pub unsafe fn answer<T: Told>(out: *mut T, answer: T) -> Result<()> {
-    given(out, "out")?;
-    // SAFETY: `struct_size` is the first field (`Told`).
-    let told = unsafe { out.cast::<usize>().read() };
-    let bytes = match told {
+/// `out` is null or points to `struct_size` writable bytes.
+pub unsafe fn write_out<T: SizedStruct>(out: *mut T, value: T) -> Result<()> {
+    check_not_null(out, "out")?;
+    // SAFETY: `out` is not null, and `struct_size` is the first field of a `SizedStruct`.
+    let size = unsafe { out.cast::<usize>().read() };
+    let bytes = match size {
         0 => size_of::<T>(),
-        _ if told < size_of::<usize>() => {
+        _ if size < size_of::<usize>() => {
             return Err(Error::invalid_argument(format!(
-                "out: its struct_size is {told}, expected its size"
+                "out: its struct_size is {size}, expected the size of the struct"
             )));
         }
-        _ => told.min(size_of::<T>()),
+        _ => size.min(size_of::<T>()),
     };
-    // SAFETY: both have that many bytes; the first field is put back as it was.
+    // SAFETY: `out` has `size` bytes by the requirement of this function, and `value` has at least
+    // `bytes`.
     unsafe {
-        std::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), out.cast(), bytes);
-        out.cast::<usize>().write(told);
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), out.cast(), bytes);
+        out.cast::<usize>().write(size);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `crossdock_host_candidates`: what was found, and what became of it.
+//! Lists the candidates of a host.
 
 use std::os::unix::ffi::OsStrExt;
 
-use crossdock::discovery::Candidate as Found;
+use crossdock::discovery::Candidate as HostCandidate;
 use crossdock::load::{FAILED, Refusal, Refused};
 use crossdock::metadata::Metadata;
 use crossdock::{Error as HostError, Session};
@@ -10,13 +10,13 @@ use crossdock_plugin_api::{Error, Owned, Result, abi as api};
 
 use crate::abi::{CANDIDATE_CHOSEN, CANDIDATE_REFUSED, CANDIDATE_SHADOWED, Candidate, Candidates};
 use crate::host::HostHandle;
-use crate::lists::{self, Holder, Texts};
+use crate::lists::{self, ListStorage, Texts};
 use crate::{arguments, door, error};
 
-/// See the header.
+/// `crossdock_host_candidates` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_candidates(
     host: *mut HostHandle,
@@ -25,33 +25,36 @@ pub unsafe extern "C" fn crossdock_host_candidates(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        // SAFETY: the caller's out parameter.
-        unsafe { arguments::place(out) }?;
+        // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
+        unsafe { arguments::check_out(out) }?;
         let load = match load {
             0 => false,
             1 => true,
             other => return Err(Error::invalid_argument(format!("load is {other}, expected 0 or 1"))),
         };
         let candidates = list(handle, load)?;
-        // SAFETY: the caller's out parameter.
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { candidates.put(out, "crossdock_host_candidates") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(host, err, body) }
 }
 
 fn list(handle: &HostHandle, load: bool) -> Result<Owned<Candidates>> {
     let session = match load {
-        true => Some(handle.host.session().open().map_err(error::of_host)?),
+        true => Some(handle.host.session().open().map_err(error::from_host)?),
         false => None,
     };
     let catalog = handle.host.catalog();
     let mut texts = Texts::default();
-    let rows = catalog.candidates.iter().map(|found| row(found, session.as_ref(), &mut texts)).collect();
-    let warnings = catalog.warnings.iter().map(|warning| texts.keep(warning)).collect();
-    let holder = Holder::new(rows, warnings, texts);
-    let (candidates, n_candidates) = holder.rows();
-    let (warnings, n_warnings) = holder.more();
+    let rows =
+        catalog.candidates.iter().map(|candidate| row(candidate, session.as_ref(), &mut texts)).collect();
+    let warnings = catalog.warnings.iter().map(|warning| texts.add(warning)).collect();
+    let storage = ListStorage::new(rows, warnings, texts);
+    let (candidates, n_candidates) = storage.rows();
+    let (warnings, n_warnings) = storage.extra_texts();
     let raw = Candidates {
         struct_size: size_of::<Candidates>(),
         candidates,
@@ -59,24 +62,24 @@ fn list(handle: &HostHandle, load: bool) -> Result<Owned<Candidates>> {
         warnings,
         n_warnings,
         release: Some(lists::release::<Candidates>),
-        private_data: Box::into_raw(holder).cast(),
+        private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was created above and is moved.
     Ok(unsafe { Owned::new(raw) })
 }
 
-fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate {
+fn row(candidate: &HostCandidate, session: Option<&Session>, texts: &mut Texts) -> Candidate {
     let mut row = Candidate {
         struct_size: size_of::<Candidate>(),
-        path: match found.path() {
-            Some(path) => texts.keep_bytes(path.as_os_str().as_bytes()),
-            None => texts.keep(&found.who()),
+        path: match candidate.path() {
+            Some(path) => texts.add_bytes(path.as_os_str().as_bytes()),
+            None => texts.add(&candidate.label()),
         },
-        origin: texts.keep(&found.origin.to_string()),
+        origin: texts.add(&candidate.origin.to_string()),
         status: CANDIDATE_CHOSEN,
         ..Candidate::default()
     };
-    match &found.metadata {
+    match &candidate.metadata {
         Ok(metadata) => {
             describe(&mut row, metadata, texts);
             match session.map(|session| session.plugin(&metadata.name)) {
@@ -84,15 +87,15 @@ fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate
                 Some(Err(HostError::Refused(refused))) => refuse(&mut row, &refused, texts),
                 Some(Err(error)) => {
                     row.status = CANDIDATE_REFUSED;
-                    row.reason = texts.keep(FAILED);
-                    row.message = texts.keep(&error.one_line());
+                    row.reason = texts.add(FAILED);
+                    row.message = texts.add(&error.one_line());
                 }
             }
         }
         Err(refused) => {
-            // It may say who it is, refused or not.
-            if let Some(says) = found.inspect() {
-                describe(&mut row, &says.metadata, texts);
+            // The metadata of a refused file may be readable.
+            if let Some(inspected) = candidate.inspect() {
+                describe(&mut row, &inspected.metadata, texts);
             }
             refuse(&mut row, refused, texts);
         }
@@ -101,10 +104,10 @@ fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate
 }
 
 fn describe(row: &mut Candidate, metadata: &Metadata, texts: &mut Texts) {
-    row.name = texts.keep(&metadata.name);
-    row.version = texts.keep(&metadata.version.to_string());
-    row.description = texts.keep(&metadata.description);
-    row.formats = texts.keep(&metadata.formats.join(" "));
+    row.name = texts.add(&metadata.name);
+    row.version = texts.add(&metadata.version.to_string());
+    row.description = texts.add(&metadata.description);
+    row.formats = texts.add(&metadata.formats.join(" "));
 }
 
 fn refuse(row: &mut Candidate, refused: &Refused, texts: &mut Texts) {
@@ -112,6 +115,6 @@ fn refuse(row: &mut Candidate, refused: &Refused, texts: &mut Texts) {
         Refusal::Shadowed { .. } => CANDIDATE_SHADOWED,
         _ => CANDIDATE_REFUSED,
     };
-    row.reason = texts.keep(refused.reason.id());
-    row.message = texts.keep(&crossdock::one_line(&refused.reason.to_string()));
+    row.reason = texts.add(refused.reason.id());
+    row.message = texts.add(&crossdock::one_line(&refused.reason.to_string()));
 }

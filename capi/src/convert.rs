@@ -1,21 +1,21 @@
-//! `crossdock_session_convert`.
+//! Converts files.
 
 use std::time::Duration;
 
-use crossdock::convert::{Report as Done, Stage as DoneStage};
+use crossdock::convert::{Report as HostReport, Stage as HostStage};
 use crossdock::sink::Output;
 use crossdock::source::Input;
 use crossdock_plugin_api::{Owned, Result, abi as api};
 
 use crate::abi::{ConvertSettings, Report, Stage};
-use crate::lists::{self, Holder, Texts};
+use crate::lists::{self, ListStorage, Texts};
 use crate::session::SessionHandle;
 use crate::{arguments, door, error};
 
-/// See the header.
+/// `crossdock_session_convert` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_convert(
     session: *mut SessionHandle,
@@ -27,41 +27,44 @@ pub unsafe extern "C" fn crossdock_session_convert(
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
         if !out.is_null() {
-            // SAFETY: the caller's out parameter.
-            unsafe { arguments::place(out) }?;
+            // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
+            unsafe { arguments::check_out(out) }?;
         }
-        // SAFETY: the caller's settings and texts.
+        // SAFETY: the requirements of `convert` are those of the header.
         let report = unsafe { convert(handle, input, output, settings) }?;
         if out.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's out parameter.
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { list(&report).put(out, "crossdock_session_convert") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(session, err, body) }
 }
 
 /// # Safety
-/// The arguments are the application's.
+/// The arguments meet the requirements of crossdock-host.h.
 unsafe fn convert(
     handle: &SessionHandle,
     input: api::Str,
     output: api::Str,
     settings: *const ConvertSettings,
-) -> Result<Done> {
+) -> Result<HostReport> {
     let mut conversion = handle.session.conversion();
-    // SAFETY: the caller's word, for all that the settings point at too.
+    // SAFETY: the header requires settings that are NULL or have `struct_size` bytes, and valid
+    // texts and lists.
     let (input, output) = unsafe {
         let settings = arguments::settings(settings, "the settings of the conversion")?;
         let options = arguments::options(settings.read_options, settings.n_read_options)?;
         conversion = conversion.read_options(options);
         let options = arguments::options(settings.write_options, settings.n_write_options)?;
         conversion = conversion.write_options(options);
-        if let Some(from) = arguments::wish(settings.from, "from")? {
+        if let Some(from) = arguments::optional_text(settings.from, "from")? {
             conversion = conversion.from(from);
         }
-        if let Some(to) = arguments::wish(settings.to, "to")? {
+        if let Some(to) = arguments::optional_text(settings.to, "to")? {
             conversion = conversion.to(to);
         }
         for via in arguments::names(settings.via, settings.n_via, "via")? {
@@ -77,19 +80,19 @@ unsafe fn convert(
         (arguments::path(input, "the path to read")?, arguments::path(output, "the path to write")?)
     };
     let cancel = handle.session.cancel_flag();
-    let input = Input::open(input, cancel).map_err(error::of_host)?;
-    let output = Output::create(output, cancel).map_err(error::of_host)?;
-    conversion.run(input, output).map_err(error::of_host)
+    let input = Input::open(input, cancel).map_err(error::from_host)?;
+    let output = Output::create(output, cancel).map_err(error::from_host)?;
+    conversion.run(input, output).map_err(error::from_host)
 }
 
-fn list(done: &Done) -> Owned<Report> {
+fn list(report: &HostReport) -> Owned<Report> {
     let mut texts = Texts::default();
-    let written = done.stages.last();
-    let row = |stage: &DoneStage| Stage {
+    let write = report.stages.last();
+    let row = |stage: &HostStage| Stage {
         struct_size: size_of::<Stage>(),
-        kind: texts.keep(stage.kind),
-        plugin: texts.keep(&stage.plugin),
-        format: texts.keep(&stage.format),
+        kind: texts.add(stage.kind),
+        plugin: texts.add(&stage.plugin),
+        format: texts.add(&stage.format),
         rows: stage.rows,
         batches: stage.batches,
         bytes: stage.bytes,
@@ -99,21 +102,21 @@ fn list(done: &Done) -> Owned<Report> {
         copied_d2d: stage.copied.device_to_device.bytes,
         copied_h2h: stage.copied.host_to_host.bytes,
     };
-    let holder = Holder::new(done.stages.iter().map(row).collect(), Vec::new(), texts);
-    let (stages, n_stages) = holder.rows();
+    let storage = ListStorage::new(report.stages.iter().map(row).collect(), Vec::new(), texts);
+    let (stages, n_stages) = storage.rows();
     let raw = Report {
         struct_size: size_of::<Report>(),
-        rows: written.map_or(0, |stage| stage.rows),
-        batches: written.map_or(0, |stage| stage.batches),
-        bytes: written.map_or(0, |stage| stage.bytes),
-        copied: done.stages.iter().map(|stage| stage.copied.bytes()).sum(),
-        time_ns: nanoseconds(done.time),
+        rows: write.map_or(0, |stage| stage.rows),
+        batches: write.map_or(0, |stage| stage.batches),
+        bytes: write.map_or(0, |stage| stage.bytes),
+        copied: report.stages.iter().map(|stage| stage.copied.bytes()).sum(),
+        time_ns: nanoseconds(report.time),
         stages,
         n_stages,
         release: Some(lists::release::<Report>),
-        private_data: Box::into_raw(holder).cast(),
+        private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }
 

@@ -1,11 +1,12 @@
-//! The one door. Every exported function, and every function of an object that is lent out, is one call into here:
-//! unwinding stops, errors become codes, and the host's listener hears what is said meanwhile.
+//! The FFI door: every exported function, and every function of an exported object, is one call
+//! into this module. It stops unwinding, converts errors to codes, and passes log messages to the
+//! host's listener.
 
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Error, Result, abi};
 use tracing::Dispatch;
 
-/// What one object's calls go through: a panic in one of them poisons that object alone.
+/// The door of one object. A panic in one of its calls poisons the object only.
 #[derive(Default)]
 pub struct Door {
     poison: Poison,
@@ -13,37 +14,37 @@ pub struct Door {
 }
 
 impl Door {
-    /// For an object of the host that `listener` belongs to.
+    /// The door of an object of the host with this listener.
     pub fn new(listener: Option<Dispatch>) -> Self {
         Self { poison: Poison::new(), listener }
     }
 
-    /// For an object that comes from the one with this door.
-    pub fn another(&self) -> Self {
+    /// The door of an object that this door's object creates.
+    pub fn for_new_object(&self) -> Self {
         Self::new(self.listener.clone())
     }
 
-    /// The same door, apart from the object that it stands in.
+    /// The same door, independent of a borrow of its object.
     pub fn share(&self) -> Self {
         Self { poison: self.poison.clone(), listener: self.listener.clone() }
     }
 
-    /// Runs `body` for a caller in C.
+    /// Runs `body` for a caller in C. Returns its status and fills in `err`.
     ///
     /// # Safety
-    /// `err` is null or points at a `crossdock_error` whose `struct_size` is true.
+    /// `err` is null or points to an initialised `crossdock_error`.
     pub unsafe fn enter(&self, err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
-        // SAFETY: passed on from the caller.
-        unsafe { self.poison.enter(err, || self.hear(body)) }
+        // SAFETY: the requirement of `Poison::enter` is that of this function.
+        unsafe { self.poison.enter(err, || self.with_listener(body)) }
     }
 
-    /// Runs a release: always, and silently.
+    /// Runs a release, also if the object is poisoned. Ignores panics.
     pub fn leave(&self, body: impl FnOnce()) {
-        self.poison.leave(|| self.hear(body));
+        self.poison.run_release(|| self.with_listener(body));
     }
 
-    /// Runs `body`, with what is said meanwhile heard by the host's listener.
-    pub fn hear<T>(&self, body: impl FnOnce() -> T) -> T {
+    /// Runs `body` and passes its log messages to the host's listener.
+    pub fn with_listener<T>(&self, body: impl FnOnce() -> T) -> T {
         match &self.listener {
             Some(listener) => tracing::dispatcher::with_default(listener, body),
             None => body(),
@@ -51,60 +52,62 @@ impl Door {
     }
 }
 
-/// An opaque handle that the application holds.
+/// An object behind an opaque handle.
 pub trait Handle {
-    /// What it is called in messages.
+    /// The name in error messages.
     const WHAT: &'static str;
 
-    /// What its calls go through.
+    /// The door of its calls.
     fn door(&self) -> &Door;
 }
 
-/// Runs `body` on what the handle stands for.
+/// Runs `body` on the object behind a handle.
 ///
 /// # Safety
-/// `handle` is null or one that its `create` gave and nobody destroyed; `err` as in [`Door::enter`].
+/// `handle` is null or a handle that exists, and `err` is null or points to an initialised
+/// `crossdock_error`.
 pub unsafe fn with<H: Handle>(
     handle: *const H,
     err: *mut abi::Error,
     body: impl FnOnce(&H) -> Result<()>,
 ) -> abi::Code {
-    // SAFETY: the caller's word; null becomes None.
+    // SAFETY: a handle that is not null exists, by the requirement of this function.
     match unsafe { handle.as_ref() } {
-        // SAFETY: the caller's error struct.
+        // SAFETY: `err` meets the requirement of `Door::enter`, by that of this function.
         Some(handle) => unsafe { handle.door().enter(err, || body(handle)) },
-        // SAFETY: as above.
+        // SAFETY: `err` meets the requirement of `without`, by that of this function.
         None => unsafe { without(err, || Err(Error::invalid_argument(format!("{} is NULL", H::WHAT)))) },
     }
 }
 
-/// Runs `body` where there is no handle yet.
+/// Runs `body` for a function without a handle.
 ///
 /// # Safety
-/// As [`Door::enter`].
+/// `err` is null or points to an initialised `crossdock_error`.
 pub unsafe fn without(err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
-    // SAFETY: passed on from the caller.
+    // SAFETY: the requirement of `Door::enter` is that of this function.
     unsafe { Door::default().enter(err, body) }
 }
 
-/// Gives a new handle to the application.
+/// Returns a new handle in `out`.
 ///
 /// # Safety
 /// `out` is not null and valid for writes.
-pub unsafe fn give<H: Handle>(out: *mut *mut H, handle: H) {
-    // SAFETY: the caller's word.
+pub unsafe fn put_handle<H: Handle>(out: *mut *mut H, handle: H) {
+    // SAFETY: `out` is valid for writes, by the requirement of this function.
     unsafe { out.write(Box::into_raw(Box::new(handle))) };
 }
 
-/// Takes a handle back.
+/// Destroys a handle.
 ///
 /// # Safety
-/// `handle` is null or one that [`give`] gave, which nobody uses any more.
+/// `handle` is null or comes from [`put_handle`], and is not used any more.
 pub unsafe fn destroy<H: Handle>(handle: *mut H) {
     if handle.is_null() {
         return;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `put_handle` created the Box, and the handle is destroyed once, by the requirement of
+    // this function.
     let handle = unsafe { Box::from_raw(handle) };
-    handle.door().another().leave(move || drop(handle));
+    handle.door().for_new_object().leave(move || drop(handle));
 }

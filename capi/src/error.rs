@@ -1,17 +1,18 @@
-//! The host's errors as the boundary's: the one place where kinds become codes.
+//! Converts errors of the host to error codes.
 
 use crossdock::Error as HostError;
 use crossdock::load::{Refusal, Refused};
 use crossdock::metadata::MetadataError;
 use crossdock_plugin_api::{Code, Error};
 
-/// One line with every layer's words, the code of the innermost layer that has one, and a plugin's own details.
-pub fn of_host(error: HostError) -> Error {
+/// The message has one line with the text of every layer. The code is that of the innermost layer
+/// that has one. The details are those of the plugin.
+pub fn from_host(error: HostError) -> Error {
     let line = error.one_line();
     match &error {
         HostError::Usage(_) => Error::invalid_argument(line),
         HostError::Unrecognised(_) | HostError::Policy(_) => Error::unsupported(line),
-        HostError::Refused(refused) => of_refusal(refused, line),
+        HostError::Refused(refused) => from_refusal(refused, line),
         HostError::Plugin { source, .. }
         | HostError::Data { source, .. }
         | HostError::Device { source, .. } => {
@@ -26,7 +27,7 @@ pub fn of_host(error: HostError) -> Error {
     }
 }
 
-fn of_refusal(refused: &Refused, line: String) -> Error {
+fn from_refusal(refused: &Refused, line: String) -> Error {
     let code = match &refused.reason {
         Refusal::Missing | Refusal::Unreadable(_) | Refusal::Copy(_) => Code::IO,
         Refusal::AbiVersion { .. }
@@ -37,7 +38,8 @@ fn of_refusal(refused: &Refused, line: String) -> Error {
         | Refusal::NoEntry
         | Refusal::BadEntry(_) => Code::BAD_DATA,
         Refusal::Create(error) => error.code(),
-        // Understood, and not loaded: what kind of file it is, whose it is, what the policy says, who comes first.
+        // The file is readable but must not be loaded: its kind, its owner, the policy, its
+        // precedence.
         _ => Code::UNSUPPORTED,
     };
     let details = match &refused.reason {

@@ -1,4 +1,4 @@
-//! `crossdock_host_*`: the host's handle.
+//! Hosts.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -11,10 +11,10 @@ use crossdock_plugin_api::{Owned, Result, abi as api};
 
 use crate::abi::{self, HOST_LENIENT, HOST_ONLY_GIVEN, HOST_UNTOUCHABLE, HostSettings, Leak, Leaks, Ledger};
 use crate::door::{self, Door, Handle};
-use crate::lists::{self, Holder, Texts};
+use crate::lists::{self, ListStorage, Texts};
 use crate::{arguments, error, log};
 
-/// What a `crossdock_host_handle` is.
+/// The object behind a `crossdock_host_handle`.
 pub struct HostHandle {
     pub host: Host,
     pub door: Door,
@@ -27,10 +27,10 @@ impl Handle for HostHandle {
     }
 }
 
-/// See the header.
+/// `crossdock_host_create` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_create(
     settings: *const HostSettings,
@@ -38,51 +38,51 @@ pub unsafe extern "C" fn crossdock_host_create(
     err: *mut api::Error,
 ) -> api::Code {
     let body = || {
-        // SAFETY: the caller's settings.
+        // SAFETY: the header requires settings that are NULL or have `struct_size` bytes.
         let settings = unsafe { arguments::settings(settings, "the host's settings") }?;
-        // First of all, for it sees to the release of the log's data.
+        // First, because the listener releases the log's data on failure too.
         let listener = log::listener(&settings)?;
-        arguments::given(out, "out")?;
-        // SAFETY: what the settings point at lives for the call.
+        arguments::check_not_null(out, "out")?;
+        // SAFETY: the header requires that lists and texts of the settings are valid for the call.
         let builder = unsafe { builder(&settings) }?;
         let door = Door::new(listener);
-        let host = door.hear(|| match settings.flags & HOST_LENIENT {
+        let host = door.with_listener(|| match settings.flags & HOST_LENIENT {
             0 => builder.build(),
             _ => Ok(builder.build_lenient()),
         });
-        let host = host.map_err(error::of_host)?;
-        // SAFETY: not null, the caller's out parameter.
-        unsafe { door::give(out, HostHandle { host, door }) };
+        let host = host.map_err(error::from_host)?;
+        // SAFETY: `out` is not null, as checked above, and the header requires it to be writable.
+        unsafe { door::put_handle(out, HostHandle { host, door }) };
         Ok(())
     };
-    // SAFETY: the caller's error struct.
+    // SAFETY: the header requires an `err` that is NULL or initialised.
     unsafe { door::without(err, body) }
 }
 
 /// # Safety
-/// What the settings point at lives for the call.
+/// The lists and texts of the settings are valid for the call.
 unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     let known = HOST_ONLY_GIVEN | HOST_LENIENT | HOST_UNTOUCHABLE;
     let flags = arguments::flags(settings.flags, known, "the host's settings")?;
     let mut search = Search::nowhere();
     if flags & HOST_ONLY_GIVEN == 0 {
-        search = Search::usual();
+        search = Search::standard();
         if let Some(folder) = installed_plugins() {
             search = search.installed(folder);
         }
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: the list is valid by the requirement of this function.
     for path in unsafe { arguments::list(settings.plugins, settings.n_plugins, "plugins") }? {
-        // SAFETY: as above.
-        search = search.given(unsafe { arguments::path(*path, "plugins") }?);
+        // SAFETY: the text is valid by the requirement of this function.
+        search = search.with_path(unsafe { arguments::path(*path, "plugins") }?);
     }
     let mut backend = Backend::builder().untouchable(flags & HOST_UNTOUCHABLE != 0);
     if settings.memory_limit > 0 {
         backend = backend.limit_bytes(usize::try_from(settings.memory_limit).unwrap_or(usize::MAX));
     }
-    let trace = crossdock::trace_from_environment().map_err(error::of_host)?;
+    let trace = crossdock::trace_from_environment().map_err(error::from_host)?;
     let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
-    let policy = Policy::usual().map_err(|failed| error::of_host(failed.into()))?;
+    let policy = Policy::from_standard_files().map_err(|failed| error::from_host(failed.into()))?;
     let mut builder = Host::builder().search(search).policy(policy).backend(backend.build());
     if settings.threads > 0 {
         builder = builder.threads(settings.threads as usize);
@@ -90,35 +90,36 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     Ok(builder)
 }
 
-/// The folder of plugins that is installed with this library: `crossdock/plugins` beside its file.
+/// The folder of the plugins that are installed with this library: `crossdock/plugins` beside its
+/// file.
 fn installed_plugins() -> Option<PathBuf> {
-    // SAFETY: zero bytes are a value of this struct of pointers.
+    // SAFETY: all zeros are valid for this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let here = (installed_plugins as fn() -> Option<PathBuf>) as *const libc::c_void;
-    // SAFETY: an address in this library, and a struct to fill in.
-    if unsafe { libc::dladdr(here, &mut info) } == 0 || info.dli_fname.is_null() {
+    let address = (installed_plugins as fn() -> Option<PathBuf>) as *const libc::c_void;
+    // SAFETY: `dladdr` accepts any address, and `info` is a local.
+    if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's own text, there as long as the library is.
+    // SAFETY: the loader's NUL-terminated text is valid as long as this library is loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
     let file = PathBuf::from(OsStr::from_bytes(file.to_bytes())).canonicalize().ok()?;
     Some(file.parent()?.join("crossdock/plugins"))
 }
 
-/// See the header.
+/// `crossdock_host_destroy` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_destroy(host: *mut HostHandle) {
-    // SAFETY: the caller's handle, given back.
+    // SAFETY: the header requires a handle that is NULL or was not destroyed before.
     unsafe { door::destroy(host) };
 }
 
-/// See the header.
+/// `crossdock_host_load` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_load(
     host: *mut HostHandle,
@@ -126,18 +127,19 @@ pub unsafe extern "C" fn crossdock_host_load(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        // SAFETY: the caller's text.
+        // SAFETY: the header requires a text that is valid for the call.
         let name = unsafe { arguments::name(name, "the plugin's name") }?;
-        handle.host.load(&name).map(drop).map_err(error::of_host)
+        handle.host.load(&name).map(drop).map_err(error::from_host)
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(host, err, body) }
 }
 
-/// See the header.
+/// `crossdock_host_ledger` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_ledger(
     host: *mut HostHandle,
@@ -157,17 +159,18 @@ pub unsafe extern "C" fn crossdock_host_ledger(
             copied_h2h: copied.host_to_host.bytes,
             ..Ledger::default()
         };
-        // SAFETY: the caller's out parameter, which tells its size.
-        unsafe { arguments::answer(out, sums) }
+        // SAFETY: the header requires an `out` that is NULL or has `struct_size` writable bytes.
+        unsafe { arguments::write_out(out, sums) }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(host, err, body) }
 }
 
-/// See the header.
+/// `crossdock_host_settle` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_host_settle(
     host: *mut HostHandle,
@@ -175,13 +178,15 @@ pub unsafe extern "C" fn crossdock_host_settle(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        // SAFETY: the caller's out parameter.
-        unsafe { arguments::place(out) }?;
+        // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
+        unsafe { arguments::check_out(out) }?;
         let leaks = list(&handle.host.settle());
-        // SAFETY: the caller's out parameter.
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { leaks.put(out, "crossdock_host_settle") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -189,7 +194,7 @@ fn list(leaks: &[crossdock::memory::Leak]) -> Owned<Leaks> {
     let mut texts = Texts::default();
     let row = |leak: &crossdock::memory::Leak| Leak {
         struct_size: size_of::<Leak>(),
-        account: texts.keep(&leak.account),
+        account: texts.add(&leak.account),
         device: leak.device,
         bytes: leak.bytes,
         blocks: leak.blocks,
@@ -197,15 +202,15 @@ fn list(leaks: &[crossdock::memory::Leak]) -> Owned<Leaks> {
         events: leak.events,
         references: leak.references,
     };
-    let holder = Holder::new(leaks.iter().map(row).collect(), Vec::new(), texts);
-    let (leaks, n_leaks) = holder.rows();
+    let storage = ListStorage::new(leaks.iter().map(row).collect(), Vec::new(), texts);
+    let (leaks, n_leaks) = storage.rows();
     let raw = Leaks {
         struct_size: size_of::<Leaks>(),
         leaks,
         n_leaks,
         release: Some(lists::release::<abi::Leaks>),
-        private_data: Box::into_raw(holder).cast(),
+        private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }

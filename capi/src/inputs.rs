@@ -1,4 +1,4 @@
-//! The application's bytes and sources, as the host reads them.
+//! Bytes and sources of the application.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,20 +8,21 @@ use crossdock_plugin_api::{ByteSource, Error, Map, Result, Source};
 use crate::abi::ReleaseData;
 use crate::arguments::Data;
 
-/// No format is recognised by more of an input's first bytes.
-const MOST_AHEAD_BYTES: usize = 4096;
+/// Maximum bytes that the host reads to recognise a format.
+const MAX_HEAD_BYTES: usize = 4096;
 
-/// Bytes that the application lends, and gets back when the last share of them is gone.
-pub struct LentBytes {
+/// Bytes of the application, released by its callback on drop.
+pub struct ForeignBytes {
     data: Data,
     bytes: usize,
     release: Option<ReleaseData>,
     release_data: Data,
 }
 
-impl LentBytes {
+impl ForeignBytes {
     /// # Safety
-    /// `data` points at `bytes` bytes, or `bytes` is 0, which stay as they are until `release` is called.
+    /// `data` points to `bytes` bytes that stay valid and unchanged until `release` is called, or
+    /// `bytes` is 0.
     pub unsafe fn new(data: Data, bytes: usize, release: Option<ReleaseData>, release_data: Data) -> Self {
         Self { data, bytes, release, release_data }
     }
@@ -29,22 +30,24 @@ impl LentBytes {
     fn slice(&self) -> &[u8] {
         match self.bytes {
             0 => &[],
-            // SAFETY: the application's word (`new`), until `self` is dropped.
+            // SAFETY: `new` requires `bytes` valid bytes until `release` is called, which `drop`
+            // does.
             n => unsafe { std::slice::from_raw_parts(self.data.get().cast(), n) },
         }
     }
 }
 
-impl Drop for LentBytes {
+impl Drop for ForeignBytes {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the application's function with its own data, once.
+            // SAFETY: the header requires a function that may be called once with this argument on
+            // any thread.
             unsafe { release(self.release_data.get()) };
         }
     }
 }
 
-impl ByteSource for LentBytes {
+impl ByteSource for ForeignBytes {
     fn name(&self) -> &str {
         "the application's bytes"
     }
@@ -62,25 +65,25 @@ impl ByteSource for LentBytes {
     }
 }
 
-/// A source of the application's.
+/// A source of the application.
 pub struct ForeignSource {
-    // Its share goes before the source.
+    // Dropped before the source.
     map: Option<Map>,
     source: Source,
     name: String,
-    state: Mutex<InOrder>,
+    state: Mutex<ReadState>,
 }
 
-/// Of a source without a length: where it stands, and its first bytes, which the host looks at to recognise the format and
-/// the importer then reads again.
+/// The state of a source without a length: its position, and its first bytes, which the host reads
+/// to recognise the format and the importer reads again.
 #[derive(Default)]
-struct InOrder {
+struct ReadState {
     head: Vec<u8>,
     position: u64,
 }
 
 impl ForeignSource {
-    /// Takes the source.
+    /// Takes ownership of the source.
     pub fn new(source: Source) -> Self {
         let name = match source.name() {
             "" => "the application's source".to_string(),
@@ -102,16 +105,16 @@ impl ForeignSource {
 
     fn read_in_order(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.position == 0 && offset == 0 && to.len() <= MOST_AHEAD_BYTES {
+        if state.position == 0 && offset == 0 && to.len() <= MAX_HEAD_BYTES {
             let n = self.fill(0, to)?;
             state.head = to[..n].to_vec();
             state.position = n as u64;
             return Ok(n);
         }
-        let again = usize::try_from(offset).ok().and_then(|o| state.head.get(o..)).unwrap_or_default();
-        let n = again.len().min(to.len());
+        let head = usize::try_from(offset).ok().and_then(|o| state.head.get(o..)).unwrap_or_default();
+        let n = head.len().min(to.len());
         let (from_head, rest) = to.split_at_mut(n);
-        from_head.copy_from_slice(&again[..n]);
+        from_head.copy_from_slice(&head[..n]);
         if rest.is_empty() {
             return Ok(n);
         }

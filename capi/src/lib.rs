@@ -1,6 +1,8 @@
-//! `libcrossdock.so`: the host for applications in C and C++. `include/crossdock-host.h` is the specification; [`abi`] is
-//! its Rust twin. Every exported function is one call into [`door`], reads what the caller gave with `arguments`, and
-//! hands the work to the Rust host.
+//! `libcrossdock.so`: the host for applications in C and C++.
+//!
+//! `include/crossdock-host.h` is the specification, and [`abi`] has its structs. Every exported
+//! function is one call into [`door`], which converts the arguments with [`arguments`] and calls
+//! the Rust host.
 
 mod abi;
 mod arguments;

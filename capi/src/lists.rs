@@ -1,22 +1,22 @@
-//! Answers that are lists: rows and the texts that they point at, in one object that the application releases.
+//! Lists that functions return: rows and their texts in one object, which the application releases.
 
 use std::ffi::{CString, c_void};
 
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Release, abi as api};
 
-/// Texts that rows point at, each with a NUL behind it. Moving it leaves them where they are.
+/// NUL-terminated texts that rows point to. Their addresses stay the same when this is moved.
 #[derive(Default)]
 pub struct Texts(Vec<CString>);
 
 impl Texts {
-    /// Keeps a text; what points at it lives as long as `self`.
-    pub fn keep(&mut self, text: &str) -> api::Str {
-        self.keep_bytes(text.replace('\0', "").as_bytes())
+    /// Adds a text without its NULs. The result is valid as long as `self` exists.
+    pub fn add(&mut self, text: &str) -> api::Str {
+        self.add_bytes(text.replace('\0', "").as_bytes())
     }
 
-    /// Keeps bytes without a NUL, such as a path's.
-    pub fn keep_bytes(&mut self, bytes: &[u8]) -> api::Str {
+    /// Adds bytes without a NUL, such as a path.
+    pub fn add_bytes(&mut self, bytes: &[u8]) -> api::Str {
         let text = CString::new(bytes).unwrap_or_default();
         let str = api::Str { data: text.as_ptr(), bytes: text.count_bytes() };
         self.0.push(text);
@@ -24,60 +24,60 @@ impl Texts {
     }
 }
 
-/// What a list's `private_data` is.
-pub struct Holder<T> {
+/// The memory of a list, behind its `private_data`.
+pub struct ListStorage<T> {
     rows: Vec<T>,
-    more: Vec<api::Str>,
+    extra_texts: Vec<api::Str>,
     _texts: Texts,
 }
 
-impl<T> Holder<T> {
-    /// Takes rows, and texts beside them.
-    pub fn new(rows: Vec<T>, more: Vec<api::Str>, texts: Texts) -> Box<Self> {
-        Box::new(Self { rows, more, _texts: texts })
+impl<T> ListStorage<T> {
+    pub fn new(rows: Vec<T>, extra_texts: Vec<api::Str>, texts: Texts) -> Box<Self> {
+        Box::new(Self { rows, extra_texts, _texts: texts })
     }
 
-    /// Where the rows are, and how many.
+    /// The address of the rows, and their number.
     pub fn rows(&self) -> (*const T, usize) {
         (self.rows.as_ptr(), self.rows.len())
     }
 
-    /// Where the other texts are, and how many.
-    pub fn more(&self) -> (*const api::Str, usize) {
-        (self.more.as_ptr(), self.more.len())
+    /// The address of the further texts, and their number.
+    pub fn extra_texts(&self) -> (*const api::Str, usize) {
+        (self.extra_texts.as_ptr(), self.extra_texts.len())
     }
 }
 
-/// A list as the header declares it, which holds a [`Holder`] of its rows.
-pub trait Lent: Release {
-    /// One element.
+/// A list struct of the header, whose `private_data` is a [`ListStorage`] of its rows.
+pub trait ExportedList: Release {
+    /// The type of an element.
     type Row;
 
-    /// Its `private_data`.
+    /// The field `private_data`.
     fn private_data(&mut self) -> &mut *mut c_void;
 
-    /// Forgets where the rows were.
+    /// Clears the release function, and the addresses and numbers of elements.
     fn clear(&mut self);
 }
 
 /// The `release` of a list.
 ///
 /// # Safety
-/// `list` is one that was made with a [`Holder`] of its rows in `private_data`, released once.
-pub unsafe extern "C" fn release<T: Lent>(list: *mut T) {
-    // SAFETY: the caller's word.
+/// `list` has a [`ListStorage`] of its rows in `private_data`, and is not released.
+pub unsafe extern "C" fn release<T: ExportedList>(list: *mut T) {
+    // SAFETY: `private_data` is the Box of a `ListStorage`, by the requirement of this function.
+    // `clear` clears `release`, so the Box is taken once.
     unsafe {
         let list = &mut *list;
-        let holder = std::mem::replace(list.private_data(), std::ptr::null_mut());
+        let storage = std::mem::replace(list.private_data(), std::ptr::null_mut());
         list.clear();
-        let holder = Box::from_raw(holder.cast::<Holder<T::Row>>());
-        Poison::new().leave(move || drop(holder));
+        let storage = Box::from_raw(storage.cast::<ListStorage<T::Row>>());
+        Poison::new().run_release(move || drop(storage));
     }
 }
 
-macro_rules! lent {
-    ($($answer:ident of $row:ident: $($list:ident = $n:ident),*;)*) => { $(
-        impl Lent for crate::abi::$answer {
+macro_rules! exported_lists {
+    ($($name:ident of $row:ident: $($list:ident = $n:ident),*;)*) => { $(
+        impl ExportedList for crate::abi::$name {
             type Row = crate::abi::$row;
             fn private_data(&mut self) -> &mut *mut c_void {
                 &mut self.private_data
@@ -93,7 +93,7 @@ macro_rules! lent {
     )* };
 }
 
-lent! {
+exported_lists! {
     Candidates of Candidate: candidates = n_candidates, warnings = n_warnings;
     Leaks of Leak: leaks = n_leaks;
     Report of Stage: stages = n_stages;

@@ -1,4 +1,4 @@
-//! What the host and its plugins say, to the application's callback.
+//! Passes log messages to the application's callback.
 
 use std::fmt::{Debug, Write};
 
@@ -19,7 +19,8 @@ const LEVELS: [(i32, Level); 5] = [
     (api::LOG_TRACE, Level::TRACE),
 ];
 
-/// The application's callback. Its data is released when the last one that may speak is gone.
+/// A subscriber that calls the application's callback. Its data is released with the last object
+/// that logs to it.
 struct Listener {
     log: Option<Log>,
     level: LevelFilter,
@@ -34,19 +35,21 @@ struct LogData {
 impl Drop for LogData {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the application's function with its own data, once.
+            // SAFETY: the header requires a function that may be called once with this argument on
+            // any thread.
             unsafe { release(self.data.get()) };
         }
     }
 }
 
-/// Who listens, as the settings say; `None` where nobody does. From here on the data is released, whatever happens.
+/// The listener of the settings; `None` if they have no callbacks. Releases the log's data on
+/// failure too.
 pub fn listener(settings: &HostSettings) -> Result<Option<Dispatch>> {
     let data = LogData { data: Data(settings.log_data), release: settings.log_release };
-    let wanted = if settings.log_level == 0 { api::LOG_WARN } else { settings.log_level };
-    let level = LEVELS.iter().find(|(number, _)| *number == wanted).map(|(_, level)| *level);
+    let requested = if settings.log_level == 0 { api::LOG_WARN } else { settings.log_level };
+    let level = LEVELS.iter().find(|(number, _)| *number == requested).map(|(_, level)| *level);
     let level = level.ok_or_else(|| {
-        Error::invalid_argument(format!("log_level is {wanted}, expected 0 to {}", api::LOG_TRACE))
+        Error::invalid_argument(format!("log_level is {requested}, expected 0 to {}", api::LOG_TRACE))
     })?;
     if settings.log.is_none() && settings.log_release.is_none() {
         return Ok(None);
@@ -66,14 +69,15 @@ impl Subscriber for Listener {
 
     fn event(&self, event: &Event<'_>) {
         let Some(log) = self.log else { return };
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
         let level = LEVELS.iter().find(|(_, level)| level == event.metadata().level());
         let level = level.map_or(api::LOG_TRACE, |(number, _)| *number);
-        // As promised, both are NUL-terminated besides.
-        let (plugin, message) = (words.plugin + "\0", words.message.replace('\0', "") + "\0");
+        // The header promises that texts are followed by a NUL.
+        let (plugin, message) = (fields.plugin + "\0", fields.message.replace('\0', "") + "\0");
         let str = |text: &str| api::Str::new(text.trim_end_matches('\0'));
-        // SAFETY: the application's function with its own data; the texts live for the call.
+        // SAFETY: the header requires that the callback and its data are valid until `log_release`
+        // is called, which `LogData` does on drop. The texts are valid for the call.
         unsafe { log(self.data.data.get(), level, str(&plugin), str(&message)) };
     }
 
@@ -88,12 +92,12 @@ impl Subscriber for Listener {
 }
 
 #[derive(Default)]
-struct Words {
+struct Fields {
     plugin: String,
     message: String,
 }
 
-impl Visit for Words {
+impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "plugin" => self.plugin = value.to_string(),

@@ -1,15 +1,15 @@
-//! The application's sinks, as the host writes to them.
+//! Sinks of the application.
 
 use crossdock_plugin_api::{ByteSink, Result, Sink};
 
-/// A sink of the application's.
+/// A sink of the application.
 pub struct ForeignSink {
     sink: Sink,
     name: String,
 }
 
 impl ForeignSink {
-    /// Takes the sink.
+    /// Takes ownership of the sink.
     pub fn new(sink: Sink) -> Self {
         let name = match sink.name() {
             "" => "the application's sink".to_string(),

@@ -1,17 +1,17 @@
-//! `crossdock_session_plan`.
+//! Plans how columns would be written.
 
 use crossdock_plugin_api::{ColumnPlan, Device, Owned, Verdict, abi as api};
 
 use crate::abi::WriteSettings;
 use crate::door::{self, Door};
-use crate::lists::{Holder, Texts};
+use crate::lists::{ListStorage, Texts};
 use crate::session::{self, SessionHandle};
 use crate::{arguments, error, write};
 
-/// See the header.
+/// `crossdock_session_plan` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_plan(
     session: *mut SessionHandle,
@@ -22,18 +22,21 @@ pub unsafe extern "C" fn crossdock_session_plan(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        // SAFETY: the caller's out parameter, settings and schema.
+        // SAFETY: the header requires an `out` that is NULL or has its `struct_size`, settings that
+        // are NULL or have `struct_size` bytes, and a schema that is NULL or valid.
         let (options, schema) = unsafe {
-            arguments::place(out)?;
+            arguments::check_out(out)?;
             (write::options(settings)?, arguments::schema(schema)?)
         };
-        let (to, from) = (write::named(options.to)?, session::device(from));
+        let (to, from) = (write::required_format(options.to)?, session::device(from));
         let columns = handle.session.plan_columns(&to, &schema, from, &options.options);
-        let plan = list(&columns.map_err(error::of_host)?);
-        // SAFETY: the caller's out parameter.
+        let plan = list(&columns.map_err(error::from_host)?);
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { plan.put(out, "crossdock_session_plan") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(session, err, body) }
 }
 
@@ -41,7 +44,7 @@ fn list(columns: &[ColumnPlan]) -> Owned<api::Plan> {
     let mut texts = Texts::default();
     let row = |column: &ColumnPlan| api::ColumnPlan {
         struct_size: size_of::<api::ColumnPlan>(),
-        name: texts.keep(&column.name),
+        name: texts.add(&column.name),
         verdict: match column.verdict {
             Verdict::ZeroCopy => api::ZERO_COPY,
             Verdict::Converted => api::CONVERTED,
@@ -50,24 +53,25 @@ fn list(columns: &[ColumnPlan]) -> Owned<api::Plan> {
         },
         reserved: 0,
         to: column.to,
-        reason: texts.keep(&column.reason),
+        reason: texts.add(&column.reason),
     };
-    let holder = Holder::new(columns.iter().map(row).collect(), Vec::new(), texts);
+    let storage = ListStorage::new(columns.iter().map(row).collect(), Vec::new(), texts);
     let mut raw = api::Plan::new();
-    (raw.columns, raw.n_columns) = holder.rows();
+    (raw.columns, raw.n_columns) = storage.rows();
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(holder).cast();
-    // SAFETY: made above; nobody else has it.
+    raw.private_data = Box::into_raw(storage).cast();
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release(plan: *mut api::Plan) {
-    // SAFETY: set by `list` only; released once because `release` is cleared.
+    // SAFETY: only `list` sets this function, with a Box in `private_data`. `release` is cleared,
+    // so the Box is taken once.
     unsafe {
         (*plan).release = None;
         (*plan).columns = std::ptr::null();
         (*plan).n_columns = 0;
-        let holder = Box::from_raw((*plan).private_data.cast::<Holder<api::ColumnPlan>>());
-        Door::default().leave(move || drop(holder));
+        let storage = Box::from_raw((*plan).private_data.cast::<ListStorage<api::ColumnPlan>>());
+        Door::default().leave(move || drop(storage));
     }
 }

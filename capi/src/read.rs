@@ -1,22 +1,22 @@
-//! `crossdock_session_read_*`: inputs to batch streams.
+//! Reads inputs to batch streams.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock::source::Input;
 use crossdock::{ReadOptions, Reader};
-use crossdock_plugin_api::{Capsule, Error, Owned, Result, Source, abi as api, told};
+use crossdock_plugin_api::{Capsule, Error, Owned, Result, Source, abi as api, sized_struct};
 
 use crate::abi::{ReadSettings, ReleaseData};
 use crate::arguments::{self, Data};
-use crate::inputs::{ForeignSource, LentBytes};
+use crate::inputs::{ForeignBytes, ForeignSource};
 use crate::session::SessionHandle;
 use crate::{door, error, stream};
 
-/// Reads as `open` opens, and lends the stream.
+/// Opens a reader with `open`, and exports it as a stream.
 ///
 /// # Safety
-/// The arguments are the application's.
+/// The arguments meet the requirements of crossdock-host.h.
 unsafe fn read(
     session: *mut SessionHandle,
     settings: *const ReadSettings,
@@ -25,34 +25,37 @@ unsafe fn read(
     open: impl FnOnce(&SessionHandle, &ReadSettings, ReadOptions) -> Result<Reader>,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        // SAFETY: the caller's out parameter, settings, and what they point at.
+        // SAFETY: the header requires an `out` that is NULL or has its `struct_size`, and settings
+        // that are NULL or have `struct_size` bytes, with valid texts and lists.
         let (settings, options) = unsafe {
-            arguments::place(out)?;
+            arguments::check_out(out)?;
             let settings = arguments::settings(settings, "the settings for reading")?;
             let options = ReadOptions {
-                from: arguments::wish(settings.format, "format")?,
+                from: arguments::optional_text(settings.format, "format")?,
                 options: arguments::options(settings.options, settings.n_options)?,
                 progress: arguments::progress(settings.progress, settings.progress_data),
             };
             (settings, options)
         };
         let reader = open(handle, &settings, options)?;
-        let stream = stream::export(reader, handle.session.clone(), handle.door.another());
-        // SAFETY: the caller's out parameter.
+        let stream = stream::export(reader, handle.session.clone(), handle.door.for_new_object());
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { stream.put(out, "reading") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(session, err, body) }
 }
 
 fn open_input(handle: &SessionHandle, input: Input, options: &ReadOptions) -> Result<Reader> {
-    handle.session.read(input, options).map_err(error::of_host)
+    handle.session.read(input, options).map_err(error::from_host)
 }
 
-/// See the header.
+/// `crossdock_session_read_path` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_read_path(
     session: *mut SessionHandle,
@@ -62,19 +65,19 @@ pub unsafe extern "C" fn crossdock_session_read_path(
     err: *mut api::Error,
 ) -> api::Code {
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
-        // SAFETY: the caller's text.
+        // SAFETY: the header requires a text that is valid for the call.
         let path = unsafe { arguments::path(path, "the path to read") }?;
-        let input = Input::open(path, handle.session.cancel_flag()).map_err(error::of_host)?;
+        let input = Input::open(path, handle.session.cancel_flag()).map_err(error::from_host)?;
         open_input(handle, input, &options)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { read(session, settings, out, err, open) }
 }
 
-/// See the header.
+/// `crossdock_session_read_bytes` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_read_bytes(
     session: *mut SessionHandle,
@@ -86,27 +89,30 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // Before anything can fail, for it sees to the release. A range that is none is refused below, and not looked at.
-    let usable = bytes == 0 || (!data.is_null() && bytes <= isize::MAX as usize);
-    // SAFETY: the caller's bytes, its function and its data.
-    let lent = unsafe {
-        let bytes = if usable { bytes } else { 0 };
-        LentBytes::new(Data(data.cast_mut()), bytes, release, Data(release_data))
+    // First, because `release` is called on failure too. An invalid range is rejected below, and
+    // never read.
+    let is_valid = bytes == 0 || (!data.is_null() && bytes <= isize::MAX as usize);
+    // SAFETY: the header requires bytes that stay valid and unchanged until `release` is called.
+    let foreign_bytes = unsafe {
+        let bytes = if is_valid { bytes } else { 0 };
+        ForeignBytes::new(Data(data.cast_mut()), bytes, release, Data(release_data))
     };
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
-        if !usable {
-            return Err(Error::invalid_argument(format!("{bytes} bytes at {data:p} are no range of memory")));
+        if !is_valid {
+            return Err(Error::invalid_argument(format!(
+                "{bytes} bytes at {data:p} are not a valid range of memory"
+            )));
         }
-        open_input(handle, Input::Bytes(Arc::new(lent)), &options)
+        open_input(handle, Input::Bytes(Arc::new(foreign_bytes)), &options)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { read(session, settings, out, err, open) }
 }
 
-/// See the header.
+/// `crossdock_session_read_source` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_read_source(
     session: *mut SessionHandle,
@@ -115,25 +121,25 @@ pub unsafe extern "C" fn crossdock_session_read_source(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // Before anything can fail, for the caller does not release it any more.
-    // SAFETY: the caller hands the source over.
-    let taken = unsafe { Owned::take(source) };
+    // First, because ownership passes on failure too.
+    // SAFETY: the header requires a source that is NULL or valid, and passes its ownership.
+    let source = unsafe { Owned::take(source) };
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
-        if taken.is_released() {
+        if source.is_released() {
             return Err(Error::invalid_argument("the source is NULL or released"));
         }
-        // SAFETY: the application's source.
-        let source = ForeignSource::new(unsafe { Source::from_raw(taken) });
+        // SAFETY: the header requires a source whose functions follow crossdock.h.
+        let source = ForeignSource::new(unsafe { Source::from_raw(source) });
         open_input(handle, Input::Bytes(Arc::new(source)), &options)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { read(session, settings, out, err, open) }
 }
 
-/// See the header.
+/// `crossdock_session_read_capsules` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_read_capsules(
     session: *mut SessionHandle,
@@ -143,48 +149,48 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // Before anything can fail, for the caller does not release them any more.
-    // SAFETY: the caller hands the capsules over.
-    let taken = unsafe { take(capsules, n_capsules) };
+    // First, because ownership passes on failure too.
+    // SAFETY: the header requires `n_capsules` valid capsules, and passes their ownership.
+    let capsules = unsafe { take_all(capsules, n_capsules) };
     let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
-        let capsules = taken?;
+        let capsules = capsules?;
         let format = options.from.ok_or_else(|| {
-            Error::invalid_argument("the settings for reading name no format, which capsules need")
+            Error::invalid_argument("the settings for reading have no format, which capsules need")
         })?;
         let schema = match settings.schema.is_null() {
             true => None,
-            // SAFETY: the caller's schema.
+            // SAFETY: the header requires a schema that is valid for the call.
             false => Some(unsafe { arguments::schema(settings.schema) }?),
         };
         let schema = schema.as_deref();
-        handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(error::of_host)
+        handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { read(session, settings, out, err, open) }
 }
 
 /// # Safety
-/// `capsules` points at `n` capsules, that of the first one's `struct_size` apart, or `n` is 0.
-unsafe fn take(capsules: *mut api::Capsule, n: usize) -> Result<Vec<Capsule>> {
-    const MOST: usize = 1 << 20;
+/// `capsules` points to `n` capsules with a distance of the first one's `struct_size`, or `n` is 0.
+unsafe fn take_all(capsules: *mut api::Capsule, n: usize) -> Result<Vec<Capsule>> {
+    const MAX_CAPSULES: usize = 1 << 20;
     if n == 0 {
-        return Err(Error::invalid_argument("no capsules were given"));
+        return Err(Error::invalid_argument("n_capsules is 0"));
     }
-    // SAFETY: a list that is not empty has a first one, whose size is that of all.
+    // SAFETY: `n` is not 0, so that there is a first capsule, which begins with its `struct_size`.
     let stride = if capsules.is_null() { 0 } else { unsafe { capsules.cast::<usize>().read() } };
-    if !told::is_stride::<api::Capsule>(stride) || n > MOST {
+    if !sized_struct::is_valid_stride::<api::Capsule>(stride) || n > MAX_CAPSULES {
         return Err(Error::invalid_argument(format!(
             "a list of {n} capsules of {stride} bytes each is not plausible"
         )));
     }
-    let mut taken = Vec::with_capacity(n);
+    let mut owned = Vec::with_capacity(n);
     for i in 0..n {
-        // SAFETY: the caller vouches for that many, each ours to take.
-        taken.push(unsafe { Owned::take(capsules.byte_add(i * stride)) });
+        // SAFETY: `i < n`, and the caller passes ownership of `n` capsules with this distance.
+        owned.push(unsafe { Owned::take(capsules.byte_add(i * stride)) });
     }
-    if let Some(i) = taken.iter().position(Owned::is_released) {
-        return Err(Error::invalid_argument(format!("capsule {i} has been released")));
+    if let Some(i) = owned.iter().position(Owned::is_released) {
+        return Err(Error::invalid_argument(format!("capsule {i} is released")));
     }
-    // SAFETY: the application's capsules.
-    Ok(taken.into_iter().map(|capsule| unsafe { Capsule::from_raw(capsule) }).collect())
+    // SAFETY: the header requires capsules that follow crossdock.h, and none is released.
+    Ok(owned.into_iter().map(|capsule| unsafe { Capsule::from_raw(capsule) }).collect())
 }

@@ -1,4 +1,4 @@
-//! `crossdock_session_*`: the session's handle.
+//! Sessions.
 
 use crossdock::Session;
 use crossdock_plugin_api::{Device, Error, Result, Validate, abi as api};
@@ -8,10 +8,10 @@ use crate::door::{self, Door, Handle};
 use crate::host::HostHandle;
 use crate::{arguments, error};
 
-/// What a `crossdock_session` is.
+/// The object behind a `crossdock_session`.
 pub struct SessionHandle {
     pub session: Session,
-    /// How closely batches from the application are looked at.
+    /// The level at which batches from the application are validated.
     pub validate_structs: Validate,
     pub door: Door,
 }
@@ -23,10 +23,10 @@ impl Handle for SessionHandle {
     }
 }
 
-/// See the header.
+/// `crossdock_session_create` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_create(
     host: *mut HostHandle,
@@ -35,15 +35,16 @@ pub unsafe extern "C" fn crossdock_session_create(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        // SAFETY: the caller's settings.
+        // SAFETY: the header requires settings that are NULL or have `struct_size` bytes.
         let settings = unsafe { arguments::settings(settings, "the session's settings") }?;
-        arguments::given(out, "out")?;
+        arguments::check_not_null(out, "out")?;
         let session = open(handle, &settings)?;
-        // SAFETY: not null, the caller's out parameter.
-        unsafe { door::give(out, session) };
+        // SAFETY: `out` is not null, as checked above, and the header requires it to be writable.
+        unsafe { door::put_handle(out, session) };
         Ok(())
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -63,34 +64,34 @@ fn open(handle: &HostHandle, settings: &SessionSettings) -> Result<SessionHandle
     if let Some(validate) = validate {
         builder = builder.validate(validate);
     }
-    let session = builder.open().map_err(error::of_host)?;
+    let session = builder.open().map_err(error::from_host)?;
     let validate_structs = validate.unwrap_or(Validate::Layout);
-    Ok(SessionHandle { session, validate_structs, door: handle.door.another() })
+    Ok(SessionHandle { session, validate_structs, door: handle.door.for_new_object() })
 }
 
-/// A device as the application names it: all zero is the CPU, whose number does not matter.
-pub fn device(given: Device) -> Device {
-    if given.r#type == 0 && given.id == 0 { Device::CPU } else { Device::from_arrow(given.r#type, given.id) }
+/// A device of the application. All zeros mean the CPU.
+pub fn device(raw: Device) -> Device {
+    if raw.r#type == 0 && raw.id == 0 { Device::CPU } else { Device::from_arrow(raw.r#type, raw.id) }
 }
 
-/// See the header.
+/// `crossdock_session_destroy` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_destroy(session: *mut SessionHandle) {
-    // SAFETY: the caller's handle, given back.
+    // SAFETY: the header requires a handle that is NULL or was not destroyed before.
     unsafe { door::destroy(session) };
 }
 
-/// See the header. The one function that does not go through the door, so that a signal handler may call it: it loads a
-/// pointer and stores a number.
+/// `crossdock_session_cancel` of crossdock-host.h. The only function that does not use [`door`], so
+/// that it is async-signal-safe: it loads a pointer and stores an integer.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_cancel(session: *mut SessionHandle) {
-    // SAFETY: the caller's handle; null becomes None.
+    // SAFETY: the header requires a session that is NULL or exists.
     if let Some(handle) = unsafe { session.as_ref() } {
         handle.session.cancel_flag().cancel();
     }

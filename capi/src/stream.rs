@@ -1,4 +1,4 @@
-//! What reading gives: a `crossdock_batch_stream` over the host's reader.
+//! Exports a reader of the host as a `crossdock_batch_stream`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,42 +8,43 @@ use crossdock_plugin_api::{Error, Owned, Result, abi as api};
 use crate::door::{self, Door};
 use crate::{arguments, error};
 
-struct Shell {
+struct ExportedReader {
     reader: Reader,
     session: Session,
     door: Door,
 }
 
 const _: fn() = || {
-    // The application may use it on any thread, one call at a time.
+    // [serial]: the application may call it on any thread, one call at a time.
     fn any_thread<T: Send>() {}
-    any_thread::<Shell>();
+    any_thread::<ExportedReader>();
 };
 
-/// Lends the reader out.
+/// Exports the reader.
 pub fn export(reader: Reader, session: Session, door: Door) -> Owned<api::BatchStream> {
     let mut raw = api::BatchStream::new();
     raw.get_schema = Some(get_schema);
     raw.get_next = Some(get_next);
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(Box::new(Shell { reader, session, door })).cast();
-    // SAFETY: made above; nobody else has it.
+    raw.private_data = Box::into_raw(Box::new(ExportedReader { reader, session, door })).cast();
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }
 
-/// What a call's cancel flag says; a null call says nothing.
+/// Checks the cancel flag of a call, if there is one.
 ///
 /// # Safety
-/// `call` is null or a valid `crossdock_call`.
+/// `call` is null or points to a valid `crossdock_call`.
 pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
-    // SAFETY: the caller's word, as far as its size tells: `cancel` lies behind `stream`.
+    // SAFETY: `call` is not null where it is read, and valid by the requirement of this function.
+    // Its `struct_size` covers all fields before `progress`, which include `cancel`.
     let cancel = unsafe {
         match call.is_null() || (*call).struct_size < std::mem::offset_of!(api::Call, progress) {
             true => return Ok(()),
             false => (&raw const (*call).cancel).read(),
         }
     };
-    // SAFETY: the flag lives for the call, and everybody accesses it atomically.
+    // SAFETY: crossdock.h requires that the flag is valid for the call and accessed atomically.
     if !cancel.is_null() && unsafe { AtomicU32::from_ptr(cancel.cast_mut()) }.load(Ordering::Relaxed) != 0 {
         return Err(Error::cancelled("cancelled"));
     }
@@ -51,22 +52,24 @@ pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
 }
 
 /// # Safety
-/// `stream` is null or one that `export` made, used by one call at a time.
+/// `stream` is null or comes from `export`, no other call uses it, and `err` is null or
+/// initialised.
 unsafe fn with(
     stream: *mut api::BatchStream,
     err: *mut api::Error,
     body: impl FnOnce(&mut Reader, &Session) -> Result<()>,
 ) -> api::Code {
-    // SAFETY: the caller's word; null becomes None.
-    let shell = unsafe { stream.as_ref() }.filter(|stream| stream.release.is_some());
-    let Some(shell) = shell.map(|stream| stream.private_data.cast::<Shell>()) else {
+    // SAFETY: a stream that is not null is valid, by the requirement of this function.
+    let exported = unsafe { stream.as_ref() }.filter(|stream| stream.release.is_some());
+    let Some(exported) = exported.map(|stream| stream.private_data.cast::<ExportedReader>()) else {
         let failed = || Err(Error::invalid_argument("the batch stream is NULL or released"));
-        // SAFETY: the caller's error struct.
+        // SAFETY: the header requires an `err` that is NULL or initialised.
         return unsafe { door::without(err, failed) };
     };
-    // SAFETY: set by `export` only, whose Box lives until release.
-    let Shell { reader, session, door } = unsafe { &mut *shell };
-    // SAFETY: the caller's error struct.
+    // SAFETY: `release` is set, so `private_data` is the Box of `export`. Streams and writers are
+    // [serial], so this is the only reference.
+    let ExportedReader { reader, session, door } = unsafe { &mut *exported };
+    // SAFETY: `err` is null or initialised, by the requirement of this function.
     unsafe { door.enter(err, || body(reader, session)) }
 }
 
@@ -76,12 +79,14 @@ unsafe extern "C" fn get_schema(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |reader: &mut Reader, _: &Session| {
-        arguments::given(out, "get_schema: out")?;
+        arguments::check_not_null(out, "get_schema: out")?;
         let schema = crossdock_arrays::export_schema(reader.schema())?;
-        // SAFETY: the caller's out parameter.
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { schema.put(out, "get_schema") }
     };
-    // SAFETY: the caller's stream and error struct.
+    // SAFETY: crossdock.h requires a stream that is valid and used by one call at a time, and an
+    // `err` that is NULL or initialised.
     unsafe { with(stream, err, body) }
 }
 
@@ -92,28 +97,32 @@ unsafe extern "C" fn get_next(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |reader: &mut Reader, session: &Session| {
-        // SAFETY: the caller's out parameter and call.
+        // SAFETY: crossdock.h requires an `out` with its `struct_size`, and a call that is NULL or
+        // valid.
         unsafe {
-            arguments::place(out)?;
+            arguments::check_out(out)?;
             check_cancelled(call)?;
         }
-        let batch = match reader.next().map_err(error::of_host)? {
-            Some(batch) => crossdock_arrays::lend_batch(&batch, false, session.stream())?,
-            // SAFETY: a released batch, which is the end.
+        let batch = match reader.next().map_err(error::from_host)? {
+            Some(batch) => crossdock_arrays::export_batch_to_external(&batch, false, session.stream())?,
+            // SAFETY: `Batch::new` is a released batch, which marks the end.
             None => unsafe { Owned::new(api::Batch::new()) },
         };
-        // SAFETY: the caller's out parameter.
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { batch.put(out, "get_next") }
     };
-    // SAFETY: the caller's stream and error struct.
+    // SAFETY: crossdock.h requires a stream that is valid and used by one call at a time, and an
+    // `err` that is NULL or initialised.
     unsafe { with(stream, err, body) }
 }
 
 unsafe extern "C" fn release(stream: *mut api::BatchStream) {
-    // SAFETY: set by `export` only; released once because `release` is cleared.
+    // SAFETY: only `export` sets this function, with a Box in `private_data`. `release` is cleared,
+    // so the Box is taken once.
     unsafe {
         (*stream).release = None;
-        let shell = Box::from_raw((*stream).private_data.cast::<Shell>());
-        shell.door.another().leave(move || drop(shell));
+        let exported = Box::from_raw((*stream).private_data.cast::<ExportedReader>());
+        exported.door.for_new_object().leave(move || drop(exported));
     }
 }

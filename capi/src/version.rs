@@ -1,4 +1,4 @@
-//! Which library this is, and what it does to the process.
+//! The library's version, and process-wide settings.
 
 use std::ffi::c_char;
 
@@ -13,49 +13,49 @@ const VERSION: &std::ffi::CStr =
         Err(_) => c"",
     };
 
-/// See the header.
+/// `crossdock_version` of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// See the header.
+/// `crossdock_check_version` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_check_version(major: u32, minor: u32, err: *mut RawError) -> Code {
-    // SAFETY: the caller's error struct.
+    // SAFETY: the header requires an `err` that is NULL or initialised.
     unsafe { door::without(err, || check((major, minor), (ABI_MAJOR, ABI_MINOR))) }
 }
 
-/// See the header.
+/// `crossdock_handle_sigbus` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_handle_sigbus(err: *mut RawError) -> Code {
     let install = || {
         let failed = |error| Error::io(format!("cannot install a handler for SIGBUS: {error}"));
         crossdock::truncated::handle_sigbus().map_err(failed)
     };
-    // SAFETY: the caller's error struct.
+    // SAFETY: the header requires an `err` that is NULL or initialised.
     unsafe { door::without(err, install) }
 }
 
-fn check(wanted: (u32, u32), here: (u32, u32)) -> Result<()> {
-    let fits = if here.0 == 0 { wanted == here } else { wanted.0 == here.0 && wanted.1 <= here.1 };
-    if fits {
+fn check(program: (u32, u32), library: (u32, u32)) -> Result<()> {
+    let (major, minor) = library;
+    let is_compatible =
+        if major == 0 { program == library } else { program.0 == major && program.1 <= minor };
+    if is_compatible {
         return Ok(());
     }
     Err(Error::version(format!(
-        "libcrossdock.so {} speaks ABI {}.{}, and this program was compiled for {}.{}: compile it with the headers of the \
-         library that it runs with",
+        "libcrossdock.so {} has ABI version {major}.{minor}, but this program was compiled for {}.{}: compile it with the \
+         headers of this library",
         env!("CARGO_PKG_VERSION"),
-        here.0,
-        here.1,
-        wanted.0,
-        wanted.1
+        program.0,
+        program.1
     )))
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn before_1_0_the_minors_are_the_same_and_after_it_the_library_may_be_newer() {
+    fn minor_versions_must_be_equal_before_1_0_and_may_be_older_afterwards() {
         assert!(check((0, 1), (0, 1)).is_ok());
         assert!(check((0, 1), (0, 2)).is_err() && check((0, 2), (0, 1)).is_err());
         assert!(check((1, 1), (1, 3)).is_ok());

@@ -1,4 +1,4 @@
-//! `crossdock_session_write_*`: batches to outputs.
+//! Writes batches to outputs.
 
 use crossdock::sink::Output;
 use crossdock::{WriteOptions, Writer};
@@ -9,52 +9,57 @@ use crate::outputs::ForeignSink;
 use crate::session::SessionHandle;
 use crate::{arguments, door, error, writer};
 
-/// Begins as `begin` does, and lends the writer.
+/// Begins a writer with `begin`, and exports it.
 ///
 /// # Safety
-/// The arguments are the application's.
+/// The arguments meet the requirements of crossdock-host.h.
 unsafe fn write(
     session: *mut SessionHandle,
     schema: *const api::ArrowSchema,
     settings: *const WriteSettings,
     out: *mut api::Writer,
     err: *mut api::Error,
-    gives_capsules: bool,
+    returns_capsules: bool,
     begin: impl FnOnce(&SessionHandle, &arrow_schema::SchemaRef, WriteOptions) -> Result<Writer>,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        // SAFETY: the caller's out parameter, settings and schema.
+        // SAFETY: the header requires an `out` that is NULL or has its `struct_size`, settings that
+        // are NULL or have `struct_size` bytes, and a schema that is NULL or valid.
         let (options, schema) = unsafe {
-            arguments::place(out)?;
+            arguments::check_out(out)?;
             (options(settings)?, arguments::schema(schema)?)
         };
-        let began = begin(handle, &schema, options)?;
+        let writer = begin(handle, &schema, options)?;
         let session = (handle.session.clone(), handle.validate_structs);
-        let writer = writer::export(began, gives_capsules, schema, session, handle.door.another());
-        // SAFETY: the caller's out parameter.
+        let writer = writer::export(writer, returns_capsules, schema, session, handle.door.for_new_object());
+        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
+        // the header.
         unsafe { writer.put(out, "writing") }
     };
-    // SAFETY: the caller's handle and error struct.
+    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
+    // initialised.
     unsafe { door::with(session, err, body) }
 }
 
 /// # Safety
-/// The settings are the application's.
+/// The settings are null or have `struct_size` bytes, and their texts and lists are valid for the
+/// call.
 pub unsafe fn options(settings: *const WriteSettings) -> Result<WriteOptions> {
-    // SAFETY: the caller's word.
+    // SAFETY: the requirements of `settings`, `optional_text` and `options` are parts of that of
+    // this function.
     unsafe {
         let settings = arguments::settings(settings, "the settings for writing")?;
         Ok(WriteOptions {
-            to: arguments::wish(settings.format, "format")?,
+            to: arguments::optional_text(settings.format, "format")?,
             options: arguments::options(settings.options, settings.n_options)?,
         })
     }
 }
 
-/// See the header.
+/// `crossdock_session_write_path` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_write_path(
     session: *mut SessionHandle,
@@ -65,19 +70,19 @@ pub unsafe extern "C" fn crossdock_session_write_path(
     err: *mut api::Error,
 ) -> api::Code {
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
-        // SAFETY: the caller's text.
+        // SAFETY: the header requires a text that is valid for the call.
         let path = unsafe { arguments::path(path, "the path to write") }?;
-        let output = Output::create(path, handle.session.cancel_flag()).map_err(error::of_host)?;
-        handle.session.write(output, schema, &options).map_err(error::of_host)
+        let output = Output::create(path, handle.session.cancel_flag()).map_err(error::from_host)?;
+        handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
-/// See the header.
+/// `crossdock_session_write_sink` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_write_sink(
     session: *mut SessionHandle,
@@ -87,25 +92,25 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
     out: *mut api::Writer,
     err: *mut api::Error,
 ) -> api::Code {
-    // Before anything can fail, for the caller does not release it any more.
-    // SAFETY: the caller hands the sink over.
-    let taken = unsafe { Owned::take(sink) };
+    // First, because ownership passes on failure too.
+    // SAFETY: the header requires a sink that is NULL or valid, and passes its ownership.
+    let sink = unsafe { Owned::take(sink) };
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
-        if taken.is_released() {
+        if sink.is_released() {
             return Err(Error::invalid_argument("the sink is NULL or released"));
         }
-        // SAFETY: the application's sink.
-        let output = Output::to(ForeignSink::new(unsafe { Sink::from_raw(taken) }));
-        handle.session.write(output, schema, &options).map_err(error::of_host)
+        // SAFETY: the header requires a sink whose functions follow crossdock.h.
+        let output = Output::to(ForeignSink::new(unsafe { Sink::from_raw(sink) }));
+        handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
-/// See the header.
+/// `crossdock_session_write_capsules` of crossdock-host.h.
 ///
 /// # Safety
-/// As the header says.
+/// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_write_capsules(
     session: *mut SessionHandle,
@@ -115,16 +120,16 @@ pub unsafe extern "C" fn crossdock_session_write_capsules(
     err: *mut api::Error,
 ) -> api::Code {
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
-        let to = named(options.to)?;
-        handle.session.write_capsules(&to, schema, &options.options).map_err(error::of_host)
+        let to = required_format(options.to)?;
+        handle.session.write_capsules(&to, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: the caller's arguments.
+    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
     unsafe { write(session, schema, settings, out, err, true, begin) }
 }
 
-/// The format's name, where it cannot be guessed.
-pub fn named(to: Option<String>) -> Result<String> {
+/// The name of the format, which must not be empty.
+pub fn required_format(to: Option<String>) -> Result<String> {
     to.ok_or_else(|| {
-        Error::invalid_argument("the settings for writing name no format, and one is needed here")
+        Error::invalid_argument("the settings for writing have no format, which this function needs")
     })
 }

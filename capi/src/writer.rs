@@ -1,4 +1,4 @@
-//! What writing gives: a `crossdock_writer` over the host's.
+//! Exports a writer of the host as a `crossdock_writer`.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::door::{self, Door};
 use crate::stream::check_cancelled;
 use crate::{arguments, error};
 
-struct Shell {
-    /// `None` from the end, or a failure, on.
+struct ExportedWriter {
+    /// `None` after `finish` or a failure.
     writer: Option<Writer>,
-    /// Why there is none.
-    ended: &'static str,
-    gives_capsules: bool,
+    /// Why there is no writer.
+    end_reason: &'static str,
+    returns_capsules: bool,
     schema: arrow_schema::SchemaRef,
     session: Session,
     validate: Validate,
@@ -23,33 +23,35 @@ struct Shell {
 }
 
 const _: fn() = || {
-    // The application may use it on any thread, one call at a time.
+    // [serial]: the application may call it on any thread, one call at a time.
     fn any_thread<T: Send>() {}
-    any_thread::<Shell>();
+    any_thread::<ExportedWriter>();
 };
 
-/// Lends the writer out.
+/// Exports the writer.
 pub fn export(
     writer: Writer,
-    gives_capsules: bool,
+    returns_capsules: bool,
     schema: arrow_schema::SchemaRef,
     (session, validate): (Session, Validate),
     door: Door,
 ) -> Owned<api::Writer> {
-    let shell = Shell { writer: Some(writer), ended: "", gives_capsules, schema, session, validate, door };
+    let writer = Some(writer);
+    let exported =
+        ExportedWriter { writer, end_reason: "", returns_capsules, schema, session, validate, door };
     let mut raw = api::Writer::new();
     raw.write = Some(write);
     raw.finish = Some(finish);
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(Box::new(shell)).cast();
-    // SAFETY: made above; nobody else has it.
+    raw.private_data = Box::into_raw(Box::new(exported)).cast();
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }
 
-impl Shell {
-    /// The writer, which is gone if what follows fails.
+impl ExportedWriter {
+    /// Takes the writer out, so that a failure of the caller drops it.
     fn take(&mut self) -> Result<Writer> {
-        self.writer.take().ok_or_else(|| Error::invalid_argument(self.ended))
+        self.writer.take().ok_or_else(|| Error::invalid_argument(self.end_reason))
     }
 
     fn write(&mut self, batch: Owned<api::Batch>) -> Result<Vec<Capsule>> {
@@ -58,80 +60,83 @@ impl Shell {
             return Err(Error::invalid_argument("the batch is NULL or released"));
         }
         let schema = match batch_schema(&batch)? {
-            Some(own) => Arc::new(own),
+            Some(schema) => Arc::new(schema),
             None => self.schema.clone(),
         };
         let batch = import_batch(batch, &schema, self.session.memory())?;
         if self.validate == Validate::Full {
             validate(&batch, Level::Full, self.session.stream())?;
         }
-        let capsules = writer.write(batch).map_err(error::of_host)?;
+        let capsules = writer.write(batch).map_err(error::from_host)?;
         self.writer = Some(writer);
         Ok(capsules)
     }
 
     fn finish(&mut self) -> Result<Vec<Capsule>> {
         let writer = self.take()?;
-        self.ended = "finish was called before";
-        Ok(writer.finish().map_err(error::of_host)?.capsules)
+        self.end_reason = "finish was called before";
+        Ok(writer.finish().map_err(error::from_host)?.capsules)
     }
 
-    /// A batch is missing from now on: what was written is worth nothing.
+    /// Drops the writer after a failed write: the output lacks a batch.
     fn abandon(&mut self) {
-        if self.writer.take().is_some() || self.ended.is_empty() {
-            self.ended = "an earlier write failed, and with it everything that was written";
+        if self.writer.take().is_some() || self.end_reason.is_empty() {
+            self.end_reason = "an earlier write failed, and the output was abandoned";
         }
     }
 
     /// # Safety
-    /// `call` and `out` are null or the application's.
+    /// `call` is null or valid, and `out` is null or has its `struct_size`.
     unsafe fn check(&self, call: *const api::Call, out: *mut api::Capsules, what: &str) -> Result<()> {
-        if out.is_null() && self.gives_capsules {
+        if out.is_null() && self.returns_capsules {
             return Err(Error::invalid_argument(format!(
-                "{what}: out is NULL, and the format gives capsules"
+                "{what}: out is NULL, but the format returns capsules"
             )));
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the requirements of both functions are those of this function.
         unsafe {
             if !out.is_null() {
-                arguments::place(out)?;
+                arguments::check_out(out)?;
             }
             check_cancelled(call)
         }
     }
 
-    /// Gives capsules to the application. Without a place for them it has asked for bytes.
+    /// Returns capsules to the application. If the output is bytes, `out` may be null.
     ///
     /// # Safety
-    /// `out` is null or the application's out parameter.
+    /// `out` is null or writable, and has its `struct_size`.
     unsafe fn put(&self, capsules: Vec<Capsule>, out: *mut api::Capsules) -> Result<()> {
-        if out.is_null() && !self.gives_capsules {
+        if out.is_null() && !self.returns_capsules {
             return Ok(());
         }
-        // SAFETY: the caller's word.
+        // SAFETY: `check` rejects a null `out` for capsules, and `out` is writable by the
+        // requirement of this function.
         unsafe { list(capsules).put(out, "capsules") }
     }
 }
 
 /// # Safety
-/// `writer` is null or one that `export` made, used by one call at a time.
+/// `writer` is null or comes from `export`, no other call uses it, and `err` is null or
+/// initialised.
 unsafe fn with(
     writer: *mut api::Writer,
     err: *mut api::Error,
-    body: impl FnOnce(&mut Shell) -> Result<()>,
+    body: impl FnOnce(&mut ExportedWriter) -> Result<()>,
 ) -> api::Code {
-    // SAFETY: the caller's word; null becomes None.
-    let shell = unsafe { writer.as_ref() }.filter(|writer| writer.release.is_some());
-    let Some(shell) = shell.map(|writer| writer.private_data.cast::<Shell>()) else {
+    // SAFETY: a writer that is not null is valid, by the requirement of this function.
+    let exported = unsafe { writer.as_ref() }.filter(|writer| writer.release.is_some());
+    let Some(exported) = exported.map(|writer| writer.private_data.cast::<ExportedWriter>()) else {
         let failed = || Err(Error::invalid_argument("the writer is NULL or released"));
-        // SAFETY: the caller's error struct.
+        // SAFETY: the header requires an `err` that is NULL or initialised.
         return unsafe { door::without(err, failed) };
     };
-    // SAFETY: set by `export` only, whose Box lives until release.
-    let shell = unsafe { &mut *shell };
-    let door = shell.door.share();
-    // SAFETY: the caller's error struct.
-    unsafe { door.enter(err, || body(shell)) }
+    // SAFETY: `release` is set, so `private_data` is the Box of `export`. Streams and writers are
+    // [serial], so this is the only reference.
+    let exported = unsafe { &mut *exported };
+    let door = exported.door.share();
+    // SAFETY: `err` is null or initialised, by the requirement of this function.
+    unsafe { door.enter(err, || body(exported)) }
 }
 
 unsafe extern "C" fn write(
@@ -141,20 +146,23 @@ unsafe extern "C" fn write(
     out: *mut api::Capsules,
     err: *mut api::Error,
 ) -> api::Code {
-    // Before anything can fail, for the caller does not release it any more.
-    // SAFETY: the caller hands the batch over.
+    // First, because ownership passes on failure too.
+    // SAFETY: crossdock.h requires a batch that is NULL or valid, and passes its ownership.
     let batch = unsafe { Owned::take(batch) };
-    let body = |shell: &mut Shell| {
-        // SAFETY: the caller's call and out parameter.
+    let body = |exported: &mut ExportedWriter| {
+        // SAFETY: crossdock.h requires a call that is NULL or valid, and an `out` that is NULL or
+        // has its `struct_size`.
         let result = unsafe {
-            shell.check(call, out, "write").and_then(|()| shell.write(batch)).and_then(|c| shell.put(c, out))
+            let capsules = exported.check(call, out, "write").and_then(|()| exported.write(batch));
+            capsules.and_then(|capsules| exported.put(capsules, out))
         };
         if result.is_err() {
-            shell.abandon();
+            exported.abandon();
         }
         result
     };
-    // SAFETY: the caller's writer and error struct.
+    // SAFETY: crossdock.h requires a writer that is valid and used by one call at a time, and an
+    // `err` that is NULL or initialised.
     unsafe { with(writer, err, body) }
 }
 
@@ -164,48 +172,52 @@ unsafe extern "C" fn finish(
     out: *mut api::Capsules,
     err: *mut api::Error,
 ) -> api::Code {
-    let body = |shell: &mut Shell| {
-        // SAFETY: the caller's call and out parameter.
+    let body = |exported: &mut ExportedWriter| {
+        // SAFETY: crossdock.h requires a call that is NULL or valid, and an `out` that is NULL or
+        // has its `struct_size`.
         unsafe {
-            shell.check(call, out, "finish")?;
-            let capsules = shell.finish()?;
-            shell.put(capsules, out)
+            exported.check(call, out, "finish")?;
+            let capsules = exported.finish()?;
+            exported.put(capsules, out)
         }
     };
-    // SAFETY: the caller's writer and error struct.
+    // SAFETY: crossdock.h requires a writer that is valid and used by one call at a time, and an
+    // `err` that is NULL or initialised.
     unsafe { with(writer, err, body) }
 }
 
 unsafe extern "C" fn release(writer: *mut api::Writer) {
-    // SAFETY: set by `export` only; released once because `release` is cleared.
+    // SAFETY: only `export` sets this function, with a Box in `private_data`. `release` is cleared,
+    // so the Box is taken once.
     unsafe {
         (*writer).release = None;
-        let shell = Box::from_raw((*writer).private_data.cast::<Shell>());
-        shell.door.another().leave(move || drop(shell));
+        let exported = Box::from_raw((*writer).private_data.cast::<ExportedWriter>());
+        exported.door.for_new_object().leave(move || drop(exported));
     }
 }
 
-/// The capsules as one object, to hand across; none gives a released one.
+/// The capsules as one object, which is released if there are none.
 fn list(capsules: Vec<Capsule>) -> Owned<api::Capsules> {
     let mut raw = api::Capsules::new();
     if !capsules.is_empty() {
-        let raws: Vec<_> = capsules.into_iter().map(|capsule| capsule.into_raw().into_raw()).collect();
-        let raws = Box::leak(raws.into_boxed_slice());
-        (raw.capsules, raw.n_capsules) = (raws.as_mut_ptr(), raws.len());
+        let structs: Vec<_> = capsules.into_iter().map(|capsule| capsule.into_raw().into_raw()).collect();
+        let structs = Box::leak(structs.into_boxed_slice());
+        (raw.capsules, raw.n_capsules) = (structs.as_mut_ptr(), structs.len());
         raw.release = Some(release_list);
     }
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was created above and is moved.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release_list(list: *mut api::Capsules) {
-    // SAFETY: set by `list` only; released once because `release` is cleared. Capsules that were taken out are released
-    // structs by now, the others are ours.
+    // SAFETY: only `list` sets this function, with a Box in `private_data`. `release` is cleared,
+    // so the Box is taken once. The application has cleared the `release` of capsules that it moved
+    // out; the others belong to the list.
     unsafe {
         (*list).release = None;
-        let raws = std::ptr::slice_from_raw_parts_mut((*list).capsules, (*list).n_capsules);
-        let raws = Box::from_raw(raws);
-        let release = move || raws.into_iter().for_each(|capsule| drop(Owned::new(capsule)));
+        let structs = std::ptr::slice_from_raw_parts_mut((*list).capsules, (*list).n_capsules);
+        let structs = Box::from_raw(structs);
+        let release = move || structs.into_iter().for_each(|capsule| drop(Owned::new(capsule)));
         Door::default().leave(release);
     }
 }

@@ -1,4 +1,4 @@
-//! `crossdock abi-diff`.
+//! `crossdock abi-diff`: checks whether hosts of one build of a plugin can load another.
 
 use std::path::PathBuf;
 
@@ -7,48 +7,49 @@ use crossdock::api::abi;
 use crossdock::load::{Inspection, inspect, is_system_library, struct_names};
 use serde_json::{Value, json};
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::text;
 
 #[derive(Args)]
 #[command(after_help = "\
-Neither plugin runs. Status 0 if a host that uses OLD can use NEW instead: the same name and ABI, no format, interface or encoding
-less, and nothing asked of the system that OLD does not ask, but for libraries that every system has. Status 1 if not.")]
+Neither plugin runs. The exit status is 0 if a host that uses OLD can use NEW instead: the same name and ABI, all formats,
+interfaces and encodings of OLD, and no requirements of the system that OLD does not have, except libraries that every
+system has. Otherwise it is 1.")]
 pub struct AbiDiff {
     /// The plugin that hosts use
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The one that they are to use
+    /// The plugin that should replace it
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Prints it as JSON
+    /// Prints the changes as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Something that is not the same in both.
+/// A difference between the plugins.
 struct Change {
     what: String,
     old: Option<String>,
     new: Option<String>,
-    /// What it breaks, if it does.
+    /// What the change breaks, if anything.
     breaks: Option<&'static str>,
 }
 
 impl AbiDiff {
     pub fn run(self) -> Result<(), Failure> {
-        let look = |path: &PathBuf| {
+        let inspect = |path: &PathBuf| {
             inspect(path).map_err(|refused| Failure::Host(crossdock::Error::Refused(refused.into())))
         };
-        let changes = changes(&look(&self.old)?, &look(&self.new)?);
+        let changes = changes(&inspect(&self.old)?, &inspect(&self.new)?);
         let is_compatible = changes.iter().all(|change| change.breaks.is_none());
         if self.json {
             let list: Vec<_> = changes.iter().map(Change::json).collect();
-            answer(&json!({ "compatible": is_compatible, "changes": list }).to_string())?;
+            write_output(&json!({ "compatible": is_compatible, "changes": list }).to_string())?;
         } else {
-            answer(&table(&changes, is_compatible))?;
+            write_output(&table(&changes, is_compatible))?;
         }
-        if is_compatible { Ok(()) } else { Err(Failure::No) }
+        if is_compatible { Ok(()) } else { Err(Failure::Negative) }
     }
 }
 
@@ -81,7 +82,7 @@ fn table(changes: &[Change], is_compatible: bool) -> String {
     };
     let rows: Vec<_> = changes.iter().map(row).collect();
     let table = match rows.as_slice() {
-        [] => "both say the same\n".to_string(),
+        [] => "no changes\n".to_string(),
         rows => text::table(&["what", "change", "old", "new", "breaks"], rows, &[]),
     };
     let verdict = if is_compatible { "compatible" } else { "not compatible" };
@@ -91,30 +92,30 @@ fn table(changes: &[Change], is_compatible: bool) -> String {
 fn changes(old: &Inspection, new: &Inspection) -> Vec<Change> {
     let (o, n) = (&old.metadata, &new.metadata);
     let mut list = Changes::default();
-    list.text("name", &o.name, &n.name, Some("those who ask for it by name"));
+    list.text("name", &o.name, &n.name, Some("users that select it by name"));
     list.text("version", &o.version.to_string(), &n.version.to_string(), None);
     let abi = |(major, minor): (u32, u32)| format!("{major}.{minor}");
     list.text("abi", &abi(o.abi), &abi(n.abi), Some("every host of the old ABI"));
-    let olds_host = semver::Version::new(o.abi.0.into(), o.abi.1.into(), 0);
-    let leaves_out = (!n.api_range.matches(&olds_host)).then_some("hosts that the range leaves out");
-    list.text("abi range", &o.api_range.to_string(), &n.api_range.to_string(), leaves_out);
+    let old_host = semver::Version::new(o.abi.0.into(), o.abi.1.into(), 0);
+    let excluded = (!n.api_range.matches(&old_host)).then_some("hosts that the range excludes");
+    list.text("abi range", &o.api_range.to_string(), &n.api_range.to_string(), excluded);
     let users = |what: &'static str| move |added: bool, _: &str| (!added).then_some(what);
-    list.items("interface", &o.interfaces, &n.interfaces, users("those who use it"));
-    list.items("format", &o.formats, &n.formats, users("those who read or write it"));
-    list.items("encoding", &o.encodings, &n.encodings, users("those who decode it"));
+    list.items("interface", &o.interfaces, &n.interfaces, users("its users"));
+    list.items("format", &o.formats, &n.formats, users("users that read or write it"));
+    list.items("encoding", &o.encodings, &n.encodings, users("users that decode it"));
     list.sizes(&o.sizes, &n.sizes);
     list.items("needs", &old.needs.libraries, &new.needs.libraries, |added, library| {
         (added && !is_system_library(library)).then_some("hosts whose policy does not allow the library")
     });
     list.items("search path", &old.needs.search_paths, &new.needs.search_paths, |added, _| {
-        added.then_some("every host: it is refused")
+        added.then_some("every host: it refuses the plugin")
     });
     let glibc = |glibc: Option<(u32, u32)>| glibc.map_or("any".to_string(), abi);
     let newer = (new.needs.glibc > old.needs.glibc).then_some("systems with an older glibc");
     list.text("glibc", &glibc(old.needs.glibc), &glibc(new.needs.glibc), newer);
     list.text("toolchain", &o.toolchain, &n.toolchain, None);
     let aborts = (n.panic == "abort" && n.toolchain.starts_with("rustc"))
-        .then_some("every host: a panic would end its process");
+        .then_some("every host: a panic would abort its process");
     list.text("panics", &o.panic, &n.panic, aborts);
     list.text("licence", &o.licence, &n.licence, None);
     list.0
@@ -131,7 +132,8 @@ impl Changes {
         }
     }
 
-    /// Those that only one has; `breaks` is asked whether each was added.
+    /// Adds the items that only one of the plugins has. `breaks` gets whether an item was added,
+    /// and the item.
     fn items(
         &mut self,
         what: &str,
@@ -139,15 +141,15 @@ impl Changes {
         new: &[String],
         breaks: impl Fn(bool, &str) -> Option<&'static str>,
     ) {
-        let gone = old.iter().filter(|item| !new.contains(item));
-        self.0.extend(gone.map(|item| Change {
+        let removed = old.iter().filter(|item| !new.contains(item));
+        self.0.extend(removed.map(|item| Change {
             what: what.to_string(),
             old: Some(item.clone()),
             new: None,
             breaks: breaks(false, item),
         }));
-        let come = new.iter().filter(|item| !old.contains(item));
-        self.0.extend(come.map(|item| Change {
+        let added = new.iter().filter(|item| !old.contains(item));
+        self.0.extend(added.map(|item| Change {
             what: what.to_string(),
             old: None,
             new: Some(item.clone()),
@@ -155,21 +157,22 @@ impl Changes {
         }));
     }
 
-    /// Sizes of structs: within an ABI they grow and lack their ends, as hosts understand.
+    /// Adds changed sizes of structs. Within an ABI, hosts accept longer structs, and shorter ones
+    /// that lack fields at the end.
     fn sizes(&mut self, old: &[u32], new: &[u32]) {
         let structs = abi::BUILT_SIZES.iter().zip(struct_names());
-        for (i, (ours, name)) in structs.enumerate() {
+        for (i, (host_size, name)) in structs.enumerate() {
             let (old, new) = (old.get(i), new.get(i));
             if old == new {
                 continue;
             }
-            let is_understood = new.map_or(i >= abi::FEWEST_SIZES, |new| ours.admits(*new));
+            let is_accepted = new.map_or(i >= abi::MIN_META_SIZES, |new| host_size.accepts(*new));
             let bytes = |size: Option<&u32>| size.map(|bytes| format!("{bytes} bytes"));
             self.0.push(Change {
                 what: format!("struct {name}"),
                 old: bytes(old),
                 new: bytes(new),
-                breaks: (!is_understood).then_some("every host: it is refused"),
+                breaks: (!is_accepted).then_some("every host: it refuses the plugin"),
             });
         }
     }

@@ -1,15 +1,15 @@
-//! The command line: what can be asked for, and how the answer leaves the process.
+//! The command line: subcommands, help, and the exit status.
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use crossdock::Error;
 
-use crate::answer::Failure;
+use crate::output::Failure;
 use crate::{abi_diff, convert, devices, encoded, inspect, lock, log, new, plan, plugins, terminal, verify};
 
-/// Moves columnar tables between formats, through plugins that are loaded at run time, with no copy where none is
-/// needed.
+/// Converts columnar tables between formats with plugins that are loaded at run time, without
+/// unnecessary copies
 #[derive(Parser)]
 #[command(name = "crossdock", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -19,20 +19,22 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  crossdock convert flights.arrow flights.arrows       from Arrow's file form to its stream form
-  crossdock convert --compression zstd a.arrow b.arrow compress
-  cat a.arrows | crossdock convert - b.arrow           from a pipe
-  crossdock plan a.arrow --to arrow-c-device           what would be copied
-  crossdock plugins --explain                          which plugins are used, and why not the others
-  crossdock verify libcrossdock_my_plugin.so           whether a plugin keeps the rules
-  crossdock inspect column.cdenc                       the tree of an encoded array, and who decodes it
-  crossdock abi-diff old.so new.so                     whether hosts that load the one can load the other
-  crossdock lock                                       the plugins of today, for a policy that keeps to them
+  crossdock convert flights.arrow flights.arrows       Convert an Arrow IPC file to a stream
+  crossdock convert --compression zstd a.arrow b.arrow Compress a file
+  cat a.arrows | crossdock convert - b.arrow           Read from a pipe
+  crossdock plan a.arrow --to arrow-c-device           Show what a conversion would copy
+  crossdock plugins --explain                          Show which plugins are used, and why others are not
+  crossdock verify libcrossdock_my_plugin.so           Check whether a plugin keeps the rules
+  crossdock inspect column.cdenc                       Show the nodes of an encoded array and their plugins
+  crossdock abi-diff old.so new.so                     Check whether hosts of one build can load another
+  crossdock lock                                       Record the present plugins for a policy
 
-Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
-and beside the executable; a policy (--policy, docs/security.md) says which of them may be loaded. Warnings of the host and
-of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace says how much of them. CROSSDOCK_TRACE=FILE records
-each call of and by plugins. Exit status: 0 done, 1 failed, 2 wrong usage.";
+Plugins are searched in the paths of --plugins, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by
+colons), and next to the executable. A policy (--policy, docs/security.md) decides which of them may be loaded.
+Warnings of the host and of plugins go to standard error, at the level CROSSDOCK_LOG=error|warn|info|debug|trace.
+CROSSDOCK_TRACE=FILE records all calls between the host and plugins.
+
+Exit status: 0 for success, 1 for failure, 2 for wrong usage.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -40,30 +42,31 @@ enum Command {
     Convert(convert::Convert),
     /// Shows what a conversion would copy, column by column
     Plan(plan::Plan),
-    /// Lists the plugins that were found
+    /// Lists the available plugins
     Plugins(plugins::Plugins),
-    /// Shows what a plugin file says of itself, without running it, or the tree of an encoded array
+    /// Shows the metadata of a plugin without running it, the nodes of an encoded array, or the
+    /// columns of a table
     Inspect(inspect::Inspect),
-    /// Compares what two builds of a plugin say of themselves, without running them
+    /// Compares the metadata of two builds of a plugin, without running them
     AbiDiff(abi_diff::AbiDiff),
-    /// Writes down which plugins there are, for a policy that lets no others load
+    /// Writes the hashes of the present plugins to a lock file, for a policy that allows no others
     Lock(lock::Lock),
-    /// Lists the devices that there are, and what is missing for CUDA
+    /// Lists the available devices, and what CUDA lacks
     Devices(devices::Devices),
-    /// Makes the file of an encoded array (.cdenc) from its parts
+    /// Writes an encoded array (.cdenc) from its parts
     Encoded(encoded::Encoded),
-    /// Makes a plugin project, which builds, loads and passes its own test
+    /// Creates a plugin project that builds, loads and passes its own test
     New(new::New),
-    /// Holds a plugin to the rules of crossdock.h, each in a process of its own
+    /// Checks whether a plugin keeps the rules of crossdock.h
     Verify(verify::Verify),
-    /// Prints a script that completes this command in a shell
+    /// Prints a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Runs the command that the process's arguments ask for.
+/// Runs the command that the process's arguments select.
 pub fn run() -> ExitCode {
     let command = Cli::parse().command;
     let result = log::start().map_err(Failure::from).and_then(|()| match command {
@@ -84,10 +87,10 @@ pub fn run() -> ExitCode {
     });
     let (line, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::No) => return ExitCode::FAILURE,
+        Err(Failure::Negative) => return ExitCode::FAILURE,
         Err(Failure::Host(error)) => (error.one_line(), if matches!(error, Error::Usage(_)) { 2 } else { 1 }),
-        Err(Failure::Output(error)) => (format!("cannot write the answer: {error}"), 1),
+        Err(Failure::Output(error)) => (format!("cannot write to standard output: {error}"), 1),
     };
-    terminal::complain("error", &line);
+    terminal::report("error", &line);
     ExitCode::from(code)
 }

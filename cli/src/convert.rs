@@ -1,4 +1,4 @@
-//! `crossdock convert`.
+//! `crossdock convert`: converts a table from one format to another.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crossdock::sink::Output;
 use crossdock::{Host, Session};
 use serde_json::json;
 
-use super::options::{Work, is_standard, open_input, parse_option, wishes};
-use super::terminal::{self, Progress, complain};
-use crate::answer::{Failure, answer};
-use crate::{cut_short, text};
+use super::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
+use super::terminal::{self, Progress};
+use crate::output::{Failure, write_output};
+use crate::{text, truncated_input};
 
-/// What `--columns` names.
+/// The value of `--columns`.
 #[derive(Clone, Debug, PartialEq)]
 struct ColumnNames(Vec<String>);
 
@@ -36,31 +36,33 @@ impl ColumnNames {
 
 #[derive(Args)]
 #[command(after_help = "\
-IN is recognised by its first bytes, then by its ending; OUT by its ending; --from and --to say otherwise. '-' is standard
-input or output, which is written as the format that claims it: an Arrow IPC stream. OUT appears whole or not at all.
+The format of IN is recognised by its first bytes, then by its file extension, that of OUT by its file extension.
+--from and --to choose other formats. '-' is standard input or output; the default format of standard output is an
+Arrow IPC stream. OUT is created only if the conversion succeeds.
 
 Examples:
   crossdock convert a.arrow b.arrows
-  crossdock convert --via arrow-c-device a.arrow b.arrow   out through that plugin and back in
+  crossdock convert --via arrow-c-device a.arrow b.arrow   Export each batch to that format and import it again
   crossdock convert --columns name,price --json a.arrow b.arrow
   crossdock convert a.arrow - | consumer
 
---json prints one object, on standard error where standard output is OUT:
-  stages              in order, each with
+--json prints one object, on standard error if OUT is standard output:
+  stages              The stages in order, each with
     stage             read, via, move (between devices, by the host) or write
-    plugin, format    by whom, as what
-    rows, batches     that came out of it
-    bytes             of their buffers; of a write, bytes of OUT
-    time_ns, gb_per_s spent in it, and bytes over that time
-    copied_bytes      what it copied: h2d (host to device), d2h, d2d, h2h
-  time_ns             from start to end
-  peak_account_bytes  the most that one of the plugins' accounts held at once
-  leaks               what was not given back, each with account, device, bytes, blocks; empty unless a plugin is at fault")]
+    plugin, format    The plugin and the format
+    rows, batches     The output of the stage
+    bytes             Bytes of the output's buffers; for write, bytes of OUT
+    time_ns, gb_per_s The time of the stage, and its bytes per time
+    copied_bytes      Bytes that the stage copied: h2d (host to device), d2h, d2d, h2h
+  time_ns             The total time
+  peak_account_bytes  The largest peak of memory of one plugin
+  leaks               Memory that was not freed, each with account, device, bytes, blocks. Not empty only if a plugin
+                      has a bug")]
 pub struct Convert {
-    /// What to read; '-' for standard input
+    /// The input file, or '-' for standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// What to write; '-' for standard output
+    /// The output file, or '-' for standard output
     #[arg(value_name = "OUT")]
     output: PathBuf,
     /// The plugin or format to read with
@@ -69,32 +71,35 @@ pub struct Convert {
     /// The plugin or format to write with
     #[arg(long, value_name = "PLUGIN")]
     to: Option<String>,
-    /// Sends every batch out through this plugin or format and back in. May be given several times
+    /// A plugin or format to export every batch to and import it from again. May be given several
+    /// times
     #[arg(long, value_name = "PLUGIN")]
     via: Vec<String>,
-    /// Only these columns, in this order, with commas between them; \, is a comma of a name and \\ a backslash
+    /// The columns to convert, in this order and separated by commas; \, is a comma in a name and
+    /// \\ a backslash
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
-    /// Reads IN and never maps it: others may then write to it or cut it short meanwhile, in return for a copy
+    /// Reads IN instead of mapping it, which costs a copy and allows other processes to change or
+    /// truncate it
     #[arg(long)]
     no_map: bool,
-    /// What to do with nulls in formats that have none: error, or data and mask
+    /// The treatment of nulls in formats without nulls: an error, or data and a mask
     #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
     nulls: Option<String>,
-    /// What the format that is read understands; see crossdock plugins --explain. May be given several times
+    /// An option of the format of IN; see crossdock plugins --explain. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     from_option: Vec<(String, String)>,
-    /// What the format that is written understands
+    /// An option of the format of OUT. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     to_option: Vec<(String, String)>,
-    /// What formats that batches are sent through understand
+    /// An option of the formats of --via. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     via_option: Vec<(String, String)>,
-    /// How to compress buffers, where the target can
+    /// The compression of buffers, if the format of OUT supports it
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
     #[command(flatten)]
-    work: Work,
+    session: SessionArgs,
     /// Prints the report as JSON
     #[arg(long)]
     json: bool,
@@ -105,14 +110,14 @@ pub struct Convert {
 
 impl Convert {
     pub fn run(self) -> Result<(), Failure> {
-        let (host, session) = self.work.session()?;
+        let (host, session) = self.session.open()?;
         let to_stdout = is_standard(&self.output);
         let (json, quiet) = (self.json, self.quiet);
         let result = self.convert(&session);
         drop(session);
         let leaks = host.settle();
         for leak in &leaks {
-            complain("warning", &format!("not given back: {leak}"));
+            terminal::report("warning", &format!("memory leak: {leak}"));
         }
         let report = result?;
         let text = match () {
@@ -124,7 +129,7 @@ impl Convert {
             terminal::print(&text);
             return Ok(());
         }
-        answer(&text)
+        write_output(&text)
     }
 
     fn convert(self, session: &Session) -> Result<Report, Failure> {
@@ -135,19 +140,19 @@ impl Convert {
             true => Output::stdout(&cancel)?,
             false => Output::create(&self.output, &cancel)?,
         };
-        if let Some(path) = output.unfinished() {
-            cut_short::removes(path);
+        if let Some(path) = output.temporary_path() {
+            truncated_input::remove_on_signal(path);
         }
-        let mut to = wishes(self.to_option);
+        let mut write_options = to_options(self.to_option);
         if let Some(codec) = self.compression {
-            to = to.with("compression", codec);
+            write_options = write_options.with("compression", codec);
         }
         let mut conversion = session.conversion();
         if let Some(how) = self.nulls {
             conversion = conversion.nulls(how);
         }
-        conversion = conversion.read_options(wishes(self.from_option)).write_options(to);
-        conversion = conversion.via_options(wishes(self.via_option));
+        conversion = conversion.read_options(to_options(self.from_option)).write_options(write_options);
+        conversion = conversion.via_options(to_options(self.via_option));
         if let Some(name) = self.from {
             conversion = conversion.from(name);
         }
@@ -234,7 +239,7 @@ mod tests {
     use super::ColumnNames;
 
     #[test]
-    fn names_of_columns_may_have_commas_and_backslashes() {
+    fn column_names_may_contain_commas_and_backslashes() {
         for (text, names) in [
             ("a,b", &["a", "b"][..]),
             (r"a\,b,c", &["a,b", "c"]),

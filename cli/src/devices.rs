@@ -1,16 +1,16 @@
-//! `crossdock devices`.
+//! `crossdock devices`: lists devices and what CUDA lacks.
 
 use clap::Args;
 use crossdock::memory::{Backend, CudaDevice, CudaPresence, cuda};
 use crossdock_kernel_library::images;
 use serde_json::{Value, json};
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::text;
 
 #[derive(Args)]
 pub struct Devices {
-    /// Prints them as JSON
+    /// Prints the devices as JSON
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +36,7 @@ impl Devices {
             let lacks = cuda.ok().map(|cuda| cuda.lacks.iter().map(|(name, _)| *name).collect::<Vec<_>>());
             let missing = cuda.err().map(|missing| missing.to_string());
             let cuda = json!({ "driver_version": version, "lacks": lacks, "missing": missing });
-            return answer(&json!({ "devices": list, "cuda": cuda }).to_string());
+            return write_output(&json!({ "devices": list, "cuda": cuda }).to_string());
         }
         let row = |name: String, bytes, code: &str, description: &str| {
             let memory = if bytes == 0 { "?".into() } else { text::bytes(bytes) };
@@ -53,7 +53,7 @@ impl Devices {
             Err(missing) => out += &format!("cuda: {missing}\n"),
             Ok(cuda) => out += &explain(cuda),
         }
-        answer(&out)
+        write_output(&out)
     }
 }
 
@@ -69,7 +69,7 @@ fn as_json(device: &CudaDevice) -> Value {
     })
 }
 
-/// The driver, and what keeps a device from being used, or used well.
+/// The driver's version, and what prevents or slows down the use of a device.
 fn explain(cuda: &CudaPresence) -> String {
     let mut out = format!("cuda: driver for CUDA {}.{}\n", cuda.driver_version.0, cuda.driver_version.1);
     for (function, cost) in &cuda.lacks {
@@ -77,17 +77,17 @@ fn explain(cuda: &CudaPresence) -> String {
     }
     for device in &cuda.devices {
         if !device.memory_pools {
-            out += &format!("{}: has no memory pools, without which it cannot be used\n", device.device);
+            out += &format!("{}: cannot be used, because it does not support memory pools\n", device.device);
         }
         match cuda::code_for(images(), device.compute_capability) {
             Ok(code) if code.starts_with("compute") => {
                 out += &format!(
-                    "{}: {code} is compiled when it is first used, which takes a while\n",
+                    "{}: kernels are compiled from {code} at their first use, which takes time\n",
                     device.device
                 );
             }
             Ok(_) => {}
-            Err(error) => out += &format!("{}: no kernel runs there: {}\n", device.device, error.message()),
+            Err(error) => out += &format!("{}: cannot run kernels: {}\n", device.device, error.message()),
         }
     }
     out
@@ -99,7 +99,7 @@ mod tests {
     use crossdock::api::Device;
 
     #[test]
-    fn what_keeps_devices_from_being_used_is_explained_for_each() {
+    fn explains_for_each_device_why_it_cannot_be_used() {
         let device = |n, compute_capability, memory_pools| CudaDevice {
             device: Device::cuda(n),
             name: "a device".into(),
@@ -107,7 +107,8 @@ mod tests {
             compute_capability,
             memory_pools,
         };
-        // A device whose code is there, one that is too old for all of it, and one that nobody knows yet.
+        // Compiled code exists for the first device. The second is too old for all code, and the
+        // third is newer than all compiled code.
         let devices = vec![device(0, (9, 0), true), device(1, (1, 0), false), device(2, (99, 0), true)];
         let lacks = vec![("cuSomething", "copies are slower")];
         let text = explain(&CudaPresence { driver_version: (13, 0), devices, lacks });
@@ -115,13 +116,13 @@ mod tests {
         assert_eq!(lines.len(), 5, "{text}");
         assert_eq!(lines[0], "cuda: driver for CUDA 13.0");
         assert_eq!(lines[1], "cuda: the driver has no cuSomething: copies are slower");
-        assert_eq!(lines[2], "cuda:1: has no memory pools, without which it cannot be used");
-        assert!(lines[3].starts_with("cuda:1: no kernel runs there: "), "{text}");
-        assert!(lines[4].starts_with("cuda:2: compute_") && lines[4].contains("first used"), "{text}");
+        assert_eq!(lines[2], "cuda:1: cannot be used, because it does not support memory pools");
+        assert!(lines[3].starts_with("cuda:1: cannot run kernels: "), "{text}");
+        assert!(lines[4].starts_with("cuda:2: kernels are compiled from compute_"), "{text}");
     }
 
     #[test]
-    fn a_device_in_json_has_its_capability_and_the_code_that_runs_there() {
+    fn json_of_a_device_has_its_capability_and_code() {
         let device = CudaDevice {
             device: Device::cuda(3),
             name: "a device".into(),

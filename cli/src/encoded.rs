@@ -1,4 +1,4 @@
-//! `crossdock encoded`: files of encoded arrays, from their parts.
+//! `crossdock encoded`: writes an encoded array from its parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,44 +11,45 @@ use crossdock::sink::Output;
 use crossdock::source::Input;
 use crossdock::{EncodedParts, Error, Result, Session, Table};
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::{inspect_tree, options};
 
 #[derive(Args)]
 #[command(after_help = "\
-BYTES are a file, or `hex:` and digits: hex:e8030000. A child is a .cdenc file, or a table of one column in any format that a plugin
-reads, whose values are stored as they are. The file is shown as `crossdock inspect` shows it; whether the parts fit the encoding is
-for the plugin that decodes it: `crossdock verify PLUGIN --sample FILE.cdenc` has it do so.
+BYTES are a file, or `hex:` and digits: hex:e8030000. A child is a .cdenc file, or a table of one column in any format that
+a plugin reads, whose values are stored without an encoding. The command prints the nodes of the file as `crossdock inspect`
+does. It does not check whether the parts fit the encoding: `crossdock verify PLUGIN --sample FILE.cdenc` does, by decoding
+the file with the plugin.
 
 Example:
   crossdock encoded sample.cdenc --encoding packer.bits --type Int32 --length 3 --metadata hex:e8030000 --buffer values.bin")]
 pub struct Encoded {
-    /// The file to make
+    /// The file to write
     #[arg(value_name = "FILE.cdenc")]
     file: PathBuf,
-    /// The id of the node's encoding
+    /// The id of the encoding
     #[arg(long, value_name = "ID")]
     encoding: String,
-    /// The Arrow type of its values, as `crossdock inspect` shows types: Int32, Utf8, Timestamp(ms)
+    /// The Arrow type of the values, as `crossdock inspect` shows types: Int32, Utf8, Timestamp(ms)
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     data_type: DataType,
-    /// Values may be null
+    /// Allows null values
     #[arg(long)]
     nullable: bool,
-    /// How many values it has
+    /// The number of values
     #[arg(long, value_name = "N")]
     length: u64,
-    /// What the encoding says about them [default: nothing]
+    /// The encoding's metadata [default: none]
     #[arg(long, value_name = "BYTES")]
     metadata: Option<String>,
-    /// A buffer of the node's. May be given several times, in order
+    /// A buffer of the node. May be given several times, in order
     #[arg(long = "buffer", value_name = "BYTES")]
     buffers: Vec<String>,
-    /// A child of the node's. May be given several times, in order
+    /// A child of the node. May be given several times, in order
     #[arg(long = "child", value_name = "FILE")]
     children: Vec<PathBuf>,
     #[command(flatten)]
-    plugins: options::PluginPaths,
+    plugins: options::PluginArgs,
 }
 
 fn parse_type(text: &str) -> Result<DataType, String> {
@@ -72,11 +73,11 @@ impl Encoded {
         let failed = |source| Error::Data { what: format!("cannot write '{}'", self.file.display()), source };
         output.sink().write(&whole).map_err(failed)?;
         output.commit()?;
-        answer(&inspect_tree::of_file(&self.file, &self.plugins, None, false)?)
+        write_output(&inspect_tree::of_file(&self.file, &self.plugins, None, false)?)
     }
 }
 
-/// What was given in digits, or a file.
+/// Hexadecimal digits, or a file.
 fn bytes(text: &str) -> Result<Input> {
     match text.strip_prefix("hex:") {
         Some(digits) => Ok(Input::bytes(from_hex(digits)?)),
@@ -87,23 +88,21 @@ fn bytes(text: &str) -> Result<Input> {
 fn content(text: &str) -> Result<Vec<u8>> {
     match text.strip_prefix("hex:") {
         Some(digits) => from_hex(digits),
-        None => {
-            std::fs::read(text).map_err(|source| Error::Io { what: format!("cannot read '{text}'"), source })
-        }
+        None => std::fs::read(text).map_err(|source| Error::file("cannot read", text.as_ref(), source)),
     }
 }
 
 fn from_hex(digits: &str) -> Result<Vec<u8>> {
-    let wrong = || Error::Usage(format!("'hex:{digits}': expected two hexadecimal digits for each byte"));
+    let error = || Error::Usage(format!("'hex:{digits}': expected two hexadecimal digits for each byte"));
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let byte = |pair: &[u8]| match pair {
         [high, low] => Some((digit(high)? * 16 + digit(low)?) as u8),
         _ => None,
     };
-    digits.as_bytes().chunks(2).map(|pair| byte(pair).ok_or_else(wrong)).collect()
+    digits.as_bytes().chunks(2).map(|pair| byte(pair).ok_or_else(error)).collect()
 }
 
-/// A tree from a file, or the column of a table.
+/// Reads an encoded array, or the only column of a table.
 fn child(session: &Session, file: &Path) -> Result<EncodedArray> {
     let what = || format!("cannot read '{}'", file.display());
     let head = {
@@ -111,7 +110,7 @@ fn child(session: &Session, file: &Path) -> Result<EncodedArray> {
         let mut head = Vec::new();
         let opened = std::fs::File::open(file);
         let read = opened.and_then(|file| file.take(blob::MAGIC.len() as u64).read_to_end(&mut head));
-        read.map_err(|source| Error::Io { what: what(), source })?;
+        read.map_err(|source| Error::file("cannot read", file, source))?;
         head
     };
     if head == blob::MAGIC {
@@ -121,7 +120,7 @@ fn child(session: &Session, file: &Path) -> Result<EncodedArray> {
     let [field] = table.schema().fields().as_ref() else {
         let names: Vec<_> = table.schema().fields().iter().map(|field| field.name().clone()).collect();
         return Err(Error::Usage(format!(
-            "'{}' has {} columns, expected one: {}; `crossdock convert --columns NAME` takes one out",
+            "'{}' has {} columns, expected one: {}; select one with `crossdock convert --columns NAME`",
             file.display(),
             names.len(),
             names.join(", ")
@@ -132,7 +131,7 @@ fn child(session: &Session, file: &Path) -> Result<EncodedArray> {
     let nameless = table.batches().iter().map(|batch| batch.clone().with_schema(schema.clone()));
     let nameless = nameless.collect::<crossdock::api::Result<Vec<_>>>();
     let nameless = nameless.map_err(|source| Error::Data { what: what(), source })?;
-    session.encode_as_it_is(&schema, &nameless)
+    session.encode_uncompressed(&schema, &nameless)
 }
 
 #[cfg(test)]
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_bytes_and_nothing_else_is() {
+    fn from_hex_accepts_only_pairs_of_digits() {
         assert_eq!(from_hex("e8030000").ok(), Some(vec![0xe8, 3, 0, 0]));
         assert_eq!(from_hex("").ok(), Some(Vec::new()));
         for wrong in ["e", "e8 0", "gg", "é", "+1"] {

@@ -1,4 +1,4 @@
-//! `crossdock inspect`.
+//! `crossdock inspect`: shows the metadata of a plugin, an encoded array or a table.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,52 +12,55 @@ use crossdock::metadata::{Metadata, MetadataError, Needs};
 use crossdock::printable;
 use serde_json::json;
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::{inspect_table, inspect_tree, options};
 
 #[derive(Args)]
 #[command(after_help = "\
-Of a plugin it shows what the file says of itself, what would be loaded with it, its hash and its signature, without running it, and
-whether it would be loaded here. Of an encoded array it shows each node: its encoding, values, bytes of metadata, bytes of each
-buffer, the plugin that decodes it, and its type; with --device also where and how. Of a table it shows the format, the plugin that
-reads it, and its columns. For trees and tables plugins are loaded; --plugins says where to look for them.
+Of a plugin, the command shows the metadata, the libraries it needs, its hash, its signature, and whether this host would
+load it. The plugin does not run. Of an encoded array, it shows for each node the encoding, the number of values, the
+metadata, the bytes of each buffer, the plugin that decodes it, and the type; with --device also where and how it is
+decoded. Of a table, it shows the format, the plugin that reads it, and the columns. Encoded arrays and tables are read with
+plugins; --plugins adds places to search for them.
 
---json prints of a table: format, plugin, columns (each with name, type, nullable, metadata), metadata.")]
+--json prints for a table: format, plugin, columns (each with name, type, nullable, metadata), metadata.")]
 pub struct Inspect {
     /// A plugin's file, an encoded array, or a table
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    plugins: options::PluginPaths,
-    /// Says of each node of an encoded array how it would be decoded for cpu, cuda or cuda:N, which need not be there
+    plugins: options::PluginArgs,
+    /// Shows how each node of an encoded array would be decoded for this device: cpu, cuda, cuda:N.
+    /// It need not exist
     #[arg(long, value_name = "DEVICE", value_parser = options::parse_device)]
     device: Option<Device>,
-    /// Prints it as JSON
+    /// Prints the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Whether an encoded array begins here. What cannot be read is left to whoever reads plugins to explain.
-fn is_tree(path: &Path) -> bool {
-    let mut first = [0; blob::MAGIC.len()];
-    // What is no file may keep its reader waiting.
-    let is_file = std::fs::metadata(path).is_ok_and(|there| there.is_file());
-    let mut read = |path| File::open(path).and_then(|mut file| file.read_exact(&mut first));
-    is_file && read(path).is_ok() && first == blob::MAGIC
+/// Whether the file is an encoded array. `false` if it cannot be read; the caller reports the
+/// error.
+fn is_encoded_array(path: &Path) -> bool {
+    let mut magic = [0; blob::MAGIC.len()];
+    // A read of a pipe or a terminal could block.
+    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let mut read = |path| File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    is_file && read(path).is_ok() && magic == blob::MAGIC
 }
 
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
-        if is_tree(&self.file) {
-            return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.device, self.json)?);
+        if is_encoded_array(&self.file) {
+            return write_output(&inspect_tree::of_file(&self.file, &self.plugins, self.device, self.json)?);
         }
-        let inspection = match PluginFile::under(&self.file, self.plugins.policy()?.into()).inspect() {
+        let inspection = match PluginFile::with_policy(&self.file, self.plugins.policy()?.into()).inspect() {
             Ok(inspection) => inspection,
             Err(refused) => {
                 if matches!(refused.reason, Refusal::Metadata(MetadataError::NotElf))
                     && let Some(table) = inspect_table::of_file(&self.file, &self.plugins, self.json)?
                 {
-                    return answer(&table);
+                    return write_output(&table);
                 }
                 return Err(crossdock::Error::Refused(refused.into()).into());
             }
@@ -70,14 +73,15 @@ impl Inspect {
             out["signature"] = json_signature(&inspection.fingerprint.signature);
             out["loads"] = json!(refusal.is_none());
             out["reason"] = json!(refusal.as_ref().map(|(id, _)| id));
-            out["message"] = json!(refusal.as_ref().map(|(_, words)| words));
-            return answer(&out.to_string());
+            out["message"] = json!(refusal.as_ref().map(|(_, message)| message));
+            return write_output(&out.to_string());
         }
         let (m, needs) = (&inspection.metadata, &inspection.needs);
         let glibc =
             needs.glibc.map_or("any".to_string(), |(major, minor)| format!("{major}.{minor} or newer"));
         let list = |list: &[String]| if list.is_empty() { "none".to_string() } else { list.join(", ") };
-        let verdict = refusal.map_or_else(|| "yes".to_string(), |(id, words)| format!("no ({id}): {words}"));
+        let verdict =
+            refusal.map_or_else(|| "yes".to_string(), |(id, message)| format!("no ({id}): {message}"));
         let lines = [
             ("name", m.name.clone()),
             ("version", m.version.to_string()),
@@ -92,18 +96,18 @@ impl Inspect {
             ("needs", list(&needs.libraries)),
             ("glibc", glibc),
             ("sha256", inspection.fingerprint.sha256.to_string()),
-            ("signature", signature_words(&inspection.fingerprint.signature)),
+            ("signature", describe_signature(&inspection.fingerprint.signature)),
             ("loads here", verdict),
         ];
-        answer(&lines.map(|(name, value)| format!("{name:<12} {}\n", printable(&value))).concat())
+        write_output(&lines.map(|(name, value)| format!("{name:<12} {}\n", printable(&value))).concat())
     }
 }
 
-fn signature_words(signature: &Signature) -> String {
+fn describe_signature(signature: &Signature) -> String {
     match signature {
         Signature::Missing => "none".into(),
-        Signature::By(key) => format!("by {key}, a key of the policy's"),
-        Signature::Unknown => "by no key of the policy's".into(),
+        Signature::By(key) => format!("by {key}, a key of the policy"),
+        Signature::Unknown => "not by a key of the policy".into(),
         Signature::Bad(why) => format!("bad: {why}"),
     }
 }
@@ -117,13 +121,13 @@ fn json_signature(signature: &Signature) -> serde_json::Value {
     }
 }
 
-/// What would be loaded with it.
+/// The libraries that would be loaded with a plugin.
 fn json_needs(needs: &Needs) -> serde_json::Value {
     let glibc = needs.glibc.map(|(major, minor)| format!("{major}.{minor}"));
     json!({ "libraries": needs.libraries, "search_paths": needs.search_paths, "glibc": glibc })
 }
 
-/// What a plugin says of itself.
+/// A plugin's metadata.
 pub fn json_metadata(m: &Metadata) -> serde_json::Value {
     let sizes: serde_json::Map<String, serde_json::Value> = crossdock::load::struct_names()
         .zip(&m.sizes)

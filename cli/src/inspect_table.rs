@@ -1,4 +1,4 @@
-//! What a table's file is, for `crossdock inspect`.
+//! Describes the file of a table, for `crossdock inspect`.
 
 use std::path::Path;
 
@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::options;
 
-/// The format, the plugin that reads it, and the columns; `None` where no plugin recognises it. The rows are not read.
-pub fn of_file(path: &Path, plugins: &options::PluginPaths, as_json: bool) -> Result<Option<String>> {
+/// The format, the plugin that reads it, and the columns, without reading rows. `None` if no plugin
+/// recognises the file.
+pub fn of_file(path: &Path, plugins: &options::PluginArgs, as_json: bool) -> Result<Option<String>> {
     let session = plugins.host(plugins.policy()?).build_lenient().session().open()?;
     let input = Input::open(path, &CancelFlag::new())?;
     if session.recognise(&input, None).is_err() {

@@ -1,4 +1,4 @@
-//! The tree of an encoded array, for `crossdock inspect`.
+//! Describes the nodes of an encoded array, for `crossdock inspect`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,40 +12,40 @@ use serde_json::{Value, json};
 
 use super::{options, text};
 
-/// How many bytes of a node's metadata people are shown.
-const SHOWN_METADATA_BYTES: usize = 16;
-/// How much of a type.
-const SHOWN_TYPE_CHARACTERS: usize = 100;
+/// The bytes of a node's metadata that the text shows.
+const MAX_METADATA_BYTES: usize = 16;
+/// The characters of a type that the text shows.
+const MAX_TYPE_CHARACTERS: usize = 100;
 
-/// A node, as it is shown.
-struct Seen {
-    /// How many nodes are above it.
+/// The description of a node.
+struct NodeInfo {
+    /// The number of ancestors.
     depth: usize,
     encoding: String,
     data_type: Type,
     length: u64,
     metadata: Vec<u8>,
-    buffers: Vec<Lies>,
+    buffers: Vec<BufferInfo>,
     n_children: usize,
-    /// The plugin that decodes it.
+    /// The plugin that decodes the node.
     plugin: Option<String>,
-    /// How it would be decoded, where a device was given.
+    /// How the node would be decoded, if there is a device.
     plan: Option<NodePlan>,
 }
 
-/// A buffer.
-struct Lies {
+struct BufferInfo {
     bytes: u64,
     alignment: u64,
 }
 
-/// A type in words, and whether it has nulls; or why nobody can tell.
+/// A type's text and whether it is nullable, or why the type is unknown.
 type Type = std::result::Result<(String, bool), String>;
 
-/// What there is to say of the tree in a file.
+/// Describes the encoded array in a file, as text or JSON. With a device, also how it would be
+/// decoded for it.
 pub fn of_file(
     path: &Path,
-    plugins: &options::PluginPaths,
+    plugins: &options::PluginArgs,
     device: Option<Device>,
     as_json: bool,
 ) -> Result<String> {
@@ -53,33 +53,33 @@ pub fn of_file(
     let input = Input::open(path, &CancelFlag::new())?;
     let array = session.read_encoded(&input)?;
     let failed = |error| Error::Data { what: format!("cannot inspect '{}'", input.name()), source: error };
-    let mut nodes = look(&session, &array).map_err(failed)?;
+    let mut nodes = node_infos(&session, &array).map_err(failed)?;
     if let Some(device) = device {
         let plans = session.plan_decoding(&session.with_arrow_types(array)?, device)?;
         nodes.iter_mut().zip(plans).for_each(|(node, plan)| node.plan = Some(plan));
     }
     let bytes = input.shared().len().unwrap_or(0);
-    Ok(if as_json { shown_as_json(&nodes, bytes).to_string() } else { shown(&nodes, bytes) })
+    Ok(if as_json { to_json(&nodes, bytes).to_string() } else { to_text(&nodes, bytes) })
 }
 
-fn look(session: &Session, array: &EncodedArray) -> ApiResult<Vec<Seen>> {
+fn node_infos(session: &Session, array: &EncodedArray) -> ApiResult<Vec<NodeInfo>> {
     let encodings = session.encodings();
     let first = |(id, plugins): &(String, Vec<Arc<Plugin>>)| {
         plugins.first().map(|plugin| (id.clone(), plugin.name().to_owned()))
     };
     let decoders: HashMap<String, String> = encodings.iter().filter_map(first).collect();
-    // Trees repeat few types.
+    // Trees have few distinct types.
     let mut types: HashMap<Vec<u8>, Type> = HashMap::new();
-    // How many children of each node above are still to come.
-    let mut open: Vec<usize> = Vec::new();
+    // For each ancestor, the number of children that are not visited yet.
+    let mut unvisited: Vec<usize> = Vec::new();
     let mut nodes = Vec::with_capacity(array.n_nodes());
     for index in 0..array.n_nodes() {
         let node = array.node(index)?;
-        while open.last() == Some(&0) {
-            open.pop();
+        while unvisited.last() == Some(&0) {
+            unvisited.pop();
         }
-        if let Some(left) = open.last_mut() {
-            *left -= 1;
+        if let Some(n_children) = unvisited.last_mut() {
+            *n_children -= 1;
         }
         let data_type = match node.dtype() {
             Some(dtype) => match types.get(dtype) {
@@ -88,19 +88,19 @@ fn look(session: &Session, array: &EncodedArray) -> ApiResult<Vec<Seen>> {
             },
             None => type_of(session, node),
         };
-        let lies = |i| node.buffer(i).map(|b| Lies { bytes: b.bytes, alignment: b.alignment });
-        nodes.push(Seen {
-            depth: open.len(),
+        let buffer = |i| node.buffer(i).map(|b| BufferInfo { bytes: b.bytes, alignment: b.alignment });
+        nodes.push(NodeInfo {
+            depth: unvisited.len(),
             encoding: node.encoding().to_owned(),
             data_type,
             length: node.length(),
             metadata: node.metadata().to_vec(),
-            buffers: (0..node.n_buffers()).map(lies).collect::<ApiResult<_>>()?,
+            buffers: (0..node.n_buffers()).map(buffer).collect::<ApiResult<_>>()?,
             n_children: node.n_children(),
             plugin: decoders.get(node.encoding()).cloned(),
             plan: None,
         });
-        open.push(node.n_children());
+        unvisited.push(node.n_children());
     }
     Ok(nodes)
 }
@@ -114,10 +114,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn shown(nodes: &[Seen], bytes: u64) -> String {
-    let planned = nodes.iter().any(|node| node.plan.is_some());
+fn to_text(nodes: &[NodeInfo], bytes: u64) -> String {
+    let has_plan = nodes.iter().any(|node| node.plan.is_some());
     let mut heading = vec!["node", "values", "metadata", "buffers", "decoded by", "type"];
-    heading.extend(planned.then_some("where"));
+    heading.extend(has_plan.then_some("where"));
     let rows: Vec<_> = nodes.iter().map(row).collect();
     let n_buffers: usize = nodes.iter().map(|node| node.buffers.len()).sum();
     let counted =
@@ -132,19 +132,19 @@ fn shown(nodes: &[Seen], bytes: u64) -> String {
     )
 }
 
-fn row(node: &Seen) -> Vec<String> {
-    let metadata = match node.metadata.get(..SHOWN_METADATA_BYTES) {
-        Some(first) if node.metadata.len() > SHOWN_METADATA_BYTES => {
+fn row(node: &NodeInfo) -> Vec<String> {
+    let metadata = match node.metadata.get(..MAX_METADATA_BYTES) {
+        Some(first) if node.metadata.len() > MAX_METADATA_BYTES => {
             format!("{}... ({} B)", hex(first), node.metadata.len())
         }
         _ => hex(&node.metadata),
     };
     let buffers: Vec<_> = node.buffers.iter().map(|buffer| text::bytes(buffer.bytes)).collect();
     let data_type = match &node.data_type {
-        Ok((words, nullable)) => {
-            let shown: String = words.chars().take(SHOWN_TYPE_CHARACTERS).collect();
-            let more = if shown.len() < words.len() { "..." } else { "" };
-            format!("{shown}{more}{}", if *nullable { ", nullable" } else { "" })
+        Ok((text, nullable)) => {
+            let first: String = text.chars().take(MAX_TYPE_CHARACTERS).collect();
+            let ellipsis = if first.len() < text.len() { "..." } else { "" };
+            format!("{first}{ellipsis}{}", if *nullable { ", nullable" } else { "" })
         }
         Err(why) => format!("? ({why})"),
     };
@@ -161,14 +161,14 @@ fn row(node: &Seen) -> Vec<String> {
     cells
 }
 
-fn shown_as_json(nodes: &[Seen], bytes: u64) -> Value {
-    let buffer = |lies: &Lies| json!({ "bytes": lies.bytes, "alignment": lies.alignment });
-    let node = |node: &Seen| {
+fn to_json(nodes: &[NodeInfo], bytes: u64) -> Value {
+    let buffer = |buffer: &BufferInfo| json!({ "bytes": buffer.bytes, "alignment": buffer.alignment });
+    let node = |node: &NodeInfo| {
         let known = node.data_type.as_ref().ok();
         json!({
             "depth": node.depth,
             "encoding": node.encoding,
-            "type": known.map(|(words, _)| words),
+            "type": known.map(|(text, _)| text),
             "nullable": known.map(|(_, nullable)| nullable),
             "type_error": node.data_type.as_ref().err(),
             "length": node.length,
@@ -191,9 +191,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_types_and_metadata_are_cut_and_others_are_shown_whole() {
+    fn truncates_only_long_types_and_metadata() {
         let cells = |type_length: usize, metadata_length: usize| {
-            row(&Seen {
+            row(&NodeInfo {
                 depth: 1,
                 encoding: "a.b".into(),
                 data_type: Ok(("x".repeat(type_length), false)),
@@ -205,7 +205,7 @@ mod tests {
                 plan: None,
             })
         };
-        let (whole, hex) = ("x".repeat(SHOWN_TYPE_CHARACTERS), "ab".repeat(SHOWN_METADATA_BYTES));
+        let (whole, hex) = ("x".repeat(MAX_TYPE_CHARACTERS), "ab".repeat(MAX_METADATA_BYTES));
         let shown = |type_length, metadata_length| {
             let cells = cells(type_length, metadata_length);
             (cells[2].clone(), cells[5].clone())

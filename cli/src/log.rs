@@ -1,4 +1,4 @@
-//! What the host and its plugins have to say besides errors: lines on standard error, as much as [`VARIABLE`] asks for.
+//! Prints log events of the host and of plugins to standard error, at the level of [`VARIABLE`].
 
 use std::fmt::{Debug, Write};
 
@@ -7,21 +7,21 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use super::terminal::complain;
+use super::terminal::report;
 
 /// The environment variable that names the least important level to show.
 pub const VARIABLE: &str = "CROSSDOCK_LOG";
 
-/// From now on warnings and errors are shown, or what the variable says.
+/// Starts to print events. The default level is that of warnings.
 ///
 /// # Errors
-/// [`Error::Usage`] where it names no level.
+/// [`Error::Usage`] if the variable has another value than a level.
 pub fn start() -> Result<(), Error> {
     let level = match std::env::var_os(VARIABLE) {
         None => Level::WARN,
         Some(text) => parse(&text.to_string_lossy())?,
     };
-    // Fails only where there is a subscriber already, and this is the process's own beginning.
+    // This fails only if there is a subscriber already, and the process has just started.
     let _ = tracing::subscriber::set_global_default(Lines { level });
     Ok(())
 }
@@ -53,8 +53,8 @@ impl Subscriber for Lines {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut text = EventText::default();
+        event.record(&mut text);
         let kind = match *event.metadata().level() {
             Level::ERROR => "error",
             Level::WARN => "warning",
@@ -62,7 +62,7 @@ impl Subscriber for Lines {
             Level::DEBUG => "debug",
             Level::TRACE => "trace",
         };
-        complain(kind, &(words.plugin + &words.message));
+        report(kind, &(text.plugin + &text.message));
     }
 
     // Spans are never enabled.
@@ -75,13 +75,14 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// The text of an event.
 #[derive(Default)]
-struct Words {
+struct EventText {
     plugin: String,
     message: String,
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "plugin" => self.plugin = format!("{value}: "),

@@ -1,10 +1,8 @@
 //! The command `crossdock`.
 
 mod abi_diff;
-mod answer;
 mod command;
 mod convert;
-mod cut_short;
 mod devices;
 mod encoded;
 mod inspect;
@@ -15,10 +13,12 @@ mod lock;
 mod log;
 mod new;
 mod options;
+mod output;
 mod plan;
 mod plugins;
 mod terminal;
 mod text;
+mod truncated_input;
 mod verify;
 
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use crossdock::isolation::{self, Program};
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == isolation::ARGUMENT) {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == isolation::SERVE_ARGUMENT) {
         return isolation::serve();
     }
     isolation::serve_with(Program::command("/proc/self/exe"));

@@ -1,4 +1,4 @@
-//! Options that several commands share.
+//! Command-line options that several commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -13,89 +13,96 @@ use crossdock::{
     trace_from_environment, trace_to,
 };
 
-/// A host that looks for plugins beside the command too.
+/// A host that also searches for plugins next to the executable.
 pub fn host() -> HostBuilder {
-    Host::builder().search(Search::usual().beside_executable())
+    Host::builder().search(Search::standard().beside_executable())
 }
 
-/// Where to look for plugins, and which may be loaded.
+/// Options about the search for plugins and the policy.
 #[derive(Args)]
-pub struct PluginPaths {
-    /// A directory of plugins, or a plugin file; before all other places. May be given several times
+pub struct PluginArgs {
+    /// A directory of plugins, or a plugin file, searched before all other places. May be given
+    /// several times
     #[arg(long = "plugins", value_name = "DIR")]
     pub paths: Vec<PathBuf>,
-    /// What plugins may be loaded (docs/security.md) [default: CROSSDOCK_POLICY, else crossdock/crossdock.toml in
-    /// $XDG_CONFIG_HOME or ~/.config, else in /etc, else all that fit this host]
+    /// The policy that decides which plugins may be loaded (docs/security.md) [default:
+    /// CROSSDOCK_POLICY, else crossdock/crossdock.toml in $XDG_CONFIG_HOME or ~/.config, else in
+    /// /etc, else all compatible plugins]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Runs plugins in processes of their own: all, or those of these names (docs/security.md)
+    /// Runs plugins in separate processes: all of them, or those with these names
+    /// (docs/security.md)
     #[arg(long, value_name = "PLUGIN,...", num_args = 0..=1, require_equals = true, default_missing_value = "*",
           value_delimiter = ',')]
     pub isolate: Vec<String>,
 }
 
-impl PluginPaths {
-    /// What plugins may be loaded.
+impl PluginArgs {
+    /// The policy of these options.
     pub fn policy(&self) -> Result<Policy> {
-        // They would decide what runs, as the variables would that such a process ignores.
+        // The options decide which code runs, as do the environment variables that a privileged
+        // process ignores.
         if self.policy.is_some() {
             not_for_privileged("--policy is refused")?;
         }
         if !self.paths.is_empty() {
             not_for_privileged("--plugins is refused")?;
         }
-        let mut policy = self.policy.as_deref().map_or_else(Policy::usual, Policy::from_file)?;
+        let mut policy =
+            self.policy.as_deref().map_or_else(Policy::from_standard_files, Policy::from_file)?;
         if !self.isolate.is_empty() {
-            policy.isolation.which = policy.isolation.which.and(Which::of(self.isolate.clone()));
+            policy.isolation.which = policy.isolation.which.union(Which::from_names(self.isolate.clone()));
         }
         Ok(policy)
     }
 
-    /// A host that looks there, for these.
+    /// A host with these search paths and this policy.
     pub fn host(&self, policy: Policy) -> HostBuilder {
         let builder = host().policy(policy);
         self.paths.iter().fold(builder, |builder, path| builder.plugins(path))
     }
 }
 
-/// What lets the caller choose which code runs.
+/// Rejects an option or command that lets the caller of a privileged process choose which code
+/// runs.
 pub fn not_for_privileged(what: &str) -> Result<()> {
     refuse_if_privileged(what).map_err(|error| Error::Usage(error.message().to_string()))
 }
 
-/// How to work.
+/// Options of a session.
 #[derive(Args)]
-pub struct Work {
+pub struct SessionArgs {
     #[command(flatten)]
-    pub plugins: PluginPaths,
-    /// Where batches are to be: cpu, cuda, cuda:N
+    pub plugins: PluginArgs,
+    /// The device of batches: cpu, cuda, cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
     pub device: Device,
-    /// The most memory to hold at once: 512MiB, 2GB [default: no limit]
+    /// The memory limit: 512MiB, 2GB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
-    /// How many threads plugins may keep busy [default: as many as the machine has]
+    /// The number of threads that plugins may use [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
-    /// Records each call of and by plugins in this file, which ui.perfetto.dev opens [default: CROSSDOCK_TRACE, or none]
+    /// Records all calls between the host and plugins in this file, for ui.perfetto.dev [default:
+    /// CROSSDOCK_TRACE, or none]
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// How closely to look at what comes in [default: full for files and streams, layout within the process]
+    /// The validation of inputs [default: full for files and streams, layout within the process]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub validate: Option<Level>,
 }
 
-/// Whether a path stands for standard input or output.
+/// Whether a path is '-', for standard input or output.
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// What is to be read: a file whatever bytes its name has, or standard input.
+/// Opens a file, or standard input for '-'.
 pub fn open_input(path: &Path, cancel: &CancelFlag) -> Result<Input> {
     if is_standard(path) { Input::stdin(cancel) } else { Input::open(path, cancel) }
 }
 
-/// KEY=VALUE.
+/// Parses `KEY=VALUE`.
 pub fn parse_option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
@@ -103,28 +110,28 @@ pub fn parse_option(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// All of them as a format is told them.
-pub fn wishes(pairs: Vec<(String, String)>) -> Options {
+/// Converts pairs to the options of a format.
+pub fn to_options(pairs: Vec<(String, String)>) -> Options {
     pairs.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
 }
 
-/// How closely to look.
+/// The value of `--validate`.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Level {
     /// Counts, lengths, missing buffers
     Layout,
-    /// The contents too: offsets, indices, UTF-8
+    /// Also contents: offsets, indices, UTF-8
     Full,
 }
 
-/// cpu, cuda, cuda:N.
+/// Parses `cpu`, `cuda` or `cuda:N`.
 pub fn parse_device(text: &str) -> Result<Device, String> {
     text.parse().map_err(|error: crossdock::api::Error| error.message().to_string())
 }
 
-impl Work {
-    /// A host and a session as asked for, stopped by Ctrl-C.
-    pub fn session(&self) -> Result<(Host, Session)> {
+impl SessionArgs {
+    /// Opens a host and a session, which Ctrl-C cancels.
+    pub fn open(&self) -> Result<(Host, Session)> {
         let mut backend = Backend::builder().untouchable(self.device == Device::UNTOUCHABLE);
         if let Some(bytes) = self.memory {
             backend = backend.limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -140,8 +147,8 @@ impl Work {
         }
         let host = builder.build()?;
         let cancel = CancelFlag::new();
-        super::interrupt::cancels(&cancel);
-        super::cut_short::ends_the_process();
+        super::interrupt::cancel_on_signal(&cancel);
+        super::truncated_input::install_handler();
         let mut session = host.session().device(self.device).cancel_flag(cancel);
         if let Some(level) = self.validate {
             session = session.validate(match level {
@@ -159,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_is_a_key_and_whatever_follows_the_first_equals_sign() {
+    fn parse_option_splits_at_the_first_equals_sign() {
         let pair = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
         assert_eq!(parse_option("a=b"), pair("a", "b"));
         assert_eq!(parse_option("a="), pair("a", ""));
@@ -170,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn the_command_isolates_what_it_names_beside_what_the_policy_does() {
+    fn isolate_option_adds_to_the_policy() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("crossdock.toml");
         std::fs::write(&policy, "").unwrap();
-        // Whatever the umask of the one who runs the tests.
+        // Independently of the umask.
         std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
         let which = |isolate: &[&str]| {
             let isolate = isolate.iter().map(ToString::to_string).collect();
-            let paths = PluginPaths { paths: Vec::new(), policy: Some(policy.clone()), isolate };
+            let paths = PluginArgs { paths: Vec::new(), policy: Some(policy.clone()), isolate };
             paths.policy().unwrap().isolation.which
         };
         assert_eq!(which(&[]), Which::None);

@@ -1,4 +1,4 @@
-//! `crossdock plan`.
+//! `crossdock plan`: shows what a conversion would copy.
 
 use std::path::PathBuf;
 
@@ -7,49 +7,49 @@ use crossdock::ReadOptions;
 use crossdock::convert::{ColumnReport, PlanReport};
 use serde_json::json;
 
-use super::options::{Work, open_input, parse_option, wishes};
-use crate::answer::{Failure, answer};
+use super::options::{SessionArgs, open_input, parse_option, to_options};
+use crate::output::{Failure, write_output};
 use crate::text;
 
 #[derive(Args)]
 #[command(after_help = "\
-The input is read to its end, for the bytes of each column.
+The input is read to its end, to count the bytes of each column.
 
---to asks what writing would do to each column; --via what convert --via would: the batches go out and come back in, and a
-column that would not come back as it was is unsupported.
+--to shows what writing would do to each column. --via shows what convert --via would do: each batch is exported and
+imported again, and a column that would not have the same type again is unsupported.
 
 Examples:
   crossdock plan flights.arrow --to arrow-c-device
   crossdock plan flights.arrow --via dlpack --via-option nulls=mask
 
 --json prints one object:
-  plugin, format, from   who would write, as what, and the device where batches would come from
-  rows, batches          of the input
-  bytes_moved            bytes of the columns that would be converted or copied
-  columns                in order, each with
-    name, type, bytes    as in the input; bytes is null where a length is unknown
+  plugin, format, from   The plugin and format that would write, and the device of the batches
+  rows, batches          The size of the input
+  bytes_moved            Bytes of the columns that would be converted or copied
+  columns                The columns in order, each with
+    name, type, bytes    As in the input; bytes is null if a length is unknown
     verdict              zero-copy, converted, copied or unsupported
-    to, reason           the device where it would be, and by what or why")]
+    to, reason           The device of the result, and the reason of the verdict")]
 pub struct Plan {
-    /// What to read; '-' for standard input
+    /// The input file, or '-' for standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
     #[command(flatten)]
-    asked: Asked,
+    target: Target,
     /// The plugin or format to read with
     #[arg(long, value_name = "PLUGIN")]
     from: Option<String>,
-    /// What the format that is read understands; see crossdock plugins --explain. May be given several times
+    /// An option of the format of IN; see crossdock plugins --explain. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     from_option: Vec<(String, String)>,
-    /// What the format that would write understands
+    /// An option of the format of --to. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option, requires = "to")]
     to_option: Vec<(String, String)>,
-    /// What the format that batches would be sent through understands
+    /// An option of the format of --via. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option, requires = "via")]
     via_option: Vec<(String, String)>,
     #[command(flatten)]
-    work: Work,
+    session: SessionArgs,
     /// Prints the plan as JSON
     #[arg(long)]
     json: bool,
@@ -57,35 +57,35 @@ pub struct Plan {
 
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Asked {
-    /// The plugin or format that would write
+struct Target {
+    /// The plugin or format to write with
     #[arg(long, value_name = "PLUGIN")]
     to: Option<String>,
-    /// The plugin or format that batches would be sent through
+    /// The plugin or format to export every batch to and import it from again
     #[arg(long, value_name = "PLUGIN")]
     via: Option<String>,
 }
 
 impl Plan {
     pub fn run(self) -> Result<(), Failure> {
-        let (_host, session) = self.work.session()?;
+        let (_host, session) = self.session.open()?;
         let input = open_input(&self.input, session.cancel_flag())?;
-        let options = wishes(self.from_option);
+        let options = to_options(self.from_option);
         let read = ReadOptions { from: self.from, options, ..ReadOptions::default() };
-        let (plan, done) = match (self.asked.to, self.asked.via) {
+        let (plan, action) = match (self.target.to, self.target.via) {
             (_, Some(via)) => {
-                (session.plan_via(input, &read, &via, &wishes(self.via_option))?, "sent through")
+                (session.plan_via(input, &read, &via, &to_options(self.via_option))?, "sent through")
             }
             (to, None) => {
                 let to = to.unwrap_or_default();
-                (session.plan(input, &read, &to, &wishes(self.to_option))?, "written as")
+                (session.plan(input, &read, &to, &to_options(self.to_option))?, "written as")
             }
         };
-        answer(&if self.json { json_plan(&plan).to_string() } else { table(&plan, done) })
+        write_output(&if self.json { json_plan(&plan).to_string() } else { table(&plan, action) })
     }
 }
 
-fn table(plan: &PlanReport, done: &str) -> String {
+fn table(plan: &PlanReport, action: &str) -> String {
     let row = |column: &ColumnReport| {
         vec![
             column.name.clone(),
@@ -99,7 +99,7 @@ fn table(plan: &PlanReport, done: &str) -> String {
     let rows: Vec<_> = plan.columns.iter().map(row).collect();
     let table = text::table(&["column", "type", "bytes", "verdict", "to", "reason"], &rows, &["bytes"]);
     format!(
-        "{} rows in {} batches on {}, {done} {} by {}: {} to be moved\n{table}",
+        "{} rows in {} batches on {}, {action} {} by {}: {} to be moved\n{table}",
         text::count(plan.rows),
         text::count(plan.batches),
         plan.from,

@@ -1,4 +1,4 @@
-//! `crossdock plugins`.
+//! `crossdock plugins`: lists plugins.
 
 use std::sync::Arc;
 
@@ -9,29 +9,32 @@ use crossdock::load::{FAILED, PluginFile};
 use crossdock::{Error, Plugin, Session, printable};
 use serde_json::{Value, json};
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::{options, text};
 
 #[derive(Args)]
 #[command(after_help = "\
-Earlier places go before later ones: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's directory
-(files named libcrossdock_*_plugin.so). Of two plugins of one name the first is used. --explain shows what became of each file that
-was found, with the reason's name (docs/security.md): chosen, shadowed by an earlier one, or refused.")]
+Plugins are searched in this order: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's
+directory (files named libcrossdock_*_plugin.so). Of several plugins with the same name, the first is used. --explain
+shows the status of each file that was found: chosen, shadowed by an earlier one, or refused, with the reason's id
+(docs/security.md).")]
 pub struct Plugins {
     #[command(flatten)]
-    plugins: options::PluginPaths,
-    /// Loads this plugin file again though a process ended when it was loaded. May be given several times
+    plugins: options::PluginArgs,
+    /// Loads this plugin file again although a process crashed while loading it. May be given
+    /// several times
     #[arg(long, value_name = "FILE")]
     retry: Vec<std::path::PathBuf>,
-    /// Shows every candidate, the refused and the shadowed too, and why
+    /// Shows all candidates, also refused and shadowed ones, with the reason
     #[arg(long)]
     explain: bool,
-    /// Prints everything as JSON
+    /// Prints the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// A candidate and what became of it: an instance, or a reason's name and words.
+/// A candidate and its status: an instance, or the id and the message of the reason why it is not
+/// used.
 struct Verdict<'a> {
     candidate: &'a Candidate,
     outcome: Result<Arc<Plugin>, (String, String)>,
@@ -41,7 +44,7 @@ impl Plugins {
     pub fn run(self) -> Result<(), Failure> {
         let policy = self.plugins.policy()?;
         for file in &self.retry {
-            PluginFile::under(file, Arc::new(policy.clone())).forget_crash()?;
+            PluginFile::with_policy(file, Arc::new(policy.clone())).forget_crash()?;
         }
         let host = self.plugins.host(policy).build_lenient();
         let session = host.session().open()?;
@@ -50,16 +53,16 @@ impl Plugins {
             let list: Vec<_> = verdicts.iter().map(json_verdict).collect();
             let policy = host.catalog().policy().file.as_deref().map(|file| file.display().to_string());
             let all = json!({ "plugins": list, "policy": policy, "warnings": host.catalog().warnings });
-            return answer(&all.to_string());
+            return write_output(&all.to_string());
         }
         let mut out = String::new();
         for verdict in &verdicts {
             match &verdict.outcome {
                 Ok(plugin) => out += &chosen(verdict.candidate, plugin, self.explain),
-                Err((id, words)) if self.explain => {
+                Err((id, message)) if self.explain => {
                     let status = status(id);
-                    let (who, words) = (printable(&verdict.candidate.who()), printable(words));
-                    out += &format!("{who}\n  {status} ({id}): {words}\n");
+                    let (label, message) = (printable(&verdict.candidate.label()), printable(message));
+                    out += &format!("{label}\n  {status} ({id}): {message}\n");
                     out += &format!("  found: {}\n", verdict.candidate.origin);
                 }
                 Err(_) => {}
@@ -75,7 +78,7 @@ impl Plugins {
             for (id, plugins) in session.encodings().iter().filter(|(_, plugins)| plugins.len() > 1) {
                 let names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
                 out += &format!(
-                    "note: several plugins decode {}, the first is asked: {}\n",
+                    "note: several plugins decode {}, the first is used: {}\n",
                     printable(id),
                     names.join(", ")
                 );
@@ -83,8 +86,8 @@ impl Plugins {
         } else if let refused @ 1.. = verdicts.iter().filter(|v| v.outcome.is_err()).count() {
             out += &format!("{refused} more refused or shadowed: see --explain\n");
         }
-        answer(if out.is_empty() {
-            "no plugin was found: see --help for where they are looked for"
+        write_output(if out.is_empty() {
+            "no plugin was found: see --help for the places that are searched"
         } else {
             &out
         })
@@ -104,7 +107,7 @@ fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
     Verdict { candidate, outcome }
 }
 
-/// What became of a candidate that is not used for this reason.
+/// The status of a candidate that is not used for this reason.
 fn status(reason: &str) -> &'static str {
     if reason == "shadowed" { "shadowed" } else { "refused" }
 }
@@ -116,7 +119,7 @@ fn names(formats: &[Format]) -> String {
     printable(&formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", "))
 }
 
-/// A line about its encodings, if it has any.
+/// A line with the plugin's encodings, if it has any.
 fn decodes(plugin: &Plugin, explain: bool) -> String {
     match plugin.encodings() {
         [] => String::new(),
@@ -135,12 +138,12 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
         names(plugin.importer_formats()),
         names(plugin.exporter_formats()),
         decodes(plugin, explain),
-        printable(&candidate.who())
+        printable(&candidate.label())
     );
     if explain {
         out += &format!("  found: {}\n", candidate.origin);
         if plugin.is_isolated() {
-            out += "  runs: in a process of its own\n";
+            out += "  runs: in a separate process\n";
         }
         let formats = plugin.importer_formats().iter().chain(plugin.exporter_formats());
         let mut rows: Vec<Vec<String>> = Vec::new();
@@ -151,15 +154,15 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
                 rows.push(row);
             }
         }
-        out += &text::table(&["    format", "endings", "holds"], &rows, &[]);
-        let ways = [("read", plugin.importer_formats()), ("written", plugin.exporter_formats())];
-        let option = |format: &Format, way: &str, option: &OptionInfo| {
-            vec![format!("    {} ({way})", format.name), option.key.clone(), option.description.clone()]
+        out += &text::table(&["    format", "extensions", "description"], &rows, &[]);
+        let uses = [("read", plugin.importer_formats()), ("written", plugin.exporter_formats())];
+        let option = |format: &Format, usage: &str, option: &OptionInfo| {
+            vec![format!("    {} ({usage})", format.name), option.key.clone(), option.description.clone()]
         };
-        let rows: Vec<_> = ways
+        let rows: Vec<_> = uses
             .iter()
-            .flat_map(|(way, formats)| formats.iter().map(move |format| (way, format)))
-            .flat_map(|(way, format)| format.options.iter().map(move |o| option(format, way, o)))
+            .flat_map(|(usage, formats)| formats.iter().map(move |format| (usage, format)))
+            .flat_map(|(usage, format)| format.options.iter().map(move |o| option(format, usage, o)))
             .collect();
         if !rows.is_empty() {
             out += &text::table(&["    format", "option", "meaning"], &rows, &[]);
@@ -182,12 +185,12 @@ fn json_format(format: &Format) -> Value {
 }
 
 fn json_verdict(verdict: &Verdict<'_>) -> Value {
-    let mut out = json!({ "path": verdict.candidate.who(), "found": verdict.candidate.origin.to_string() });
+    let mut out = json!({ "path": verdict.candidate.label(), "found": verdict.candidate.origin.to_string() });
     match &verdict.outcome {
-        Err((id, words)) => {
+        Err((id, message)) => {
             out["status"] = json!(status(id));
             out["reason"] = json!(id);
-            out["message"] = json!(words);
+            out["message"] = json!(message);
         }
         Ok(plugin) => {
             out["status"] = json!("chosen");

@@ -1,9 +1,10 @@
-//! Standard error: single lines, and a progress bar that they do not get mixed up with.
+//! Standard error: messages, and a progress bar.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use clap::builder::styling::{AnsiColor, Styles};
 use indicatif::{ProgressBar, ProgressStyle};
 
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -13,17 +14,17 @@ fn bar() -> MutexGuard<'static, Option<ProgressBar>> {
     BAR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A progress bar on standard error, gone when this is dropped.
+/// A progress bar on standard error, removed when this is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows one of bytes, if standard error is a terminal.
+    /// Shows a bar of bytes, if standard error is a terminal.
     pub fn show() -> Option<Self> {
         Self::with("{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
     }
 
-    /// The same of things that are counted.
-    pub fn of_number() -> Option<Self> {
+    /// Shows a bar of a number of items, if standard error is a terminal.
+    pub fn show_count() -> Option<Self> {
         Self::with("{bar:30} {pos}/{len}")
     }
 
@@ -32,7 +33,7 @@ impl Progress {
             return None;
         }
         let new = ProgressBar::new(0);
-        // The template is a constant: one that does not parse leaves the default look.
+        // The template is a constant. If it did not parse, the default style would remain.
         if let Ok(style) = ProgressStyle::with_template(style) {
             new.set_style(style);
         }
@@ -41,7 +42,7 @@ impl Progress {
         Some(Self(new))
     }
 
-    /// Moves it to `done` of `total`, which is 0 where nobody knows it.
+    /// Returns a function that moves the bar to `done` of `total`, which is 0 if it is unknown.
     pub fn listener(&self) -> impl Fn(u64, u64) + Send + Sync + 'static {
         let bar = self.0.clone();
         move |done, total| {
@@ -59,22 +60,39 @@ impl Drop for Progress {
     }
 }
 
-/// Whether a bar is on the screen. May be asked in a signal handler.
+/// Whether the bar is visible. Async-signal-safe.
 pub fn has_progress() -> bool {
     IS_SHOWN.load(Ordering::Relaxed)
 }
 
-/// One line of the command's own, above the bar. Where standard error is closed, the exit status is all that is left.
-pub fn complain(kind: &str, line: &str) {
-    print(&format!("crossdock: {kind}: {}", crossdock::one_line(line)));
+/// Prints one line in clap's style, above the bar: `error: ...`. If standard error is closed, the
+/// exit status still reports the failure.
+pub fn report(kind: &str, line: &str) {
+    print(&format!("{} {}", label(kind), crossdock::one_line(line)));
 }
 
-/// Lines on standard error, above the bar.
+/// `error:` or another kind, in clap's colours if standard error is a terminal that supports them.
+fn label(kind: &str) -> String {
+    let has_colours = std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    if !has_colours {
+        return format!("{kind}:");
+    }
+    let style = match kind {
+        "error" => *Styles::styled().get_error(),
+        "warning" => AnsiColor::Yellow.on_default().bold(),
+        _ => *Styles::styled().get_literal(),
+    };
+    format!("{style}{kind}:{style:#}")
+}
+
+/// Prints lines on standard error, above the bar.
 pub fn print(text: &str) {
     without_bar(|| drop(writeln!(std::io::stderr(), "{}", text.trim_end())));
 }
 
-/// Runs what writes to the terminal while the bar is out of its way.
+/// Runs `write` while the bar is hidden.
 pub fn without_bar<T>(write: impl FnOnce() -> T) -> T {
     match &*bar() {
         Some(bar) => bar.suspend(write),
@@ -85,7 +103,7 @@ pub fn without_bar<T>(write: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn no_bar_is_on_the_screen_before_one_is_shown() {
+    fn has_no_progress_before_a_bar_is_shown() {
         assert!(!super::has_progress());
     }
 }

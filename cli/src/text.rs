@@ -1,4 +1,4 @@
-//! Numbers and tables for people.
+//! Formats numbers and tables for people.
 
 use crossdock::printable;
 
@@ -33,7 +33,7 @@ pub fn time(time: std::time::Duration) -> String {
     if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.2} ms", seconds * 1e3) }
 }
 
-/// Columns of text under a heading; those named in `right` are set to the right.
+/// A table with a heading. The columns named in `right` are right-aligned.
 pub fn table(heading: &[&str], rows: &[Vec<String>], right: &[&str]) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i)).map(|cell| cell.chars().count());
     let widths: Vec<usize> =
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn formats_counts_and_bytes() {
         assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1000, 1_234_567].map(count)[..]);
         assert_eq!(["1023 B", "1.0 KiB", "1.5 MiB"], [1023, 1024, 3 << 19].map(bytes)[..]);
     }
 
     #[test]
-    fn tables_set_names_to_the_left_and_numbers_to_the_right() {
+    fn table_aligns_names_left_and_numbers_right() {
         let rows = [vec!["read".to_string(), "7".to_string()], vec!["w".to_string(), "1,234".to_string()]];
         assert_eq!(table(&["stage", "rows"], &rows, &["rows"]), "stage   rows\nread       7\nw      1,234\n");
     }

@@ -1,6 +1,8 @@
-/* Moves a table through two plugins: arrow-ipc reads it, arrow-c-device lends every batch out as Arrow's C struct and
- * takes it back, arrow-ipc writes it. No column is copied on the way; the ledger counts the few bytes that tell how long
- * columns of variable length are, which Arrow's structs do not say.
+/*
+ * Moves a table through two plugins: arrow-ipc reads it, arrow-c-device exports every batch as
+ * Arrow's C struct and imports it again, arrow-ipc writes it. No column is copied. The ledger may
+ * count a few bytes: the last offsets of columns of variable length, because Arrow's structs do not
+ * state the sizes of buffers.
  *
  *     c-host IN.arrow OUT.arrow [PLUGIN-FOLDER]
  */
@@ -15,14 +17,14 @@ struct totals {
   int batches;
 };
 
-/* What is between the two halves is plain Arrow: anything that speaks it could stand here. */
-static void look(const struct ArrowDeviceArray* array, struct totals* totals) {
+/* Uses an exported batch. Any consumer of Arrow's C Device structs could be called here. */
+static void count(const struct ArrowDeviceArray* array, struct totals* totals) {
   totals->rows += array->array.length;
   totals->batches++;
 }
 
-/* Takes capsules back in, and writes the batches that they become. */
-static crossdock_code bring_back(crossdock_session* session, crossdock_capsules* capsules, crossdock_writer* to,
+/* Imports capsules, and writes their batches. */
+static crossdock_code import_and_write(crossdock_session* session, crossdock_capsules* capsules, crossdock_writer* to,
                                  crossdock_error* err) {
   crossdock_read_settings settings = {.struct_size = sizeof settings};
   crossdock_batch_stream stream = {.struct_size = sizeof stream};
@@ -33,27 +35,28 @@ static crossdock_code bring_back(crossdock_session* session, crossdock_capsules*
     crossdock_batch batch = {.struct_size = sizeof batch};
     code = stream.get_next(&stream, NULL, &batch, err);
     if (code != CROSSDOCK_OK || !batch.array.array.release) break;
-    code = to->write(to, NULL, &batch, NULL, err); /* takes the batch, on failure too */
+    code = to->write(to, NULL, &batch, NULL, err); /* takes ownership of the batch, on failure too */
   }
   if (stream.release) stream.release(&stream);
   return code;
 }
 
-/* One batch after the other: out as capsules, a look at them, back in, and into the file. */
-static crossdock_code move_batches(crossdock_session* session, crossdock_batch_stream* from, crossdock_writer* lend,
-                                   crossdock_writer* to, struct totals* totals, crossdock_error* err) {
+/* Exports each batch to capsules, counts it, imports it and writes it. */
+static crossdock_code move_batches(crossdock_session* session, crossdock_batch_stream* from,
+                                   crossdock_writer* exporter, crossdock_writer* to, struct totals* totals,
+                                   crossdock_error* err) {
   crossdock_code code = CROSSDOCK_OK;
   while (code == CROSSDOCK_OK) {
     crossdock_batch batch = {.struct_size = sizeof batch};
     crossdock_capsules capsules = {.struct_size = sizeof capsules};
     code = from->get_next(from, NULL, &batch, err);
     if (code != CROSSDOCK_OK || !batch.array.array.release) break;
-    code = lend->write(lend, NULL, &batch, &capsules, err);
+    code = exporter->write(exporter, NULL, &batch, &capsules, err);
     if (code != CROSSDOCK_OK) break;
     for (size_t i = 0; i < capsules.n_capsules; i++)
-      if (strcmp(capsules.capsules[i].name, "arrow_device_array") == 0) look(capsules.capsules[i].pointer, totals);
-    code = bring_back(session, &capsules, to, err); /* takes each capsule; the list is still ours */
-    capsules.release(&capsules);
+      if (strcmp(capsules.capsules[i].name, "arrow_device_array") == 0) count(capsules.capsules[i].pointer, totals);
+    code = import_and_write(session, &capsules, to, err); /* takes ownership of each capsule */
+    capsules.release(&capsules); /* the list */
   }
   return code == CROSSDOCK_OK ? to->finish(to, NULL, NULL, err) : code;
 }
@@ -61,20 +64,20 @@ static crossdock_code move_batches(crossdock_session* session, crossdock_batch_s
 static crossdock_code move_table(crossdock_session* session, const char* in, const char* out, struct totals* totals,
                                  crossdock_error* err) {
   crossdock_batch_stream from = {.struct_size = sizeof from};
-  crossdock_writer lend = {.struct_size = sizeof lend}, to = {.struct_size = sizeof to};
+  crossdock_writer exporter = {.struct_size = sizeof exporter}, to = {.struct_size = sizeof to};
   crossdock_write_settings as_capsules = {.struct_size = sizeof as_capsules};
   struct ArrowSchema schema = {0};
   as_capsules.format = crossdock_text("arrow-c-device");
 
   crossdock_code code = crossdock_session_read_path(session, crossdock_text(in), NULL, &from, err);
   if (code == CROSSDOCK_OK) code = from.get_schema(&from, &schema, err);
-  if (code == CROSSDOCK_OK) code = crossdock_session_write_capsules(session, &schema, &as_capsules, &lend, err);
+  if (code == CROSSDOCK_OK) code = crossdock_session_write_capsules(session, &schema, &as_capsules, &exporter, err);
   if (code == CROSSDOCK_OK) code = crossdock_session_write_path(session, crossdock_text(out), &schema, NULL, &to, err);
-  if (code == CROSSDOCK_OK) code = move_batches(session, &from, &lend, &to, totals, err);
+  if (code == CROSSDOCK_OK) code = move_batches(session, &from, &exporter, &to, totals, err);
 
-  /* What was not made has no release. A writer that is not finished leaves no file. */
+  /* Objects that were not created have no release. A writer that is not finished leaves no file. */
   if (to.release) to.release(&to);
-  if (lend.release) lend.release(&lend);
+  if (exporter.release) exporter.release(&exporter);
   if (schema.release) schema.release(&schema);
   if (from.release) from.release(&from);
   return code;
@@ -87,7 +90,7 @@ static crossdock_code run(const char* in, const char* out, const char* plugins, 
   crossdock_session* session = NULL;
   struct totals totals = {0, 0};
   settings.plugins = &folder;
-  settings.n_plugins = plugins ? 1 : 0; /* else those that were installed with the library */
+  settings.n_plugins = plugins ? 1 : 0; /* default: those that are installed with the library */
 
   crossdock_code code = CROSSDOCK_CHECK_VERSION(err);
   if (code == CROSSDOCK_OK) code = crossdock_host_create(&settings, &host, err);

@@ -1,4 +1,4 @@
-/* What the files of the plugin share. */
+/* Declarations that the files of the plugin share. */
 #ifndef CSV_H
 #define CSV_H
 
@@ -6,23 +6,26 @@
 
 #include "tools.h"
 
-/* Constant after its creation, so that any thread may read it. */
+/* Not changed after its creation, so that any thread may read it. */
 struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` has returned */
   const crossdock_memory* memory;
-  uint64_t memory_limit; /* bytes, of the session; 0: none */
-  locale_t c_locale;     /* for numbers: the process may use a locale that writes 1.5 as 1,5 */
+  uint64_t memory_limit; /* of the session, in bytes; 0: no limit */
+  locale_t c_locale;     /* for numbers: the locale of the process may print 1.5 as 1,5 */
 };
 
-enum { CSV_N_TYPES = 7, CSV_PRINTED = 40 };
+enum { CSV_N_TYPES = 7, CSV_MAX_PRINTED_BYTES = 40 };
 #define CSV_TYPE_NAMES "utf8, bool, int8, int16, int32, int64 and float64"
 
 typedef struct csv_type {
-  const char *format, *name; /* Arrow's; the option's */
-  size_t width;              /* bytes of a value; of utf8: of an offset; 0: one bit */
-  /* NUL-terminated text to a value (of a bool: one byte). False: the text is no value of the type. NULL: utf8. */
+  const char *format; /* of Arrow */
+  const char *name;   /* in the option `types` */
+  size_t width;       /* bytes of a value; 0: one bit; utf8: bytes of an offset */
+  /* Parses NUL-terminated text to a value, one byte for a bool. Returns false if the text is not of
+   * this type. NULL for utf8. */
   bool (*parse)(size_t width, const char* text, size_t bytes, void* out);
-  /* A value to NUL-terminated text of less than CSV_PRINTED bytes, which `parse` reads as the same value. */
+  /* Prints a value as NUL-terminated text of at most CSV_MAX_PRINTED_BYTES bytes, which `parse`
+   * reads as the same value. NULL for utf8. */
   void (*print)(size_t width, const void* value, char* out);
 } csv_type;
 
@@ -31,10 +34,10 @@ const csv_type* csv_find_type(const struct ArrowSchema* column); /* NULL: not su
 
 typedef struct csv_options {
   char delimiter;
-  crossdock_str types; /* names with commas between them; borrowed for the call */
+  crossdock_str types; /* comma-separated names; borrowed for the call */
 } csv_options;
 
-/* The error names the first option that is unknown or has a wrong value. */
+/* Parses the options. The error names the first option that is unknown or has an invalid value. */
 bool csv_parse_options(task* t, csv_options* out, bool reading, crossdock_str format, const crossdock_option* options,
                        size_t n_options);
 

@@ -1,4 +1,4 @@
-/* The plugin `csv`: what the host sees of it, and its options. */
+/* The plugin `csv`: its exported symbols, its formats and its options. */
 #include "csv.h"
 
 #ifndef CSV_VERSION
@@ -10,16 +10,16 @@
 #define CSV_TOOLCHAIN "gcc " __VERSION__
 #endif
 
-/* ------------------------------------------------------------------------------------------------------ options --- */
+/* ---------------------------------------------------------------------------------- options --- */
 
 #define INFO(key, description) {sizeof(crossdock_option_info), TEXT(key), TEXT(description)}
 
-enum { N_WRITTEN = 1, N_READ = 2 };
+enum { N_WRITE_OPTIONS = 1, N_READ_OPTIONS = 2 };
 
-/* The first are those of writing. */
-static const crossdock_option_info OPTIONS[N_READ] = {
-    INFO("delimiter", "what stands between fields: one of ,;:| or tab [default: ,]"),
-    INFO("types", "a type for each column, with commas between them: " CSV_TYPE_NAMES " [default: utf8 for all]"),
+/* The options for writing come first. */
+static const crossdock_option_info OPTIONS[N_READ_OPTIONS] = {
+    INFO("delimiter", "the character between fields: one of ,;:| or tab [default: ,]"),
+    INFO("types", "a type for each column, separated by commas: " CSV_TYPE_NAMES " [default: utf8 for all]"),
 };
 
 static bool set_option(csv_options* out, crossdock_str key, crossdock_str value) {
@@ -30,55 +30,55 @@ static bool set_option(csv_options* out, crossdock_str key, crossdock_str value)
 
 bool csv_parse_options(task* t, csv_options* out, bool reading, crossdock_str format,
                        const crossdock_option* options, size_t n_options) {
-  const size_t n_known = reading ? N_READ : N_WRITTEN;
+  const size_t n_options_known = reading ? N_READ_OPTIONS : N_WRITE_OPTIONS;
   *out = (csv_options){.delimiter = ','};
   if (!equal(format, "csv"))
     return fail(t, CROSSDOCK_INVALID_ARGUMENT, "expected the format csv, got '%.*s'",
-                    SHOWN(format.data, format.bytes));
+                    ABBREVIATED(format.data, format.bytes));
   for (size_t i = 0; i < n_options; i++) {
     const crossdock_str key = options[i].key, value = options[i].value;
     size_t known = 0;
-    while (known < n_known && !equal(key, OPTIONS[known].key.data)) known++;
-    if (known == n_known)
+    while (known < n_options_known && !equal(key, OPTIONS[known].key.data)) known++;
+    if (known == n_options_known)
       return fail(t, CROSSDOCK_INVALID_ARGUMENT, "%s csv has no option '%.*s'; it has delimiter%s",
-                      reading ? "reading" : "writing", SHOWN(key.data, key.bytes), reading ? " and types" : "");
+                      reading ? "reading" : "writing", ABBREVIATED(key.data, key.bytes), reading ? " and types" : "");
     if (!set_option(out, key, value))
       return fail(t, CROSSDOCK_INVALID_ARGUMENT, "option %s: got '%.*s', expected %s", OPTIONS[known].key.data,
-                      SHOWN(value.data, value.bytes), OPTIONS[known].description.data);
+                      ABBREVIATED(value.data, value.bytes), OPTIONS[known].description.data);
   }
   return true;
 }
 
-/* --------------------------------------------------------------------------------------------------- the plugin --- */
+/* ------------------------------------------------------------------------------- the plugin --- */
 
-static const crossdock_str ENDINGS[] = {TEXT(".csv")};
+static const crossdock_str EXTENSIONS[] = {TEXT(".csv")};
 static const ArrowDeviceType DEVICE_TYPES[] = {ARROW_DEVICE_CPU};
 
 #define FORMAT(n)                                                                                          \
   {.struct_size = sizeof(crossdock_format), .name = TEXT("csv"), .flags = CROSSDOCK_FORMAT_BYTES,      \
    .description = TEXT("comma-separated text (RFC 4180): columns of " CSV_TYPE_NAMES),                 \
-   .endings = ENDINGS, .n_endings = 1, .device_types = DEVICE_TYPES, .n_device_types = 1,                  \
+   .endings = EXTENSIONS, .n_endings = 1, .device_types = DEVICE_TYPES, .n_device_types = 1,                  \
    .options = OPTIONS, .n_options = n}
-static const crossdock_format READ = FORMAT(N_READ), WRITTEN = FORMAT(N_WRITTEN);
+static const crossdock_format READ_FORMAT = FORMAT(N_READ_OPTIONS), WRITE_FORMAT = FORMAT(N_WRITE_OPTIONS);
 
 static crossdock_code read_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                    crossdock_error* err) {
   (void)instance, (void)err;
-  *out = &READ;
+  *out = &READ_FORMAT;
   *n_out = 1;
   return CROSSDOCK_OK;
 }
 
-static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
+static crossdock_code write_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;
-  *out = &WRITTEN;
+  *out = &WRITE_FORMAT;
   *n_out = 1;
   return CROSSDOCK_OK;
 }
 
 static const crossdock_importer IMPORTER = {sizeof(crossdock_importer), read_formats, csv_open};
-static const crossdock_exporter EXPORTER = {sizeof(crossdock_exporter), written_formats, csv_plan, csv_begin};
+static const crossdock_exporter EXPORTER = {sizeof(crossdock_exporter), write_formats, csv_plan, csv_begin};
 
 static void destroy(crossdock_instance* instance) {
   if (instance->c_locale) freelocale(instance->c_locale);
@@ -136,6 +136,6 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
     .formats = "csv",
     .encodings = SCALED_ID,
-    .description = "comma-separated text, both ways, and " SCALED_ID,
+    .description = "comma-separated text (read and write), and " SCALED_ID,
     .sizes = CROSSDOCK_META_SIZES_INIT,
 };

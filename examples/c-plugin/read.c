@@ -1,9 +1,9 @@
-/* The importer: text to records (RFC 4180), fields to columns, columns to batches. */
+/* The importer: parses text to records (RFC 4180), fields to columns, and columns to batches. */
 #include <stdio.h>
 
 #include "csv.h"
 
-enum { READ_BYTES = 64 << 10, BATCH_BYTES = 8 << 20 /* of text */, BATCH_ROWS = 65536 };
+enum { READ_BYTES = 64 << 10, MAX_BATCH_BYTES = 8 << 20 /* of text */, MAX_BATCH_ROWS = 65536 };
 
 typedef struct reader {
   task task;
@@ -11,26 +11,26 @@ typedef struct reader {
   locale_t c_locale;
   csv_options options;
   crossdock_source source;
-  uint64_t offset; /* in the source, of the next read */
+  uint64_t offset; /* of the next read */
   buffer input;
-  size_t at; /* in the input: the next byte */
-  uint64_t line, next_line; /* where the current record starts; where it has got to */
-  buffer field; /* the current field, NUL-terminated, without its quotes */
-  size_t bytes;     /* of the field, without the NUL */
+  size_t at; /* the next byte in `input` */
+  uint64_t line, next_line; /* of the start of the record; of the next byte */
+  buffer field; /* the current field without quotes, NUL-terminated */
+  size_t bytes; /* of the field, without the NUL */
   bool quoted;
-  made_column* columns;
+  new_column* columns;
   const csv_type** types; /* of the columns */
   size_t n_columns;
   bool has_schema, in_header;
-  int64_t rows; /* of the batch that is being filled */
+  int64_t rows; /* of the current batch */
 } reader;
 
 #define FAIL(r, ...) fail(&(r)->task, __VA_ARGS__)
 #define BAD_RECORD(r, what, ...)                                                                                     \
-  FAIL(r, CROSSDOCK_BAD_DATA, "%.*s, line %llu: " what, SHOWN((r)->source.name.data, (r)->source.name.bytes), \
+  FAIL(r, CROSSDOCK_BAD_DATA, "%.*s, line %llu: " what, ABBREVIATED((r)->source.name.data, (r)->source.name.bytes), \
        (unsigned long long)(r)->line, __VA_ARGS__)
 
-/* The least of `bytes`, what the call asks for, and a part of the session's limit. */
+/* The minimum of `bytes`, the byte budget of the call, and a part of the session's memory limit. */
 static size_t within_budget(const reader* r, uint64_t bytes) {
   const crossdock_call* call = r->task.call;
   const uint64_t limit = r->memory_limit / 32;
@@ -39,33 +39,33 @@ static size_t within_budget(const reader* r, uint64_t bytes) {
   return bytes < 4096 ? 4096 : (size_t)bytes;
 }
 
-/* ------------------------------------------------------------------------------------------------- text to records --- */
+/* -------------------------------------------------------------------------- text to records --- */
 
-enum { END = -1, FAILED = -2 }; /* instead of a byte */
+enum { END = -1, FAILED = -2 }; /* results of functions that return a byte */
 
-/* Reads the next part of the text, and returns its first byte. */
+/* Reads the next part of the text. Returns its first byte, END or FAILED. */
 static int read_more(reader* r) {
-  const int64_t total = r->source.bytes; /* negative: not known */
-  size_t got = 0;
+  const int64_t total = r->source.bytes; /* negative: unknown */
+  size_t n_read = 0;
   r->at = r->input.used = 0;
   if (!check_cancelled(&r->task) || !reserve(&r->task, &r->input, within_budget(r, READ_BYTES))) return FAILED;
-  r->task.code = r->source.read_at(&r->source, r->offset, r->input.data, r->input.capacity, &got, r->task.err);
+  r->task.code = r->source.read_at(&r->source, r->offset, r->input.data, r->input.capacity, &n_read, r->task.err);
   if (r->task.code != CROSSDOCK_OK) return FAILED;
-  if (got > r->input.capacity || (got == 0 && total >= 0 && r->offset < (uint64_t)total))
-    return FAIL(r, CROSSDOCK_IO, "the source gave %zu bytes at %llu: expected 1 to %zu, of %lld in all", got,
+  if (n_read > r->input.capacity || (n_read == 0 && total >= 0 && r->offset < (uint64_t)total))
+    return FAIL(r, CROSSDOCK_IO, "the source returned %zu bytes at offset %llu, expected 1 to %zu of %lld in total", n_read,
                 (unsigned long long)r->offset, r->input.capacity, (long long)total), FAILED;
-  r->input.used = got;
-  r->offset += got;
+  r->input.used = n_read;
+  r->offset += n_read;
   report_progress(&r->task, r->offset, total < 0 ? 0 : (uint64_t)total);
-  return got ? r->input.data[r->at++] : END;
+  return n_read ? r->input.data[r->at++] : END;
 }
 
 static inline int next_byte(reader* r) { return r->at < r->input.used ? r->input.data[r->at++] : read_more(r); }
 
-static inline bool keep_byte(reader* r, int byte) {
+static inline bool append_byte(reader* r, int byte) {
   if (r->bytes + 1 >= r->field.capacity && !reserve(&r->task, &r->field, r->bytes + 2)) return false;
   r->field.data[r->bytes++] = (unsigned char)byte;
-  r->field.used = r->bytes; /* is kept when the buffer grows */
+  r->field.used = r->bytes; /* so that `reserve` copies it */
   return true;
 }
 
@@ -74,7 +74,7 @@ static int bad_field(reader* r, size_t n, const char* what) {
   return FAILED;
 }
 
-/* Reads field number `n`; returns the byte behind it, which is the delimiter or LF, or END or FAILED. */
+/* Reads field `n`. Returns the byte after it: the delimiter, LF, END or FAILED. */
 static int read_field(reader* r, size_t n) {
   int byte = next_byte(r);
   r->bytes = 0;
@@ -82,45 +82,46 @@ static int read_field(reader* r, size_t n) {
   if (r->quoted) {
     for (;; r->next_line += byte == '\n') {
       byte = next_byte(r);
-      if (byte == '"' && (byte = next_byte(r)) != '"') break; /* two quotes are one of the text */
+      if (byte == '"' && (byte = next_byte(r)) != '"') break; /* two quotes mean one */
       if (byte == END) return bad_field(r, n, "a quote that is never closed");
-      if (byte == FAILED || !keep_byte(r, byte)) return FAILED;
+      if (byte == FAILED || !append_byte(r, byte)) return FAILED;
     }
   } else {
     for (; byte > 0 && byte != r->options.delimiter && byte != '"' && byte != '\r' && byte != '\n'; byte = next_byte(r))
-      if (!keep_byte(r, byte)) return FAILED;
+      if (!append_byte(r, byte)) return FAILED;
   }
   if (byte == '\r' && (byte = next_byte(r)) != '\n' && byte != FAILED)
     return bad_field(r, n, "a carriage return without a line feed");
   if (byte >= 0 && byte != '\n' && byte != r->options.delimiter)
     return bad_field(r, n, r->quoted ? "text behind a closing quote" : byte ? "a quote in a field without quotes" : "a NUL byte");
-  if (byte == FAILED || !keep_byte(r, '\0')) return FAILED;
+  if (byte == FAILED || !append_byte(r, '\0')) return FAILED;
   r->bytes--;
   r->next_line += byte == '\n';
   return byte;
 }
 
-static bool take_field(reader* r, size_t n);
+static bool handle_field(reader* r, size_t n);
 
-/* Reads one record: a blank line is one of a single empty field. `found` is false at the end of the text. */
-static bool read_record(reader* r, bool* found) {
+/* Reads one record. A blank line is a record of one empty field. Sets `has_record` to false at the
+ * end of the text. */
+static bool read_record(reader* r, bool* has_record) {
   size_t n = 0;
   r->line = r->next_line;
   for (int byte = r->options.delimiter; byte == r->options.delimiter; n++) {
     byte = read_field(r, n);
-    *found = byte != END || n > 0 || r->bytes > 0 || r->quoted;
-    if (byte == FAILED || !*found) return byte != FAILED;
-    if (!take_field(r, n)) return false;
+    *has_record = byte != END || n > 0 || r->bytes > 0 || r->quoted;
+    if (byte == FAILED || !*has_record) return byte != FAILED;
+    if (!handle_field(r, n)) return false;
   }
   if (n != r->n_columns) return BAD_RECORD(r, "expected %zu fields, got %zu", r->n_columns, n);
   return true;
 }
 
-/* ----------------------------------------------------------------------------------------------- fields to columns --- */
+/* ------------------------------------------------------------------------ fields to columns --- */
 
-/* `name` is owned by the column from here on. */
+/* Takes ownership of `name`, on failure too. */
 static bool add_column(reader* r, const csv_type* type, int64_t flags, char* name) {
-  made_column* columns = realloc(r->columns, (r->n_columns + 1) * sizeof *columns);
+  new_column* columns = realloc(r->columns, (r->n_columns + 1) * sizeof *columns);
   const csv_type** types = columns ? realloc(r->types, (r->n_columns + 1) * sizeof *types) : NULL;
   if (columns) r->columns = columns;
   if (types) r->types = types;
@@ -129,20 +130,20 @@ static bool add_column(reader* r, const csv_type* type, int64_t flags, char* nam
     return fail_no_memory(&r->task);
   }
   r->types[r->n_columns] = type;
-  r->columns[r->n_columns++] = (made_column){.name = name, .flags = flags};
+  r->columns[r->n_columns++] = (new_column){.name = name, .flags = flags};
   return true;
 }
 
-/* Takes a name of the header, which is the schema's where there is one. */
-static bool take_name(reader* r, size_t n) {
+/* Adds a column with a name of the header, or compares the name with the schema. */
+static bool handle_name(reader* r, size_t n) {
   const char* text = (const char*)r->field.data;
-  const size_t mark = n == 0 && !r->quoted && r->bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; /* of the byte order */
-  if (!is_text(text, r->bytes)) return BAD_RECORD(r, "the name '%.*s' is not UTF-8", SHOWN(text, r->bytes));
+  const size_t bom_bytes = n == 0 && !r->quoted && r->bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+  if (!is_text(text, r->bytes)) return BAD_RECORD(r, "the name '%.*s' is not UTF-8", ABBREVIATED(text, r->bytes));
   if (!r->has_schema)
-    return add_column(r, &csv_types[0], ARROW_FLAG_NULLABLE, copy_text(&r->task, text + mark, r->bytes - mark));
-  return n >= r->n_columns || strcmp(r->columns[n].name, text + mark) == 0 ||
-         BAD_RECORD(r, "expected the column '%.40s', as the schema has it, got '%.*s'", r->columns[n].name,
-                    SHOWN(text, r->bytes));
+    return add_column(r, &csv_types[0], ARROW_FLAG_NULLABLE, copy_text(&r->task, text + bom_bytes, r->bytes - bom_bytes));
+  return n >= r->n_columns || strcmp(r->columns[n].name, text + bom_bytes) == 0 ||
+         BAD_RECORD(r, "expected the column '%.40s' of the schema, got '%.*s'", r->columns[n].name,
+                    ABBREVIATED(text, r->bytes));
 }
 
 static bool append_bit(reader* r, buffer* bits, bool bit) {
@@ -151,17 +152,17 @@ static bool append_bit(reader* r, buffer* bits, bool bit) {
   return true;
 }
 
-static bool take_value(reader* r, made_column* c, const csv_type* type) {
+static bool append_value(reader* r, new_column* c, const csv_type* type) {
   static const int32_t FIRST_OFFSET = 0;
   const bool null = r->bytes == 0 && !r->quoted, is_utf8 = !type->parse;
   const char* text = (const char*)r->field.data;
   buffer *values = &c->buffers[1], *texts = &c->buffers[2];
   int64_t value = 0;
   if (null && !(c->flags & ARROW_FLAG_NULLABLE))
-    return BAD_RECORD(r, "column '%.40s' has a null, and the schema allows none", c->name);
+    return BAD_RECORD(r, "column '%.40s' has a null, but the schema allows none", c->name);
   if (!null && !(is_utf8 ? is_text(text, r->bytes) : type->parse(type->width, text, r->bytes, &value)))
     return BAD_RECORD(r, "column '%.40s': expected %s, got '%.*s'", c->name,
-                      is_utf8 ? "utf8 without NUL bytes" : type->name, SHOWN(text, r->bytes));
+                      is_utf8 ? "utf8 without NUL bytes" : type->name, ABBREVIATED(text, r->bytes));
   if (!append_bit(r, &c->buffers[0], !null)) return false;
   c->null_count += null;
   if (type->width == 0) return append_bit(r, values, value);
@@ -174,17 +175,17 @@ static bool take_value(reader* r, made_column* c, const csv_type* type) {
   return append(&r->task, values, &value, type->width);
 }
 
-static bool take_field(reader* r, size_t n) {
-  if (r->in_header) return take_name(r, n);
-  return n >= r->n_columns || take_value(r, &r->columns[n], r->types[n]); /* too many are an error at the end of the record */
+static bool handle_field(reader* r, size_t n) {
+  if (r->in_header) return handle_name(r, n);
+  return n >= r->n_columns || append_value(r, &r->columns[n], r->types[n]); /* read_record reports too many fields */
 }
 
-static bool take_schema(reader* r, const struct ArrowSchema* schema) {
+static bool use_schema(reader* r, const struct ArrowSchema* schema) {
   for (int64_t i = 0; i < schema->n_children; i++) {
     const struct ArrowSchema* child = schema->children[i];
     const char* name = child->name ? child->name : "";
     if (!csv_find_type(child))
-      return FAIL(r, CROSSDOCK_UNSUPPORTED, "column '%.40s': csv has no type for Arrow's format '%.20s'%s, but for %s", name,
+      return FAIL(r, CROSSDOCK_UNSUPPORTED, "column '%.40s': csv has no type for Arrow's format '%.20s'%s, only for %s", name,
                   child->format, child->dictionary ? " with a dictionary" : "", CSV_TYPE_NAMES);
     if (!add_column(r, csv_find_type(child), child->flags, copy_text(&r->task, name, strlen(name)))) return false;
   }
@@ -192,8 +193,8 @@ static bool take_schema(reader* r, const struct ArrowSchema* schema) {
   return r->n_columns > 0 || FAIL(r, CROSSDOCK_UNSUPPORTED, "csv has no table without columns");
 }
 
-/* The option types: one for each column. */
-static bool take_types(reader* r) {
+/* Applies the option `types`. */
+static bool use_types(reader* r) {
   crossdock_str rest = r->options.types;
   for (size_t i = 0; i < r->n_columns; i++) {
     const char* comma = rest.bytes ? memchr(rest.data, ',', rest.bytes) : NULL;
@@ -201,26 +202,26 @@ static bool take_types(reader* r) {
     size_t t = 0;
     while (t < CSV_N_TYPES && !equal(name, csv_types[t].name)) t++;
     if (t == CSV_N_TYPES || (comma == NULL) != (i + 1 == r->n_columns))
-      return FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "option types: expected %zu of %s, with commas between them; got '%.*s'",
-                  r->n_columns, CSV_TYPE_NAMES, SHOWN(r->options.types.data, r->options.types.bytes));
+      return FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "option types: expected %zu of %s, separated by commas; got '%.*s'",
+                  r->n_columns, CSV_TYPE_NAMES, ABBREVIATED(r->options.types.data, r->options.types.bytes));
     r->types[i] = &csv_types[t];
     rest = (crossdock_str){comma ? comma + 1 : NULL, comma ? rest.bytes - name.bytes - 1 : 0};
   }
   return true;
 }
 
-/* Finds the columns: from the schema or the option types, and from the header. */
+/* Determines the columns from the schema or the option `types`, and the header. */
 static bool start(reader* r, const struct ArrowSchema* schema) {
-  bool found;
+  bool has_record;
   r->next_line = 1;
   if (schema && r->options.types.bytes)
-    return FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "a schema and the option types were given, expected one of them");
-  if (schema && !take_schema(r, schema)) return false;
+    return FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "got a schema and the option types, expected one of them");
+  if (schema && !use_schema(r, schema)) return false;
   r->in_header = true;
-  if (!read_record(r, &found)) return false;
-  if (!found) return BAD_RECORD(r, "expected a header, and there is %s", "nothing");
+  if (!read_record(r, &has_record)) return false;
+  if (!has_record) return BAD_RECORD(r, "expected a header, got %s", "no text");
   r->in_header = false;
-  if (r->options.types.bytes && !take_types(r)) return false;
+  if (r->options.types.bytes && !use_types(r)) return false;
   for (size_t i = 0; i < r->n_columns; i++) {
     r->columns[i].format = r->types[i]->format;
     r->columns[i].n_buffers = r->types[i]->parse ? 2 : 3;
@@ -228,23 +229,23 @@ static bool start(reader* r, const struct ArrowSchema* schema) {
   return true;
 }
 
-/* ---------------------------------------------------------------------------------------------- columns to batches --- */
+/* ----------------------------------------------------------------------- columns to batches --- */
 
 static bool next_batch(reader* r, crossdock_batch* out) {
-  const size_t max_bytes = within_budget(r, BATCH_BYTES);
+  const size_t max_bytes = within_budget(r, MAX_BATCH_BYTES);
   const uint64_t first = r->offset - (r->input.used - r->at);
-  bool found = true;
+  bool has_record = true;
   if (r->task.code != CROSSDOCK_OK) return FAIL(r, r->task.code, "an earlier batch could not be read");
   if (!check_cancelled(&r->task)) return false;
-  while (found && r->rows < BATCH_ROWS && r->offset - (r->input.used - r->at) - first < max_bytes)
-    if (!read_record(r, &found)) return false;
-    else r->rows += found;
+  while (has_record && r->rows < MAX_BATCH_ROWS && r->offset - (r->input.used - r->at) - first < max_bytes)
+    if (!read_record(r, &has_record)) return false;
+    else r->rows += has_record;
   if (r->rows > 0 && !make_batch(&r->task, r->columns, r->n_columns, r->rows, out)) return false;
   r->rows = 0;
   return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the stream --- */
+/* ------------------------------------------------------------------------------- the stream --- */
 
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   const reader* r = stream->private_data;
@@ -278,7 +279,7 @@ static void release_stream(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* What `input` holds belongs to the plugin from here on, also if this fails. */
+/* Takes ownership of the objects of `input`, on failure too. */
 crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                         const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                         size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
@@ -296,7 +297,7 @@ crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call
   r->c_locale = instance->c_locale;
   before = uselocale(instance->c_locale);
   if (input->source && input->source->release) CROSSDOCK_MOVE(&r->source, input->source);
-  else FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, and none was given");
+  else FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, which is missing");
   if (r->source.release && csv_parse_options(&r->task, &r->options, true, format, options, n_options)) start(r, schema);
   uselocale(before);
   t.code = r->task.code;

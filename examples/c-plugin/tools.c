@@ -1,4 +1,4 @@
-/* Errors, UTF-8, and memory of the host. */
+/* Helpers for plugins in C; see tools.h. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -10,7 +10,7 @@ bool fail_no_memory(task* t) {
   t->code = CROSSDOCK_OUT_OF_MEMORY;
   if (t->err) {
     t->err->code = t->code;
-    t->err->message = "the plugin cannot allocate memory for its own bookkeeping"; /* static: nothing to release */
+    t->err->message = "the plugin is out of memory"; /* static, so there is nothing to release */
   }
   return false;
 }
@@ -21,8 +21,9 @@ static void release_message(crossdock_error* err) {
   err->release = NULL;
 }
 
-/* Bytes of the character at the start of a text (Unicode standard, table 3-7); 0: it is NUL or not UTF-8. */
-static size_t character(const unsigned char* at, size_t bytes) {
+/* The length of the character at the beginning of a text (Unicode standard, table 3-7). 0: NUL or
+ * not UTF-8. */
+static size_t character_bytes(const unsigned char* at, size_t bytes) {
   const size_t n = at[0] < 0x80 ? 1 : at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : at[0] < 0xF5 ? 4 : 0;
   if (at[0] == 0 || n == 0 || n > bytes) return 0;
   for (size_t i = 1; i < n; i++)
@@ -41,7 +42,7 @@ bool fail(task* t, crossdock_code code, const char* format, ...) {
   vsnprintf((char*)text, MESSAGE_BYTES, format, arguments);
   va_end(arguments);
   for (size_t at = 0, end = strlen((char*)text); at < end;) {
-    const size_t n = character(text + at, end - at);
+    const size_t n = character_bytes(text + at, end - at);
     if (n == 0 || text[at] < ' ' || text[at] == 0x7F) text[at] = '?';
     at += n ? n : 1;
   }
@@ -65,7 +66,7 @@ bool equal(crossdock_str text, const char* word) {
 
 bool is_text(const void* text, size_t bytes) {
   size_t at = 0, n;
-  while (at < bytes && (n = character((const unsigned char*)text + at, bytes - at)) > 0) at += n;
+  while (at < bytes && (n = character_bytes((const unsigned char*)text + at, bytes - at)) > 0) at += n;
   return at == bytes;
 }
 
@@ -78,18 +79,18 @@ char* copy_text(task* t, const void* text, size_t bytes) {
 
 bool reserve(task* t, buffer* b, size_t more) {
   const crossdock_memory* memory = t->memory;
-  crossdock_allocation fresh = {0};
+  crossdock_allocation allocation = {0};
   buffer grown = {.used = b->used, .capacity = b->used + more};
   if (b->block && grown.capacity <= b->capacity) return true;
   if (grown.capacity < 2 * b->capacity) grown.capacity = 2 * b->capacity;
   if (grown.capacity < 1024) grown.capacity = 1024;
-  t->code = memory->alloc(memory, CPU, grown.capacity, 64, NULL, &fresh, t->err);
+  t->code = memory->alloc(memory, CPU, grown.capacity, 64, NULL, &allocation, t->err);
   if (t->code != CROSSDOCK_OK) return false;
-  grown.block = fresh.block;
-  grown.data = memory->host_address(memory, CPU, fresh.address, grown.capacity);
+  grown.block = allocation.block;
+  grown.data = memory->host_address(memory, CPU, allocation.address, grown.capacity);
   if (!grown.data) {
     free_buffer(memory, &grown, 0);
-    return fail(t, CROSSDOCK_INTERNAL, "the host gave no address for CPU memory");
+    return fail(t, CROSSDOCK_INTERNAL, "the host returned no address for CPU memory");
   }
   if (b->used) memcpy(grown.data, b->data, b->used);
   free_buffer(memory, b, 0);
@@ -109,7 +110,7 @@ void free_buffer(const crossdock_memory* memory, buffer* b, uint32_t flags) {
   *b = (buffer){0};
 }
 
-void free_columns(const crossdock_memory* memory, made_column* columns, size_t n) {
+void free_columns(const crossdock_memory* memory, new_column* columns, size_t n) {
   for (size_t i = 0; i < n; i++) {
     for (int b = 0; b < 3; b++) free_buffer(memory, &columns[i].buffers[b], 0);
     free(columns[i].name);
@@ -129,13 +130,13 @@ static void release_schema(struct ArrowSchema* schema) {
   schema->release = NULL;
 }
 
-bool make_schema(task* t, const made_column* columns, size_t n, struct ArrowSchema* out) {
+bool make_schema(task* t, const new_column* columns, size_t n, struct ArrowSchema* out) {
   struct ArrowSchema* children = calloc(n + 1, sizeof *children + sizeof children);
   struct ArrowSchema schema = {.format = "+s", .name = "", .release = release_schema, .private_data = children};
   if (!children) return fail_no_memory(t);
   schema.children = (struct ArrowSchema**)(children + n);
   for (size_t i = 0; i < n; i++) {
-    const made_column* c = &columns[i];
+    const new_column* c = &columns[i];
     char* name = copy_text(t, c->name, strlen(c->name));
     children[i] = (struct ArrowSchema){
         .format = c->format, .name = name, .flags = c->flags, .release = release_child, .private_data = name};
@@ -146,21 +147,22 @@ bool make_schema(task* t, const made_column* columns, size_t n, struct ArrowSche
   return t->code == CROSSDOCK_OK;
 }
 
-/* What a column's array owns. A column may be moved out of its batch and live longer, so it owns its memory alone. */
-typedef struct owned {
+/* The private data of a column's array. It does not depend on the batch, because a consumer may
+ * move the column out of the batch. */
+typedef struct column_data {
   const crossdock_host* host;
   const crossdock_memory* memory;
   buffer buffers[3];
   const void* addresses[3];
-} owned;
+} column_data;
 
 static void release_column(struct ArrowArray* array) {
-  owned* own = array->private_data;
-  const crossdock_host* host = own->host;
-  for (int i = 0; i < 3; i++) free_buffer(own->memory, &own->buffers[i], CROSSDOCK_FREE_LENT);
-  free(own);
+  column_data* data = array->private_data;
+  const crossdock_host* host = data->host;
+  for (int i = 0; i < 3; i++) free_buffer(data->memory, &data->buffers[i], CROSSDOCK_FREE_LENT);
+  free(data);
   array->release = NULL;
-  host->release(host); /* last: it may be the last reference, and with it the memory interface goes */
+  host->release(host); /* last: this may end the host and its memory interface */
 }
 
 static void release_batch(struct ArrowArray* array) {
@@ -170,8 +172,8 @@ static void release_batch(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* The columns' arrays, the list of them and the list of the batch's one buffer are one allocation. */
-bool make_batch(task* t, made_column* columns, size_t n, int64_t rows, crossdock_batch* out) {
+/* One allocation has the columns' arrays, and the batch's lists of children and of buffers. */
+bool make_batch(task* t, new_column* columns, size_t n, int64_t rows, crossdock_batch* out) {
   struct ArrowArray* arrays = calloc(1, n * (sizeof *arrays + sizeof arrays) + sizeof(void*));
   crossdock_batch batch = {.array = {.device_type = ARROW_DEVICE_CPU, .device_id = -1}};
   struct ArrowArray* root = &batch.array.array;
@@ -180,21 +182,21 @@ bool make_batch(task* t, made_column* columns, size_t n, int64_t rows, crossdock
   root->children = (struct ArrowArray**)(arrays + n);
   root->buffers = (const void**)(root->children + n);
   for (size_t i = 0; i < n; i++) {
-    made_column* c = &columns[i];
-    owned* own = calloc(1, sizeof *own);
-    if (!own) {
+    new_column* c = &columns[i];
+    column_data* data = calloc(1, sizeof *data);
+    if (!data) {
       release_batch(root);
       return fail_no_memory(t);
     }
-    own->host = t->host;
-    own->host->retain(own->host);
-    own->memory = t->memory;
-    if (c->null_count == 0) free_buffer(own->memory, &c->buffers[0], 0); /* all valid: no bitmap */
-    memcpy(own->buffers, c->buffers, sizeof own->buffers);
+    data->host = t->host;
+    data->host->retain(data->host);
+    data->memory = t->memory;
+    if (c->null_count == 0) free_buffer(data->memory, &c->buffers[0], 0); /* all valid: no bitmap */
+    memcpy(data->buffers, c->buffers, sizeof data->buffers);
     memset(c->buffers, 0, sizeof c->buffers);
-    for (int b = 0; b < 3; b++) own->addresses[b] = own->buffers[b].data;
+    for (int b = 0; b < 3; b++) data->addresses[b] = data->buffers[b].data;
     arrays[i] = (struct ArrowArray){.length = rows, .null_count = c->null_count, .n_buffers = c->n_buffers,
-                                    .buffers = own->addresses, .release = release_column, .private_data = own};
+                                    .buffers = data->addresses, .release = release_column, .private_data = data};
     root->children[root->n_children++] = &arrays[i];
     c->null_count = 0;
   }
@@ -202,7 +204,7 @@ bool make_batch(task* t, made_column* columns, size_t n, int64_t rows, crossdock
   return true;
 }
 
-const int64_t* take_sizes(const crossdock_batch* batch, size_t* next, int64_t n_buffers) {
+const int64_t* next_sizes(const crossdock_batch* batch, size_t* next, int64_t n_buffers) {
   const size_t first = *next;
   if (!CROSSDOCK_HAS(batch, n_buffer_sizes) || !batch->buffer_sizes || n_buffers < 0) return NULL;
   *next = first + (size_t)n_buffers;

@@ -1,4 +1,4 @@
-/* The types, values from text and back. */
+/* Parses and prints values. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "csv.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "integers are cut to their width by their low bytes, which come first here"
+#error "parse_int copies the low bytes of an int64_t, which come first on little-endian machines only"
 #endif
 
 static bool parse_bool(size_t width, const char* text, size_t bytes, void* out) {
@@ -50,7 +50,7 @@ static bool parse_float(size_t width, const char* text, size_t bytes, void* out)
   return true;
 }
 
-/* The fewest digits that read back as the same value, with a point, which tells it from an integer. */
+/* Prints the fewest digits that parse as the same value. A point distinguishes it from integers. */
 static void print_float(size_t width, const void* value, char* out) {
   double number;
   memcpy(&number, value, width);
@@ -58,7 +58,7 @@ static void print_float(size_t width, const void* value, char* out) {
     sprintf(out, "%.*g", digits, number);
     if (strtod(out, NULL) == number) break;
   }
-  if (isnan(number)) strcpy(out, "nan"); /* printf writes a sign */
+  if (isnan(number)) strcpy(out, "nan"); /* printf may print a sign */
   if (!strpbrk(out, ".en")) strcat(out, ".0");
 }
 

@@ -1,11 +1,11 @@
-/* The exporter: the rows of batches to text, which the importer reads back as the same values. */
+/* The exporter: prints rows of batches as text, which the importer parses to the same values. */
 #include <stdio.h>
 
 #include "csv.h"
 
-enum { OUTPUT_BYTES = 64 << 10 };
+enum { FLUSH_BYTES = 64 << 10 };
 
-/* A column, and its part of the batch that is being written. */
+/* A column, and the view of its array in the current batch. */
 typedef struct column {
   const csv_type* type;
   char* name;
@@ -21,12 +21,12 @@ typedef struct writer {
   uint64_t written; /* bytes */
   column* columns;
   size_t n_columns;
-  uint64_t row; /* of the table, from 1 on */
+  uint64_t row; /* of the table; the first is 1 */
 } writer;
 
 #define FAIL(w, ...) fail(&(w)->task, __VA_ARGS__)
 
-/* ------------------------------------------------------------------------------------------------- values to text --- */
+/* --------------------------------------------------------------------------- values to text --- */
 
 static bool flush(writer* w) {
   if (w->output.used) w->task.code = w->sink.write(&w->sink, w->output.data, w->output.used, w->task.err);
@@ -36,21 +36,21 @@ static bool flush(writer* w) {
 }
 
 static bool put(writer* w, const char* text, size_t bytes) {
-  return append(&w->task, &w->output, text, bytes) && (w->output.used < OUTPUT_BYTES || flush(w));
+  return append(&w->task, &w->output, text, bytes) && (w->output.used < FLUSH_BYTES || flush(w));
 }
 
-/* In quotes where it would be read as something else without: an empty text as a null, a mark as the end of the field, and a
- * byte order mark as none of the text. */
+/* Quotes text that would be parsed differently without quotes: empty text as a null, the delimiter
+ * and line ends as the end of the field, and a byte order mark as no text. */
 static bool put_text(writer* w, const column* c, const char* text, size_t bytes) {
-  const char marks[] = {w->options.delimiter, '"', '\r', '\n', '\xEF'};
+  const char special[] = {w->options.delimiter, '"', '\r', '\n', '\xEF'};
   bool quoted = bytes == 0;
   if (!is_text(text, bytes))
     return FAIL(w, CROSSDOCK_BAD_DATA, "column '%.40s', row %llu: a text that is not UTF-8, or has a NUL byte", c->name,
                 (unsigned long long)w->row);
-  for (size_t i = 0; !quoted && i < bytes; i++) quoted = memchr(marks, text[i], sizeof marks);
+  for (size_t i = 0; !quoted && i < bytes; i++) quoted = memchr(special, text[i], sizeof special);
   if (!quoted) return put(w, text, bytes);
   if (!put(w, "\"", 1)) return false;
-  for (size_t from = 0, to; from < bytes; from = to) { /* up to each quote, which is written twice */
+  for (size_t from = 0, to; from < bytes; from = to) { /* up to each quote, which is doubled */
     const char* quote = memchr(text + from, '"', bytes - from);
     to = quote ? (size_t)(quote - text) + 1 : bytes;
     if (!put(w, text + from, to - from) || (quote && !put(w, "\"", 1))) return false;
@@ -64,7 +64,7 @@ static bool put_value(writer* w, const column* c, int64_t row) {
   const column_view* v = &c->view;
   const int64_t at = v->offset + row;
   const unsigned char* value = v->values + at * (int64_t)c->type->width;
-  char printed[CSV_PRINTED];
+  char printed[CSV_MAX_PRINTED_BYTES];
   uint8_t bit;
   int32_t range[2];
   if (v->validity && !bit_at(v->validity, at)) return true;
@@ -80,7 +80,7 @@ static bool put_value(writer* w, const column* c, int64_t row) {
   return put_text(w, c, v->text ? (const char*)v->text + range[0] : "", (size_t)(range[1] - range[0]));
 }
 
-/* -------------------------------------------------------------------------------------------------------- batches --- */
+/* ---------------------------------------------------------------------------------- batches --- */
 
 static bool write_rows(writer* w, const crossdock_batch* batch) {
   const struct ArrowArray* root = &batch->array.array;
@@ -91,13 +91,13 @@ static bool write_rows(writer* w, const crossdock_batch* batch) {
     return FAIL(w, CROSSDOCK_BAD_DATA, "a batch of %lld columns on device type %d: expected %zu on %d",
                 (long long)root->n_children, batch->array.device_type, w->n_columns, ARROW_DEVICE_CPU);
   if (root->null_count != 0 && root->n_buffers > 0 && root->buffers[0])
-    return FAIL(w, CROSSDOCK_UNSUPPORTED, "a batch has rows that are null as a whole, which csv cannot tell from others");
-  take_sizes(batch, &next, root->n_buffers);
+    return FAIL(w, CROSSDOCK_UNSUPPORTED, "a batch has null rows, which csv cannot represent");
+  next_sizes(batch, &next, root->n_buffers);
   for (size_t i = 0; i < w->n_columns; i++) {
     const struct ArrowArray* array = root->children[i];
     column* c = &w->columns[i];
     if (!view_column(&w->task, &c->view, c->name, array, root->offset, root->length, c->type->width, !c->type->parse,
-                     take_sizes(batch, &next, array->n_buffers)))
+                     next_sizes(batch, &next, array->n_buffers)))
       return false;
   }
   for (int64_t row = 0; row < root->length; row++, w->row++) {
@@ -131,7 +131,7 @@ static crossdock_code finish(crossdock_writer* self, const crossdock_call* call,
   return w->task.code;
 }
 
-/* ------------------------------------------------------------------------------------------------ begin and release --- */
+/* ------------------------------------------------------------------------ begin and release --- */
 
 static void free_writer(writer* w) {
   for (size_t i = 0; i < w->n_columns; i++) free(w->columns[i].name);
@@ -146,7 +146,7 @@ static void release_writer(crossdock_writer* self) {
   self->release = NULL;
 }
 
-static bool take_columns(writer* w, const struct ArrowSchema* schema) {
+static bool write_header(writer* w, const struct ArrowSchema* schema) {
   if (schema->n_children < 1) return FAIL(w, CROSSDOCK_UNSUPPORTED, "csv has no table without columns");
   w->columns = calloc((size_t)schema->n_children, sizeof *w->columns);
   if (!w->columns) return fail_no_memory(&w->task);
@@ -166,11 +166,11 @@ static bool take_columns(writer* w, const struct ArrowSchema* schema) {
   return put(w, "\n", 1);
 }
 
-/* What `sink` holds belongs to the plugin from here on, also if this fails. */
+/* Takes ownership of the sink, on failure too. */
 crossdock_code csv_begin(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                          const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
                          crossdock_sink* sink, crossdock_writer* out, crossdock_error* err) {
-  crossdock_writer made = {.write = write_batch, .finish = finish, .release = release_writer};
+  crossdock_writer result = {.write = write_batch, .finish = finish, .release = release_writer};
   task t = {instance->host, instance->memory, call, err, CROSSDOCK_OK};
   writer* w = calloc(1, sizeof *w);
   if (!w) {
@@ -181,16 +181,16 @@ crossdock_code csv_begin(crossdock_instance* instance, const crossdock_call* cal
   w->c_locale = instance->c_locale;
   w->row = 1;
   if (sink && sink->release) CROSSDOCK_MOVE(&w->sink, sink);
-  else FAIL(w, CROSSDOCK_INVALID_ARGUMENT, "csv is written into a sink, and none was given");
-  if (w->sink.release && csv_parse_options(&w->task, &w->options, false, format, options, n_options)) take_columns(w, schema);
+  else FAIL(w, CROSSDOCK_INVALID_ARGUMENT, "csv is written to a sink, which is missing");
+  if (w->sink.release && csv_parse_options(&w->task, &w->options, false, format, options, n_options)) write_header(w, schema);
   t.code = w->task.code;
-  made.private_data = w;
-  if (t.code == CROSSDOCK_OK) SET(out, made);
+  result.private_data = w;
+  if (t.code == CROSSDOCK_OK) SET(out, result);
   else free_writer(w);
   return t.code;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- plan --- */
+/* ------------------------------------------------------------------------------------- plan --- */
 
 static void release_plan(crossdock_plan* plan) {
   crossdock_column_plan* columns = plan->private_data;
@@ -215,11 +215,11 @@ crossdock_code csv_plan(crossdock_instance* instance, const crossdock_call* call
   plan.columns = plan.private_data = columns;
   for (int64_t i = 0; i < schema->n_children; i++) {
     const struct ArrowSchema* child = schema->children[i];
-    const bool known = csv_find_type(child) != NULL;
+    const bool is_supported = csv_find_type(child) != NULL;
     const size_t bytes = child->name ? strlen(child->name) : 0;
     columns[plan.n_columns++] = (crossdock_column_plan){
         .struct_size = sizeof *columns, .name = {copy_text(&t, child->name, bytes), bytes},
-        .verdict = known ? CROSSDOCK_CONVERTED : CROSSDOCK_CANNOT, .to = CPU, .reason = known ? PRINTED : CANNOT};
+        .verdict = is_supported ? CROSSDOCK_CONVERTED : CROSSDOCK_CANNOT, .to = CPU, .reason = is_supported ? PRINTED : CANNOT};
   }
   if (t.code == CROSSDOCK_OK) SET(out, plan);
   else release_plan(&plan);

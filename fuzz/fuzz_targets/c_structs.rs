@@ -1,5 +1,5 @@
-//! Arrow's C structs with every count and size taken from the fuzzer's bytes, beside a true table of sizes; formats, names and metadata
-//! too, now and then: an error, or a sound batch that is used in all ways, and released once. Nothing else.
+//! Imports Arrow's C structs with random counts, offsets, formats, names and metadata, and correct
+//! buffer sizes. A batch must be valid and support all operations, and must be released once.
 #![no_main]
 
 use std::ffi::{CString, c_char, c_void};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_arrays::{import_batch, import_schema};
-use crossdock_fuzz::{Bytes, use_up};
+use crossdock_fuzz::{Bytes, exercise};
 use crossdock_memory::Device;
 use crossdock_plugin_api::{Owned, abi};
 use crossdock_test_support::TestHost;
 use libfuzzer_sys::fuzz_target;
 
-const DEEPEST: usize = 4;
-/// A format, its buffers, its children.
+const MAX_DEPTH: usize = 4;
+/// Format string, number of buffers, number of children.
 const FORMATS: [(&str, usize, usize); 49] = [
     ("n", 0, 0),
     ("b", 2, 0),
@@ -66,15 +66,15 @@ const FORMATS: [(&str, usize, usize); 49] = [
     ("+r", 0, 2),
     ("?", 2, 0),
 ];
-/// Of metadata, the most pairs that are said to be there, and bytes of a key or a value.
-const MOST_PAIRS: i64 = 512;
-const MOST_PART: i64 = 256;
+/// Maximum declared number of metadata pairs, and of bytes in a key or a value.
+const MAX_PAIRS: i64 = 512;
+const MAX_PART_BYTES: i64 = 256;
 const INDICES: [&str; 4] = ["c", "S", "i", "l"];
 
-/// How often an array was released that was handed over whole.
+/// Number of released root arrays.
 static RELEASED: AtomicUsize = AtomicUsize::new(0);
 
-/// What a schema's struct points at.
+/// The `private_data` of a schema.
 struct SchemaParts {
     texts: [CString; 2],
     metadata: Vec<u8>,
@@ -83,7 +83,7 @@ struct SchemaParts {
 }
 
 unsafe extern "C" fn release_schema(schema: *mut abi::ArrowSchema) {
-    // SAFETY: made by `Maker::schema`, released once.
+    // SAFETY: `Generator::schema` boxed the parts; the caller passes an unreleased schema.
     unsafe {
         (*schema).release = None;
         let parts = Box::from_raw((*schema).private_data.cast::<SchemaParts>());
@@ -95,7 +95,7 @@ unsafe extern "C" fn release_schema(schema: *mut abi::ArrowSchema) {
     }
 }
 
-/// What an array's struct points at. Buffers are as aligned as Arrow recommends, half of the time.
+/// The `private_data` of an array.
 struct ArrayParts {
     buffers: Vec<*const c_void>,
     _data: Vec<Vec<u8>>,
@@ -105,7 +105,7 @@ struct ArrayParts {
 }
 
 unsafe extern "C" fn release_array(array: *mut abi::ArrowArray) {
-    // SAFETY: made by `Maker::array`, released once.
+    // SAFETY: `Generator::array` boxed the parts; the caller passes an unreleased array.
     unsafe {
         (*array).release = None;
         let parts = Box::from_raw((*array).private_data.cast::<ArrayParts>());
@@ -117,67 +117,68 @@ unsafe extern "C" fn release_array(array: *mut abi::ArrowArray) {
     }
 }
 
-/// Both structs of a column, made side by side.
-struct Maker<'a, 'b> {
+/// Generates the schema and the array of a column.
+struct Generator<'a, 'b> {
     from: &'a mut Bytes<'b>,
-    /// Of each buffer, in pre-order.
+    /// Size of each buffer, in pre-order.
     sizes: Vec<i64>,
 }
 
-impl Maker<'_, '_> {
+impl Generator<'_, '_> {
     fn column(&mut self, rows: i64, depth: usize) -> (abi::ArrowSchema, abi::ArrowArray) {
         let (format, buffers, children) =
-            if depth == 0 { ("+s", 1, 2) } else { self.from.of(&FORMATS) };
-        let children = if depth == DEEPEST { 0 } else { children };
-        let is_dictionary = depth > 0 && depth < DEEPEST && self.from.byte() > 230;
-        let format = if is_dictionary { self.from.of(&INDICES) } else { format };
+            if depth == 0 { ("+s", 1, 2) } else { self.from.choose(&FORMATS) };
+        let children = if depth == MAX_DEPTH { 0 } else { children };
+        let is_dictionary = depth > 0 && depth < MAX_DEPTH && self.from.byte() > 230;
+        let format = if is_dictionary { self.from.choose(&INDICES) } else { format };
         let (buffers, children) = if is_dictionary { (2, 0) } else { (buffers, children) };
         let data: Vec<Vec<u8>> = (0..self.from.count(buffers as i64).clamp(0, 8)).map(|_| self.data(rows)).collect();
         self.sizes.extend(data.iter().map(|data| data.len() as i64 - 64));
-        let inside = |maker: &mut Self| {
-            let rows = i64::from(maker.from.byte() % 24);
-            maker.column(rows, depth + 1)
+        let child = |generator: &mut Self| {
+            let rows = i64::from(generator.from.byte() % 24);
+            generator.column(rows, depth + 1)
         };
-        let made: Vec<_> = (0..self.from.count(children as i64).clamp(0, 4)).map(|_| inside(self)).collect();
-        let dictionary = is_dictionary.then(|| inside(self));
-        let (schemas, arrays): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        let columns: Vec<_> = (0..self.from.count(children as i64).clamp(0, 4)).map(|_| child(self)).collect();
+        let dictionary = is_dictionary.then(|| child(self));
+        let (schemas, arrays): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
         let (schema_of, array_of) = dictionary.unzip();
         (self.schema(format, schemas, schema_of), self.array(rows, depth == 0, data, arrays, array_of))
     }
 
     fn data(&mut self, rows: i64) -> Vec<u8> {
-        let usual = (rows as usize + 2) * self.from.of(&[1, 2, 4, 8, 16]);
+        let usual = (rows as usize + 2) * self.from.choose(&[1, 2, 4, 8, 16]);
         let bytes = usize::try_from(self.from.count(usual as i64)).unwrap_or(0).min(4096);
-        let mut data = self.from.some(bytes.min(96));
+        let mut data = self.from.take(bytes.min(96));
         data.resize(bytes + 64, 0);
         data
     }
 
-    /// What the fuzzer has, behind this, up to its first zero.
+    /// `begin` followed by random bytes, up to the first zero.
     fn text(&mut self, begin: &[u8]) -> CString {
         let n = usize::from(self.from.byte() % 16);
-        let mut bytes = [begin, &self.from.some(n)].concat();
+        let mut bytes = [begin, &self.from.take(n)].concat();
         bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         CString::new(bytes).expect("no zero byte")
     }
 
-    /// Pairs as Arrow has them, with numbers of any kind: what they say is there, for the reader has nothing but their word for it.
+    /// Arrow metadata with random counts and lengths. The declared bytes exist, because a reader
+    /// cannot check them.
     fn metadata(&mut self) -> Vec<u8> {
         let pairs = i64::from(self.from.byte() % 4);
         let mut bytes = Vec::new();
-        let number = |maker: &mut Self, bytes: &mut Vec<u8>, usual, most| {
-            let n = maker.from.count(usual).clamp(i32::MIN.into(), most) as i32;
+        let number = |generator: &mut Self, bytes: &mut Vec<u8>, usual, max| {
+            let n = generator.from.count(usual).clamp(i32::MIN.into(), max) as i32;
             bytes.extend(n.to_ne_bytes());
             usize::try_from(n).unwrap_or(0)
         };
-        number(self, &mut bytes, pairs, MOST_PAIRS);
+        number(self, &mut bytes, pairs, MAX_PAIRS);
         for _ in 0..2 * pairs {
             let usual = i64::from(self.from.byte() % 8);
-            let n = number(self, &mut bytes, usual, MOST_PART);
-            bytes.extend(self.from.some(n));
+            let n = number(self, &mut bytes, usual, MAX_PART_BYTES);
+            bytes.extend(self.from.take(n));
         }
-        // Of more pairs than these, each has an empty key and an empty value.
-        bytes.resize(bytes.len() + 8 * MOST_PAIRS as usize, 0);
+        // Zeros are pairs with an empty key and an empty value.
+        bytes.resize(bytes.len() + 8 * MAX_PAIRS as usize, 0);
         bytes
     }
 
@@ -187,16 +188,16 @@ impl Maker<'_, '_> {
         children: Vec<abi::ArrowSchema>,
         dictionary: Option<abi::ArrowSchema>,
     ) -> abi::ArrowSchema {
-        let n = self.from.count(children.len() as i64).min(children.len() as i64);
-        // What is above the flags says what else is made up.
-        let what = self.from.byte();
-        let format = match what >> 3 & 7 {
+        let n_children = self.from.count(children.len() as i64).min(children.len() as i64);
+        // The bits above the flags select the random parts.
+        let choice = self.from.byte();
+        let format = match choice >> 3 & 7 {
             7 => self.text(b""),
             6 => self.text(format.as_bytes()),
             _ => CString::new(format).expect("no zero byte"),
         };
-        let name = if what >> 6 == 3 { self.text(b"") } else { c"c".to_owned() };
-        let metadata = if what >> 5 == 5 { self.metadata() } else { Vec::new() };
+        let name = if choice >> 6 == 3 { self.text(b"") } else { c"c".to_owned() };
+        let metadata = if choice >> 5 == 5 { self.metadata() } else { Vec::new() };
         let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
         let texts = [format, name];
         let parts = Box::new(SchemaParts { texts, metadata, children, dictionary: dictionary.map(Box::new) });
@@ -205,8 +206,8 @@ impl Maker<'_, '_> {
             format: parts.texts[0].as_ptr(),
             name: parts.texts[1].as_ptr(),
             metadata: if parts.metadata.is_empty() { std::ptr::null() } else { parts.metadata.as_ptr().cast::<c_char>() },
-            flags: i64::from(what & 7),
-            n_children: n,
+            flags: i64::from(choice & 7),
+            n_children,
             children: parts.children.as_mut_ptr(),
             dictionary: parts.dictionary.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
             release: Some(release_schema),
@@ -222,23 +223,23 @@ impl Maker<'_, '_> {
         children: Vec<abi::ArrowArray>,
         dictionary: Option<abi::ArrowArray>,
     ) -> abi::ArrowArray {
-        // There are 64 bytes more than the table says, to lie at any address in.
-        let place = |maker: &mut Self, data: &Vec<u8>| -> *const c_void {
-            match maker.from.byte() {
+        // The data has 64 bytes more than the declared size, for any alignment.
+        let address_of = |generator: &mut Self, data: &Vec<u8>| -> *const c_void {
+            match generator.from.byte() {
                 0..=8 => std::ptr::null(),
                 9..=20 => data.as_ptr().wrapping_add(1).cast(),
                 _ => data.as_ptr().wrapping_add(data.as_ptr().align_offset(64).min(63)).cast(),
             }
         };
-        let buffers = data.iter().map(|data| place(self, data)).collect();
+        let buffers = data.iter().map(|data| address_of(self, data)).collect();
         let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
         let dictionary = dictionary.map(Box::new);
         let parts = Box::leak(Box::new(ArrayParts { buffers, _data: data, children, dictionary, is_root }));
         let (n_buffers, n_children) = (parts.buffers.len() as i64, parts.children.len() as i64);
         abi::ArrowArray {
             length: self.from.count(rows),
-            null_count: self.from.of(&[0, -1, 0, -1, 1, 5, i64::MIN]),
-            offset: self.from.of(&[0, 0, 0, 0, 1, 3, -1, i64::MAX]),
+            null_count: self.from.choose(&[0, -1, 0, -1, 1, 5, i64::MIN]),
+            offset: self.from.choose(&[0, 0, 0, 0, 1, 3, -1, i64::MAX]),
             n_buffers: self.from.count(n_buffers).min(n_buffers),
             n_children: self.from.count(n_children).min(n_children),
             buffers: parts.buffers.as_mut_ptr(),
@@ -254,12 +255,12 @@ fuzz_target!(|bytes: &[u8]| {
     let host = TestHost::new();
     let stream = host.stream(Device::CPU);
     let mut from = Bytes(bytes);
-    let mut maker = Maker { from: &mut from, sizes: Vec::new() };
-    let begin = maker.from.byte();
-    let (schema, array) = maker.column(i64::from(begin % 24), 0);
-    let metadata = if begin >= 240 { maker.metadata() } else { Vec::new() };
-    let sizes = maker.sizes;
-    // SAFETY: made above, ours to give.
+    let mut generator = Generator { from: &mut from, sizes: Vec::new() };
+    let begin = generator.from.byte();
+    let (schema, array) = generator.column(i64::from(begin % 24), 0);
+    let metadata = if begin >= 240 { generator.metadata() } else { Vec::new() };
+    let sizes = generator.sizes;
+    // SAFETY: `column` created both structs, and nothing else releases them.
     let (schema, array) = unsafe { (Owned::new(schema), Owned::new(array)) };
     let before = RELEASED.load(Ordering::Relaxed);
     match import_schema(&schema) {
@@ -271,11 +272,12 @@ fuzz_target!(|bytes: &[u8]| {
             if !metadata.is_empty() {
                 batch.metadata = metadata.as_ptr().cast();
             }
-            // SAFETY: as above; sizes and metadata live until the end of this function.
+            // SAFETY: the array is owned by the batch only; sizes and metadata live until the end
+            // of this function.
             let batch = unsafe { Owned::new(batch) };
             if let Ok(batch) = import_batch(batch, &Arc::new(schema), &host.memory()) {
-                // An error is an answer.
-                drop(use_up(&batch, &stream));
+                // An error is a valid result.
+                drop(exercise(&batch, &stream));
             }
         }
         Err(_) => drop(array),

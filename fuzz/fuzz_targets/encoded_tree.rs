@@ -1,4 +1,4 @@
-//! Bytes as an encoded tree, decoded by a session: an error, or a column that is what Arrow says of its type. Nothing else.
+//! Decodes bytes as an encoded tree. A column must be valid for its type.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use crossdock_plugin_api::{abi, entry};
 use libfuzzer_sys::fuzz_target;
 
 static ENTRY: abi::PluginEntry = entry::<Encodings>();
-/// Where the header has its checksum (docs/encodings.md), how long all is, and how long it is itself.
+/// Positions of the header's fields (docs/encodings.md).
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 const TOTAL_BYTES: std::ops::Range<usize> = 16..24;
 const HEADER_BYTES: std::ops::Range<usize> = 24..32;
 
-/// With the length and the checksum that they should have, so that what is behind those is reached.
-fn signed(bytes: &[u8]) -> Option<Vec<u8>> {
+/// Corrects length and checksum, so that the fuzzer reaches the code behind their checks.
+fn with_valid_header(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let total = bytes.len() as u64;
     bytes.get_mut(TOTAL_BYTES)?.copy_from_slice(&total.to_le_bytes());
@@ -30,8 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
     static SESSION: OnceLock<Session> = OnceLock::new();
     let interfaces = "crossdock.importer/1 crossdock.encoding/1";
     let session = SESSION.get_or_init(|| crossdock_fuzz::session("encodings", interfaces, &ENTRY));
-    if let Some(bytes) = signed(bytes) {
-        // An error is an answer.
+    if let Some(bytes) = with_valid_header(bytes) {
+        // An error is a valid result.
         drop(crossdock_fuzz::read(session, "encodings", bytes));
     }
 });

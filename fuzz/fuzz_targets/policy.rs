@@ -1,4 +1,4 @@
-//! Bytes as a policy, as a lock, and as a plugin's signature: an error, or what they say. Nothing else.
+//! Parses bytes as a policy, as a lock, and as a plugin's signature.
 #![no_main]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use crossdock::load::signature_in;
 use crossdock::policy::{Lock, Policy};
 use libfuzzer_sys::fuzz_target;
 
-/// Whose key signed `PLUGIN` in the seeds, and nobody has any more.
+/// The public key of the signatures of `PLUGIN` in the seeds. The secret key was discarded.
 const KEY: &str = "RWR7MHSze/2ygU6IbJr4j4vmV3XFPn0aaVg6CsRNFs1pQ5hjHQy1Nh9n";
 const PLUGIN: &[u8] = b"bytes";
 
@@ -19,9 +19,9 @@ fn policy_with_key(file: &Path) -> Policy {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // A lock that it names is looked for here, where nothing is.
+    // A lock that the policy names does not exist in this folder.
     let file = Path::new("/proc/self/fdinfo/none.toml");
-    // An error is an answer.
+    // An error is a valid result.
     drop(Policy::from_text(file, text));
     drop(Lock::from_text(file, text));
     static POLICY: OnceLock<Policy> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! A format of capsules, chosen once: for callers who pass many small objects.
+//! Chooses a format of capsules once, for callers that pass many small objects.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::writer::Writer;
 
-/// A plugin's format of capsules in a session. Choosing it is what takes time; what is then read and written goes
-/// through one instance of the plugin.
+/// A format of capsules in a session. Choosing it takes time; afterwards all reads and writes use
+/// one instance of the plugin.
 #[derive(Clone)]
 pub struct CapsuleFormat {
     session: Session,
@@ -24,15 +24,15 @@ pub struct CapsuleFormat {
 }
 
 impl Session {
-    /// The format of capsules that `wanted`, a format's or a plugin's name, means.
+    /// The format of capsules that `wanted`, the name of a format or a plugin, means.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) where there is none.
+    /// [`Error::Usage`](crate::Error::Usage) if there is none.
     pub fn capsule_format(&self, wanted: &str, way: Way) -> Result<CapsuleFormat> {
         let device_type = self.device().r#type;
         let choose = |registry: &Registry<'_>| registry.choose_capsules(wanted, way, device_type);
         let Choice { plugin, format } = self.choose(Some(wanted), choose)?;
-        let plugin = self.usable(plugin)?;
+        let plugin = self.working_instance(plugin)?;
         let what = match way {
             Way::In => format!("read capsules as {}", format.name),
             Way::Out => format!("write batches as {}", format.name),
@@ -43,28 +43,28 @@ impl Session {
 }
 
 impl CapsuleFormat {
-    /// Whose it is.
+    /// The plugin that reads or writes the format.
     pub fn plugin(&self) -> &Arc<Plugin> {
         &self.plugin
     }
 
-    /// Whether its plugin still works: of one that panicked nothing more is to be had, and the session makes another instance for
-    /// who chooses the format again.
+    /// Whether the plugin's instance still works. After a panic it does not: choose the format
+    /// again to get a new instance.
     pub fn is_usable(&self) -> bool {
         !self.plugin.is_poisoned()
     }
 
-    /// What it is called, holds and understands.
+    /// The description of the format.
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// The same of another instance of the plugin.
-    pub(crate) fn of(self, plugin: Arc<Plugin>) -> Self {
+    /// The same format with another instance of the plugin.
+    pub(crate) fn with_plugin(self, plugin: Arc<Plugin>) -> Self {
         Self { plugin, ..self }
     }
 
-    /// Opens foreign objects. `schema` is what they hold, for formats that have none of their own.
+    /// Opens external objects. `schema` is required for formats without schemas of their own.
     pub fn read(&self, capsules: Vec<Capsule>, schema: Option<&Schema>, options: &Options) -> Result<Reader> {
         self.open(capsules, schema.map_or(Columns::Unknown, Columns::Expected), options)
     }
@@ -76,7 +76,7 @@ impl CapsuleFormat {
         Reader::open(session, self.plugin.clone(), call, name, input, columns, options, what)
     }
 
-    /// Begins to give batches of `schema`.
+    /// Starts to export batches of `schema`.
     pub fn write(&self, schema: &SchemaRef, options: &Options) -> Result<Writer> {
         let (plugin, format) = (self.plugin.clone(), self.format.clone());
         Writer::begin(&self.session, plugin, format, schema, options, None, self.what.to_string())

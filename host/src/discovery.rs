@@ -1,4 +1,4 @@
-//! Where plugins are looked for, in which order, and what became of each candidate.
+//! Searches for plugins, in a defined order, and records the result for each candidate.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -9,27 +9,27 @@ use std::sync::Arc;
 
 use crossdock_isolation::Environment;
 
-use crate::load::{Handed, Inspection, LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
+use crate::load::{Inspection, LinkedPlugin, Load, Loaded, PassedFile, PluginFile, Refusal, Refused};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 
-/// The environment variable with files and directories to look at, separated by colons.
+/// The environment variable with plugin files and directories, separated by colons.
 pub const PATH_VARIABLE: &str = "CROSSDOCK_PLUGIN_PATH";
 
 /// How a candidate was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Part of the executable.
+    /// Linked into the executable.
     Linked,
-    /// Its path was given.
+    /// The caller named the file.
     Explicit,
-    /// In a directory that was given.
+    /// In a directory that the caller named.
     Directory,
     /// Through [`PATH_VARIABLE`].
     Environment,
-    /// In the executable's own directory.
+    /// In the executable's directory.
     BesideExecutable,
-    /// In the directory that was installed with the host library.
+    /// In a directory that was installed with the host library.
     Installed,
 }
 
@@ -46,19 +46,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One candidate, and what its file says.
+/// A candidate, and the metadata of its file.
 pub struct Candidate {
     /// How it was found.
     pub origin: Origin,
-    /// What it says of itself, or why it is not used.
+    /// Its metadata, or the reason why it is not used.
     pub metadata: Result<Arc<Metadata>, Arc<Refused>>,
     loader: Arc<dyn Load>,
 }
 
 impl Candidate {
-    /// Its path, or a linked-in plugin's name.
-    pub fn who(&self) -> String {
-        self.loader.who()
+    /// Its path, or the name of a linked-in plugin.
+    pub fn label(&self) -> String {
+        self.loader.label()
     }
 
     /// Its file, unless it is linked in.
@@ -66,56 +66,58 @@ impl Candidate {
         self.loader.path()
     }
 
-    /// What its file says of itself, used or not, where there is one and it says anything.
+    /// The file's metadata, even if the candidate is not used. `None` if it has no file or no
+    /// metadata.
     pub fn inspect(&self) -> Option<Inspection> {
         crate::load::inspect(self.path()?).ok()
     }
 
-    /// Why it is not used, if it was given by its path: what a caller names must not be skipped in silence.
-    pub(crate) fn refused_though_given(&self) -> Option<Arc<Refused>> {
+    /// The reason why a file that the caller named is not used. It must be reported.
+    pub(crate) fn explicit_refusal(&self) -> Option<Arc<Refused>> {
         if self.origin == Origin::Explicit { self.metadata.as_ref().err().cloned() } else { None }
     }
 
-    /// Loads it. Another plugin in its place is not what was chosen.
+    /// Loads the candidate. If its file now has other metadata than when it was chosen, it is
+    /// refused.
     pub(crate) fn load(&self) -> Result<Loaded, Refused> {
         let checked = self.loader.check()?;
         match &self.metadata {
-            Ok(chosen) if chosen != checked.metadata() => Err(Refusal::Changed.of(self.who())),
+            Ok(chosen) if chosen != checked.metadata() => Err(Refusal::Changed.into_refused(self.label())),
             _ => checked.load(),
         }
     }
 }
 
-/// Where to look. Earlier kinds of places go before later ones, in the order of [`Origin`], and within a kind in the
-/// order given; files of a directory in the order of their names.
+/// The paths to search for plugins. Kinds of paths are searched in the order of [`Origin`], paths
+/// of one kind in the given order, and files of a directory in the order of their names.
 #[derive(Default)]
 pub struct Search {
     linked: Vec<Arc<dyn Load>>,
-    given: Vec<PathBuf>,
+    paths: Vec<PathBuf>,
     environment: Option<OsString>,
     executable: Option<PathBuf>,
     installed: Vec<PathBuf>,
     warnings: Vec<String>,
 }
 
-/// Everything that was found.
+/// The result of a search.
 #[derive(Default)]
 pub struct Catalog {
-    /// In order of precedence. One whose name an earlier one has is refused as shadowed.
+    /// In order of precedence. A candidate with the name of an earlier one is refused as shadowed.
     pub candidates: Vec<Candidate>,
-    /// Places that could not be looked at, or were not.
+    /// Messages about paths that were ignored or could not be read.
     pub warnings: Vec<String>,
     policy: Arc<Policy>,
 }
 
 impl Search {
-    /// Nowhere yet.
+    /// Searches nowhere.
     pub fn nowhere() -> Self {
         Self::default()
     }
 
-    /// In [`PATH_VARIABLE`].
-    pub fn usual() -> Self {
+    /// Searches [`PATH_VARIABLE`].
+    pub fn standard() -> Self {
         Self::default().environment_of_process()
     }
 
@@ -125,28 +127,27 @@ impl Search {
         self
     }
 
-    /// Adds a plugin that this process was handed.
-    pub(crate) fn handed(mut self, plugin: Handed) -> Self {
+    /// Adds a plugin that another process opened and passed to this one.
+    pub(crate) fn handed(mut self, plugin: PassedFile) -> Self {
         self.linked.push(Arc::new(plugin));
         self
     }
 
     /// Adds a plugin file, or a directory whose `*.so` files are candidates.
-    pub fn given(mut self, path: impl Into<PathBuf>) -> Self {
-        self.given.push(path.into());
+    pub fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.paths.push(path.into());
         self
     }
 
-    /// Sets what [`PATH_VARIABLE`] would say.
+    /// Sets the value of [`PATH_VARIABLE`].
     pub fn environment(mut self, paths: impl Into<OsString>) -> Self {
         self.environment = Some(paths.into());
         self
     }
 
-    /// Looks where [`PATH_VARIABLE`] says, unless this process has rights that its caller need not have: that it is ignored
-    /// then is a warning.
+    /// Searches [`PATH_VARIABLE`] of this process. A privileged process ignores it with a warning.
     pub fn environment_of_process(self) -> Self {
-        self.environment_in(&Environment::of_process())
+        self.environment_in(&Environment::from_process())
     }
 
     fn environment_in(mut self, environment: &Environment) -> Self {
@@ -154,38 +155,38 @@ impl Search {
         self
     }
 
-    /// Looks in the directory of this process's executable, for programs that are installed together with plugins.
+    /// Searches the executable's directory, for programs that are installed together with plugins.
     pub fn beside_executable(mut self) -> Self {
         self.executable = std::env::current_exe().ok();
         self
     }
 
-    /// Sets the executable in whose directory to look.
+    /// Sets the executable whose directory is searched.
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
         self
     }
 
-    /// Adds a directory of plugins that was installed: with the host library, or with others' packages. It may be missing.
+    /// Adds a directory of installed plugins, which may be missing.
     pub fn installed(mut self, directory: impl Into<PathBuf>) -> Self {
         self.installed.push(directory.into());
         self
     }
 
-    /// Looks at every place, and at the metadata of every candidate. No plugin's code runs.
+    /// Searches all paths, and reads the metadata of every candidate. No plugin code runs.
     pub fn run(self) -> Catalog {
-        self.run_under(Policy::default())
+        self.run_with_policy(Policy::default())
     }
 
-    /// The same, where a policy says what may be loaded.
-    pub fn run_under(self, policy: Policy) -> Catalog {
+    /// Like [`Self::run`], with a policy that decides which candidates may be loaded.
+    pub fn run_with_policy(self, policy: Policy) -> Catalog {
         let mut catalog = Catalog { warnings: self.warnings, policy: Arc::new(policy), ..Catalog::default() };
         let mut seen = HashSet::new();
         for loader in self.linked {
             catalog.add(Origin::Linked, loader);
         }
-        // Single files go before directories, in whatever order they were given.
-        let (directories, files): (Vec<_>, Vec<_>) = self.given.into_iter().partition(|path| path.is_dir());
+        // Single files precede directories, in whatever order the caller named them.
+        let (directories, files): (Vec<_>, Vec<_>) = self.paths.into_iter().partition(|path| path.is_dir());
         for path in files {
             catalog.add_file(&mut seen, Origin::Explicit, path);
         }
@@ -203,7 +204,7 @@ impl Search {
             }
         }
         if let Some(directory) = self.executable.as_deref().and_then(Path::parent) {
-            catalog.add_directory(&mut seen, Origin::BesideExecutable, directory, is_ours);
+            catalog.add_directory(&mut seen, Origin::BesideExecutable, directory, is_crossdock_plugin);
         }
         for directory in self.installed.iter().filter(|directory| directory.is_dir()) {
             catalog.add_directory(&mut seen, Origin::Installed, directory, is_library);
@@ -213,21 +214,22 @@ impl Search {
 }
 
 impl Catalog {
-    /// What decided which candidates may be loaded.
+    /// The policy of the search.
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
     fn add_file(&mut self, seen: &mut HashSet<PathBuf>, origin: Origin, path: PathBuf) {
-        // The same file reached twice is one candidate, where it came first: unless it was the way there that was refused.
-        let same = path.canonicalize().unwrap_or_else(|_| path.clone());
-        if seen.contains(&same) {
+        // A file that is reached twice is one candidate, at its first position, unless it was
+        // refused because of the path by which it was reached.
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if seen.contains(&canonical) {
             return;
         }
-        self.add(origin, Arc::new(PluginFile::under(path, self.policy.clone())));
+        self.add(origin, Arc::new(PluginFile::with_policy(path, self.policy.clone())));
         let refused = self.candidates.last().and_then(|candidate| candidate.metadata.as_ref().err());
-        if !refused.is_some_and(|refused| refused.reason.is_of_the_path()) {
-            seen.insert(same);
+        if !refused.is_some_and(|refused| refused.reason.depends_on_path()) {
+            seen.insert(canonical);
         }
     }
 
@@ -236,18 +238,19 @@ impl Catalog {
         seen: &mut HashSet<PathBuf>,
         origin: Origin,
         directory: &Path,
-        wanted: fn(&[u8]) -> bool,
+        is_candidate: fn(&[u8]) -> bool,
     ) {
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
             Err(error) => {
-                self.warnings.push(format!("{origin}: cannot look into '{}': {error}", directory.display()));
+                self.warnings
+                    .push(format!("{origin}: cannot read directory '{}': {error}", directory.display()));
                 return;
             }
         };
         let mut paths: Vec<PathBuf> = entries
             .filter_map(Result::ok)
-            .filter(|entry| wanted(entry.file_name().as_bytes()))
+            .filter(|entry| is_candidate(entry.file_name().as_bytes()))
             .map(|entry| entry.path())
             .collect();
         paths.sort();
@@ -262,15 +265,15 @@ impl Catalog {
             match self.chosen().find(|(_, earlier)| earlier.name == metadata.name) {
                 None => Ok(metadata.clone()),
                 Some((by, _)) => {
-                    let shadowed = Refusal::Shadowed { name: metadata.name.clone(), by: by.who() };
-                    Err(shadowed.of(loader.who()))
+                    let shadowed = Refusal::Shadowed { name: metadata.name.clone(), by: by.label() };
+                    Err(shadowed.into_refused(loader.label()))
                 }
             }
         });
         self.candidates.push(Candidate { origin, metadata: metadata.map_err(Arc::new), loader });
     }
 
-    /// The candidates to use, with what they say.
+    /// The candidates that are used, with their metadata.
     pub fn chosen(&self) -> impl Iterator<Item = (&Candidate, &Arc<Metadata>)> {
         self.candidates.iter().filter_map(|candidate| Some((candidate, candidate.metadata.as_ref().ok()?)))
     }
@@ -280,7 +283,7 @@ fn is_library(name: &[u8]) -> bool {
     name.ends_with(b".so")
 }
 
-fn is_ours(name: &[u8]) -> bool {
+fn is_crossdock_plugin(name: &[u8]) -> bool {
     name.starts_with(b"libcrossdock_") && name.ends_with(b"_plugin.so")
 }
 
@@ -289,12 +292,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_privileged_process_does_not_look_where_its_environment_says() {
-        let variable = |name: &str| (name == PATH_VARIABLE).then(|| OsString::from("/somebody/s/plugins"));
-        let search =
-            |is_privileged| Search::nowhere().environment_in(&Environment::of(variable, is_privileged)).run();
+    fn privileged_process_ignores_the_path_variable() {
+        let variable = |name: &str| (name == PATH_VARIABLE).then(|| OsString::from("/other/plugins"));
+        let search = |is_privileged| {
+            Search::nowhere().environment_in(&Environment::new(variable, is_privileged)).run()
+        };
         let ordinary = search(false);
-        assert!(ordinary.warnings[0].contains("cannot look into '/somebody/s/plugins'"));
+        assert!(ordinary.warnings[0].contains("cannot read directory '/other/plugins'"));
         let privileged = search(true);
         assert_eq!(privileged.warnings.len(), 1);
         assert!(privileged.warnings[0].starts_with("CROSSDOCK_PLUGIN_PATH is ignored"));

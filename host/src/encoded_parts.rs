@@ -1,4 +1,4 @@
-//! Encoded arrays from their parts: samples of encodings for which nobody has a writer yet.
+//! Builds encoded arrays from their parts, for encodings without a writer.
 
 use arrow_schema::Field;
 use crossdock_arrays::export_field;
@@ -7,34 +7,36 @@ use crossdock_plugin_api::{
     Result as ApiResult,
 };
 
-use crate::encoded::taken_apart;
+use crate::encoded::into_parts;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::source::Input;
 
-/// One node, and what is below it.
+/// A node with its buffers and children.
 pub struct EncodedParts {
     /// The encoding's id.
     pub encoding: String,
-    /// What its values are; the name does not count.
+    /// The type of its values; the field's name is ignored.
     pub field: Field,
-    /// How many there are.
+    /// The number of values.
     pub length: u64,
-    /// What the encoding says about them.
+    /// The encoding's metadata.
     pub metadata: Vec<u8>,
-    /// Its own buffers, in order.
+    /// The node's own buffers, in order.
     pub buffers: Vec<Input>,
-    /// In order.
+    /// The child arrays, in order.
     pub children: Vec<EncodedArray>,
 }
 
 impl Session {
-    /// The tree of these parts. Bytes are copied to host memory; whether they fit the encoding is for the plugin that decodes them.
+    /// Builds an encoded array from these parts. Bytes are copied to host memory; the plugin that
+    /// decodes the array validates them.
     ///
     /// # Errors
-    /// [`Error::Data`] for what is no tree and bytes that cannot be read; as [`Session::encoded_type`] for children.
+    /// [`Error::Data`] if the parts do not form a tree or bytes cannot be read; as
+    /// [`Session::encoded_type`] for children.
     pub fn build_encoded(&self, parts: EncodedParts) -> Result<EncodedArray> {
-        let what = format!("cannot make an encoded array of '{}'", parts.encoding);
+        let what = format!("cannot build an encoded array of '{}'", parts.encoding);
         let failed = |error| Error::data(what.clone(), error);
         let (mut nodes, mut buffers) = (Vec::new(), EncodedBuffers::new());
         nodes.push(NodeParts {
@@ -55,33 +57,35 @@ impl Session {
             buffers.push(buffer.freeze_now().to_encoded());
         }
         for child in parts.children {
-            // All types are as Arrow writes them, so that whoever knows no others can decode the tree.
+            // All types become Arrow types, which every plugin can read.
             let arrow_type = |node: EncodedNode<'_>| {
                 export_field(&self.encoded_type(node)?).map(LogicalType::Schema).map_err(&failed)
             };
-            let (below, their_buffers) = taken_apart(child, arrow_type)?;
-            nodes.extend(below);
-            buffers.extend(their_buffers);
+            let (child_nodes, child_buffers) = into_parts(child, arrow_type)?;
+            nodes.extend(child_nodes);
+            buffers.extend(child_buffers);
         }
         EncodedArray::new(nodes, buffers).map_err(failed)
     }
 }
 
 fn count(n: usize, what: &str) -> ApiResult<u32> {
-    u32::try_from(n).map_err(|_| ApiError::invalid_argument(format!("{n} {what} are more than a node has")))
+    u32::try_from(n)
+        .map_err(|_| ApiError::invalid_argument(format!("{n} {what}, expected at most {}", u32::MAX)))
 }
 
 fn length(source: &dyn ByteSource) -> ApiResult<usize> {
-    let bytes =
-        source.len().ok_or_else(|| ApiError::invalid_argument("its length is not known: is it a pipe?"))?;
-    usize::try_from(bytes).map_err(|_| ApiError::out_of_memory(format!("{bytes} bytes")))
+    let bytes = source.len().ok_or_else(|| {
+        ApiError::invalid_argument("its length is unknown: expected a file or bytes in memory, not a pipe")
+    })?;
+    usize::try_from(bytes).map_err(|_| ApiError::out_of_memory(format!("cannot allocate {bytes} bytes")))
 }
 
 fn read_exactly(source: &dyn ByteSource, to: &mut [u8]) -> ApiResult<()> {
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match source.read_at(done as u64, rest)? {
-            0 => return Err(ApiError::io(format!("it ended after {done} bytes"))),
+            0 => return Err(ApiError::io(format!("it ended after {done} bytes, expected {}", to.len()))),
             n => done += n,
         }
     }

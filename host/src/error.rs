@@ -1,5 +1,6 @@
-//! What can go wrong in the host, by layer. `Display` speaks for its own layer; `source()` carries the next.
+//! Errors of the host. `Display` describes one layer; `source()` returns the next.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossdock_isolation::truncated::Truncated;
@@ -11,56 +12,58 @@ use crate::refusal::Refused;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of the host, or of something that it called.
+/// An error of the host, or of a component that it called.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller asked for something that makes no sense: an unknown name, contradicting settings.
+    /// The request is invalid: an unknown name, contradicting settings.
     #[error("{0}")]
     Usage(String),
     /// No plugin recognises the input.
     #[error("{0}")]
     Unrecognised(String),
-    /// A policy is not used, so that nothing is loaded.
+    /// A policy is invalid, so nothing is loaded.
     #[error("policy {0}")]
     Policy(PolicyError),
     /// A plugin was not loaded.
     #[error("{0}")]
     Refused(Arc<Refused>),
-    /// A plugin reported a failure, or broke the contract.
+    /// A plugin reported an error or violated the interface's contract.
     #[error("{plugin} could not {what}")]
     Plugin {
         /// Name and version.
         plugin: String,
-        /// What it was asked to do.
+        /// The step that failed: "read 'x'".
         what: String,
-        /// What it said.
+        /// The plugin's error.
         source: ApiError,
     },
-    /// Data contradicts itself or its format.
+    /// Data is malformed.
     #[error("{what}")]
     Data {
-        /// Where it was found.
+        /// The step that failed, or the location.
         what: String,
-        /// What is wrong.
+        /// The violated rule.
         source: ApiError,
     },
-    /// A device or its memory.
+    /// An operation on a device or its memory failed.
     #[error("{what}")]
     Device {
-        /// What was to be done.
+        /// The step that failed.
         what: String,
-        /// What failed.
+        /// The cause.
         source: ApiError,
     },
-    /// A file, a pipe, a disk.
+    /// An operation on a file, a pipe or a disk failed.
     #[error("{what}")]
     Io {
-        /// What was to be done, and to which file.
+        /// The step that failed, with the file's name.
         what: String,
-        /// The system's answer.
+        /// The file, if it has a path.
+        path: Option<PathBuf>,
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Somebody set the cancel flag.
+    /// The cancel flag is set.
     #[error("cancelled")]
     Cancelled,
 }
@@ -77,10 +80,15 @@ impl Error {
     }
 
     pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
-        Self::Io { what: what.into(), source }
+        Self::Io { what: what.into(), path: None, source }
     }
 
-    /// Data that was found wrong by our own checks, at `what`.
+    /// An error of the file at `path` in the step `what`: "cannot open".
+    pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { what: format!("{what} '{}'", path.display()), path: Some(path.into()), source }
+    }
+
+    /// An error that one of the host's own checks found, in the step or at the location `what`.
     pub(crate) fn data(what: impl Into<String>, source: ApiError) -> Self {
         match source.code() {
             Code::CANCELLED => Self::Cancelled,
@@ -89,7 +97,7 @@ impl Error {
         }
     }
 
-    /// What it is, in the words of the plugin interface.
+    /// The corresponding code of the plugin interface.
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Plugin { source, .. } | Self::Data { source, .. } | Self::Device { source, .. } => {
@@ -102,15 +110,15 @@ impl Error {
         }
     }
 
-    /// The whole chain in one line: each layer's words, joined by colons.
+    /// The error and its sources in one line, separated by colons, without control characters.
     pub fn one_line(&self) -> String {
         let mut line = self.to_string();
         let mut next = std::error::Error::source(self);
         while let Some(error) = next {
-            let words = error.to_string();
-            if !line.contains(&words) {
+            let text = error.to_string();
+            if !line.contains(&text) {
                 line.push_str(": ");
-                line.push_str(&words);
+                line.push_str(&text);
             }
             next = error.source();
         }
@@ -118,13 +126,13 @@ impl Error {
     }
 }
 
-/// A text as one line without control characters: what plugins say, and what files are called, must not steer anybody's
-/// terminal.
+/// Joins the lines of a text and replaces its control characters: messages of plugins and names of
+/// files must not control a terminal.
 pub fn one_line(text: &str) -> String {
     printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A text without control characters, as long as it is: a path with two spaces in it keeps them.
+/// Replaces control characters of a text by `?`, and keeps its length.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -140,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_joins_the_layers_and_is_one_line_without_control_characters() {
+    fn one_line_joins_layers_and_replaces_control_characters() {
         let source = ApiError::bad_data("row 3:\n  \x1b[31mred");
         let error = Error::Plugin { plugin: "p 1.0.0".into(), what: "read 'x'".into(), source };
         assert_eq!(error.one_line(), "p 1.0.0 could not read 'x': row 3: ?[31mred");

@@ -1,4 +1,4 @@
-//! The hash by which policies and lock files know a file's bytes.
+//! The hash that identifies a file's bytes in policies and lock files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use sha2::Digest;
 pub struct Sha256([u8; 32]);
 
 impl Sha256 {
-    /// The hash of these bytes.
+    /// The hash of the bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
     }
 }
 
-/// Takes bytes as they come.
+/// Computes a hash incrementally.
 #[derive(Default)]
 pub(crate) struct Hasher(sha2::Sha256);
 
@@ -41,7 +41,7 @@ impl FromStr for Sha256 {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("'{text}' is no SHA-256 hash: expected 64 hexadecimal digits");
+        let bad = || format!("'{text}': expected a SHA-256 hash of 64 hexadecimal digits");
         let digit = |c: u8| char::from(c).to_digit(16);
         let mut hash = [0; 32];
         if text.len() != 64 {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_written_and_read_as_sha256sum_does() {
+    fn format_matches_sha256sum() {
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Sha256::of(b"abc").to_string(), text);
         assert_eq!(text.parse(), Ok(Sha256::of(b"abc")));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_refused() {
+    fn rejects_malformed_hashes() {
         for text in ["", "ba78", &"g".repeat(64), &"é".repeat(32)] {
             assert!(text.parse::<Sha256>().unwrap_err().contains("64 hexadecimal digits"), "{text}");
         }

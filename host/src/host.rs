@@ -1,4 +1,4 @@
-//! A host: one owner of memory, and the plugins that were found.
+//! Owns memory and the catalog of plugins that were found.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,26 +7,26 @@ use crossdock_plugin_api::Device;
 
 use crate::discovery::{Candidate, Catalog, Origin, Search};
 use crate::error::{Error, Result};
-use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::{Metadata, MetadataError};
 use crate::policy::{Policy, Which};
-use crate::traced::trace_from_environment;
+use crate::reclaimer;
+use crate::tracing_hooks::trace_from_environment;
 
-/// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
-/// load, of which each makes instances of its own.
+/// A host. Clones share their state. Hosts that were built separately share only the mapped code of
+/// plugin files that both load; each creates its own instances.
 #[derive(Clone)]
 pub struct Host(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     backend: Backend,
     catalog: Catalog,
-    /// For each candidate of the catalog, what became of loading it.
+    /// The result of loading each candidate of the catalog.
     loaded: Vec<OnceLock<Result<Loaded, Arc<Refused>>>>,
     threads: usize,
 }
 
-/// How a [`Host`] is to be.
+/// Settings of a [`Host`] to be built.
 pub struct HostBuilder {
     search: Search,
     backend: Option<Backend>,
@@ -37,10 +37,10 @@ pub struct HostBuilder {
 }
 
 impl Host {
-    /// Looks in the usual places, without a memory limit, with as many threads as the machine has.
+    /// Starts with the standard search paths, no memory limit, and one thread per processor.
     pub fn builder() -> HostBuilder {
         HostBuilder {
-            search: Search::usual(),
+            search: Search::standard(),
             backend: None,
             memory_limit_bytes: None,
             threads: None,
@@ -49,34 +49,35 @@ impl Host {
         }
     }
 
-    /// What was found, chosen, shadowed, refused.
+    /// The candidates that were found, each with the reason if it is not used.
     pub fn catalog(&self) -> &Catalog {
         &self.0.catalog
     }
 
-    /// The owner of its memory.
+    /// The owner of the host's memory.
     pub fn backend(&self) -> &Backend {
         &self.0.backend
     }
 
-    /// Who holds what, and what was copied.
+    /// The current allocations, and the copies so far.
     pub fn ledger(&self) -> LedgerSnapshot {
         self.0.backend.ledger()
     }
 
-    /// The plugins to use, in order of precedence.
+    /// The plugins that are used, in order of precedence.
     pub fn plugins(&self) -> impl Iterator<Item = &Metadata> {
         self.0.catalog.chosen().map(|(_, metadata)| &**metadata)
     }
 
-    /// Loads a plugin, unless it is loaded already.
+    /// Loads a plugin, unless it is already loaded.
     ///
     /// # Errors
-    /// [`Error::Usage`] where none has this name, [`Error::Refused`] where it fails a check, or failed one before.
+    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check now or
+    /// did before.
     pub fn load(&self, name: &str) -> Result<Loaded> {
-        let found =
+        let position =
             self.0.catalog.candidates.iter().position(|c| c.metadata.as_ref().is_ok_and(|m| m.name == name));
-        let index = found.ok_or_else(|| self.unknown(name))?;
+        let index = position.ok_or_else(|| self.unknown(name))?;
         match self.load_candidate(index) {
             Some(Ok(loaded)) => Ok(loaded),
             Some(Err(refused)) => Err(Error::Refused(refused)),
@@ -84,7 +85,7 @@ impl Host {
         }
     }
 
-    /// Loads the candidate at `index` of the catalog, if it was chosen.
+    /// Loads the candidate at `index` of the catalog. `None` if it is not used or does not exist.
     pub fn load_candidate(&self, index: usize) -> Option<Result<Loaded, Arc<Refused>>> {
         let candidate = self.0.catalog.candidates.get(index)?;
         candidate.metadata.as_ref().ok()?;
@@ -93,33 +94,35 @@ impl Host {
         Some(slot.get_or_init(load).clone())
     }
 
-    /// Why there is no plugin of this name to use: the first candidate that calls itself so was refused, or there is none.
+    /// The error for a name without a usable plugin: the refusal of the first candidate of this
+    /// name, or [`Error::Usage`] if there is no candidate.
     fn unknown(&self, name: &str) -> Error {
         let refused = self.0.catalog.candidates.iter().find_map(|candidate| {
             let refused = candidate.metadata.as_ref().err()?;
-            let says = candidate.inspect()?;
-            (says.metadata.name == name).then(|| refused.clone())
+            let inspected = candidate.inspect()?;
+            (inspected.metadata.name == name).then(|| refused.clone())
         });
         if let Some(refused) = refused {
             return Error::Refused(refused);
         }
         let known = self.known();
         Error::usage(format!(
-            "there is no plugin '{name}'; plugins: {known} (crossdock plugins --explain tells where was looked)"
+            "there is no plugin '{name}'; available plugins: {known} ({})",
+            crate::registry::search_advice()
         ))
     }
 
     fn known(&self) -> String {
         let names: Vec<_> = self.plugins().map(|m| m.name.as_str()).collect();
-        if names.is_empty() { "none was found".to_string() } else { names.join(", ") }
+        if names.is_empty() { "none".to_string() } else { names.join(", ") }
     }
 
-    /// Whether a plugin of this name was found as a file, though it may be refused.
+    /// Whether a plugin file with this name was found, even if it is refused.
     fn is_file_of(&self, name: &str) -> bool {
         self.0.catalog.candidates.iter().filter(|candidate| candidate.origin != Origin::Linked).any(
             |candidate| match &candidate.metadata {
                 Ok(metadata) => metadata.name == name,
-                Err(_) => candidate.inspect().is_some_and(|says| says.metadata.name == name),
+                Err(_) => candidate.inspect().is_some_and(|inspected| inspected.metadata.name == name),
             },
         )
     }
@@ -128,74 +131,78 @@ impl Host {
         self.0.threads
     }
 
-    /// Waits until every plugin instance that can end has ended, and tells what has not been given back by then: after
-    /// all sessions, tables and exported arrays are gone, these are leaks.
+    /// Waits until every idle plugin instance is destroyed, and returns the memory and references
+    /// that are still held. After all sessions, tables and exported arrays are dropped, these are
+    /// leaks.
     pub fn settle(&self) -> Vec<Leak> {
-        // What a device was done with may have been an instance's last object.
+        // Pending device work may hold the last object of an instance.
         self.0.backend.settle();
-        janitor::settle();
+        reclaimer::settle();
         let mut leaks = self.0.backend.leaks();
-        leaks.extend(janitor::held(&self.0.backend).into_iter().map(|(account, references)| Leak {
-            account,
-            device: Device::CPU,
-            bytes: 0,
-            blocks: 0,
-            streams: 0,
-            events: 0,
-            references: references as u64,
-        }));
+        leaks.extend(reclaimer::leaked_references(&self.0.backend).into_iter().map(
+            |(account, references)| Leak {
+                account,
+                device: Device::CPU,
+                bytes: 0,
+                blocks: 0,
+                streams: 0,
+                events: 0,
+                references: references as u64,
+            },
+        ));
         leaks
     }
 }
 
 impl HostBuilder {
-    /// Where to look for plugins, instead of the usual places.
+    /// Sets where to look for plugins, instead of the standard paths.
     pub fn search(mut self, search: Search) -> Self {
         self.search = search;
         self
     }
 
-    /// Adds a plugin file, or a directory of them, to where is looked.
+    /// Adds a plugin file, or a directory of plugin files, to the search.
     pub fn plugins(mut self, path: impl Into<std::path::PathBuf>) -> Self {
-        self.search = self.search.given(path);
+        self.search = self.search.with_path(path);
         self
     }
 
-    /// What plugin files may be loaded, instead of all that fit; [`Policy::usual`] is what the system's files say.
+    /// Sets which plugin files may be loaded; without it, all compatible ones.
+    /// [`Policy::from_standard_files`] reads the system's policy files.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// The owner of its memory; the memory limit is then this one's, and where calls are recorded.
+    /// Sets the owner of the host's memory, whose memory limit and trace then apply.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// How many bytes may be held at once, over all devices.
+    /// Sets the maximum number of bytes allocated at any time, over all devices.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = Some(bytes);
         self
     }
 
-    /// How many threads plugins may keep busy.
+    /// Sets how many threads plugins may use.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Where calls of and by plugins are recorded; otherwise what [`trace_from_environment`] gives.
+    /// Sets where calls of and by plugins are recorded, instead of [`trace_from_environment`].
     pub fn trace(mut self, trace: Arc<Trace>) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Looks for plugins; none of their code runs yet. What was found and cannot be used, though it means to be a
-    /// plugin, is reported to the log.
+    /// Looks for plugins, without running their code. Refused plugins are logged.
     ///
     /// # Errors
-    /// A plugin file that was given by its path is missing or refused, or calls cannot be recorded as the environment asks.
+    /// A plugin file that was named explicitly is missing or refused, an isolated plugin has no
+    /// file, or the trace that the environment asks for cannot be created.
     pub fn build(mut self) -> Result<Host> {
         if self.backend.is_none() && self.trace.is_none() {
             self.trace = trace_from_environment()?;
@@ -207,21 +214,21 @@ impl HostBuilder {
         let host = self.build_lenient();
         if let Some(name) = isolated.iter().find(|name| !host.is_file_of(name)) {
             return Err(Error::usage(format!(
-                "'{name}' is to be isolated, and there is no file of a plugin with this name; plugins: {}",
+                "plugin '{name}' is to be isolated, but no plugin file has this name; available plugins: {}",
                 host.known()
             )));
         }
         let catalog = &host.0.catalog;
-        if let Some(refused) = catalog.candidates.iter().find_map(Candidate::refused_though_given) {
+        if let Some(refused) = catalog.candidates.iter().find_map(Candidate::explicit_refusal) {
             return Err(Error::Refused(refused));
         }
         catalog.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         for refused in catalog.candidates.iter().filter_map(|candidate| candidate.metadata.as_ref().err()) {
             match refused.reason {
-                // Ordinary: a library among plugins, a plugin in two places.
+                // Expected: a library beside plugins, a plugin in two places.
                 Refusal::Metadata(MetadataError::NotElf | MetadataError::NotAPlugin)
                 | Refusal::Shadowed { .. } => tracing::debug!("{refused}"),
-                // As whoever wrote the policy wants it.
+                // Expected: the policy excludes them.
                 Refusal::NotAllowed { .. } | Refusal::NotLocked { .. } | Refusal::Folder { .. } => {
                     tracing::info!("{refused}");
                 }
@@ -231,14 +238,14 @@ impl HostBuilder {
         Ok(host)
     }
 
-    /// The same, where files that were given and refused are only noted in the catalog.
+    /// Like [`Self::build`], but refused files only appear in the catalog.
     pub fn build_lenient(self) -> Host {
         let backend = self.backend.unwrap_or_else(|| {
             let builder = Backend::builder();
             let builder = self.trace.into_iter().fold(builder, BackendBuilder::trace);
             self.memory_limit_bytes.into_iter().fold(builder, BackendBuilder::limit_bytes).build()
         });
-        let catalog = self.search.run_under(self.policy);
+        let catalog = self.search.run_with_policy(self.policy);
         let loaded = catalog.candidates.iter().map(|_| OnceLock::new()).collect();
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));

@@ -1,27 +1,28 @@
-//! What a plugin instance is given at its creation: a counted object that offers memory, a log and the session's
-//! settings. Whatever the plugin lends out holds a reference to it.
+//! Implements the host object that each plugin instance receives: a reference-counted object with
+//! memory, a log and the session's settings. Each object that a plugin exports holds a reference to
+//! it.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
-use crossdock_isolation::{Decoder, heard};
+use crossdock_isolation::{Decoder, log_plugin_message};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
-use crate::janitor;
 use crate::kernels::HostKernels;
-use crate::traced;
+use crate::reclaimer;
+use crate::tracing_hooks;
 
 /// The error of a [`Decoder`] whose session is closed.
 pub(crate) fn session_is_closed() -> Error {
     Error::invalid_argument("the session that would decode the array is closed")
 }
 
-/// The host's own reference to one instance's host object.
+/// The host's own reference to the host object of one instance.
 pub(crate) struct HostObject(Arc<Shared>);
 
-/// `abi` is the first field, so that the object's address is the `crossdock_host`'s.
+/// `abi` is the first field, so that a pointer to this is a pointer to a `crossdock_host`.
 #[repr(C)]
 struct Shared {
     abi: abi::Host,
@@ -29,18 +30,20 @@ struct Shared {
     session: abi::HostSession,
     decode: abi::HostDecode,
     kernels: HostKernels,
-    /// `None` where nothing decodes.
+    /// `None` if the instance cannot have arrays decoded.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
     plugin: String,
-    /// Who listened on the thread that made the object: what the plugin says on threads of its own is heard there too.
-    listener: Option<tracing::Dispatch>,
+    /// The log subscriber of the thread that created the object. It also receives messages from the
+    /// plugin's own threads.
+    subscriber: Option<tracing::Dispatch>,
 }
 
-// SAFETY: the raw pointers inside are to `Shared` itself and are never written after construction; the function
-// pointers are this file's, which any thread may call; the rest is Sync by itself.
+// SAFETY: the raw pointers point into `Shared` itself and are not written after construction. The
+// function pointers are to functions of this file, which any thread may call. The other fields are
+// Send and Sync.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the pointers are never written after construction, and every other field is Sync.
 unsafe impl Sync for Shared {}
 
 impl HostObject {
@@ -81,9 +84,9 @@ impl HostObject {
             decoder,
             account,
             plugin: plugin.to_string(),
-            listener: tracing::dispatcher::get_default(|listener| {
-                let nobody = listener.is::<tracing::subscriber::NoSubscriber>();
-                (!nobody).then(|| listener.clone())
+            subscriber: tracing::dispatcher::get_default(|subscriber| {
+                let is_none = subscriber.is::<tracing::subscriber::NoSubscriber>();
+                (!is_none).then(|| subscriber.clone())
             }),
         }))
     }
@@ -96,30 +99,35 @@ impl HostObject {
         Arc::as_ptr(&self.0).cast()
     }
 
-    /// How many references there are, this one included.
+    /// The number of references, including this one.
     pub(crate) fn references(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 }
 
 unsafe extern "C" fn retain(host: *const abi::Host) {
-    // SAFETY: the plugin calls this on the object it was given, which is an Arc's content with at least one count.
+    // SAFETY: the contract of `retain`: the caller has a reference, and the object is the content
+    // of an Arc.
     let account = unsafe { &(*host.cast::<Shared>()).account };
-    // SAFETY: as above.
-    traced::called(account, "retain", || unsafe { Arc::increment_strong_count(host.cast::<Shared>()) });
+    // SAFETY: the pointer came from `Arc::as_ptr`, and the caller's reference keeps the count at 1
+    // or more.
+    tracing_hooks::plugin_call(account, "retain", || unsafe {
+        Arc::increment_strong_count(host.cast::<Shared>())
+    });
 }
 
 unsafe extern "C" fn release(host: *const abi::Host) {
-    // SAFETY: the count that is taken keeps the object until then; its account is kept beyond, for those who record the call.
+    // SAFETY: the contract of `release`: the caller has a reference, which it gives up only below.
+    // The account is cloned where it must outlive the object, to record the call.
     let account = unsafe { &(*host.cast::<Shared>()).account };
     let account = account.is_traced().then(|| account.clone());
     let end = || {
-        // SAFETY: takes one count that `retain` gave.
+        // SAFETY: the caller passes one reference, which `retain` or the creation counted.
         unsafe { Arc::decrement_strong_count(host.cast::<Shared>()) };
-        janitor::reference_gone();
+        reclaimer::reference_gone();
     };
     match account {
-        Some(account) => traced::called(&account, "release", end),
+        Some(account) => tracing_hooks::plugin_call(&account, "release", end),
         None => end(),
     }
 }
@@ -128,9 +136,10 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
     if host.is_null() || id.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: the plugin holds a reference, or is inside `create`, during which the host does; ids are NUL-terminated.
+    // SAFETY: the caller has a reference, or is inside `create`, while the host has one. The
+    // contract says that ids are NUL-terminated.
     let (shared, id) = unsafe { (&*host.cast::<Shared>(), CStr::from_ptr(id)) };
-    traced::called(&shared.account, "get_interface", || shared.interface(id))
+    tracing_hooks::plugin_call(&shared.account, "get_interface", || shared.interface(id))
 }
 
 impl Shared {
@@ -155,17 +164,17 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
     if log.is_null() || message.data.is_null() {
         return;
     }
-    // A subscriber is the application's code: its panic must not unwind into the plugin.
-    Poison::new().leave(|| {
-        // SAFETY: the log is a field of the `Shared` that `private_data` points at, and lives as long as it.
-        let Shared { plugin, listener, account, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
-        // SAFETY: the plugin's string, alive for the call.
+    // The subscriber is code of the application: its panic must not unwind into the plugin.
+    Poison::new().run_release(|| {
+        // SAFETY: `private_data` of the log points at the `Shared` that contains it.
+        let Shared { plugin, subscriber, account, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
+        // SAFETY: the contract of `write`: `message` is valid for its length during the call.
         let bytes = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
         let message = String::from_utf8_lossy(bytes);
-        let tell = || heard(plugin, level, &message);
-        traced::called(account, "log.write", || match listener {
-            Some(listener) => tracing::dispatcher::with_default(listener, tell),
-            None => tell(),
+        let write = || log_plugin_message(plugin, level, &message);
+        tracing_hooks::plugin_call(account, "log.write", || match subscriber {
+            Some(subscriber) => tracing::dispatcher::with_default(subscriber, write),
+            None => write(),
         });
     });
 }
@@ -177,23 +186,24 @@ unsafe extern "C" fn decode(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // Taken before anything can fail, for the caller does not release it any more.
-    // SAFETY: null, or the plugin's array, which it hands over.
+    // First of all, because the function takes ownership of the array even if it fails.
+    // SAFETY: the contract of `decode`: null, or an array whose ownership passes to this function.
     let array = unsafe { Owned::take(array) };
     let body = || {
-        // SAFETY: null, or the field of the `Shared` that `private_data` points at, which the plugin keeps by a reference.
+        // SAFETY: `this` is null or a live interface, whose `private_data` is null or points at the
+        // `Shared` that contains it; the plugin's reference keeps that alive.
         let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
         let shared = shared.ok_or_else(session_is_closed)?;
         let decoder = shared.decoder.as_ref().ok_or_else(session_is_closed)?;
-        // SAFETY: the plugin's call, alive for this one, and its array, of which it vouches that the lists are as long as they
-        // say.
+        // SAFETY: the contract of `decode`: `call` is valid during the call, and the array's lists
+        // have their declared lengths.
         let (call, array) = unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?) };
-        let batch = shared.account.called("decode", || decoder(&call, array))?;
-        // SAFETY: the plugin's out parameter.
+        let batch = shared.account.trace_plugin_call("decode", || decoder(&call, array))?;
+        // SAFETY: the contract of `decode`: `out` is null or writable.
         unsafe { batch.put(out, "decode") }
     };
-    // SAFETY: the plugin's error struct.
-    unsafe { Poison::of_host().enter(err, body) }
+    // SAFETY: the contract of `decode`: `err` is null or a valid error struct.
+    unsafe { Poison::for_host().enter(err, body) }
 }
 
 #[cfg(test)]
@@ -208,9 +218,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Heard(Arc<Mutex<Vec<std::thread::ThreadId>>>);
+    struct Recorder(Arc<Mutex<Vec<std::thread::ThreadId>>>);
 
-    impl Subscriber for Heard {
+    impl Subscriber for Recorder {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -232,8 +242,8 @@ mod tests {
         HostObject::new("a plugin", account, settings, None)
     }
 
-    fn speak(object: &HostObject) {
-        // SAFETY: the object's own log, as a plugin gets it, and a text that outlives the call.
+    fn write_message(object: &HostObject) {
+        // SAFETY: the log belongs to the live `object`, and the text outlives the call.
         unsafe {
             let log = get_interface(object.as_ptr(), abi::HOST_LOG_ID.as_ptr()).cast::<abi::HostLog>();
             ((*log).write.unwrap())(log, abi::LOG_WARN, abi::Str::new("something"));
@@ -241,20 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_says_on_a_thread_of_its_own_is_heard_where_its_instance_was_made() {
-        let (heard, other) = (Heard::default(), Heard::default());
-        let object = tracing::subscriber::with_default(heard.clone(), object);
+    fn messages_from_other_threads_reach_the_creators_subscriber() {
+        let (creator, other) = (Recorder::default(), Recorder::default());
+        let object = tracing::subscriber::with_default(creator.clone(), object);
         std::thread::scope(|scope| {
-            scope.spawn(|| tracing::subscriber::with_default(other.clone(), || speak(&object)));
+            scope.spawn(|| tracing::subscriber::with_default(other.clone(), || write_message(&object)));
         });
-        assert_eq!(heard.0.lock().unwrap().len(), 1);
+        assert_eq!(creator.0.lock().unwrap().len(), 1);
         assert!(other.0.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn without_a_listener_of_its_own_it_is_heard_where_it_speaks() {
-        let (heard, object) = (Heard::default(), object());
-        tracing::subscriber::with_default(heard.clone(), || speak(&object));
-        assert_eq!(*heard.0.lock().unwrap(), [std::thread::current().id()]);
+    fn without_a_subscriber_messages_reach_that_of_the_calling_thread() {
+        let (caller, object) = (Recorder::default(), object());
+        tracing::subscriber::with_default(caller.clone(), || write_message(&object));
+        assert_eq!(*caller.0.lock().unwrap(), [std::thread::current().id()]);
     }
 }

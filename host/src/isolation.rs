@@ -1,4 +1,5 @@
-//! Plugins in processes of their own (docs/security.md, "Isolation"): this library's part of [`crossdock_isolation`].
+//! Implements the host's side of [`crossdock_isolation`]: plugins in separate processes
+//! (docs/security.md, "Isolation").
 
 use std::fs::File;
 use std::process::ExitCode;
@@ -16,27 +17,27 @@ use crossdock_plugin_api::{
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use crossdock_isolation::hostile;
-pub use crossdock_isolation::{ARGUMENT, Deadlines, INHERITED, Program, serve_with};
+pub use crossdock_isolation::{Deadlines, INHERITED_VARIABLES, Program, SERVE_ARGUMENT, serve_with};
 
 pub use crate::policy::{Isolation, Which};
 
 use crate::discovery::Search;
 use crate::error::Error;
 use crate::host::Host;
-use crate::janitor;
-use crate::load::Handed;
+use crate::load::PassedFile;
 use crate::plugin::Plugin;
+use crate::reclaimer;
 use crate::session::Session;
-use crate::traced::{self, Maker};
+use crate::tracing_hooks::{self, Producer};
 
-/// Serves the host that started this process as [`Program`] says, over standard input, until that closes it. It gives up what a
-/// plugin has no use for first: files, network, other processes. A process with rights that its caller need not have serves
-/// nobody.
+/// Serves the host that started this process as described at [`Program`], over standard input,
+/// until the host closes it. First it drops the rights that a plugin does not need: files, network,
+/// other processes. A privileged process refuses to serve.
 pub fn serve() -> ExitCode {
     crossdock_isolation::serve(Library)
 }
 
-/// This library, to the process of an isolated plugin.
+/// This library, as the process of an isolated plugin uses it.
 struct Library;
 
 impl HostLibrary for Library {
@@ -46,27 +47,27 @@ impl HostLibrary for Library {
         session.map(|session| session.stream().clone()).map_err(|error| ApiError::device(error.one_line()))
     }
 
-    fn load(&self, file: File, who: String, backend: Backend) -> ApiResult<Box<dyn LoadedPlugin>> {
-        let search = Search::nowhere().handed(Handed::new(file, who));
+    fn load(&self, file: File, label: String, backend: Backend) -> ApiResult<Box<dyn LoadedPlugin>> {
+        let search = Search::nowhere().handed(PassedFile::new(file, label));
         let host = Host::builder().search(search).backend(backend).build().map_err(internal)?;
         let name = host.plugins().next().map(|metadata| metadata.name.clone());
-        let name = name.ok_or_else(|| ApiError::internal("the plugin was refused"))?;
+        let name = name.ok_or_else(|| ApiError::internal("the plugin was refused in its process"))?;
         host.load(&name).map_err(internal)?;
-        Ok(Box::new(Alone { host, name }))
+        Ok(Box::new(SinglePluginHost { host, name }))
     }
 
     fn settle_within(&self, time: Duration) {
-        janitor::settle_within(time);
+        reclaimer::settle_within(time);
     }
 }
 
 /// A host with one plugin.
-struct Alone {
+struct SinglePluginHost {
     host: Host,
     name: String,
 }
 
-impl LoadedPlugin for Alone {
+impl LoadedPlugin for SinglePluginHost {
     fn stream(&self, device: Device) -> ApiResult<Stream> {
         let session = self.host.session().device(device).open().map_err(internal)?;
         Ok(session.stream().clone())
@@ -84,9 +85,9 @@ impl LoadedPlugin for Alone {
     }
 }
 
-/// An instance of it, in a session of its own.
+/// An instance of the plugin, in its own session.
 struct Served {
-    // Before the session in which it is.
+    // Dropped before its session.
     plugin: Arc<Plugin>,
     _session: Session,
 }
@@ -120,16 +121,16 @@ impl PluginInstance for Served {
         self.plugin.encoding()
     }
 
-    fn given(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch> {
-        traced::crossing(batch, self.plugin.account(), Maker::Plugin)
+    fn batch_from_plugin(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch> {
+        tracing_hooks::batch(batch, self.plugin.account(), Producer::Plugin)
     }
 
-    fn taken(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch> {
-        traced::crossing(batch, self.plugin.account(), Maker::Host)
+    fn batch_to_plugin(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch> {
+        tracing_hooks::batch(batch, self.plugin.account(), Producer::Host)
     }
 }
 
-/// The host's error as a plugin's, with the plugin's own code where it has one.
+/// Converts an error of the host. An error that the plugin reported keeps its code.
 fn internal(error: Error) -> ApiError {
     match error {
         Error::Plugin { source, .. } => source,

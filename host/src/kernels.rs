@@ -1,4 +1,4 @@
-//! `crossdock.host.kernels/1`: the host's own kernels, which plugins launch by name.
+//! Implements `crossdock.host.kernels/1`: plugins find the host's kernels by name.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use crossdock_memory_backend::Account;
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Device, Error, abi};
 
-/// The interface as one instance sees it. Its address is the `crossdock_host_kernels`'s, so that comes first.
+/// The interface of one instance. `abi` is the first field, so that a pointer to this is a pointer
+/// to a `crossdock_host_kernels`.
 #[repr(C)]
 pub(crate) struct HostKernels {
     abi: abi::HostKernels,
@@ -16,10 +17,10 @@ pub(crate) struct HostKernels {
     caller: String,
 }
 
-// SAFETY: the pointer inside is null and the function is this file's, which any thread may call; the rest is Sync by
-// itself.
+// SAFETY: the raw pointer inside is null, the function pointer is to a function of this file, which
+// any thread may call, and the other fields are Send and Sync.
 unsafe impl Send for HostKernels {}
-// SAFETY: as above.
+// SAFETY: the raw pointer is null and is never written, and the other fields are Sync.
 unsafe impl Sync for HostKernels {}
 
 impl HostKernels {
@@ -42,14 +43,15 @@ unsafe extern "C" fn find(
     err: *mut abi::Error,
 ) -> abi::Code {
     let body = || {
-        // SAFETY: null, or the first field of a `HostKernels`, which lives as long as the host object, to which the plugin
-        // holds a reference.
+        // SAFETY: `this` is null or the first field of a `HostKernels`, which lives as long as the
+        // host object; the plugin's reference keeps that alive.
         let this = unsafe { this.cast::<HostKernels>().as_ref() };
         let this = this.ok_or_else(|| Error::invalid_argument("find: the kernels' object is NULL"))?;
-        // SAFETY: the plugin's words and place, alive for the call.
-        this.account
-            .called("kernels.find", || unsafe { find_for(&this.caller, device, name, arguments, out) })
+        // SAFETY: the contract of `find`: the strings and `out` are null or valid during the call.
+        this.account.trace_plugin_call("kernels.find", || unsafe {
+            find_for(&this.caller, device, name, arguments, out)
+        })
     };
-    // SAFETY: the plugin's error struct.
-    unsafe { Poison::of_host().enter(err, body) }
+    // SAFETY: the contract of `find`: `err` is null or a valid error struct.
+    unsafe { Poison::for_host().enter(err, body) }
 }

@@ -1,9 +1,10 @@
-//! A host for Crossdock plugins: finds them, loads them, and moves tables between the formats that they read and write.
+//! Finds and loads Crossdock plugins, and moves tables between the formats that they read and
+//! write.
 //!
-//! A [`Host`] has one owner of memory and the plugins that were found. A [`Session`] has a device, settings, and plugin
-//! instances of its own; it reads ([`Session::read`]), writes ([`Session::write`]), converts ([`Session::conversion`])
-//! and plans ([`Session::plan`]). A [`Table`] is what a host application builds from slices, record batches, files or
-//! device arrays, and turns back into them.
+//! A [`Host`] owns memory and the plugins that were found. A [`Session`] has a device, settings,
+//! and its own plugin instances; it reads ([`Session::read`]), writes ([`Session::write`]),
+//! converts ([`Session::conversion`]) and plans ([`Session::plan`]). A [`Table`] is built from
+//! slices, record batches, files or device arrays, and converts back to them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,15 +26,17 @@
 //! assert_eq!(batches[0].num_rows(), 3);
 //!
 //! drop((batches, table, session));
-//! assert!(host.settle().is_empty(), "nothing is left in memory");
+//! assert!(host.settle().is_empty(), "no memory is leaked");
 //! # Ok::<(), crossdock::Error>(())
 //! ```
 //!
-//! **Lifetimes.** Batches, exported arrays and tables hold what they need: they may outlive the session and the host
-//! that made them. A plugin's instance is destroyed on a thread of its own, once its handles are closed and everything
-//! that it lent out under a reference to the host is released; its code stays mapped for the life of the process.
+//! **Lifetimes.** Batches, exported arrays and tables own what they need: they may outlive their
+//! session and their host. A plugin instance is destroyed on a separate thread, once its handles
+//! are dropped and everything that it exported is released. The plugin's code stays mapped until
+//! the process ends.
 //!
-//! **Threads.** Everything here may be used from any thread. [`Host::settle`] must not be called from inside a plugin.
+//! **Threads.** All functions may be called from any thread. A plugin must not call
+//! [`Host::settle`].
 
 mod capsules;
 pub mod convert;
@@ -42,22 +45,22 @@ pub mod discovery;
 mod encoded;
 mod encoded_parts;
 mod error;
+mod foreign_memory;
 mod hash;
 mod host;
 mod host_object;
 mod instances;
 pub mod isolation;
-mod janitor;
 mod kernels;
 pub mod load;
 mod lock_file;
 pub mod metadata;
-mod outside;
 mod place;
 mod plugin;
 pub mod policy;
 mod reader;
 mod readiness;
+mod reclaimer;
 mod refusal;
 pub mod registry;
 mod session;
@@ -65,7 +68,7 @@ pub mod sink;
 mod size;
 pub mod source;
 mod table;
-mod traced;
+mod tracing_hooks;
 mod trust;
 mod vortex_types;
 mod writer;
@@ -85,5 +88,5 @@ pub use reader::{ReadOptions, Reader};
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;
 pub use table::{ColumnSlice, IpcForm, Native, Shown, Table, Validity, Values};
-pub use traced::{TRACE_VARIABLE, trace_from_environment, trace_to};
+pub use tracing_hooks::{TRACE_VARIABLE, trace_from_environment, trace_to};
 pub use writer::{Finished, WriteOptions, Writer};

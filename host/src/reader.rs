@@ -1,4 +1,4 @@
-//! Batches out of an input, through an importer.
+//! Reads batches from an input through an importer.
 
 use std::sync::Arc;
 
@@ -11,36 +11,37 @@ use crossdock_plugin_api::{
 };
 
 use crate::error::{Error, Result};
-use crate::outside;
+use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::source::{FileSource, Input};
-use crate::traced::{self, Ended, Maker};
+use crate::tracing_hooks::{self, Producer, TracedDrop};
 
-/// After this many bytes of batches, pages of a mapped input are given back, so that reading a file of any size keeps
-/// a bounded part of it in memory.
+/// After this many bytes of batches, pages of a mapped input are released, so that reading a file
+/// of any size keeps only a bounded part of it in memory.
 const TRIM_BYTES: u64 = 128 << 20;
 
-/// Making a mapping, its page faults and its end cost as much as reading so many bytes.
-const WORTH_A_MAPPING: u64 = 1 << 20;
+/// Files with fewer bytes are read, because a mapping, its page faults and its removal would cost
+/// more.
+const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
-/// What to read, and as what.
+/// Options of [`Session::read`].
 #[derive(Clone, Default)]
 pub struct ReadOptions {
-    /// A plugin's or a format's name; recognised if not given.
+    /// The name of a plugin or a format. Without it, the format is recognised.
     pub from: Option<String>,
-    /// What the format understands.
+    /// The format's options.
     pub options: Options,
-    /// Hears of bytes read, and the total (0 if unknown).
+    /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
 }
 
 /// An opened input: batches with one schema.
 pub struct Reader {
-    // The stream ends before the plugin that made it.
-    stream: Ended<BatchStreamHandle>,
+    // Dropped before the plugin that created it.
+    stream: TracedDrop<BatchStreamHandle>,
     plugin: Arc<Plugin>,
     session: Session,
     call: CallSettings,
@@ -50,33 +51,34 @@ pub struct Reader {
     input: Option<Input>,
     untrimmed_bytes: u64,
     ended: bool,
-    /// How it failed: nothing more comes.
+    /// The error after which no more batches follow.
     failed: Option<ApiError>,
 }
 
 impl Session {
-    /// Which plugin reads `input`, and as which format.
+    /// Recognises the plugin and the format of `input`. `from` is the name of a plugin or a format.
     pub fn recognise(&self, input: &Input, from: Option<&str>) -> Result<Choice> {
-        let plugins = self.plugins_quiet_about(from.as_slice());
+        let plugins = self.plugins_without_warnings(from.as_slice());
         let head = input.head(Registry::new(&plugins).head_bytes())?;
         self.choose(from, |registry| registry.choose_input(from, &head, input.name()))
     }
 
-    /// Opens an input.
+    /// Opens an input with a new instance of its plugin.
     ///
     /// # Errors
-    /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot read it.
+    /// [`Error::Usage`] or [`Error::Unrecognised`] if the format is unclear, [`Error::Plugin`] if
+    /// the plugin cannot read the input.
     pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
-        let plugin = self.fresh(&choice.plugin, "read")?;
+        let plugin = self.instance_for_task(&choice.plugin, "read")?;
         self.read_by(Choice { plugin, ..choice }, input, options)
     }
 
-    /// The same by the session's own instance of the plugin: nothing is made for it, and its memory is counted with all
-    /// that the instance has.
+    /// Opens an input with the session's own instance of its plugin. This is faster than
+    /// [`Self::read`], but the ledger does not show the input's memory separately.
     pub fn read_shared(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
-        let plugin = self.usable(choice.plugin)?;
+        let plugin = self.working_instance(choice.plugin)?;
         self.read_by(Choice { plugin, ..choice }, input, options)
     }
 
@@ -86,11 +88,12 @@ impl Session {
         let what = format!("read '{}' as {}", input.name(), format.name);
         if let Input::File(file) = &input
             && call.device != Device::CPU
-            && self.is_better_read(file)
+            && self.should_read_unmapped(file)
         {
             file.leave_unmapped();
         }
-        let api_input = ApiInput::Source(Source::new(traced::source(input.shared(), plugin.account())));
+        let api_input =
+            ApiInput::Source(Source::new(tracing_hooks::source(input.shared(), plugin.account())));
         let (format, what) = (format.name.as_str().into(), what.into());
         let mut reader =
             Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
@@ -98,15 +101,20 @@ impl Session {
         Ok(reader)
     }
 
-    /// Whether a file that goes to a device is read into pinned memory rather than mapped. That memory counts: where the budget
-    /// is not far beyond the file, the file is mapped.
-    fn is_better_read(&self, file: &FileSource) -> bool {
+    /// Whether a file for a device is read into pinned memory instead of mapped. Pinned memory
+    /// counts against the budget, so the budget must be much larger than the file.
+    fn should_read_unmapped(&self, file: &FileSource) -> bool {
         let bytes = file.len().unwrap_or(0);
         let has_room = self.host().backend().limit_bytes().is_none_or(|limit| bytes <= limit as u64 / 4);
-        has_room && (bytes < WORTH_A_MAPPING || file.has_single_pages())
+        has_room && (bytes < MIN_MAPPED_BYTES || file.has_single_pages())
     }
 
-    /// Opens foreign objects in capsules as `format`, a format's or a plugin's name. `schema` is what they hold, for formats that have none of their own.
+    /// Opens external objects in capsules as `format`, the name of a format or a plugin. `schema`
+    /// is required for formats without schemas of their own.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if `format` is not a format of capsules, [`Error::Plugin`] if the plugin
+    /// cannot read the objects.
     pub fn read_capsules(
         &self,
         format: &str,
@@ -115,16 +123,16 @@ impl Session {
         options: &Options,
     ) -> Result<Reader> {
         let chosen = self.capsule_format(format, Way::In)?;
-        let plugin = self.fresh(chosen.plugin(), "read")?;
-        chosen.of(plugin).read(capsules, schema, options)
+        let plugin = self.instance_for_task(chosen.plugin(), "read")?;
+        chosen.with_plugin(plugin).read(capsules, schema, options)
     }
 }
 
-/// What is known of an input's columns before it is opened.
+/// The caller's knowledge of an input's columns.
 pub(crate) enum Columns<'a> {
-    /// Nothing: the format tells.
+    /// None: the format has a schema.
     Unknown,
-    /// What they are to be: for formats that do not tell.
+    /// The schema, for formats without one.
     Expected(&'a Schema),
 }
 
@@ -147,12 +155,12 @@ impl Reader {
             Columns::Unknown => None,
         };
         let (importer, account) = (plugin.importer()?, plugin.account());
-        let progress = call.progress.map(|progress| traced::progress(progress, account));
+        let progress = call.progress.map(|progress| tracing_hooks::progress(progress, account));
         let call = CallSettings { progress, ..call };
         let open = || importer.open(&call, &format, input, expected.as_ref(), options);
-        let opened = account.call("importer.open", open).map_err(failed)?;
-        let mut stream = Ended::new(opened, account, "stream.release");
-        let schema = account.call("stream.get_schema", || stream.schema());
+        let opened = account.trace_host_call("importer.open", open).map_err(failed)?;
+        let mut stream = TracedDrop::new(opened, account, "stream.release");
+        let schema = account.trace_host_call("stream.get_schema", || stream.schema());
         let schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
         Ok(Self {
             stream,
@@ -174,40 +182,41 @@ impl Reader {
         &self.schema
     }
 
-    /// Who reads.
+    /// The plugin that reads.
     pub fn plugin(&self) -> &Plugin {
         &self.plugin
     }
 
-    /// As what it is read.
+    /// The name of the format.
     pub fn format(&self) -> &str {
         &self.format
     }
 
-    /// The next batch, on the session's device, `None` at the end. Its layout has been checked, and its contents as the session
-    /// says. After a failure there is none: what would come then may not be what comes next.
+    /// The next batch, on the session's device; `None` at the end. Its layout has been checked, and
+    /// its contents if the session validates them. After an error, every further call fails.
     ///
     /// # Errors
-    /// What the plugin says, or what is wrong with what it gave. [`Error::Cancelled`] of a session leaves the reader as it was.
+    /// [`Error::Plugin`] if the plugin fails, [`Error::Data`] if its batch is malformed. After
+    /// [`Error::Cancelled`] by the session, the reader can continue.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
-        let Some(batch) = self.next_as_given()? else { return Ok(None) };
-        self.place(batch).map(Some)
+        let Some(batch) = self.next_unmoved()? else { return Ok(None) };
+        self.move_to_session(batch).map(Some)
     }
 
-    /// A batch as it was given, on the session's device.
-    pub(crate) fn place(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
-        let placed = move_batch(&self.session, batch, self.session.device());
-        self.note_failure(&placed);
-        placed
+    /// Moves a batch to the session's device.
+    pub(crate) fn move_to_session(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
+        let moved = move_batch(&self.session, batch, self.session.device());
+        self.note_failure(&moved);
+        moved
     }
 
-    /// The same where the plugin gave it: formats that know host memory alone give batches there.
-    pub(crate) fn next_as_given(&mut self) -> Result<Option<DeviceBatch>> {
+    /// The next batch, where the plugin placed it: some formats support only host memory.
+    pub(crate) fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
-            let again = ApiError::new(failed.code(), failed.message()).context("it has failed before");
-            return Err(self.plugin.failed(format!("go on with '{}'", self.name), again));
+            let again = ApiError::new(failed.code(), failed.message()).context("an earlier read failed");
+            return Err(self.plugin.failed(format!("continue to {}", self.name), again));
         }
         if self.ended {
             return Ok(None);
@@ -225,43 +234,40 @@ impl Reader {
     fn next_of_stream(&mut self) -> Result<Option<DeviceBatch>> {
         self.check_input()?;
         let account = self.plugin.account();
-        let next = account.call("stream.get_next", || {
+        let next = account.trace_host_call("stream.get_next", || {
             let next = self.stream.next(&self.call)?;
-            Ok(next.map(|batch| traced::crossing(batch, account, Maker::Plugin)))
+            Ok(next.map(|batch| tracing_hooks::batch(batch, account, Producer::Plugin)))
         });
         let next = next.map_err(|error| self.plugin.failed(&*self.name, error))?;
         let Some(raw) = next else { return Ok(None) };
-        let (raw, place) = if self.is_charged() {
-            let (raw, place) = outside::with_place(raw);
-            (raw, Some(place))
-        } else {
-            (raw, None)
-        };
-        let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
+        let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, self.is_charged());
+        let wrong = |error| Error::data(format!("{} returned a malformed batch", self.plugin), error);
         let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
-        if let Some(place) = place {
+        if let Some(slot) = charge_slot {
             let input = self.input.as_ref().and_then(Input::in_memory);
             let input = input.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).into_iter().collect();
-            outside::charge(&batch, &place, account, input)
+            foreign_memory::charge(&batch, &slot, account, input)
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
-        // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
+        // By default, the plugin validates the bytes that it reads. With full validation it is not
+        // trusted.
         if self.session.validate_structs() == Validate::Full {
             validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;
         }
-        self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.bytes());
+        self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.buffer_bytes());
         Ok(Some(batch))
     }
 
-    /// Whether there is a budget that batches in memory of the plugin's own count against. What comes out of capsules is the memory of
-    /// who made those, and the process of an isolated plugin has a limit of its own.
+    /// Whether foreign memory in batches is charged against the budget. It is not for capsules,
+    /// whose memory belongs to their producer, and for isolated plugins, whose process has its own
+    /// limit.
     fn is_charged(&self) -> bool {
         let has_budget = self.session.host().backend().limit_bytes().is_some();
         has_budget && self.input.is_some() && !self.plugin.is_isolated()
     }
 
-    /// Before each look at the input, the last one included, which finds its end: so a file that was cut short on the
-    /// way is always noticed.
+    /// Checks the input's length. It runs before each read, including the one that finds the end,
+    /// so that a file that is truncated while it is read is always noticed.
     fn check_input(&mut self) -> Result<()> {
         let Some(Input::File(file)) = &self.input else { return Ok(()) };
         if self.untrimmed_bytes >= TRIM_BYTES {
@@ -274,7 +280,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // A plugin may have a thread that waits for more of a pipe; its stream's release, which follows, waits for that.
+        // The plugin may have a thread that waits for a pipe. Releasing the stream, next, waits for
+        // that thread.
         if let (Some(Input::Pipe(pipe)), false) = (&self.input, self.ended) {
             pipe.close();
         }
@@ -284,7 +291,7 @@ impl Drop for Reader {
 impl Iterator for Reader {
     type Item = Result<DeviceBatch>;
 
-    /// A failure once, and then the end.
+    /// Returns an error once, and then `None`.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed.is_some() { None } else { Reader::next(self).transpose() }
     }

@@ -1,5 +1,5 @@
-//! Why a candidate is not loaded: each reason has a name that stays the same, and a sentence that says who, what,
-//! expected, got.
+//! Reasons not to load a candidate: each has a stable id, and a message with expected and actual
+//! values.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use crossdock_plugin_api::abi;
 
 use crate::metadata::MetadataError;
 
-/// What stands in a reason's place where a plugin was not refused, and cannot be had all the same.
+/// Takes the place of a reason's id for a plugin that was not refused but failed to load.
 pub const FAILED: &str = "failed";
 
-/// Every process has these or may: the C library and the loader, what compilers add of their own, and the CUDA driver.
+/// Libraries that every process may load: the C library and the loader, compilers' runtimes, and
+/// the CUDA driver.
 pub(crate) const SYSTEM_LIBRARIES: [&str; 15] = [
     "libc.so.6",
     "libm.so.6",
@@ -29,13 +30,13 @@ pub(crate) const SYSTEM_LIBRARIES: [&str; 15] = [
     "libcuda.so.1",
 ];
 
-/// A candidate that was refused, and why.
+/// A refused candidate, and the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("plugin '{who}' refused ({}): {reason}", reason.id())]
+#[error("plugin '{label}' refused ({}): {reason}", reason.id())]
 pub struct Refused {
     /// The candidate's path, or the name of a linked-in plugin.
-    pub who: String,
-    /// Why.
+    pub label: String,
+    /// The reason.
     pub reason: Refusal,
 }
 
@@ -47,98 +48,105 @@ pub enum Refusal {
     Missing,
     #[error("expected a regular file, got {got}")]
     NotAFile { got: &'static str },
-    #[error("it cannot be read: {0}")]
+    #[error("the file cannot be read: {0}")]
     Unreadable(std::io::Error),
     #[error(
-        "expected it to be owned by root or by user {user}, got owner {owner}: whoever owns it can change it"
+        "expected the file to be owned by root or by user {user}, got owner {owner}, who could change it: change its owner \
+         with chown"
     )]
     Owner { user: u32, owner: u32 },
-    #[error("expected a file that only its owner may write, got mode {mode:03o}: remove it with chmod go-w")]
+    #[error(
+        "expected a file that only its owner may write, got mode {mode:03o}: remove the permission with chmod go-w"
+    )]
     Writable { mode: u32 },
     #[error(
-        "expected '{directory}' to be owned by root or by user {user}, got owner {owner}: whoever owns it can replace what is in it"
+        "expected the directory '{directory}' to be owned by root or by user {user}, got owner {owner}, who could replace \
+         its files: change its owner with chown"
     )]
     DirectoryOwner { directory: String, user: u32, owner: u32 },
     #[error(
-        "expected the link '{link}' to be owned by root or by user {user}, got owner {owner}: whoever owns it can have it lead elsewhere"
+        "expected the link '{link}' to be owned by root or by user {user}, got owner {owner}, who could redirect it: \
+         change its owner with chown -h"
     )]
     LinkOwner { link: String, user: u32, owner: u32 },
     #[error(
-        "expected a directory in which only owners replace their files, got mode {mode:03o} of '{directory}': take it from the world with chmod o-w"
+        "expected the directory '{directory}' to allow only owners to replace their files, got mode {mode:03o}: remove \
+         the permission with chmod o-w"
     )]
     DirectoryMode { directory: String, mode: u32 },
     #[error(transparent)]
     Metadata(MetadataError),
-    #[error("built for ABI {}.{}, expected {}.{}: get the plugin's build for this host", got.0, got.1, abi::ABI_MAJOR, abi::ABI_MINOR)]
+    #[error(
+        "built for ABI {}.{}, expected {}.{}: get the plugin's build for this host",
+        got.0, got.1, abi::ABI_MAJOR, abi::ABI_MINOR
+    )]
     AbiVersion { got: (u32, u32) },
-    #[error("it asks for ABI versions {range}, this host has {host}")]
+    #[error("it requires ABI versions {range}, this host has {host}: get the plugin's build for this host")]
     AbiRange { range: semver::VersionReq, host: semver::Version },
-    #[error("its build has other struct sizes: {0}")]
+    #[error("it was built with other struct sizes: {0}")]
     StructSizes(String),
-    #[error("it lies in '{}', expected it below one of the policy's `folders`: {folders}", got.display())]
+    #[error("it is in '{}', expected a folder below one of the policy's `folders`: {folders}", got.display())]
     Folder { got: PathBuf, folders: String },
-    #[error("it cannot be copied to where nobody changes it: {0}")]
+    #[error("it cannot be copied to sealed memory: {0}")]
     Copy(std::io::Error),
-    #[error("the policy's `allow` does not name '{name}'{hash}: if it is to run, add it there")]
+    #[error("the policy's `allow` does not name '{name}'{hash}: to load the plugin, add it there")]
     NotAllowed { name: String, hash: String },
-    #[error("the policy asks for a signature, and there is none: expected it in '{}'", .0.display())]
+    #[error("the policy requires a signature, expected it in '{}', which does not exist", .0.display())]
     Unsigned(PathBuf),
-    #[error("its signature '{}' does not count: {why}", file.display())]
+    #[error("its signature '{}' is not valid: {why}", file.display())]
     Signature { file: PathBuf, why: String },
-    #[error("the policy's lock '{}' has no plugin '{name}': crossdock lock writes it anew", lock.display())]
+    #[error("the policy's lock file '{}' does not list '{name}': to load the plugin, run crossdock lock", lock.display())]
     NotLocked { name: String, lock: PathBuf },
     #[error(
-        "the policy's lock '{}' has '{name}' with the SHA-256 hash {hashes}: if the file is to be another, crossdock lock \
-         writes the lock anew", lock.display()
+        "the policy's lock file '{}' lists '{name}' with the SHA-256 hash {hashes}: if the new file is to be loaded, run \
+         crossdock lock", lock.display()
     )]
     LockHash { name: String, lock: PathBuf, hashes: String },
     #[error(
-        "it needs {0}, expected libraries of the system ({known}) or of the policy's `libraries`",
+        "it needs {0}, expected only libraries of the system ({known}) or of the policy's `libraries`",
         known = SYSTEM_LIBRARIES.join(", ")
     )]
     NeededLibrary(String),
     #[error(
-        "it would have libraries looked for in '{0}' (RPATH, RUNPATH), expected only where the system looks: build it without \
-         -rpath, or take it out with patchelf --remove-rpath"
+        "it sets the library search path '{0}' (RPATH, RUNPATH), expected none: build it without -rpath, or remove the path \
+         with patchelf --remove-rpath"
     )]
     SearchPath(String),
     #[error(
-        "it asks for an executable stack, which the process's threads would all have then: link it with -z noexecstack, and give \
-         assembly files a section .note.GNU-stack"
+        "it requires an executable stack, which all threads of the process would get: link it with -z noexecstack, and \
+         give assembly files a section .note.GNU-stack"
     )]
     ExecutableStack,
-    #[error("it needs glibc {}.{}, this system has {have}: get the plugin's build for an older one", needs.0, needs.1)]
+    #[error("it needs glibc {}.{}, this system has {have}: get the plugin's build for an older glibc", needs.0, needs.1)]
     Glibc { needs: (u32, u32), have: String },
     #[error(
-        "it was built by {0} with panic = \"abort\", so that a panic in it would end the whole process: build it with \
+        "it was built by {0} with panic = \"abort\", so a panic would end the whole process: build it with \
          panic = \"unwind\""
     )]
     PanicStrategy(String),
-    #[error("it was built by '{toolchain}', which the policy's `deny_toolchains` refuse as '{denied}'")]
+    #[error("it was built by '{toolchain}', which the policy's `deny_toolchains` refuses as '{denied}'")]
     Toolchain { toolchain: String, denied: String },
-    #[error(
-        "the file was changed after this process looked at it: restart the process to use what it holds now"
-    )]
+    #[error("the file changed after this process first read it: restart the process to load the new file")]
     Changed,
     #[error(
-        "a process that loaded it ended in '{step}' of it, {ago}: replace the file, or let it be tried again with crossdock \
+        "a process that loaded it ended during {step}, {ago}: replace the file, or allow another attempt with crossdock \
          plugins --retry and its path"
     )]
     Quarantined { step: String, ago: String },
-    #[error("the dynamic loader could not load it: {0}")]
+    #[error("the dynamic loader failed: {0}")]
     Dlopen(String),
     #[error("it exports no data symbol '{}'", abi::ENTRY_SYMBOL)]
     NoEntry,
-    #[error("its entry is unusable: {0}")]
+    #[error("its entry is not valid: {0}")]
     BadEntry(String),
-    #[error("it failed to make an instance: {0}")]
+    #[error("it could not create an instance: {0}")]
     Create(crossdock_plugin_api::Error),
-    #[error("another plugin is called '{name}' too, and '{by}' comes first")]
+    #[error("another plugin is called '{name}' too, and '{by}' has precedence")]
     Shadowed { name: String, by: String },
 }
 
 impl Refusal {
-    /// The reason's name, for programs: it stays the same from version to version.
+    /// The stable id of the reason, for programs.
     pub fn id(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -180,8 +188,9 @@ impl Refusal {
         }
     }
 
-    /// Whether it says something of the path by which a file was reached, so that the same file may do by another.
-    pub(crate) fn is_of_the_path(&self) -> bool {
+    /// Whether the reason is the path by which the file was reached, so that another path may be
+    /// allowed.
+    pub(crate) fn depends_on_path(&self) -> bool {
         matches!(
             self,
             Self::DirectoryOwner { .. }
@@ -192,9 +201,9 @@ impl Refusal {
         )
     }
 
-    /// The refusal of `who` for this reason.
-    pub fn of(self, who: impl Into<String>) -> Refused {
-        Refused { who: who.into(), reason: self }
+    /// Refuses the candidate `label` for this reason.
+    pub fn into_refused(self, label: impl Into<String>) -> Refused {
+        Refused { label: label.into(), reason: self }
     }
 }
 

@@ -1,6 +1,8 @@
-//! Which plugin reads or writes what: by name, by the first bytes, by the file's ending.
+//! Chooses the plugin and the format for an input or an output: by name, first bytes, or file
+//! extension.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_plugin_api::Format;
 
@@ -8,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::sink::STANDARD_OUTPUT;
 
-/// How much of an input is looked at to recognise it.
+/// The maximum number of first bytes of an input that recognition looks at.
 pub(crate) const HEAD_BYTES: u64 = 4096;
 
-/// A plugin, and which of its formats.
+/// A plugin and one of its formats.
 #[derive(Clone)]
 pub struct Choice {
     /// The plugin.
@@ -26,7 +28,7 @@ impl std::fmt::Debug for Choice {
     }
 }
 
-/// Which way a format is used.
+/// The direction in which a format is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Read.
@@ -50,15 +52,29 @@ impl Way {
         }
     }
 
+    /// The option that names a format, up to its value.
     fn option(self) -> &'static str {
         match self {
-            Way::In => "--from",
-            Way::Out => "--to",
+            _ if is_python() => "format=",
+            Way::In => "--from ",
+            Way::Out => "--to ",
         }
     }
 }
 
-/// All formats of a session's plugins, in the plugins' order of precedence.
+/// Whether errors name arguments of Python instead of flags of the command.
+static IS_PYTHON: AtomicBool = AtomicBool::new(false);
+
+/// Makes errors name arguments of Python (`format=`) instead of flags of the command (`--from`).
+pub fn use_python_arguments() {
+    IS_PYTHON.store(true, Ordering::Relaxed);
+}
+
+fn is_python() -> bool {
+    IS_PYTHON.load(Ordering::Relaxed)
+}
+
+/// The formats of a session's plugins, in the plugins' order of precedence.
 pub struct Registry<'a> {
     plugins: &'a [Arc<Plugin>],
 }
@@ -68,21 +84,22 @@ impl<'a> Registry<'a> {
         Self { plugins }
     }
 
-    /// Every format that is used this way.
+    /// All formats of one direction.
     pub fn formats(&self, way: Way) -> impl Iterator<Item = Choice> {
         self.plugins.iter().flat_map(move |plugin| {
             way.formats(plugin).iter().map(|format| Choice { plugin: plugin.clone(), format: format.clone() })
         })
     }
 
-    /// How many of an input's first bytes tell all formats apart.
+    /// The number of first bytes that suffices to check the magic numbers of all formats.
     pub(crate) fn head_bytes(&self) -> usize {
         let end = |(offset, magic): &(u64, Vec<u8>)| offset.saturating_add(magic.len() as u64);
         let ends = self.formats(Way::In).flat_map(|c| c.format.magics.iter().map(end).collect::<Vec<_>>());
         ends.filter(|end| *end <= HEAD_BYTES).max().unwrap_or(0) as usize
     }
 
-    /// Those that `name` means: a format's name, then all others of a plugin of that name.
+    /// The formats that `name` means: the format of that name, then all others of a plugin of that
+    /// name.
     fn named(&self, name: &str, way: Way, option: &str) -> Result<Vec<Choice>> {
         let (mut hits, rest): (Vec<_>, Vec<_>) = self.formats(way).partition(|c| c.format.name == name);
         hits.extend(rest.into_iter().filter(|c| c.plugin.name() == name));
@@ -90,18 +107,22 @@ impl<'a> Registry<'a> {
             return Ok(hits);
         }
         if self.plugins.iter().any(|plugin| plugin.name() == name) {
-            return Err(Error::usage(format!("{option} {name}: this plugin {} no format", way.verb())));
+            return Err(Error::usage(format!(
+                "{option}{name}: the plugin '{name}' {} no format",
+                way.verb()
+            )));
         }
         let known = self.formats(way).map(|c| c.format.name).collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { "none".into() } else { known };
         Err(Error::usage(format!(
-            "{option} {name}: no plugin or format has this name; formats that a plugin {}: {known}",
+            "{option}{name}: no plugin or format has this name; expected one of the formats that a plugin {}: \
+             {known}",
             way.verb()
         )))
     }
 
-    /// The format of bytes to read: among those that `wanted` names, or all, by the input's first bytes, then by its
-    /// name's ending, then as the only one there is.
+    /// The format of bytes to read, among those that `wanted` names or all: by the input's first
+    /// bytes, then by the extension of its name, then the only one.
     pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::In)?;
         let longest = |c: &Choice| {
@@ -119,19 +140,21 @@ impl<'a> Registry<'a> {
         }
         if best > 0 {
             let hits = all.iter().filter(|c| longest(c) == best).cloned().collect();
-            return one(hits, &format!("the first bytes of '{name}' are those of"), Way::In);
+            return one(hits, &format!("the first bytes of '{name}' match"), Way::In);
         }
-        self.by_ending(&all, wanted, name, Way::In)?.ok_or_else(|| {
-            let known = texts(&all, with_endings);
+        self.by_extension(&all, wanted, name, Way::In)?.ok_or_else(|| {
+            let known = texts(&all, with_extensions);
             Error::Unrecognised(format!(
-                "no plugin recognises '{name}': expected the first bytes or the ending of one of its formats ({known}), or \
-                 --from"
+                "no plugin recognises '{name}': expected the first bytes or the extension of one of these formats: \
+                 {known}; pass {}NAME",
+                Way::In.option()
             ))
         })
     }
 
-    /// What was asked for against what the first bytes say: a format that is known by its bytes is refused where they are
-    /// another's, and one that is not is read with a warning.
+    /// Compares the format that the caller named with the first bytes. If they are another
+    /// format's, a format with magic numbers is rejected, and a format without them is read with a
+    /// warning.
     fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
         if best > 0 {
             return Ok(());
@@ -139,64 +162,70 @@ impl<'a> Registry<'a> {
         let Some(other) = self.formats(Way::In).find(|c| c.format.bytes && c.format.matches(head)) else {
             return Ok(());
         };
-        let says = format!("the first bytes of '{name}' are those of {}", other.format.name);
+        let option = Way::In.option();
+        let mismatch = format!("the first bytes of '{name}' are those of {}", other.format.name);
         if all.iter().all(|c| !c.format.magics.is_empty()) {
             return Err(Error::usage(format!(
-                "--from {wanted}: {says}; leave --from out, or say --from {}",
+                "{option}{wanted}: {mismatch}; omit the option, or pass {option}{}",
                 other.format.name
             )));
         }
-        tracing::warn!("{says}, and it is read as {wanted} as --from says");
+        tracing::warn!("{mismatch}, but it is read as {wanted} because of {option}{wanted}");
         Ok(())
     }
 
-    /// The format of bytes to write: among those that `wanted` names, or all, by the output's ending ("-" for standard
-    /// output), then as the only one there is.
+    /// The format of bytes to write, among those that `wanted` names or all: by the output's
+    /// extension ("-" for standard output), then the only one.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
-        self.by_ending(&all, wanted, name, Way::Out)?.ok_or_else(|| {
-            let known = texts(&all, with_endings);
-            Error::usage(format!("what to write to '{name}' is unclear: name a format with --to: {known}"))
+        self.by_extension(&all, wanted, name, Way::Out)?.ok_or_else(|| {
+            let known = texts(&all, with_extensions);
+            Error::usage(format!(
+                "cannot tell the format of the output '{name}' from its extension; pass {}NAME, with one of: {known}",
+                Way::Out.option()
+            ))
         })
     }
 
-    /// A format that a plugin both writes and reads: one of capsules for the device, else one of bytes, else one of capsules
-    /// for other devices, to and from which the host moves batches.
+    /// A format that one plugin both writes and reads: one of capsules for the device, else one of
+    /// bytes, else one of capsules for other devices, to which the host moves batches.
     pub fn choose_via(&self, wanted: &str, device_type: i32) -> Result<Choice> {
-        let named = self.named(wanted, Way::Out, "--via")?;
+        let named = self.named(wanted, Way::Out, "--via ")?;
         let both = |c: &&Choice, kind: fn(&Format) -> bool| {
             let back = c.plugin.importer_formats().iter().find(|f| f.name == c.format.name);
             kind(&c.format) && back.is_some_and(kind)
         };
         let capsules = || named.iter().filter(|c| both(c, |f| !f.capsules.is_empty()));
-        let here = capsules().find(|c| c.format.takes(device_type));
-        let found =
-            here.or_else(|| named.iter().find(|c| both(c, |f| f.bytes))).or_else(|| capsules().next());
-        found.cloned().ok_or_else(|| {
-            Error::usage(format!("--via {wanted}: it has no format that it both writes and reads"))
+        let on_device = capsules().find(|c| c.format.accepts_device(device_type));
+        let choice =
+            on_device.or_else(|| named.iter().find(|c| both(c, |f| f.bytes))).or_else(|| capsules().next());
+        choice.cloned().ok_or_else(|| {
+            Error::usage(format!("--via {wanted}: expected a format that its plugin both writes and reads"))
         })
     }
 
-    /// The format of capsules that `wanted` means: the one of that name, or the plugin's first one that takes the device.
+    /// The format of capsules that `wanted` means: the one of that name, or the plugin's first one
+    /// that accepts the device.
     pub fn choose_capsules(&self, wanted: &str, way: Way, device_type: i32) -> Result<Choice> {
-        let named = self.named(wanted, way, "the format")?;
+        let named = self.named(wanted, way, "format ")?;
         let capsules = || named.iter().filter(|c| !c.format.capsules.is_empty());
-        let found = capsules().find(|c| c.format.takes(device_type)).or_else(|| capsules().next());
-        found.cloned().ok_or_else(|| {
+        let choice = capsules().find(|c| c.format.accepts_device(device_type)).or_else(|| capsules().next());
+        choice.cloned().ok_or_else(|| {
             Error::usage(format!(
-                "the format {wanted}: it {} bytes, and no capsules: use a path, a source or a sink",
+                "format {wanted}: it {} bytes, not capsules; use a path, a source or a sink",
                 way.verb()
             ))
         })
     }
 
-    /// The format of any kind that `wanted` means for export: the format of that name, or the plugin's first one that
-    /// takes the device.
+    /// The format of any kind that `wanted` means for export: the one of that name, or the plugin's
+    /// first one that accepts the device.
     pub fn choose_export(&self, wanted: &str, device_type: i32) -> Result<Choice> {
-        let named = self.named(wanted, Way::Out, "--to")?;
+        let option = if is_python() { "to=" } else { "--to " };
+        let named = self.named(wanted, Way::Out, option)?;
         let first = named.first().cloned();
-        let takes = named.into_iter().find(|c| c.format.takes(device_type));
-        takes.or(first).ok_or_else(|| Error::usage(format!("--to {wanted}: it writes no format")))
+        let on_device = named.into_iter().find(|c| c.format.accepts_device(device_type));
+        on_device.or(first).ok_or_else(|| Error::usage(format!("{option}{wanted}: it writes no format")))
     }
 
     fn candidates(&self, wanted: Option<&str>, way: Way) -> Result<Vec<Choice>> {
@@ -205,22 +234,28 @@ impl<'a> Registry<'a> {
             None => self.formats(way).collect(),
         };
         let mut bytes: Vec<_> = all.into_iter().filter(|c| c.format.bytes).collect();
-        // A format of exactly this name leaves the others of its plugin out.
+        // A format of exactly this name excludes the others of its plugin.
         if let Some(name) = wanted
             && bytes.iter().any(|c| c.format.name == name)
         {
             bytes.retain(|c| c.format.name == name);
         }
         match wanted {
-            Some(name) if bytes.is_empty() => Err(Error::usage(format!(
-                "{} {name}: it speaks through capsules, in memory, and not through files; --via {name} goes through it",
-                way.option()
-            ))),
+            Some(name) if bytes.is_empty() => {
+                let via = match is_python() {
+                    true => String::new(),
+                    false => format!("; to convert through it, use --via {name}"),
+                };
+                Err(Error::usage(format!(
+                    "{}{name}: it passes batches through capsules, in memory, not through files{via}",
+                    way.option()
+                )))
+            }
             _ => Ok(bytes),
         }
     }
 
-    fn by_ending(
+    fn by_extension(
         &self,
         all: &[Choice],
         wanted: Option<&str>,
@@ -229,11 +264,11 @@ impl<'a> Registry<'a> {
     ) -> Result<Option<Choice>> {
         let hits: Vec<_> = all
             .iter()
-            .filter(|c| c.format.endings.iter().any(|ending| claims(ending, name)))
+            .filter(|c| c.format.endings.iter().any(|extension| has_extension(name, extension)))
             .cloned()
             .collect();
         if !hits.is_empty() {
-            return one(hits, &format!("the ending of '{name}' is that of"), way).map(Some);
+            return one(hits, &format!("the extension of '{name}' matches"), way).map(Some);
         }
         Ok(match all {
             [only] if wanted.is_some() => Some(only.clone()),
@@ -242,12 +277,12 @@ impl<'a> Registry<'a> {
     }
 }
 
-/// Whether a format with this ending is meant by this name. "-" is no ending: it stands for standard output.
-fn claims(ending: &str, name: &str) -> bool {
-    match ending {
+/// Whether a name has this extension. The extension "-" means standard output.
+fn has_extension(name: &str, extension: &str) -> bool {
+    match extension {
         "" => false,
         STANDARD_OUTPUT => name == STANDARD_OUTPUT,
-        _ => name.ends_with(ending),
+        _ => name.ends_with(extension),
     }
 }
 
@@ -255,23 +290,31 @@ fn one(mut hits: Vec<Choice>, why: &str, way: Way) -> Result<Choice> {
     match hits.len() {
         1 => Ok(hits.remove(0)),
         _ => Err(Error::usage(format!(
-            "{why} several formats: {}; choose one with {}",
+            "{why} several formats: {}; pass {}NAME",
             texts(&hits, |c| format!("{} of {}", c.format.name, c.plugin.name())),
             way.option()
         ))),
     }
 }
 
-fn with_endings(choice: &Choice) -> String {
+fn with_extensions(choice: &Choice) -> String {
     match choice.format.endings.as_slice() {
         [] => choice.format.name.clone(),
-        endings => format!("{} ({})", choice.format.name, endings.join(" ")),
+        extensions => format!("{} ({})", choice.format.name, extensions.join(" ")),
+    }
+}
+
+/// What a user can do who misses a plugin.
+pub(crate) fn search_advice() -> &'static str {
+    match is_python() {
+        true => "pass plugins= to Session to search more folders",
+        false => "`crossdock plugins --explain` lists the searched paths",
     }
 }
 
 fn texts(choices: &[Choice], text: impl Fn(&Choice) -> String) -> String {
     if choices.is_empty() {
-        return "no plugin was found: see crossdock plugins --explain".into();
+        return format!("none, because no plugin was found ({})", search_advice());
     }
     choices.iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! A session: a device, settings, and plugin instances of its own.
+//! A session: a device, settings, and its own plugin instances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,32 +18,33 @@ use crate::plugin::Plugin;
 use crate::registry::Registry;
 use crate::vortex_types::VortexTypes;
 
-/// Where work happens. Clones are the same one; sessions do not disturb each other.
+/// A device, settings and plugin instances for reading, writing and converting. Clones share their
+/// state; separate sessions are independent.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
-    /// Its own, or that of one piece of its work.
+    /// The session's own flag, or that of one piece of its work.
     cancel: CancelFlag,
 }
 
 struct Inner {
     host: Host,
-    /// No other one of the process has it.
+    /// Unique in the process.
     number: u64,
     settings: SessionSettings,
     call: CallSettings,
     validate: Option<Validate>,
     account: Arc<Account>,
-    /// The host's own use of memory: for tables, and for moves between devices.
+    /// Memory that the host itself uses: for tables, and for moves between devices.
     stream: Stream,
-    /// An instance of each plugin that can be loaded, to ask for their formats.
+    /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
     vortex_types: VortexTypes,
-    /// Who decodes for its plugins in its place.
+    /// Decodes arrays for the session's plugins, instead of the session.
     decoder: Option<Arc<Decoder>>,
 }
 
-/// How a [`Session`] is to be.
+/// Settings of a [`Session`] to be opened.
 pub struct SessionBuilder {
     host: Host,
     device: Device,
@@ -54,7 +55,7 @@ pub struct SessionBuilder {
 }
 
 impl Host {
-    /// A session to be set up.
+    /// Starts the settings of a session: on the CPU, without a byte budget.
     pub fn session(&self) -> SessionBuilder {
         SessionBuilder {
             host: self.clone(),
@@ -68,41 +69,41 @@ impl Host {
 }
 
 impl SessionBuilder {
-    /// Who decodes for its plugins in its place.
+    /// Sets a decoder for the session's plugins, instead of the session.
     pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
         self.decoder = Some(decoder);
         self
     }
 
-    /// Where results go.
+    /// Sets the device of results.
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// How closely to look at what comes from outside. Unless set, bytes from files and streams are validated in full,
-    /// structs from within the process by their layout.
+    /// Sets how thoroughly external data is validated. By default, bytes from files and streams are
+    /// validated in full, and structs from within the process by their layout.
     pub fn validate(mut self, validate: Validate) -> Self {
         self.validate = Some(validate);
         self
     }
 
-    /// How many bytes a call should keep in flight at most; 0 for no wish.
+    /// Sets how many bytes a call should keep in flight at most; 0 for no preference.
     pub fn byte_budget(mut self, bytes: u64) -> Self {
         self.byte_budget = bytes;
         self
     }
 
-    /// Stops the session's work when set.
+    /// Sets the flag that stops the session's work.
     pub fn cancel_flag(mut self, cancel: CancelFlag) -> Self {
         self.cancel = cancel;
         self
     }
 
-    /// Opens it.
+    /// Opens the session.
     ///
     /// # Errors
-    /// The device does not exist, or what is missing for it.
+    /// [`Error::Device`] if the device does not exist or cannot be used.
     pub fn open(self) -> Result<Session> {
         let settings = SessionSettings {
             device: self.device,
@@ -119,7 +120,8 @@ impl SessionBuilder {
         let call = CallSettings {
             byte_budget: self.byte_budget,
             cancel: self.cancel.clone(),
-            // SAFETY: the device's default one, which lives as long as the memory that the session keeps.
+            // SAFETY: it is the device's default stream, which lives as long as the memory that the
+            // session owns.
             stream: unsafe { CallStream::new(stream.raw()) },
             ..CallSettings::new(self.device)
         };
@@ -141,55 +143,56 @@ impl SessionBuilder {
 }
 
 impl Session {
-    /// The host that it belongs to.
+    /// The host of the session.
     pub fn host(&self) -> &Host {
         &self.inner.host
     }
 
-    /// Where results go.
+    /// The device of results.
     pub fn device(&self) -> Device {
         self.inner.settings.device
     }
 
-    /// The stream that its own work goes onto.
+    /// The stream of the host's own work for the session.
     pub fn stream(&self) -> &Stream {
         &self.inner.stream
     }
 
-    /// Memory, counted under the name "host".
+    /// Memory that is counted under the name "host".
     pub fn memory(&self) -> &Memory {
         self.inner.stream.memory()
     }
 
-    /// Stops its work when set.
+    /// The flag that stops the session's work.
     pub fn cancel_flag(&self) -> &CancelFlag {
         &self.cancel
     }
 
-    /// The same session, whose work this flag stops instead: for callers who stop one piece of work.
+    /// The same session with another cancel flag, to stop one piece of its work.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
         Session { inner: self.inner.clone(), cancel }
     }
 
-    /// An error if its work is to stop.
+    /// [`Error::Cancelled`] if the cancel flag is set.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// The host as plugins see it, for somebody who is none and speaks the plugin interface: memory, a log and settings. What
-    /// is taken through it is counted under `name`. It may outlive the session.
+    /// The host object for code that is not a plugin but uses the plugin interface: memory, a log
+    /// and settings. Memory that is allocated through it is counted under `name`. It may outlive
+    /// the session.
     ///
     /// # Errors
-    /// Only of this library's own making.
+    /// Only in case of a bug in this library.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
         let account = self.inner.host.backend().account(name);
         let object = HostObject::new(name, account, self.inner.settings, Some(self.decoder()));
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
-        handle.map_err(|error| Error::data("cannot lend the host", error))
+        handle.map_err(|error| Error::data("cannot export the host object", error))
     }
 
-    /// Decodes arrays for plugins for as long as the session is open.
+    /// Decodes arrays for plugins as long as the session is open.
     fn decoder(&self) -> Arc<Decoder> {
         let session = Arc::downgrade(&self.inner);
         Arc::new(move |call, array| {
@@ -210,12 +213,12 @@ impl Session {
         &self.inner.account
     }
 
-    /// What calls about bytes from outside are told.
+    /// Settings of calls that read bytes.
     pub(crate) fn call_for_bytes(&self) -> CallSettings {
         self.call(self.inner.validate.unwrap_or(Validate::Full))
     }
 
-    /// What calls about structs in memory are told.
+    /// Settings of calls that read structs in memory.
     pub(crate) fn call_for_structs(&self) -> CallSettings {
         self.call(self.validate_structs())
     }
@@ -224,20 +227,21 @@ impl Session {
         CallSettings { validate, cancel: self.cancel.clone(), ..self.inner.call.clone() }
     }
 
-    /// How closely structs from within the process are looked at.
+    /// How thoroughly structs from within the process are validated.
     pub(crate) fn validate_structs(&self) -> Validate {
         self.inner.validate.unwrap_or(Validate::Layout)
     }
 
-    /// All plugins that can be loaded, to ask for their formats. One that cannot is reported to the log; asking for it
-    /// by name gives the error.
+    /// An instance of each plugin that can be loaded. Plugins that cannot be loaded are logged;
+    /// [`Self::plugin`] returns the error.
     pub fn plugins(&self) -> Arc<[Arc<Plugin>]> {
-        self.plugins_quiet_about(&[])
+        self.plugins_without_warnings(&[])
     }
 
-    /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
-    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances<Plugin> {
-        self.inner.plugins.get_or_make(|| {
+    /// Like [`Self::plugins`], without warnings about the plugins `names`, whose errors the caller
+    /// reports.
+    pub(crate) fn plugins_without_warnings(&self, names: &[&str]) -> Instances<Plugin> {
+        self.inner.plugins.get_or_create(|| {
             let mut all = Vec::new();
             for metadata in self.inner.host.plugins() {
                 match self.plugin(&metadata.name) {
@@ -250,61 +254,65 @@ impl Session {
         })
     }
 
-    /// Whether this thread makes the plugins just now, and is in the code of one of them: it would wait for itself.
-    pub(crate) fn makes_plugins_here(&self) -> bool {
-        self.inner.plugins.is_made_here()
+    /// Whether this thread is creating the plugins, and is in the code of one of them. It would
+    /// deadlock.
+    pub(crate) fn is_creating_plugins_here(&self) -> bool {
+        self.inner.plugins.is_creating_here()
     }
 
-    /// An instance of the plugin of this name. While 64 that were let go of are yet to be destroyed it is not made, as long as each
-    /// of them ends within a second and for ten seconds at most: threads that open and close sessions are not to outrun the one that
-    /// ends their instances.
+    /// Creates an instance of a plugin.
+    ///
+    /// It blocks while more than 64 dropped instances are not yet destroyed, so that threads that
+    /// open and close sessions do not outrun the thread that destroys instances. It blocks at most
+    /// 10 seconds, and not while a single destruction takes longer than 1 second.
     ///
     /// # Errors
-    /// [`Error::Usage`] where there is none, [`Error::Refused`] where it fails a check or to make an instance.
+    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check or
+    /// cannot create an instance.
     pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
         self.instance(name, name, self.inner.settings)
     }
 
-    /// The session's own instance of a plugin that was chosen: another one in its place where that has panicked.
-    pub(crate) fn usable(&self, chosen: Arc<Plugin>) -> Result<Arc<Plugin>> {
+    /// The session's instance of a chosen plugin, or a replacement if that panicked.
+    pub(crate) fn working_instance(&self, chosen: Arc<Plugin>) -> Result<Arc<Plugin>> {
         if !chosen.is_poisoned() {
             return Ok(chosen);
         }
-        let new = self.inner.plugins.making(|| self.plugin(chosen.name()))?;
+        let new = self.inner.plugins.while_creating(|| self.plugin(chosen.name()))?;
         self.inner.plugins.replace(&chosen, &new);
         Ok(new)
     }
 
-    /// All of them, with new instances of those that have panicked and that `is_asked` says will be asked. Where none can be made,
-    /// the old one says so.
-    pub(crate) fn usable_plugins(
+    /// All plugins. Instances that panicked and that `is_needed` selects are replaced; one that
+    /// cannot be replaced stays, and reports its panic when it is called.
+    pub(crate) fn working_plugins(
         &self,
-        is_asked: impl Fn(&Instances<Plugin>, &Arc<Plugin>) -> bool,
+        is_needed: impl Fn(&Instances<Plugin>, &Arc<Plugin>) -> bool,
     ) -> Instances<Plugin> {
         let plugins = self.plugins();
-        let is_wanted = |plugin: &&Arc<Plugin>| plugin.is_poisoned() && is_asked(&plugins, plugin);
-        let poisoned: Vec<_> = plugins.iter().filter(is_wanted).collect();
+        let must_replace = |plugin: &&Arc<Plugin>| plugin.is_poisoned() && is_needed(&plugins, plugin);
+        let poisoned: Vec<_> = plugins.iter().filter(must_replace).collect();
         if poisoned.is_empty() {
             return plugins;
         }
         for plugin in poisoned {
-            if let Err(error) = self.usable(plugin.clone()) {
+            if let Err(error) = self.working_instance(plugin.clone()) {
                 tracing::warn!("{}", error.one_line());
             }
         }
         self.plugins()
     }
 
-    /// A new instance of a plugin that was chosen, for one task, whose memory is counted as that task's.
-    pub(crate) fn fresh(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
+    /// Creates an instance of a chosen plugin for one task, whose memory is counted separately.
+    pub(crate) fn instance_for_task(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
         if chosen.is_isolated() {
-            // The session's own instance keeps the process that both are in for the next task.
-            self.usable(chosen.clone())?;
+            // The session's own instance keeps the process of both alive for the next task.
+            self.working_instance(chosen.clone())?;
         }
         self.instance(chosen.name(), &format!("{} ({task})", chosen.name()), self.inner.settings)
     }
 
-    /// A new instance of a plugin, whose memory is counted as `account`, told of these settings.
+    /// Creates an instance of a plugin with these settings. Its memory is counted under `account`.
     pub(crate) fn instance(
         &self,
         name: &str,
@@ -317,14 +325,14 @@ impl Session {
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 
-    /// Runs `choose` over the formats of all plugins; where it finds nothing, a plugin that failed to load, if it was
-    /// asked for by name, is the better explanation.
+    /// Runs `choose` over the formats of all plugins. If it fails and `wanted` is the name of a
+    /// plugin that failed to load, the error is that plugin's refusal.
     pub(crate) fn choose<T>(
         &self,
         wanted: Option<&str>,
         choose: impl FnOnce(&Registry<'_>) -> Result<T>,
     ) -> Result<T> {
-        let plugins = self.plugins_quiet_about(wanted.as_slice());
+        let plugins = self.plugins_without_warnings(wanted.as_slice());
         let is_missing = |name: &&str| !plugins.iter().any(|plugin| plugin.name() == *name);
         let refused = wanted.filter(is_missing).and_then(|name| match self.plugin(name) {
             Err(refused @ Error::Refused(_)) => Some(refused),

@@ -1,9 +1,9 @@
-//! Sizes as people write them.
+//! Parses sizes with units.
 
-/// Bytes from "512MiB", "2GB", "1000".
+/// Parses a number of bytes such as "512MiB", "2GB" or "1000".
 ///
 /// # Errors
-/// What was expected, in words.
+/// A description of what was expected.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 13] = [
         ("KiB", 1 << 10),
@@ -26,7 +26,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number
         .checked_mul(factor)
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "expected a size above 0 that fits 64 bits".into())
+        .ok_or_else(|| "expected a size from 1 to 2^64 - 1 bytes".into())
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_binary_and_decimal_units() {
+    fn parses_binary_and_decimal_units() {
         for (text, expected) in
             [("1", 1), ("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("3 KiB", 3072), ("4G", 4 << 30)]
         {

@@ -1,4 +1,4 @@
-//! Who may decide what runs in this process: root and its own user, and nobody else.
+//! Checks that only root and this process's user can decide which code runs in this process.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Opens a regular file, once: everything else is asked of the descriptor.
+/// Opens a regular file. All further checks must use the returned descriptor and metadata.
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
-    // O_NONBLOCK, so that a named pipe of that name cannot make us wait for a writer.
+    // With O_NONBLOCK, opening a named pipe does not wait for a writer.
     let file = File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK).open(path);
     let file = file.map_err(missing_or_unreadable)?;
     let stat = file.metadata().map_err(Refusal::Unreadable)?;
@@ -23,7 +23,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
     Ok((file, stat))
 }
 
-/// A file may vanish at any moment, also between two looks at its path.
+/// A file may be deleted at any time, even between two system calls for its path.
 fn missing_or_unreadable(error: std::io::Error) -> Refusal {
     match error.kind() {
         std::io::ErrorKind::NotFound => Refusal::Missing,
@@ -31,8 +31,9 @@ fn missing_or_unreadable(error: std::io::Error) -> Refusal {
     }
 }
 
-/// Where an open file lies, whatever was put in the place of its path since. A deleted one's has a note to that effect.
-pub(crate) fn place(file: &File) -> std::io::Result<PathBuf> {
+/// The path of an open file, even if its former path now leads to another file. The path of a
+/// deleted file ends with a note.
+pub(crate) fn path_of(file: &File) -> std::io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
@@ -47,9 +48,9 @@ fn check_type(kind: &FileType) -> Result<(), Refusal> {
     Err(Refusal::NotAFile { got })
 }
 
-/// Whoever owns the file or may write it decides what is in it.
+/// Checks that only root and this user can change the file.
 pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
-    if let Some(user) = stranger_to(file) {
+    if let Some(user) = untrusted_owner(file) {
         return Err(Refusal::Owner { user, owner: file.uid() });
     }
     if file.mode() & GROUP_OR_OTHERS_WRITE != 0 {
@@ -58,27 +59,27 @@ pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The user of this process, where neither that nor root owns the file.
-fn stranger_to(file: &Metadata) -> Option<u32> {
-    // SAFETY: geteuid has no conditions and cannot fail.
+/// The user of this process, if neither that user nor root owns the file.
+fn untrusted_owner(file: &Metadata) -> Option<u32> {
+    // SAFETY: `geteuid` has no requirements and cannot fail.
     let user = unsafe { libc::geteuid() };
     (file.uid() != 0 && file.uid() != user).then_some(user)
 }
 
-/// The program at `path`, which this process would start.
+/// Checks a program that this process starts.
 pub(crate) fn check_program(path: &Path) -> Result<(), Refusal> {
     let (_, stat) = open(path)?;
     check_file(&stat)?;
     check_directories(path)
 }
 
-/// Whoever owns the directory in which `path` or a link on the way to its file lies, or may replace files there, decides which
-/// file it is; so does whoever owns such a link.
+/// Checks that only root and this user can change which file is at `path`: by replacing files in
+/// its directory, or in the directory of a symbolic link on the way, or by owning such a link.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
-    /// As the system has it.
-    const MOST_LINKS: usize = 40;
+    /// The maximum number of links, as in Linux.
+    const MAX_LINKS: usize = 40;
     let mut links = 0;
-    // A process whose own directory is gone still has absolute paths.
+    // Only a relative path needs the current directory, which may be deleted.
     let mut at = match path.is_absolute() {
         true => PathBuf::new(),
         false => std::env::current_dir().map_err(Refusal::Unreadable)?,
@@ -89,7 +90,7 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
             at.pop();
             continue;
         }
-        // An absolute link begins anew.
+        // If the target of a link is absolute, `join` starts at the root.
         let next = at.join(&part);
         let stat = std::fs::symlink_metadata(&next).map_err(missing_or_unreadable)?;
         if !stat.is_symlink() {
@@ -100,16 +101,16 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
             continue;
         }
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return Err(Refusal::Unreadable(std::io::Error::from_raw_os_error(libc::ELOOP)));
         }
         check_directory(&at)?;
-        if let Some(user) = stranger_to(&stat) {
+        if let Some(user) = untrusted_owner(&stat) {
             return Err(Refusal::LinkOwner { link: next.display().to_string(), user, owner: stat.uid() });
         }
         let target = match std::fs::read_link(&next) {
             Ok(target) => target,
-            // No link any more: it was replaced meanwhile, and is looked at again.
+            // The link was replaced by another file, which is checked in the next iteration.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 rest.push_front(part);
                 continue;
@@ -123,12 +124,13 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Of those who may write it only directories that all the world may are refused, and those not where the sticky bit leaves
-/// files to their owners: a group may be its user's private one, as some distributions have it for every user.
+/// Rejects directories with other owners, and directories that all users can write, unless the
+/// sticky bit protects their files. Directories that a group can write are accepted, because some
+/// distributions give each user a private group.
 fn check_directory(directory: &Path) -> Result<(), Refusal> {
     let stat = std::fs::metadata(directory).map_err(missing_or_unreadable)?;
     let name = || directory.display().to_string();
-    if let Some(user) = stranger_to(&stat) {
+    if let Some(user) = untrusted_owner(&stat) {
         return Err(Refusal::DirectoryOwner { directory: name(), user, owner: stat.uid() });
     }
     let mode = stat.mode();
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_vanishes_once_it_is_open_is_missing() {
+    fn file_deleted_after_opening_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin.so");
         std::fs::write(&path, "a plugin").unwrap();
@@ -155,18 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_named_for_what_it_is() {
+    fn rejects_other_file_types_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         let pipe = std::ffi::CString::new(at("pipe").into_os_string().into_encoded_bytes()).unwrap();
-        // SAFETY: a path that ends with a NUL.
+        // SAFETY: the path is NUL-terminated.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         let got = |path: &std::path::Path| match check_type(&std::fs::metadata(path).unwrap().file_type()) {
             Ok(()) => "a file",
             Err(Refusal::NotAFile { got }) => got,
-            Err(_) => "refused for something else",
+            Err(_) => "refused for another reason",
         };
         assert_eq!(got(&at("file")), "a file");
         assert_eq!(got(folder.path()), "a directory");

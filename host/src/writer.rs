@@ -1,13 +1,13 @@
-//! Batches into an output, through an exporter.
+//! Writes batches to an output through an exporter.
 
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{DeviceBatch, export_batch, export_schema, lend_batch};
+use crossdock_arrays::{DeviceBatch, export_batch, export_batch_to_external, export_schema};
 use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
-    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Named, Options, Sink, WriterHandle,
-    abi,
+    CallSettings, Capsule, CapsuleObject, ColumnPlan, Device, Error as ApiError, Format, Options, Sink,
+    WriterHandle, abi,
 };
 
 use crate::error::{Error, Result};
@@ -16,21 +16,22 @@ use crate::plugin::Plugin;
 use crate::registry::{Choice, Way};
 use crate::session::Session;
 use crate::sink::Output;
-use crate::traced::{self, Ended, Maker};
+use crate::tracing_hooks::{self, Producer, TracedDrop};
 
-/// As what to write.
+/// Options of [`Session::write`].
 #[derive(Clone, Default)]
 pub struct WriteOptions {
-    /// A plugin's or a format's name; by the output's ending if not given.
+    /// The name of a plugin or a format. Without it, the output's extension decides.
     pub to: Option<String>,
-    /// What the format understands.
+    /// The format's options.
     pub options: Options,
 }
 
-/// An output that takes batches of one schema. Dropped before [`Writer::finish`], it leaves nothing behind.
+/// An output for batches of one schema. If it is dropped before [`Writer::finish`], no output
+/// remains.
 pub struct Writer {
-    // The exporter's writer ends before the plugin that made it.
-    writer: Ended<WriterHandle>,
+    // Dropped before the plugin that created it.
+    writer: TracedDrop<WriterHandle>,
     plugin: Arc<Plugin>,
     session: Session,
     call: CallSettings,
@@ -38,41 +39,44 @@ pub struct Writer {
     format: Format,
     name: String,
     output: Option<Output>,
-    /// Whether batches become what any library may take, and release while its own work still runs.
-    is_lent: bool,
-    /// Whether a batch was not written, so that what there is is not what was to be.
+    /// Whether batches are exported to external consumers.
+    is_exported: bool,
+    /// Whether a batch was not written, so that the output is incomplete.
     failed: bool,
 }
 
 impl Session {
-    /// Which plugin writes to `output`, a path or "-" for standard output, and as which format.
+    /// The plugin and the format for `output`, a path or "-" for standard output. `to` is the name
+    /// of a plugin or a format.
     pub fn choose_output(&self, output: &str, to: Option<&str>) -> Result<Choice> {
         self.choose(to, |registry| registry.choose_output(to, output))
     }
 
-    /// Begins to write batches of `schema`.
+    /// Starts an output for batches of `schema`.
     ///
     /// # Errors
-    /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot write such batches.
+    /// [`Error::Usage`] if the format is unclear, [`Error::Plugin`] if the plugin cannot write such
+    /// batches.
     pub fn write(&self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
         let choice = self.choose_output(output.target(), options.to.as_deref())?;
-        let plugin = self.fresh(&choice.plugin, "write")?;
+        let plugin = self.instance_for_task(&choice.plugin, "write")?;
         let what = format!("write '{}' as {}", output.name(), choice.format.name);
         Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)
     }
 
-    /// Begins to give batches of `schema` as capsules: `to` is a plugin's or a format's name.
+    /// Starts to export batches of `schema` as capsules. `to` is the name of a plugin or a format.
     ///
     /// # Errors
-    /// [`Error::Usage`] where no format of capsules is meant; what the plugin says where it cannot write such batches.
+    /// [`Error::Usage`] if `to` is not a format of capsules, [`Error::Plugin`] if the plugin cannot
+    /// write such batches.
     pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
         let chosen = self.capsule_format(to, Way::Out)?;
-        let plugin = self.fresh(chosen.plugin(), "write")?;
-        chosen.of(plugin).write(schema, options)
+        let plugin = self.instance_for_task(chosen.plugin(), "write")?;
+        chosen.with_plugin(plugin).write(schema, options)
     }
 
-    /// What would happen to the columns of batches of `schema` that lie on `from`, if `to` (a plugin's or a format's name, of
-    /// bytes or of capsules) wrote them. A verdict for each, in order.
+    /// A verdict for each column of batches of `schema` on the device `from`, if they were written
+    /// as `to`. `to` is the name of a plugin or a format, of bytes or of capsules.
     ///
     /// # Errors
     /// As [`Session::write_capsules`].
@@ -87,7 +91,7 @@ impl Session {
         self.plan_columns_of(&choice, schema, from, options)
     }
 
-    /// The same of a format that was chosen.
+    /// Like [`Self::plan_columns`], for a format that was chosen.
     pub(crate) fn plan_columns_of(
         &self,
         Choice { plugin, format }: &Choice,
@@ -100,12 +104,12 @@ impl Session {
         let call = self.call_for_structs();
         let exporter = plugin.exporter()?;
         let plan = || exporter.plan(&call, &format.name, &raw, from, options);
-        let verdicts = plugin.account().call("exporter.plan", plan).map_err(failed)?;
+        let verdicts = plugin.account().trace_host_call("exporter.plan", plan).map_err(failed)?;
         match (verdicts.len(), schema.fields().len()) {
             (got, expected) if got == expected => Ok(verdicts),
             (got, expected) => Err(Error::data(
-                format!("{plugin} gave a wrong plan"),
-                ApiError::internal(format!("{got} verdicts for {expected} columns")),
+                format!("{plugin} returned a malformed plan"),
+                ApiError::internal(format!("expected {expected} verdicts, one for each column, got {got}")),
             )),
         }
     }
@@ -126,19 +130,19 @@ impl Writer {
         let failed = |error| plugin.failed(&name, error);
         let raw = export_schema(schema).map_err(failed)?;
         let (exporter, account) = (plugin.exporter()?, plugin.account());
-        let sink = output.as_ref().map(|output| Sink::new(traced::sink(output.bytes(), account)));
+        let sink = output.as_ref().map(|output| Sink::new(tracing_hooks::sink(output.bytes(), account)));
         let begin = || exporter.begin(&call, &format.name, &raw, options, sink);
-        let writer = account.call("exporter.begin", begin).map_err(failed)?;
-        let writer = Ended::new(writer, account, "writer.release");
+        let writer = account.trace_host_call("exporter.begin", begin).map_err(failed)?;
+        let writer = TracedDrop::new(writer, account, "writer.release");
         let (session, schema) = (session.clone(), schema.clone());
-        // The plugin may hand the batch on as it is.
-        let is_lent =
+        // A plugin may pass the batch on in a capsule without copying it.
+        let has_external_capsule =
             format.capsules.iter().any(|name| name.as_bytes() != abi::EncodedArray::NAME.to_bytes());
-        let is_lent = is_lent && output.is_none();
-        Ok(Self { writer, plugin, session, call, schema, format, name, output, is_lent, failed: false })
+        let is_exported = has_external_capsule && output.is_none();
+        Ok(Self { writer, plugin, session, call, schema, format, name, output, is_exported, failed: false })
     }
 
-    /// Who writes.
+    /// The plugin that writes.
     pub fn plugin(&self) -> &Plugin {
         &self.plugin
     }
@@ -147,24 +151,24 @@ impl Writer {
         self.plugin.clone()
     }
 
-    /// As what.
+    /// The name of the format.
     pub fn format(&self) -> &str {
         &self.format.name
     }
 
-    /// Bytes that went into the output so far; 0 where it is capsules.
+    /// The number of bytes written so far; 0 for capsules.
     pub fn bytes_written(&self) -> u64 {
         self.output.as_ref().map_or(0, Output::bytes_written)
     }
 
-    /// The batch where the format can take it: itself, or moved to host memory.
+    /// Moves the batch to host memory, unless the format accepts its device.
     pub fn place(&self, batch: DeviceBatch) -> Result<DeviceBatch> {
-        if self.format.takes(batch.device().r#type) {
+        if self.format.accepts_device(batch.device().r#type) {
             return Ok(batch);
         }
-        if !self.format.takes(Device::CPU.r#type) {
+        if !self.format.accepts_device(Device::CPU.r#type) {
             return Err(Error::usage(format!(
-                "{} does not take batches that lie on {}, nor in host memory",
+                "{} accepts batches neither on {} nor in host memory",
                 self.format.name,
                 batch.device()
             )));
@@ -172,21 +176,21 @@ impl Writer {
         move_batch(&self.session, batch, Device::CPU)
     }
 
-    /// Writes a batch of the schema; what it became, where the format is one of capsules.
+    /// Writes a batch of the schema. Returns its capsules, for formats of capsules.
     pub fn write(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
-        let written = guarded(|| self.write_batch(batch));
-        self.failed |= written.is_err();
-        written
+        let result = guarded(|| self.write_batch(batch));
+        self.failed |= result.is_err();
+        result
     }
 
-    /// The same for a batch that lies where the format takes it, and that stays the caller's.
+    /// Like [`Self::write`], without taking ownership of the batch.
     pub fn write_borrowed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
-        if !self.format.takes(batch.device().r#type) {
+        if !self.format.accepts_device(batch.device().r#type) {
             return self.write(batch.clone());
         }
-        let written = self.session.check_cancelled().and_then(|()| guarded(|| self.write_placed(batch)));
-        self.failed |= written.is_err();
-        written
+        let result = self.session.check_cancelled().and_then(|()| guarded(|| self.write_placed(batch)));
+        self.failed |= result.is_err();
+        result
     }
 
     fn write_batch(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
@@ -198,31 +202,33 @@ impl Writer {
     fn write_placed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
         let failed = |error| self.plugin.failed(&self.name, error);
         if let Some(difference) = schema_difference(&self.schema, batch.schema()) {
-            return Err(Error::usage(format!("a batch does not fit what is being written: {difference}")));
+            return Err(Error::usage(format!("the batch does not have the output's schema: {difference}")));
         }
-        let export = if self.is_lent { lend_batch } else { export_batch };
+        let export = if self.is_exported { export_batch_to_external } else { export_batch };
         let raw = export(batch, false, self.session.stream()).map_err(failed)?;
         let account = self.plugin.account();
-        let write = || self.writer.write(&self.call, traced::crossing(raw, account, Maker::Host));
-        account.call("writer.write", write).map_err(|error| self.plugin.failed(&self.name, error))
+        let write = || self.writer.write(&self.call, tracing_hooks::batch(raw, account, Producer::Host));
+        account.trace_host_call("writer.write", write).map_err(|error| self.plugin.failed(&self.name, error))
     }
 
-    /// Ends it. A file appears now.
+    /// Finishes the output. A file appears at its path now.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a batch could not be written: nothing appears without it.
+    /// [`Error::Usage`] if a batch could not be written: the incomplete output is discarded.
     pub fn finish(self) -> Result<Finished> {
         self.session.check_cancelled()?;
         if self.failed {
             return Err(Error::usage(format!(
-                "cannot {}: a batch before was not written; begin anew",
+                "cannot {}: an earlier batch was not written; start a new output",
                 self.name
             )));
         }
         let Self { writer, plugin, call, name, output, .. } = self;
         let finish = || writer.into_inner().finish(&call);
-        let capsules =
-            plugin.account().call("writer.finish", finish).map_err(|error| plugin.failed(&name, error))?;
+        let capsules = plugin
+            .account()
+            .trace_host_call("writer.finish", finish)
+            .map_err(|error| plugin.failed(&name, error))?;
         let bytes_written = output.as_ref().map_or(0, Output::bytes_written);
         if let Some(output) = output {
             output.commit()?;
@@ -231,15 +237,15 @@ impl Writer {
     }
 }
 
-/// What the end of an output gave.
+/// The result of [`Writer::finish`].
 pub struct Finished {
-    /// What only the end could give, of formats of capsules.
+    /// The capsules that the format returns only at the end.
     pub capsules: Vec<Capsule>,
-    /// Bytes in all; 0 where the output is capsules.
+    /// The total number of bytes; 0 for capsules.
     pub bytes_written: u64,
 }
 
-/// Where two schemas differ first, in words. Everything counts: names, types, nullability, metadata.
+/// Describes the first difference of two schemas: names, types, nullability, metadata.
 pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option<String> {
     if Arc::ptr_eq(expected, got) || expected == got {
         return None;
@@ -253,7 +259,7 @@ pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option
             format!("the schema's metadata: expected {:?}, got {:?}", expected.metadata(), got.metadata())
         }
         Some((e, g)) if e.name() != g.name() => {
-            format!("expected a column '{}', got '{}'", e.name(), g.name())
+            format!("expected column '{}', got '{}'", e.name(), g.name())
         }
         Some((e, g)) if e.data_type() != g.data_type() => {
             format!("column '{}': expected {}, got {}", e.name(), e.data_type(), g.data_type())
@@ -273,7 +279,7 @@ mod tests {
     use arrow_schema::{DataType, Field, Schema};
 
     #[test]
-    fn the_first_difference_of_two_schemas_is_named() {
+    fn describes_the_first_difference_of_two_schemas() {
         let note = || std::collections::HashMap::from([("k".to_owned(), "v".to_owned())]);
         let field = || Field::new("a", DataType::Int8, false);
         let one = |field: Field| Arc::new(Schema::new(vec![Field::new("same", DataType::Null, true), field]));
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!(difference(one(field())), None);
         for (other, expected) in [
             (Arc::new(Schema::empty()), "expected 2 columns, got 0"),
-            (one(field().with_name("b")), "expected a column 'a', got 'b'"),
+            (one(field().with_name("b")), "expected column 'a', got 'b'"),
             (one(field().with_data_type(DataType::Int16)), "column 'a': expected Int8, got Int16"),
             (one(field().with_nullable(true)), "column 'a': expected nullable false, got true"),
             (one(field().with_metadata(note())), "column 'a': expected metadata {}, got {\"k\": \"v\"}"),

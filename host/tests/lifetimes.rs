@@ -1,4 +1,5 @@
-//! How long things live. One test at a time: they count the instances of the process.
+//! Lifetimes of instances, batches and arrays. Tests run one at a time, because they count the
+//! instances of the process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -12,14 +13,14 @@ use crossdock::load::LinkedPlugin;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Table};
 use crossdock_arrays::{DeviceBatch, import_batch};
-use crossdock_plugin_api::{About, Owned, abi, entry};
+use crossdock_plugin_api::{Owned, PluginDescription, abi, entry};
 
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Instances end on a thread of their own: those of the test before may still be at it.
+/// Excludes other tests, and waits until their instances are destroyed.
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(host().settle(), []);
-    alone
+    guard
 }
 
 fn alive() -> isize {
@@ -27,8 +28,8 @@ fn alive() -> isize {
 }
 
 #[test]
-fn instances_end_with_their_session() {
-    let _alone = alone();
+fn instances_are_destroyed_with_their_session() {
+    let _guard = exclusive();
     let host = host();
     let session = host.session().open().unwrap();
     assert_eq!(session.plugins().len(), 1);
@@ -38,8 +39,8 @@ fn instances_end_with_their_session() {
     assert_eq!(alive(), 0);
 }
 
-/// A plugin as a C author writes it, who retains the host for what is lent out.
-mod lender {
+/// A plugin like one in C, which retains the host for each object that it exports.
+mod exporting {
     use std::ffi::{c_char, c_void};
     use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -54,9 +55,9 @@ mod lender {
         _err: *mut abi::Error,
     ) -> abi::Code {
         HOST.store(host.cast_mut(), Ordering::SeqCst);
-        // The instance's own reference, for as long as it lives.
+        // The instance's own reference, which `destroy` releases.
         retain();
-        // SAFETY: the host's out parameter.
+        // SAFETY: the host passes a writable out parameter.
         unsafe { *out = HOST.as_ptr().cast() };
         abi::OK
     }
@@ -70,17 +71,18 @@ mod lender {
         std::ptr::null()
     }
 
-    /// Something is lent out.
+    /// Retains the host, as for an exported object.
     pub fn retain() {
         let host = HOST.load(Ordering::SeqCst);
-        // SAFETY: the host object is alive: the instance or what it lent out holds a reference.
+        // SAFETY: the host object is alive, because the instance or an exported object has a
+        // reference.
         unsafe { ((*host).retain.unwrap())(host) };
     }
 
-    /// It is released.
+    /// Releases the host, as for a released object.
     pub fn release() {
         let host = HOST.load(Ordering::SeqCst);
-        // SAFETY: gives back a reference that was taken above.
+        // SAFETY: releases a reference that `retain` took, which kept the host object alive.
         unsafe { ((*host).release.unwrap())(host) };
     }
 
@@ -96,9 +98,9 @@ mod lender {
     };
 }
 
-/// A host that has this plugin and no other.
+/// A host with only this plugin.
 fn host_of(name: &'static str, entry: &'static abi::PluginEntry) -> Host {
-    let about = About {
+    let about = PluginDescription {
         name,
         version: "1.0.0",
         description: "",
@@ -111,29 +113,29 @@ fn host_of(name: &'static str, entry: &'static abi::PluginEntry) -> Host {
 }
 
 #[test]
-fn an_instance_is_destroyed_when_the_last_reference_of_what_it_lent_out_is_gone_and_not_before() {
-    let _alone = alone();
-    let host = host_of("lender", &lender::ENTRY);
-    let instance = host.session().open().unwrap().plugin("lender").unwrap();
-    lender::retain();
-    lender::retain();
+fn instance_is_destroyed_after_the_last_reference_of_its_exported_objects() {
+    let _guard = exclusive();
+    let host = host_of("exporting", &exporting::ENTRY);
+    let instance = host.session().open().unwrap().plugin("exporting").unwrap();
+    exporting::retain();
+    exporting::retain();
     drop(instance);
-    let said = || host.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(said(), ["'lender' holds 2 references to its host, and is not destroyed"]);
-    assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 0);
-    lender::release();
-    assert_eq!(said(), ["'lender' holds 1 reference to its host, and is not destroyed"]);
-    assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 0);
-    // Another host's instances are not this one's.
+    let leaks = || host.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(leaks(), ["'exporting' holds 2 references to its host, and is not destroyed"]);
+    assert_eq!(exporting::DESTROYED.load(Ordering::SeqCst), 0);
+    exporting::release();
+    assert_eq!(leaks(), ["'exporting' holds 1 reference to its host, and is not destroyed"]);
+    assert_eq!(exporting::DESTROYED.load(Ordering::SeqCst), 0);
+    // Another host does not report the instance.
     assert_eq!(self::host().settle(), []);
-    lender::release();
-    assert_eq!(said(), [""; 0]);
-    assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 1);
+    exporting::release();
+    assert_eq!(leaks(), [""; 0]);
+    assert_eq!(exporting::DESTROYED.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_batch_outlives_its_reader_and_can_be_read_and_given_back_afterwards() {
-    let _alone = alone();
+fn batch_outlives_its_reader() {
+    let _guard = exclusive();
     let host = host();
     let session = host.session().open().unwrap();
     let mut reader = session.read(Input::bytes(bytes(&[1, 2, 3])), &ReadOptions::default()).unwrap();
@@ -144,15 +146,15 @@ fn a_batch_outlives_its_reader_and_can_be_read_and_given_back_afterwards() {
     let batches = table.to_record_batches().unwrap();
     let column = batches[0].column(0).as_any().downcast_ref::<arrow_array::Int32Array>().unwrap();
     assert_eq!(column.values(), &[1, 2, 3]);
-    assert!(!host.settle().is_empty(), "the ledger knows the batch's memory");
+    assert!(!host.settle().is_empty(), "the ledger counts the batch's memory");
     drop((batches, table, session));
     assert_eq!(host.settle(), []);
     assert_eq!(alive(), 0);
 }
 
 #[test]
-fn an_exported_array_outlives_session_table_and_host_and_can_still_be_read() {
-    let _alone = alone();
+fn exported_array_outlives_session_table_and_host() {
+    let _guard = exclusive();
     let (array, schema_out) = {
         let host = host();
         let session = host.session().open().unwrap();
@@ -173,8 +175,8 @@ fn an_exported_array_outlives_session_table_and_host_and_can_still_be_read() {
 }
 
 #[test]
-fn releases_on_other_threads_end_instances_too() {
-    let _alone = alone();
+fn releases_on_other_threads_destroy_instances() {
+    let _guard = exclusive();
     let host = host();
     let batches: Vec<DeviceBatch> = (0..16)
         .map(|i| {
@@ -190,12 +192,12 @@ fn releases_on_other_threads_end_instances_too() {
 }
 
 #[test]
-fn a_strangers_array_is_released_exactly_once_when_its_last_holder_is_gone() {
-    let _alone = alone();
+fn external_array_is_released_once_after_its_last_holder() {
+    let _guard = exclusive();
     static RELEASED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
         RELEASED.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: called with the array that it belongs to.
+        // SAFETY: `release` is called with a pointer to the array that it belongs to.
         unsafe { (*array).release = None };
     }
     static VALUES: [i32; 2] = [4, 5];
@@ -223,19 +225,19 @@ fn a_strangers_array_is_released_exactly_once_when_its_last_holder_is_gone() {
     let host = host();
     let session = host.session().open().unwrap();
     let schema_raw = crossdock_arrays::export_schema(&schema()).unwrap();
-    // SAFETY: a valid array whose parts outlive it, and that nobody else releases.
+    // SAFETY: the array is valid, its parts outlive it, and it has no other owner.
     let raw = unsafe { Owned::new(raw) };
     let table = Table::from_device_record_batch(&session, raw, schema_raw).unwrap();
-    let lent = table.clone().to_device_record_batches().unwrap();
+    let exported = table.clone().to_device_record_batches().unwrap();
     drop(table);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 0);
-    drop(lent);
+    drop(exported);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 1);
 }
 
 #[test]
 fn sessions_of_one_host_do_not_share_instances_or_cancel_flags() {
-    let _alone = alone();
+    let _guard = exclusive();
     let host = host();
     let (one, two) = (host.session().open().unwrap(), host.session().open().unwrap());
     assert!(!Arc::ptr_eq(&one.plugins()[0], &two.plugins()[0]));
@@ -246,8 +248,8 @@ fn sessions_of_one_host_do_not_share_instances_or_cancel_flags() {
 }
 
 #[test]
-fn a_batch_moves_between_sessions_without_a_copy() {
-    let _alone = alone();
+fn batch_moves_between_sessions_without_copying() {
+    let _guard = exclusive();
     let host = host();
     let (one, two) = (host.session().open().unwrap(), host.session().open().unwrap());
     let batch =
@@ -259,7 +261,7 @@ fn a_batch_moves_between_sessions_without_a_copy() {
     assert_eq!(batch.columns()[0].buffers()[1].as_ref().unwrap().address(), address);
 }
 
-/// A plugin whose instances take longer to end than to be made.
+/// A plugin whose instances take longer to destroy than to create.
 mod slow {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -267,13 +269,13 @@ mod slow {
     use crossdock_plugin_api::{Host, Plugin, Result};
 
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
-    pub static MOST: AtomicUsize = AtomicUsize::new(0);
+    pub static MAX_ALIVE: AtomicUsize = AtomicUsize::new(0);
 
     pub struct Slow;
 
     impl Plugin for Slow {
         fn create(_: Host) -> Result<Self> {
-            MOST.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            MAX_ALIVE.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             Ok(Self)
         }
     }
@@ -287,46 +289,47 @@ mod slow {
 }
 
 #[test]
-fn however_many_sessions_come_and_go_few_instances_are_yet_to_be_destroyed() {
+fn pending_instances_are_bounded() {
     const SESSIONS: usize = 500;
-    const FEW: usize = 65;
-    let _alone = alone();
+    const MAX_PENDING: usize = 65;
+    let _guard = exclusive();
     static ENTRY: abi::PluginEntry = entry::<slow::Slow>();
     let host = host_of("slow", &ENTRY);
     for _ in 0..SESSIONS {
         host.session().open().unwrap().plugin("slow").unwrap();
     }
-    let most = slow::MOST.load(Ordering::SeqCst);
-    assert!(most <= FEW, "{most} of {SESSIONS} were there at once");
+    let max = slow::MAX_ALIVE.load(Ordering::SeqCst);
+    assert!(max <= MAX_PENDING, "{max} of {SESSIONS} instances were alive at once");
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_forked_child_ends_the_instances_that_it_made_and_none_of_its_parent_s() {
-    let _alone = alone();
+fn forked_child_destroys_only_its_own_instances() {
+    let _guard = exclusive();
     let host = host();
-    // One that its thread has ended by then, and one that is alive.
+    // The reclaimer has destroyed one instance, and one is alive.
     drop(host.session().open().unwrap().plugins());
     assert_eq!(host.settle(), []);
-    let parents = host.session().open().unwrap().plugins();
+    let parent_plugins = host.session().open().unwrap().plugins();
     let in_child = || {
-        drop(parents);
-        assert_eq!(alive(), 1, "its parent's is not its own to destroy");
+        drop(parent_plugins);
+        assert_eq!(alive(), 1, "the child must not destroy the parent's instance");
         let host = self::host();
         drop(host.session().open().unwrap().plugins());
         host.settle();
         alive() == 1
     };
-    // SAFETY: the other tests of this program wait, and hold no locks that the child takes; it ends without this program's handlers.
+    // SAFETY: the other tests of this program wait and hold no locks that the child takes; the
+    // child ends without running exit handlers.
     match unsafe { libc::fork() } {
         0 => {
             let is_well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(in_child)).unwrap_or(false);
-            // SAFETY: ends the child.
+            // SAFETY: `_exit` has no requirements.
             unsafe { libc::_exit(i32::from(!is_well)) }
         }
         child => {
             let mut status = 0;
-            // SAFETY: our own child, and a place for its status.
+            // SAFETY: `child` is a child of this process, and `status` is writable.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0, "the child's status");
             drop(in_child);

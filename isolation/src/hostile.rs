@@ -1,5 +1,5 @@
-//! A host before the process of an isolated plugin that says what it likes: what it sends is read as the host reads it, and there is
-//! no process. For tests, and for the fuzzer.
+//! A host whose plugin process sends arbitrary bytes. It reads them as a host does, but there is no
+//! process. For tests and the fuzzer.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,120 +18,124 @@ use crossdock_plugin_api::{
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use crate::child::answer_in;
-use crate::desk::{Decoding, Desk, Progress};
-use crate::freight::read_schema;
-use crate::link::{InFlight, Lane, Message};
+use crate::files::mapping::ReceiveBudget;
+use crate::files::seal::SEALS;
+use crate::host::callback_server::{CallState, CallbackServer, DecodeContext};
+use crate::host::child::parse_response;
+use crate::host::connection::validated_batch;
+use crate::host::remote_instance::{intern_ids, program};
 use crate::locks::lock;
-use crate::mapping::Allowance;
-use crate::remote::{interned, program};
-use crate::remote_place::looked_at;
-use crate::rooms::{RoomParts, Streams};
-use crate::shared::{Incoming, SEALS};
-use crate::wire::{Answer, With};
+use crate::wire::array_transfer::read_schema;
+use crate::wire::channel::{Channel, Message, MessageBudget};
+use crate::wire::device_segments::{SegmentParts, Streams};
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{Response, WithSegments};
 
-/// Who is before the host.
-const WHO: &str = "a stranger";
-/// What it may read, by the number that is given first, and how many bytes it has of rooms.
+const PLUGIN: &str = "hostile";
+/// The contents of the source, which has id 1. Segments are as long.
 const BYTES: [u8; 192] = [7; 192];
-/// The call on whose behalf it works.
-const CALL: u64 = 1;
-/// The host answers into a socket from which nobody reads meanwhile: so many bytes of questions are answered.
-const MOST_RAW: usize = 1024;
+/// The id of the instance and of the pending call.
+const ID: u64 = 1;
+/// The maximum length of raw bytes. The replies are not read, so all of them must fit into the
+/// socket's buffer.
+const MAX_RAW_BYTES: usize = 1024;
 
-/// What the host has for a process, whatever that says.
-pub struct Listener {
-    decoding: Decoding,
-    room: Buffer,
+/// The objects of the host that all connections share.
+pub struct Harness {
+    context: DecodeContext,
+    segment: Buffer,
 }
 
-/// What one process says, from its first message on.
-pub struct Conversation<'a> {
-    of: &'a Listener,
-    desk: Desk,
-    /// Of the stream that it opened last.
+/// The host's side of a connection to one process.
+pub struct Connection<'a> {
+    harness: &'a Harness,
+    callbacks: CallbackServer,
+    /// The schema of the last opened stream.
     schema: SchemaRef,
 }
 
-impl Listener {
-    /// A host, for a process that has the device `untouchable`.
+impl Harness {
+    /// A host for processes that have the device `untouchable`.
     ///
     /// # Errors
-    /// The host has no such device.
+    /// If the host has no such device.
     pub fn new(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?;
-        let there = memory.default_stream(Device::UNTOUCHABLE)?;
-        let mut room = memory.alloc(&there, BYTES.len())?;
-        there.fill(&mut room, 0, BYTES.len(), 1)?;
-        let room = room.freeze(&there)?;
-        let streams = Streams::new(memory.default_stream(Device::CPU)?, Some(there));
-        Ok(Self { decoding: Decoding { host, memory, streams }, room })
+        let stream = memory.default_stream(Device::UNTOUCHABLE)?;
+        let mut segment = memory.alloc(&stream, BYTES.len())?;
+        stream.fill(&mut segment, 0, BYTES.len(), 1)?;
+        let segment = segment.freeze(&stream)?;
+        let streams = Streams::new(memory.default_stream(Device::CPU)?, Some(stream));
+        Ok(Self { context: DecodeContext { host, memory, streams }, segment })
     }
 
-    /// With a process that was just started: an instance, a source, a sink and a call are its.
-    pub fn conversation(&self) -> Conversation<'_> {
-        let trace = Trace::of_another(Duration::ZERO, |_| ());
-        let desk = Desk::of(WHO.into(), None, Some(Arc::new(trace)), Allowance::default());
-        // It was not set before.
-        let _ = desk.process.set(1);
-        desk.add_instance(CALL, self.decoding.clone());
-        desk.add_source(Arc::new(Source::new(Arc::new(Given))));
-        desk.add_sink(Sink::new(Box::new(Given)));
-        lock(&desk.calls).insert(CALL, Arc::new(Progress::of(None)));
-        Conversation { of: self, desk, schema: Arc::new(Schema::empty()) }
+    /// The connection to a new process, with an instance, a source, a sink and a pending call.
+    pub fn connect(&self) -> Connection<'_> {
+        let trace = Trace::forwarded(Duration::ZERO, |_| ());
+        let callbacks =
+            CallbackServer::new(PLUGIN.into(), None, Some(Arc::new(trace)), ReceiveBudget::default());
+        // The id is not set yet, so this cannot fail.
+        let _ = callbacks.process_id.set(1);
+        callbacks.add_instance(ID, self.context.clone());
+        callbacks.add_source(Arc::new(Source::new(Arc::new(ConstantBytes))));
+        callbacks.add_sink(Sink::new(Box::new(ConstantBytes)));
+        lock(&callbacks.calls).insert(ID, Arc::new(CallState::new(None)));
+        Connection { harness: self, callbacks, schema: Arc::new(Schema::empty()) }
     }
 }
 
-impl Conversation<'_> {
-    /// Hears bytes as they come over a lane, messages or not, and answers what is a question.
-    pub fn hears(&self, bytes: &[u8]) -> io::Result<()> {
-        let (ours, theirs) = UnixStream::pair()?;
-        let bytes = bytes.get(..MOST_RAW).unwrap_or(bytes);
-        (&theirs).write_all(bytes)?;
-        theirs.shutdown(std::net::Shutdown::Write)?;
-        Lane::from(ours).serve(&InFlight::default(), |message| self.desk.answer(message));
+impl Connection<'_> {
+    /// Receives raw bytes over a channel and handles the callbacks in them.
+    pub fn receive_raw(&self, bytes: &[u8]) -> io::Result<()> {
+        let (local, remote) = UnixStream::pair()?;
+        let bytes = bytes.get(..MAX_RAW_BYTES).unwrap_or(bytes);
+        (&remote).write_all(bytes)?;
+        remote.shutdown(std::net::Shutdown::Write)?;
+        Channel::from(local).serve(&MessageBudget::default(), |message| self.callbacks.reply_to(message));
         Ok(())
     }
 
-    /// Answers a question.
-    pub fn is_asked(&self, bytes: Vec<u8>, files: Vec<OwnedFd>) {
-        self.desk.answer(Message { bytes, files });
+    /// Handles a callback.
+    pub fn receive_callback(&self, bytes: Vec<u8>, files: Vec<OwnedFd>) {
+        self.callbacks.reply_to(Message { bytes, files });
     }
 
-    /// Takes an answer, whatever was asked; a batch that it has is one that the host would go on with.
+    /// Reads a response to any request. Returns its batch, which the host would accept.
     ///
     /// # Errors
-    /// It is none, or what came with it is not sound.
-    pub fn is_told(&mut self, bytes: Vec<u8>, files: Vec<OwnedFd>) -> Result<Option<DeviceBatch>> {
-        let (With { message, rooms }, files) = answer_in(Message { bytes, files })?;
-        let files = Incoming::of_a_plugin(files, &self.desk.allowed)?.with_rooms(self.rooms(&rooms));
+    /// If the response or its files are malformed.
+    pub fn receive_response(&mut self, bytes: Vec<u8>, files: Vec<OwnedFd>) -> Result<Option<DeviceBatch>> {
+        let (WithSegments { message, segments }, files) = parse_response(Message { bytes, files })?;
+        let files = Incoming::from_plugin(files, &self.callbacks.budget)?;
+        let files = files.with_segments(self.segments(&segments));
         match message {
-            Answer::Instance { importer, exporter, encodings, .. } => {
+            Response::Instance { importer, exporter, encodings, .. } => {
                 let formats = importer.into_iter().chain(exporter).flatten().map(Format::from);
-                Told(formats.collect()).asked()?;
-                interned(WHO, encodings.unwrap_or_default().0)?;
+                ReportedFormats(formats.collect()).check()?;
+                intern_ids(PLUGIN, encodings.unwrap_or_default().0)?;
             }
-            Answer::Stream { schema, .. } => self.schema = read_schema(&schema)?.1,
-            Answer::Batch(Some(batch)) => {
-                return looked_at(batch, &self.schema, &files, &self.of.decoding.streams).map(Some);
+            Response::Stream { schema, .. } => self.schema = read_schema(&schema)?.1,
+            Response::Batch(Some(batch)) => {
+                let streams = &self.harness.context.streams;
+                return validated_batch(batch, &self.schema, &files, streams).map(Some);
             }
-            Answer::Plan(plan) => {
+            Response::Plan(plan) => {
                 plan.into_iter().map(ColumnPlan::try_from).collect::<Result<Vec<_>>>()?;
             }
-            Answer::DecodePlan { device, .. } => drop(Device::from(device).to_string()),
-            Answer::Program(operators) => drop(program(operators)),
-            Answer::Batch(None) | Answer::Done | Answer::Writer(_) | Answer::Size(_) => {}
+            Response::DecodePlan { device, .. } => drop(Device::from(device).to_string()),
+            Response::Program(operators) => drop(program(operators)),
+            Response::Batch(None) | Response::Done | Response::Writer(_) | Response::Size(_) => {}
         }
         Ok(None)
     }
 
-    /// Rooms in which something came, which are made elsewhere for real devices (`rooms.rs`).
-    fn rooms(&self, parts: &[RoomParts]) -> Vec<Buffer> {
-        parts.iter().take(4).map(|_| self.of.room.clone()).collect()
+    /// Segments with constant contents. Segments on real devices have tests in `host/segments.rs`.
+    fn segments(&self, parts: &[SegmentParts]) -> Vec<Buffer> {
+        parts.iter().take(4).map(|_| self.harness.segment.clone()).collect()
     }
 }
 
-/// An open file as a process may send one: as it should be for most of the `kind`s.
+/// An open file that a process may send: a sealed one for most `kind`s.
 pub fn file(kind: u8, bytes: &[u8]) -> io::Result<OwnedFd> {
     let memory = |bytes: &[u8]| -> io::Result<File> {
         let mut memory =
@@ -158,12 +162,12 @@ pub fn file(kind: u8, bytes: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// What the host gives the process to read and to write.
-struct Given;
+/// A source of [`BYTES`], and a sink that ignores all bytes.
+struct ConstantBytes;
 
-impl ByteSource for Given {
+impl ByteSource for ConstantBytes {
     fn name(&self) -> &str {
-        "given"
+        "constant"
     }
 
     fn len(&self) -> Option<u64> {
@@ -178,9 +182,9 @@ impl ByteSource for Given {
     }
 }
 
-impl ByteSink for Given {
+impl ByteSink for ConstantBytes {
     fn name(&self) -> &str {
-        "given"
+        "constant"
     }
 
     fn write(&mut self, _: &[u8]) -> Result<()> {
@@ -188,19 +192,19 @@ impl ByteSink for Given {
     }
 }
 
-/// A plugin with the formats that a process says it has.
-struct Told(Vec<Format>);
+/// A plugin with the formats that a process reported.
+struct ReportedFormats(Vec<Format>);
 
-impl Told {
-    /// Asks for them as a session asks any plugin.
-    fn asked(self) -> Result<Vec<Format>> {
-        Instance::of(self).importer().map_or(Ok(Vec::new()), |importer| importer.formats())
+impl ReportedFormats {
+    /// Checks the formats as a session does for any plugin.
+    fn check(self) -> Result<Vec<Format>> {
+        Instance::from_plugin(self).importer().map_or(Ok(Vec::new()), |importer| importer.formats())
     }
 }
 
-impl Plugin for Told {
+impl Plugin for ReportedFormats {
     fn create(_: Host) -> Result<Self> {
-        Err(Error::internal("it is made of what a process says"))
+        Err(Error::internal("created from the formats of a process only"))
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -208,7 +212,7 @@ impl Plugin for Told {
     }
 }
 
-impl Importer for Told {
+impl Importer for ReportedFormats {
     fn formats(&self) -> &[Format] {
         &self.0
     }
@@ -235,90 +239,94 @@ mod tests {
     use crossdock_test_support::TestHost;
 
     use super::*;
-    use crate::freight::tests::one_node;
-    use crate::freight::{BatchParts, TreeParts, write_schema};
-    use crate::outgoing::Outgoing;
-    use crate::wire::{self, CallParts, Failure, Wish};
+    use crate::wire::array_transfer::tests::one_node;
+    use crate::wire::array_transfer::{BatchParts, TreeParts, write_schema};
+    use crate::wire::messages::{self, CallParts, Callback, Failure};
+    use crate::wire::outgoing::Outgoing;
 
-    fn listener() -> Listener {
+    fn harness() -> Harness {
         let host = TestHost::over(Backend::builder().untouchable(true).limit_bytes(1 << 20).build());
-        Listener::new(host.host()).unwrap()
+        Harness::new(host.host()).unwrap()
     }
 
-    /// An answer as an honest process writes it.
-    fn told(message: Answer) -> Vec<u8> {
-        let answer: std::result::Result<With<Answer>, Failure> = Ok(With { message, rooms: Vec::new() });
-        wire::write(&answer).unwrap()
+    /// A well-formed response.
+    fn response(message: Response) -> Vec<u8> {
+        let response: std::result::Result<WithSegments<Response>, Failure> =
+            Ok(WithSegments { message, segments: Vec::new() });
+        messages::to_bytes(&response).unwrap()
     }
 
-    /// Numbers and words, and where they lie.
-    fn batch(listener: &Listener) -> (DeviceBatch, BatchParts, Vec<OwnedFd>) {
-        let stream = listener.decoding.streams.of(Device::CPU);
-        let bytes = |bytes: &[u8]| {
-            let filled = |to: &mut [u8]| {
+    /// A batch of numbers and words, its parts, and their files.
+    fn batch(harness: &Harness) -> (DeviceBatch, BatchParts, Vec<OwnedFd>) {
+        let stream = harness.context.streams.for_device(Device::CPU);
+        let buffer = |bytes: &[u8]| {
+            let fill = |to: &mut [u8]| {
                 to.copy_from_slice(bytes);
                 Ok(())
             };
-            Some(stream.memory().alloc_with(stream, bytes.len(), filled).unwrap().freeze_now())
+            Some(stream.memory().alloc_with(stream, bytes.len(), fill).unwrap().freeze_now())
         };
         let offsets: Vec<u8> = [0i32, 2, 3, 6].iter().flat_map(|n| n.to_le_bytes()).collect();
         let array = |data_type, buffers| {
             DeviceArray::try_new(data_type, 3, 0, None, buffers, Vec::new(), None).unwrap()
         };
         let columns = vec![
-            array(DataType::UInt16, vec![bytes(&[5]), bytes(&[1, 0, 2, 0, 3, 0])]),
-            array(DataType::Utf8, vec![None, bytes(&offsets), bytes(b"abcdef")]),
+            array(DataType::UInt16, vec![buffer(&[5]), buffer(&[1, 0, 2, 0, 3, 0])]),
+            array(DataType::Utf8, vec![None, buffer(&offsets), buffer(b"abcdef")]),
         ];
         let fields =
             vec![Field::new("number", DataType::UInt16, true), Field::new("word", DataType::Utf8, false)];
         let batch = DeviceBatch::try_new(Arc::new(Schema::new(fields)), 3, columns).unwrap();
         let mut to = Outgoing::default();
-        let parts = BatchParts::write(batch.clone(), &listener.decoding.streams, &mut to).unwrap();
+        let parts = BatchParts::write(batch.clone(), &harness.context.streams, &mut to).unwrap();
         (batch, parts, to.into_files().unwrap())
     }
 
     #[test]
-    fn what_an_honest_process_says_is_taken() {
-        let listener = listener();
-        let mut process = listener.conversation();
-        let (sent, parts, files) = batch(&listener);
+    fn accepts_well_formed_responses() {
+        let harness = harness();
+        let mut connection = harness.connect();
+        let (sent, parts, files) = batch(&harness);
         let schema = write_schema(&export_schema(sent.schema()).unwrap()).unwrap();
-        let opened = told(Answer::Stream { number: 1, schema });
-        assert!(process.is_told(opened, Vec::new()).unwrap().is_none());
-        let came = process.is_told(told(Answer::Batch(Some(parts))), files).unwrap().unwrap();
-        let stream = listener.decoding.streams.of(Device::CPU);
-        assert_eq!(crossdock_arrays::first_difference(&sent, &came, stream).unwrap(), None);
+        let opened = response(Response::Stream { id: 1, schema });
+        assert!(connection.receive_response(opened, Vec::new()).unwrap().is_none());
+        let batch = response(Response::Batch(Some(parts)));
+        let received = connection.receive_response(batch, files).unwrap().unwrap();
+        let stream = harness.context.streams.for_device(Device::CPU);
+        assert_eq!(crossdock_arrays::first_difference(&sent, &received, stream).unwrap(), None);
         let instance =
-            Answer::Instance { number: 1, importer: Some(Vec::new()), exporter: None, encodings: None };
-        assert!(process.is_told(told(instance), Vec::new()).unwrap().is_none());
+            Response::Instance { id: 1, importer: Some(Vec::new()), exporter: None, encodings: None };
+        assert!(connection.receive_response(response(instance), Vec::new()).unwrap().is_none());
     }
 
     #[test]
-    fn what_is_no_answer_or_comes_in_memory_that_can_change_is_refused() {
-        let listener = listener();
-        let mut process = listener.conversation();
-        let mut refused = |bytes: Vec<u8>, files| process.is_told(bytes, files).unwrap_err().to_string();
-        assert!(refused(vec![9; 9], Vec::new()).contains("is none"));
-        for (kind, why) in [(250, "can still change"), (252, "are there"), (253, "no sealed memory")] {
-            let said = refused(told(Answer::Done), vec![file(kind, &[1; 100]).unwrap()]);
-            assert!(said.contains(why), "{kind}: {said}");
+    fn rejects_malformed_responses_and_memory_that_can_change() {
+        let harness = harness();
+        let mut connection = harness.connect();
+        let mut error =
+            |bytes: Vec<u8>, files| connection.receive_response(bytes, files).unwrap_err().to_string();
+        assert!(error(vec![9; 9], Vec::new()).contains("malformed message"));
+        for (kind, reason) in [(250, "can still change"), (252, "are allocated"), (253, "not sealed memory")]
+        {
+            let message = error(response(Response::Done), vec![file(kind, &[1; 100]).unwrap()]);
+            assert!(message.contains(reason), "{kind}: {message}");
         }
     }
 
     #[test]
-    fn questions_are_answered_in_whatever_pieces_they_come() {
-        let listener = listener();
-        let process = listener.conversation();
-        let read = wire::write(&Wish::Read { source: 1, offset: 8, bytes: 1 << 40 }).unwrap();
-        process.is_asked(read.clone(), Vec::new());
+    fn handles_callbacks_in_messages_and_in_raw_bytes() {
+        let harness = harness();
+        let connection = harness.connect();
+        let read = messages::to_bytes(&Callback::Read { source: 1, offset: 8, bytes: 1 << 40 }).unwrap();
+        connection.receive_callback(read.clone(), Vec::new());
         let tree = one_node(0, Vec::new());
         let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
-        let call = CallSettings::new(Device::CPU).enter(|call| CallParts::of(call, CALL, Device::CPU));
-        let decode = Wish::Decode { instance: CALL, call, tree, rooms: Vec::new() };
-        process.is_asked(wire::write(&decode).unwrap(), Vec::new());
+        let call = CallSettings::new(Device::CPU).enter(|call| CallParts::new(call, ID, Device::CPU));
+        let decode = Callback::Decode { instance: ID, call, tree, segments: Vec::new() };
+        connection.receive_callback(messages::to_bytes(&decode).unwrap(), Vec::new());
         let head = [(read.len() as u32).to_le_bytes(), [0; 4]].concat();
-        process.hears(&[head, read].concat()).unwrap();
-        process.hears(&[255; 2000]).unwrap();
-        assert_eq!(process.desk.signs.load(std::sync::atomic::Ordering::Relaxed), 3);
+        connection.receive_raw(&[head, read].concat()).unwrap();
+        connection.receive_raw(&[255; 2000]).unwrap();
+        assert_eq!(connection.callbacks.callback_count.load(std::sync::atomic::Ordering::Relaxed), 3);
     }
 }

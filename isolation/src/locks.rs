@@ -1,4 +1,4 @@
-//! Locks whose holders may have panicked: what they guard is sound at any moment.
+//! Locks that ignore poisoning: the guarded data is consistent at every moment, also after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

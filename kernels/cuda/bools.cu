@@ -1,7 +1,7 @@
-// Booleans: one bit a value, and one byte a value.
+// Converts booleans between one bit per value and one byte per value.
 #include "bytes.cuh"
 
-// 4 bits as 4 bytes.
+// Spreads 4 bits to 4 bytes of 0 or 1.
 DEVICE u32 spread4(u32 bits) { return (bits * 0x00204081u) & 0x01010101u; }
 
 DEVICE u64 spread8(u32 bits) { return (u64)spread4(bits >> 4 & 15) << 32 | spread4(bits & 15); }
@@ -10,14 +10,14 @@ struct Unpacked {
   Bytes from;
   u64 first;
   u32 flip;
-  __device__ u64 inner() const { return from.len > 8 ? (from.len - 8) * 8 : 0; }
-  __device__ u64 safe(u64 i) const {
+  __device__ u64 inner_len() const { return from.len > 8 ? (from.len - 8) * 8 : 0; }
+  __device__ u64 checked(u64 i) const {
     u64 bit = first + i;
     return ((u32)byte_at(from, bit / 8) ^ flip) >> (bit % 8) & 1;
   }
-  __device__ Pair inside(u64 i) const {
+  __device__ Pair unchecked(u64 i) const {
     u64 bit = first + i;
-    // At most one byte before the first, and two after it.
+    // Reads at most one byte before `at`, and two after it.
     const u8* at = from.at + bit / 8;
     u32 skew = (u64)at & 1;
     const u16* halves = (const u16*)(at - skew);
@@ -31,29 +31,29 @@ struct Unpacked {
 KERNEL(crossdock_unpack_bits) {
   PARAMS(FROM, FIRST, INVERT, TO);
   FIND_JOB;
-  Unpacked of = {job.read(FROM), job.value(FIRST) % 8, job.value(INVERT) ? 0xffffu : 0u};
-  fill(job, job.write(TO), of);
+  Unpacked source = {job.read(FROM), job.value(FIRST) % 8, job.value(INVERT) ? 0xffffu : 0u};
+  fill(job, job.write(TO), source);
 }
 
-// 8 bytes as 8 bits, set for any byte but 0.
-DEVICE u32 gather8(u64 bytes) {
+// Packs 8 bytes to 8 bits. A bit is set if its byte is not 0.
+DEVICE u32 pack8(u64 bytes) {
   u64 set = ((bytes & 0x7f7f7f7f7f7f7f7full) + 0x7f7f7f7f7f7f7f7full | bytes) & 0x8080808080808080ull;
   return (u32)((set >> 7) * 0x0102040810204080ull >> 56);
 }
 
-DEVICE u32 gather16(Pair bytes) { return gather8(bytes.low) | gather8(bytes.high) << 8; }
+DEVICE u32 pack16(Pair bytes) { return pack8(bytes.low) | pack8(bytes.high) << 8; }
 
-// One byte of the target, from the 8 (or fewer) bytes that it stands for.
+// One byte of the target, from up to 8 bytes of the source.
 DEVICE u8 packed(Bytes from, u64 i, u32 flip) {
-  u64 left = from.len - i * 8;
+  u64 remaining = from.len - i * 8;
   u32 bits = 0;
 #pragma unroll 1
   for (u32 b = 0; b < 8; b++) bits |= (u32)(byte_at(from, i * 8 + b) != 0) << b;
   bits ^= flip & 0xff;
-  return (u8)(left < 8 ? bits & ((1u << left) - 1) : bits);
+  return (u8)(remaining < 8 ? bits & ((1u << remaining) - 1) : bits);
 }
 
-// The bytes lie eight times as dense as the bits, so that a thread reads 16 of them and writes 2 of bits.
+// The source has eight times as many bytes as the target, so a thread reads 16 bytes and writes 2.
 KERNEL(crossdock_pack_bytes) {
   PARAMS(FROM, INVERT, TO);
   FIND_JOB;
@@ -61,24 +61,25 @@ KERNEL(crossdock_pack_bytes) {
   Target to = job.write(TO);
   u32 flip = job.value(INVERT) ? 0xffffu : 0u;
   u64 n = min64(to.len, (from.len + 7) / 8);
-  // Pairs of target bytes, the first at an even address. Those that are deep inside the source go fast.
+  // Pairs of target bytes from an even address on. Unchecked loads are possible for those from pair
+  // `begin` to pair `end`.
   u64 head = min64(n, (u64)to.at & 1);
   u64 pairs = (n - head) / 2;
   u64 begin = min64(pairs, 2);
-  u64 deep = from.len < head * 8 + 32 ? 0 : (from.len - 32 - head * 8) / 16 + 1;
-  u64 end = max64(begin, min64(pairs, deep));
+  u64 unchecked_pairs = from.len < head * 8 + 32 ? 0 : (from.len - 32 - head * 8) / 16 + 1;
+  u64 end = max64(begin, min64(pairs, unchecked_pairs));
   u64 p = begin + job.thread;
   for (; p + 3 * job.threads < end; p += 4 * job.threads) {
     Pair pair[4];
 #pragma unroll
-    for (u32 k = 0; k < 4; k++) pair[k] = bytes_inside(from, (head + (p + k * job.threads) * 2) * 8);
+    for (u32 k = 0; k < 4; k++) pair[k] = bytes_unchecked(from, (head + (p + k * job.threads) * 2) * 8);
 #pragma unroll
     for (u32 k = 0; k < 4; k++) {
-      store((u16*)(to.at + head + (p + k * job.threads) * 2), (u16)(gather16(pair[k]) ^ flip));
+      store((u16*)(to.at + head + (p + k * job.threads) * 2), (u16)(pack16(pair[k]) ^ flip));
     }
   }
   for (; p < end; p += job.threads) {
-    store((u16*)(to.at + head + p * 2), (u16)(gather16(bytes_inside(from, (head + p * 2) * 8)) ^ flip));
+    store((u16*)(to.at + head + p * 2), (u16)(pack16(bytes_unchecked(from, (head + p * 2) * 8)) ^ flip));
   }
   u64 before = head + begin * 2, after = head + end * 2;
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// Numbers of one type as those of another.
+// Converts numbers between types.
 #include "words.cuh"
 
 // The types, in the order of cast.rs: X(code, name, C type).
@@ -19,8 +19,8 @@ struct Half {
   u16 bits;
 };
 
-// Any number: floats as doubles, which hold all of them; integers as their bits, with their sign. Which of them it is, the
-// type says, which is the same for all numbers and all threads.
+// A number of any type: a float as a double, which represents it exactly; an integer as its bits,
+// extended according to its sign. The flags are the same for all numbers of a job.
 struct Number {
   bool is_float;
   bool is_signed;
@@ -47,8 +47,8 @@ DEVICE float float_of(u32 bits) {
   return value;
 }
 
-// Its exponent is 112 less than a float's, which a product makes good, also for subnormal ones; what is not finite comes
-// out as 2^16 or more.
+// The float that has the bits of the half has an exponent that is 112 too small. The multiplication
+// corrects it, also for subnormal halves. Infinities and NaN become 2^16 or more.
 DEVICE float half_to_float(u16 half) {
   float value = float_of((u32)(half & 0x7fff) << 13) * float_of((127 + 112) << 23);
   u32 bits;
@@ -57,7 +57,7 @@ DEVICE float half_to_float(u16 half) {
   return float_of(bits | (u32)(half & 0x8000) << 16);
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest, ties to even.
 DEVICE u16 half_of_double(double value) {
   u64 bits = bits_of(value);
   u16 sign = (u16)(bits >> 48 & 0x8000);
@@ -66,17 +66,17 @@ DEVICE u16 half_of_double(double value) {
   if (exponent == 1024) return fraction ? 0x7e00 : sign | 0x7c00;
   if (exponent > 15) return sign | 0x7c00;
   if (exponent < -25) return sign;
-  // Below 2^-14 fewer bits are left, the leading one among them.
+  // Below 2^-14, a half is subnormal: it has fewer bits, and its leading bit is explicit.
   u32 dropped = exponent < -14 ? 42 + (u32)(-14 - exponent) : 42;
-  u64 whole = fraction | 1ull << 52;
-  u64 kept = whole >> dropped, rest = whole & ((1ull << dropped) - 1), half = 1ull << (dropped - 1);
-  if (rest > half || (rest == half && (kept & 1))) kept++;
-  // A carry out of the fraction is one into the exponent, which is as it should be, also to infinity.
+  u64 significand = fraction | 1ull << 52;
+  u64 rounded = significand >> dropped, rest = significand & ((1ull << dropped) - 1), half = 1ull << (dropped - 1);
+  if (rest > half || (rest == half && (rounded & 1))) rounded++;
+  // A carry out of the fraction increments the exponent, up to infinity.
   u64 base = exponent < -14 ? 0 : (u64)(exponent + 14) << 10;
-  return sign | (u16)(base + kept);
+  return sign | (u16)(base + rounded);
 }
 
-// A number as 64 bits.
+// Widens a number to 64 bits.
 template <class T>
 DEVICE u64 widened(T word) {
   return (T)-1 < (T)0 ? (u64)(i64)word : (u64)word;
@@ -117,23 +117,25 @@ DEVICE u64 word_of(T value) {
   return (u64)bits;
 }
 
-// An integer; `fits` becomes false where it is not the same number, cut off after the point.
+// Converts to an integer, truncating towards 0. `fits` becomes false if the type cannot represent
+// the result.
 template <class T>
 DEVICE T cast_to(const Number& number, bool& fits, T*) {
   const bool is_signed = (T)-1 < (T)0;
   if (!number.is_float) {
     T word = (T)number.bits;
-    u64 back = is_signed ? (u64)(i64)word : (u64)word;
-    // The same bits are another number where one side has a sign and the other has none.
-    fits = back == number.bits && (number.is_signed == is_signed || (i64)number.bits >= 0);
+    u64 restored = is_signed ? (u64)(i64)word : (u64)word;
+    // Equal bits of a signed and an unsigned type are different numbers if the top bit is set.
+    fits = restored == number.bits && (number.is_signed == is_signed || (i64)number.bits >= 0);
     return word;
   }
   const u32 bits = sizeof(T) * 8 - (is_signed ? 1 : 0);
-  // One above the greatest is a power of two, which a double holds; the least is its negative, or 0.
-  double above = double_of((u64)(1023 + bits) << 52);
-  double least = is_signed ? -above : 0;
+  // The exclusive upper bound is a power of two, which a double represents. The minimum is its
+  // negative, or 0.
+  double upper = double_of((u64)(1023 + bits) << 52);
+  double min = is_signed ? -upper : 0;
   double value = trunc(double_of(number.bits));
-  fits = value >= least && value < above;
+  fits = value >= min && value < upper;
   if (fits) return is_signed ? (T)(i64)value : (T)(u64)value;
   if (!(value == value)) return 0;
   if (value < 0) return is_signed ? (T)(1ull << (bits & 63)) : 0;
@@ -156,7 +158,7 @@ DEVICE float cast_to(const Number& number, bool& fits, float*) {
   return value;
 }
 
-// Integers that a double rounds are far beyond what a half holds.
+// Integers that a double must round exceed the maximum of a half anyway.
 DEVICE Half cast_to(const Number& number, bool& fits, Half*) {
   bool always;
   double value = cast_to(number, always, (double*)0);
@@ -165,7 +167,7 @@ DEVICE Half cast_to(const Number& number, bool& fits, Half*) {
   return half;
 }
 
-// Words that a thread has under way at once.
+// Words that a thread loads before the first store.
 #define CAST_AT_ONCE 8
 
 template <class T>
@@ -182,7 +184,7 @@ DEVICE void store_words(Target to, u64 i, u64 step, u64 n, const u64* words) {
   }
 }
 
-// Those that lie askew have a width of 0, and are moved byte by byte.
+// If `width` is 0, the words are misaligned and are loaded by bytes.
 DEVICE void load_any(Bytes from, u32 width, u32 bytes, u64 i, u64 step, u64 n, u64* words) {
   switch (width) {
     case 1: load_words<u8>(from, i, step, n, words); break;
@@ -209,7 +211,7 @@ DEVICE void store_any(Target to, u32 width, u32 bytes, u64 i, u64 step, u64 n, c
   }
 }
 
-// 0 for a type that there is not.
+// Bytes per number of a type. 0 for an unknown type.
 DEVICE u32 width_of(u64 type) {
   switch (type) {
 #define CASE(code, name, T) \
@@ -220,7 +222,7 @@ DEVICE u32 width_of(u64 type) {
   return 0;
 }
 
-// As the list has them: signed integers, unsigned ones, floats.
+// The order of NUMBER_TYPES: signed integers, unsigned integers, floats.
 DEVICE bool is_float_type(u64 type) { return type >= 8; }
 DEVICE bool is_signed_type(u64 type) { return type < 4 || type >= 8; }
 
@@ -233,10 +235,10 @@ KERNEL_BLOCKS(crossdock_cast, 4) {
   u32 width = width_of(type), to_width = width_of(to_type);
   if (width == 0 || to_width == 0) return;
   u64 n = min64(from.len / width, to.len / to_width);
-  u64 found = NOTHING, step = job.threads;
+  u64 first_error = NONE, step = job.threads;
   u32 aligned = is_aligned(from, width) ? width : 0, to_aligned = is_aligned({to.at, 0}, to_width) ? to_width : 0;
   bool is_float = is_float_type(type), is_signed = is_signed_type(type);
-  // The types are the same for all threads: each branch is taken by all or by none, once for several numbers.
+  // The types are the same for all threads, so these branches do not diverge.
 #pragma unroll 1
   for (u64 i = job.thread; i < n; i += CAST_AT_ONCE * step) {
     u64 words[CAST_AT_ONCE];
@@ -265,8 +267,8 @@ KERNEL_BLOCKS(crossdock_cast, 4) {
     store_any(to, to_aligned, to_width, i, step, n, words);
 #pragma unroll
     for (u32 k = 0; k < CAST_AT_ONCE; k++) {
-      if (!fits[k] && i + k * step < n) found = min64(found, i + k * step);
+      if (!fits[k] && i + k * step < n) first_error = min64(first_error, i + k * step);
     }
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }

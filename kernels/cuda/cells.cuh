@@ -1,8 +1,8 @@
-// Cells: numbers that the host reads.
+// Result cells: numbers that the host reads.
 #pragma once
 #include "job.cuh"
 
-#define NOTHING 0xffffffffffffffffull
+#define NONE 0xffffffffffffffffull
 #define WARP 0xffffffffu
 
 DEVICE u64 min64(u64 a, u64 b) { return a < b ? a : b; }
@@ -12,16 +12,16 @@ DEVICE u64* cell_of(Target target) {
   return target.len == 8 && ((u64)target.at & 7) == 0 ? (u64*)target.at : 0;
 }
 
-// Lowers the cell to the lowest index that a thread of the warp found; NOTHING where it found none. Its threads come here
-// together, and wait for no other warp.
-DEVICE void report(Target target, u64 found) {
-  if (__ballot_sync(WARP, found != NOTHING) == 0) return;
-  for (u32 step = 16; step > 0; step /= 2) found = min64(found, __shfl_xor_sync(WARP, found, step));
+// Lowers the cell to the minimum of the warp's indices; NONE is no index. All threads of the warp
+// must call this together.
+DEVICE void report(Target target, u64 index) {
+  if (__ballot_sync(WARP, index != NONE) == 0) return;
+  for (u32 step = 16; step > 0; step /= 2) index = min64(index, __shfl_xor_sync(WARP, index, step));
   u64* cell = cell_of(target);
-  if ((threadIdx.x & 31) == 0 && found != NOTHING && cell) atomicMin(cell, found);
+  if ((threadIdx.x & 31) == 0 && index != NONE && cell) atomicMin(cell, index);
 }
 
-// Adds what the threads of the block counted to the cell. All of them come here together.
+// Adds the sum of the block's counts to the cell. All threads of the block must call this together.
 DEVICE void add(Target target, u64 n) {
   __shared__ u64 sums[THREADS / 32];
   for (u32 step = 16; step > 0; step /= 2) n += __shfl_xor_sync(WARP, n, step);

@@ -1,34 +1,36 @@
-// Codes and what they decode to: how much, and the bytes. See codes.cuh.
+// Measures and decodes codes. See codes.cuh.
 #include "codes.cuh"
 
-// Tiles that are looked back over for whether one begins in an escape.
+// Maximum number of tiles before a chunk that are searched for the begin of an escape.
 #define LOOK_BACK 32
 
 DEVICE u32 highest(u32 bits) { return 31 - __clz(bits); }
 
-// Whether the code after those of a warp's lanes that are `known` stands for itself: of others all are escapes, in pairs.
-DEVICE u32 state_after(u32 known, u32 states, u32 before) { return known == 0 ? before : states >> highest(known) & 1; }
+// Whether the code after a warp's segments is a literal; `before` says it for their first code. The
+// bits of `known` are set for segments with a code that is no escape. The others are an even number
+// of escapes, which do not change it.
+DEVICE u32 is_literal_after(u32 known, u32 literals, u32 before) { return known == 0 ? before : literals >> highest(known) & 1; }
 
-// Whether the first code of a chunk stands for itself. Where there are more escapes before it than are looked back over, the
-// chunk counts as wrong.
+// Whether the first code of a segment is a literal. If too many escapes precede it, the segment is
+// reported as an error.
 template <class Coder>
-DEVICE u32 state_before(const Codes& codes, u64 segment, u64& found) {
-  if (segment * Coder::EACH <= codes.first) return 0;
+DEVICE u32 is_literal_before(const Codes& codes, u64 segment, u64& first_error) {
+  if (segment * Coder::SEGMENT_CODES <= codes.first) return 0;
 #pragma unroll 1
   for (u32 step = 0; step < LOOK_BACK && segment >= (step + 1) * 32; step++) {
     Segment<Coder> before;
     before.load(codes, segment - (step + 1) * 32 + threadIdx.x % 32);
     before.resolve(0);
     u32 known = __ballot_sync(WARP, before.escapes != Segment<Coder>::ALL);
-    u32 states = __ballot_sync(WARP, before.escaped >> Coder::EACH & 1);
-    if (known != 0) return state_after(known, states, 0);
+    u32 literals = __ballot_sync(WARP, before.escaped >> Coder::SEGMENT_CODES & 1);
+    if (known != 0) return is_literal_after(known, literals, 0);
     if (segment == (step + 1) * 32) return 0;
   }
-  found = min64(found, segment * Coder::EACH);
+  first_error = min64(first_error, segment * Coder::SEGMENT_CODES);
   return 0;
 }
 
-// At which bytes of their segment its codes begin.
+// Writes the positions of the codes in the bytes of their segment.
 template <u32 WORDS>
 DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
   u64 low = words[0] | (u64)words[1] << 32, high = words[WORDS - 2] | (u64)words[WORDS - 1] << 32;
@@ -42,68 +44,72 @@ DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
   }
 }
 
-// A warp a chunk: 1 << shift segments.
+// Each warp measures a chunk of `1 << shift` segments at a time.
 template <class Coder>
 DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 shift, Target marks, Target starts, Target sizes) {
-  // With one that has the place after the last code.
-  u64 all = codes.from.len / sizeof(typename Coder::Code) / Coder::EACH + 1;
-  u64 found = NOTHING;
+  // Including the segment of the end position.
+  u64 all = codes.from.len / sizeof(typename Coder::Code) / Coder::SEGMENT_CODES + 1;
+  u64 first_error = NONE;
   u32 lane = threadIdx.x % 32;
 #pragma unroll 1
   for (u64 chunk = job.thread / 32; chunk < sizes.len / 8; chunk += job.threads / 32) {
     u64 begin = chunk << shift, end = min64(all, (chunk + 1) << shift);
     u32 first = 0, size = 0;
-    if (begin < end && begin * Coder::EACH <= codes.last && end * Coder::EACH > codes.first) {
-      u32 state = 0;
-      if constexpr (Coder::ESCAPES) state = first = state_before<Coder>(codes, begin, found);
+    if (begin < end && begin * Coder::SEGMENT_CODES <= codes.last && end * Coder::SEGMENT_CODES > codes.first) {
+      u32 tile_literal = 0;
+      if constexpr (Coder::ESCAPES) tile_literal = first = is_literal_before<Coder>(codes, begin, first_error);
 #pragma unroll 1
       for (u64 tile = begin; tile < end; tile += 32) {
         Segment<Coder> segment;
         segment.load(codes, tile + lane);
-        u32 own = 0;
+        u32 literal = 0;
         if constexpr (Coder::ESCAPES) {
           segment.resolve(0);
           u32 known = __ballot_sync(WARP, segment.escapes != Segment<Coder>::ALL);
-          u32 states = __ballot_sync(WARP, segment.escaped >> Coder::EACH & 1);
-          own = state_after(known & ((1u << lane) - 1), states, state);
-          state = state_after(known, states, state);
-          segment.resolve(own);
+          u32 literals = __ballot_sync(WARP, segment.escaped >> Coder::SEGMENT_CODES & 1);
+          literal = is_literal_after(known & ((1u << lane) - 1), literals, tile_literal);
+          tile_literal = is_literal_after(known, literals, tile_literal);
+          segment.resolve(literal);
         }
-        u32 length = 0, with = 0, begins[Coder::EACH / 4];
-        segment.template each<Coder::EACH / 4>([&](u32 k, const u32(&four)[4]) {
+        u32 length = 0, n_with_bytes = 0, begins[Coder::SEGMENT_CODES / 4];
+        segment.template for_each<Coder::SEGMENT_CODES / 4>([&](u32 k, const u32(&four)[4]) {
           u32 lengths = 0;
 #pragma unroll
           for (u32 j = 0; j < 4; j++) lengths |= coder.length(four[j]) << (8 * j);
-          // Each byte becomes the sum of those up to it: none is above 128.
+          // Each byte becomes the sum of the bytes up to it. No sum exceeds 128.
           u32 sums = (lengths + length) * 0x01010101u;
           begins[k / 4] = sums << 8 | length;
           if (Coder::ESCAPES) begins[k / 4] |= bytes_of_bits(segment.escaped >> k);
           length = sums >> 24;
-          with += __popc((lengths + 0x7f7f7f7fu) & 0x80808080u);
+          n_with_bytes += __popc((lengths + 0x7f7f7f7fu) & 0x80808080u);
         });
-        if (Coder::EACH - with != segment.without()) {
-          segment.each([&](u32 k, const u32(&four)[4]) {
+        if (Coder::SEGMENT_CODES - n_with_bytes != segment.n_without_bytes()) {
+          segment.for_each([&](u32 k, const u32(&four)[4]) {
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-              bool right = coder.length(four[j]) != 0 || (Coder::ESCAPES && four[j] == ESCAPE);
-              if (!right && (segment.inside >> (k + j) & 1) != 0) found = min64(found, (tile + lane) * Coder::EACH + k + j);
+              bool is_valid = coder.length(four[j]) != 0 || (Coder::ESCAPES && four[j] == ESCAPE);
+              if (!is_valid && (segment.inside >> (k + j) & 1) != 0) {
+                first_error = min64(first_error, (tile + lane) * Coder::SEGMENT_CODES + k + j);
+              }
             }
           });
         }
-        u32 upto = length;
+        u32 prefix = length;
 #pragma unroll
         for (u32 step = 1; step < 32; step *= 2) {
-          u32 lower = __shfl_sync(WARP, upto, lane - step);
-          if (lane >= step) upto += lower;
+          u32 lower = __shfl_sync(WARP, prefix, lane - step);
+          if (lane >= step) prefix += lower;
         }
-        if ((tile + lane + 1) * Coder::EACH <= starts.len) put_starts(starts.at + (tile + lane) * Coder::EACH, begins);
-        if (tile + lane < marks.len / 4) put_word<u32>(marks, tile + lane, (size + upto - length) | own << 31);
-        size += __shfl_sync(WARP, upto, 31);
+        if ((tile + lane + 1) * Coder::SEGMENT_CODES <= starts.len) {
+          put_starts(starts.at + (tile + lane) * Coder::SEGMENT_CODES, begins);
+        }
+        if (tile + lane < marks.len / 4) put_word<u32>(marks, tile + lane, (size + prefix - length) | literal << 31);
+        size += __shfl_sync(WARP, prefix, 31);
       }
     }
     if (lane == 0) put_word<u64>(sizes, chunk, size | (u64)first << 63);
   }
-  return found;
+  return first_error;
 }
 
 KERNEL_BLOCKS(crossdock_measure_codes, 4) {
@@ -118,12 +124,13 @@ KERNEL_BLOCKS(crossdock_measure_codes, 4) {
   with_coder(width, job.value(ESCAPES) != 0, job.read(TABLE), job.read(LENGTHS), words, lengths, [&](auto coder, u64 wrong) {
     Codes codes = codes_of(job.read(CODES), sizeof(typename decltype(coder)::Code), offsets);
     report(job.write(TABLE_CELL), wrong);
-    u64 found = measure(job, coder, codes, (u32)shift, job.write(MARKS), job.write(STARTS), job.write(SIZES));
-    report(job.write(CELL), found);
+    u64 first_error = measure(job, coder, codes, (u32)shift, job.write(MARKS), job.write(STARTS), job.write(SIZES));
+    report(job.write(CELL), first_error);
   });
 }
 
-// Sizes of chunks become where they begin; the cell becomes the sum. For one block, whose threads have as many each.
+// Replaces the sizes of chunks by the positions of the chunks, and the cell by the total. Runs in
+// one block, whose threads have equal shares.
 KERNEL(crossdock_add_sizes) {
   PARAMS(SIZES, CELL);
   FIND_JOB;
@@ -132,35 +139,35 @@ KERNEL(crossdock_add_sizes) {
   u64* cell = cell_of(job.write(CELL));
   if (job.thread >= THREADS || ((u64)sizes.at & 7) != 0 || !cell) return;
   u64* at = (u64*)sizes.at;
-  u64 n = sizes.len / 8, each = (n + THREADS - 1) / THREADS;
-  u64 begin = min64(n, threadIdx.x * each), end = min64(n, begin + each), own = 0;
+  u64 n = sizes.len / 8, per_thread = (n + THREADS - 1) / THREADS;
+  u64 begin = min64(n, threadIdx.x * per_thread), end = min64(n, begin + per_thread), own_sum = 0;
 #pragma unroll 8
-  for (u64 i = begin; i < end; i++) own += at[i] & ~ITSELF_FIRST;
+  for (u64 i = begin; i < end; i++) own_sum += at[i] & ~CHUNK_LITERAL;
   u32 lane = threadIdx.x % 32;
-  u64 upto = own;
+  u64 prefix = own_sum;
 #pragma unroll
   for (u32 step = 1; step < 32; step *= 2) {
-    u64 lower = __shfl_sync(WARP, upto, lane - step);
-    if (lane >= step) upto += lower;
+    u64 lower = __shfl_sync(WARP, prefix, lane - step);
+    if (lane >= step) prefix += lower;
   }
-  if (lane == 31) sums[threadIdx.x / 32] = upto;
+  if (lane == 31) sums[threadIdx.x / 32] = prefix;
   __syncthreads();
-  for (u32 warp = 0; warp < threadIdx.x / 32; warp++) upto += sums[warp];
-  u64 sum = upto - own;
+  for (u32 warp = 0; warp < threadIdx.x / 32; warp++) prefix += sums[warp];
+  u64 sum = prefix - own_sum;
 #pragma unroll 8
   for (u64 i = begin; i < end; i++) {
     u64 size = at[i];
-    store(at + i, sum | (size & ITSELF_FIRST));
-    sum += size & ~ITSELF_FIRST;
+    store(at + i, sum | (size & CHUNK_LITERAL));
+    sum += size & ~CHUNK_LITERAL;
   }
-  if (threadIdx.x == THREADS - 1) store(cell, upto);
+  if (threadIdx.x == THREADS - 1) store(cell, prefix);
 }
 
-// Words of 8 bytes in which a warp puts together what a tile decodes to, behind up to 15 bytes that were left over.
+// Words in which a warp collects the bytes of a tile, after up to 15 bytes of the tile before.
 #define SLICE (32 * SEGMENT_BYTES / 8 + 2)
 
-// What the threads of a block share; among it what all of them look at now and then, and have no registers for. By this
-// function and no pointer, so that the compiler knows that it is shared memory.
+// Shared memory of a block. It includes values that all threads need rarely, to save registers. A
+// function returns it, not a pointer, so that the compiler knows the address space.
 struct Decoding {
   Codes codes;
   Bytes marks;
@@ -177,56 +184,57 @@ DEVICE Decoding& decoding() {
   return memory;
 }
 
-// A word of the block's slices.
 DEVICE u64& slice_word(u32 i) { return ((u64*)decoding().slices)[i]; }
 
-// A word in which others put their bytes, too.
-DEVICE void put_together(u32 i, u64 word) {
+// Stores bytes into a word that other threads also write to.
+DEVICE void merge_word(u32 i, u64 word) {
   u32* at = (u32*)&slice_word(i);
   if ((u32)word != 0) atomicOr(at, (u32)word);
   if (word >> 32 != 0) atomicOr(at + 1, (u32)(word >> 32));
 }
 
-// Bytes, one after the other from a byte of the block's slices on. Only what others have no bytes in is stored as a whole.
+// Writes consecutive bytes to the block's slices. Only words without bytes of other threads are
+// stored as a whole.
 struct Writer {
-  // Words.
+  // Indices of words.
   u32 next;
   u32 first;
   u64 word;
   u64 head;
-  // Bits of the word that are there.
+  // The number of bits in `word`.
   u32 bits;
 
   __device__ __forceinline__ explicit Writer(u32 at) : next(at / 8), first(next), word(0), head(0), bits(at % 8 * 8) {}
 
-  // As many as `length` says, at most 8; those behind are zero. Without a branch: of a warp's lanes one is always through with
-  // its word.
+  // Writes `length` bytes, at most 8. The unused bytes are 0. Without a branch, because some lane
+  // of the warp completes a word in almost every call.
   __device__ __forceinline__ void put(u64 bytes, u32 length) {
     u32 end = bits + length * 8;
     bool is_full = end >= 64, is_head = next == first;
     word |= bytes << bits;
     if (is_full && !is_head) slice_word(next) = word;
     head = is_full && is_head ? word : head;
-    // Nothing is shifted by 64.
+    // No shift is by 64 bits.
     word = is_full ? bytes >> 8 >> (56 - bits) : word;
     next += is_full;
     bits = end % 64;
   }
 
   __device__ __forceinline__ void finish() const {
-    if (next != first) put_together(first, head);
-    if (bits != 0) put_together(next, word);
+    if (next != first) merge_word(first, head);
+    if (bits != 0) merge_word(next, word);
   }
 };
 
-// Of a vector that is not all of this warp's, those bytes that are.
-DEVICE void put_bytes(Target to, i64 place, const u8* vector, u32 begin, u32 end) {
+// Writes bytes `begin..end` of a vector that this warp shares with another one.
+DEVICE void put_bytes(Target to, i64 target_at, const u8* vector, u32 begin, u32 end) {
   u32 lane = threadIdx.x % 32;
-  if (lane >= begin && lane < end && (u64)(place + lane) < to.len) store(to.at + (place + lane), vector[lane]);
+  if (lane >= begin && lane < end && (u64)(target_at + lane) < to.len) store(to.at + (target_at + lane), vector[lane]);
   __syncwarp();
 }
 
-// Tiles one after the other, so that what is left over goes with the next one's bytes, and is stored with them.
+// Decodes consecutive tiles. An incomplete vector at the end of a tile is completed by the next
+// one.
 template <class Coder>
 DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
   const Codes& codes = decoding().codes;
@@ -235,12 +243,13 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
   u32 lane = threadIdx.x % 32;
   const u32 SLICE_AT = threadIdx.x / 32 * SLICE;
   ulonglong2* slice = decoding().slices[threadIdx.x / 32];
-  // The vector of the target that the slice's first becomes, the bytes in it that are another warp's, and those that are there.
+  // The position of the slice's first vector in the target, the bytes of that vector that another
+  // warp writes, and the bytes in the slice.
   u64 chunk = tile * 32 >> decoding().shift;
-  u64 base = chunk < bases.len / 8 ? word_at<u64>(bases, chunk) & ~ITSELF_FIRST : 0;
-  base += tile * 32 < marks.len / 4 ? word_at<u32>(marks, tile * 32) & ~ITSELF : 0;
-  u32 others = ((u64)to.at + base) & 15, held = others;
-  i64 place = (i64)base - others;
+  u64 base = chunk < bases.len / 8 ? word_at<u64>(bases, chunk) & ~CHUNK_LITERAL : 0;
+  base += tile * 32 < marks.len / 4 ? word_at<u32>(marks, tile * 32) & ~MARK_LITERAL : 0;
+  u32 skipped = ((u64)to.at + base) & 15, filled = skipped;
+  i64 target_at = (i64)base - skipped;
 #pragma unroll 1
   for (; tile < end; tile++) {
     u64 number = tile * 32 + lane;
@@ -248,11 +257,11 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
     segment.load(codes, number);
     u32 mark = number < marks.len / 4 ? word_at<u32>(marks, number) : 0;
     segment.resolve(mark >> 31);
-    u32 own = mark & ~ITSELF, low = __shfl_sync(WARP, own, 0);
-    // Whatever a mark says, the lane stays within its slice.
-    Writer writer(SLICE_AT * 8 + held + (u32)min64(own - low, lane * SEGMENT_BYTES));
+    u32 position = mark & ~MARK_LITERAL, low = __shfl_sync(WARP, position, 0);
+    // The lane stays within its slice, whatever the mark is.
+    Writer writer(SLICE_AT * 8 + filled + (u32)min64(position - low, lane * SEGMENT_BYTES));
     if (segment.inside != 0) {
-      segment.each([&](u32, const u32(&four)[4]) {
+      segment.for_each([&](u32, const u32(&four)[4]) {
         u32 lengths[4];
         Pair bytes[4];
 #pragma unroll
@@ -274,38 +283,38 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
     }
     __syncwarp();
     u32 at = (writer.next - SLICE_AT) * 8 + writer.bits / 8;
-    held = __shfl_sync(WARP, at, highest(__ballot_sync(WARP, segment.inside != 0)));
-    u32 vectors = held / 16;
+    filled = __shfl_sync(WARP, at, highest(__ballot_sync(WARP, segment.inside != 0)));
+    u32 vectors = filled / 16;
     if (vectors == 0) continue;
-    if (others != 0) put_bytes(to, place, (const u8*)slice, others, 16);
+    if (skipped != 0) put_bytes(to, target_at, (const u8*)slice, skipped, 16);
 #pragma unroll 1
     for (u32 v = lane; v < vectors; v += 32) {
       ulonglong2 vector = slice[v];
       slice[v] = make_ulonglong2(0, 0);
-      i64 byte = place + v * 16;
-      if ((v > 0 || others == 0) && (u64)byte + 16 <= to.len) store128(to.at + byte, Pair{vector.x, vector.y});
+      i64 byte = target_at + v * 16;
+      if ((v > 0 || skipped == 0) && (u64)byte + 16 <= to.len) store128(to.at + byte, Pair{vector.x, vector.y});
     }
     if (lane == 0) {
       slice[0] = slice[vectors];
       slice[vectors] = make_ulonglong2(0, 0);
     }
-    others = 0;
-    place += vectors * 16;
-    held %= 16;
+    skipped = 0;
+    target_at += vectors * 16;
+    filled %= 16;
     __syncwarp();
   }
-  // Nobody comes after.
-  put_bytes(to, place, (const u8*)slice, others, held);
+  // The last vector may be incomplete.
+  put_bytes(to, target_at, (const u8*)slice, skipped, filled);
   if (lane == 0) slice[0] = make_ulonglong2(0, 0);
   __syncwarp();
 }
 
 template <class Coder>
 DEVICE void decode(const Job& job, const Coder& coder) {
-  const u64 EACH = 32 * Coder::EACH;
+  const u64 TILE_CODES = 32 * Coder::SEGMENT_CODES;
   const Decoding& memory = decoding();
-  // Each of these tiles has a code that belongs to a value.
-  u64 first = memory.codes.first / EACH, end = (memory.codes.last + EACH - 1) / EACH;
+  // Tiles with at least one code of a value.
+  u64 first = memory.codes.first / TILE_CODES, end = (memory.codes.last + TILE_CODES - 1) / TILE_CODES;
   if (memory.codes.first == memory.codes.last) return;
   u32 lane = threadIdx.x % 32;
   for (u32 v = lane; v < SLICE / 2; v += 32) decoding().slices[threadIdx.x / 32][v] = make_ulonglong2(0, 0);
@@ -336,26 +345,27 @@ KERNEL_BLOCKS(crossdock_decode_codes, 4) {
              [&](auto coder, u64) { decode(job, coder); });
 }
 
-// Tokens at 16 bytes each, and their lengths; the cell says which is the first that is not 1 to 16 bytes of the dictionary.
+// Writes the tokens, 16 bytes each, and their lengths. The cell becomes the first token that is not
+// 1 to 16 bytes within the dictionary.
 KERNEL(crossdock_make_tokens) {
   PARAMS(DICTIONARY, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, TOKENS, LENGTHS, CELL);
   FIND_JOB;
   Bytes dictionary = job.read(DICTIONARY);
   Integers offsets = integers(job, OFFSETS);
   Target tokens = job.write(TOKENS), lengths = job.write(LENGTHS);
-  u64 n = min64(tokens.len / 16, lengths.len), found = NOTHING;
+  u64 n = min64(tokens.len / 16, lengths.len), first_error = NONE;
   if (offsets.n() < n + 1) return;
 #pragma unroll 1
   for (u64 i = job.thread; i < n; i += job.threads) {
     i64 begin = offsets[i], end = offsets[i + 1];
-    bool right = begin >= 0 && begin < end && end - begin <= 16 && (u64)end <= dictionary.len;
-    u64 length = right ? (u64)(end - begin) : 0, token[2] = {0, 0};
+    bool is_valid = begin >= 0 && begin < end && end - begin <= 16 && (u64)end <= dictionary.len;
+    u64 length = is_valid ? (u64)(end - begin) : 0, token[2] = {0, 0};
 #pragma unroll 1
     for (u64 b = 0; b < length; b++) token[b / 8] |= (u64)byte_at(dictionary, (u64)begin + b) << (8 * (b % 8));
     put_word<u64>(tokens, 2 * i, token[0]);
     put_word<u64>(tokens, 2 * i + 1, token[1]);
     store(lengths.at + i, (u8)length);
-    if (!right) found = min64(found, i);
+    if (!is_valid) first_error = min64(first_error, i);
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }

@@ -1,46 +1,47 @@
-// Ranges and bitmaps, one after the other in one buffer.
+// Concatenates byte ranges and bitmaps.
 #include "bytes.cuh"
 
 struct Copied {
   Bytes from;
-  __device__ u64 inner() const { return from.len; }
-  __device__ u64 safe(u64 i) const { return byte_at(from, i); }
-  __device__ Pair inside(u64 i) const { return bytes_inside(from, i); }
+  __device__ u64 inner_len() const { return from.len; }
+  __device__ u64 checked(u64 i) const { return byte_at(from, i); }
+  __device__ Pair unchecked(u64 i) const { return bytes_unchecked(from, i); }
 };
 
-// Source and target lie alike.
+// For a source and a target with the same alignment.
 struct CopiedAlike : Copied {
-  __device__ Pair inside(u64 i) const { return aligned128(from.at + i); }
+  __device__ Pair unchecked(u64 i) const { return aligned128(from.at + i); }
 };
 
 KERNEL(crossdock_copy_ranges) {
   PARAMS(FROM, TO);
   FIND_JOB;
-  CopiedAlike of;
-  of.from = job.read(FROM);
+  CopiedAlike source;
+  source.from = job.read(FROM);
   Target to = job.write(TO);
-  if ((((u64)of.from.at ^ (u64)to.at) & 15) == 0) {
-    fill(job, to, of);
+  if ((((u64)source.from.at ^ (u64)to.at) & 15) == 0) {
+    fill(job, to, source);
   } else {
-    fill(job, to, (Copied)of);
+    fill(job, to, (Copied)source);
   }
 }
 
-// Arguments of one bitmap: its bytes (none: all of its bits are set), its first bit in them, its length.
-#define PARTS_EACH 3
-#define MOST_PARTS (CROSSDOCK_MAX_KERNEL_ARGS / PARTS_EACH)
+// The arguments of one bitmap: its bytes (if empty, all bits are set), its first bit in them, its
+// length.
+#define ARGS_PER_PART 3
+#define MAX_PARTS (CROSSDOCK_MAX_KERNEL_ARGS / ARGS_PER_PART)
 
 struct Concatenated {
   const Job& job;
   u32 parts;
   u32 n_parts;
-  // Bits of the target that were there before.
-  u64 kept;
-  u32 before;
-  // The bit of the target at which each part ends.
+  // The bits of the target's first byte that belong to an earlier job, and their number.
+  u64 earlier_bits;
+  u32 n_earlier;
+  // The exclusive end of each part in the target, in bits.
   const u64* ends;
 
-  // The part that bit `at` of the target belongs to; n_parts: it lies after all of them.
+  // The part that bit `at` of the target belongs to; n_parts if it is after the last part.
   __device__ u32 part_of(u64 at) const {
     u32 low = 0, high = n_parts;
     while (low < high) {
@@ -54,55 +55,55 @@ struct Concatenated {
     return low;
   }
 
-  __device__ Bytes bytes(u32 part) const { return job.read(parts + part * PARTS_EACH); }
+  __device__ Bytes bytes(u32 part) const { return job.read(parts + part * ARGS_PER_PART); }
 
-  // Where bit `at` of the target lies among the bits of a part's bytes.
-  __device__ u64 place(u32 part, u64 at) const {
-    u64 begin = part == 0 ? before : ends[part - 1];
-    return job.value(parts + part * PARTS_EACH + 1) + (at - begin);
+  // The position of bit `at` of the target in the bytes of a part.
+  __device__ u64 position(u32 part, u64 at) const {
+    u64 begin = part == 0 ? n_earlier : ends[part - 1];
+    return job.value(parts + part * ARGS_PER_PART + 1) + (at - begin);
   }
 
-  // 8 bits of the target.
-  __device__ __noinline__ u64 safe(u64 i) const {
+  // Byte `i` of the target.
+  __device__ __noinline__ u64 checked(u64 i) const {
     u64 at = i * 8, end = at + 8;
     u64 byte = 0;
-    if (at < before) {
-      byte = kept & ((1ull << before) - 1);
-      at = before;
+    if (at < n_earlier) {
+      byte = earlier_bits & ((1ull << n_earlier) - 1);
+      at = n_earlier;
     }
     for (u32 part = part_of(at); part < n_parts && at < end; part++) {
       u64 until = min64(ends[part], end);
       if (until <= at) continue;
       Bytes from = bytes(part);
-      u64 bits = from.len == 0 ? 0xff : bits_at(from, place(part, at));
+      u64 bits = from.len == 0 ? 0xff : bits_at(from, position(part, at));
       byte |= (bits & ((1ull << (until - at)) - 1)) << (at - i * 8);
       at = until;
     }
     return byte;
   }
 
-  // 16 bytes of the target, by its bytes.
+  // 16 bytes of the target, computed byte by byte.
   __device__ __noinline__ Pair by_bytes(u64 i) const {
     Pair pair = {0, 0};
 #pragma unroll 1
     for (u32 k = 0; k < 8; k++) {
-      pair.low |= safe(i + k) << (8 * k);
-      pair.high |= safe(i + 8 + k) << (8 * k);
+      pair.low |= checked(i + k) << (8 * k);
+      pair.high |= checked(i + 8 + k) << (8 * k);
     }
     return pair;
   }
 };
 
-// One part, and what of the target lies deep within it.
+// One part, and the range of the target that unchecked loads from this part can fill.
 struct Cursor {
-  // Bits of the target.
+  // The part's range in the target, in bits.
   u64 begin;
   u64 end;
   Bytes from;
-  // From bits of the target to those of the part.
+  // The position in the part's bytes, less the position in the target, in bits.
   u64 shift;
 
-  // Whether the 16 bytes from byte `i` of the target on are all of this part, with what is read around them.
+  // Whether an unchecked load can fill the 16 bytes from byte `i` of the target on.
   __device__ __forceinline__ bool has(u64 i) const {
     u64 byte = (i * 8 + shift) / 8;
     return i * 8 >= begin && i * 8 < end && end - i * 8 >= 128 &&
@@ -110,8 +111,8 @@ struct Cursor {
   }
 
   __device__ __forceinline__ Pair at(u64 i) const {
-    if (from.len == 0) return Pair{NOTHING, NOTHING};
-    return pair_inside(from, i * 8 + shift);
+    if (from.len == 0) return Pair{~0ull, ~0ull};
+    return pair_unchecked(from, i * 8 + shift);
   }
 };
 
@@ -119,14 +120,14 @@ static __device__ __noinline__ Cursor cursor_at(const Concatenated& all, u64 i) 
   Cursor cursor = {0, 0, {0, 0}, 0};
   u32 part = all.part_of(i * 8);
   if (part >= all.n_parts) return cursor;
-  cursor.begin = part == 0 ? all.before : all.ends[part - 1];
+  cursor.begin = part == 0 ? all.n_earlier : all.ends[part - 1];
   cursor.end = all.ends[part];
   cursor.from = all.bytes(part);
-  cursor.shift = all.place(part, 0);
+  cursor.shift = all.position(part, 0);
   return cursor;
 }
 
-// Vector by vector, several at once where they lie within one part.
+// Fills vectors of 16 bytes, several at once if they belong to one part.
 DEVICE void concatenate(const Job& job, Target to, const Concatenated& all) {
   const u32 AT_ONCE = 4;
   u64 head = min64(to.len, (0 - (u64)to.at) & 15);
@@ -154,28 +155,28 @@ DEVICE void concatenate(const Job& job, Target to, const Concatenated& all) {
 #pragma unroll 1
   for (u64 i = job.thread; i < head + (to.len - after); i += job.threads) {
     u64 at = i < head ? i : after + (i - head);
-    store(to.at + at, (u8)all.safe(at));
+    store(to.at + at, (u8)all.checked(at));
   }
 }
 
 KERNEL(crossdock_concatenate_bits) {
   PARAMS(TO, BEFORE, PARTS);
-  __shared__ u64 ends[MOST_PARTS];
-  __shared__ u32 kept;
+  __shared__ u64 ends[MAX_PARTS];
+  __shared__ u32 earlier_bits;
   FIND_JOB;
   Target to = job.write(TO);
-  u32 before = (u32)(job.value(BEFORE) % 8);
-  u32 n_parts = (job.n - PARTS) / PARTS_EACH;
+  u32 n_earlier = (u32)(job.value(BEFORE) % 8);
+  u32 n_parts = (job.n - PARTS) / ARGS_PER_PART;
   if (threadIdx.x == 0) {
-    u64 end = before;
+    u64 end = n_earlier;
     for (u32 part = 0; part < n_parts; part++) {
-      end += job.value(PARTS + part * PARTS_EACH + 2);
+      end += job.value(PARTS + part * ARGS_PER_PART + 2);
       ends[part] = end;
     }
-    // Only the block that writes the first byte sees it before it is written; bits that others need are not in it.
-    kept = to.len > 0 && before > 0 ? to.at[0] : 0;
+    // Only the block that writes the first byte needs it, and reads it before it is written.
+    earlier_bits = to.len > 0 && n_earlier > 0 ? to.at[0] : 0;
   }
   __syncthreads();
-  Concatenated all = {job, PARTS, n_parts, kept, before, ends};
+  Concatenated all = {job, PARTS, n_parts, earlier_bits, n_earlier, ends};
   concatenate(job, to, all);
 }

@@ -1,5 +1,5 @@
-// What a kernel is given: the types of crossdock.h, word by word (a test holds them to it), since the compiler that makes
-// the images has no headers of its own.
+// The types of crossdock.h for kernels. A test checks that they are equal: the compiler of the
+// images has no other headers.
 #pragma once
 
 typedef unsigned char u8;

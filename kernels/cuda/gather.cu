@@ -1,17 +1,17 @@
-// Tensors with any strides, made contiguous.
+// Copies strided tensors to contiguous memory.
 #include "tiles.cuh"
 
 #define WORDS_AT_ONCE 4
 
-// Moves words of PACK units: all loads are under way before the first store.
+// Moves words of PACK units. All loads are in flight before the first store.
 template <class T, class W, u32 PACK>
-DEVICE void move_words(const u8* const* at, i64 inner, const bool* there, W* to, u64 threads) {
+DEVICE void move_words(const u8* const* at, i64 inner, const bool* is_valid, W* to, u64 threads) {
   T units[WORDS_AT_ONCE][PACK];
 #pragma unroll
   for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
 #pragma unroll
     for (u32 p = 0; p < PACK; p++) {
-      if (there[k]) units[k][p] = __ldg((const T*)(at[k] + (i64)p * inner));
+      if (is_valid[k]) units[k][p] = __ldg((const T*)(at[k] + (i64)p * inner));
     }
   }
 #pragma unroll
@@ -24,12 +24,12 @@ DEVICE void move_words(const u8* const* at, i64 inner, const bool* there, W* to,
 #pragma unroll
       for (u32 p = 0; p < PACK; p++) word |= (W)units[k][p] << (8 * sizeof(T) * p);
     }
-    if (there[k]) store(to + k * threads, word);
+    if (is_valid[k]) store(to + k * threads, word);
   }
 }
 
-// Where word `i` lies in the source, for tensors of so many words that 32 bits do not count them.
-static __device__ __noinline__ i64 far_offset(u64 i) {
+// The offset of word `i` in the source, for tensors with 2^32 words or more.
+static __device__ __noinline__ i64 wide_offset(u64 i) {
   const Plan& plan = shared().plan;
   i64 offset = 0;
 #pragma unroll 1
@@ -41,8 +41,8 @@ static __device__ __noinline__ i64 far_offset(u64 i) {
   return offset + (i64)i * plan.strides[0];
 }
 
-// The same for several, `threads` apart.
-DEVICE void near_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
+// The offsets of several words, `threads` apart, for smaller tensors.
+DEVICE void narrow_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
   u32 rest[WORDS_AT_ONCE];
 #pragma unroll
   for (u32 k = 0; k < WORDS_AT_ONCE; k++) rest[k] = i + k * threads, offset[k] = 0;
@@ -61,7 +61,8 @@ DEVICE void near_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
   for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] += (i64)rest[k] * plan.strides[0];
 }
 
-// Word by word of the target, each thread several at once. Not inlined, as gather_tiles is not.
+// Moves the words in the order of the target, several per thread at once. Not inlined, for the
+// reason given for gather_tiles.
 template <class T, class W, u32 PACK>
 static __device__ __noinline__ void gather_words(u64 thread) {
   const Plan& plan = shared().plan;
@@ -70,39 +71,39 @@ static __device__ __noinline__ void gather_words(u64 thread) {
   for (u64 i = thread; i < total; i += WORDS_AT_ONCE * threads) {
     i64 offset[WORDS_AT_ONCE];
     const u8* at[WORDS_AT_ONCE];
-    bool there[WORDS_AT_ONCE];
+    bool is_valid[WORDS_AT_ONCE];
     if (plan.small) {
-      near_offsets(plan, (u32)i, (u32)threads, offset);
+      narrow_offsets(plan, (u32)i, (u32)threads, offset);
     } else {
 #pragma unroll
-      for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] = far_offset(i + k * threads);
+      for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] = wide_offset(i + k * threads);
     }
 #pragma unroll
     for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
-      there[k] = i + k * threads < total;
+      is_valid[k] = i + k * threads < total;
       at[k] = plan.from + offset[k];
     }
-    move_words<T, W, PACK>(at, plan.inner, there, (W*)plan.to + i, threads);
+    move_words<T, W, PACK>(at, plan.inner, is_valid, (W*)plan.to + i, threads);
   }
 }
 
-// One dimension from its end to its begin, of units of 8 bytes or fewer.
+// Reads one dimension of units of at most 8 bytes from its end to its begin.
 struct Reversed {
   Bytes from;
   u64 len;
   u32 unit;
-  __device__ u64 inner() const { return len < 64 ? 0 : len - 32; }
-  // What lies at byte `i` of the target.
-  __device__ u64 safe(u64 i) const {
+  __device__ u64 inner_len() const { return len < 64 ? 0 : len - 32; }
+  // Byte `i` of the target.
+  __device__ u64 checked(u64 i) const {
     u64 within = i & (unit - 1);
     return byte_at(from, len - unit - (i - within) + within);
   }
-  __device__ Pair inside(u64 i) const {
-    Pair pair = bytes_inside(from, len - 16 - i);
-    Pair turned = {turn(pair.high), turn(pair.low)};
-    return turned;
+  __device__ Pair unchecked(u64 i) const {
+    Pair pair = bytes_unchecked(from, len - 16 - i);
+    Pair reversed = {reverse(pair.high), reverse(pair.low)};
+    return reversed;
   }
-  __device__ u64 turn(u64 word) const {
+  __device__ u64 reverse(u64 word) const {
     if (unit <= 4) word = word >> 32 | word << 32;
     if (unit <= 2) word = (word >> 16 & 0x0000ffff0000ffffull) | (word & 0x0000ffff0000ffffull) << 16;
     if (unit == 1) word = (word >> 8 & 0x00ff00ff00ff00ffull) | (word & 0x00ff00ff00ff00ffull) << 8;
@@ -110,14 +111,15 @@ struct Reversed {
   }
 };
 
-// Four blocks a multiprocessor: as many tiles on their way as it takes, with registers for what each has under way.
+// With four blocks per multiprocessor, enough tiles are in flight, and each thread has enough
+// registers for its loads.
 KERNEL_BLOCKS(crossdock_gather, 4) {
   PARAMS(FROM, FIRST, WIDTH, TO, DIMS);
   FIND_JOB;
   Plan& plan = shared().plan;
   if (threadIdx.x == 0) {
-    make_plan(job, DIMS, job.value(WIDTH), job.read(FROM), job.value(FIRST), job.write(TO), plan);
-    shared().tile.number = job.thread / THREADS;
+    init_plan(job, DIMS, job.value(WIDTH), job.read(FROM), job.value(FIRST), job.write(TO), plan);
+    shared().tile.index = job.thread / THREADS;
   }
   __syncthreads();
   if (plan.total == 0) return;
@@ -135,8 +137,8 @@ KERNEL_BLOCKS(crossdock_gather, 4) {
       default: return gather_words<ulonglong2, ulonglong2, 1>(job.thread);
     }
   }
-  // The bytes from the last element's first to the first one's last.
+  // The source range, from the last element to the first one.
   u64 len = plan.total * plan.pack * unit;
-  Reversed of = {{plan.from + unit - len, len}, len, unit};
-  fill(job, Target{plan.to, len}, of);
+  Reversed source = {{plan.from + unit - len, len}, len, unit};
+  fill(job, Target{plan.to, len}, source);
 }

@@ -1,6 +1,6 @@
-// A launch is a list of jobs, one after the other in its arguments. Each begins with a head: in its lower half the block
-// after the job's last, in its upper half how many arguments the job has, the head included. What follows is the kernel's
-// own, named by PARAMS.
+// A launch has a list of jobs, one after the other in its arguments. Each job begins with a head:
+// its lower half is the exclusive end of the job's blocks, its upper half the number of the job's
+// arguments, including the head. The other arguments are those of the kernel, named by PARAMS.
 #pragma once
 #include "crossdock.cuh"
 
@@ -8,13 +8,14 @@
 #define THREADS 256
 #define KERNEL(name) \
   extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ crossdock_kernel_args launch)
-// One of which a multiprocessor is to have room for so many blocks at once, by the registers that they take.
+// Limits registers so that a multiprocessor can run this number of blocks at once.
 #define KERNEL_BLOCKS(name, blocks) \
   extern "C" __global__ void __launch_bounds__(THREADS, blocks) name(const __grid_constant__ crossdock_kernel_args launch)
-// The names of a job's arguments, in order, as the table in table.rs has them.
+// The names of a job's arguments, in the order of rows.rs.
 #define PARAMS(...) enum { HEAD, __VA_ARGS__ }
 
-// Every store goes through here, and every load of what is only read through __ldg: an emulator watches both.
+// All stores use this function, and all loads of read-only data use __ldg, so that an emulator can
+// check them.
 #ifndef EMULATED
 template <class T>
 DEVICE void store(T* at, T value) {
@@ -37,7 +38,7 @@ struct Target {
 struct Job {
   const crossdock_arg* args;
   u32 n;
-  // This thread among those of the job, and how many they are.
+  // The index of this thread in the job, and the number of the job's threads.
   u64 thread;
   u64 threads;
 
@@ -60,7 +61,7 @@ struct Job {
   __device__ __forceinline__ bool is(u32 i, u32 kind) const { return i < n && args[i].kind == kind; }
 };
 
-// The job that this block works for. There is none for a block too many.
+// Finds the job of this block. Returns false for an excess block.
 DEVICE bool find_job(const crossdock_kernel_args& launch, Job& job) {
   u32 begin = 0;
   u64 n_args = launch.n_args < CROSSDOCK_MAX_KERNEL_ARGS ? launch.n_args : CROSSDOCK_MAX_KERNEL_ARGS;

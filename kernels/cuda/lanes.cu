@@ -1,25 +1,27 @@
-// Differences in the FastLanes layout: in each block of 1024 the lanes run on from their bases. The values are transposed then,
-// so that a lane has neighbours: where value i of a block lies, its rows of 128 and groups of 16 say.
+// Adds up differences in the FastLanes layout: in each block of 1024, every lane is a running sum
+// from its base. The result is in transposed order, in which the values of a lane are adjacent.
+// place_of_row and place_of_value convert between the two orders.
 #include "packed.cuh"
 
 template <class T>
 struct Lanes {
   static const u32 LANES = LINE_BYTES / sizeof(T), ROWS = 8 * sizeof(T);
-  // Blocks that the threads have at once, and threads that share a lane.
+  // The number of blocks that a block of threads processes at once, and of threads that share a
+  // lane.
   static const u32 BLOCKS = sizeof(T) == 1 ? 2 : sizeof(T) == 4 ? 8 : 4;
   static const u32 SHARE = THREADS / (BLOCKS * LANES), ROWS_EACH = ROWS / SHARE;
 };
 
-// Groups of 16 lie 18 apart, so that threads that read rows meet in few banks.
-#define GROUP_ROOM 18
-#define BLOCK_ROOM (BLOCK_VALUES / 16 * GROUP_ROOM)
-#define LANES_BYTES (4 * BLOCK_ROOM * 8)
+// Groups of 16 values are 18 apart, to reduce bank conflicts when rows are read.
+#define GROUP_PITCH 18
+#define BLOCK_PITCH (BLOCK_VALUES / 16 * GROUP_PITCH)
+#define SHARED_BYTES (4 * BLOCK_PITCH * 8)
 
 DEVICE u32 reversed(u32 three) { return (three & 1) << 2 | (three & 2) | three >> 2; }
 
-// Where the first lane's value of a row lies, and where value i of a block does.
-DEVICE u32 place_of_row(u32 row) { return (row % 8 * 8 + reversed(row / 8)) * GROUP_ROOM; }
-DEVICE u32 place_of_value(u32 i) { return (i % 8 * 8 + reversed(i / 8 % 8)) * GROUP_ROOM + i / 64; }
+// The positions of the first lane's value of a row, and of value `i` of a block.
+DEVICE u32 place_of_row(u32 row) { return (row % 8 * 8 + reversed(row / 8)) * GROUP_PITCH; }
+DEVICE u32 place_of_value(u32 i) { return (i % 8 * 8 + reversed(i / 8 % 8)) * GROUP_PITCH + i / 64; }
 
 template <class T>
 DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Target to, u64* memory, u64* totals) {
@@ -28,12 +30,12 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
   u64 blocks = words_of<T>(deltas) / BLOCK_VALUES, n = to.len / sizeof(T);
   if (words_of<T>(bases) / L::LANES < blocks || first >= BLOCK_VALUES || first + n > blocks * BLOCK_VALUES) return;
   T* values = (T*)memory;
-  u32 own = threadIdx.x / (L::LANES * L::SHARE), share = threadIdx.x / L::LANES % L::SHARE, lane = threadIdx.x % L::LANES;
-  bool aligned = is_aligned(deltas, sizeof(T)), whole = ((u64)to.at & (sizeof(T) - 1)) == 0;
+  u32 block_index = threadIdx.x / (L::LANES * L::SHARE), share = threadIdx.x / L::LANES % L::SHARE, lane = threadIdx.x % L::LANES;
+  bool aligned = is_aligned(deltas, sizeof(T)), to_aligned = ((u64)to.at & (sizeof(T) - 1)) == 0;
   u64 tiles = (first + n + L::BLOCKS * BLOCK_VALUES - 1) / (L::BLOCKS * BLOCK_VALUES);
 #pragma unroll 1
   for (u64 tile = job.thread / THREADS; tile < tiles; tile += job.threads / THREADS) {
-    u64 block = tile * L::BLOCKS + own;
+    u64 block = tile * L::BLOCKS + block_index;
     T sums[L::ROWS_EACH];
     if (block < blocks) {
       u64 begin = block * BLOCK_VALUES + lane;
@@ -53,7 +55,7 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
 #pragma unroll
       for (u32 r = 1; r < L::ROWS_EACH; r++) sums[r] = (T)(sums[r] + sums[r - 1]);
     }
-    // What those before this one have of the same lane comes first.
+    // Adds the sums of the threads before this one in the same lane.
     if constexpr (L::SHARE > 1) {
       if (block < blocks) totals[threadIdx.x] = sums[L::ROWS_EACH - 1];
       __syncthreads();
@@ -65,21 +67,21 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       }
 #pragma unroll
       for (u32 r = 0; r < L::ROWS_EACH; r++) {
-        // Lanes beyond 16 lie in the groups that follow.
-        u32 place = place_of_row(share * L::ROWS_EACH + r) + lane / 16 * GROUP_ROOM + lane % 16;
-        values[own * BLOCK_ROOM + place] = (T)(sums[r] + before);
+        // Lanes from 16 on are in the next groups.
+        u32 place = place_of_row(share * L::ROWS_EACH + r) + lane / 16 * GROUP_PITCH + lane % 16;
+        values[block_index * BLOCK_PITCH + place] = (T)(sums[r] + before);
       }
     }
     __syncthreads();
-    // The values that are asked for, of those that are here.
-    u64 here = tile * L::BLOCKS * BLOCK_VALUES, end = min64(here + L::BLOCKS * BLOCK_VALUES, first + n) - first;
-    u64 begin = max64(here, first) - first;
-    u32 shift = (u32)(begin + first - here);
+    // The wanted values of this tile.
+    u64 tile_begin = tile * L::BLOCKS * BLOCK_VALUES, end = min64(tile_begin + L::BLOCKS * BLOCK_VALUES, first + n) - first;
+    u64 begin = max64(tile_begin, first) - first;
+    u32 shift = (u32)(begin + first - tile_begin);
     auto value = [=](u64 o) {
       u32 i = (u32)(o - begin) + shift;
-      return values[i / BLOCK_VALUES * BLOCK_ROOM + place_of_value(i % BLOCK_VALUES)];
+      return values[i / BLOCK_VALUES * BLOCK_PITCH + place_of_value(i % BLOCK_VALUES)];
     };
-    u64 head = whole ? min64(end - begin, ((0 - ((u64)to.at + begin * sizeof(T))) & 15) / sizeof(T)) : end - begin;
+    u64 head = to_aligned ? min64(end - begin, ((0 - ((u64)to.at + begin * sizeof(T))) & 15) / sizeof(T)) : end - begin;
     u64 vectors = (end - begin - head) / EACH, after = begin + head + vectors * EACH;
 #pragma unroll 1
     for (u64 v = threadIdx.x; v < vectors; v += THREADS) {
@@ -96,14 +98,14 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       u64 at = i < head ? begin + i : after + (i - head);
       put_word(to, at, value(at));
     }
-    // Until all have read them.
+    // Until all threads have read the values.
     __syncthreads();
   }
 }
 
 KERNEL_BLOCKS(crossdock_sum_lanes, 3) {
   PARAMS(BASES, DELTAS, FIRST, TO, WIDTH);
-  __shared__ u64 memory[LANES_BYTES / 8];
+  __shared__ u64 memory[SHARED_BYTES / 8];
   __shared__ u64 totals[THREADS];
   FIND_JOB;
   Bytes bases = job.read(BASES), deltas = job.read(DELTAS);

@@ -1,35 +1,36 @@
-// Lists that lie anywhere in their elements, put one after the other: where each of them then begins, and which elements
-// those are.
+// Plans the gathering of lists that lie anywhere in their elements: the offsets of the gathered
+// lists, and the source of each element.
 #include "codes.cuh"
 
-// More elements than offsets of 31 bits reach to: that they are more is all that is told of them, so that no sum wraps.
+// The first number of elements that 32-bit offsets cannot address. Sizes are clamped to it, so that
+// no sum overflows.
 #define TOO_MANY (1ull << 31)
-// Elements that a warp names at a time.
+// Elements per warp at a time.
 #define ELEMENTS_EACH 1024
 
 struct Lists {
   Integers begins;
-  // Where they end, or how many elements each has.
-  Integers rest;
-  bool ends;
+  // Their ends if `has_ends`, else their sizes.
+  Integers ends_or_sizes;
+  bool has_ends;
   Bytes validity;
   u64 first;
   u64 limit;
 
-  __device__ __forceinline__ u64 n() const { return min64(begins.n(), rest.n()); }
+  __device__ __forceinline__ u64 n() const { return min64(begins.n(), ends_or_sizes.n()); }
 
-  // How many elements list i has; NOTHING where they are not within those that there are. One that is null has none.
+  // The number of elements of list `i`; NONE if they are out of range. A null list has none.
   __device__ __forceinline__ u64 size(u64 i) const {
     if (!is_set(validity, first + i)) return 0;
-    i64 begin = begins[i], told = rest[i];
-    if (begin < 0 || told < 0) return NOTHING;
-    // Two numbers that are not negative have a sum that a u64 holds.
-    u64 end = ends ? (u64)told : (u64)begin + (u64)told;
-    return end < (u64)begin || end > limit ? NOTHING : end - (u64)begin;
+    i64 begin = begins[i], end_or_size = ends_or_sizes[i];
+    if (begin < 0 || end_or_size < 0) return NONE;
+    // The sum of two nonnegative i64 fits in a u64.
+    u64 end = has_ends ? (u64)end_or_size : (u64)begin + (u64)end_or_size;
+    return end < (u64)begin || end > limit ? NONE : end - (u64)begin;
   }
 };
 
-// Nine arguments of a job, and the one behind them: lists come in chunks of 1 << shift. 0 for what is no shift.
+// Reads the first eleven arguments. Chunks have `1 << shift` lists; an invalid shift becomes 0.
 DEVICE Lists lists(const Job& job, u32 at, u64& shift) {
   shift = job.value(at + 10);
   if (shift < 5 || shift > 40) shift = 0;
@@ -37,11 +38,13 @@ DEVICE Lists lists(const Job& job, u32 at, u64& shift) {
                (u64)limit_of(job.value(at + 9))};
 }
 
-// How many elements the lists of each chunk have together: a chunk for a warp.
+// Sums the sizes of the lists in each chunk, one chunk per warp at a time. The cell becomes the
+// first list out of range.
 KERNEL(crossdock_measure_lists) {
-  PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, REST, REST_WIDTH, REST_SIGNED, ENDS, VALIDITY, FIRST, LIMIT, SHIFT, SIZES, CELL);
+  PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, ENDS_OR_SIZES, ENDS_OR_SIZES_WIDTH, ENDS_OR_SIZES_SIGNED, HAS_ENDS,
+         VALIDITY, FIRST, LIMIT, SHIFT, SIZES, CELL);
   FIND_JOB;
-  u64 shift, found = NOTHING;
+  u64 shift, first_error = NONE;
   Lists all = lists(job, BEGINS, shift);
   Target sizes = job.write(SIZES);
   if (shift == 0) return;
@@ -51,8 +54,8 @@ KERNEL(crossdock_measure_lists) {
 #pragma unroll 4
     for (u64 i = (chunk << shift) + threadIdx.x % 32; i < end; i += 32) {
       u64 size = all.size(i);
-      if (size == NOTHING) {
-        found = min64(found, i);
+      if (size == NONE) {
+        first_error = min64(first_error, i);
       } else {
         sum += min64(size, TOO_MANY);
       }
@@ -61,15 +64,16 @@ KERNEL(crossdock_measure_lists) {
     for (u32 step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(WARP, sum, step);
     if (threadIdx.x % 32 == 0) put_word<u64>(sizes, chunk, min64(sum, TOO_MANY));
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }
 
-// Where each list begins among all, by where those of its chunk do. The cell says which is the first that lay elsewhere.
+// Writes the offsets of the gathered lists, from the positions of their chunks. The cell becomes
+// the first list with elements that gathering moves.
 KERNEL(crossdock_place_lists) {
-  PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, REST, REST_WIDTH, REST_SIGNED, ENDS, VALIDITY, FIRST, LIMIT, SHIFT, BASES, OFFSETS,
-         CELL);
+  PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, ENDS_OR_SIZES, ENDS_OR_SIZES_WIDTH, ENDS_OR_SIZES_SIGNED, HAS_ENDS,
+         VALIDITY, FIRST, LIMIT, SHIFT, BASES, OFFSETS, CELL);
   FIND_JOB;
-  u64 shift, found = NOTHING;
+  u64 shift, first_error = NONE;
   Lists all = lists(job, BEGINS, shift);
   Target bases = job.write(BASES), offsets = job.write(OFFSETS);
   if (shift == 0 || offsets.len < 4 || ((u64)bases.at & 7) != 0) return;
@@ -82,24 +86,25 @@ KERNEL(crossdock_place_lists) {
 #pragma unroll 1
     for (u64 tile = chunk << shift; tile < end; tile += 32) {
       u64 i = tile + lane, size = i < end ? all.size(i) : 0;
-      size = size == NOTHING ? 0 : min64(size, TOO_MANY);
-      u64 upto = size;
+      size = size == NONE ? 0 : min64(size, TOO_MANY);
+      u64 prefix = size;
 #pragma unroll
       for (u32 step = 1; step < 32; step *= 2) {
-        u64 lower = __shfl_sync(WARP, upto, lane - step);
-        if (lane >= step) upto += lower;
+        u64 lower = __shfl_sync(WARP, prefix, lane - step);
+        if (lane >= step) prefix += lower;
       }
       if (i < end) {
-        put_word<u32>(offsets, i + 1, (u32)(base + upto));
-        if (size != 0 && (u64)all.begins[i] != base + upto - size) found = min64(found, i);
+        put_word<u32>(offsets, i + 1, (u32)(base + prefix));
+        if (size != 0 && (u64)all.begins[i] != base + prefix - size) first_error = min64(first_error, i);
       }
-      base += __shfl_sync(WARP, upto, 31);
+      base += __shfl_sync(WARP, prefix, 31);
     }
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }
 
-// For each element of lists that are put one after the other, where it lies; all ones where its list is null.
+// Writes the position in the source for each gathered element. For elements of null lists, all bits
+// are set.
 KERNEL(crossdock_name_elements) {
   PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, OFFSETS, OFFSET_WIDTH, VALIDITY, FIRST, ROWS, ROW_WIDTH);
   FIND_JOB;
@@ -114,7 +119,7 @@ KERNEL(crossdock_name_elements) {
   Bytes ends = {offsets.at + width, lists * width};
 #pragma unroll 1
   for (u64 part = job.thread / 32 * ELEMENTS_EACH; part < n; part += job.threads / 32 * ELEMENTS_EACH) {
-    // Its elements are of lists from `low` to `last`.
+    // Its elements belong to lists `low` to `last`.
     u64 stop = min64(n, part + ELEMENTS_EACH);
     u64 low = first_at_least(ends, width, false, 0, lists, part + 1);
     u64 last = first_at_least(ends, width, false, low, lists, stop);
@@ -130,7 +135,7 @@ KERNEL(crossdock_name_elements) {
           low = middle + 1;
         }
       }
-      u64 i = min64(low, lists - 1), row = NOTHING;
+      u64 i = min64(low, lists - 1), row = NONE;
       if (is_set(validity, first + i)) row = (u64)begins[i] + (place - (u64)integer_at(offsets, i, width, false));
       if (row_width == 4) {
         put_word<u32>(rows, place, (u32)row);

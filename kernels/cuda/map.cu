@@ -1,16 +1,16 @@
-// Words that are there, or that count up, with what is to be done to each.
+// Applies steps to given words, or to words that count up.
 #include "map.cuh"
 
 template <class T>
 DEVICE void map(const Job& job, u32 steps, Bytes from, Target to) {
   if (from.len < to.len) return;
-  auto one = [=](u64 i) { return word_at<T>(from, i); };
-  auto of = [=](u64 i, Register<T>* words) {
+  auto load_one = [=](u64 i) { return word_at<T>(from, i); };
+  auto load = [=](u64 i, Register<T>* words) {
     const u8* at = from.at + i * sizeof(T);
     Pair pair = ((u64)at & 15) == 0 ? aligned128(at) : Pair{bytewise(at, 8), bytewise(at + 8, 8)};
     memcpy(words, &pair, 16);
   };
-  map_words<T, 4>(job, steps, to, of, one);
+  map_words<T, 4>(job, steps, to, load, load_one);
 }
 
 KERNEL_BLOCKS(crossdock_map, 4) {
@@ -28,9 +28,9 @@ KERNEL_BLOCKS(crossdock_map, 4) {
 
 template <class T>
 DEVICE void sequence(const Job& job, u32 steps, T base, T step, Target to) {
-  auto one = [=](u64 i) { return (T)(base + (T)i * step); };
-  auto of = [=](u64 i, Register<T>* words) {
-    T value = one(i);
+  auto load_one = [=](u64 i) { return (T)(base + (T)i * step); };
+  auto load = [=](u64 i, Register<T>* words) {
+    T value = load_one(i);
 #pragma unroll
     for (u32 w = 0; w < 16 / sizeof(Register<T>); w++) {
       words[w] = 0;
@@ -41,7 +41,7 @@ DEVICE void sequence(const Job& job, u32 steps, T base, T step, Target to) {
       }
     }
   };
-  map_words<T, 4>(job, steps, to, of, one);
+  map_words<T, 4>(job, steps, to, load, load_one);
 }
 
 KERNEL_BLOCKS(crossdock_sequence, 4) {

@@ -1,4 +1,4 @@
-// How many values are null.
+// Counts null values.
 #include "bytes.cuh"
 
 DEVICE u32 ones_of(Pair pair) { return __popcll(pair.low) + __popcll(pair.high); }
@@ -11,10 +11,10 @@ KERNEL(crossdock_null_count) {
   u64 first = min64(job.value(FIRST), bits.len * 8);
   u64 end = first + min64(len, bits.len * 8 - first);
   u64 ones = 0;
-  // Whole vectors, and the bytes on either side of them.
+  // The bytes are split into aligned vectors, and single bytes before and after them.
   u64 low = first / 8, high = (end + 7) / 8;
-  u64 whole = (first + 7) / 8;
-  u64 begin = whole + ((0 - (u64)(bits.at + whole)) & 15);
+  u64 first_whole = (first + 7) / 8;
+  u64 begin = first_whole + ((0 - (u64)(bits.at + first_whole)) & 15);
   u64 vectors = end / 8 > begin ? (end / 8 - begin) / 16 : 0;
   if (vectors == 0) begin = high;
   u64 after = begin + vectors * 16;

@@ -1,4 +1,4 @@
-// Single numbers on the device: read for the host, and held against what it expects.
+// Reads single numbers on the device, and compares them with bounds.
 #include "words.cuh"
 
 KERNEL(crossdock_read_numbers) {
@@ -15,14 +15,14 @@ KERNEL(crossdock_read_numbers) {
 }
 
 KERNEL(crossdock_check_number) {
-  PARAMS(FROM, WIDTH, SIGNED, LEAST, MOST, CELL);
+  PARAMS(FROM, WIDTH, SIGNED, MIN, MAX, CELL);
   FIND_JOB;
   Bytes from = job.read(FROM);
   u64 width = job.value(WIDTH);
-  u64 found = NOTHING;
+  u64 first_error = NONE;
   if ((width == 4 || width == 8) && from.len >= width && job.thread == 0) {
     i64 number = integer_at(from, 0, (u32)width, job.value(SIGNED) != 0);
-    if (number < (i64)job.value(LEAST) || number > (i64)job.value(MOST)) found = 0;
+    if (number < (i64)job.value(MIN) || number > (i64)job.value(MAX)) first_error = 0;
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }

@@ -1,4 +1,4 @@
-// Offsets: checked, rebased, and made wider or narrower.
+// Checks, rebases and converts offsets.
 #include "words.cuh"
 
 KERNEL(crossdock_check_offsets) {
@@ -8,8 +8,8 @@ KERNEL(crossdock_check_offsets) {
   u32 width = offset_width(job.value(WIDTH));
   i64 limit = limit_of(job.value(LIMIT));
   if (width == 0) return;
-  u64 found = first_wrong_step(job, from, width, [=](i64 before, i64 offset) { return offset < before || offset > limit; });
-  report(job.write(CELL), found);
+  u64 first_error = first_wrong_step(job, from, width, [=](i64 before, i64 offset) { return offset < before || offset > limit; });
+  report(job.write(CELL), first_error);
 }
 
 DEVICE Pair minus(Pair pair, u32 base) {
@@ -18,7 +18,7 @@ DEVICE Pair minus(Pair pair, u32 base) {
 }
 DEVICE Pair minus(Pair pair, u64 base) { return Pair{pair.low - base, pair.high - base}; }
 
-// 16 aligned bytes at a time, several of them at once.
+// Processes 16 aligned bytes at a time, several of them at once.
 template <class T>
 DEVICE void rebase(const Job& job, T* at, u64 n, T base) {
   const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
@@ -46,7 +46,8 @@ DEVICE void rebase(const Job& job, T* at, u64 n, T base) {
   }
 }
 
-// In place: what is read is written in the same launch, and not to be cached as if it were constant.
+// Works in place. Offsets are not loaded by __ldg, whose cache is not coherent with stores of the
+// same launch.
 KERNEL(crossdock_rebase_offsets) {
   PARAMS(OFFSETS, WIDTH, BASE);
   FIND_JOB;
@@ -79,7 +80,7 @@ KERNEL(crossdock_convert_offsets) {
   u64 base = job.value(BASE);
   u32 width = offset_width(job.value(WIDTH)), to_width = offset_width(job.value(TO_WIDTH));
   if (width == 0 || to_width == 0) return;
-  u64 found = with_offsets(from, width, [=](auto at) {
+  u64 first_error = with_offsets(from, width, [=](auto at) {
     return first_wrong<decltype(at)::AT_ONCE>(job, min64(from.len / width, to.len / to_width), at, [=](u64 i, i64 offset) {
       offset = (i64)((u64)offset - base);
       if (to_width == 8) {
@@ -90,5 +91,5 @@ KERNEL(crossdock_convert_offsets) {
       return (i64)(i32)offset != offset;
     });
   });
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }

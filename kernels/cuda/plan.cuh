@@ -1,48 +1,50 @@
-// How a tensor with any strides is made contiguous: what is moved as one, and along which dimensions.
+// Plans the copy of a strided tensor: the unit of the copy, and the dimensions.
 #pragma once
 #include "words.cuh"
 
-// One copy of a long division, where it is rare.
+// One copy of the code of a long division, which is rare.
 static __device__ __noinline__ u64 divide(u64 a, u64 by) { return a / by; }
 
-// `small`: both are below 2^32, which takes a quarter of the instructions.
+// If `small`, both numbers are below 2^32. The division then takes a quarter of the instructions.
 DEVICE u64 quotient(u64 a, u64 by, bool small) { return small ? (u32)a / (u32)by : divide(a, by); }
 
-// Units along either side of a tile, for which it pays.
-#define SHORTEST_SIDE 8
-#define MOST_DIMS ((CROSSDOCK_MAX_KERNEL_ARGS - 5) / 2 + 1)
-// Beyond so many bytes a tensor is nonsense; below, no sum of its offsets overflows.
-#define FAR 1125899906842624.0
+// Minimum number of units along either side of a tile; fewer are slower by tiles.
+#define MIN_TILE_SIDE 8
+#define MAX_DIMS ((CROSSDOCK_MAX_KERNEL_ARGS - 5) / 2 + 1)
+// Tensors of at least this many bytes are rejected. Below, no sum of offsets overflows.
+#define SIZE_LIMIT 1125899906842624.0
 
 struct Plan {
-  // The first unit of either side.
+  // The first unit in the source and in the target.
   const u8* from;
   u8* to;
   u32 n;
-  // 1, 2, 4, 8 or 16 bytes.
+  // In bytes: 1, 2, 4, 8 or 16.
   u32 unit;
-  // Units that are moved as one word; 1 where they do not lie so.
+  // Units per word; 1 if they cannot be moved together.
   u32 pack;
-  // Whether 32 bits count the words of the target.
+  // Whether the target has fewer than 2^32 words.
   bool small;
-  // The dimension along which units lie side by side in the source, if that is not the last and tiles pay; else n.
+  // The dimension whose units are adjacent in the source, if it is not the last one and tiles are
+  // faster; else n.
   u32 fast;
-  // Words of the target; 0 where there is nothing to do.
+  // Words of the target; 0 if there is nothing to copy.
   u64 total;
-  // Planes of tiles: all there is in the other dimensions.
+  // The number of planes of tiles: the product of the other dimensions.
   u64 planes;
-  // How many blocks share the work.
+  // The number of blocks that share the copy.
   u64 blocks;
-  // From one unit of a word to the next in the source, if there are no tiles.
+  // Without tiles: the distance between the units of a word in the source, in bytes.
   i64 inner;
-  u64 sizes[MOST_DIMS];
-  i64 strides[MOST_DIMS];
-  // Of the target, in bytes too.
-  u64 steps[MOST_DIMS];
+  u64 sizes[MAX_DIMS];
+  i64 strides[MAX_DIMS];
+  // Strides of the target, in bytes.
+  u64 steps[MAX_DIMS];
 };
 
-// Two dimensions by tiles: the one along which the source lies, and the last. Words are of 8 bytes where all places at which
-// a row may begin or end allow it, of 4 where they allow that, else of one unit.
+// Plans tiles over the dimension whose units are adjacent in the source, and the last one. Words
+// have 8 bytes if all begins and ends of rows are multiples of 8, else 4 bytes if they are
+// multiples of 4, else one unit.
 DEVICE void plan_tiles(Plan& plan) {
   u32 last = plan.n - 1;
   u64 all = (u64)plan.from | (u64)plan.to | (plan.sizes[last] | plan.sizes[plan.fast]) * plan.unit;
@@ -57,7 +59,7 @@ DEVICE void plan_tiles(Plan& plan) {
   if (word > plan.unit) plan.pack = word >> (__ffs(plan.unit) - 1);
 }
 
-// Units next to each other in the target become words.
+// Plans words of units that are adjacent in the target.
 DEVICE void plan_words(Plan& plan) {
   u32 last = plan.n - 1, pack = plan.unit < 4 ? 4 / plan.unit : 1;
   plan.inner = plan.strides[last];
@@ -68,10 +70,11 @@ DEVICE void plan_words(Plan& plan) {
   plan.total >>= __ffs(pack) - 1;
 }
 
-// The bytes of a row (an element, or several that lie side by side) become units, as wide as everything divides. All units
-// lie within what is read, and have room in what is written, or there are none: that is looked at once, for all. Blocks may
-// have little else to do, so there is one way through the dimensions and no division.
-DEVICE void make_plan(const Job& job, u32 dims, u64 width, Bytes from, u64 first, Target to, Plan& plan) {
+// Plans the copy. A row is an element, or several adjacent ones. The unit is the largest power of
+// two, at most 16, that divides all addresses, all strides and the row. Checks once that all units
+// are within the source and the target; if not, there are no units. One loop over the dimensions
+// and no division, since blocks may have little else to do.
+DEVICE void init_plan(const Job& job, u32 dims, u64 width, Bytes from, u64 first, Target to, Plan& plan) {
   u32 n = (job.n - dims) / 2;
   u64 row = width;
   if (n > 0 && job.value(dims + 2 * n - 1) == width) row = width * job.value(dims + 2 * --n);
@@ -94,11 +97,11 @@ DEVICE void make_plan(const Job& job, u32 dims, u64 width, Bytes from, u64 first
     volume *= (double)size;
     far += (double)(size - 1) * fabs((double)stride);
   }
-  bool counts = volume < FAR && far < FAR;
-  bool within = counts && low >= 0 && (u64)end <= from.len && bytes <= to.len;
+  bool is_small_enough = volume < SIZE_LIMIT && far < SIZE_LIMIT;
+  bool is_valid = is_small_enough && low >= 0 && (u64)end <= from.len && bytes <= to.len;
   u64 unit = all & (0 - all);
   u32 shift = __ffs((u32)unit) - 1;
-  // A row of one unit needs no dimension of its own.
+  // A row of several units is a dimension of its own.
   if (row > unit || n == 0) {
     plan.sizes[n] = row >> shift;
     plan.strides[n] = (i64)unit;
@@ -107,14 +110,14 @@ DEVICE void make_plan(const Job& job, u32 dims, u64 width, Bytes from, u64 first
   plan.n = n;
   plan.unit = (u32)unit;
   plan.pack = 1;
-  plan.total = within ? bytes >> shift : 0;
+  plan.total = is_valid ? bytes >> shift : 0;
   plan.small = plan.total >> 32 == 0;
   plan.fast = n;
   if (plan.total == 0) return;
-  if (plan.strides[n - 1] != (i64)unit && plan.sizes[n - 1] >= SHORTEST_SIDE) {
+  if (plan.strides[n - 1] != (i64)unit && plan.sizes[n - 1] >= MIN_TILE_SIDE) {
 #pragma unroll 1
     for (u32 i = 0; i + 1 < n; i++) {
-      if (plan.strides[i] == (i64)unit && plan.sizes[i] >= SHORTEST_SIDE) plan.fast = i;
+      if (plan.strides[i] == (i64)unit && plan.sizes[i] >= MIN_TILE_SIDE) plan.fast = i;
     }
   }
   if (plan.fast < n) {

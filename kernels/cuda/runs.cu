@@ -1,7 +1,7 @@
-// Values that are repeated: each of a run, up to where that ends.
+// Expands runs: repeats each value up to the end of its run.
 #include "wide.cuh"
 
-// Values that a warp writes at a time: each of its lanes knows of 32 where runs begin.
+// Values per warp at a time: each lane has a bitmap of the run begins among 32 values.
 #define EXPANDED 1024
 
 struct Ends {
@@ -10,27 +10,30 @@ struct Ends {
 
   __device__ __forceinline__ u64 operator[](u64 i) const { return (u64)integer_at(from, i, width, false); }
 
-  // The run that the value at `place` is of.
+  // The run of the value at `place`.
   __device__ __forceinline__ u64 run_of(u64 n, u64 place) const { return first_at_least(from, width, false, 0, n, place + 1); }
 
-  // The first that does not rise above the one before, or 0; as many as there are if the last does not reach `covered`.
+  // The first end that is not greater than the one before it (or than 0), or the number of ends if
+  // the last one is less than `covered`.
   __device__ __forceinline__ u64 wrong(const Job& job, u64 covered) const {
     u64 n = from.len / width;
-    if (n == 0) return covered > 0 ? 0 : NOTHING;
-    auto falls = [](u64 i, Two ends) { return (u64)ends.b <= (i > 0 ? (u64)ends.a : 0); };
-    auto among = [](auto at) { return [=](u64 i) { return Two{at(i > 0 ? i - 1 : 0), at(i)}; }; };
-    u64 found = width == 4 && is_aligned(from, 4) ? first_wrong<4>(job, n, among(Aligned<u32>{(const u32*)from.at}), falls)
-                                                  : first_wrong<1>(job, n, among(Anywhere{from, width, false}), falls);
-    return job.thread == 0 && (*this)[n - 1] < covered ? min64(found, n) : found;
+    if (n == 0) return covered > 0 ? 0 : NONE;
+    auto is_wrong = [](u64 i, Two ends) { return (u64)ends.b <= (i > 0 ? (u64)ends.a : 0); };
+    auto load_pair = [](auto at) { return [=](u64 i) { return Two{at(i > 0 ? i - 1 : 0), at(i)}; }; };
+    u64 first_error = width == 4 && is_aligned(from, 4)
+                          ? first_wrong<4>(job, n, load_pair(Aligned<u32>{(const u32*)from.at}), is_wrong)
+                          : first_wrong<1>(job, n, load_pair(Unaligned{from, width, false}), is_wrong);
+    return job.thread == 0 && (*this)[n - 1] < covered ? min64(first_error, n) : first_error;
   }
 };
 
-// Where runs begin among a part's values: of a lane's 32, as bits, and how many do before those.
+// The begins of runs among the values of a warp: a bitmap of this lane's 32 values, and the number
+// of begins before them.
 struct Begins {
   u32 bits;
   u32 before;
 
-  // How many begin up to value `i`, and which of the 32 from it on do.
+  // The number of begins up to value `i`. `from` becomes the bitmap from value `i` on.
   __device__ __forceinline__ u32 up_to(u32 i, u32& from) const {
     u32 word = __shfl_sync(WARP, bits, i / 32), counted = __shfl_sync(WARP, before, i / 32);
     from = word >> i % 32;
@@ -38,22 +41,22 @@ struct Begins {
   }
 };
 
-// Those of the runs from `base` on, by what `end_at` says of a run: the highest number there is, if there is no such run. Ends
-// that do not rise are told elsewhere: whatever they are, this comes to an end.
+// Finds the begins of the runs from `base` on. `end_at` returns the end of a run, or the maximum if
+// there is no such run. Terminates even if ends do not ascend, which is reported elsewhere.
 template <class U, class EndAt>
 DEVICE Begins begins_of(u32* marks, const EndAt& end_at, U base, U origin, U covered) {
   u32 lane = threadIdx.x % 32;
-  u32* mine = marks + threadIdx.x - lane;
-  mine[lane] = 0;
+  u32* warp_marks = marks + threadIdx.x - lane;
+  warp_marks[lane] = 0;
   __syncwarp();
 #pragma unroll 1
   for (U run = base; run <= base + EXPANDED; run += 32) {
     U end = end_at(run + lane), place = end - origin;
-    if (end >= origin && place < EXPANDED) atomicOr(mine + place / 32, 1u << place % 32);
+    if (end >= origin && place < EXPANDED) atomicOr(warp_marks + place / 32, 1u << place % 32);
     if (__ballot_sync(WARP, end >= covered)) break;
   }
   __syncwarp();
-  Begins begins = {mine[lane], 0};
+  Begins begins = {warp_marks[lane], 0};
   u32 all = __popc(begins.bits);
 #pragma unroll
   for (u32 step = 1; step < 32; step *= 2) {
@@ -64,7 +67,8 @@ DEVICE Begins begins_of(u32* marks, const EndAt& end_at, U base, U origin, U cov
   return begins;
 }
 
-// How many places there are. Each warp has as many parts as the others, one after the other. Wherever all lies.
+// Expands runs of any alignment. Each warp has an equal share of adjacent pieces. Returns the
+// number of values.
 template <class T>
 static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends& ends, u64 first, Bytes values, Target to) {
   u64 n = to.len / sizeof(T), runs = min64(ends.from.len / ends.width, values.len / sizeof(T));
@@ -73,7 +77,7 @@ static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends
   u64 begin = job.thread / 32 * each * EXPANDED, stop = min64(n, begin + each * EXPANDED);
   if (begin >= stop) return n;
   u64 base = ends.run_of(runs, first + begin);
-  auto end_at = [&](u64 run) { return run < runs ? ends[run] : NOTHING; };
+  auto end_at = [&](u64 run) { return run < runs ? ends[run] : NONE; };
 #pragma unroll 1
   for (; begin < stop; begin += EXPANDED) {
     u64 end = min64(stop, begin + EXPANDED);
@@ -90,7 +94,8 @@ static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends
   return n;
 }
 
-// Likewise, 16 bytes a thread and step, where ends have 4 bytes, all lies as its words should, and no number is above 2^31.
+// Expands aligned runs, 16 bytes per thread and step. Ends have 4 bytes, and no number exceeds
+// 2^30.
 template <class T>
 DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, u32 first, const T* values, T* to, u32 n) {
   const u32 EACH = 16 / sizeof(T);
@@ -107,10 +112,10 @@ DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, 
     u32 end = stop - begin > EXPANDED ? begin + EXPANDED : stop;
     Begins begins = begins_of<u32>(marks, end_at, base, first + begin, first + end);
     auto value_of = [=](u32 run) { return __ldg(values + (base + run < runs ? base + run : runs - 1)); };
-    u32 none, begun = begins.up_to(EXPANDED - 1, none);
-    // Where there is a lane for each run, it has the run's value at hand.
-    bool few = begun < 32;
-    T own = few ? value_of(lane) : (T)0;
+    u32 none, n_begins = begins.up_to(EXPANDED - 1, none);
+    // If there is a lane for each run, the lane holds the run's value.
+    bool few = n_begins < 32;
+    T lane_value = few ? value_of(lane) : (T)0;
 #pragma unroll 1
     for (u32 at = lane * EACH; at < EXPANDED; at += 32 * EACH) {
       u32 next, run = begins.up_to(at, next);
@@ -118,7 +123,7 @@ DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, 
 #pragma unroll
       for (u32 e = 0; e < EACH; e++) {
         if (e > 0) run += next >> e & 1;
-        words[e] = few ? of_lane(own, run) : value_of(run);
+        words[e] = few ? of_lane(lane_value, run) : value_of(run);
       }
       T* place = to + begin + at;
       if (begin + at + EACH <= end) {
@@ -132,16 +137,16 @@ DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, 
         if (begin + at + e < end) store(place + e, words[e]);
       }
     }
-    base += begun;
+    base += n_begins;
   }
 }
 
 template <class T>
 DEVICE u64 expand_all(const Job& job, u32* marks, const Ends& ends, u64 first, Bytes values, Target to) {
   if constexpr (sizeof(T) <= 8) {
-    const u64 MOST = 1u << 30;
+    const u64 MAX = 1u << 30;
     u64 n = to.len / sizeof(T), runs = min64(ends.from.len / ends.width, values.len / sizeof(T));
-    bool small = runs > 0 && runs <= MOST && n <= MOST && first <= MOST;
+    bool small = runs > 0 && runs <= MAX && n <= MAX && first <= MAX;
     if (small && ends.width == 4 && is_aligned(ends.from, 4) && is_aligned(values, sizeof(T)) && ((u64)to.at & 15) == 0) {
       expand_words(job, marks, (const u32*)ends.from.at, (u32)runs, (u32)first, (const T*)values.at, (T*)to.at, (u32)n);
       return n;

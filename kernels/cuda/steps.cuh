@@ -1,5 +1,5 @@
-// What is done to each value of a chain, one step after the other: the operators that crossdock.h lists. Values are words of
-// 1, 2, 4 or 8 bytes; floats are the bits of theirs.
+// The steps of a chain, applied to each value: the operators of crossdock.h. Values are words of 1,
+// 2, 4 or 8 bytes; floats are their bits.
 #pragma once
 #include "words.cuh"
 
@@ -9,7 +9,8 @@
 #define STEP_TO_FLOAT 4
 #define STEP_SCALE 5
 
-// What values are held in: one to a register, or those of less than 4 bytes packed, which go through a step together.
+// The register type: one value, or several packed values of less than 4 bytes, to which a step is
+// applied at once.
 template <class T>
 struct Packing {
   typedef u32 Type;
@@ -21,7 +22,7 @@ struct Packing<u64> {
 template <class T>
 using Register = typename Packing<T>::Type;
 
-// The same bits in every value of a register.
+// Repeats `bits` for every value of a register.
 template <class T>
 DEVICE Register<T> in_each(T bits) {
   Register<T> word = 0;
@@ -33,7 +34,7 @@ DEVICE Register<T> in_each(T bits) {
 template <class T>
 DEVICE Register<T> sum(Register<T> a, Register<T> b) {
   if constexpr (sizeof(T) >= 4) return a + b;
-  // No value's highest bit carries into the next.
+  // Masks the highest bits, so that no carry reaches the next value.
   Register<T> high = in_each<T>((T)((T)1 << (sizeof(T) * 8 - 1)));
   return ((a & ~high) + (b & ~high)) ^ ((a ^ b) & high);
 }
@@ -45,7 +46,7 @@ DEVICE Register<T> unzigzag(Register<T> word) {
   return (word >> 1 & in_each<T>((T)((T)-1 >> 1))) ^ odd * (T)-1;
 }
 
-// There are no floats of 1 and 2 bytes here.
+// Floats have 4 or 8 bytes.
 template <class T>
 DEVICE Register<T> to_float(Register<T> word) {
   if constexpr (sizeof(T) == 4) {
@@ -76,42 +77,42 @@ DEVICE Register<T> scaled(Register<T> word, Register<T> factor) {
   return word;
 }
 
-// Some of the steps zigzag, exclusive or, sum, float, scale and scale, in this order: as many as come next among the job's
-// arguments, which have two for each. That is all there are in most chains, so that they are read once and not for each word.
-// Which they are is the same for all threads: a choice for each costs little beside N words.
+// Up to six optional steps: zigzag, xor, add, to-float, scale and scale, in this order. Most chains
+// are one group, so their steps are read from the job's arguments (two per step) once and not for
+// each word. All threads have the same steps, so branches cost little compared to N words.
 template <class T>
 struct Group {
   u32 end;
   bool zigzag;
   bool floats;
   u32 n_factors;
-  Register<T> flip;
+  Register<T> xor_with;
   Register<T> add;
   Register<T> factors[2];
 
   __device__ __forceinline__ Group(const Job& job, u32 first) : end(first) {
     zigzag = next(job, STEP_ZIGZAG);
-    flip = next(job, STEP_XOR) ? in_each<T>((T)job.value(end - 1)) : 0;
+    xor_with = next(job, STEP_XOR) ? in_each<T>((T)job.value(end - 1)) : 0;
     add = next(job, STEP_ADD) ? in_each<T>((T)job.value(end - 1)) : 0;
     floats = next(job, STEP_TO_FLOAT);
     n_factors = 0;
     factors[0] = factors[1] = 0;
     if (next(job, STEP_SCALE)) factors[n_factors++] = (Register<T>)job.value(end - 1);
     if (n_factors == 1 && next(job, STEP_SCALE)) factors[n_factors++] = (Register<T>)job.value(end - 1);
-    // A step that there is not is none.
+    // Skips an unknown step.
     if (end == first) end += 2;
   }
 
-  __device__ __forceinline__ bool next(const Job& job, u64 step) {
-    bool is_next = end + 1 < job.n && job.value(end) == step;
+  __device__ __forceinline__ bool next(const Job& job, u64 code) {
+    bool is_next = end + 1 < job.n && job.value(end) == code;
     if (is_next) end += 2;
     return is_next;
   }
 
   template <u32 N>
-  __device__ __forceinline__ void take(Register<T> (&words)[N]) const {
+  __device__ __forceinline__ void apply(Register<T> (&words)[N]) const {
     if (zigzag) each(words, [](Register<T> word) { return unzigzag<T>(word); });
-    Register<T> by = flip, more = add, one = factors[0], other = factors[1];
+    Register<T> by = xor_with, more = add, one = factors[0], other = factors[1];
     if (by != 0) each(words, [=](Register<T> word) { return word ^ by; });
     if (more != 0) each(words, [=](Register<T> word) { return sum<T>(word, more); });
     if (sizeof(T) < 4) return;
@@ -120,32 +121,33 @@ struct Group {
     if (n_factors > 1) each(words, [=](Register<T> word) { return scaled<T>(word, other); });
   }
 
-  template <u32 N, class Of>
-  static __device__ __forceinline__ void each(Register<T> (&words)[N], const Of& of) {
+  template <u32 N, class Step>
+  static __device__ __forceinline__ void each(Register<T> (&words)[N], const Step& step) {
 #pragma unroll
-    for (u32 k = 0; k < N; k++) words[k] = of(words[k]);
+    for (u32 k = 0; k < N; k++) words[k] = step(words[k]);
   }
 };
 
-// The steps of a chain: the job's arguments from one on. Most are one group, and then the job is not looked at again.
+// The steps of a chain, from argument `first_step` of the job on. If they are one group, the
+// arguments are not read again.
 template <class T>
 struct Steps {
   const Job& job;
   Group<T> group;
-  bool whole;
+  bool is_one_group;
 
-  __device__ __forceinline__ Steps(const Job& its_job, u32 first_step)
-      : job(its_job), group(its_job, first_step), whole(group.end >= its_job.n) {}
+  __device__ __forceinline__ Steps(const Job& owner_job, u32 first_step)
+      : job(owner_job), group(owner_job, first_step), is_one_group(group.end >= owner_job.n) {}
 
   template <u32 N>
-  __device__ __forceinline__ void take(Register<T> (&words)[N]) const {
-    group.take(words);
-    if (whole) return;
+  __device__ __forceinline__ void apply(Register<T> (&words)[N]) const {
+    group.apply(words);
+    if (is_one_group) return;
     u32 end = group.end;
 #pragma unroll 1
     while (end < job.n) {
       Group<T> now(job, end);
-      now.take(words);
+      now.apply(words);
       end = now.end;
     }
   }

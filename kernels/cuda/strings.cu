@@ -1,14 +1,14 @@
-// Views of values that lie one after the other, each from where the one before it ends.
+// Creates views of contiguous values.
 #include "codes.cuh"
 
-// The longest value that a view holds itself.
-#define HELD 12
-// How many values a lane has before it at once, and a warp before it goes on. Where its last one ends the next warp's first
-// begins: both look there.
+// The maximum length of an inline value.
+#define MAX_INLINE 12
+// Values per lane at once, and values per warp at a time: one less than a power of two, because a
+// warp also loads the end of its last value.
 #define VIEWS_AT_ONCE 4
 #define VIEWS_OF_WARP 255
 
-// The first bytes of a value, as many as a view holds, and zeros behind it.
+// The first bytes of a value, as many as a view has, padded with zeros.
 struct Start {
   u64 low;
   u32 high;
@@ -28,7 +28,7 @@ static __device__ __noinline__ Start start_by_bytes(Bytes data, u64 at, u32 n) {
   return start;
 }
 
-// The whole aligned words that hold `n` bytes of data from byte `at` on, where those lie within it.
+// The aligned words around `n` bytes of data, all within the data.
 struct Around {
   u32 words[4];
 
@@ -38,7 +38,7 @@ struct Around {
     for (u32 w = 0; w < 4; w++) words[w] = w < count ? __ldg((const u32*)(place - skew) + w) : 0;
   }
 
-  // Which begin `skew` bytes into the first.
+  // The bytes begin `skew` bytes into the first word.
   __device__ __forceinline__ Start start(u32 skew, u32 n) const {
     u32 part[3];
 #pragma unroll
@@ -49,29 +49,29 @@ struct Around {
   }
 };
 
-// Of no value.
+// Replaces the length of a value that the fast path does not support.
 #define NO_LENGTH 0xffffffffu
 
-// How many bytes of a value its view holds.
-DEVICE u32 held_of(u32 length) { return length <= HELD ? length : 4; }
+// The number of bytes of a value that are in its view.
+DEVICE u32 bytes_in_view(u32 length) { return length <= MAX_INLINE ? length : 4; }
 
-// The longest value that a view can say of where it lies, in parts of 1 << part bytes.
-DEVICE u32 longest_of(u64 part) { return (u32)min64(1ull << part, (1ull << 31) - 1); }
+// The maximum length of a value in parts of `1 << part` bytes.
+DEVICE u32 max_length_of(u64 part) { return (u32)min64(1ull << part, (1ull << 31) - 1); }
 
-// What is told of values, and what becomes of it.
+// The input and output of all views.
 struct Views {
-  // How long each is, if that is told.
+  // The expected lengths; a width of 0 if there are none.
   Integers lengths;
   Bytes data;
-  // Data is in parts, which begin every 1 << part bytes.
+  // Parts of the data begin every `1 << part` bytes.
   u32 part;
   Target views;
-  // Where values end, after where the first begins; of no bytes where nobody asks.
+  // The begin of the first value and the end of each value; empty if not wanted.
   Target ends;
-  // Of each part, where the value ends that began in it, if that is in the next.
+  // For each part, the end of the value that begins in it and ends in the next one.
   Target over;
-  // The longest value that there can be.
-  u32 longest;
+  // The maximum length of a value.
+  u32 max_length;
 
   __device__ __forceinline__ void put(u64 i, Pair view) const {
     u8* at = views.at + i * 16;
@@ -84,68 +84,69 @@ struct Views {
   }
 
   __device__ __forceinline__ void put_end(u64 i, u64 end) const {
-    if (i < ends.len / 8) put_word<u64>(ends, i, end == NOTHING ? 0 : end);
+    if (i < ends.len / 8) put_word<u64>(ends, i, end == NONE ? 0 : end);
   }
 };
 
 DEVICE Pair view_of(u32 length, Start start, u64 place) {
   Pair view = {length | (u64)(u32)start.low << 32, start.low >> 32 | (u64)start.high << 32};
-  if (length > HELD) view.high = place;
+  if (length > MAX_INLINE) view.high = place;
   return view;
 }
 
-// The view of a value that is none of the many: it lies in one of several parts, or where words are not whole, or not where it
-// says. Answers whether it does.
-static __device__ __noinline__ bool put_any(const Views& views, u64 i, u64 begin, u64 end, u32 told) {
+// Writes a view without the restrictions of the fast path: several parts, any alignment, invalid
+// ranges. Returns whether the value is valid.
+static __device__ __noinline__ bool put_any(const Views& views, u64 i, u64 begin, u64 end, u32 expected) {
   u64 length = end - begin;
-  bool right = begin <= end && end <= views.data.len && length <= views.longest;
-  right &= views.lengths.width == 0 || told == length;
+  bool is_valid = begin <= end && end <= views.data.len && length <= views.max_length;
+  is_valid &= views.lengths.width == 0 || expected == length;
   Pair view = {0, 0};
-  if (right) {
+  if (is_valid) {
     u64 number = begin >> views.part, place = number | (begin - (number << views.part)) << 32;
-    view = view_of((u32)length, start_by_bytes(views.data, begin, held_of((u32)length)), place);
-    bool is_over = length > HELD && (end - 1) >> views.part != number;
+    view = view_of((u32)length, start_by_bytes(views.data, begin, bytes_in_view((u32)length)), place);
+    bool is_over = length > MAX_INLINE && (end - 1) >> views.part != number;
     if (is_over && number < views.over.len / 8 && ((u64)views.over.at & 7) == 0) {
       atomicMin((u64*)views.over.at + number, end);
     }
   }
   views.put(i, view);
-  views.put_end(i + 1, right ? end : 0);
-  return right;
+  views.put_end(i + 1, is_valid ? end : 0);
+  return is_valid;
 }
 
-// Where values begin whose offsets say it themselves.
+// Reads begins from the offsets.
 struct Direct {
   struct Read {
     i64 at;
   };
   __device__ __forceinline__ Read read(bool, i64 at) const { return Read{at}; }
-  __device__ __forceinline__ u64 begin(Read read) const { return read.at < 0 ? NOTHING : (u64)read.at; }
+  __device__ __forceinline__ u64 begin(Read read) const { return read.at < 0 ? NONE : (u64)read.at; }
 };
 
-// What the warps of a block know of the values before them, each in its own part: registers are for what is under way. By this
-// function and no pointer, so that the compiler knows that it is shared memory.
-struct Looked {
-  // Where a value begins, and the one before it ends.
+// Shared memory of a warp for its values, to save registers. A function returns it, not a pointer,
+// so that the compiler knows the address space.
+struct ValueBegins {
+  // The begins of values, each also the end of the value before.
   u64 begins[VIEWS_OF_WARP + 1];
-  // How long it is, as is told.
-  u32 told[VIEWS_OF_WARP + 1];
+  // The expected lengths.
+  u32 expected[VIEWS_OF_WARP + 1];
 };
-DEVICE Looked& looked() {
-  __shared__ Looked memory[THREADS / 32];
+DEVICE ValueBegins& value_begins() {
+  __shared__ ValueBegins memory[THREADS / 32];
   return memory[threadIdx.x / 32];
 }
 
-// Looks where values first..=first + stop begin: `where` says at which byte, of an offset; NOTHING where that is none.
+// Finds the begins of values `first..=first + stop`. `where` converts an offset to a byte position;
+// NONE if that is impossible.
 template <class Where>
-DEVICE void look(const Integers& offsets, const Integers& lengths, const Where& where, u64 first, u32 stop) {
+DEVICE void find_begins(const Integers& offsets, const Integers& lengths, const Where& where, u64 first, u32 stop) {
   const u32 N = VIEWS_AT_ONCE;
-  Looked& values = looked();
+  ValueBegins& values = value_begins();
 #pragma unroll 1
   for (u32 at = threadIdx.x % 32; at <= stop; at += 32 * N) {
-    i64 read[N], told[N];
+    i64 read[N], expected[N];
     offsets.load<N>(first, at, stop + 1, read);
-    if (lengths.width != 0) lengths.load<N>(first, at, stop, told);
+    if (lengths.width != 0) lengths.load<N>(first, at, stop, expected);
     typename Where::Read places[N];
 #pragma unroll
     for (u32 k = 0; k < N; k++) places[k] = where.read(at + k * 32 <= stop, read[k]);
@@ -154,94 +155,96 @@ DEVICE void look(const Integers& offsets, const Integers& lengths, const Where& 
       u32 i = at + k * 32;
       if (i > stop) continue;
       values.begins[i] = where.begin(places[k]);
-      values.told[i] = (u64)told[k] < NO_LENGTH ? (u32)told[k] : NO_LENGTH;
+      values.expected[i] = (u64)expected[k] < NO_LENGTH ? (u32)expected[k] : NO_LENGTH;
     }
   }
   __syncwarp();
 }
 
-// The views of values first..first + stop, which have been looked for. Answers which is the first that is wrong. What is asked
-// of every value is kept at hand: a store might change it, for all that the compiler knows.
+// Writes the views of values `first..first + stop`, whose begins have been found. Returns the first
+// invalid value. Values needed in every step are copied to locals, because the compiler must assume
+// that stores change them.
 DEVICE u64 put_views(const Views& views, u64 first, u32 stop) {
   const u32 N = VIEWS_AT_ONCE;
-  const Looked& values = looked();
+  const ValueBegins& values = value_begins();
   const u8* data = views.data.at;
   u8* to = views.views.at + first * 16;
-  const bool is_told = views.lengths.width != 0, are_asked = views.ends.len != 0;
-  // All in one part, so that 32 bits say where they are.
+  const bool has_lengths = views.lengths.width != 0, wants_ends = views.ends.len != 0;
+  // The fast path is for one part, so that 32 bits are enough for a position.
   const bool is_plain = ((u64)to & 15) == 0 && ((u64)data & 3) == 0 && views.data.len <= 1ull << views.part;
-  const u32 high = is_plain ? (u32)views.data.len & ~3u : 0, longest = views.longest;
-  u64 found = NOTHING;
+  const u32 high = is_plain ? (u32)views.data.len & ~3u : 0, max_length = views.max_length;
+  u64 first_error = NONE;
 #pragma unroll 1
   for (u32 at = threadIdx.x % 32; at < stop; at += 32 * N) {
-    u32 begins[N], lengths[N], others = 0;
+    u32 begins[N], lengths[N], slow = 0;
     Around around[N];
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
       u32 i = at + k * 32;
-      u64 begin = i < stop ? values.begins[i] : NOTHING, end = i < stop ? values.begins[i + 1] : NOTHING;
+      u64 begin = i < stop ? values.begins[i] : NONE, end = i < stop ? values.begins[i + 1] : NONE;
       begins[k] = (u32)begin;
       lengths[k] = (u32)end - (u32)begin;
-      bool is_many = is_plain && (begin | end) >> 32 == 0 && begins[k] <= (u32)end && (u32)end <= high && lengths[k] <= longest;
-      if (!is_many || (is_told && values.told[i] != lengths[k])) lengths[k] = NO_LENGTH;
-      around[k].load(data + begins[k], lengths[k] == NO_LENGTH ? 0 : held_of(lengths[k]));
+      bool is_fast = is_plain && (begin | end) >> 32 == 0 && begins[k] <= (u32)end && (u32)end <= high && lengths[k] <= max_length;
+      if (!is_fast || (has_lengths && values.expected[i] != lengths[k])) lengths[k] = NO_LENGTH;
+      around[k].load(data + begins[k], lengths[k] == NO_LENGTH ? 0 : bytes_in_view(lengths[k]));
     }
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
       u32 i = at + k * 32, length = lengths[k];
-      if (i < stop && length == NO_LENGTH) others |= 1u << k;
+      if (i < stop && length == NO_LENGTH) slow |= 1u << k;
       if (length == NO_LENGTH) continue;
-      Start start = around[k].start(begins[k] & 3, held_of(length));
+      Start start = around[k].start(begins[k] & 3, bytes_in_view(length));
       store128(to + i * 16, view_of(length, start, (u64)begins[k] << 32));
-      if (are_asked) views.put_end(first + i + 1, begins[k] + length);
+      if (wants_ends) views.put_end(first + i + 1, begins[k] + length);
     }
 #pragma unroll 1
-    for (; others != 0; others &= others - 1) {
-      u32 i = at + (__ffs(others) - 1) * 32;
-      if (!put_any(views, first + i, values.begins[i], values.begins[i + 1], values.told[i])) found = min64(found, first + i);
+    for (; slow != 0; slow &= slow - 1) {
+      u32 i = at + (__ffs(slow) - 1) * 32;
+      bool is_valid = put_any(views, first + i, values.begins[i], values.begins[i + 1], values.expected[i]);
+      if (!is_valid) first_error = min64(first_error, first + i);
     }
   }
   __syncwarp();
-  return found;
+  return first_error;
 }
 
 template <class Where>
 DEVICE u64 make_views(const Job& job, const Integers& offsets, const Views& views, const Where& where) {
-  u64 n = views.views.len / 16, found = NOTHING;
-  if (offsets.n() < n + 1 || (views.lengths.width != 0 && views.lengths.n() < n)) return n == 0 ? NOTHING : 0;
+  u64 n = views.views.len / 16, first_error = NONE;
+  if (offsets.n() < n + 1 || (views.lengths.width != 0 && views.lengths.n() < n)) return n == 0 ? NONE : 0;
 #pragma unroll 1
   for (u64 first = job.thread / 32 * VIEWS_OF_WARP; first < n; first += job.threads / 32 * VIEWS_OF_WARP) {
     u32 stop = (u32)min64(n - first, VIEWS_OF_WARP);
-    look(offsets, views.lengths, where, first, stop);
-    if (first == 0 && threadIdx.x % 32 == 0) views.put_end(0, looked().begins[0]);
-    found = min64(found, put_views(views, first, stop));
+    find_begins(offsets, views.lengths, where, first, stop);
+    if (first == 0 && threadIdx.x % 32 == 0) views.put_end(0, value_begins().begins[0]);
+    first_error = min64(first_error, put_views(views, first, stop));
   }
-  return found;
+  return first_error;
 }
 
-// What the threads of a block share: what all of them look at now and then, and have no registers for. By this function and no
-// pointer, so that the compiler knows that it is shared memory.
-struct Making {
+// Shared memory of a block for values that all threads need rarely, to save registers. A function
+// returns it, not a pointer, so that the compiler knows the address space.
+struct ViewJob {
   Integers offsets;
   Views views;
-  // Those of codes.
+  // Only if offsets refer to codes.
   Codes codes;
   Bytes marks;
   Bytes bases;
   Bytes starts;
-  // A segment has 1 << each codes, a chunk 1 << shift segments.
-  u32 each;
+  // Binary logarithms of the codes per segment, and of the segments per chunk.
+  u32 segment_shift;
   u32 shift;
 
-  // Those of the values have marks, and starts.
+  // Whether the marks cover all codes of the values.
   __device__ __forceinline__ bool are_measured() const {
     bool are_aligned = ((u64)marks.at & 3) == 0 && ((u64)bases.at & 7) == 0;
-    u64 segment = codes.last >> each;
+    u64 segment = codes.last >> segment_shift;
     return are_aligned && codes.last < starts.len && segment < marks.len / 4 && segment >> shift < bases.len / 8;
   }
 };
-DEVICE Making& making() {
-  __shared__ Making memory;
+DEVICE ViewJob& view_job() {
+  __shared__ ViewJob memory;
   return memory;
 }
 
@@ -251,15 +254,16 @@ KERNEL_BLOCKS(crossdock_views_of_offsets, 4) {
   u64 part = job.value(PART);
   if (part > 31) return;
   if (threadIdx.x == 0) {
-    making().offsets = integers(job, OFFSETS);
-    making().views = {{{0, 0}, 0, false}, job.read(DATA), (u32)part, job.write(VIEWS), job.write(ENDS), job.write(OVER),
-                      longest_of(part)};
+    view_job().offsets = integers(job, OFFSETS);
+    view_job().views = {{{0, 0}, 0, false}, job.read(DATA), (u32)part, job.write(VIEWS), job.write(ENDS), job.write(OVER),
+                      max_length_of(part)};
   }
   __syncthreads();
-  report(job.write(CELL), make_views(job, making().offsets, making().views, Direct{}));
+  report(job.write(CELL), make_views(job, view_job().offsets, view_job().views, Direct{}));
 }
 
-// Where what a code stands for begins, or, after the last, ends: as many bytes into its segment as its start says.
+// Reads begins from the marks of codes: the position of a code's bytes, or the end of the last
+// code's bytes.
 struct Measured {
   struct Read {
     u32 start;
@@ -271,43 +275,43 @@ struct Measured {
   const u64* bases;
   u64 first;
   u64 last;
-  u32 each;
+  u32 segment_shift;
   u32 shift;
 
-  __device__ __forceinline__ Read read(bool is_here, i64 at) const {
-    is_here = is_here && (u64)at - first <= last - first;
-    // In place of one that is not there any other is read, so that no branch keeps the next one waiting.
-    u64 code = is_here ? (u64)at : first, segment = code >> each;
+  __device__ __forceinline__ Read read(bool is_valid, i64 at) const {
+    is_valid = is_valid && (u64)at - first <= last - first;
+    // An invalid index is replaced by a valid one, so that no branch delays the next load.
+    u64 code = is_valid ? (u64)at : first, segment = code >> segment_shift;
     u32 start = __ldg(starts + code), mark = __ldg(marks + segment);
-    return Read{is_here ? start : NO_START, mark, __ldg(bases + (segment >> shift))};
+    return Read{is_valid ? start : NO_START, mark, __ldg(bases + (segment >> shift))};
   }
   __device__ __forceinline__ u64 begin(Read read) const {
-    return read.start == NO_START ? NOTHING : (read.base & ~ITSELF_FIRST) + (read.mark & ~ITSELF) + read.start;
+    return read.start == NO_START ? NONE : (read.base & ~CHUNK_LITERAL) + (read.mark & ~MARK_LITERAL) + read.start;
   }
 };
 
 KERNEL_BLOCKS(crossdock_views_of_codes, 4) {
-  PARAMS(N, EACH, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, SHIFT, MARKS, BASES, STARTS, TOLD, TOLD_WIDTH, TOLD_SIGNED, DATA, PART,
-         VIEWS, ENDS, OVER, CELL);
+  PARAMS(N_CODES, SEGMENT_SHIFT, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, SHIFT, MARKS, BASES, STARTS, LENGTHS, LENGTH_WIDTH,
+         LENGTH_SIGNED, DATA, PART, VIEWS, ENDS, OVER, CELL);
   FIND_JOB;
-  u64 each = job.value(EACH), shift = job.value(SHIFT), part = job.value(PART);
-  if (each > 4 || shift < 5 || shift > 24 || part > 31) return;
-  Making& memory = making();
+  u64 segment_shift = job.value(SEGMENT_SHIFT), shift = job.value(SHIFT), part = job.value(PART);
+  if (segment_shift > 4 || shift < 5 || shift > 24 || part > 31) return;
+  ViewJob& memory = view_job();
   if (threadIdx.x == 0) {
     memory.offsets = integers(job, OFFSETS);
-    memory.codes = codes_of(Bytes{0, job.value(N)}, 1, memory.offsets);
+    memory.codes = codes_of(Bytes{0, job.value(N_CODES)}, 1, memory.offsets);
     memory.marks = job.read(MARKS);
     memory.bases = job.read(BASES);
     memory.starts = job.read(STARTS);
-    memory.views = {integers(job, TOLD), job.read(DATA), (u32)part, job.write(VIEWS), job.write(ENDS), job.write(OVER),
-                    longest_of(part)};
-    memory.each = (u32)each;
+    memory.views = {integers(job, LENGTHS), job.read(DATA), (u32)part, job.write(VIEWS), job.write(ENDS), job.write(OVER),
+                    max_length_of(part)};
+    memory.segment_shift = (u32)segment_shift;
     memory.shift = (u32)shift;
-    // Else no value is where it says.
+    // Otherwise all values are invalid.
     if (!memory.are_measured()) memory.offsets.width = 0;
   }
   __syncthreads();
   Measured measured = {memory.starts.at, (const u32*)memory.marks.at, (const u64*)memory.bases.at, memory.codes.first,
-                       memory.codes.last, memory.each, memory.shift};
+                       memory.codes.last, memory.segment_shift, memory.shift};
   report(job.write(CELL), make_views(job, memory.offsets, memory.views, measured));
 }

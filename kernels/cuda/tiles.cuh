@@ -1,12 +1,12 @@
-// Tensors whose last dimension is another than that along which their units lie: by tiles, read along the one and written
-// along the other.
+// Copies tensors whose units are adjacent in a dimension other than the last one: in tiles, which
+// are read along one dimension and written along the other.
 #pragma once
 
 #include "plan.cuh"
 
-// Bytes, or pairs of bytes, change places between words: what was the p-th of word q becomes the q-th of word p.
+// Transposes P words of P units: bytes if P is 4, pairs of bytes if P is 2.
 template <u32 P>
-DEVICE void turn_halves(u32* words) {
+DEVICE void transpose_halves(u32* words) {
   if constexpr (P == 2) {
     u32 a = words[0], b = words[1];
     words[0] = __byte_perm(a, b, 0x5410);
@@ -22,10 +22,10 @@ DEVICE void turn_halves(u32* words) {
   }
 }
 
-// The same of words of any width, by the four quarters of what they are together.
+// Transposes P words of P units. Words of 8 bytes are transposed by quarters.
 template <u32 P, class W>
-DEVICE void turn(W* words) {
-  if constexpr (P > 1 && sizeof(W) == 4) turn_halves<P>(words);
+DEVICE void transpose(W* words) {
+  if constexpr (P > 1 && sizeof(W) == 4) transpose_halves<P>(words);
   if constexpr (P > 1 && sizeof(W) == 8) {
     const u32 H = P / 2;
     u32 quarters[2][2][H];
@@ -35,27 +35,29 @@ DEVICE void turn(W* words) {
       quarters[p / H][1][p % H] = (u32)(words[p] >> 32);
     }
 #pragma unroll
-    for (u32 q = 0; q < 4; q++) turn_halves<H>(quarters[q / 2][q % 2]);
+    for (u32 q = 0; q < 4; q++) transpose_halves<H>(quarters[q / 2][q % 2]);
 #pragma unroll
     for (u32 p = 0; p < P; p++) words[p] = quarters[0][p / H][p % H] | (u64)quarters[1][p / H][p % H] << 32;
   }
 }
 
-// Where the block's tile lies. One thread goes from tile to tile; the others have their registers for what they move.
+// The position of the block's tile. One thread computes it, so that the others have more registers
+// for data.
 struct Tile {
-  // The one that comes next.
-  u64 number;
+  // The index of the next tile.
+  u64 index;
   const u8* source;
   u8* target;
-  // Words of it along either dimension; no words where there is no tile left.
+  // Words along each dimension; `wide` is 0 if there are no more tiles.
   u32 wide;
   u32 high;
 };
 
-// The largest, of words of 8 bytes with 8 units.
+// The size of the largest tile: words of 8 bytes with 8 units.
 #define TILE_BYTES (8 * 32 * 17 * 8)
 
-// What the threads of a block share. By this function and no pointer, so that the compiler knows that it is shared memory.
+// Shared memory of a block. A function returns it, not a pointer, so that the compiler knows the
+// address space.
 struct Shared {
   Plan plan;
   Tile tile;
@@ -68,19 +70,20 @@ DEVICE Shared& shared() {
 
 DEVICE u64 tiles_of(u64 units, u32 side) { return (units + side - 1) >> (__ffs(side) - 1); }
 
-// The block's next tile, of at most so many units along either dimension. Tiles are counted along the target's rows, and
-// blocks take turns: so those that run at the same time write whole rows, whatever they skip in the source.
+// Finds the block's next tile, with at most the given number of units along each dimension. Tiles
+// are numbered along the rows of the target, and blocks take turns, so that concurrent blocks write
+// adjacent rows.
 static __device__ __noinline__ void next_tile(u32 wide, u32 high) {
   const Plan& plan = shared().plan;
   Tile& tile = shared().tile;
   u32 last = plan.n - 1, shift = __ffs(plan.pack) - 1;
   u64 across = tiles_of(plan.sizes[plan.fast], wide), along = tiles_of(plan.sizes[last], high);
   tile.wide = 0;
-  // Most blocks have one tile only: they are not to wait for a division.
-  if (tile.number >= across * along * plan.planes) return;
-  u64 row = quotient(tile.number, along, plan.small), plane = quotient(row, across, plan.small);
-  u64 l = (tile.number - row * along) * high, a = (row - plane * across) * wide;
-  tile.number += plan.blocks;
+  // Most blocks have only one tile, and return before the division.
+  if (tile.index >= across * along * plan.planes) return;
+  u64 row = quotient(tile.index, along, plan.small), plane = quotient(row, across, plan.small);
+  u64 l = (tile.index - row * along) * high, a = (row - plane * across) * wide;
+  tile.index += plan.blocks;
   const u8* from = plan.from + a * plan.unit + (i64)l * plan.strides[last];
   u8* to = plan.to + l * plan.unit + a * plan.steps[plan.fast];
 #pragma unroll 1
@@ -98,17 +101,18 @@ static __device__ __noinline__ void next_tile(u32 wide, u32 high) {
   tile.high = (u32)min64(high, plan.sizes[last] - l) >> shift;
 }
 
-// T: what is read and written as one, of P units. W: what it is within the tile, which is WIDE words wide where it is read
-// and HIGH where it is written. Not inlined, so that the compiler has registers for one of them, not for what it finds common
-// to all.
+// T is the type of loads and stores, with P units. W is the type in the tile, which has WIDE words
+// along the dimension of loads and HIGH along that of stores. Not inlined, so that the compiler
+// allocates registers for each instance separately.
 template <class T, class W, u32 P, u32 WIDE, u32 HIGH>
 static __device__ __noinline__ void gather_tiles() {
-  // Rows of words that the block reads at once, and rows that it writes.
+  // The number of rows that the block loads at once, and that it stores at once.
   const u32 READ = THREADS / WIDE, WRITTEN = THREADS / HIGH;
-  // Blocks of P words by P that a thread reads at once: 64 bytes, half of that where else it would run out of registers.
+  // The number of P * P blocks that a thread loads at once: 64 bytes, or half of that if P == 2,
+  // where registers do not suffice.
   const u32 AT_ONCE = (P == 2 ? 32 : 64) / (P * sizeof(W));
   static_assert(HIGH / READ % AT_ONCE == 0 && WRITTEN % P == 0, "all threads move alike");
-  // One more than there are words, so that neither way two lanes meet in one bank.
+  // One more than the words of a row, to avoid bank conflicts in both directions.
   const u32 PITCH = HIGH + 1;
   static_assert(P * WIDE * PITCH * sizeof(W) <= TILE_BYTES, "a tile has room");
   W* tile = (W*)shared().words;
@@ -122,27 +126,27 @@ static __device__ __noinline__ void gather_tiles() {
     u8* target = next.target;
     {
       u32 x = threadIdx.x % WIDE, y = threadIdx.x / WIDE;
-      i64 stride = plan.strides[plan.n - 1], past = (i64)((READ - 1) * P) * stride;
+      i64 stride = plan.strides[plan.n - 1], gap = (i64)((READ - 1) * P) * stride;
       const u8* source = next.source + x * sizeof(T) + (i64)(y * P) * stride;
 #pragma unroll 1
       for (u32 begin = 0; begin < HIGH; begin += AT_ONCE * READ) {
         W words[AT_ONCE][P];
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; k++) {
-          bool there = x < wide && begin + y + k * READ < high;
+          bool is_valid = x < wide && begin + y + k * READ < high;
 #pragma unroll
           for (u32 p = 0; p < P; p++) {
-            if (there) words[k][p] = __ldg((const T*)source);
+            if (is_valid) words[k][p] = __ldg((const T*)source);
             source += stride;
           }
-          source += past;
+          source += gap;
         }
-        // The tile before has been written, and all know where this one lies.
+        // Waits until the previous tile has been written, and the position of this one is known.
         if (begin == 0) __syncthreads();
-        // Row p * WIDE + x of the tile has what lies at unit x * P + p of the fast dimension.
+        // Row p * WIDE + x of the tile has unit x * P + p of the fast dimension.
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; k++) {
-          turn<P>(words[k]);
+          transpose<P>(words[k]);
 #pragma unroll
           for (u32 p = 0; p < P; p++) tile[(p * WIDE + x) * PITCH + begin + y + k * READ] = words[k][p];
         }
@@ -162,8 +166,8 @@ static __device__ __noinline__ void gather_tiles() {
   }
 }
 
-// Tiles of 32 KiB, as the launcher counts them, where words are of 8 bytes or more; with rows of 256 bytes at least, or of
-// 128 for units of 1, of which eight by eight are one block.
+// Tiles have 32 KiB if words have 8 bytes or more; the launcher assumes this size. Rows have at
+// least 256 bytes, or 128 bytes for units of 1 byte.
 DEVICE void gather_by_tiles() {
   const Plan& plan = shared().plan;
   u32 word = plan.unit * plan.pack;

@@ -1,13 +1,13 @@
-// Whether each value of a column of text is UTF-8. The offsets have been checked by a launch before: they rise and lie
-// within the data, so that each byte belongs to one value. All values are UTF-8 if their bytes are as one text, and none
-// begins with a byte that continues a character. Where that is not so, the values of the bytes around it are looked at one
-// by one.
+// Checks that each value of a string column is UTF-8. An earlier launch has checked the offsets:
+// they do not descend and are within the data, so each byte belongs to one value. All values are
+// UTF-8 if all their bytes are as one text, and no value begins with a continuation byte. Where
+// that fails, the values around the byte are checked one by one.
 #include "utf8.cuh"
 
 struct Texts {
   Bytes offsets;
   u32 width;
-  // Values.
+  // The number of values.
   u64 n;
   Bytes data;
   Bytes validity;
@@ -29,7 +29,7 @@ struct Texts {
     return low - 1;
   }
 
-  // The first value that is wrong at one of bytes at..end.
+  // The first value with an error at one of the bytes `at..end`.
   __device__ __noinline__ u64 wrong_within(u64 at, u64 end) const {
     u64 value = 0, value_begin = 0, value_end = 0;
 #pragma unroll 1
@@ -41,20 +41,20 @@ struct Texts {
         value_end = min64(offset(value + 1), data.len);
       }
       Bytes bytes = data;
-      bool right = utf8_byte([=](u64 i) { return (u32)byte_at(bytes, i); }, value_begin, value_end, at);
-      if (!right && is_set(validity, first + value)) return value;
+      bool is_valid = utf8_byte([=](u64 i) { return (u32)byte_at(bytes, i); }, value_begin, value_end, at);
+      if (!is_valid && is_set(validity, first + value)) return value;
     }
-    return NOTHING;
+    return NONE;
   }
 };
 
-// Bytes begin..end of the data, which are a text with zeros around it.
+// Bytes `begin..end` of the data, with zeros around them.
 struct Text {
   Bytes data;
   u64 begin;
   u64 end;
 
-  // 16 aligned bytes from byte `at` on, which may lie before the first and after the last.
+  // 16 aligned bytes from byte `at` on, which may be outside of the range.
   __device__ __forceinline__ Pair vector(i64 at) const {
     if (at >= (i64)begin && at + 16 <= (i64)end) return aligned128(data.at + at);
     return Pair{word_by_bytes(at), word_by_bytes(at + 8)};
@@ -75,38 +75,40 @@ struct Text {
 
 DEVICE i64 later(i64 a, i64 b) { return a > b ? a : b; }
 
-// The first value that begins at one of bytes at..end, with a byte that continues a character, or whose predecessor ends so.
+// The first value that begins at one of the bytes `at..end` with a continuation byte, or whose
+// predecessor is cut off there.
 static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& text, u64 at, u64 end) {
-  u64 found = NOTHING;
+  u64 first_error = NONE;
   u64 n = texts.n + 1;
   for (u64 i = first_at_least(texts.offsets, texts.width, true, 0, n, at);;) {
     u64 k = i + (threadIdx.x & 31);
     u64 place = k < n ? texts.offset(k) : end;
-    if (place < end && continues(byte_at(text.data, place))) {
-      found = min64(found, texts.wrong_within(max64(text.begin, place < 3 ? 0 : place - 3), place + 1));
+    if (place < end && is_continuation(byte_at(text.data, place))) {
+      first_error = min64(first_error, texts.wrong_within(max64(text.begin, place < 3 ? 0 : place - 3), place + 1));
     }
-    if (__ballot_sync(WARP, place >= end)) return found;
-    // Empty values may be many.
+    if (__ballot_sync(WARP, place >= end)) return first_error;
+    // Skips a long sequence of empty values.
     u64 first = __shfl_sync(WARP, place, 0), last = __shfl_sync(WARP, place, 31);
     i = first == last ? first_at_least(texts.offsets, texts.width, true, i + 32, n, last + 1) : i + 32;
   }
 }
 
-// Vectors of 16 bytes that a lane looks at in a row; a warp has 2 KiB before it, and looks for the values that begin there
-// once.
+// Vectors of 16 bytes per lane at once. A warp checks 2 KiB at a time, and searches once for the
+// values that begin there.
 #define UTF8_AT_ONCE 4
 
 DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Bytes validity, u64 first) {
   u64 n = offsets.len / width;
-  if (n < 2) return NOTHING;
+  if (n < 2) return NONE;
   Texts texts = {offsets, width, n - 1, data, validity, first};
   u64 begin = texts.offset(0), end = texts.offset(n - 1);
-  if (begin > end || end > data.len || data.len >= 1ull << 62) return NOTHING;
+  if (begin > end || end > data.len || data.len >= 1ull << 62) return NONE;
   Text text = {data, begin, end};
-  // From the aligned vector on in which the first byte lies, to one after the last, so that a character cut off is seen.
+  // From the aligned vector that contains the first byte, to one vector after the last byte, to
+  // detect a truncated character at the end.
   i64 origin = (i64)begin - (i64)((u64)(data.at + begin) & 15);
   const u64 SPAN = UTF8_AT_ONCE * 32 * 16;
-  u64 found = NOTHING;
+  u64 first_error = NONE;
   u64 spans = ((u64)((i64)end - origin) + 16 + SPAN - 1) / SPAN;
 #pragma unroll 1
   for (u64 span = job.thread / 32; span < spans; span += job.threads / 32) {
@@ -120,7 +122,7 @@ DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Byte
     }
 #pragma unroll
     for (u32 k = 0; k < UTF8_AT_ONCE; k++) any |= pairs[k].low | pairs[k].high | before[k];
-    // ASCII throughout.
+    // All bytes are ASCII.
     if (__ballot_sync(WARP, (any & HIGH_BITS) != 0) == 0) continue;
     u32 wrong = 0;
 #pragma unroll
@@ -129,19 +131,19 @@ DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Byte
     }
     for (; wrong != 0; wrong &= wrong - 1) {
       i64 low = at + (__ffs(wrong) - 1) * 512;
-      found = min64(found, texts.wrong_within((u64)later(low - 3, (i64)begin), min64((u64)(low + 16), end)));
+      first_error = min64(first_error, texts.wrong_within((u64)later(low - 3, (i64)begin), min64((u64)(low + 16), end)));
     }
     i64 from = origin + (i64)(span * SPAN);
-    found = min64(found, wrong_begin(texts, text, (u64)later(from, (i64)begin), min64((u64)(from + (i64)SPAN), end)));
+    first_error = min64(first_error, wrong_begin(texts, text, (u64)later(from, (i64)begin), min64((u64)(from + (i64)SPAN), end)));
   }
-  return found;
+  return first_error;
 }
 
 KERNEL(crossdock_check_utf8) {
   PARAMS(OFFSETS, WIDTH, DATA, VALIDITY, FIRST, GUARD, CELL);
   FIND_JOB;
   Target guard = job.write(GUARD);
-  if (!cell_of(guard) || *cell_of(guard) != NOTHING) return;
+  if (!cell_of(guard) || *cell_of(guard) != NONE) return;
   Bytes offsets = job.read(OFFSETS), data = job.read(DATA), validity = job.read(VALIDITY);
   u32 width = offset_width(job.value(WIDTH));
   if (width == 0) return;

@@ -1,9 +1,10 @@
-// Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
+// Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
+// first 4 bytes, buffer and offset.
 #include "utf8.cuh"
 
-#define IN_PLACE 12
-// From so many bytes on a warp looks at a value together.
-#define LONG 64
+#define MAX_INLINE 12
+// The threads of a warp check a value of at least this length together.
+#define LONG_BYTES 64
 
 struct View {
   u32 word[4];
@@ -25,31 +26,31 @@ DEVICE View view_at(Bytes views, u64 i) {
   return view;
 }
 
-// Whether a value in place has zeros after it and, if text, is UTF-8.
-static __device__ __noinline__ bool short_is_right(const View& view, u32 len, bool utf8) {
+// Whether an inline value is followed by zeros and, if it is text, is UTF-8.
+static __device__ __noinline__ bool short_is_valid(const View& view, u32 len, bool utf8) {
   u64 low = view.word[1] | (u64)view.word[2] << 32;
   u32 high = view.word[3];
   u64 padding = len >= 8 ? (len >= 12 ? 0 : high >> (8 * (len - 8))) : (low >> (8 * len)) | high;
   if (padding != 0) return false;
   if (!utf8 || (((low | high) & HIGH_BITS) == 0)) return true;
-  bool right = true;
+  bool is_valid = true;
 #pragma unroll 1
   for (u32 i = 0; i < len; i++) {
-    right &= utf8_byte([&](u64 at) { return view.byte(4 + at); }, 0, len, i);
+    is_valid &= utf8_byte([&](u64 at) { return view.byte(4 + at); }, 0, len, i);
   }
-  return right;
+  return is_valid;
 }
 
-// Whether 8 bytes (or fewer, at the end) of a value from byte `at` on are right.
-static __device__ __noinline__ bool long_is_right(Bytes data, u64 begin, u64 end, u64 at) {
+// Whether 8 bytes of a value from byte `at` on, or fewer at its end, are UTF-8.
+static __device__ __noinline__ bool long_is_valid(Bytes data, u64 begin, u64 end, u64 at) {
   u64 stop = min64(at + 8, end);
-  if (stop - at == 8 && at >= 7 && at + 16 <= data.len && (bits_inside(data, at * 8) & HIGH_BITS) == 0) return true;
-  bool right = true;
+  if (stop - at == 8 && at >= 7 && at + 16 <= data.len && (bits_unchecked(data, at * 8) & HIGH_BITS) == 0) return true;
+  bool is_valid = true;
 #pragma unroll 1
   for (; at < stop; at++) {
-    right &= utf8_byte([=](u64 i) { return (u32)byte_at(data, i); }, begin, end, at);
+    is_valid &= utf8_byte([=](u64 i) { return (u32)byte_at(data, i); }, begin, end, at);
   }
-  return right;
+  return is_valid;
 }
 
 KERNEL(crossdock_check_views) {
@@ -60,49 +61,50 @@ KERNEL(crossdock_check_views) {
   bool utf8 = job.value(UTF8) != 0;
   u64 n_here = job.n - DATA;
   u64 n = views.len / 16;
-  u64 found = NOTHING;
-  // All threads of a warp go round together, since they look at long values together.
+  u64 first_error = NONE;
+  // All threads of a warp do the same number of rounds, since they check long values together.
   u64 rounds = (n + job.threads - 1) / job.threads;
   for (u64 round = 0; round < rounds; round++) {
     u64 i = job.thread + round * job.threads;
-    bool right = true, is_long = false;
+    bool is_valid = true, is_long = false;
     u64 begin = 0, len = 0;
     Bytes data = {0, 0};
     if (i < n && is_set(validity, first + i)) {
       View view = view_at(views, i);
-      i32 said = (i32)view.word[0], buffer = (i32)view.word[2], offset = (i32)view.word[3];
-      if (said <= IN_PLACE) {
-        right = window != 0 || (said >= 0 && short_is_right(view, (u32)said, utf8));
+      i32 length = (i32)view.word[0], buffer = (i32)view.word[2], offset = (i32)view.word[3];
+      if (length <= MAX_INLINE) {
+        is_valid = window != 0 || (length >= 0 && short_is_valid(view, (u32)length, utf8));
       } else if (buffer < 0 || (u64)buffer >= n_data) {
-        right = window != 0;
+        is_valid = window != 0;
       } else if ((u64)buffer >= window && (u64)buffer - window < n_here) {
         data = job.read((u32)(DATA + ((u64)buffer - window)));
         begin = (u64)(u32)offset;
-        len = (u64)said;
-        right = offset >= 0 && begin + len <= data.len;
-        for (u32 k = 0; right && k < 4; k++) right = byte_at(data, begin + k) == view.byte(4 + k);
-        if (right && utf8 && len < LONG) {
-          for (u64 at = begin; at < begin + len; at += 8) right &= long_is_right(data, begin, begin + len, at);
+        len = (u64)length;
+        is_valid = offset >= 0 && begin + len <= data.len;
+        for (u32 k = 0; is_valid && k < 4; k++) is_valid = byte_at(data, begin + k) == view.byte(4 + k);
+        if (is_valid && utf8 && len < LONG_BYTES) {
+          for (u64 at = begin; at < begin + len; at += 8) is_valid &= long_is_valid(data, begin, begin + len, at);
         }
-        is_long = right && utf8 && len >= LONG;
+        is_long = is_valid && utf8 && len >= LONG_BYTES;
       }
     }
-    for (u32 left = __ballot_sync(WARP, is_long); left != 0; left &= left - 1) {
-      u32 lane = __ffs(left) - 1;
+    for (u32 pending = __ballot_sync(WARP, is_long); pending != 0; pending &= pending - 1) {
+      u32 lane = __ffs(pending) - 1;
       Bytes bytes = {(const u8*)__shfl_sync(WARP, (u64)data.at, lane), __shfl_sync(WARP, data.len, lane)};
       u64 from = __shfl_sync(WARP, begin, lane);
       u64 end = from + __shfl_sync(WARP, len, lane);
       bool all = true;
-      for (u64 at = from + (threadIdx.x & 31) * 8; at < end; at += 32 * 8) all &= long_is_right(bytes, from, end, at);
+      for (u64 at = from + (threadIdx.x & 31) * 8; at < end; at += 32 * 8) all &= long_is_valid(bytes, from, end, at);
       all = __ballot_sync(WARP, !all) == 0;
-      if ((threadIdx.x & 31) == lane) right = all;
+      if ((threadIdx.x & 31) == lane) is_valid = all;
     }
-    if (!right) found = min64(found, i);
+    if (!is_valid) first_error = min64(first_error, i);
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }
 
-// In place: what is read is written in the same launch, and not to be cached as if it were constant.
+// Works in place. Views are not loaded by __ldg, whose cache is not coherent with stores of the
+// same launch.
 KERNEL(crossdock_renumber_views) {
   PARAMS(VIEWS, ADD);
   FIND_JOB;
@@ -118,7 +120,7 @@ KERNEL(crossdock_renumber_views) {
         words[0] |= (u32)at[b] << (8 * b);
         words[1] |= (u32)at[8 + b] << (8 * b);
       }
-      if ((i32)words[0] > IN_PLACE) put_bytewise(views.at + i * 16 + 8, 4, words[1] + more);
+      if ((i32)words[0] > MAX_INLINE) put_bytewise(views.at + i * 16 + 8, 4, words[1] + more);
     }
     return;
   }
@@ -131,7 +133,7 @@ KERNEL(crossdock_renumber_views) {
     for (u32 k = 0; k < AT_ONCE; k++) view[k] = all[min64(i + k * job.threads, n - 1)];
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      if (i + k * job.threads >= n || (i32)(u32)view[k].x <= IN_PLACE) continue;
+      if (i + k * job.threads >= n || (i32)(u32)view[k].x <= MAX_INLINE) continue;
       u64 buffer = (u32)((u32)view[k].y + more);
       store(all + i + k * job.threads, make_ulonglong2(view[k].x, view[k].y >> 32 << 32 | buffer));
     }

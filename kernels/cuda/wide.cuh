@@ -1,8 +1,8 @@
-// Values of up to 32 bytes, at any address.
+// Loads and stores values of up to 32 bytes at any address.
 #pragma once
 #include "words.cuh"
 
-// A value of 16 or 32 bytes, as of decimals and views.
+// Values of 16 and 32 bytes, such as decimals and views.
 struct Wide16 {
   u64 words[2];
 };

@@ -1,35 +1,36 @@
-// Whole numbers in another width, and those of 32 bytes in 16.
+// Converts integers to another width, and narrows integers of 32 bytes to 16.
 #include "map.cuh"
 #include "widen.cuh"
 
 template <class T>
 DEVICE void widen(const Job& job, u32 steps, Bytes from, u32 type, Target to) {
   if (from.len / width_of_integer(type) < to.len / sizeof(T)) return;
-  auto one = [=](u64 i) { return (Register<T>)(T)integer_of(from, i, type); };
+  auto load_one = [=](u64 i) { return (Register<T>)(T)integer_of(from, i, type); };
   u32 width = width_of_integer(type), wide = width * 16 / sizeof(T);
-  // What is to be packed is read by as many bytes as there are for a load.
-  auto lies = [=](u64 head) {
+  // Words that will be packed are loaded by up to 16 bytes at once.
+  auto can_load = [=](u64 head) {
     u64 at = (u64)from.at + head * width;
     return (at & ((sizeof(T) < 4 ? (wide < 16 ? wide : 16) : width) - 1)) == 0;
   };
   if constexpr (sizeof(T) < 8) {
     auto narrowed = [=](const auto& place, Register<T>* words) { load_narrowed<T>(from, type, place, words); };
-    if (width > sizeof(T)) return map_all<T, 1>(job, steps, to, lies, narrowed, one);
+    if (width > sizeof(T)) return map_all<T, 1>(job, steps, to, can_load, narrowed, load_one);
   }
   auto widened = [=](const auto& place, Register<T>* words) { load_widened<T, 4>(from, type, place, words); };
-  map_all<T, 4>(job, steps, to, lies, widened, one);
+  map_all<T, 4>(job, steps, to, can_load, widened, load_one);
 }
 
-// Words of 8 bytes, so many of which are a number: the first has the number, the others its sign.
+// Widens to 16 or 32 bytes, `words_each` words of 8 bytes: the first word is the number, the others
+// are its sign.
 DEVICE void widen_long(const Job& job, u32 steps, Bytes from, u32 type, u32 words_each, Target to) {
   u32 shift = words_each == 2 ? 1 : 2;
   if (from.len / width_of_integer(type) < to.len / 8 >> shift) return;
   u64 sign = type % 2 != 0 ? 1ull << 63 : 0;
   auto part = [=](u64 number, u64 i) { return (i & (words_each - 1)) == 0 ? number : (number & sign ? ~0ull : 0); };
-  auto one = [=](u64 i) { return part(integer_of(from, i >> shift, type), i); };
-  // Two words are of one number, unless the target lies so that 16 bytes of it begin within one.
-  auto lies = [=](u64 head) { return head == 0 && is_aligned(from, width_of_integer(type)); };
-  auto all = [=](const auto& place, u64* words) {
+  auto load_one = [=](u64 i) { return part(integer_of(from, i >> shift, type), i); };
+  // The two words of a vector belong to one number if the vectors begin at the first word.
+  auto can_load = [=](u64 head) { return head == 0 && is_aligned(from, width_of_integer(type)); };
+  auto load_all = [=](const auto& place, u64* words) {
     u64 numbers[4];
     switch (type) {
 #define CASE(type, S) \
@@ -52,20 +53,20 @@ DEVICE void widen_long(const Job& job, u32 steps, Bytes from, u32 type, u32 word
       words[2 * k + 1] = part(numbers[k], place(k) + 1);
     }
   };
-  map_all<u64, 4>(job, steps, to, lies, all, one);
+  map_all<u64, 4>(job, steps, to, can_load, load_all, load_one);
 }
 
 #define LONG_INTEGER (16 * 2 + 1)
 
-// Those of 16 bytes as those of 32.
+// Widens integers of 16 bytes to 32.
 DEVICE void widen_longer(const Job& job, u32 steps, Bytes from, Target to) {
   if (from.len / 16 < to.len / 32) return;
-  auto one = [=](u64 i) {
+  auto load_one = [=](u64 i) {
     u64 word = word_at<u64>(from, (i >> 2) * 2 + ((i & 3) == 0 ? 0 : 1));
     return (i & 2) == 0 ? word : word >> 63 ? ~0ull : 0;
   };
-  auto lies = [=](u64 head) { return head == 0 && is_aligned(from, 8); };
-  auto all = [=](const auto& place, u64* words) {
+  auto can_load = [=](u64 head) { return head == 0 && is_aligned(from, 8); };
+  auto load_all = [=](const auto& place, u64* words) {
 #pragma unroll
     for (u32 k = 0; k < 4; k++) {
       const u64* at = (const u64*)from.at + (place(k) >> 2) * 2;
@@ -74,7 +75,7 @@ DEVICE void widen_longer(const Job& job, u32 steps, Bytes from, Target to) {
       words[2 * k + 1] = (place(k) & 2) == 0 ? high : sign;
     }
   };
-  map_all<u64, 4>(job, steps, to, lies, all, one);
+  map_all<u64, 4>(job, steps, to, can_load, load_all, load_one);
 }
 
 KERNEL_BLOCKS(crossdock_widen, 3) {
@@ -95,19 +96,20 @@ KERNEL_BLOCKS(crossdock_widen, 3) {
   }
 }
 
-// Those of 32 bytes whose upper half is no more than the sign of the lower one.
+// Narrows integers of 32 bytes to 16. The cell becomes the first valid integer whose upper half is
+// not the sign extension of its lower half.
 KERNEL(crossdock_narrow) {
   PARAMS(FROM, VALIDITY, FIRST, TO, CELL);
   FIND_JOB;
   Bytes from = job.read(FROM), validity = job.read(VALIDITY);
   Target to = job.write(TO);
-  u64 first = job.value(FIRST), n = min64(from.len / 32, to.len / 16), found = NOTHING;
+  u64 first = job.value(FIRST), n = min64(from.len / 32, to.len / 16), first_error = NONE;
   for (u64 i = job.thread; i < n; i += job.threads) {
     u64 words[4];
 #pragma unroll
     for (u32 w = 0; w < 4; w++) words[w] = word_at<u64>(from, i * 4 + w);
     u64 sign = words[1] >> 63 ? ~0ull : 0;
-    if ((words[2] != sign || words[3] != sign) && is_set(validity, first + i)) found = min64(found, i);
+    if ((words[2] != sign || words[3] != sign) && is_set(validity, first + i)) first_error = min64(first_error, i);
     if (((u64)to.at & 15) == 0) {
       store128(to.at + i * 16, Pair{words[0], words[1]});
     } else {
@@ -115,5 +117,5 @@ KERNEL(crossdock_narrow) {
       put_word(to, i * 2 + 1, words[1]);
     }
   }
-  report(job.write(CELL), found);
+  report(job.write(CELL), first_error);
 }

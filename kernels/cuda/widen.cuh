@@ -1,8 +1,8 @@
-// Whole numbers of 1 to 8 bytes, with or without a sign, as words of another width.
+// Loads integers of 1 to 8 bytes, signed or unsigned, as words of another width.
 #pragma once
 #include "steps.cuh"
 
-// A type of whole numbers: its bytes times two, and one more if it has a sign.
+// The code of an integer type: twice its bytes, plus one if it is signed.
 DEVICE u32 width_of_integer(u32 type) { return type / 2; }
 DEVICE bool is_integer(u32 type) { return type >= 2 && type < 18 && (type / 2 & (type / 2 - 1)) == 0; }
 
@@ -27,9 +27,9 @@ struct Piece<16> {
   typedef ulonglong2 Type;
 };
 
-// Those of type S, which lie aligned, from the places on, as many from each as words of T fill 16 bytes, as such words. Whether
-// they can be read by 16 bytes too is asked once, so that no load waits for another; where more than four are to be packed,
-// they can.
+// Loads aligned integers of type S as words of T. From each place on, it loads as many as fill 16
+// bytes of words. Whether loads of 16 bytes are possible is decided once, so that no load waits for
+// another one; if more than four words are packed, the caller ensures that they are.
 template <class S, class T, u32 AT_ONCE, class Place>
 DEVICE void load_as(Bytes from, const Place& place, Register<T>* words) {
   const u32 EACH = 16 / sizeof(T), BYTES = EACH * sizeof(S), PIECE = BYTES < 16 ? BYTES : 16;
@@ -64,7 +64,8 @@ DEVICE void load_as(Bytes from, const Place& place, Register<T>* words) {
   }
 }
 
-// The same of any type that is no wider than T. A sign makes no difference to what is as wide.
+// Like load_as, for any type that is no wider than T. The sign does not matter for a type of the
+// same width.
 template <class T, u32 AT_ONCE, class Place>
 DEVICE void load_widened(Bytes from, u32 type, const Place& place, Register<T>* words) {
   if (type / 2 == sizeof(T)) return load_as<T, T, AT_ONCE>(from, place, words);
@@ -82,7 +83,8 @@ DEVICE void load_widened(Bytes from, u32 type, const Place& place, Register<T>* 
   }
 }
 
-// Of any type that is wider: 16 bytes of words are many loads already.
+// Like load_as, for any wider type. 16 bytes of words already take many loads, so it loads one
+// place at a time.
 template <class T, class Place>
 DEVICE void load_narrowed(Bytes from, u32 type, const Place& place, Register<T>* words) {
   if constexpr (sizeof(T) < 8) {
@@ -96,7 +98,7 @@ DEVICE void load_narrowed(Bytes from, u32 type, const Place& place, Register<T>*
   }
 }
 
-// The i-th of any type, in 64 bits.
+// Integer `i` of any type, in 64 bits.
 DEVICE u64 integer_of(Bytes from, u64 i, u32 type) {
   return type == 16 ? word_at<u64>(from, i) : (u64)integer_at(from, i, type / 2, type % 2 != 0);
 }

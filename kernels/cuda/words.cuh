@@ -1,15 +1,15 @@
-// Whole numbers as they lie in buffers: in native byte order, at any address.
+// Loads and stores integers in native byte order, at any address.
 #pragma once
 #include "bytes.cuh"
 
-#define MOST_I64 0x7fffffffffffffffll
+#define MAX_I64 0x7fffffffffffffffll
 
 template <class T>
 DEVICE u64 words_of(Bytes from) {
   return from.len / sizeof(T);
 }
 
-// What lies where it should not; one copy, since it is rare.
+// A misaligned word. One copy of the code, since it is rare.
 static __device__ __noinline__ u64 bytewise(const u8* at, u32 bytes) {
   u64 word = 0;
 #pragma unroll 1
@@ -22,14 +22,14 @@ static __device__ __noinline__ void put_bytewise(u8* at, u32 bytes, u64 word) {
   for (u32 b = 0; b < bytes; b++) store(at + b, (u8)(word >> (8 * b)));
 }
 
-// What another lane of the warp has.
+// The value of another lane of the warp.
 template <class T>
 DEVICE T of_lane(T value, u32 lane) {
   if constexpr (sizeof(T) < 8) return (T)__shfl_sync(WARP, (u32)value, lane);
   return (T)__shfl_sync(WARP, (u64)value, lane);
 }
 
-// The i-th whole number, which is there.
+// Integer `i`, which the caller ensures to be within the range.
 template <class T>
 DEVICE T word_at(Bytes from, u64 i) {
   const u8* at = from.at + i * sizeof(T);
@@ -47,15 +47,15 @@ DEVICE void put_word(Target to, u64 i, T word) {
   put_bytewise(at, sizeof(T), (u64)word);
 }
 
-// The same value; what an i64 does not hold becomes its greatest.
+// Converts to i64, saturating at its maximum.
 template <class T>
 DEVICE i64 wide(T word) {
-  return (T)-1 > (T)0 && sizeof(T) == 8 && (u64)word > (u64)MOST_I64 ? MOST_I64 : (i64)word;
+  return (T)-1 > (T)0 && sizeof(T) == 8 && (u64)word > (u64)MAX_I64 ? MAX_I64 : (i64)word;
 }
 
-DEVICE i64 limit_of(u64 value) { return value > (u64)MOST_I64 ? MOST_I64 : (i64)value; }
+DEVICE i64 limit_of(u64 value) { return value > (u64)MAX_I64 ? MAX_I64 : (i64)value; }
 
-// The i-th whole number of `width` bytes, whatever its type, with its sign if it has one.
+// Integer `i` of `width` bytes, signed or unsigned.
 DEVICE i64 integer_at(Bytes from, u64 i, u32 width, bool is_signed) {
   switch (width << 1 | is_signed) {
     case 2: return word_at<u8>(from, i);
@@ -70,29 +70,30 @@ DEVICE i64 integer_at(Bytes from, u64 i, u32 width, bool is_signed) {
   return 0;
 }
 
-// Of numbers that rise the first, from number `low` on, that is `least` or more; `n` where there is none. The lanes of a warp
-// look together, and whatever the numbers are, come to one from `low` to `n`.
-DEVICE u64 first_at_least(Bytes from, u32 width, bool is_signed, u64 low, u64 n, u64 least) {
+// The first of `n` ascending numbers, from index `low` on, that is at least `min`; `n` if there is
+// none. The lanes of a warp search together. Returns an index in `low..=n` whatever the numbers
+// are.
+DEVICE u64 first_at_least(Bytes from, u32 width, bool is_signed, u64 low, u64 n, u64 min) {
   u64 high = n;
 #pragma unroll 1
   while (low < high) {
     u64 step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step - 1;
-    u32 less = __popc(__ballot_sync(WARP, probe < high && (u64)integer_at(from, probe, width, is_signed) < least));
+    u32 less = __popc(__ballot_sync(WARP, probe < high && (u64)integer_at(from, probe, width, is_signed) < min));
     high = min64(high, low + (less + 1) * step - 1);
     low = min64(high, low + less * step);
   }
   return low;
 }
 
-// The i-th signed number of 4 or 8 bytes.
+// Signed integer `i` of 4 or 8 bytes.
 DEVICE i64 offset_at(Bytes from, u64 i, u32 width) {
   return width == 4 ? (i64)word_at<i32>(from, i) : word_at<i64>(from, i);
 }
 
-// 4 or 8; 0 for what is neither.
+// Returns 4 or 8, or 0 for any other value.
 DEVICE u32 offset_width(u64 value) { return value == 4 || value == 8 ? (u32)value : 0; }
 
-// Words that all lie aligned: read without a branch, so that many loads are under way at once.
+// Aligned words, loaded without a branch, so that many loads are in flight at once.
 template <class T>
 struct Aligned {
   static const u32 AT_ONCE = 4;
@@ -100,8 +101,8 @@ struct Aligned {
   __device__ __forceinline__ i64 operator()(u64 i) const { return wide(__ldg(at + i)); }
 };
 
-// Words that lie anywhere.
-struct Anywhere {
+// Words at any address.
+struct Unaligned {
   static const u32 AT_ONCE = 1;
   Bytes from;
   u32 width;
@@ -111,24 +112,24 @@ struct Anywhere {
 
 DEVICE bool is_aligned(Bytes from, u32 width) { return ((u64)from.at & (width - 1)) == 0; }
 
-// Calls `use` with what reads the signed numbers of 4 or 8 bytes.
+// Calls `use` with a loader of signed integers of 4 or 8 bytes.
 template <class Use>
 DEVICE u64 with_offsets(Bytes from, u32 width, const Use& use) {
-  if (!is_aligned(from, width) || width < 4) return use(Anywhere{from, width, true});
+  if (!is_aligned(from, width) || width < 4) return use(Unaligned{from, width, true});
   return width == 4 ? use(Aligned<i32>{(const i32*)from.at}) : use(Aligned<i64>{(const i64*)from.at});
 }
 
-// Two numbers that are judged together.
+// Two numbers that are checked together.
 struct Two {
   i64 a;
   i64 b;
 };
 
-// The lowest of the job's `n` indices of which `wrong` is true, as far as this thread looks. What `load` reads for several
-// of them is under way before the first is judged.
+// The lowest of this thread's indices for which `wrong` is true. The loads of several indices are
+// in flight before the first check.
 template <u32 AT_ONCE, class Load, class Wrong>
 DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wrong) {
-  u64 found = NOTHING;
+  u64 first_error = NONE;
   u64 i = job.thread;
   for (; i + (AT_ONCE - 1) * job.threads < n; i += AT_ONCE * job.threads) {
     decltype(load(0)) loaded[AT_ONCE];
@@ -136,26 +137,26 @@ DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wro
     for (u32 k = 0; k < AT_ONCE; k++) loaded[k] = load(i + k * job.threads);
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      if (wrong(i + k * job.threads, loaded[k])) found = min64(found, i + k * job.threads);
+      if (wrong(i + k * job.threads, loaded[k])) first_error = min64(first_error, i + k * job.threads);
     }
   }
-  if (AT_ONCE == 1) return found;
+  if (AT_ONCE == 1) return first_error;
 #pragma unroll 1
   for (; i < n; i += job.threads) {
-    if (wrong(i, load(i))) found = min64(found, i);
+    if (wrong(i, load(i))) first_error = min64(first_error, i);
   }
-  return found;
+  return first_error;
 }
 
-// The lowest of the indices of signed words at which `wrong` is true of the word before (0 before the first) and the word.
-// 16 aligned bytes at a time, several of them at once.
+// The lowest of this thread's indices at which `wrong` is true for the previous word (0 before the
+// first) and the word. Loads 16 aligned bytes at a time, several of them at once.
 template <class T, class Wrong>
 DEVICE u64 first_wrong_aligned(const Job& job, const T* at, u64 n, const Wrong& wrong) {
   const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
-  // The first word goes with those that are no part of a vector.
+  // The first word is checked like those that are not in a vector.
   u64 head = n == 0 ? 0 : min64(n, 1 + ((0 - (u64)(at + 1)) & 15) / sizeof(T));
   u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
-  u64 found = NOTHING;
+  u64 first_error = NONE;
 #pragma unroll 1
   for (u64 v = job.thread; v < vectors; v += AT_ONCE * job.threads) {
     Pair pairs[AT_ONCE];
@@ -170,22 +171,22 @@ DEVICE u64 first_wrong_aligned(const Job& job, const T* at, u64 n, const Wrong& 
     for (u32 k = 0; k < AT_ONCE; k++) {
       T words[EACH];
       memcpy(words, &pairs[k], 16);
-      bool bad = wrong(before[k], words[0]);
+      bool any_error = wrong(before[k], words[0]);
 #pragma unroll
-      for (u32 e = 1; e < EACH; e++) bad |= wrong(words[e - 1], words[e]);
-      if (!bad) continue;
+      for (u32 e = 1; e < EACH; e++) any_error |= wrong(words[e - 1], words[e]);
+      if (!any_error) continue;
       u64 first = head + min64(v + k * job.threads, vectors - 1) * EACH;
 #pragma unroll
       for (u32 e = EACH; e-- > 0;) {
-        if (wrong(e == 0 ? before[k] : words[e - 1], words[e])) found = min64(found, first + e);
+        if (wrong(e == 0 ? before[k] : words[e - 1], words[e])) first_error = min64(first_error, first + e);
       }
     }
   }
   for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
     u64 k = i < head ? i : after + (i - head);
-    if (wrong(k == 0 ? 0 : __ldg(at + k - 1), __ldg(at + k))) found = min64(found, k);
+    if (wrong(k == 0 ? 0 : __ldg(at + k - 1), __ldg(at + k))) first_error = min64(first_error, k);
   }
-  return found;
+  return first_error;
 }
 
 template <class Wrong>
@@ -193,7 +194,7 @@ DEVICE u64 first_wrong_step(const Job& job, Bytes from, u32 width, const Wrong& 
   u64 n = from.len / width;
   if (is_aligned(from, width) && width == 4) return first_wrong_aligned(job, (const i32*)from.at, n, wrong);
   if (is_aligned(from, width) && width == 8) return first_wrong_aligned(job, (const i64*)from.at, n, wrong);
-  Anywhere at = {from, width, true};
+  Unaligned at = {from, width, true};
   auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
   return first_wrong<1>(job, n, load, [=](u64, Two two) { return wrong(two.a, two.b); });
 }

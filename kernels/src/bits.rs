@@ -1,23 +1,24 @@
-//! Bitmaps as kernels see them: least significant bit first, from any bit on.
+//! Kernel arguments for ranges of bitmaps, which may begin at any bit, least significant bit first.
 
 use crossdock_memory::Buffer;
 
 use crate::jobs::JobArg;
 
-/// The bytes that hold bits `first..first + len`, and where the first lies in them.
+/// The first byte and the number of bytes that contain bits `first..first + len`, and the first
+/// bit's position in the first byte.
 pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
     let at = first / 8;
     let shift = first % 8;
     (at, (shift + len).div_ceil(8), shift)
 }
 
-/// A range of a bitmap as two arguments: its bytes, and the bit at which it begins in them.
+/// A range of a bitmap as two arguments: its bytes, and its first bit within them.
 pub(crate) fn args(bits: &Buffer, first: usize, len: usize) -> [JobArg<'_>; 2] {
     let (offset, bytes, shift) = span(first, len);
     [JobArg::Read(bits, offset, bytes), JobArg::Value(shift as u64)]
 }
 
-/// An optional bitmap as two arguments: no bytes where there is none. `any` stands in for it.
+/// An optional bitmap as two arguments. Without a bitmap, they are an empty range of `any`.
 pub(crate) fn optional_args<'a>(
     bits: Option<(&'a Buffer, usize)>,
     len: usize,

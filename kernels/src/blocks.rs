@@ -1,4 +1,4 @@
-//! Values by their numbers, of which every 1024 number those of a part of their own.
+//! Takes values by code, where each block of 1024 codes has its own dictionary.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
@@ -7,23 +7,27 @@ use crate::limits::FASTLANES_BLOCK as BLOCK;
 use crate::rows::TAKE_BLOCKS;
 use crate::{Checks, Integers, Source, Words, bits};
 
-/// Codes, and what they number.
+/// Codes and the dictionaries that they index.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCodes<'a> {
-    /// One for each value that is wanted.
+    /// One code for each wanted value.
     pub codes: Integers<'a>,
-    /// The place of the first of them in its block, below 1024.
+    /// The position of the first code in its block, below 1024.
     pub first: usize,
-    /// Where the part of each block begins, counted from where the first one's does; it ends where the next one's begins.
+    /// The begin of each block's dictionary, relative to the begin of the first one. A dictionary
+    /// ends where the next one begins.
     pub begins: Integers<'a>,
-    /// All parts, one after the other.
+    /// The dictionaries of all blocks, concatenated.
     pub values: Source<'a>,
 }
 
 impl<'a> Checks<'a> {
-    /// Writes for each code the value of its block's part that it numbers, or the only one there is. The cell says which was the
-    /// first that numbers none and is not null (`validity`: bitmap and its first bit), or whose part is not among the values;
-    /// for those, zeros are written.
+    /// Writes for each code its value in the block's dictionary. If a dictionary has one value,
+    /// every code of the block means that value.
+    ///
+    /// The returned cell has the first valid code (`validity`: bitmap and its first bit) that is
+    /// out of range, or the first code whose dictionary is not within the values. For these, zeros
+    /// are written.
     pub fn take_blocks(
         &mut self,
         from: BlockCodes<'a>,
@@ -34,9 +38,13 @@ impl<'a> Checks<'a> {
         words.check(&[])?;
         let BlockCodes { codes, first, begins, values } = from;
         let last = first.saturating_add(words.len);
-        let are_words = [codes, begins].iter().all(|of| [1, 2, 4, 8].contains(&of.of.width_bytes));
-        if first >= BLOCK || codes.len < words.len || last > begins.len.saturating_mul(BLOCK) || !are_words {
-            return Err(Error::internal(format!("{from:?} are no {} codes", words.len)));
+        let have_valid_widths = [codes, begins].iter().all(|of| [1, 2, 4, 8].contains(&of.of.width_bytes));
+        if first >= BLOCK
+            || codes.len < words.len
+            || last > begins.len.saturating_mul(BLOCK)
+            || !have_valid_widths
+        {
+            return Err(Error::internal(format!("{from:?} does not have {} codes", words.len)));
         }
         let [bits, shift] = bits::optional_args(validity, words.len, codes.buffer);
         let ([codes, code_type], [begins, begin_type]) = (codes.args(), begins.args());

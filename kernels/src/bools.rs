@@ -1,4 +1,4 @@
-//! Booleans: one bit a value, as Arrow has them, and one byte a value, as DLPack does.
+//! Converts booleans between one bit per value, as in Arrow, and one byte per value, as in DLPack.
 
 use crossdock_memory::{Buffer, BufferMut, Result, Stream};
 
@@ -7,8 +7,8 @@ use crate::jobs::{JobArg, Jobs, blocks};
 use crate::rows::{PACK_BYTES, UNPACK_BITS};
 
 impl<'a> Jobs<'a> {
-    /// Writes bits `first..first + len` as bytes from byte `at` of a buffer that is being filled, 1 for a set bit and 0 for
-    /// a clear one; the other way round if `invert`, which makes a mask of what is null out of a validity bitmap.
+    /// Writes bits `first..first + len` as bytes 0 and 1, from byte `at` of `to` on. `invert`
+    /// exchanges 0 and 1, which converts a validity bitmap to a mask of nulls.
     pub fn unpack_bits(
         &mut self,
         from: &'a Buffer,
@@ -23,8 +23,8 @@ impl<'a> Jobs<'a> {
         self.push(&UNPACK_BITS, blocks(len), args)
     }
 
-    /// Writes bytes `first..first + len` as bits from byte `at` of a buffer that is being filled, set for any byte but 0;
-    /// the other way round if `invert`. What is left of the last byte becomes zero.
+    /// Writes bytes `first..first + len` as bits, from byte `at` of `to` on. A bit is set if the
+    /// byte is not 0, or with `invert` if it is 0. The unused bits of the last byte become 0.
     pub fn pack_bytes(
         &mut self,
         from: &'a Buffer,
@@ -40,7 +40,7 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// [`Jobs::unpack_bits`], launched at once.
+/// [`Jobs::unpack_bits`] in a separate launch.
 pub fn unpack_bits(
     stream: &Stream,
     from: &Buffer,
@@ -55,7 +55,7 @@ pub fn unpack_bits(
     jobs.launch(stream)
 }
 
-/// [`Jobs::pack_bytes`], launched at once.
+/// [`Jobs::pack_bytes`] in a separate launch.
 pub fn pack_bytes(
     stream: &Stream,
     from: &Buffer,

@@ -1,4 +1,4 @@
-//! Numbers of one type as those of another.
+//! Converts numbers between types.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -6,24 +6,24 @@ use crate::Checks;
 use crate::jobs::{JobArg, long_blocks};
 use crate::rows::CAST;
 
-/// The types, in the order of cast.cu.
+/// The types, in the order of `cast.cu`.
 macro_rules! number_types {
     ($($variant:ident $name:literal $bytes:literal),* $(,)?) => {
-        /// A type that numbers are cast from and to.
+        /// The type of a number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum NumberType { $($variant),* }
 
         impl NumberType {
-            /// All of them.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// As Arrow calls it.
+            /// The type's name in Arrow.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// Bytes of a number.
+            /// Bytes per number.
             pub fn width_bytes(self) -> usize {
                 match self { $(Self::$variant => $bytes),* }
             }
@@ -46,12 +46,15 @@ number_types!(
 );
 
 impl<'a> Checks<'a> {
-    /// Writes `n` numbers from byte `first` of `from` on as numbers of another type, to byte `at` of a buffer that is being
-    /// filled. The cell says which was the first that the other type does not hold.
+    /// Converts `n` numbers from byte `first` of `from` on, and writes them from byte `at` of `to`
+    /// on. The returned cell has the first number that the other type cannot represent.
     ///
-    /// Floats become integers by what stands before the point, and the nearest integer there is where they lie beyond;
-    /// NaN becomes 0. Integers that do not fit lose their upper bits. What becomes a float is rounded to the nearest, ties
-    /// to even; that is not an error, but becoming infinite is. Every NaN becomes the same quiet one.
+    /// - A float becomes an integer by truncation towards 0, saturating at the bounds of the type;
+    ///   NaN becomes 0.
+    /// - An integer that does not fit into a narrower integer type loses its upper bits.
+    /// - A number that becomes a float is rounded to the nearest, ties to even. Rounding is not
+    ///   reported, but overflow to infinity is.
+    /// - Every NaN becomes the same quiet NaN.
     #[allow(clippy::too_many_arguments)]
     pub fn cast(
         &mut self,

@@ -1,4 +1,4 @@
-//! Questions about contents, answered together.
+//! Collects jobs with results, and launches them together.
 
 use crossdock_memory::{Result, Stream};
 
@@ -6,10 +6,10 @@ use crate::jobs::{JobArg, Jobs};
 use crate::table::Row;
 use crate::{Cells, Findings};
 
-/// Looks at contents that are collected and then launched together: each kernel once for all of them, where the
-/// arguments have room, and one copy that brings back what they found.
+/// Jobs with results. Each kernel is launched once for all its jobs, or more often if their
+/// arguments exceed one launch, and one copy reads the results.
 ///
-/// Each question is answered in the cell whose number it returns.
+/// Each method that adds a job with a result returns the index of its cell.
 #[derive(Default)]
 pub struct Checks<'a> {
     jobs: Jobs<'a>,
@@ -17,12 +17,12 @@ pub struct Checks<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// None yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next `n` cells: the number of the first.
+    /// Reserves `n` cells. Returns the index of the first.
     pub(crate) fn cells(&mut self, n: usize) -> usize {
         self.n += n;
         self.n - n
@@ -37,7 +37,7 @@ impl<'a> Checks<'a> {
         self.jobs.push(row, blocks, args)
     }
 
-    /// The same, to run after the jobs of this kernel in the rounds before.
+    /// Like [`Self::push`], for a job that runs after the jobs of this kernel in earlier rounds.
     pub(crate) fn push_after(
         &mut self,
         row: &'static Row,
@@ -48,8 +48,8 @@ impl<'a> Checks<'a> {
         self.jobs.push_after(row, round, blocks, args)
     }
 
-    /// Launches all of them, in the order in which each kernel was first asked for, and waits for the answers, if there are
-    /// to be any.
+    /// Launches all jobs. The kernels run in the order in which they were first added. If there are
+    /// cells, blocks until they are read.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
         if self.n == 0 {
             self.jobs.launch(stream)?;

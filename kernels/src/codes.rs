@@ -1,4 +1,4 @@
-//! Texts that are stored as codes, each of which stands for several bytes: how many bytes they decode to, and the bytes.
+//! Decodes strings that are stored as codes, each of which stands for several bytes.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 
@@ -6,60 +6,61 @@ use crate::jobs::{JobArg, groups, warps_of};
 use crate::rows::{ADD_SIZES, DECODE_CODES, MAKE_TOKENS, MEASURE_CODES};
 use crate::{Checks, Integers, Jobs, Source};
 
-/// Segments of codes that a warp takes at a time, as codes.cu has it.
+/// Segments of codes per warp at a time, as in `codes.cu`.
 const TILE: usize = 32;
 
-/// Most chunks, for one block to add up.
-const MOST_CHUNKS: usize = 1 << 14;
+/// Maximum number of chunks, whose sizes one block adds.
+const MAX_CHUNKS: usize = 1 << 14;
 
-/// Bytes of a token in its table.
+/// Bytes per token in a table of tokens.
 pub const TOKEN_BYTES: usize = 16;
 
-/// Texts as codes: all values' lie one after the other.
+/// The codes of all values, concatenated.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes<'a> {
     /// The codes.
     pub codes: Source<'a>,
-    /// Bytes of a code: 1 or 2.
+    /// Bytes per code: 1 or 2.
     pub width_bytes: usize,
-    /// Where each value's codes begin, and where the last one's end.
+    /// The begin of each value's codes, and the end of the last one's.
     pub offsets: Integers<'a>,
-    /// What codes stand for: 8 bytes each where there are escapes, else [`TOKEN_BYTES`].
+    /// The token of each code: 8 bytes each if there are escapes, else [`TOKEN_BYTES`].
     pub table: Source<'a>,
-    /// How many of those count, a byte each: at least one.
+    /// The length of each token, one byte each, at least 1.
     pub lengths: Source<'a>,
-    /// Whether code 255, of codes of a byte, says that the next one stands for itself.
+    /// Whether code 255 is an escape: the next code is a literal byte. Only for codes of one byte.
     pub escapes: bool,
 }
 
-/// What is known of codes once they have been measured, so that threads can begin in the middle of them.
+/// Positions of decoded bytes, found by measuring. With them, threads can start decoding anywhere
+/// in the codes.
 pub struct Marks<B> {
-    /// Of each segment, at which byte of its chunk it begins.
+    /// For each segment, the position of its first byte in its chunk.
     marks: B,
-    /// Of each chunk, at which byte it begins.
+    /// For each chunk, the position of its first byte.
     bases: B,
-    /// Of each code, at which byte of its segment it begins: one each.
+    /// For each code, the position of its first byte in its segment, one byte each.
     starts: B,
 }
 
 impl<'a> Codes<'a> {
-    /// Codes of a segment.
-    fn each(&self) -> usize {
+    /// Codes per segment.
+    fn segment_codes(&self) -> usize {
         if self.escapes { 16 } else { 8 }
     }
 
-    /// With one that has the place after the last code.
+    /// The number of segments, including the one of the end position.
     fn segments(&self) -> usize {
-        self.codes.len / self.each() + 1
+        self.codes.len / self.segment_codes() + 1
     }
 
     fn tiles(&self) -> usize {
         self.segments().div_ceil(TILE)
     }
 
-    /// A chunk has `1 << shift` segments, which are whole tiles.
+    /// The binary logarithm of the segments per chunk. A chunk has whole tiles.
     fn shift(&self) -> u32 {
-        let tiles = self.tiles().div_ceil(MOST_CHUNKS).max(1).next_power_of_two();
+        let tiles = self.tiles().div_ceil(MAX_CHUNKS).max(1).next_power_of_two();
         tiles.ilog2() + TILE.ilog2()
     }
 
@@ -70,7 +71,7 @@ impl<'a> Codes<'a> {
     fn args(&self) -> Result<[JobArg<'a>; 9]> {
         let width = self.width_bytes;
         if !(width == 1 || width == 2 && !self.escapes) {
-            return Err(Error::internal(format!("a kernel was asked for codes of {width} bytes")));
+            return Err(Error::internal(format!("a kernel cannot decode codes of {width} bytes")));
         }
         let [offsets, offset_width, signed] = self.offsets.args_by_width()?;
         Ok([
@@ -86,26 +87,36 @@ impl<'a> Codes<'a> {
         ])
     }
 
-    /// What the kernels are given that look up where codes begin.
+    /// The arguments for finding where codes begin.
     pub(crate) fn begins_args(&self, marks: &'a Marks<Buffer>) -> Result<[JobArg<'a>; 9]> {
         let [offsets, width, signed] = self.offsets.args_by_width()?;
         let [marks, bases, starts] = marks.args();
-        let (n, each) = (self.codes.len as u64, u64::from(self.each().ilog2()));
+        let (n, segment_shift) = (self.codes.len as u64, u64::from(self.segment_codes().ilog2()));
         let shift = JobArg::Value(self.shift().into());
-        Ok([JobArg::Value(n), JobArg::Value(each), offsets, width, signed, shift, marks, bases, starts])
+        Ok([
+            JobArg::Value(n),
+            JobArg::Value(segment_shift),
+            offsets,
+            width,
+            signed,
+            shift,
+            marks,
+            bases,
+            starts,
+        ])
     }
 }
 
 impl Marks<BufferMut> {
-    /// Room for those of such codes.
-    pub fn room(stream: &Stream, codes: &Codes<'_>) -> Result<Self> {
+    /// Allocates the marks of the given codes.
+    pub fn alloc(stream: &Stream, codes: &Codes<'_>) -> Result<Self> {
         let marks = stream.memory().alloc(stream, codes.segments().saturating_mul(4))?;
         let bases = stream.memory().alloc(stream, codes.chunks().saturating_mul(8))?;
-        let starts = stream.memory().alloc(stream, codes.segments().saturating_mul(codes.each()))?;
+        let starts = stream.memory().alloc(stream, codes.segments().saturating_mul(codes.segment_codes()))?;
         Ok(Self { marks, bases, starts })
     }
 
-    /// To decode with.
+    /// Makes the marks readable for decoding.
     pub fn freeze(self, stream: &Stream) -> Result<Marks<Buffer>> {
         let [marks, bases, starts] =
             [self.marks, self.bases, self.starts].map(|buffer| buffer.freeze(stream));
@@ -114,7 +125,7 @@ impl Marks<BufferMut> {
 }
 
 impl Marks<Buffer> {
-    /// Marks, bases, and starts.
+    /// The three buffers as arguments.
     fn args(&self) -> [JobArg<'_>; 3] {
         [&self.marks, &self.bases, &self.starts]
             .map(|buffer| JobArg::Read(buffer, 0, buffer.len().unwrap_or(0)))
@@ -123,24 +134,25 @@ impl Marks<Buffer> {
 
 /// The cells of [`Checks::measure_codes`].
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
-    /// The first entry of the table that has no bytes, or too many; not looked at where there are no escapes.
+pub struct CodeCells {
+    /// The first token of a length other than 1 to 8; used only if there are escapes.
     pub table: usize,
-    /// The first code that the table does not have, or the first of a chunk before which nobody knows where escapes begin.
+    /// The first code without a token, or the first code of a chunk that follows too many escapes
+    /// to decide where an escape begins.
     pub code: usize,
-    /// To how many bytes they decode, as a [number](crate::Findings::number).
+    /// The number of decoded bytes, as a [number](crate::Findings::number).
     pub bytes: usize,
 }
 
 impl<'a> Checks<'a> {
-    /// Measures what codes decode to. Offsets that are outside of the codes are taken for the nearest that are not.
-    pub fn measure_codes(&mut self, codes: Codes<'a>, marks: &mut Marks<BufferMut>) -> Result<Measured> {
+    /// Measures the decoded sizes of codes. Offsets out of range are clamped to the range of codes.
+    pub fn measure_codes(&mut self, codes: Codes<'a>, marks: &mut Marks<BufferMut>) -> Result<CodeCells> {
         let first = self.cells(3);
         let [table, code, bytes] = [first, first + 1, first + 2];
         let chunks = codes.chunks();
         let to = [
             JobArg::write(&mut marks.marks, 0, codes.segments() * 4)?,
-            JobArg::write(&mut marks.starts, 0, codes.segments() * codes.each())?,
+            JobArg::write(&mut marks.starts, 0, codes.segments() * codes.segment_codes())?,
             JobArg::write(&mut marks.bases, 0, chunks * 8)?,
             JobArg::Cells(table, 1),
             JobArg::Cells(code, 1),
@@ -148,11 +160,12 @@ impl<'a> Checks<'a> {
         self.push(&MEASURE_CODES, warps_of(chunks), codes.args()?.into_iter().chain(to))?;
         let sizes = JobArg::write(&mut marks.bases, 0, chunks * 8)?;
         self.push(&ADD_SIZES, 1, [sizes, JobArg::Cells(bytes, 1)])?;
-        Ok(Measured { table, code, bytes })
+        Ok(CodeCells { table, code, bytes })
     }
 
-    /// Writes the tokens of a dictionary, at [`TOKEN_BYTES`] each, and their lengths: token `i` lies between its offset and
-    /// the next. The cell says which was the first that is not of 1 to 16 bytes of the dictionary.
+    /// Writes the tokens of a dictionary, [`TOKEN_BYTES`] each, and their lengths. Token `i` lies
+    /// between offsets `i` and `i + 1`. The returned cell has the first token that is not within
+    /// the dictionary, or whose length is not 1 to 16 bytes.
     pub fn make_tokens(
         &mut self,
         dictionary: Source<'a>,
@@ -178,7 +191,7 @@ impl<'a> Checks<'a> {
 }
 
 impl<'a> Jobs<'a> {
-    /// Decodes codes that have been measured, and found right, to bytes `at..at + bytes`.
+    /// Decodes measured codes without errors to bytes `at..at + bytes`.
     pub fn decode_codes(
         &mut self,
         codes: Codes<'a>,

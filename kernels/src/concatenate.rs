@@ -1,4 +1,4 @@
-//! Ranges and bitmaps, one after the other in one buffer.
+//! Concatenates byte ranges and bitmaps.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 use crossdock_plugin_api::abi;
@@ -7,21 +7,21 @@ use crate::bits;
 use crate::jobs::{JobArg, Jobs, blocks, wave_blocks};
 use crate::rows::{CONCATENATE_BITS, COPY_RANGES};
 
-/// How many bitmaps a job has room for, beside its head and its two other arguments.
-const PARTS: usize = (abi::MAX_KERNEL_ARGS - 3) / 3;
+/// Maximum number of bitmaps of a job, which also has a head and two other arguments.
+const MAX_PARTS: usize = (abi::MAX_KERNEL_ARGS - 3) / 3;
 
-/// A bitmap among those to be concatenated.
+/// A bitmap to concatenate.
 #[derive(Clone, Copy)]
 pub struct BitRange<'a> {
-    /// The bitmap, and its first bit; `None` where all bits are set.
+    /// The bitmap and its first bit; `None` if all bits are set.
     pub bits: Option<(&'a Buffer, usize)>,
-    /// How many bits.
+    /// The number of bits.
     pub len: usize,
 }
 
 impl<'a> Jobs<'a> {
-    /// Copies `bytes` bytes from byte `first` of `from` to byte `at` of a buffer that is being filled: many ranges in one
-    /// launch, where copies would be one command each.
+    /// Copies `bytes` bytes from byte `first` of `from` to byte `at` of `to`. One launch copies
+    /// many ranges, which would be one command each as copies.
     pub fn copy_range(
         &mut self,
         from: &'a Buffer,
@@ -34,13 +34,13 @@ impl<'a> Jobs<'a> {
         self.push(&COPY_RANGES, blocks(bytes), args)
     }
 
-    /// Writes bitmaps one after the other from byte `at` of a buffer that is being filled, which becomes one bitmap. What
-    /// is left of the last byte becomes zero.
+    /// Concatenates bitmaps, and writes them from byte `at` of `to` on. The unused bits of the last
+    /// byte become 0.
     pub fn concatenate_bits(&mut self, parts: &[BitRange<'a>], to: &mut BufferMut, at: usize) -> Result<()> {
-        // The bits that are written so far. A job begins in the byte that the one before it ended in, and keeps its bits:
-        // so the two may not run at once, and wait for each other in queues of their own.
+        // The number of bits written so far. A job begins in the last byte of the job before and
+        // keeps its bits, so the two must not run at once: each job has its own round.
         let mut done = 0;
-        for (round, parts) in parts.chunks(PARTS).enumerate() {
+        for (round, parts) in parts.chunks(MAX_PARTS).enumerate() {
             let bits: usize = parts.iter().map(|part| part.len).sum();
             let (begin, end) = (done / 8, (done + bits).div_ceil(8));
             let mut args = Vec::with_capacity(2 + 3 * parts.len());
@@ -48,7 +48,7 @@ impl<'a> Jobs<'a> {
             args.push(JobArg::Value((done % 8) as u64));
             let any = parts.iter().find_map(|part| part.bits);
             for part in parts {
-                // Of a bitmap of set bits there are no bytes, wherever they are said to lie.
+                // For a bitmap of set bits, the argument has no bytes.
                 let source = match (part.bits, any) {
                     (Some((buffer, first)), _) => bits::args(buffer, first, part.len),
                     (None, Some((buffer, _))) => [JobArg::Read(buffer, 0, 0), JobArg::Value(0)],

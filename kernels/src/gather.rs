@@ -1,25 +1,30 @@
-//! Tensors with any strides, made contiguous.
+//! Copies strided tensors to contiguous memory.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 
 use crate::jobs::{JobArg, Jobs, long_blocks, tile_blocks};
 use crate::rows::GATHER;
 
-/// Elements along either side of a tile, for which it pays; as plan.cuh has it.
-const SHORTEST_SIDE: usize = 8;
+/// Minimum number of elements along either side of a tile; fewer are slower by tiles. As in
+/// `plan.cuh`.
+const MIN_TILE_SIDE: usize = 8;
 
 /// One dimension of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
-    /// How many.
+    /// The number of elements.
     pub size: usize,
-    /// How many bytes lie from one to the next; may be negative or 0.
+    /// The distance between elements in bytes; may be negative or 0.
     pub stride: i64,
 }
 
 impl<'a> Jobs<'a> {
-    /// Copies the elements of a tensor, each `width` bytes, in row-major order to byte `at` of a buffer that is being filled.
-    /// Its first element lies at byte `first` of `from`, and all of them within it, else it is refused.
+    /// Copies the elements of a tensor, `width` bytes each, in row-major order to byte `at` of
+    /// `to`. The first element is at byte `first` of `from`.
+    ///
+    /// # Errors
+    ///
+    /// An element lies outside of `from`, or the tensor has too many elements or dimensions.
     pub fn gather(
         &mut self,
         from: &'a Buffer,
@@ -31,8 +36,9 @@ impl<'a> Jobs<'a> {
     ) -> Result<()> {
         let elements = dims.iter().try_fold(1usize, |n, dim| n.checked_mul(dim.size));
         let bytes = elements.and_then(|n| n.checked_mul(width)).filter(|_| width > 0);
-        let bytes =
-            bytes.ok_or_else(|| Error::invalid_argument("gather: a tensor beyond what can be counted"))?;
+        let bytes = bytes.ok_or_else(|| {
+            Error::invalid_argument("gather: the size of a tensor exceeds the address space")
+        })?;
         if bytes == 0 {
             return Ok(());
         }
@@ -53,7 +59,7 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// [`Jobs::gather`], launched at once.
+/// [`Jobs::gather`] in a separate launch.
 pub fn gather(
     stream: &Stream,
     from: &Buffer,
@@ -68,11 +74,11 @@ pub fn gather(
     jobs.launch(stream)
 }
 
-/// Refuses a tensor of which an element lies outside the `len` bytes that there are.
+/// Rejects a tensor with an element outside of the `len` bytes of its buffer.
 fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<()> {
     let (mut low, mut high) = (first as i128, first as i128 + width as i128);
     for dim in dims {
-        // At most 63 dimensions of at most 2^63 elements and as many bytes: no overflow before it is seen to leave.
+        // With at most 63 dimensions, sizes and strides below 2^63 cannot overflow 128 bits.
         let reach = (dim.size as i128 - 1) * i128::from(dim.stride);
         if reach < 0 { low += reach } else { high += reach }
     }
@@ -80,22 +86,23 @@ fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<(
         return Ok(());
     }
     Err(Error::bad_data(format!(
-        "gather: the tensor's elements lie in bytes {low}..{high} of a buffer of {len} bytes"
+        "gather: the tensor's elements are in bytes {low}..{high}, outside of its buffer of {len} bytes"
     )))
 }
 
-/// Whether the kernel will go by tiles, if all lies aligned: elements that it moves as one lie side by side along another
-/// dimension than the last, and both are long enough. Were this wrong, it would do with the blocks that there are.
+/// Predicts whether the kernel copies by tiles: adjacent elements belong to a dimension other than
+/// the last, and both dimensions are long enough. A wrong prediction only makes the number of
+/// blocks less than ideal.
 fn by_tiles(dims: &[Dim], width: usize) -> bool {
     let side_by_side = |dim: &Dim| dim.stride == width as i64;
-    let fits = |dim: &Dim| dim.size >= SHORTEST_SIDE;
+    let fits = |dim: &Dim| dim.size >= MIN_TILE_SIDE;
     width.is_power_of_two()
         && width <= 16
         && dims.last().is_some_and(|last| fits(last) && !side_by_side(last))
         && dims.iter().any(|dim| fits(dim) && side_by_side(dim))
 }
 
-/// Without dimensions of one (so that at most 63 are left), and with those that lie side by side made one.
+/// Removes dimensions of size 1, which leaves at most 63, and merges contiguous dimensions.
 fn merged(dims: &[Dim], width: i64) -> Vec<Dim> {
     let mut merged: Vec<Dim> = Vec::with_capacity(dims.len() + 1);
     for dim in dims.iter().filter(|dim| dim.size > 1) {

@@ -1,4 +1,4 @@
-//! A dictionary's keys.
+//! Checks dictionary keys.
 
 use crossdock_memory::{Buffer, Error, Result};
 
@@ -8,8 +8,8 @@ use crate::words::IntType;
 use crate::{Checks, bits};
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` keys, from key `first` on, that is not null (`validity`: bitmap and its first bit) and is
-    /// negative or not below `limit`.
+    /// Finds the first of `len` keys, from key `first` on, that is valid (`validity`: bitmap and
+    /// its first bit), but negative or not below `limit`.
     pub fn indices(
         &mut self,
         keys: &'a Buffer,
@@ -21,7 +21,7 @@ impl<'a> Checks<'a> {
     ) -> Result<usize> {
         let width = key_type.width_bytes;
         if ![1, 2, 4, 8].contains(&width) {
-            return Err(Error::internal(format!("a kernel was asked for keys of {width} bytes")));
+            return Err(Error::internal(format!("a kernel cannot check keys of {width} bytes")));
         }
         let cell = self.cells(1);
         let [bits, shift] = bits::optional_args(validity, len, keys);

@@ -1,4 +1,4 @@
-//! Many jobs, few launches.
+//! Collects jobs, and launches each kernel once for many of them.
 
 use crossdock_memory::{Arg, Buffer, BufferMut, Error, Result, Stream, WriteRange};
 use crossdock_plugin_api::abi;
@@ -6,10 +6,10 @@ use crossdock_plugin_api::abi;
 use crate::Cells;
 use crate::table::{Kind, Row};
 
-/// Work on buffers that are being filled, collected and then launched: each kernel once, or as often as its arguments
-/// have no room in one launch.
+/// Jobs that write to buffers. Each kernel is launched once for all its jobs, or more often if
+/// their arguments exceed one launch.
 ///
-/// The jobs of one kernel are in no order, and no two may write the same bytes.
+/// The jobs of one kernel run in no particular order, and no two of them may write the same bytes.
 #[derive(Default)]
 pub struct Jobs<'a> {
     kernels: Vec<Queue<'a>>,
@@ -18,11 +18,11 @@ pub struct Jobs<'a> {
 /// The jobs of one kernel.
 struct Queue<'a> {
     row: &'static Row,
-    /// What is in a later round runs after what is in an earlier one.
+    /// The jobs of a later round run after those of an earlier one.
     round: usize,
-    /// Of all jobs, one after the other, without heads.
+    /// The arguments of all jobs, concatenated, without heads.
     args: Vec<JobArg<'a>>,
-    /// How many arguments each has, and how many blocks work for it.
+    /// The number of arguments and of blocks of each job.
     jobs: Vec<(usize, u32)>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) enum JobArg<'a> {
     Value(u64),
     Read(&'a Buffer, usize, usize),
     Write(WriteRange),
-    /// Of the cells that the jobs are launched with: the first, and how many.
+    /// A range of the result cells: the first one, and their number.
     Cells(usize, usize),
-    /// Nothing to read, where there is no buffer to name.
+    /// An empty range, if there is no buffer.
     NoBytes,
 }
 
@@ -51,90 +51,92 @@ impl JobArg<'_> {
     }
 }
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: usize = abi::HOST_KERNEL_THREADS as usize;
 
-/// Those of the largest device.
+/// Multiprocessors of the largest supported device.
 const MULTIPROCESSORS: usize = 132;
 
-/// As many blocks as fill it once, eight at once on each.
+/// The number of blocks that run at once, eight on each multiprocessor.
 const WAVE: usize = 8 * MULTIPROCESSORS;
 
-/// Blocks for a job that moves so many bytes, 16 a thread and step: as many as there are steps, up to a wave; beyond, four
-/// steps each. Small blocks even out that some multiprocessors are slower than others (on an H200 63 % of a copy's rate in
-/// one wave became 86 %), and smaller ones would do little but find their job.
+/// Blocks for a job that moves `bytes` bytes, 16 per thread and step. Up to a wave of blocks, each
+/// block has one step; beyond, four. Many small blocks balance differences between multiprocessors
+/// (on an H200, 86 % of a copy's rate, compared to 63 % in one wave). Even smaller blocks would
+/// mostly search for their job.
 pub(crate) fn blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 4, 65536, WAVE)
 }
 
-/// Likewise for one whose blocks have more to prepare.
+/// Like [`blocks`], for kernels whose blocks have more to prepare.
 pub(crate) fn long_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 16, 4224, WAVE)
 }
 
-/// Likewise for one that goes by tiles of 32 KiB: one each, so that those that run at the same time are next to each other
-/// however long each takes. A multiprocessor has room for half as many as of others; more would find no tile, and keep
-/// those that do waiting.
+/// Like [`blocks`], for kernels that copy by tiles of 32 KiB: one tile per block, so that adjacent
+/// tiles run at the same time. A multiprocessor has room for only half as many of these blocks;
+/// more would find no tile, but delay others.
 pub(crate) fn tile_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 8, 1 << 20, WAVE / 2)
 }
 
-/// Likewise, where that takes the longest.
+/// Like [`blocks`], limited to one wave: for kernels whose blocks have the most to prepare.
 pub(crate) fn wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE, WAVE)
 }
 
-/// Likewise, in half a wave: for what only writes, one place after the other.
+/// Like [`blocks`], limited to half a wave: for kernels that only write sequentially.
 pub(crate) fn half_wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE / 2, WAVE / 2)
 }
 
-/// For one whose warps take so many pieces in turn, each with the next one under way: a warp each, up to so many blocks for
-/// each multiprocessor.
+/// Blocks for a kernel whose warps process several pieces each and prefetch the next one: a warp
+/// per piece, up to `for_each` blocks per multiprocessor.
 pub(crate) fn warps(pieces: usize, for_each: usize) -> u32 {
-    let most = MULTIPROCESSORS * for_each;
-    shared(pieces.div_ceil(THREADS / 32).max(1), 1, most, most)
+    let max = MULTIPROCESSORS * for_each;
+    distribute(pieces.div_ceil(THREADS / 32).max(1), 1, max, max)
 }
 
-fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
-    shared(bytes.div_ceil(THREADS * 16).max(1), steps_each, most, wave)
+fn blocks_of(bytes: usize, steps_each: usize, max: usize, wave: usize) -> u32 {
+    distribute(bytes.div_ceil(THREADS * 16).max(1), steps_each, max, wave)
 }
 
-/// Where there are fewer than `wave`, a step each.
-fn shared(steps: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
-    (steps / steps_each).min(most).max(steps.min(wave)) as u32
+/// Distributes steps to blocks: `steps_each` per block, up to `max` blocks, but one per block if
+/// that gives fewer than `wave` blocks.
+fn distribute(steps: usize, steps_each: usize, max: usize, wave: usize) -> u32 {
+    (steps / steps_each).min(max).max(steps.min(wave)) as u32
 }
 
-/// For one that looks for where it begins, and is the faster the longer it goes on from there: sixteen tiles each, where that
-/// leaves a wave.
+/// Blocks for a kernel whose blocks search for their first tile: sixteen tiles per block, if that
+/// gives at least a wave.
 pub(crate) fn chunks(tiles: usize) -> u32 {
-    shared(tiles.max(1), 16, 65536, WAVE)
+    distribute(tiles.max(1), 16, 65536, WAVE)
 }
 
-/// A warp for each of so many pieces.
+/// Blocks for one warp per piece.
 pub(crate) fn warps_of(pieces: usize) -> u32 {
     pieces.div_ceil(THREADS / 32).clamp(1, 65536) as u32
 }
 
-/// For one whose warps take pieces one after the other, the more of them in a row the faster: how many in a row, so that a
-/// wave is left, and for how many blocks.
+/// For a kernel whose warps process consecutive pieces, the more the faster: the number of pieces
+/// per warp that leaves at least a wave, and the number of blocks.
 pub(crate) fn groups(pieces: usize) -> (usize, u32) {
     let group = (pieces / (WAVE * THREADS / 32)).clamp(1, 8);
     (group, warps_of(pieces.div_ceil(group)))
 }
 
-/// For one that ends in an addition to a cell by each block.
+/// Blocks for a kernel whose blocks each end with an addition to a cell.
 pub(crate) fn summing_blocks(bytes: usize) -> u32 {
     wave_blocks(bytes / 4)
 }
 
 impl<'a> Jobs<'a> {
-    /// None yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a job, after a look at whether its arguments are what the kernel's row says.
+    /// Adds a job after checking its arguments against the kernel's row.
     pub(crate) fn push(
         &mut self,
         row: &'static Row,
@@ -144,7 +146,7 @@ impl<'a> Jobs<'a> {
         self.push_after(row, 0, blocks, args)
     }
 
-    /// The same, to run after the jobs of this kernel in the rounds before.
+    /// Like [`Self::push`], for a job that runs after the jobs of this kernel in earlier rounds.
     pub(crate) fn push_after(
         &mut self,
         row: &'static Row,
@@ -152,8 +154,8 @@ impl<'a> Jobs<'a> {
         blocks: u32,
         args: impl IntoIterator<Item = JobArg<'a>>,
     ) -> Result<()> {
-        let is_its = |queue: &Queue<'_>| std::ptr::eq(queue.row, row) && queue.round == round;
-        let i = match self.kernels.iter().position(is_its) {
+        let matches = |queue: &Queue<'_>| std::ptr::eq(queue.row, row) && queue.round == round;
+        let i = match self.kernels.iter().position(matches) {
             Some(i) => i,
             None => {
                 self.kernels.push(Queue { row, round, args: Vec::new(), jobs: Vec::new() });
@@ -165,7 +167,7 @@ impl<'a> Jobs<'a> {
         queue.args.extend(args);
         let new = queue.args.get(before..).unwrap_or(&[]);
         let n = new.len();
-        let fits = row.takes(n) && new.iter().enumerate().all(|(i, arg)| row.kind(i) == Some(arg.kind()));
+        let fits = row.accepts(n) && new.iter().enumerate().all(|(i, arg)| row.kind(i) == Some(arg.kind()));
         if fits && n < abi::MAX_KERNEL_ARGS {
             queue.jobs.push((n, blocks.max(1)));
             return Ok(());
@@ -174,15 +176,15 @@ impl<'a> Jobs<'a> {
         let name = row.name.to_string_lossy();
         Err(if fits {
             Error::unsupported(format!(
-                "{name} was given {n} arguments, and a launch has room for {}",
+                "{name}: a job has {n} arguments, expected at most {}",
                 abi::MAX_KERNEL_ARGS - 1
             ))
         } else {
-            Error::internal(format!("{name} was given {n} arguments that are not those of its row"))
+            Error::internal(format!("{name}: the {n} arguments of a job do not match the kernel's row"))
         })
     }
 
-    /// Enqueues all of them on `stream`, the kernels in the order in which they were first asked for.
+    /// Enqueues all jobs on `stream`. The kernels run in the order in which they were first added.
     pub fn launch(self, stream: &Stream) -> Result<()> {
         self.launch_with(stream, None)
     }
@@ -191,7 +193,9 @@ impl<'a> Jobs<'a> {
         for arg in self.kernels.iter_mut().flat_map(|queue| &mut queue.args) {
             if let JobArg::Cells(first, n) = *arg {
                 let cells = cells.as_deref_mut();
-                let cells = cells.ok_or_else(|| Error::internal("a job without cells asked for one"))?;
+                let cells = cells.ok_or_else(|| {
+                    Error::internal("a job refers to a cell, but is launched without cells")
+                })?;
                 *arg = JobArg::Write(cells.range(first, n)?);
             }
         }
@@ -209,11 +213,11 @@ impl Queue<'_> {
                 self.launch_one(stream, end, &mut args)?;
                 (args, end) = (Vec::with_capacity(abi::MAX_KERNEL_ARGS), 0);
             }
-            let (own, others) = rest.split_at_checked(*n).unwrap_or((rest, &[]));
+            let (job, others) = rest.split_at_checked(*n).unwrap_or((rest, &[]));
             rest = others;
             end += blocks;
             args.push(Arg::Value((*n as u64 + 1) << 32 | u64::from(end)));
-            for arg in own {
+            for arg in job {
                 args.push(match arg {
                     JobArg::Value(value) => Arg::Value(*value),
                     JobArg::Read(buffer, offset, bytes) => {
@@ -230,8 +234,9 @@ impl Queue<'_> {
 
     fn launch_one(&self, stream: &Stream, blocks: u32, args: &mut [Arg<'_>]) -> Result<()> {
         let grid = abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 };
-        // SAFETY: jobs with their heads, each of which `push` held to the kernel's row; what they write was borrowed
-        // mutably by whoever added them, and lies apart by the word of `Jobs`.
+        // SAFETY: the arguments are jobs with heads, and `push` checked each job against the
+        // kernel's row. Each written range was borrowed mutably when its job was added, and `Jobs`
+        // requires that the ranges are disjoint.
         unsafe { stream.launch_by_name(&self.row.host, grid, args) }
     }
 }

@@ -1,4 +1,4 @@
-//! Launches, held to the table of kernels.
+//! Checks launches against the table of kernels.
 
 use std::ffi::CStr;
 
@@ -6,9 +6,9 @@ use crossdock_plugin_api::abi;
 
 use crate::table::{Kind, Row, TABLE};
 
-/// Holds the arguments of a launch to the table, as a driver that has no device may: jobs whose heads lead from one to the
-/// next, with the arguments that the kernel's row says, for as many blocks as there are. `None` for a kernel that is not in
-/// the table.
+/// Checks the arguments of a launch, for a simulated driver: the heads lead from job to job, the
+/// arguments match the kernel's row, and the jobs cover all blocks. Returns `None` for a kernel
+/// that is not in the table.
 pub fn check_launch(name: &CStr, blocks: u32, args: &[abi::Arg]) -> Option<Result<(), String>> {
     let row = TABLE.iter().find(|row| row.name == name)?;
     Some(row.check_jobs(blocks, args))
@@ -20,15 +20,15 @@ impl Row {
         let mut before = 0;
         while let Some((head, rest)) = args.split_first() {
             let (n, end) = ((head.value >> 32) as usize, head.value as u32);
-            let own = rest.get(..n.wrapping_sub(1));
-            let Some(own) = own.filter(|own| head.kind == abi::ARG_VALUE && self.takes(own.len())) else {
-                return Err(format!("{name}: a job of {n} of {} arguments", args.len()));
+            let job = rest.get(..n.wrapping_sub(1));
+            let Some(job) = job.filter(|job| head.kind == abi::ARG_VALUE && self.accepts(job.len())) else {
+                return Err(format!("{name}: a job has {n} of the remaining {} arguments", args.len()));
             };
             if end <= before || end > blocks {
-                return Err(format!("{name}: a job for blocks {before}..{end} of {blocks}"));
+                return Err(format!("{name}: a job has blocks {before}..{end}, but the launch has {blocks}"));
             }
             let wrong =
-                own.iter().enumerate().find(|(i, arg)| self.kind(*i).map(Kind::code) != Some(arg.kind));
+                job.iter().enumerate().find(|(i, arg)| self.kind(*i).map(Kind::code) != Some(arg.kind));
             if let Some((i, arg)) = wrong {
                 return Err(format!(
                     "{name}: argument {i} is of kind {}, expected {:?}",
@@ -37,8 +37,12 @@ impl Row {
                 ));
             }
             before = end;
-            args = rest.get(own.len()..).unwrap_or(&[]);
+            args = rest.get(job.len()..).unwrap_or(&[]);
         }
-        if before == blocks { Ok(()) } else { Err(format!("{name}: {blocks} blocks for jobs of {before}")) }
+        if before == blocks {
+            Ok(())
+        } else {
+            Err(format!("{name}: the launch has {blocks} blocks, but its jobs have {before}"))
+        }
     }
 }

@@ -1,9 +1,10 @@
-//! Typed launchers of the host's kernels, which work on the contents of arrays on any device.
+//! Typed launchers of the host's kernels, which work on arrays on any device.
 //!
-//! The kernels belong to the host, which finds them by name (`crossdock.host.kernels/1`): the names and arguments
-//! are here, in [`rows`], the images and CPU implementations in `crossdock-kernel-library`. Every kernel stays within the
-//! ranges that it is given, whatever the bytes in them say, and gives the same result on every device, bit for bit. Work on
-//! many columns is collected, in [`Checks`] or [`Jobs`], and launched together.
+//! The host owns the kernels, and callers find them by name (`crossdock.host.kernels/1`). This
+//! crate has the names and arguments, in [`rows`]; `crossdock-kernel-library` has the images and
+//! the CPU implementations. Every kernel stays within its argument ranges whatever their contents,
+//! and computes the same bits on every device. [`Checks`] and [`Jobs`] collect the work of many
+//! columns and launch it together.
 
 mod bits;
 mod blocks;
@@ -47,17 +48,17 @@ pub use cast::NumberType;
 pub(crate) use cells::Cells;
 pub use cells::Findings;
 pub use checks::Checks;
-pub use codes::{Codes, Marks, Measured, TOKEN_BYTES};
+pub use codes::{CodeCells, Codes, Marks, TOKEN_BYTES};
 pub use concatenate::BitRange;
 pub use gather::{Dim, gather};
 pub use jobs::Jobs;
 pub use lanes::Deltas;
-pub use lists::{Lists, Placed};
+pub use lists::{ListCells, Lists};
 pub use map::Words;
 pub use offsets::Offsets;
-pub use parts::{Halves, Lefts, Part};
+pub use parts::{Halves, LeftParts, Part};
 pub use steps::Step;
-pub use strings::{Viewed, Views};
+pub use strings::{ViewCells, Views};
 pub use take::{Numbers, Patches, Source};
 pub use unpack::Packed;
 pub use widen::Integers;

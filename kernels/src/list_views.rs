@@ -1,4 +1,4 @@
-//! List-views: where each value lies in the child.
+//! Checks list-views.
 
 use crossdock_memory::{Buffer, Result};
 
@@ -8,8 +8,8 @@ use crate::rows::CHECK_LIST_VIEWS;
 use crate::words::check_offset_width;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` values, from value `first` on, whose offset or size is negative or that ends beyond
-    /// `limit`. Arrow asks this of null values too.
+    /// Finds the first of `len` values, from value `first` on, with a negative offset or size or an
+    /// end beyond `limit`. Arrow requires this of null values, too.
     pub fn list_views(
         &mut self,
         offsets: &'a Buffer,

@@ -1,4 +1,4 @@
-//! Lists that lie anywhere in their elements, put one after the other.
+//! Plans the gathering of lists that lie anywhere in their elements.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -7,93 +7,95 @@ use crate::rows::{ADD_SIZES, MEASURE_LISTS, NAME_ELEMENTS, PLACE_LISTS};
 use crate::words::check_offset_width;
 use crate::{Checks, Integers, bits};
 
-/// Elements that a warp names at a time, as lists.cu has it.
+/// Elements per warp at a time, as in `lists.cu`.
 const ELEMENTS_EACH: usize = 1024;
 
-/// Lists of the smallest chunk.
-const LEAST_SHIFT: u32 = 8;
+/// Binary logarithm of the minimum number of lists per chunk.
+const MIN_SHIFT: u32 = 8;
 
-/// Most chunks, for one block to add up.
-const MOST_CHUNKS: usize = 1 << 14;
+/// Maximum number of chunks, whose sizes one block adds.
+const MAX_CHUNKS: usize = 1 << 14;
 
-/// Lists, each of which lies somewhere in elements that all of them share.
+/// Lists that lie anywhere in shared elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists<'a> {
-    /// Where each begins.
+    /// The begin of each list.
     pub begins: Integers<'a>,
-    /// As many: where each ends, or how many elements it has.
-    pub rest: Integers<'a>,
-    /// Which of the two it is.
-    pub ends: bool,
-    /// A bitmap and its first bit. A list that is null has no elements, whatever is said of it.
+    /// The end or the size of each list.
+    pub ends_or_sizes: Integers<'a>,
+    /// Whether `ends_or_sizes` has ends.
+    pub has_ends: bool,
+    /// The validity bitmap and its first bit. A null list has no elements, whatever its begin and
+    /// end.
     pub validity: Option<(&'a Buffer, usize)>,
-    /// How many elements there are.
+    /// The number of elements.
     pub elements: usize,
 }
 
 /// The cells of [`Checks::place_lists`].
 #[derive(Clone, Copy, Debug)]
-pub struct Placed {
+pub struct ListCells {
     /// The first list that is not within the elements.
     pub wrong: usize,
-    /// How many elements all lists have, as a [number](crate::Findings::number); of more than an `i32` counts, some number
-    /// that it does not hold.
+    /// The total number of elements, as a [number](crate::Findings::number). If it exceeds an
+    /// `i32`, it is any number beyond an `i32`.
     pub elements: usize,
-    /// The first list that has elements and did not lie where it is put.
+    /// The first list with elements that are not at the position where gathering puts them.
     pub moved: usize,
 }
 
 impl<'a> Lists<'a> {
-    /// How many.
+    /// The number of lists.
     fn n(&self) -> usize {
-        self.begins.len.min(self.rest.len)
+        self.begins.len.min(self.ends_or_sizes.len)
     }
 
     fn shift(&self) -> u32 {
-        let least = self.n().div_ceil(MOST_CHUNKS).max(1).next_power_of_two();
-        least.ilog2().max(LEAST_SHIFT)
+        let chunk = self.n().div_ceil(MAX_CHUNKS).max(1).next_power_of_two();
+        chunk.ilog2().max(MIN_SHIFT)
     }
 
-    /// Bytes that placing them takes beside their offsets.
-    pub fn bytes_to_place(&self) -> usize {
+    /// Bytes of scratch memory for [`Checks::place_lists`].
+    pub fn scratch_bytes(&self) -> usize {
         self.n().div_ceil(1 << self.shift()).saturating_mul(8)
     }
 
     fn args(&self) -> Result<impl Iterator<Item = JobArg<'a>>> {
-        let (begins, rest) = (self.begins.args_by_width()?, self.rest.args_by_width()?);
+        let (begins, ends_or_sizes) = (self.begins.args_by_width()?, self.ends_or_sizes.args_by_width()?);
         let [bits, first] = bits::optional_args(self.validity, self.n(), self.begins.buffer);
         let others = [
-            JobArg::Value(self.ends.into()),
+            JobArg::Value(self.has_ends.into()),
             bits,
             first,
             JobArg::Value(self.elements as u64),
             JobArg::Value(self.shift().into()),
         ];
-        Ok(begins.into_iter().chain(rest).chain(others))
+        Ok(begins.into_iter().chain(ends_or_sizes).chain(others))
     }
 }
 
 impl<'a> Checks<'a> {
-    /// Writes to byte `at` of a buffer where lists begin that are put one after the other, and where the last one ends, as
-    /// numbers of 4 bytes; with `room` for [as many bytes](Lists::bytes_to_place) to work in.
+    /// Writes the 4-byte offsets of the gathered lists from byte `at` of `to` on. `scratch` has
+    /// [`Lists::scratch_bytes`] bytes.
     pub fn place_lists(
         &mut self,
         lists: Lists<'a>,
         to: &mut BufferMut,
         at: usize,
-        room: &mut BufferMut,
-    ) -> Result<Placed> {
+        scratch: &mut BufferMut,
+    ) -> Result<ListCells> {
         let first = self.cells(3);
-        let cells = Placed { wrong: first, elements: first + 1, moved: first + 2 };
-        let bytes = lists.bytes_to_place();
+        let cells = ListCells { wrong: first, elements: first + 1, moved: first + 2 };
+        let bytes = lists.scratch_bytes();
         let blocks = warps_of(bytes / 8);
-        let measured = [JobArg::write(room, 0, bytes)?, JobArg::Cells(cells.wrong, 1)];
+        let measured = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.wrong, 1)];
         self.push(&MEASURE_LISTS, blocks, lists.args()?.chain(measured))?;
-        // In a round of its own: what others asked to be added may have been asked for before any list was measured.
-        let sum = [JobArg::write(room, 0, bytes)?, JobArg::Cells(cells.elements, 1)];
+        // In a later round, because another caller may have queued this kernel before any list was
+        // measured.
+        let sum = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.elements, 1)];
         self.push_after(&ADD_SIZES, 1, 1, sum)?;
         let placed = [
-            JobArg::write(room, 0, bytes)?,
+            JobArg::write(scratch, 0, bytes)?,
             JobArg::write(to, at, lists.n().saturating_add(1).saturating_mul(4))?,
             JobArg::Cells(cells.moved, 1),
         ];
@@ -101,9 +103,11 @@ impl<'a> Checks<'a> {
         Ok(cells)
     }
 
-    /// Writes for each element of lists that are put one after the other where it lies, as numbers of `width_bytes` (4 or
-    /// 8): those of the list that begins at `begins` and is put between two of `offsets` (numbers of 4 or 8 bytes that do not
-    /// fall; one more than there are lists). Where the list is null (`validity`: bitmap and its first bit), all ones.
+    /// Writes the row of each element of gathered lists, as numbers of `width_bytes` (4 or 8) from
+    /// byte `at` of `to` on; `rows` is their number and width. List `i` begins at `begins[i]` in
+    /// the elements, and is gathered to positions `offsets[i]..offsets[i + 1]` (numbers of 4 or 8
+    /// bytes that do not descend). For a null list (`validity`: bitmap and its first bit), all bits
+    /// of the rows are set.
     pub fn name_elements(
         &mut self,
         begins: Integers<'a>,

@@ -1,4 +1,4 @@
-//! Words that are there, and words that count up, each through steps.
+//! Applies steps to words and to arithmetic sequences.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
@@ -7,14 +7,14 @@ use crate::jobs::{JobArg, blocks, half_wave_blocks};
 use crate::rows::{MAP, SEQUENCE};
 use crate::steps::{self, Step};
 
-/// Words that a buffer holds, or will: where they begin, in bytes, how many they are, and of how many bytes each.
+/// A range of words in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// The byte at which they begin.
     pub at: usize,
-    /// How many.
+    /// The number of words.
     pub len: usize,
-    /// 1, 2, 4 or 8.
+    /// Bytes per word: 1, 2, 4 or 8.
     pub width_bytes: usize,
 }
 
@@ -25,18 +25,20 @@ impl Words {
 
     pub(crate) fn check(self, steps: &[Step]) -> Result<()> {
         let width = self.width_bytes;
-        match steps.iter().find(|step| !step.takes(width)) {
+        match steps.iter().find(|step| !step.applies_to(width)) {
             _ if ![1, 2, 4, 8].contains(&width) => {
-                Err(Error::internal(format!("a kernel was asked for words of {width} bytes")))
+                Err(Error::internal(format!("a kernel cannot process words of {width} bytes")))
             }
-            Some(step) => Err(Error::internal(format!("words of {width} bytes have no step {step:?}"))),
+            Some(step) => {
+                Err(Error::internal(format!("the step {step:?} does not apply to words of {width} bytes")))
+            }
             None => Ok(()),
         }
     }
 }
 
 impl<'a> Checks<'a> {
-    /// Writes the words from byte `at` of `from` on, each through `steps`.
+    /// Applies `steps` to the words from byte `at` of `from` on, and writes them.
     pub fn map(
         &mut self,
         from: &'a Buffer,
@@ -54,7 +56,7 @@ impl<'a> Checks<'a> {
         self.push(&MAP, blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// Writes `base + i * step` for each `i`, each through `steps`; sums and products wrap.
+    /// Writes `base + i * step` for each `i`, after applying `steps`. Sums and products wrap.
     pub fn sequence(
         &mut self,
         base: u64,

@@ -1,4 +1,4 @@
-//! Two bitmaps made one.
+//! Merges two bitmaps.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -7,9 +7,8 @@ use crate::jobs::{JobArg, Jobs, blocks};
 use crate::rows::MERGE_BITS;
 
 impl<'a> Jobs<'a> {
-    /// Writes, from byte `at` of a buffer that is being filled, `len` bits that are set where those of both bitmaps are
-    /// (each a buffer and its first bit): the validity of values that two bitmaps make null. What is left of the last byte
-    /// becomes zero.
+    /// Writes the bitwise AND of two bitmaps (each a buffer and its first bit) of `len` bits, from
+    /// byte `at` of `to` on. The unused bits of the last byte become 0.
     pub fn merge_bits(
         &mut self,
         a: (&'a Buffer, usize),

@@ -1,4 +1,4 @@
-//! How many values are null.
+//! Counts nulls.
 
 use crossdock_memory::{Buffer, Result};
 

@@ -1,4 +1,4 @@
-//! Single numbers on the device: read for the host, and held against what it expects.
+//! Reads and checks single integers on the device.
 
 use crossdock_memory::{Buffer, Error, Result};
 
@@ -8,8 +8,9 @@ use crate::rows::{CHECK_NUMBER, READ_NUMBERS};
 use crate::words::IntType;
 
 impl<'a> Checks<'a> {
-    /// Reads `n` whole numbers of 4 or 8 bytes from byte `at` on, into as many cells: the first is returned, for
-    /// [`Findings::number`](crate::Findings::number). What an `i64` does not hold becomes its greatest.
+    /// Reads `n` integers of 4 or 8 bytes, from byte `at` on, into `n` cells. Returns the first
+    /// cell, for [`Findings::number`](crate::Findings::number). A number above `i64::MAX` is read
+    /// as `i64::MAX`.
     pub fn numbers(&mut self, from: &'a Buffer, at: usize, n: usize, of: IntType) -> Result<usize> {
         let width = check_width(of)?;
         let first = self.cells(n);
@@ -23,15 +24,15 @@ impl<'a> Checks<'a> {
         Ok(first)
     }
 
-    /// Holds the whole number of 4 or 8 bytes at byte `at` against what is expected, as a count of rows that lies on the
-    /// device: [`Findings::first_wrong`](crate::Findings::first_wrong) is 0 where it is below `least` or above `most`.
+    /// Checks the integer of 4 or 8 bytes at byte `at`, for example a number of rows:
+    /// [`Findings::first_wrong`](crate::Findings::first_wrong) is 0 if it is not in `min..=max`.
     pub fn number_within(
         &mut self,
         from: &'a Buffer,
         at: usize,
         of: IntType,
-        least: i64,
-        most: i64,
+        min: i64,
+        max: i64,
     ) -> Result<usize> {
         let width = check_width(of)?;
         let cell = self.cells(1);
@@ -39,8 +40,8 @@ impl<'a> Checks<'a> {
             JobArg::Read(from, at, width),
             JobArg::Value(width as u64),
             JobArg::Value(of.signed.into()),
-            JobArg::Value(least as u64),
-            JobArg::Value(most as u64),
+            JobArg::Value(min as u64),
+            JobArg::Value(max as u64),
             JobArg::Cells(cell, 1),
         ];
         self.push(&CHECK_NUMBER, 1, args)?;
@@ -52,7 +53,7 @@ fn check_width(of: IntType) -> Result<usize> {
     match of.width_bytes {
         width @ (4 | 8) => Ok(width),
         width => {
-            Err(Error::internal(format!("a kernel was asked for a number of {width} bytes, expected 4 or 8")))
+            Err(Error::internal(format!("a kernel cannot read a number of {width} bytes, expected 4 or 8")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Offsets of lists and of variable-length values: checked, and rebased after a move of a part.
+//! Checks, converts and rebases offsets of lists and variable-length values.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -10,13 +10,13 @@ use crate::words::check_offset_width;
 /// The `len + 1` offsets from entry `first` on, `width` bytes each.
 #[derive(Clone, Copy)]
 pub struct Offsets<'a> {
-    /// Where they lie.
+    /// The buffer.
     pub buffer: &'a Buffer,
-    /// 4 or 8.
+    /// Bytes per offset: 4 or 8.
     pub width_bytes: usize,
-    /// The entry of the first value.
+    /// The index of the first value's offset.
     pub first: usize,
-    /// How many values.
+    /// The number of values, one less than of offsets.
     pub len: usize,
 }
 
@@ -31,7 +31,8 @@ impl<'a> Offsets<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Finds the first entry, counted from `first`, that is negative, below the one before it, or above `limit`.
+    /// Finds the first offset, counted from `first`, that is negative, below the one before it, or
+    /// above `limit`.
     pub fn offsets(&mut self, offsets: Offsets<'a>, limit: u64) -> Result<usize> {
         check_offset_width(offsets.width_bytes)?;
         let cell = self.cells(1);
@@ -41,8 +42,8 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes offsets less `base`, as numbers of `to_width_bytes` (4 or 8), to byte `at` of a buffer that is being filled.
-    /// The cell says which was the first that the width does not hold.
+    /// Writes `offset - base` for each offset, as numbers of `to_width_bytes` (4 or 8), from byte
+    /// `at` of `to` on. The returned cell has the first number that does not fit.
     pub fn convert_offsets(
         &mut self,
         offsets: Offsets<'a>,
@@ -70,7 +71,7 @@ impl<'a> Checks<'a> {
 }
 
 impl Jobs<'_> {
-    /// Takes `base` off the `n` offsets at byte `at` of a buffer that is being filled.
+    /// Subtracts `base` from the `n` offsets at byte `at` of `buffer`.
     pub fn rebase_offsets(
         &mut self,
         buffer: &mut BufferMut,

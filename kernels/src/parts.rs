@@ -1,46 +1,48 @@
-//! Values that lie in parts: sums of whole numbers times factors, and floats cut in two.
+//! Combines values that are stored in parts: sums of integers times factors, and floats split into
+//! two parts.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
 use crate::jobs::{JobArg, blocks, long_blocks};
-use crate::limits::{MOST_FACTOR, MOST_LEFTS};
+use crate::limits::{FACTOR_LIMIT, MAX_LEFT_PARTS};
 use crate::rows::{JOIN, SUM};
 use crate::{Checks, Integers, bits};
 
-/// As parts.cu has it.
-const MOST_PARTS: usize = 4;
+/// Maximum number of parts of a sum, as in `parts.cu`.
+const MAX_PARTS: usize = 4;
 
-/// What is added to a sum: numbers, each so many times.
+/// A part of a sum: integers and their factor.
 pub type Part<'a> = (Integers<'a>, u64);
 
-/// The left parts of words.
+/// How the left parts of words are stored.
 #[derive(Clone, Copy, Debug)]
-pub enum Lefts<'a> {
-    /// At most eight, which codes number.
-    Named(&'a [u16]),
-    /// They are the codes themselves.
-    AsTheyAre,
+pub enum LeftParts<'a> {
+    /// Codes refer to a dictionary of at most eight left parts.
+    Dictionary(&'a [u16]),
+    /// The codes are the left parts.
+    Inline,
 }
 
-/// Words that were cut in two: `len` left parts of 2 bytes, or their codes, from a byte of a buffer on; and as many right parts,
-/// of as many bytes as a word has.
+/// `len` words that are split into a left part of 2 bytes or its code, and a right part with the
+/// width of a word.
 #[derive(Clone, Copy, Debug)]
 pub struct Halves<'a> {
-    /// Left parts, or codes, and the byte at which they begin.
+    /// The buffer of left parts or codes, and the byte at which they begin.
     pub codes: (&'a Buffer, usize),
-    /// Right parts, and the byte at which they begin.
+    /// The buffer of right parts, and the byte at which they begin.
     pub rights: (&'a Buffer, usize),
-    /// How many bits of a word are of its right part.
+    /// The number of bits of a right part.
     pub right_bits: u32,
-    /// How many words.
+    /// The number of words.
     pub len: usize,
-    /// 4 or 8.
+    /// Bytes per word: 4 or 8.
     pub width_bytes: usize,
 }
 
 impl<'a> Checks<'a> {
-    /// Writes sums of up to four parts, each with a factor below 2^60, as numbers of 8 bytes with a sign, which wrap. The cell
-    /// says which was the first that those do not hold and that is not null (`validity`: bitmap and its first bit).
+    /// Writes the sums of up to four parts, with factors below 2^60, as signed integers of 8 bytes,
+    /// which wrap. The returned cell has the first valid sum (`validity`: bitmap and its first bit)
+    /// that overflows.
     pub fn sum(
         &mut self,
         parts: &[Part<'a>],
@@ -48,12 +50,12 @@ impl<'a> Checks<'a> {
         to: &mut BufferMut,
         at: usize,
     ) -> Result<usize> {
-        let [(first, _), ..] = parts else { return Err(Error::internal("a sum of no parts")) };
-        let alike = |(part, factor): &Part<'_>| {
-            part.len == first.len && [1, 2, 4, 8].contains(&part.of.width_bytes) && *factor < MOST_FACTOR
+        let [(first, _), ..] = parts else { return Err(Error::internal("a sum without parts")) };
+        let is_valid = |(part, factor): &Part<'_>| {
+            part.len == first.len && [1, 2, 4, 8].contains(&part.of.width_bytes) && *factor < FACTOR_LIMIT
         };
-        if parts.len() > MOST_PARTS || !parts.iter().all(alike) {
-            return Err(Error::internal(format!("{parts:?} have no sum here")));
+        if parts.len() > MAX_PARTS || !parts.iter().all(is_valid) {
+            return Err(Error::internal(format!("a kernel cannot sum {parts:?}")));
         }
         let [bits, shift] = bits::optional_args(validity, first.len, first.buffer);
         let target = JobArg::write(to, at, first.len.saturating_mul(8))?;
@@ -67,26 +69,26 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes words of left and right parts; of right parts the bits above count for nothing. The cell says which code was the
-    /// first that numbers no left part and is not null (`validity`: bitmap and its first bit), or which left part the first that
-    /// has too many bits.
+    /// Joins left and right parts to words. Excess bits of right parts are ignored. The returned
+    /// cell has the first valid code (`validity`: bitmap and its first bit) that is out of range,
+    /// or the first left part with too many bits.
     pub fn join(
         &mut self,
         halves: Halves<'a>,
-        lefts: Lefts<'_>,
+        lefts: LeftParts<'_>,
         validity: Option<(&'a Buffer, usize)>,
         to: &mut BufferMut,
         at: usize,
     ) -> Result<usize> {
         let Halves { codes, rights, right_bits, len, width_bytes: width } = halves;
-        let lefts_ = if let Lefts::Named(lefts) = lefts { lefts } else { &[] };
+        let dictionary = if let LeftParts::Dictionary(lefts) = lefts { lefts } else { &[] };
         let bits_of_word = 8 * width as u32;
         if ![4, 8].contains(&width)
-            || lefts_.len() > MOST_LEFTS
+            || dictionary.len() > MAX_LEFT_PARTS
             || right_bits == 0
             || right_bits >= bits_of_word
         {
-            return Err(Error::internal(format!("{halves:?} of {lefts:?} are no words")));
+            return Err(Error::internal(format!("a kernel cannot join {halves:?} with {lefts:?}")));
         }
         let [bits, shift] = bits::optional_args(validity, len, codes.0);
         let bytes = len.saturating_mul(width);
@@ -98,12 +100,12 @@ impl<'a> Checks<'a> {
             shift,
             JobArg::Read(rights.0, rights.1, bytes),
             JobArg::Value(right_bits.into()),
-            JobArg::Value(matches!(lefts, Lefts::Named(_)).into()),
+            JobArg::Value(matches!(lefts, LeftParts::Dictionary(_)).into()),
             target,
             JobArg::Value(width as u64),
             JobArg::Cells(cell, 1),
         ];
-        let lefts = lefts_.iter().map(|left| JobArg::Value((*left).into()));
+        let lefts = dictionary.iter().map(|left| JobArg::Value((*left).into()));
         self.push(&JOIN, long_blocks(bytes), args.into_iter().chain(lefts))?;
         Ok(cell)
     }

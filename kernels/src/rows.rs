@@ -1,5 +1,5 @@
-//! Every kernel: its name, what a job of it is given, and what may follow any number of times. A kernel is declared here
-//! and nowhere else; its CPU implementation and its CUDA function are held to this by tests.
+//! The table of kernels: name, arguments of a job, and repeatable arguments. It is the only
+//! declaration of a kernel; tests check the CPU implementation and the CUDA function against it.
 
 use std::ffi::CStr;
 
@@ -7,7 +7,7 @@ use crossdock_memory::HostKernel;
 
 use crate::table::{Kind, Param, Row};
 
-/// The letter of a kind of argument, as `crossdock_host_kernels.find` takes it.
+/// The letter of a kind of argument in `crossdock_host_kernels.find`.
 macro_rules! letter {
     (Value) => {
         "v"
@@ -20,7 +20,7 @@ macro_rules! letter {
     };
 }
 
-/// The arguments of a kernel in such letters, with those that may be repeated in parentheses.
+/// The arguments of a kernel as letters, with the repeatable ones in parentheses.
 macro_rules! arguments {
     (($($kind:ident)*) ()) => { concat!($(letter!($kind),)* "\0") };
     (($($kind:ident)*) ($($more:ident)+)) => { concat!($(letter!($kind),)* "(", $(letter!($more),)+ ")\0") };
@@ -38,7 +38,7 @@ macro_rules! kernels {
             };
         )*
 
-        /// All of them.
+        /// All kernels.
         pub static TABLE: &[&Row] = &[$(&$row),*];
     };
 }
@@ -89,18 +89,18 @@ kernels! {
         offsets: Read, sizes: Read, width: Value, limit: Value, cell: Write
     ) [];
     MEASURE_LISTS c"crossdock_measure_lists" (
-        begins: Read, begin_width: Value, begin_signed: Value, rest: Read, rest_width: Value,
-        rest_signed: Value, ends: Value, validity: Read, first: Value, limit: Value, shift: Value,
-        sizes: Write, cell: Write
+        begins: Read, begin_width: Value, begin_signed: Value, ends_or_sizes: Read,
+        ends_or_sizes_width: Value, ends_or_sizes_signed: Value, has_ends: Value, validity: Read,
+        first: Value, limit: Value, shift: Value, sizes: Write, cell: Write
     ) [];
     NAME_ELEMENTS c"crossdock_name_elements" (
         begins: Read, begin_width: Value, begin_signed: Value, offsets: Read, offset_width: Value,
         validity: Read, first: Value, rows: Write, row_width: Value
     ) [];
     PLACE_LISTS c"crossdock_place_lists" (
-        begins: Read, begin_width: Value, begin_signed: Value, rest: Read, rest_width: Value,
-        rest_signed: Value, ends: Value, validity: Read, first: Value, limit: Value, shift: Value,
-        bases: Write, offsets: Write, cell: Write
+        begins: Read, begin_width: Value, begin_signed: Value, ends_or_sizes: Read,
+        ends_or_sizes_width: Value, ends_or_sizes_signed: Value, has_ends: Value, validity: Read,
+        first: Value, limit: Value, shift: Value, bases: Write, offsets: Write, cell: Write
     ) [];
     MAP c"crossdock_map" (from: Read, to: Write, width: Value) [step: Value, operand: Value];
     SEQUENCE c"crossdock_sequence" (
@@ -111,7 +111,7 @@ kernels! {
     ) [];
     NULL_COUNT c"crossdock_null_count" (bits: Read, first: Value, len: Value, cell: Write) [];
     CHECK_NUMBER c"crossdock_check_number" (
-        from: Read, width: Value, signed: Value, least: Value, most: Value, cell: Write
+        from: Read, width: Value, signed: Value, min: Value, max: Value, cell: Write
     ) [];
     READ_NUMBERS c"crossdock_read_numbers" (from: Read, width: Value, signed: Value, cells: Write) [];
     CHECK_OFFSETS c"crossdock_check_offsets" (offsets: Read, width: Value, limit: Value, cell: Write) [];
@@ -120,8 +120,8 @@ kernels! {
     ) [];
     REBASE_OFFSETS c"crossdock_rebase_offsets" (offsets: Write, width: Value, base: Value) [];
     JOIN c"crossdock_join" (
-        codes: Read, validity: Read, first: Value, rights: Read, right_bits: Value, named: Value,
-        to: Write, width: Value, cell: Write
+        codes: Read, validity: Read, first: Value, rights: Read, right_bits: Value,
+        has_dictionary: Value, to: Write, width: Value, cell: Write
     ) [left: Value];
     SUM c"crossdock_sum" (
         to: Write, validity: Read, first: Value, cell: Write
@@ -129,10 +129,10 @@ kernels! {
     CHECK_RUN_ENDS c"crossdock_check_run_ends" (ends: Read, width: Value, covered: Value, cell: Write) [];
     SHIFT_BITS c"crossdock_shift_bits" (from: Read, first: Value, len: Value, to: Write) [];
     VIEWS_OF_CODES c"crossdock_views_of_codes" (
-        n: Value, each: Value, offsets: Read, offset_width: Value, offset_signed: Value,
-        shift: Value, marks: Read, bases: Read, starts: Read, told: Read, told_width: Value,
-        told_signed: Value, data: Read, part: Value, views: Write, ends: Write, over: Write,
-        cell: Write
+        n_codes: Value, segment_shift: Value, offsets: Read, offset_width: Value,
+        offset_signed: Value, shift: Value, marks: Read, bases: Read, starts: Read, lengths: Read,
+        length_width: Value, length_signed: Value, data: Read, part: Value, views: Write,
+        ends: Write, over: Write, cell: Write
     ) [];
     VIEWS_OF_OFFSETS c"crossdock_views_of_offsets" (
         offsets: Read, offset_width: Value, offset_signed: Value, data: Read, part: Value,

@@ -1,4 +1,4 @@
-//! Where runs end.
+//! Checks run ends.
 
 use crossdock_memory::{Buffer, Error, Result};
 
@@ -7,8 +7,9 @@ use crate::jobs::{JobArg, long_blocks};
 use crate::rows::CHECK_RUN_ENDS;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` run ends, from entry `first` on, that is not above the one before it (or above 0), or
-    /// `len` if the last is below `covered`, the end of the values that the runs must cover.
+    /// Finds the first of `len` run ends, from entry `first` on, that is not greater than the one
+    /// before it (or than 0). The result is `len` if the last one is below `covered`, the number of
+    /// values that the runs must cover.
     pub fn run_ends(
         &mut self,
         ends: &'a Buffer,
@@ -18,7 +19,7 @@ impl<'a> Checks<'a> {
         covered: u64,
     ) -> Result<usize> {
         if ![2, 4, 8].contains(&width_bytes) {
-            return Err(Error::internal(format!("a kernel was asked for run ends of {width_bytes} bytes")));
+            return Err(Error::internal(format!("a kernel cannot check run ends of {width_bytes} bytes")));
         }
         let cell = self.cells(1);
         let bytes = len.saturating_mul(width_bytes);

@@ -1,4 +1,4 @@
-//! Bitmaps copied to where they begin on a byte.
+//! Copies bitmaps to begin at bit 0.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -7,8 +7,8 @@ use crate::jobs::{JobArg, Jobs, blocks};
 use crate::rows::SHIFT_BITS;
 
 impl<'a> Jobs<'a> {
-    /// Copies bits `first..first + len` to byte `at` of a buffer that is being filled, the first to bit 0 there. What is
-    /// left of the last byte becomes zero.
+    /// Copies bits `first..first + len` to byte `at` of `to`, the first one to bit 0. The unused
+    /// bits of the last byte become 0.
     pub fn shift_bits(
         &mut self,
         from: &'a Buffer,

@@ -1,24 +1,26 @@
-//! What is done to each value of a chain, step after step.
+//! Steps that are applied to each value in sequence.
 
 use crate::jobs::JobArg;
 
-/// One of the operators that crossdock.h lists. Values are words of 1, 2, 4 or 8 bytes, and sums and the like wrap.
+/// An operator of a program, as in `crossdock.h`. Values are words of 1, 2, 4 or 8 bytes, and
+/// integer results wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The sum with a number, of which the word's bits count.
+    /// Adds a number, truncated to the word.
     Add(u64),
-    /// The exclusive or with it.
+    /// Exclusive or with a number, truncated to the word.
     Xor(u64),
-    /// 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
+    /// Decodes zigzag: 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
-    /// A signed integer of 4 or 8 bytes becomes the nearest float of as many, ties to even.
+    /// Converts a signed integer of 4 or 8 bytes to the nearest float of the same width, ties to
+    /// even.
     ToFloat,
-    /// A float of 4 or 8 bytes is multiplied by that whose bits these are.
+    /// Multiplies a float of 4 or 8 bytes by the float with these bits.
     Scale(u64),
 }
 
 impl Step {
-    /// As steps.cuh has it.
+    /// The code and the operand, as in `steps.cuh`.
     fn code(self) -> (u64, u64) {
         match self {
             Self::Add(number) => (1, number),
@@ -29,20 +31,20 @@ impl Step {
         }
     }
 
-    /// The step that a kernel was given as these two arguments.
-    pub fn of_code(code: u64, operand: u64) -> Option<Self> {
+    /// The step of a kernel's two arguments.
+    pub fn from_code(code: u64, operand: u64) -> Option<Self> {
         let steps =
             [Self::Add(operand), Self::Xor(operand), Self::ZigZag, Self::ToFloat, Self::Scale(operand)];
         steps.into_iter().find(|step| step.code().0 == code)
     }
 
-    /// Whether words of `width` bytes can go through it.
-    pub(crate) fn takes(self, width: usize) -> bool {
+    /// Whether the step applies to words of `width` bytes.
+    pub(crate) fn applies_to(self, width: usize) -> bool {
         width == 4 || width == 8 || !matches!(self, Self::ToFloat | Self::Scale(_))
     }
 }
 
-/// The steps as arguments.
+/// The steps as arguments of a kernel.
 pub(crate) fn args<'a>(steps: &[Step]) -> impl Iterator<Item = JobArg<'a>> {
     let codes = steps.iter().flat_map(|step| {
         let (code, operand) = step.code();

@@ -1,4 +1,4 @@
-//! Values by their numbers, values that are repeated, and values put in their places.
+//! Takes values by code, expands runs, and applies patches.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
@@ -7,19 +7,19 @@ use crate::rows::{EXPAND_RUNS, PATCH, TAKE};
 use crate::steps::{self, Step};
 use crate::{Checks, Words, bits};
 
-/// Values that a warp expands at a time, as runs.cu has it.
+/// Values per warp at a time, as in `runs.cu`.
 const EXPANDED: usize = 1024;
 
-/// Whole numbers without a sign in a buffer, of 1, 2, 4 or 8 bytes, from byte `at` on.
+/// Unsigned integers of 1, 2, 4 or 8 bytes in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<'a> {
-    /// Where they are.
+    /// The buffer.
     pub buffer: &'a Buffer,
     /// The byte at which they begin.
     pub at: usize,
-    /// How many.
+    /// The number of integers.
     pub len: usize,
-    /// Of how many bytes each.
+    /// Bytes per integer.
     pub width_bytes: usize,
 }
 
@@ -27,21 +27,21 @@ impl<'a> Numbers<'a> {
     pub(crate) fn args(self) -> Result<[JobArg<'a>; 2]> {
         let width = self.width_bytes;
         if ![1, 2, 4, 8].contains(&width) {
-            return Err(Error::internal(format!("a kernel was asked for numbers of {width} bytes")));
+            return Err(Error::internal(format!("a kernel cannot read integers of {width} bytes")));
         }
         let bytes = self.len.saturating_mul(width);
         Ok([JobArg::Read(self.buffer, self.at, bytes), JobArg::Value(width as u64)])
     }
 }
 
-/// Values that there are: a buffer, the byte at which they begin, and how many.
+/// The input values of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// Where they are; `None` where there are none.
+    /// The buffer; `None` if there are no values.
     pub buffer: Option<&'a Buffer>,
     /// The byte at which they begin.
     pub at: usize,
-    /// How many.
+    /// The number of values.
     pub len: usize,
 }
 
@@ -54,14 +54,14 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Values, and the places that their indices less `first` name.
+/// Values to write at given positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Patches<'a> {
-    /// A place each; they rise.
+    /// The position of each value plus `first`, ascending.
     pub indices: Numbers<'a>,
-    /// What was cut off the front of the array.
+    /// The number of values cut off the front of the array.
     pub first: u64,
-    /// One for each index.
+    /// One value for each index.
     pub values: Source<'a>,
 }
 
@@ -69,12 +69,12 @@ fn check_value_width(width: usize) -> Result<()> {
     if [1, 2, 4, 8, 16, 32].contains(&width) {
         return Ok(());
     }
-    Err(Error::internal(format!("a kernel was asked for values of {width} bytes")))
+    Err(Error::internal(format!("a kernel cannot copy values of {width} bytes")))
 }
 
 impl<'a> Checks<'a> {
-    /// Puts each value, through `steps`, in its place. The cell says which index was the
-    /// first that does not rise or names no place; its value is put nowhere.
+    /// Writes each value, after applying `steps`, to its position. The returned cell has the first
+    /// index that does not ascend or is out of range; its value is not written.
     pub fn patch(
         &mut self,
         patches: Patches<'a>,
@@ -83,8 +83,10 @@ impl<'a> Checks<'a> {
         steps: &[Step],
     ) -> Result<usize> {
         let width = words.width_bytes;
-        if ![1, 2, 4, 8].contains(&width) || steps.iter().any(|step| !step.takes(width)) {
-            return Err(Error::internal(format!("words of {width} bytes have no such steps: {steps:?}")));
+        if ![1, 2, 4, 8].contains(&width) || steps.iter().any(|step| !step.applies_to(width)) {
+            return Err(Error::internal(format!(
+                "the steps {steps:?} do not apply to words of {width} bytes"
+            )));
         }
         let [read, index_width] = patches.indices.args()?;
         let target = JobArg::write(to, words.at, words.bytes())?;
@@ -103,8 +105,8 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes for each code the value that it numbers. The cell says which was the first that is not null (`validity`:
-    /// bitmap and its first bit) and numbers none; for those, zeros are written.
+    /// Writes the value of each code. The returned cell has the first valid code (`validity`:
+    /// bitmap and its first bit) that is out of range; for codes out of range, zeros are written.
     pub fn take(
         &mut self,
         codes: Numbers<'a>,
@@ -134,9 +136,9 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes for each of `len` places, from place `first` on, the value of the run that it is in: the first whose end is
-    /// above it. The cell says which end was the first that does not rise above the one before, or 0; it is as many as
-    /// there are if the last does not reach the last place.
+    /// Writes, for each of `len` positions from `first` on, the value of the first run whose end is
+    /// greater. The returned cell has the first end that is not greater than the one before it (or
+    /// than 0), or the number of ends if the last one is too small.
     #[allow(clippy::too_many_arguments)]
     pub fn expand_runs(
         &mut self,
@@ -161,8 +163,9 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        // Each warp searches for its first run, which costs less than that warps far apart write at the same time: with few
-        // pieces each, those that run together are next to each other.
+        // Each warp searches for its first run. That costs less than warps writing to distant
+        // addresses at the same time, so each warp gets few pieces, and concurrent warps are
+        // adjacent.
         self.push(&EXPAND_RUNS, warps(len.div_ceil(EXPANDED), 48), args)?;
         Ok(cell)
     }

@@ -1,4 +1,4 @@
-//! A union's type ids, and a dense one's offsets.
+//! Checks type ids and offsets of unions.
 
 use crossdock_memory::{Buffer, Error, Result};
 
@@ -7,12 +7,13 @@ use crate::jobs::{JobArg, long_blocks};
 use crate::limits::NO_CHILD;
 use crate::rows::CHECK_UNION;
 
-/// Type ids go from 0 to 127.
+/// Number of type ids, which are 0 to 127.
 const IDS: usize = 128;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` values, from value `first` on, whose type id is none of `children` (id, length), or in a
-    /// dense union (`offsets`) whose offset lies outside that child.
+    /// Finds the first of `len` values, from value `first` on, with an unknown type id or, in a
+    /// dense union (`offsets`), with an offset outside of its child. `children` has the type id and
+    /// the length of each child.
     pub fn union(
         &mut self,
         type_ids: &'a Buffer,

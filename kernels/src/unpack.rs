@@ -1,5 +1,5 @@
-//! Bit-packed integers in the FastLanes layout, each through steps: alone, with others in the places of some, or as the numbers
-//! of values.
+//! Unpacks bit-packed integers in the FastLanes layout, optionally with patches or as codes of
+//! values.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
@@ -11,15 +11,16 @@ use crate::rows::{
 use crate::steps::{self, Step};
 use crate::{Checks, Patches, Source, Words, bits};
 
-/// Words in the FastLanes layout: a block of 1024 is `bits` rows of 128 bytes, one word for each of its lanes, and the `r`-th
-/// value of lane `l` is value `ORDER[r / 8] * 16 + r % 8 * 128 + l`, with the order 0, 4, 2, 6, 1, 5, 3, 7.
+/// Words in the FastLanes layout. A block of 1024 words is `bits` rows of 128 bytes with one word
+/// for each lane. The `r`-th value of lane `l` is value `ORDER[r / 8] * 16 + r % 8 * 128 + l`, with
+/// the order 0, 4, 2, 6, 1, 5, 3, 7.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a> {
     /// The blocks.
     pub buffer: &'a Buffer,
-    /// Of each value.
+    /// Bits per value.
     pub bits: u32,
-    /// The first value of the first block that is meant.
+    /// The first wanted value in the first block.
     pub first: usize,
 }
 
@@ -29,7 +30,7 @@ impl<'a> Packed<'a> {
         let bytes = blocks_of(self.first, len).saturating_mul(ROW).saturating_mul(self.bits as usize);
         if self.first >= BLOCK || self.bits as usize > 8 * width {
             return Err(Error::internal(format!(
-                "a kernel was asked for {} bits in words of {width} bytes, from value {} on",
+                "a kernel cannot unpack {} bits to words of {width} bytes, from value {} on",
                 self.bits, self.first
             )));
         }
@@ -46,7 +47,7 @@ impl<'a> Packed<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Unpacks words, each through `steps`.
+    /// Unpacks words and applies `steps`.
     pub fn unpack(
         &mut self,
         packed: Packed<'a>,
@@ -61,8 +62,9 @@ impl<'a> Checks<'a> {
         self.push(&UNPACK, packed.blocks(words.len, 4), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// The same with `patches` in their places, which go through the steps too if they are `stepped`. The cell says which index was
-    /// the first that does not rise or names no place; then some patches may be missing.
+    /// Like [`Self::unpack`], with `patches`. If `stepped`, `steps` are applied to patches, too.
+    /// The returned cell has the first index that does not ascend or is out of range; then some
+    /// patches may be missing.
     pub fn unpack_patched(
         &mut self,
         packed: Packed<'a>,
@@ -88,8 +90,8 @@ impl<'a> Checks<'a> {
             JobArg::Value(stepped.into()),
             JobArg::Cells(cell, 1),
         ];
-        // Several times as many blocks as there is room for at once even out that some take longer; but each warp searches for
-        // its patches.
+        // More blocks than fit at once, so that their run times balance; but not many more, because
+        // each warp searches for its patches.
         let row = match words.width_bytes {
             1 => &UNPACK_PATCHED_1,
             2 => &UNPACK_PATCHED_2,
@@ -100,9 +102,9 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes for each packed code, a word of `code_width` (1 or 2) bytes that goes through `steps`, the value that it numbers.
-    /// The cell says which was the first that is not null (`validity`: bitmap and its first bit) and numbers none; for those,
-    /// zeros are written.
+    /// Unpacks codes, words of `code_width` (1 or 2) bytes, applies `steps` to them, and writes
+    /// their values. The returned cell has the first valid code (`validity`: bitmap and its first
+    /// bit) that is out of range; for codes out of range, zeros are written.
     #[allow(clippy::too_many_arguments)]
     pub fn take_packed(
         &mut self,
@@ -115,9 +117,9 @@ impl<'a> Checks<'a> {
         words: Words,
     ) -> Result<usize> {
         words.check(&[])?;
-        if ![1, 2].contains(&code_width) || steps.iter().any(|step| !step.takes(code_width)) {
+        if ![1, 2].contains(&code_width) || steps.iter().any(|step| !step.applies_to(code_width)) {
             return Err(Error::internal(format!(
-                "codes of {code_width} bytes are not taken through {steps:?}"
+                "the steps {steps:?} do not apply to codes of {code_width} bytes"
             )));
         }
         let [read, bits, first] = codes.args(words.len, code_width)?;

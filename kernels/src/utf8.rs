@@ -1,4 +1,4 @@
-//! Whether text is UTF-8.
+//! Checks that text is UTF-8.
 
 use crossdock_memory::{Buffer, Result};
 
@@ -9,11 +9,11 @@ use crate::words::check_offset_width;
 use crate::{Checks, bits};
 
 impl<'a> Checks<'a> {
-    /// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its first bit) may hold
-    /// anything.
+    /// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its
+    /// first bit) may hold any bytes.
     ///
-    /// `checked` is the cell of [`Checks::offsets`] over the same offsets: where that found something wrong, nothing is
-    /// looked at here, so that no byte is looked at for more than one value.
+    /// `checked` is the cell of [`Checks::offsets`] for the same offsets. If it reports an error,
+    /// this check does nothing, so no byte is read for more than one value.
     pub fn utf8(
         &mut self,
         offsets: Offsets<'a>,

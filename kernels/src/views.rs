@@ -1,4 +1,5 @@
-//! Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
+//! Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
+//! first 4 bytes, buffer and offset.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 use crossdock_plugin_api::abi;
@@ -8,16 +9,17 @@ use crate::limits::VIEW_BYTES as BYTES;
 use crate::rows::{CHECK_VIEWS, RENUMBER_VIEWS};
 use crate::{Checks, bits};
 
-/// How many data buffers a job has room for, beside its head and its seven other arguments.
+/// Maximum number of data buffers of a job, which also has a head and seven other arguments.
 const WINDOW: usize = abi::MAX_KERNEL_ARGS - 8;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` views, from view `first` on, that is not null (`validity`: bitmap and its first bit) and
-    /// breaks a rule: a negative length, a range outside its data buffer, a prefix that differs from the data, bytes after
-    /// a short value that are not zero, or, if `utf8`, text that is not UTF-8.
+    /// Finds the first of `len` views, from view `first` on, that is valid (`validity`: bitmap and
+    /// its first bit) and malformed: a negative length, a range outside of its data buffer, a
+    /// prefix that differs from the data, nonzero bytes after an inline value, or, if `utf8`, text
+    /// that is not UTF-8.
     ///
-    /// Where there are more data buffers than one job has room for, several share the cell, each of which looks at the
-    /// views into its own window of them; the first looks at all that need no buffer, too.
+    /// If one job cannot have all data buffers, several jobs share the cell. Each job checks the
+    /// views into its own window of buffers, and the first one also the views that need no buffer.
     pub fn views(
         &mut self,
         views: &'a Buffer,
@@ -29,7 +31,7 @@ impl<'a> Checks<'a> {
     ) -> Result<usize> {
         let cell = self.cells(1);
         let bytes = len.saturating_mul(BYTES);
-        // Without data there is one window, of no buffers.
+        // Without data buffers, there is one empty window.
         for window in 0..data.len().div_ceil(WINDOW).max(1) {
             let buffers = data.iter().skip(window * WINDOW).take(WINDOW);
             let [bits, shift] = bits::optional_args(validity, len, views);
@@ -42,7 +44,7 @@ impl<'a> Checks<'a> {
                 JobArg::Value((window * WINDOW) as u64),
                 JobArg::Cells(cell, 1),
             ];
-            // A buffer that is missing keeps its place, with no bytes.
+            // A missing buffer is an argument without bytes.
             let buffers = buffers.map(|slot| {
                 let bytes = slot.and_then(Buffer::len).unwrap_or(0);
                 JobArg::Read(slot.unwrap_or(views), 0, bytes)
@@ -54,7 +56,8 @@ impl<'a> Checks<'a> {
 }
 
 impl Jobs<'_> {
-    /// Adds `more` to the buffer of each of the `n` views at byte `at` that has one, in a buffer that is being filled.
+    /// Adds `more` to the buffer index of each of the `n` views at byte `at` of `buffer` that is
+    /// not inline.
     pub fn renumber_views(&mut self, buffer: &mut BufferMut, at: usize, n: usize, more: u32) -> Result<()> {
         let bytes = n.saturating_mul(BYTES);
         let args = [JobArg::write(buffer, at, bytes)?, JobArg::Value(more.into())];

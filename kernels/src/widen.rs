@@ -1,4 +1,4 @@
-//! Whole numbers in another width, with the sign that they have.
+//! Converts integers to another width.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
@@ -8,28 +8,28 @@ use crate::rows::{NARROW, WIDEN};
 use crate::steps::{self, Step};
 use crate::{Checks, IntType, Numbers, Words};
 
-/// Whole numbers of any type that lie in a buffer from byte `at` on.
+/// Integers of any type in a buffer, from byte `at` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Integers<'a> {
-    /// Where they are.
+    /// The buffer.
     pub buffer: &'a Buffer,
     /// The byte at which they begin.
     pub at: usize,
-    /// How many.
+    /// The number of integers.
     pub len: usize,
-    /// Of which type.
+    /// Their type.
     pub of: IntType,
 }
 
 impl<'a> Integers<'a> {
-    /// Those, and their type as widen.cuh has it.
+    /// The integers as two arguments: bytes, and the type code of `widen.cuh`.
     pub(crate) fn args(self) -> [JobArg<'a>; 2] {
         let width = self.of.width_bytes;
         let code = 2 * width as u64 + u64::from(self.of.signed);
         [JobArg::Read(self.buffer, self.at, self.len.saturating_mul(width)), JobArg::Value(code)]
     }
 
-    /// Those, their width and whether they have a sign, an argument each.
+    /// The integers as three arguments: bytes, width and signedness.
     pub(crate) fn args_by_width(self) -> Result<[JobArg<'a>; 3]> {
         let Self { buffer, at, len, of: IntType { width_bytes, signed } } = self;
         let [read, width] = Numbers { buffer, at, len, width_bytes }.args()?;
@@ -38,16 +38,16 @@ impl<'a> Integers<'a> {
 }
 
 impl IntType {
-    /// The type that a kernel was given as this argument.
-    pub fn of_code(code: usize) -> Option<Self> {
+    /// The type of a kernel's argument.
+    pub fn from_code(code: usize) -> Option<Self> {
         let of = Self { width_bytes: code / 2, signed: code % 2 == 1 };
         [1, 2, 4, 8, 16].contains(&of.width_bytes).then_some(of)
     }
 }
 
 impl<'a> Checks<'a> {
-    /// Writes numbers of 1, 2, 4 or 8 bytes as words of as many: with their sign where those are wider, without their upper bits
-    /// where they are not; each through `steps`.
+    /// Converts integers of 1, 2, 4 or 8 bytes to words of these widths, by sign extension or
+    /// truncation, applies `steps`, and writes them.
     pub fn widen(
         &mut self,
         from: Integers<'a>,
@@ -57,13 +57,14 @@ impl<'a> Checks<'a> {
     ) -> Result<()> {
         words.check(steps)?;
         if !from.of.is_word() || from.len < words.len {
-            return Err(Error::internal(format!("{from:?} are no {} words", words.len)));
+            return Err(Error::internal(format!("{from:?} does not have {} words", words.len)));
         }
         self.push_widen(from, words.width_bytes, JobArg::write(to, words.at, words.bytes())?, steps)
     }
 
-    /// Writes numbers to byte `at` of a buffer, of 16 bytes or of 32 (`to_width_bytes`) with their sign. They have 1, 2, 4 or 8
-    /// bytes, or 16 and a sign where they get 32.
+    /// Sign-extends integers to 16 or 32 bytes (`to_width_bytes`), and writes them from byte `at`
+    /// of `to` on. The integers have 1, 2, 4 or 8 bytes, or are signed integers of 16 bytes that
+    /// become 32 bytes wide.
     pub fn widen_long(
         &mut self,
         from: Integers<'a>,
@@ -73,7 +74,10 @@ impl<'a> Checks<'a> {
     ) -> Result<()> {
         let longer = to_width_bytes == 32 && from.of == (IntType { width_bytes: 16, signed: true });
         if ![16, 32].contains(&to_width_bytes) || !(from.of.is_word() || longer) {
-            return Err(Error::internal(format!("{:?} was to be made {to_width_bytes} bytes wide", from.of)));
+            return Err(Error::internal(format!(
+                "a kernel cannot convert {:?} to {to_width_bytes} bytes",
+                from.of
+            )));
         }
         let target = JobArg::write(to, at, from.len.saturating_mul(to_width_bytes))?;
         self.push_widen(from, to_width_bytes, target, &[])
@@ -92,8 +96,9 @@ impl<'a> Checks<'a> {
         self.push(&WIDEN, blocks(bytes), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// Writes the lower halves of `len` numbers of 32 bytes, from byte `first` of `from` on. The cell says which was the first
-    /// that 16 bytes do not hold and that is not null (`validity`: bitmap and its first bit).
+    /// Writes the lower halves of `len` integers of 32 bytes, from byte `first` of `from` on. The
+    /// returned cell has the first valid integer (`validity`: bitmap and its first bit) that does
+    /// not fit into 16 bytes.
     pub fn narrow(
         &mut self,
         from: &'a Buffer,

@@ -1,45 +1,67 @@
 /*
- * crossdock.h: everything that crosses between a Crossdock host and a plugin.
+ * crossdock.h: the interface between a Crossdock host and its plugins.
  *
  * A plugin is a shared library that exports two data symbols:
  *
- *     const crossdock_plugin_entry crossdock_plugin_v1;       how to make an instance
- *     const crossdock_plugin_meta  crossdock_plugin_meta_v1;  who it is; read before any of its code runs
+ *     const crossdock_plugin_entry crossdock_plugin_v1;       creates instances
+ *     const crossdock_plugin_meta  crossdock_plugin_meta_v1;  describes the plugin
  *
- * Rules that hold everywhere, so that they are said once:
+ * General rules, which apply to all structs and functions of this file:
  *
- *   sizes     Structs that may grow begin with `struct_size`, set by whoever fills them in; the two that are looked up
- *             in a file have a magic number before it. Within a version fields are only appended, so those that its
- *             first release has may be counted on; a reader looks at a later one only if `struct_size` covers it
- *             (CROSSDOCK_HAS). Structs without a `struct_size` stay as they are. Sizes are bytes. What is called
- *             reserved, and bytes that nobody names, are written as 0 and not looked at. Functions are there, but for
- *             those whose words say that they may be NULL.
- *   lent      What a function is given by pointer or as crossdock_str, and does not take by its own words, is borrowed
- *             for the length of the call: calls, schemas, options, names. It is copied by whoever keeps it.
- *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too
- *             (CROSSDOCK_AT). Of 0 elements, or of 0 bytes, the address means nothing.
- *   objects   A struct that holds a `release` of itself is an object: the functions take its address as first argument,
- *             `private_data` is its maker's. `release` frees what it owns and sets `release` to NULL; an object
- *             whose `release` is NULL is released or empty. Objects may be moved (a crossdock_host may not): copy the
- *             bytes, then set the source's `release` to NULL without calling it. The `struct_size` of a copy is the
- *             lesser of the source's and of the room that the copy has; what the source lacks is zero there (CROSSDOCK_MOVE).
- *             So a maker counts on nothing in a struct of its own but what the first release has.
- *             An out parameter that is such a struct comes with the caller's `struct_size` and is else zero; no more of
- *             it is written than that covers, its `struct_size` stays, and no more of a struct is moved than its own says.
- *   status    Functions that can fail return 0 (CROSSDOCK_OK) or one of crossdock_code, and fill in `err` if it
- *             is not NULL, which was empty. Who recovers from a failure of somebody else's releases it, and leaves it
- *             empty. Out parameters are written on success only.
- *   threads   Functions tagged [any-thread] may be called from any thread, several at once. [serial]: from any
- *             thread, but the caller sees to it that one call at a time is on its way for one object. Releases
- *             are [any-thread], with no lock of the caller's held and nothing else on its way for that object.
- *   devices   Nothing here counts on a CUDA context to be current: whoever needs one makes it so, and leaves the thread
- *             with the one that it had.
- *   memory    An address is an address on its device. Only crossdock_memory.host_address tells whether the host
- *             may dereference it, and where.
- *   unwinding Nothing may unwind out of these functions: not a Rust panic, not a C++ exception, not longjmp.
- *             C++ authors wrap each body in CROSSDOCK_GUARD or CROSSDOCK_GUARD_OR (end of this file).
+ *   sizes     A struct that can grow begins with `struct_size`, its size in bytes. The side that
+ *             fills in the struct sets it. In crossdock_plugin_entry and crossdock_plugin_meta, a
+ *             magic number precedes `struct_size`.
+ *             Within an ABI version, fields are only appended. The fields of the version's first
+ *             release are always present. Read a field that was added later only if `struct_size`
+ *             covers it (CROSSDOCK_HAS).
+ *             A struct without a `struct_size` never changes.
+ *             Sizes are in bytes. Reserved fields and padding must be set to 0 and must not be
+ *             read. Function pointers are non-NULL unless documented as nullable.
+ *   borrowing A pointer or crossdock_str argument is borrowed for the length of the call, unless
+ *             the function is documented to take ownership. This also applies to crossdock_call
+ *             structs, schemas, options and names. A callee that needs a value after the call must
+ *             copy it.
+ *   lists     If the elements of a list have a `struct_size`, the distance between two elements is
+ *             the `struct_size` of the first element (CROSSDOCK_AT). If the number of elements is
+ *             0, the pointer is ignored.
+ *   objects   A struct with a `release` function for the struct itself is an object. The object's
+ *             functions take its address as the first argument. `private_data` belongs to the
+ *             producer. `release` frees everything that the object owns, and sets the field
+ *             `release` to NULL. An object whose `release` is NULL is empty or has been released.
+ *             To move an object, copy its bytes, then set `release` of the source to NULL without
+ *             calling it. (A crossdock_host cannot be moved.) The `struct_size` of the copy is the
+ *             lesser of two values: the `struct_size` of the source and the size of the
+ *             destination. Fields that the source lacks are zero in the copy (CROSSDOCK_MOVE).
+ *             A move may therefore drop fields that were added after the version's first release.
+ *             A producer must not rely on them in its own objects.
+ *             If an out parameter has a `struct_size`, the caller sets it, and sets all other bytes
+ *             to zero. The callee writes at most `struct_size` bytes and does not change
+ *             `struct_size`. If the callee copies another struct to the out parameter, it copies at
+ *             most as many bytes as the `struct_size` of that other struct.
+ *   status    A function that can fail returns CROSSDOCK_OK or another crossdock_code. If it fails
+ *             and `err` is not NULL, it fills in `err`, which the caller has initialised as an
+ *             empty error. A caller that handles a callee's error, instead of returning it, must
+ *             release the error and leave `err` empty.
+ *             Out parameters are written only on success.
+ *   threads   [any-thread]: can be called from any thread, also concurrently.
+ *             [serial]: can be called from any thread, but the caller must not make two calls for
+ *             the same object at the same time.
+ *             A `release` function can be called from any thread. While it calls `release`, the
+ *             caller must not hold any of its own locks, and no other call for the same object may
+ *             be running.
+ *   devices   No function requires a current CUDA context. A function that needs a current context
+ *             sets it, and restores the previous context before it returns.
+ *   memory    An address is valid on its own device. Code on the host can dereference device memory
+ *             only at the address that crossdock_memory.host_address returns.
+ *   unwinding No function may unwind: a Rust panic, a C++ exception or a longjmp must not leave it.
+ *             In C++, wrap each function body in CROSSDOCK_GUARD or CROSSDOCK_GUARD_OR (end of this
+ *             file).
  *
- * The Arrow structs are those of the Arrow C Data, C Stream and C Device interface specifications, byte for byte.
+ * The descriptions of functions do not mention `err` and the first argument. @param lines describe
+ * those of the other parameters whose names and types do not explain them.
+ *
+ * The Arrow structs are those of the Arrow C data, C stream, C device data and C device stream
+ * interfaces.
  */
 #ifndef CROSSDOCK_H
 #define CROSSDOCK_H
@@ -51,23 +73,27 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------ versions --- */
+/* --------------------------------------------------------------------------------- versions --- */
 
-/* What this file says is frozen: fields, constants and interfaces are added, and nothing else. A plugin that needs one of
- * them asks whether it is there. Were it ever otherwise, the version would be another, which both sides refuse. */
+/* The version of the ABI. Later releases of the same version only append fields and add constants
+ * and interfaces. A plugin must check that such an addition is present before it uses it. An
+ * incompatible change gets a new version. Hosts and plugins reject each other if their versions
+ * differ. */
 #define CROSSDOCK_ABI_MAJOR 1
 #define CROSSDOCK_ABI_MINOR 0
-/* What a plugin built against this file says in its metadata. */
+/* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file. */
 #define CROSSDOCK_API_RANGE "^1.0.0"
 
-/* Whether a struct reaches to the end of this field. */
+/* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
   ((object)->struct_size >= (size_t)((const char*)(&(object)->field + 1) - (const char*)(object)))
 
-/* The address of a list's element, with the builtin of GCC and Clang. */
+/* The address of element `i` of a list whose elements have a `struct_size`. Requires GCC or
+ * Clang. */
 #define CROSSDOCK_AT(list, i) ((__typeof__(&(list)[0]))((uintptr_t)(list) + (size_t)(i) * (list)->struct_size))
 
-/* Moves an object that has a `struct_size` and a `release` of its own, with the builtins of GCC and Clang. */
+/* Moves an object with a `struct_size` and a `release` from `*from` to `*to`. Requires GCC or
+ * Clang. */
 #define CROSSDOCK_MOVE(to, from)                                                                                      \
   do {                                                                                                                \
     size_t moved_ = (from)->struct_size < sizeof *(to) ? (from)->struct_size : sizeof *(to);                          \
@@ -80,7 +106,7 @@ extern "C" {
 #define CROSSDOCK_PLUGIN_MAGIC UINT64_C(0x314e49474c504458) /* "XDPLGIN1", little-endian */
 #define CROSSDOCK_META_MAGIC UINT64_C(0x3141544d4b434458)   /* "XDCKMTA1", little-endian */
 
-/* ------------------------------------------------------------------------------- Arrow's published structs --- */
+/* ---------------------------------------------------------------- Arrow's published structs --- */
 
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
@@ -173,92 +199,102 @@ struct ArrowDeviceArrayStream {
 
 #endif
 
-/* -------------------------------------------------------------------------------------------------- errors --- */
+/* ----------------------------------------------------------------------------------- errors --- */
 
-/* An open list: a reader treats a code that it does not know as CROSSDOCK_INTERNAL and shows the number. */
+/* The status of a call. Later releases may add codes. Treat an unknown code as CROSSDOCK_INTERNAL,
+ * and show its number. */
 typedef int32_t crossdock_code;
 #define CROSSDOCK_OK 0
-#define CROSSDOCK_INVALID_ARGUMENT 1 /* the caller's mistake */
-#define CROSSDOCK_UNSUPPORTED 2      /* understood, and not done here */
-#define CROSSDOCK_BAD_DATA 3         /* what was read or handed over contradicts its own format */
-#define CROSSDOCK_VERSION 4          /* two sides speak different versions */
-#define CROSSDOCK_OUT_OF_MEMORY 5    /* of the system, or of the session's budget */
+#define CROSSDOCK_INVALID_ARGUMENT 1 /* the caller passed an invalid argument */
+#define CROSSDOCK_UNSUPPORTED 2      /* the request is valid, but not supported */
+#define CROSSDOCK_BAD_DATA 3         /* input data violates its format */
+#define CROSSDOCK_VERSION 4          /* host and plugin have different versions */
+#define CROSSDOCK_OUT_OF_MEMORY 5    /* no memory left in the system or in the session's limit */
 #define CROSSDOCK_DEVICE 6           /* a device or its driver failed, or is missing */
-#define CROSSDOCK_IO 7               /* a file, a pipe, a disk */
-#define CROSSDOCK_CANCELLED 8        /* the call's cancel flag was seen */
-#define CROSSDOCK_PANICKED 9         /* a panic was caught; the instance answers nothing but releases from now on */
-#define CROSSDOCK_INTERNAL 10        /* a bug in the one that reports it */
+#define CROSSDOCK_IO 7               /* reading or writing a file or pipe failed */
+#define CROSSDOCK_CANCELLED 8        /* the call's cancel flag was set */
+#define CROSSDOCK_PANICKED 9         /* a panic was caught; the instance accepts only releases now */
+#define CROSSDOCK_INTERNAL 10        /* a bug in the component that returns it */
 
-/* The caller provides the struct with `struct_size` set and the rest zero; after a failure it reads `message`
- * (one line: who, what, expected, got) and `details` (may be NULL), NUL-terminated UTF-8, then calls `release`
- * if it is not NULL. */
+/* An error. The caller sets `struct_size` and zeroes the other fields. After a failure, the caller
+ * reads `message` and `details`, then calls `release` if `release` is not NULL. */
 typedef struct crossdock_error {
   size_t struct_size;
-  crossdock_code code;
+  crossdock_code code; /* the code that the function returns */
   int32_t reserved;
-  const char* message;
-  const char* details;
+  const char* message; /* one line: who, what, expected, got; UTF-8, NUL-terminated */
+  const char* details; /* further text, or NULL; UTF-8, NUL-terminated */
   void (*release)(struct crossdock_error*);
   void* private_data;
 } crossdock_error;
 
-/* ----------------------------------------------------------------------------------------------- small words --- */
+/* ------------------------------------------------------------------------------ basic types --- */
 
-/* UTF-8, not NUL-terminated; `data` may be NULL when `bytes` is 0. Borrowed unless said otherwise. */
+/* A UTF-8 string, not NUL-terminated. `data` may be NULL if `bytes` is 0. Borrowed unless
+ * documented otherwise. */
 typedef struct crossdock_str {
   const char* data;
   size_t bytes;
 } crossdock_str;
 
-/* Each key once in a list. */
+/* An option. A list of options has each key at most once. */
 typedef struct crossdock_option {
   crossdock_str key;
   crossdock_str value;
 } crossdock_option;
 
-/* A device as Arrow and DLPack number them. `id` is -1 for ARROW_DEVICE_CPU. */
+/* A device. `type` and `id` have the values that Arrow and DLPack define. `id` is -1 for
+ * ARROW_DEVICE_CPU. */
 typedef struct crossdock_device {
   int64_t id;
   ArrowDeviceType type;
   int32_t reserved;
 } crossdock_device;
 
-/* A plugin's own state. Never looked into by the host. */
+/* An instance of a plugin. Opaque to the host. */
 typedef struct crossdock_instance crossdock_instance;
 
-/* Handles of the memory interface. A stream, a block and an event belong to the crossdock_memory that made them. */
+/* Handles of the memory interface. Each belongs to the crossdock_memory that created it. */
 typedef struct crossdock_stream crossdock_stream;
 typedef struct crossdock_event crossdock_event;
 typedef struct crossdock_block crossdock_block;
 
-/* --------------------------------------------------------------------------------------- what carries tables --- */
+/* ------------------------------------------------------------------------- tables and bytes --- */
 
-/* One record batch: a struct array, none of whose rows is null as a whole, and, where the receiver has no schema yet, its
- * schema. `schema.release` is NULL when the batch belongs to a stream, a writer or a node, whose schema it then has. It lies
- * on the CPU, then its `sync_event` is NULL; on CUDA, in pinned or in managed memory; or on the test device.
+/* A record batch: a struct array without null rows, and its schema. If the batch belongs to a
+ * stream, a writer or an encoded node, `schema.release` is NULL, and the schema of the stream,
+ * writer or node applies. The memory is on the CPU (then `sync_event` is NULL), on a CUDA device,
+ * in pinned or managed CUDA memory, or on the test device (ARROW_DEVICE_EXT_DEV).
  *
- * `buffer_sizes` (may be NULL) has one entry for each entry of `buffers`: in pre-order, a node's own buffers, then
- * its children in order, then its dictionary, and no more; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
- * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array.
- *
- * Whoever releases a batch or an encoded buffer that was passed between host and plugin has finished with its memory: all of
- * its work on it has passed (see `call_after`). The maker then frees its blocks without waiting for other work. Arrays
- * in capsules give no such promise, see CROSSDOCK_FREE_LENT. */
+ * If a batch or an encoded buffer was passed between host and plugin, the consumer must not release
+ * it before all of the consumer's work on its memory has completed (see
+ * crossdock_memory.call_after), because the producer frees the memory without waiting. This rule
+ * does not apply to consumers of arrays in capsules (see CROSSDOCK_FREE_LENT). */
 typedef struct crossdock_batch {
   size_t struct_size;
   struct ArrowDeviceArray array;
   struct ArrowSchema schema;
+  /* The sizes of the buffers in bytes, or NULL. A size of -1 is unknown. The list has one entry for
+   * each entry of `buffers` of all arrays, in pre-order: the array's own buffers, the buffers of
+   * its children in order, the buffers of its dictionary. Valid as long as the array. */
   const int64_t* buffer_sizes;
   size_t n_buffer_sizes;
+  /* The key-value metadata of this batch, encoded as ArrowSchema.metadata, or NULL. Valid as long
+   * as the array. */
   const char* metadata;
 } crossdock_batch;
 
-/* A foreign object under the name that Python's capsules use: "arrow_schema", "arrow_array", "arrow_array_stream",
- * "arrow_device_array", "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export",
- * "crossdock_encoded_array".
- * A consumer moves Arrow's objects and encoded arrays out of `pointer` (leaving their `release` NULL there). The others are freed by a
- * function of their own, themselves included: of those it takes the pointer and leaves NULL in `pointer`. Then it
- * calls `release`, which frees the shell, and the object too if nobody took it. */
+/* A foreign object and the name that its Python capsule has, which is one of "arrow_schema",
+ * "arrow_array", "arrow_array_stream", "arrow_device_array", "arrow_device_array_stream",
+ * "dltensor", "dltensor_versioned", "vortex_buffer_export", "crossdock_encoded_array".
+ *
+ * To take the object, a consumer does the following:
+ *   - For Arrow's structs and encoded arrays: move the struct that `pointer` points to. This sets
+ *     the `release` of the source to NULL.
+ *   - For the other objects, whose deleter also frees the struct itself: copy the value of
+ *     `pointer`, then set `pointer` to NULL.
+ *   - Call `release` of the capsule. It frees the capsule. It also frees the object if the object
+ *     was not taken. */
 typedef struct crossdock_capsule {
   size_t struct_size;
   const char* name;
@@ -267,8 +303,9 @@ typedef struct crossdock_capsule {
   void* private_data;
 } crossdock_capsule;
 
-/* The capsules that one call gives or takes. The consumer releases each capsule, and the list, which releases those that
- * are still in it; a capsule that was moved out may outlive the list, and what it points at lives as long as the capsule. */
+/* A list of capsules. The consumer releases each capsule and the list. The list releases the
+ * capsules that are still in it. A capsule that was moved out may outlive the list. The object in a
+ * capsule is valid as long as the capsule. */
 typedef struct crossdock_capsules {
   size_t struct_size;
   crossdock_capsule* capsules;
@@ -279,140 +316,169 @@ typedef struct crossdock_capsules {
 
 struct crossdock_call;
 
-/* Bytes to read. `bytes` is -1 where the length is unknown (a pipe); then only `read_at` at the position where the
- * last one ended is legal. */
+/* Bytes to read. */
 typedef struct crossdock_source {
   size_t struct_size;
+  /* The length of the content, or -1 if it is unknown (a pipe). If it is unknown, each `read_at`
+   * must begin where the previous one ended. */
   int64_t bytes;
   /* A name for messages: a path, "standard input". */
   crossdock_str name;
-  /* [any-thread] if `bytes` is known, else [serial]. Reads up to `bytes` bytes at `offset` into host memory; fewer only at
-   * the end, where `*out_read` may be 0. */
+  /* Reads bytes. [any-thread] if the length of the content is known, else [serial].
+   * @param offset    the first byte to read
+   * @param to        host memory of at least `bytes` bytes
+   * @param bytes     the number of bytes to read
+   * @param out_read  the number of bytes read; less than `bytes` only at the end, possibly 0 */
   crossdock_code (*read_at)(struct crossdock_source*, uint64_t offset, void* to, size_t bytes, size_t* out_read,
                             crossdock_error* err);
-  /* The whole content at a host address, or NULL. Valid while the source lives, and until each `retain_map` has had its
-   * `release_map`, which may be later. Others may write to a file that is mapped: what was looked at there may be something
-   * else at the next look, and who counts on it copies it first. That nobody cuts the file short meanwhile is the host's to
-   * see to, as far as that can be. */
+  /* The whole content in host memory, or NULL. Valid until the source has been released and each
+   * `retain_map` has been matched by a `release_map`. Other processes may write to a mapped file,
+   * so two reads of the same byte may differ. Copy bytes before you validate them. The host tries
+   * to prevent other processes from truncating a mapped file. */
   const void* map;
+  /* Adds a reference to the mapping. [any-thread] NULL if `map` is NULL. */
   void (*retain_map)(void* map_private);
+  /* Releases a reference to the mapping. [any-thread] NULL if `map` is NULL. */
   void (*release_map)(void* map_private);
-  void* map_private;
+  void* map_private; /* the argument of `retain_map` and `release_map` */
   void (*release)(struct crossdock_source*);
   void* private_data;
 } crossdock_source;
 
-/* Bytes to write, in order. */
+/* A destination for bytes, which are written in order. */
 typedef struct crossdock_sink {
   size_t struct_size;
+  /* A name for messages: a path, "standard output". */
   crossdock_str name;
-  /* [serial] Writes all of `bytes` from host memory. */
+  /* Writes all bytes. [serial]
+   * @param from   host memory
+   * @param bytes  the number of bytes */
   crossdock_code (*write)(struct crossdock_sink*, const void* from, size_t bytes, crossdock_error* err);
   void (*release)(struct crossdock_sink*);
   void* private_data;
 } crossdock_sink;
 
-/* ------------------------------------------------------------------------------------------------- one call --- */
+/* --------------------------------------------------------------------------------- one call --- */
 
-/* What every working function is told. Borrowed for the length of the call. All calls of one stream, or of one writer, name the
- * device that it was opened with; all else may be another each time. */
+/* The settings of a call. All calls for one stream or one writer have the same `device`, with which
+ * the stream or writer was opened. The other settings may differ between calls. */
 typedef struct crossdock_call {
   size_t struct_size;
-  /* Where results are to be. A format whose `device_types` leave this device out is called all the same: it gives batches in
-   * host memory, which the host moves to the device, and is given batches that were moved to host memory. */
+  /* The device for results. If the format's `device_types` do not include this device, an importer
+   * returns batches in host memory, which the host copies to the device, and an exporter receives
+   * batches in host memory. */
   crossdock_device device;
-  /* Work goes onto this stream. A host's calls name one; NULL is the device's default one, crossdock_memory's `stream_default` of
-   * `device`.
-   * Results are ready when it has run, or carry an event. What is given, and Arrow's structs in capsules, are ready by
-   * their events, and now where they have none; who hands a result on records one first. Tensors are ready in the order of
-   * the stream, both ways. */
+  /* The stream for device work; NULL for the default stream of `device`
+   * (crossdock_memory.stream_default). A host never passes NULL. Results are ready when the work on
+   * this stream has completed, or when their event has occurred. Inputs, and Arrow structs in
+   * capsules, are ready when their event has occurred, or immediately if they have no event.
+   * Therefore record an event for a result before you pass it on. Tensors are ready in the order of
+   * this stream, both as inputs and as results. */
   crossdock_stream* stream;
-  /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
+  /* A flag, or NULL. Read it atomically at least once per batch or every 100 ms. If it is not 0,
+   * stop and return CROSSDOCK_CANCELLED. */
   const uint32_t* cancel;
-  /* [any-thread] bytes done so far; total 0 if unknown. A stream's end says how many were used. May be NULL. */
+  /* Reports progress. Nullable. [any-thread]
+   * @param progress_data  the field of that name
+   * @param bytes_done     bytes of input processed so far; at the end of a stream, all bytes that
+   *                       were used
+   * @param bytes_total    bytes of input, or 0 if unknown */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
-  /* How many bytes this call should keep in flight at most; 0: no wish. The session's limit is enforced elsewhere. */
+  /* The maximum number of bytes that the call should hold in memory at a time; 0 for no preference.
+   * The host enforces the session's memory limit separately. */
   uint64_t byte_budget;
-  /* CROSSDOCK_VALIDATE_LAYOUT or _FULL: how closely to look at what comes from outside. */
+  /* How to validate external data: CROSSDOCK_VALIDATE_LAYOUT or CROSSDOCK_VALIDATE_FULL. */
   uint32_t validate;
   uint32_t reserved;
 } crossdock_call;
 
+/* Validate everything except the contents of buffers: counts, lengths, NULL pointers, alignment,
+ * devices. */
 #define CROSSDOCK_VALIDATE_LAYOUT 0
+/* Also validate the contents of buffers: offsets, indices, UTF-8. */
 #define CROSSDOCK_VALIDATE_FULL 1
 
-/* Whether the caller wants this call to end (with the builtins of GCC and Clang). */
+/* Whether the caller has cancelled the call. Requires GCC or Clang. */
 #define CROSSDOCK_IS_CANCELLED(call) \
   (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n((call)->cancel, __ATOMIC_RELAXED) != 0)
 
-/* ----------------------------------------------------------------------------- interfaces: tables in and out --- */
+/* ------------------------------------------------------------ interfaces: tables in and out --- */
 
-/* A stream of batches with one schema. After its end, and after a call of it has failed, `get_schema` and `release` alone are
- * called; a source of unknown length, of which a read has failed, is read no more. */
+/* A stream of batches with one schema. After the end of the stream or a failed call, call only
+ * `get_schema` and `release`. Do not read a source of unknown length again after a failed read. */
 typedef struct crossdock_batch_stream {
   size_t struct_size;
-  /* [serial] The caller owns `out` afterwards. At once: what has to be read for it was read when the stream was opened. */
+  /* Returns the schema. [serial] Does not wait for input, because `open` has already read
+   * everything that the schema needs.
+   * @param out  the schema, owned by the caller */
   crossdock_code (*get_schema)(struct crossdock_batch_stream*, struct ArrowSchema* out, crossdock_error* err);
-  /* [serial] At the end `out->array.array.release` is NULL. A batch outlives the stream. */
+  /* Returns the next batch. [serial]
+   * @param out  the batch, owned by the caller; it may outlive the stream. At the end of the
+   *             stream, `out->array.array.release` is NULL. */
   crossdock_code (*get_next)(struct crossdock_batch_stream*, const crossdock_call* call, crossdock_batch* out,
                              crossdock_error* err);
   void (*release)(struct crossdock_batch_stream*);
   void* private_data;
 } crossdock_batch_stream;
 
-/* Takes batches, until `finish`. Releasing it before that abandons what it wrote; after a call of it has failed, nothing else is
- * done with it. */
+/* A writer of batches. Releasing it before `finish` discards everything that it wrote. After a
+ * failed call, call only `release`. */
 typedef struct crossdock_writer {
   size_t struct_size;
-  /* [serial] Takes the batch, on failure too. `out` gets the capsules that this batch became, or stays
-   * empty when it went into the sink. */
+  /* Writes a batch. [serial]
+   * @param batch  takes ownership, also on failure
+   * @param out    the capsules that contain this batch, owned by the caller; empty if the batch was
+   *               written to the sink */
   crossdock_code (*write)(struct crossdock_writer*, const crossdock_call* call, crossdock_batch* batch,
                           crossdock_capsules* out, crossdock_error* err);
-  /* [serial] Once. `out` as above: what only the end can give. */
+  /* Ends the output. [serial] Call it at most once.
+   * @param out  the remaining capsules, owned by the caller; may be empty */
   crossdock_code (*finish)(struct crossdock_writer*, const crossdock_call* call, crossdock_capsules* out,
                            crossdock_error* err);
   void (*release)(struct crossdock_writer*);
   void* private_data;
 } crossdock_writer;
 
-/* Bytes by which a format is known: at `offset` from the start. They end within the first 4096 bytes: no more is looked at. */
+/* Bytes that identify a format, `offset` bytes from the start of the data. They must end within the
+ * first 4096 bytes. */
 typedef struct crossdock_magic {
   uint64_t offset;
   const void* data;
   size_t bytes;
 } crossdock_magic;
 
-/* An option that a format understands, when it is read or when it is written. */
+/* An option that a format accepts for reading or for writing. */
 typedef struct crossdock_option_info {
   size_t struct_size;
   crossdock_str key;
-  crossdock_str description; /* one line for people: the values, the default */
+  crossdock_str description; /* one line for users: the values, the default */
 } crossdock_option_info;
 
-#define CROSSDOCK_FORMAT_BYTES 1u    /* speaks through a source or a sink */
-#define CROSSDOCK_FORMAT_CAPSULES 2u /* speaks through capsules */
+#define CROSSDOCK_FORMAT_BYTES 1u    /* is read from a source or written to a sink */
+#define CROSSDOCK_FORMAT_CAPSULES 2u /* is read from capsules or written as capsules */
 
-/* One format that an importer reads or an exporter writes; lives as long as the instance. */
+/* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {
   size_t struct_size;
   crossdock_str name;        /* "arrow-ipc-file" */
-  crossdock_str description; /* one line for people: what it holds and what it cannot */
-  uint32_t flags;
+  crossdock_str description; /* one line for users: what the format stores, and what it cannot */
+  uint32_t flags;            /* CROSSDOCK_FORMAT_BYTES, CROSSDOCK_FORMAT_CAPSULES */
   uint32_t reserved;
-  const crossdock_magic* magics; /* any of them; none: not recognised by its bytes */
+  const crossdock_magic* magics; /* alternatives; none: the format is not recognised by its bytes */
   size_t n_magics;
-  const crossdock_str* endings; /* ".arrow"; "-": standard output */
+  const crossdock_str* endings; /* file extensions: ".arrow"; "-" for standard output */
   size_t n_endings;
-  const crossdock_str* capsules; /* names of capsules that it takes or gives */
+  const crossdock_str* capsules; /* the names of the capsules that it reads or writes */
   size_t n_capsules;
-  const ArrowDeviceType* device_types; /* device types that it takes or gives; none: any */
+  const ArrowDeviceType* device_types; /* of the batches that it reads or writes; none: any */
   size_t n_device_types;
-  const crossdock_option_info* options; /* what it understands; it refuses others by name */
+  const crossdock_option_info* options; /* what it accepts; it rejects others by name */
   size_t n_options;
 } crossdock_format;
 
-/* Where an importer reads from: a source or capsules; the other is NULL. The importer moves the object out. */
+/* The input of an importer: either a source or capsules; the other pointer is NULL. The importer
+ * moves the object out. */
 typedef struct crossdock_input {
   size_t struct_size;
   crossdock_source* source;
@@ -421,38 +487,49 @@ typedef struct crossdock_input {
 
 #define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
 
+/* Reads formats. */
 typedef struct crossdock_importer {
   size_t struct_size;
-  /* [any-thread] Borrowed from the instance. */
+  /* Lists the formats that this plugin reads. [any-thread]
+   * @param out    the list, borrowed from the instance
+   * @param n_out  its length */
   crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
-  /* [any-thread] Takes what `input` has, on failure too. `schema` (may be NULL) is what the caller expects: an importer
-   * of a format with a schema of its own refuses another, and one of a format without types takes its types from it;
-   * what the stream then gives has the expected names, types and order. */
+  /* Opens an input. [any-thread]
+   * @param format   the name of one of the formats
+   * @param input    takes ownership of its source or capsules, also on failure
+   * @param schema   the schema that the caller expects, or NULL. If the format stores a schema, the
+   *                 importer rejects an input with a different schema. If the format stores no
+   *                 types, the importer uses the types of the expected schema. The stream has the
+   *                 expected names, types and order of columns.
+   * @param options  options of the format
+   * @param out      the stream, owned by the caller */
   crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
                          const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
                          crossdock_batch_stream* out, crossdock_error* err);
 } crossdock_importer;
 
-/* An open list: one that a reader does not know is CROSSDOCK_CANNOT to it. */
+/* What an export does with the bytes of a column. Later releases may add verdicts. Treat an unknown
+ * verdict as CROSSDOCK_CANNOT. */
 typedef uint32_t crossdock_verdict;
-#define CROSSDOCK_ZERO_COPY 0u   /* the bytes stay where they are */
-#define CROSSDOCK_CONVERTED 1u   /* new bytes on the same device; `reason` says by what */
-#define CROSSDOCK_COPIED 2u      /* the same bytes elsewhere; `to` says where */
-#define CROSSDOCK_CANNOT 3u      /* `reason` says why and what to do */
+#define CROSSDOCK_ZERO_COPY 0u   /* the export refers to the column's own bytes */
+#define CROSSDOCK_CONVERTED 1u   /* the export has converted bytes, on the same device; see `reason` */
+#define CROSSDOCK_COPIED 2u      /* the export has a copy of the bytes on device `to` */
+#define CROSSDOCK_CANNOT 3u      /* the export is not possible; `reason` says why, and what to do instead */
 
-/* One top-level column's fate. */
+/* The plan for one top-level column. */
 typedef struct crossdock_column_plan {
   size_t struct_size;
   crossdock_str name;
   crossdock_verdict verdict;
   uint32_t reserved;
-  crossdock_device to;
+  crossdock_device to; /* the device of the exported bytes */
   crossdock_str reason;
 } crossdock_column_plan;
 
+/* The plan for an export. */
 typedef struct crossdock_plan {
   size_t struct_size;
-  const crossdock_column_plan* columns; /* in the schema's order */
+  const crossdock_column_plan* columns; /* in the order of the schema */
   size_t n_columns;
   void (*release)(struct crossdock_plan*);
   void* private_data;
@@ -460,55 +537,74 @@ typedef struct crossdock_plan {
 
 #define CROSSDOCK_EXPORTER_ID "crossdock.exporter/1"
 
+/* Writes formats. */
 typedef struct crossdock_exporter {
   size_t struct_size;
-  /* [any-thread] Borrowed from the instance. */
+  /* Lists the formats that this plugin writes. [any-thread]
+   * @param out    the list, borrowed from the instance
+   * @param n_out  its length */
   crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
-  /* [any-thread] What would happen to batches of `schema` that live on `from`; `call->device` is where they should go. */
+  /* Plans an export without performing it. [any-thread]
+   * @param call     `call->device` is the device to export to
+   * @param format   the name of one of the formats
+   * @param schema   the schema of the batches
+   * @param from     the device of the batches
+   * @param options  options of the format
+   * @param out      the plan, owned by the caller */
   crossdock_code (*plan)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
                          const struct ArrowSchema* schema, crossdock_device from, const crossdock_option* options,
                          size_t n_options, crossdock_plan* out, crossdock_error* err);
-  /* [any-thread] `schema` is borrowed. Takes `sink` (NULL for capsules), on failure too. */
+  /* Creates a writer. [any-thread]
+   * @param format   the name of one of the formats
+   * @param schema   the schema of the batches
+   * @param options  options of the format
+   * @param sink     takes ownership, also on failure; NULL if the format is written as capsules
+   * @param out      the writer, owned by the caller */
   crossdock_code (*begin)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
                           const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
                           crossdock_sink* sink, crossdock_writer* out, crossdock_error* err);
 } crossdock_exporter;
 
-/* --------------------------------------------------------------------------------------- interfaces: encoding --- */
+/* --------------------------------------------------------------------- interfaces: encoding --- */
 
-/* A physical buffer of an encoded array. `address` is a multiple of `alignment`, or NULL where there are no bytes;
- * `sync_event` as in ArrowDeviceArray. Whoever decodes the node may move it out (leaving `release` NULL), so that what it
- * makes lies in it. Until then each has its `release`, one of no bytes too. */
+/* A buffer of an encoded array. A `decode` call may move the buffers of its node out, so that the
+ * result can use their memory. Before a buffer is moved, its `release` is not NULL, even if the
+ * buffer has 0 bytes. */
 typedef struct crossdock_encoded_buffer {
   size_t struct_size;
-  const void* address;
+  const void* address; /* a multiple of `alignment`, or NULL if `bytes` is 0 */
   uint64_t bytes;
   uint64_t alignment; /* bytes, a power of two */
   crossdock_device device;
-  void* sync_event;
+  void* sync_event; /* as in ArrowDeviceArray */
   void (*release)(struct crossdock_encoded_buffer*);
   void* private_data;
 } crossdock_encoded_buffer;
 
-/* A node of the metadata tree, which is a flat table in pre-order instead of a recursion. Each buffer is one node's: in the
- * order of the nodes their buffers make up the array's list. */
+/* A node of an encoded array's tree. */
 typedef struct crossdock_encoded_node {
   size_t struct_size;
-  crossdock_str encoding;           /* an id, with its version where it has one */
-  const struct ArrowSchema* schema; /* the logical type; borrowed from the array */
-  uint64_t length;                  /* values */
+  crossdock_str encoding;           /* the encoding's id, including its version if it has one */
+  const struct ArrowSchema* schema; /* the logical type, borrowed; or NULL, see `dtype` */
+  uint64_t length;                  /* number of values */
   const void* metadata;
   size_t metadata_bytes;
-  uint32_t first_buffer; /* into the array's list */
+  uint32_t first_buffer; /* the index of the node's first buffer in the array's list */
   uint32_t n_buffers;
-  uint32_t n_children; /* the first is the next node; each next one follows its sibling's last descendant */
+  /* The first child is the next node in the list of nodes. Each further child follows the last
+   * descendant of the previous child. */
+  uint32_t n_children;
   uint32_t reserved;
-  /* Where `schema` is NULL: the logical type as Vortex writes it (the flatbuffer DType). Only importers of such arrays take
-   * them; what is decoded has schemas. */
+  /* If `schema` is NULL: the logical type as a Vortex DType flatbuffer. Only importers of encoded
+   * arrays accept nodes without a schema. Nodes that are passed to crossdock_encoding have
+   * schemas. */
   const void* dtype;
   size_t dtype_bytes;
 } crossdock_encoded_node;
 
+/* An encoded array: a tree of nodes, stored as a list in pre-order, and the buffers of all nodes.
+ * Each buffer belongs to one node. The list of buffers begins with the buffers of the first node,
+ * followed by the buffers of the second node, and so on. */
 typedef struct crossdock_encoded_array {
   size_t struct_size;
   const crossdock_encoded_node* nodes;
@@ -519,48 +615,69 @@ typedef struct crossdock_encoded_array {
   void* private_data;
 } crossdock_encoded_array;
 
-/* What a node's values are made of, for the host to decode it by its own kernels, in one pass with the nodes above and below
- * it, on any device: a program. The node's type is one of numbers of 1, 2, 4 or 8 bytes: a word each. A program is one source
- * and then what is done to each of its words, in order; sums and products of integers wrap. `index`, `a` and `b` are zero where they
- * are not named, and of those that are the lowest bits count, as many as a word has. Operators are added at the list's end, and what
- * a host does not know it has `decode` decode. The first operator is a source, and no other one; each child is named once.
- * Sums and products are of integers but where floats are named: of the bits, whatever the node's type.
+/* Operators. A list of operators is a program that computes the values of a node. The host runs the
+ * program with its own kernels, on any device, in one pass with the programs of the node's
+ * ancestors and descendants.
  *
- * Sources: the words of buffer `index`, from byte `a` on; */
+ *   - The node's type is a number of 1, 2, 4 or 8 bytes. Each value is a word of that width.
+ *   - The first operator is a source, which produces the words. Each following operator is a step,
+ *     which changes each word that the previous operator produced.
+ *   - A program refers to each child of the node exactly once.
+ *   - Operators treat words as integers and wrap around on overflow, whatever the node's type is,
+ *     except where the description of an operator mentions floats.
+ *   - Fields `index`, `a` and `b` that an operator does not use are 0. If a field contains a word,
+ *     only its lowest bits are used: as many bits as a word of the node has.
+ *   - Later releases may add operators. If a program has an operator that the host does not
+ *     support, the host calls `decode`.
+ *
+ * In the descriptions of the operators, out[i] is word i of the result, x is the word that a step
+ * changes, and "child k" means the values of child k of the node. */
+
+/* Source: out[i] = word i of the words that begin at byte `a` of buffer `index`. */
 #define CROSSDOCK_OP_LOAD 1u
-/* words of `a` bits (no more than the node's have) in buffer `index`, from value `b` (below 1024) of the first block of 1024
- * on. Each block has 128 * `a` bytes, the last one too, in FastLanes' layout for words as wide as the node's; */
+/* Source: out[i] = value b + i of the packed integers in buffer `index`. Each integer has `a` bits,
+ * where `a` is at most the number of bits of a word. b < 1024. The buffer consists of blocks of
+ * 1024 values in the FastLanes layout for words of the node's width. Each block, including the last
+ * block, has 128 * a bytes. */
 #define CROSSDOCK_OP_UNPACK 2u
-/* the values of child `index`, of as many bytes each, with its nulls; */
+/* Source: out[i] = value i of child `index`, whose values have the width of the node's values.
+ * Value i is null if it is null in the child. */
 #define CROSSDOCK_OP_CHILD 3u
-/* a + i * b; */
+/* Source: out[i] = a + i * b. */
 #define CROSSDOCK_OP_SEQUENCE 4u
-/* the values of child `a` that child `index`, integers, numbers, with the nulls of both; */
+/* Source: out[i] = values[codes[i]], where codes is child `index` (integers) and values is child
+ * `a`. Value i is null if codes[i] or values[codes[i]] is null. */
 #define CROSSDOCK_OP_DICTIONARY 5u
-/* the value of child `a` at the first place where child `index`, integers without nulls that rise, is above b + i; with the
- * nulls of child `a`. */
+/* Source: out[i] = values[k], where k is the first index with ends[k] > b + i; ends is child
+ * `index` (ascending integers without nulls), values is child `a`. Value i is null if values[k] is
+ * null. */
 #define CROSSDOCK_OP_RUNS 6u
-/* Steps: the sum with `a`; */
+/* Step: x + a. */
 #define CROSSDOCK_OP_ADD 7u
-/* the exclusive or with `a`; */
+/* Step: x ^ a. */
 #define CROSSDOCK_OP_XOR 8u
-/* 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...; */
+/* Step: (x >> 1) ^ -(x & 1); 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2... */
 #define CROSSDOCK_OP_ZIGZAG 9u
-/* signed integers of 4 or 8 bytes become the nearest floats of as many, ties to even; */
+/* Step: signed integers of 4 or 8 bytes become the nearest floats of the same width, ties to
+ * even. */
 #define CROSSDOCK_OP_TO_FLOAT 10u
-/* floats of 4 or 8 bytes are multiplied by the one whose bits `a` has; */
+/* Step: x * f, where x is a float of 4 or 8 bytes, and f is the float with the bits `a`. */
 #define CROSSDOCK_OP_SCALE 11u
-/* each value of child `a` takes the place that child `index` names, less `b`: these rise, and none of either is null; */
+/* Step: out[indices[j] - b] = values[j] for each j, where indices is child `index` (ascending
+ * integers) and values is child `a`; neither has nulls. */
 #define CROSSDOCK_OP_PATCH 12u
-/* null too where child `index`, truth values without nulls, is false; of a node that may have nulls. */
+/* Step: value i is also null if value i of child `index` (booleans without nulls) is false. The
+ * node's type is nullable. */
 #define CROSSDOCK_OP_VALIDITY 13u
-/* Another source: the values of child `index`, integers of 1, 2, 4 or 8 bytes, in words of as many bytes as the node's: with
- * their sign, or zeros, above them, or their lower bits alone; with its nulls. */
+/* Source: out[i] = value i of child `index`, which has integers of 1, 2, 4 or 8 bytes. Each integer
+ * is truncated to the node's width, or extended to it: signed integers by the sign, unsigned
+ * integers by zeros. Value i is null if it is null in the child. */
 #define CROSSDOCK_OP_CAST 14u
 #define CROSSDOCK_MAX_OPERATORS 32
 
+/* An operator. */
 typedef struct crossdock_operator {
-  uint32_t code;
+  uint32_t code; /* CROSSDOCK_OP_* */
   uint32_t index;
   uint64_t a;
   uint64_t b;
@@ -568,47 +685,72 @@ typedef struct crossdock_operator {
 
 #define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
 
+/* Decodes nodes of encoded arrays. `node` is the index of a node in `array`. */
 typedef struct crossdock_encoding {
   size_t struct_size;
-  /* [any-thread] The encoding ids that this plugin decodes. Borrowed from the instance. */
+  /* Lists the ids of the encodings that this plugin decodes. [any-thread]
+   * @param out    the list, borrowed from the instance
+   * @param n_out  its length */
   crossdock_code (*ids)(crossdock_instance*, const crossdock_str** out, size_t* n_out, crossdock_error* err);
-  /* [any-thread] Does node `node` fit its metadata, buffers and children? Looks at no device memory. */
+  /* Checks a node against its metadata, buffers and children. Does not read device memory.
+   * [any-thread] */
   crossdock_code (*check)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_error* err);
-  /* [any-thread] How many bytes decoding needs, or -1 where only the device knows. */
+  /* Returns the memory that decoding a node needs. Does not read device memory. [any-thread]
+   * @param out_bytes  the number of bytes, or -1 if it depends on the contents of device memory */
   crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
                          crossdock_error* err);
-  /* [any-thread] Writes the program that makes the node's values to `out`, which has room for `capacity` operators, and how many
-   * it has to `n_out`: 1 to CROSSDOCK_MAX_OPERATORS, which `capacity` is no less than. CROSSDOCK_UNSUPPORTED where there is
-   * none. The node's own `check` has passed. The host asks for it where values are wanted on a device, and wherever there is no
-   * `decode`. May be NULL: there are none. */
+  /* Returns the program of a node. The host calls this function if it needs the values on a device,
+   * and always if `decode` is NULL. The node has passed `check`. Nullable: if NULL, no node has a
+   * program. [any-thread]
+   * @param out       an array of `capacity` operators
+   * @param capacity  at least CROSSDOCK_MAX_OPERATORS
+   * @param n_out     the number of operators written, 1 to CROSSDOCK_MAX_OPERATORS
+   * @return CROSSDOCK_UNSUPPORTED if the node has no program */
   crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_operator* out,
                           size_t capacity, size_t* n_out, crossdock_error* err);
-  /* [any-thread] How the node would be decoded for `wanted`: on `out_device`, which is `wanted` or the CPU, and for each node
-   * below it, in pre-order, whether it is to be given decoded (1) or left as it is (0): then it is this plugin's to check and
-   * to decode. What is below a decoded one does not count. On entry `out_device` is the CPU, and `out_decoded` holds 1 for the
-   * node's children and 0 for the others. May be NULL: that is how. */
+  /* Plans the decoding of a node. Nullable: if NULL, the values that the out parameters have on
+   * entry are the plan. [any-thread]
+   * @param wanted       the device for the result
+   * @param out_device   the device on which `decode` runs: `wanted` or the CPU. Its value on entry
+   *                     is the CPU.
+   * @param out_decoded  one entry for each descendant of this node, in pre-order: 1 if `decode`
+   *                     needs the descendant decoded, 0 if `decode` needs it encoded. The plugin
+   *                     checks and decodes an encoded descendant itself. Entries for descendants of
+   *                     a decoded node are ignored. On entry, the values are 1 for the children of
+   *                     this node and 0 for all other descendants.
+   * @param n_below      the number of descendants of this node */
   crossdock_code (*plan)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_device wanted,
                          crossdock_device* out_device, uint8_t* out_decoded, size_t n_below, crossdock_error* err);
-  /* [any-thread] Decodes the node as planned, on the call's device, where its buffers are. `below` has an entry for each node
-   * below this one, in pre-order: a batch of one column for those that are given decoded, a released one for the others. It
-   * takes them, on failure too. `out` becomes a batch of one column, of the node's type and length. May be NULL where all nodes
-   * have programs. */
+  /* Decodes a node as planned. Nullable if all nodes have programs. [any-thread]
+   * @param call     `call->device` is the planned device, where the buffers of the node are
+   * @param below    one batch for each descendant of this node, in pre-order: a batch with one
+   *                 column if the descendant is decoded, else a released batch. Takes ownership,
+   *                 also on failure.
+   * @param n_below  the number of descendants of this node
+   * @param out      a batch of one column with the type and length of the node, owned by the
+   *                 caller */
   crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array, size_t node,
                            crossdock_batch* below, size_t n_below, crossdock_batch* out, crossdock_error* err);
 } crossdock_encoding;
 
-/* ------------------------------------------------------------------------------------------ the host's offers --- */
+/* ------------------------------------------------------------------- interfaces of the host --- */
 
-/* What a plugin is given at creation: one object per instance, reference-counted. It is there until `destroy` has
- * returned, and for as long as somebody holds a reference. Whatever the plugin lends out and needs the host's memory
- * for (a batch, a capsule) holds one until its release, and so may outlive the session, the instance and the host. */
+/* The host of one instance, reference-counted. It is valid until `destroy` of the instance has
+ * returned and all references have been released. An object of the plugin that needs the host's
+ * memory (a batch, a capsule) must hold a reference until the object is released. The object may
+ * then outlive the session, the instance and the host. */
 typedef struct crossdock_host {
   size_t struct_size;
   uint32_t abi_major;
   uint32_t abi_minor;
+  /* Adds a reference. [any-thread] */
   void (*retain)(const struct crossdock_host*);
+  /* Releases a reference. [any-thread] */
   void (*release)(const struct crossdock_host*);
-  /* [any-thread] NULL for an id that it does not offer. Lives as long as the host object. */
+  /* Returns an interface of the host. [any-thread]
+   * @param id  NUL-terminated
+   * @return the interface, valid as long as the host object; NULL if the host has none with this
+   *         id */
   const void* (*get_interface)(const struct crossdock_host*, const char* id);
   void* private_data;
 } crossdock_host;
@@ -620,19 +762,23 @@ typedef struct crossdock_host {
 #define CROSSDOCK_LOG_DEBUG 4
 #define CROSSDOCK_LOG_TRACE 5
 
+/* The host's log. */
 typedef struct crossdock_host_log {
   size_t struct_size;
-  /* [any-thread] */
+  /* Writes a line. [any-thread]
+   * @param level  CROSSDOCK_LOG_* */
   void (*write)(const struct crossdock_host_log*, int32_t level, crossdock_str message);
   void* private_data;
 } crossdock_host_log;
 
 #define CROSSDOCK_HOST_DECODE_ID "crossdock.host.decode/1"
 
-/* Encoded arrays, decoded by the plugins that the instance's session has for their encodings. */
+/* Decodes encoded arrays with the plugins of the instance's session. */
 typedef struct crossdock_host_decode {
   size_t struct_size;
-  /* [any-thread] Takes `array`, on failure too. `out` becomes a batch of one column on the call's device. */
+  /* Decodes an array. [any-thread]
+   * @param array  takes ownership, also on failure
+   * @param out    a batch of one column on the call's device, owned by the caller */
   crossdock_code (*decode)(const struct crossdock_host_decode*, const crossdock_call* call, crossdock_encoded_array* array,
                            crossdock_batch* out, crossdock_error* err);
   void* private_data;
@@ -640,23 +786,26 @@ typedef struct crossdock_host_decode {
 
 #define CROSSDOCK_HOST_SESSION_ID "crossdock.host.session/1"
 
-/* What the session that made the instance is set to. */
+/* The settings of the session that created the instance. */
 typedef struct crossdock_host_session {
   size_t struct_size;
   crossdock_device device;
-  uint64_t memory_limit; /* bytes; 0: none */
-  uint32_t threads;      /* how many threads a plugin may keep busy */
+  uint64_t memory_limit; /* bytes; 0 for no limit */
+  uint32_t threads;      /* the number of threads that a plugin may use at once */
   uint32_t reserved;
 } crossdock_host_session;
 
-/* ------------------------------------------------------------------------------------------------------ memory --- */
+/* ----------------------------------------------------------------------------------- memory --- */
 
+/* An allocation. */
 typedef struct crossdock_allocation {
-  void* address; /* on the device; 64-byte aligned at least */
+  void* address; /* on the device; aligned to at least 64 bytes */
   size_t bytes;
-  crossdock_block* block;
+  crossdock_block* block; /* the handle for `free` */
 } crossdock_allocation;
 
+/* A request to copy `bytes` bytes from `from` to `to`. The device of a host address is
+ * ARROW_DEVICE_CPU. */
 typedef struct crossdock_copy {
   void* to;
   const void* from;
@@ -665,29 +814,32 @@ typedef struct crossdock_copy {
   crossdock_device from_device;
 } crossdock_copy;
 
+/* The memory that an address belongs to. */
 typedef struct crossdock_pointer {
   size_t struct_size;
   crossdock_device device;
-  const void* base; /* of the allocation that the address lies in; NULL if unknown */
-  uint64_t bytes;   /* from base; 0 if unknown */
+  const void* base; /* the start of the allocation, or NULL if unknown */
+  uint64_t bytes;   /* the size of the allocation, or 0 if unknown */
 } crossdock_pointer;
 
+/* A device. Its strings are borrowed from the host. */
 typedef struct crossdock_device_info {
   size_t struct_size;
   crossdock_device device;
-  crossdock_str name;        /* "cpu", "cuda:0", "untouchable"; borrowed from the host */
-  crossdock_str description; /* "NVIDIA H200"; borrowed from the host */
+  crossdock_str name;        /* "cpu", "cuda:0", "untouchable" */
+  crossdock_str description; /* "NVIDIA H200" */
   uint64_t memory_bytes;     /* 0 if unknown */
-  uint32_t host_accessible;  /* 1: the host may dereference its addresses */
+  uint32_t host_accessible;  /* 1 if the host can dereference its addresses */
   uint32_t reserved;
 } crossdock_device_info;
 
+/* The kind of a kernel argument. `launch` rejects unknown kinds with CROSSDOCK_UNSUPPORTED. */
 typedef uint32_t crossdock_arg_kind;
-#define CROSSDOCK_ARG_VALUE 0u /* `value` is a number, or a float's bits */
-#define CROSSDOCK_ARG_READ 1u  /* `value` is an address on the stream's device, of which `bytes` are read */
-#define CROSSDOCK_ARG_WRITE 2u /* the same, written (and perhaps read) */
-/* `launch` refuses an argument of any other kind: CROSSDOCK_UNSUPPORTED. */
+#define CROSSDOCK_ARG_VALUE 0u /* `value` is an integer, or the bits of a float */
+#define CROSSDOCK_ARG_READ 1u  /* `value` is an address on the stream's device; `bytes` are read */
+#define CROSSDOCK_ARG_WRITE 2u /* as CROSSDOCK_ARG_READ, but `bytes` are written, and may also be read */
 
+/* A kernel argument. */
 typedef struct crossdock_arg {
   uint64_t value;
   uint64_t bytes;
@@ -695,26 +847,29 @@ typedef struct crossdock_arg {
   uint32_t reserved;
 } crossdock_arg;
 
-/* A kernel: one function with an image for each kind of device. On a host device the backend gives `host_twin`
- * addresses that it may dereference; it returns CROSSDOCK_OK or another code. On CUDA the image has a function `name`,
- * whose one parameter is a crossdock_kernel_args. */
+/* A kernel: a function with an implementation for each kind of device. */
 typedef struct crossdock_kernel {
   size_t struct_size;
-  const char* name;
+  const char* name; /* the name of the function in `image` */
+  /* The CPU implementation, which runs on host devices. Addresses in `args` can be dereferenced.
+   * @return CROSSDOCK_OK or another code */
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
-  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none. It is a constant of the plugin's, or of the
-   * host's (crossdock_host_kernels): after its first launch it is known by where it lies. */
+  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL for none. Its function `name` has
+   * one parameter of type crossdock_kernel_args. The image must be a constant of the plugin or of
+   * the host (crossdock_host_kernels): after the first launch, the host identifies it by its
+   * address. */
   const void* image;
   size_t image_bytes;
 } crossdock_kernel;
 
 #define CROSSDOCK_MAX_KERNEL_ARGS 168
 
-/* The one parameter of a kernel on CUDA, by value: what a twin is given, in the 4096 bytes that a launch has room for.
- * Only the first `n_args` arguments are there. */
+/* The parameter of a CUDA kernel, passed by value. It fits in the 4096 bytes that CUDA permits for
+ * the parameters of a launch. Only the first `n_args` elements of `args` are present. */
 typedef struct crossdock_kernel_args {
   uint64_t n_args;
-  /* The twin's address on the host: for a driver that has no device to run the image on. Means nothing on a device. */
+  /* The host address of the CPU implementation, for drivers that simulate a device. Unused on a
+   * device. */
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
   crossdock_arg args[CROSSDOCK_MAX_KERNEL_ARGS];
 } crossdock_kernel_args;
@@ -723,26 +878,31 @@ typedef struct crossdock_kernel_args {
 #define CROSSDOCK_IMAGE_CUBIN 1u
 #define CROSSDOCK_IMAGE_PTX 2u
 
+/* One image of an image set. */
 typedef struct crossdock_image {
-  uint32_t kind;
+  uint32_t kind;         /* CROSSDOCK_IMAGE_CUBIN or CROSSDOCK_IMAGE_PTX */
   uint32_t architecture; /* the compute capability, 90 for 9.0 */
-  uint64_t offset;       /* bytes from the set's begin */
-  uint64_t bytes;        /* of PTX, with the NUL at its end */
+  uint64_t offset;       /* bytes from the start of the set */
+  uint64_t bytes;        /* for PTX, including the NUL at its end */
 } crossdock_image;
 
-/* Images of the same kernels for several architectures, in one piece: this head, `n_images` crossdock_image, and what
- * they point at. A device takes the cubin of its own major version whose minor is the highest that is not above its own,
- * else the PTX of the highest architecture that is not above its own, compiled as it is loaded. */
+/* The head of an image set, which contains images of the same kernels for several architectures.
+ * After the head, the set has `n_images` crossdock_image structs, then the images. The host chooses
+ * one image for a device. It uses a cubin whose major version is that of the device, and of these
+ * the one with the highest minor version that does not exceed the device's. If there is no such
+ * cubin, the driver compiles the PTX with the highest architecture that does not exceed the
+ * device's. */
 typedef struct crossdock_image_set {
   uint64_t magic; /* CROSSDOCK_IMAGE_SET_MAGIC */
-  uint64_t bytes; /* of the whole set */
+  uint64_t bytes; /* the size of the whole set */
   uint32_t n_images;
   uint32_t reserved; /* 0 */
 } crossdock_image_set;
 
+/* The size of a launch. */
 typedef struct crossdock_grid {
   uint32_t blocks;
-  uint32_t threads;
+  uint32_t threads; /* per block */
   uint32_t shared_bytes;
   uint32_t reserved;
 } crossdock_grid;
@@ -750,164 +910,221 @@ typedef struct crossdock_grid {
 #define CROSSDOCK_HOST_KERNELS_ID "crossdock.host.kernels/1"
 #define CROSSDOCK_HOST_KERNEL_THREADS 256u
 
-/* The host's own kernels, by name: a plugin that launches these needs neither images nor CPU implementations of its own.
- * `docs/plugins.md` says which there are. Kernels of a plugin's own are launched beside them as ever.
+/* The host's own kernels, by name. A plugin that launches them needs neither images nor CPU
+ * implementations. `docs/plugins.md` lists them.
  *
- * A name is a contract between modules that are built apart: a kernel whose arguments or meaning change gets a new name,
- * and its old name keeps the old meaning or disappears. A caller states the arguments that it will pass, and the host
- * refuses a caller whose statement differs from the kernel's own.
+ * A name is a contract between modules that are built separately. If the arguments or the meaning
+ * of a kernel change, the kernel gets a new name. The old name keeps the old meaning or disappears.
+ * A caller of `find` declares the arguments that it will pass. The host rejects the call if they
+ * differ from the arguments that the kernel expects.
  *
- * A launch of one of these takes a list of jobs. A job is a head and the kernel's arguments. The head is a
- * CROSSDOCK_ARG_VALUE: its upper 32 bits are the number of arguments of the job, the head included; its lower 32 bits
- * are the end of the job's range of blocks, which begins at the end of the job before it, or at 0. The last job's range
- * ends at `grid.blocks`. Each job has at least one block. `grid.threads` is CROSSDOCK_HOST_KERNEL_THREADS and
- * `grid.shared_bytes` is 0. No two jobs of one launch write the same bytes. */
+ * The arguments of a launch of such a kernel are a list of jobs. A job consists of a head and the
+ * kernel's arguments. The head is a CROSSDOCK_ARG_VALUE. The upper 32 bits of its value are the
+ * number of arguments of the job, including the head. The lower 32 bits are the end of the job's
+ * range of blocks. The range of the first job begins at block 0, and each further range begins at
+ * the end of the previous range. The last job's range ends at `grid.blocks`. Each job has at least
+ * one block. `grid.threads` is CROSSDOCK_HOST_KERNEL_THREADS, and `grid.shared_bytes` is 0.
+ * No two jobs of a launch write the same bytes. */
 typedef struct crossdock_host_kernels {
   size_t struct_size;
-  /* [any-thread] Finds the kernel `name` for devices of the type of `device`, for crossdock_memory's `launch`. `*out` is
-   * valid until the process ends, and serves all devices of that type: a caller should keep it instead of asking again
-   * for each launch. It is kept with the host that gave it, not for the process: another host may have other kernels.
-   *
-   * `arguments` states what the caller will pass after a job's head, one letter for each argument: 'v' for
-   * CROSSDOCK_ARG_VALUE, 'r' for CROSSDOCK_ARG_READ, 'w' for CROSSDOCK_ARG_WRITE. Arguments that may follow any number
-   * of times stand in parentheses at the end: "rvwv(vv)". Both texts are NUL-terminated.
-   *
-   * CROSSDOCK_VERSION if the host has no kernel of that name, or one with other arguments; CROSSDOCK_UNSUPPORTED if its
-   * kernels do not run on devices of that type. */
+  /* Finds a kernel for crossdock_memory.launch. [any-thread]
+   * @param device     a device of the type that the kernel is needed for
+   * @param name       the name of the kernel, NUL-terminated
+   * @param arguments  the arguments that the caller will pass after a job's head, NUL-terminated,
+   *                   one letter each: 'v' for CROSSDOCK_ARG_VALUE, 'r' for CROSSDOCK_ARG_READ, 'w'
+   *                   for CROSSDOCK_ARG_WRITE. Arguments that may be repeated any number of times
+   *                   are at the end, in parentheses: "rvwv(vv)".
+   * @param out        the kernel, valid until the process ends. Store it and reuse it, but only
+   *                   with the host that returned it, because a different host may have different
+   *                   kernels.
+   * @return CROSSDOCK_VERSION if the host has no kernel with this name and these arguments;
+   *         CROSSDOCK_UNSUPPORTED if its kernels do not run on devices of this type */
   crossdock_code (*find)(const struct crossdock_host_kernels*, crossdock_device device, const char* name,
                          const char* arguments, const crossdock_kernel** out, crossdock_error* err);
   void* private_data;
 } crossdock_host_kernels;
 
-#define CROSSDOCK_FREE_LENT 1u /* the block was exported to another library, in a capsule: wait for all work in flight. A flag
-                                  that a host does not know means no less to it. */
+/* A flag of `free`: the block was exported in a capsule, so the host waits for all device work in
+ * flight before it frees the block. A host treats unknown flags like this flag. */
+#define CROSSDOCK_FREE_LENT 1u
 
 #define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
 
-/* The host's one owner of memory, as this instance sees it: what it allocates is counted under its name. All
- * functions are [any-thread]. The object lives as long as the crossdock_host; a block, a stream or an event keeps
- * that alive only if its holder retains the host. */
+/* The host's memory manager. It counts the allocations of each instance separately, under the
+ * instance's name. All functions are [any-thread]. The object is valid as long as the
+ * crossdock_host. Blocks, streams and events do not keep it alive. The owner of a block, stream or
+ * event must therefore retain the host.
+ *
+ * An event argument of NULL stands for an event that has already occurred. If the stream argument
+ * of `alloc`, `copy`, `fill` or `launch` is NULL, it is the default stream of the device whose
+ * addresses the call uses. The other functions require a stream. */
 typedef struct crossdock_memory {
   size_t struct_size;
   void* private_data;
 
-  /* `*n_out` is how many there are, of which no more than `capacity` are written. */
+  /* Lists the devices.
+   * @param out       an array of `capacity` devices
+   * @param capacity  the maximum number of devices to write
+   * @param n_out     the number of devices, which may exceed `capacity` */
   crossdock_code (*devices)(const struct crossdock_memory*, crossdock_device_info* out, size_t capacity, size_t* n_out,
                             crossdock_error* err);
 
-  /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one), and by the host at once where it
-   * may touch the device's addresses. 0 bytes is legal. `alignment` is a power of two of 2 MiB at most, or 0. Managed memory
-   * (ARROW_DEVICE_CUDA_MANAGED) is read and copied, and not made: CROSSDOCK_UNSUPPORTED. */
+  /* Allocates uninitialised device memory. Work that is enqueued on `stream` afterwards can use it.
+   * The host can use it immediately if the host can dereference the device's addresses.
+   * @param bytes      may be 0
+   * @param alignment  a power of two up to 2 MiB, or 0 for the default
+   * @param out        the allocation; release it with `free`
+   * @return CROSSDOCK_UNSUPPORTED for ARROW_DEVICE_CUDA_MANAGED, because managed memory can be read
+   *         and copied, but not allocated */
   crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
                           crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
-  /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */
+  /* Allocates pinned host memory, which devices can copy from and to at full speed. If no device
+   * needs pinned memory, the memory is ordinary host memory.
+   * @param out  the allocation; release it with `free` */
   crossdock_code (*alloc_pinned)(const struct crossdock_memory*, size_t bytes, crossdock_allocation* out,
                                  crossdock_error* err);
-  /* Gives a block back, after the events in `uses` (not taken; NULL is one that has passed). */
+  /* Frees a block when all events have occurred.
+   * @param uses   the last uses of the block; borrowed
+   * @param flags  0 or CROSSDOCK_FREE_LENT */
   void (*free)(const struct crossdock_memory*, crossdock_block*, crossdock_event* const* uses, size_t n_uses,
                uint32_t flags);
 
-  /* Enqueued together, in any order among themselves. Host addresses are those of ARROW_DEVICE_CPU. A stream of NULL is the
-   * default one of the device whose addresses are given here; the functions below are given one. */
+  /* Enqueues copies, which run in any order. */
   crossdock_code (*copy)(const struct crossdock_memory*, crossdock_stream*, const crossdock_copy* copies, size_t n_copies,
                          crossdock_error* err);
+  /* Enqueues an operation that sets `bytes` bytes at `to` to `value`. */
   crossdock_code (*fill)(const struct crossdock_memory*, crossdock_stream*, void* to, uint8_t value, size_t bytes,
                          crossdock_error* err);
+  /* Enqueues a kernel launch. */
   crossdock_code (*launch)(const struct crossdock_memory*, crossdock_stream*, const crossdock_kernel* kernel,
                            crossdock_grid grid, const crossdock_arg* args, size_t n_args, crossdock_error* err);
 
-  /* The device's default stream is borrowed and lives with the memory object; a created one is the caller's. */
+  /* Returns the default stream of a device.
+   * @param out  the stream, borrowed; valid as long as the memory object */
   crossdock_code (*stream_default)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
                                    crossdock_error* err);
+  /* Creates a stream.
+   * @param out  the stream, owned by the caller; release it with `stream_destroy` */
   crossdock_code (*stream_create)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
                                   crossdock_error* err);
+  /* Destroys a stream that `stream_create` or `stream_adopt` returned. */
   void (*stream_destroy)(const struct crossdock_memory*, crossdock_stream*);
+  /* Blocks until all work on the stream has completed. */
   crossdock_code (*stream_synchronize)(const struct crossdock_memory*, crossdock_stream*, crossdock_error* err);
+  /* Makes further work on the stream wait for an event. */
   crossdock_code (*stream_wait)(const struct crossdock_memory*, crossdock_stream*, crossdock_event*, crossdock_error* err);
-  /* A stranger's `sync_event` as it stands in ArrowDeviceArray (NULL: there is nothing to wait for); the event stays theirs. */
+  /* Makes further work on the stream wait for an external event.
+   * @param sync_event  as in ArrowDeviceArray, borrowed; NULL: nothing to wait for */
   crossdock_code (*stream_wait_raw)(const struct crossdock_memory*, crossdock_stream*, void* sync_event,
                                     crossdock_error* err);
-  /* The device's own handle (a CUstream), or NULL on devices that have none. */
+  /* Returns the stream's native handle.
+   * @return the CUstream; NULL on devices without native streams */
   void* (*stream_raw)(const struct crossdock_memory*, crossdock_stream*);
+  /* Returns whether the stream is being captured to a CUDA graph.
+   * @param out  1 if it is, else 0 */
   crossdock_code (*stream_is_capturing)(const struct crossdock_memory*, crossdock_stream*, uint32_t* out,
                                         crossdock_error* err);
 
-  /* Marks what `stream` has been given so far. `*out` is NULL where all of it has run already: to each function that is given an
-   * event, NULL is one that has passed. */
+  /* Records an event that occurs when the work enqueued on the stream so far has completed.
+   * @param out  the event, owned by the caller; release it with `event_destroy`. NULL if all work
+   *             has completed already. */
   crossdock_code (*event_record)(const struct crossdock_memory*, crossdock_stream*, crossdock_event** out,
                                  crossdock_error* err);
+  /* Returns whether an event has occurred.
+   * @param out_done  1 if it has, else 0 */
   crossdock_code (*event_query)(const struct crossdock_memory*, crossdock_event*, uint32_t* out_done, crossdock_error* err);
+  /* Blocks until an event has occurred. */
   crossdock_code (*event_synchronize)(const struct crossdock_memory*, crossdock_event*, crossdock_error* err);
+  /* Destroys an event. */
   void (*event_destroy)(const struct crossdock_memory*, crossdock_event*);
-  /* What to put into `sync_event`; lives as long as the event. */
+  /* Returns the value for ArrowDeviceArray.sync_event, valid as long as the event. */
   void* (*event_raw)(const struct crossdock_memory*, crossdock_event*);
 
-  /* Whose memory an address is. One that nobody knows is the CPU's. */
+  /* Finds the device and the allocation of an address. An unknown address belongs to the CPU. */
   crossdock_code (*pointer)(const struct crossdock_memory*, const void* address, crossdock_pointer* out,
                             crossdock_error* err);
-  /* Where the host may read, and if it allocated it write, `bytes` bytes at `address`; NULL: nowhere, copy them. */
+  /* Returns the host address of `bytes` bytes at a device address. Code on the host may read these
+   * bytes. It may write to them if the host allocated the memory.
+   * @return NULL if the host cannot access the memory; copy the bytes instead */
   void* (*host_address)(const struct crossdock_memory*, crossdock_device, const void* address, size_t bytes);
 
-  /* Calls f(data) once, when all of `events` (not taken) have passed, with no lock held: at once on this thread if they have,
-   * else on one of the host's, with no device current. Where an event can never pass, f is not called and `data`
-   * is leaked, for there is no safe moment. */
+  /* Calls f(data) once all events have occurred, without locks held. If they have already occurred,
+   * `call_after` calls f on the calling thread before it returns. Otherwise the host calls f on one
+   * of its own threads, without a current CUDA context. If an event can never occur, f is not
+   * called, and `data` leaks, because there is no safe moment to release it.
+   * @param events  borrowed */
   void (*call_after)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events, void (*f)(void* data),
                      void* data);
 
-  /* A stranger's own stream (a CUstream) of the device: work can be ordered with it like with any other. On CUDA 1 is the
-   * legacy default stream, 2 the calling thread's own, and NULL is refused; on host devices any value gives a stream like
-   * the default one. It stays theirs, and must be alive whenever it is used here; `stream_destroy` forgets it. What is
-   * allocated on it may outlive it. */
+  /* Wraps an external stream of a device, so that it can be used like a stream of the host.
+   * @param raw  a CUstream, borrowed; it must be alive whenever the stream is used. On CUDA, 1 is
+   *             the legacy default stream, 2 the per-thread default stream, and NULL is rejected.
+   *             On host devices, the value of `raw` is ignored, and the result behaves like the
+   *             default stream.
+   * @param out  the stream, owned by the caller; release it with `stream_destroy`, which does not
+   *             destroy `raw`. Allocations on the stream may outlive it. */
   crossdock_code (*stream_adopt)(const struct crossdock_memory*, crossdock_device, void* raw, crossdock_stream** out,
                                  crossdock_error* err);
 
-  /* As `call_after`, but f is called only after all work that is in flight on the CUDA devices has passed as well, work of
-   * other libraries included. For the release of an array whose memory was exported to such a library, which may
-   * release it while its kernels still run. */
+  /* Calls f(data) like `call_after`, but also waits until all work in flight on the CUDA devices
+   * has completed, including the work of other libraries. Use it to release an array whose memory
+   * was exported to such a library, which may release it while its kernels still run.
+   * @param events  borrowed */
   void (*call_after_all)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events,
                          void (*f)(void* data), void* data);
 } crossdock_memory;
 
-/* ------------------------------------------------------------------------------------------------------- entry --- */
+/* ------------------------------------------------------------------------------------ entry --- */
 
+/* The symbol crossdock_plugin_v1. */
 typedef struct crossdock_plugin_entry {
   uint64_t magic; /* CROSSDOCK_PLUGIN_MAGIC */
   size_t struct_size;
   uint32_t abi_major;
   uint32_t abi_minor;
   uint64_t flags; /* 0 */
-  /* [any-thread] A new instance that shares nothing with others. `host` is borrowed: retain it to keep it. */
+  /* Creates an instance, which shares no state with other instances. [any-thread]
+   * @param host  borrowed; retain it if the instance keeps it
+   * @param out   the instance; release it with `destroy` */
   crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
-  /* Once, when every batch stream and writer of the instance has been released and no host reference is left beyond
-   * those that `create` took, which it keeps until then; never from inside one of its functions. A batch or capsule that holds no reference may
-   * still be alive then: the code stays mapped, and it must not reach back into the instance. */
+  /* Destroys an instance. The host calls it once, never from within a function of the instance, and
+   * only when
+   *   - all batch streams and writers of the instance have been released, and
+   *   - no host references are left except those that `create` took and `destroy` releases.
+   * Batches and capsules that hold no host reference may outlive the instance. They must not access
+   * it. The plugin's code stays mapped. */
   void (*destroy)(crossdock_instance*);
-  /* [any-thread] NULL for an id that it does not have. Lives as long as the instance. */
+  /* Returns an interface of the plugin. [any-thread]
+   * @param id  NUL-terminated
+   * @return the interface, valid as long as the instance; NULL if the instance has none with this
+   *         id */
   const void* (*get_interface)(crossdock_instance*, const char* id);
 } crossdock_plugin_entry;
 
 #define CROSSDOCK_META_SIZES 128
 
-/* Who a plugin is, as plain bytes without relocations, so that it is read from the file before anything runs.
- * Texts are NUL-terminated, without control characters; the name is of ASCII letters, digits, '-', '_' and '.'. Lists have all
- * that instances offer, in any order, separated by spaces: so no id and no format's name has one. */
+/* The symbol crossdock_plugin_meta_v1: a description of the plugin as plain bytes without
+ * relocations, which the host reads from the file before any of the plugin's code runs. Texts are
+ * NUL-terminated, without control characters. The lists contain the names of everything that
+ * instances offer, in any order, separated by spaces. Ids and names contain no spaces. */
 typedef struct crossdock_plugin_meta {
   uint64_t magic; /* CROSSDOCK_META_MAGIC */
   uint32_t struct_size;
   uint32_t abi_major;
   uint32_t abi_minor;
-  uint32_t n_sizes;
-  char name[64];
-  char version[32];        /* semver */
-  char api_range[32];      /* semver range of ABI versions that it works with: "^1.0.0" */
-  char licence[64];        /* SPDX */
+  uint32_t n_sizes;        /* the number of elements of `sizes` */
+  char name[64];           /* ASCII letters, digits, '-', '_' and '.' */
+  char version[32];        /* a semantic version */
+  char api_range[32];      /* the supported ABI versions, a semver range: "^1.0.0" */
+  char licence[64];        /* an SPDX expression */
   char toolchain[96];      /* "rustc 1.95.0", "gcc 12.2.0" */
   char panic[16];          /* "unwind", "abort", "none" */
-  char interfaces[256];    /* ids */
-  char formats[1024];      /* names */
-  char encodings[4096];    /* ids */
-  char description[256];   /* one line for people */
-  /* sizeof each ABI struct as it was built, in the order of CROSSDOCK_META_SIZES_INIT */
+  char interfaces[256];    /* a list of ids */
+  char formats[1024];      /* a list of names */
+  char encodings[4096];    /* a list of ids */
+  char description[256];   /* one line for users */
+  /* The sizes of the ABI structs in the plugin's build, in the order of
+   * CROSSDOCK_META_SIZES_INIT. */
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
@@ -923,12 +1140,13 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array)             \
   }
 
-/* Both symbols are defined with it. */
+/* The attribute of both symbols. */
 #ifndef __cplusplus
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
 #else
 #define CROSSDOCK_EXPORT __attribute__((used))
-/* In C++ a constant is visible in its own file alone unless it is declared so; GCC takes the visibility from here only. */
+/* In C++, a constant has internal linkage unless it is declared extern. GCC uses only the
+ * visibility of this declaration. */
 extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
 extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 }
@@ -936,12 +1154,17 @@ extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossd
 #include <exception>
 #include <new>
 
-/* The C++ author's door: write each function that crosses the boundary as
- *     crossdock_code f(..., crossdock_error* err) noexcept { CROSSDOCK_GUARD(err, { ...; return CROSSDOCK_OK; }) }
+/* Stops exceptions at the boundary, for plugins in C++. Write each function that the host calls as
+ *     crossdock_code f(..., crossdock_error* err) noexcept {
+ *       CROSSDOCK_GUARD(err, { ...; return CROSSDOCK_OK; })
+ *     }
  *     void release(crossdock_batch_stream* stream) noexcept { CROSSDOCK_GUARD_OR(, { ...; }) }
- *     const void* get_interface(...) noexcept { CROSSDOCK_GUARD_OR(nullptr, { ...; return &importer; }) }
- * so that no exception leaves it; CROSSDOCK_GUARD_OR is for those that have no `err`. The messages are constants, since an
- * exception may be thrown for lack of memory. */
+ *     const void* get_interface(...) noexcept {
+ *       CROSSDOCK_GUARD_OR(nullptr, { ...; return &importer; })
+ *     }
+ * If the body throws an exception, CROSSDOCK_GUARD returns an error. Its messages are constants,
+ * because there may be no memory left. CROSSDOCK_GUARD_OR is for functions without `err`. If the
+ * body throws an exception, CROSSDOCK_GUARD_OR returns its first argument. */
 #define CROSSDOCK_GUARD(err, ...)                                                                                     \
   try __VA_ARGS__ catch (const std::bad_alloc&) {                                                                     \
     CROSSDOCK_CAUGHT(err, CROSSDOCK_OUT_OF_MEMORY, "there is no memory left for the plugin");                         \

@@ -1,5 +1,5 @@
-//! The structs of `include/crossdock.h`, field by field. The header is the specification and says what each field
-//! means; `layout.rs` and its C counterpart prove that the two agree to the byte.
+//! The structs of `include/crossdock.h`, which documents each field. Tests compare the layout of
+//! both with `abi/layout.txt`.
 #![allow(missing_docs)]
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
@@ -7,10 +7,10 @@ use core::ffi::{c_char, c_int, c_void};
 
 pub use crate::constants::*;
 pub use crate::sizes::{
-    API_RANGE, BUILT_SIZES, ENTRY_LEAST, FEWEST_SIZES, META_HEAD, META_LEAST, META_SIZES,
+    API_RANGE, BUILT_SIZES, META_HEAD_BYTES, META_SIZES, MIN_ENTRY_BYTES, MIN_META_BYTES, MIN_META_SIZES,
 };
 
-/// Declares `repr(C)` structs that are FFI-safe by abi_stable's proof, and zeroed by default.
+/// Declares `repr(C)` structs, which abi_stable checks for FFI safety.
 macro_rules! abi {
     ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
         $(#[$m])*
@@ -20,27 +20,28 @@ macro_rules! abi {
     )* };
 }
 
-/// A function that a function is given: a type of its own, for abi_stable proves no function pointers within such.
+/// A function pointer argument of a function pointer. It is a separate type because abi_stable does
+/// not support function pointers in the signatures of function pointers.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
 pub struct Callback(pub Option<unsafe extern "C" fn(*mut c_void)>);
 
-/// Structs that may be all zero: empty and released.
+/// Implements `Default` as all zero: an empty or released struct.
 macro_rules! zeroed {
     ($($name:ident),*) => { $(impl Default for $name {
         fn default() -> Self {
-            // SAFETY: every field of this struct is an integer, a raw pointer, an optional function pointer or a
-            // struct of those, for all of which zero bytes are a value.
+            // SAFETY: every field of this struct is an integer, a raw pointer, an optional function
+            // pointer or a struct of those, for all of which zero bytes are valid.
             unsafe { core::mem::zeroed() }
         }
     })* };
 }
 
-/// Structs whose `struct_size` is set by `new()`.
+/// Implements `new` for structs with a `struct_size`.
 macro_rules! sized {
     ($($name:ident),*) => { $(impl $name {
-        /// All zero but `struct_size`.
+        /// A struct whose `struct_size` is set. All other fields are zero.
         pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
     })* };
 }
@@ -55,7 +56,7 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// A plugin's own state.
+    /// An instance of a plugin.
     Instance,
     /// A stream of the memory interface.
     Stream,
@@ -554,14 +555,14 @@ sized!(
     Memory
 );
 
-// The entry and the interfaces are statics of their plugin: constant data full of function pointers.
-// SAFETY: never written after construction, and their functions are callable from any thread by contract.
+// A plugin's entry, interfaces and kernels are statics.
+// SAFETY: the struct is constant, and its functions can be called from any thread.
 unsafe impl Sync for PluginEntry {}
-// SAFETY: as above.
+// SAFETY: the struct is constant, and its functions can be called from any thread.
 unsafe impl Sync for Importer {}
-// SAFETY: as above.
+// SAFETY: the struct is constant, and its functions can be called from any thread.
 unsafe impl Sync for Exporter {}
-// SAFETY: as above.
+// SAFETY: the struct is constant, and its functions can be called from any thread.
 unsafe impl Sync for Encoding {}
-// SAFETY: as above; `image` and `name` point at constants.
+// SAFETY: the struct is constant, and `name` and `image` point to constants.
 unsafe impl Sync for Kernel {}

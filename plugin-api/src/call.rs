@@ -1,192 +1,205 @@
-//! What every working call is told.
+//! The settings of a call.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::told::{self, Lent};
-use crate::words::Device;
+use crate::sized_struct::{self, SizedRef};
 
-/// A caller's cancel flag, to set from anywhere.
+/// A flag that cancels calls. It can be set from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct CancelFlag(Flag);
 
 #[derive(Clone, Debug)]
 enum Flag {
-    Own(Arc<AtomicU32>),
-    /// Another caller's, alive as long as its call.
-    Lent(*const u32),
+    Owned(Arc<AtomicU32>),
+    /// The flag of an outer call, valid as long as that call.
+    Borrowed(*const u32),
 }
 
 impl Default for Flag {
     fn default() -> Self {
-        Self::Own(Arc::default())
+        Self::Owned(Arc::default())
     }
 }
 
-// SAFETY: whoever knows the address of a flag accesses it atomically, from any thread.
+// SAFETY: both sides only access the flag atomically.
 unsafe impl Send for Flag {}
-// SAFETY: as above.
+// SAFETY: both sides only access the flag atomically.
 unsafe impl Sync for Flag {}
 
 impl Flag {
     fn as_ptr(&self) -> *const u32 {
         match self {
-            Self::Own(flag) => flag.as_ptr(),
-            Self::Lent(flag) => *flag,
+            Self::Owned(flag) => flag.as_ptr(),
+            Self::Borrowed(flag) => *flag,
         }
     }
 }
 
 impl CancelFlag {
-    /// Not set.
+    /// A flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
     fn get(&self) -> &AtomicU32 {
         match &self.0 {
-            Flag::Own(flag) => flag,
-            // SAFETY: alive by the word of whoever made it (`CallSettings::within`).
-            Flag::Lent(flag) => unsafe { AtomicU32::from_ptr(flag.cast_mut()) },
+            Flag::Owned(flag) => flag,
+            // SAFETY: `CallSettings::from_call` requires that the settings are not used after the
+            // call that owns the flag.
+            Flag::Borrowed(flag) => unsafe { AtomicU32::from_ptr(flag.cast_mut()) },
         }
     }
 
-    /// Asks calls that carry it to stop soon. Another caller's own is for that one to set.
+    /// Cancels the calls that have this flag. Does nothing for the flag of an outer call
+    /// ([`CallSettings::from_call`]).
     pub fn cancel(&self) {
-        if let Flag::Own(flag) = &self.0 {
+        if let Flag::Owned(flag) = &self.0 {
             flag.store(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether it is set.
+    /// Whether the flag is set.
     pub fn is_cancelled(&self) -> bool {
         self.get().load(Ordering::Relaxed) != 0
     }
 
-    /// Whether it is the one that `call` carries.
+    /// Whether this is the flag of `call`.
     pub fn is_of(&self, call: &Call<'_>) -> bool {
         std::ptr::eq(self.0.as_ptr(), call.raw.cancel)
     }
 }
 
-/// How closely to look at what comes from outside.
+/// How to validate external data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Validate {
-    /// What the host can see: counts, lengths, null pointers, alignment, devices.
+    /// Validate what the host can read: counts, lengths, null pointers, alignment, devices.
     #[default]
     Layout,
-    /// The contents too: offsets, indices, UTF-8.
+    /// Also validate contents: offsets, indices, UTF-8.
     Full,
 }
 
-/// Progress in bytes, and the total (0 if unknown); called from any thread.
+/// Receives progress: bytes done and bytes in total (0 if unknown). Called from any thread.
 pub type Progress = dyn Fn(u64, u64) + Send + Sync;
 
-/// One call's circumstances, on the side that was called.
+/// The settings of a call, as the callee sees them.
 pub struct Call<'a> {
-    /// What it points at is the caller's too, for the length of the call.
-    raw: Lent<'a, abi::Call>,
+    raw: SizedRef<'a, abi::Call>,
 }
 
 impl<'a> Call<'a> {
+    /// Borrows a caller's settings.
+    ///
+    /// # Errors
+    /// `call` is null, or too short.
+    ///
     /// # Safety
-    /// `call` is null or points at a `crossdock_call` that lives, with what it points at, for `'a`.
+    /// `call` is null or points to a `crossdock_call` that is valid for `'a`, as is
+    /// everything that it points to.
     pub unsafe fn read(call: *const abi::Call) -> Result<Self> {
-        // SAFETY: the caller's word.
-        unsafe { told::lent(call) }.map(|raw| Self { raw })
+        // SAFETY: null, or a struct of `struct_size` bytes that the header forbids to change during
+        // the call.
+        unsafe { sized_struct::borrow(call) }.map(|raw| Self { raw })
     }
 
     pub(crate) fn as_ptr(&self) -> *const abi::Call {
         &raw const *self.raw
     }
 
-    /// Where results are to be.
+    /// The device for results.
     pub fn device(&self) -> Device {
         self.raw.device
     }
 
-    /// The stream to work on; null for the device's default one.
+    /// The stream for device work; null for the default stream of the device.
     pub fn stream(&self) -> *mut abi::Stream {
         self.raw.stream
     }
 
-    /// How closely to look at what comes from outside.
+    /// How to validate external data.
     pub fn validate(&self) -> Validate {
         if self.raw.validate == abi::VALIDATE_LAYOUT { Validate::Layout } else { Validate::Full }
     }
 
-    /// How many bytes to keep in flight at most; 0: no wish.
+    /// The number of bytes to hold in flight at most; 0 for no preference.
     pub fn byte_budget(&self) -> u64 {
         self.raw.byte_budget
     }
 
-    /// Whether the caller wants it to end.
+    /// Whether the caller has cancelled the call.
     pub fn is_cancelled(&self) -> bool {
         if self.raw.cancel.is_null() {
             return false;
         }
-        // SAFETY: the flag lives for the call, and everybody accesses it atomically.
+        // SAFETY: not null, so the flag is valid for the call (`read`), and both sides access it
+        // atomically.
         unsafe { AtomicU32::from_ptr(self.raw.cancel.cast_mut()) }.load(Ordering::Relaxed) != 0
     }
 
-    /// An error if the caller wants it to end: to be asked at least once a batch.
+    /// Fails if the caller has cancelled the call. Call this at least once per batch.
+    ///
+    /// # Errors
+    /// `CANCELLED`.
     pub fn check_cancelled(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled("cancelled")) } else { Ok(()) }
     }
 
-    /// Tells the caller how far it is. `total` is 0 if unknown.
+    /// Reports progress to the caller. `bytes_total` is 0 if unknown.
     pub fn progress(&self, bytes_done: u64, bytes_total: u64) {
         if let Some(progress) = self.raw.progress {
-            // SAFETY: the caller's function with the caller's data, both alive for the call.
+            // SAFETY: function and data are valid for the call (`read`), and any thread may call
+            // it.
             unsafe { progress(self.raw.progress_data, bytes_done, bytes_total) };
         }
     }
 }
 
-/// One call's circumstances, on the calling side: filled in once, lent to many calls.
+/// The settings of calls, as the caller sees them.
 #[derive(Clone)]
 pub struct CallSettings {
-    /// Where results are to be.
+    /// The device for results.
     pub device: Device,
-    /// The stream to work on.
+    /// The stream for device work.
     pub stream: CallStream,
-    /// Stops calls.
+    /// Cancels the calls.
     pub cancel: CancelFlag,
-    /// Hears of progress.
+    /// Receives progress.
     pub progress: Option<Arc<Progress>>,
-    /// Bytes in flight at most; 0: no wish.
+    /// The number of bytes to hold in flight at most; 0 for no preference.
     pub byte_budget: u64,
-    /// How closely to look at what comes from outside.
+    /// How to validate external data.
     pub validate: Validate,
 }
 
-/// A stream to call with.
+/// The stream of a call.
 #[derive(Clone, Copy)]
 pub struct CallStream(*mut abi::Stream);
 
-// SAFETY: the stream handle may be used from any thread by contract.
+// SAFETY: the header allows the use of a stream handle on any thread.
 unsafe impl Send for CallStream {}
-// SAFETY: as above.
+// SAFETY: the header allows the use of a stream handle on any thread.
 unsafe impl Sync for CallStream {}
 
 impl CallStream {
-    /// The device's default one.
+    /// The default stream of the device.
     pub const DEFAULT: CallStream = CallStream(std::ptr::null_mut());
 
-    /// One of the caller's.
+    /// A stream of the host.
     ///
     /// # Safety
-    /// `stream` is one of the device that it is called with, made by the host, and alive as long as anybody calls with it.
+    /// `stream` belongs to the device of the calls, and is alive as long as it is used for calls.
     pub const unsafe fn new(stream: *mut abi::Stream) -> Self {
         Self(stream)
     }
 }
 
 impl CallSettings {
-    /// On the default stream of `device`, layout validation, nothing else asked for.
+    /// Settings with the default stream of `device` and layout validation.
     pub fn new(device: Device) -> Self {
         Self {
             device,
@@ -198,13 +211,14 @@ impl CallSettings {
         }
     }
 
-    /// For what is called on behalf of `call`: where and how that says, until it is cancelled. How far it is, is its own to say.
+    /// Settings for calls that `call` makes: its device, stream, budget, validation and cancel
+    /// flag, but no progress.
     ///
     /// # Safety
-    /// Not used, nor any clone of it, once `call` has returned.
-    pub unsafe fn within(call: &Call<'_>) -> Self {
+    /// The result and its clones are not used after `call` has returned.
+    pub unsafe fn from_call(call: &Call<'_>) -> Self {
         let flag = call.raw.cancel;
-        let cancel = if flag.is_null() { Flag::default() } else { Flag::Lent(flag) };
+        let cancel = if flag.is_null() { Flag::default() } else { Flag::Borrowed(flag) };
         Self {
             device: call.device(),
             stream: CallStream(call.stream()),
@@ -215,7 +229,7 @@ impl CallSettings {
         }
     }
 
-    /// The struct to hand across. It borrows from `self`.
+    /// The C struct. It borrows from `self`.
     pub fn raw(&self) -> abi::Call {
         abi::Call {
             struct_size: size_of::<abi::Call>(),
@@ -236,15 +250,16 @@ impl CallSettings {
         }
     }
 
-    /// Runs `f` as a callee would be: for calls within one module, and tests.
+    /// Calls `f` with these settings: for calls within a module, and for tests.
     pub fn enter<T>(&self, f: impl FnOnce(&Call<'_>) -> T) -> T {
-        f(&Call { raw: Lent::Whole(&self.raw()) })
+        f(&Call { raw: SizedRef::Borrowed(&self.raw()) })
     }
 }
 
 unsafe extern "C" fn report_progress(data: *mut c_void, done: u64, total: u64) {
-    // SAFETY: `raw` put a reference to the settings' Arc there, which is borrowed for the call.
+    // SAFETY: `CallSettings::raw` sets `data` to the address of the settings' `Arc`, which outlives
+    // the call.
     let progress = unsafe { &*data.cast::<Arc<Progress>>() };
-    // A panicking progress bar must not unwind through the plugin that reports to it.
-    crate::door::Poison::new().leave(|| progress(done, total));
+    // A panic must not unwind into the plugin that reports progress.
+    crate::door::Poison::new().run_release(|| progress(done, total));
 }

@@ -1,4 +1,4 @@
-//! Foreign objects under the names of Python's capsules.
+//! Capsules: foreign objects with the names of their Python capsules.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -7,20 +7,20 @@ use crate::abi;
 use crate::door;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
-use crate::told;
+use crate::sized_struct;
 
-/// A published struct that travels in a capsule of a given name.
+/// A struct whose capsules have a fixed name.
 ///
 /// # Safety
-/// Whoever makes a capsule of this name puts such a struct behind its pointer.
-pub unsafe trait Named: Release + Send + 'static {
+/// The specification of the name defines this struct as the object of the capsule.
+pub unsafe trait CapsuleObject: Release + Send + 'static {
     /// The capsule's name.
     const NAME: &'static CStr;
 }
 
 macro_rules! named { ($($t:ident = $n:literal),* $(,)?) => { $(
-    // SAFETY: the name that Arrow's PyCapsule interface gives this struct.
-    unsafe impl Named for abi::$t { const NAME: &'static CStr = $n; }
+    // SAFETY: Arrow's PyCapsule interface defines this name for this struct.
+    unsafe impl CapsuleObject for abi::$t { const NAME: &'static CStr = $n; }
 )* } }
 named! {
     ArrowSchema = c"arrow_schema",
@@ -30,27 +30,28 @@ named! {
     ArrowDeviceArrayStream = c"arrow_device_array_stream",
 }
 
-/// One foreign object, released with its capsule unless somebody takes it.
+/// A foreign object. Dropping the capsule releases the object, unless it was taken.
 pub struct Capsule(Owned<abi::Capsule>);
 
 impl Capsule {
-    /// Wraps `object`.
-    pub fn new<T: Named>(object: Owned<T>) -> Self {
+    /// Wraps an object.
+    pub fn new<T: CapsuleObject>(object: Owned<T>) -> Self {
         let mut raw = abi::Capsule::new();
         raw.name = T::NAME.as_ptr();
         raw.pointer = Box::into_raw(Box::new(object)).cast();
         raw.release = Some(release::<T>);
-        // SAFETY: made above; nobody else has it.
+        // SAFETY: the capsule was created above with its release function, and this is its only
+        // copy.
         Self(unsafe { Owned::new(raw) })
     }
 
-    /// Wraps an object that a function of its own frees, itself included, as DLPack's and Vortex's do: `free` is called
-    /// on `pointer` unless somebody takes it.
+    /// Wraps an object whose deleter also frees its struct, as those of DLPack and Vortex. `free`
+    /// is called on `pointer` unless the object is taken.
     ///
     /// # Safety
-    /// `pointer` is an object of the kind that `name` says, and the capsule's from now on; `free` may be called once on
-    /// it, on any thread.
-    pub unsafe fn of_self_freeing<T>(
+    /// `pointer` is an object of the kind that `name` defines, and the capsule takes
+    /// ownership. `free` can be called once on it, on any thread.
+    pub unsafe fn from_self_freeing<T>(
         name: &'static CStr,
         pointer: NonNull<T>,
         free: unsafe fn(NonNull<T>),
@@ -58,58 +59,69 @@ impl Capsule {
         let mut raw = abi::Capsule::new();
         raw.name = name.as_ptr();
         raw.pointer = pointer.as_ptr().cast();
-        // SAFETY: the same function; what `T` it is for is all that is forgotten, and `pointer` is to that.
+        // SAFETY: `NonNull<T>` and `NonNull<c_void>` have the same layout, and the function is only
+        // called with `pointer`.
         let free: unsafe fn(NonNull<c_void>) = unsafe { std::mem::transmute(free) };
         raw.private_data = free as *mut c_void;
         raw.release = Some(free_self_freeing);
-        // SAFETY: made above; nobody else has it.
+        // SAFETY: the capsule was created above with its release function, and this is its only
+        // copy.
         Self(unsafe { Owned::new(raw) })
     }
 
-    /// Takes a capsule that crossed the boundary.
+    /// Wraps a C capsule.
     ///
     /// # Safety
-    /// As [`Owned::new`]; under one of Arrow's names, its pointer is to that struct.
+    /// As [`Owned::new`]. If the name is that of a [`CapsuleObject`] struct, the pointer is to
+    /// such a struct.
     pub unsafe fn from_raw(raw: Owned<abi::Capsule>) -> Self {
         Self(raw)
     }
 
-    /// The bare object, to hand across.
+    /// The C capsule.
     pub fn into_raw(self) -> Owned<abi::Capsule> {
         self.0
     }
 
-    /// Its name; empty for a capsule without one.
+    /// The name, or an empty string.
     pub fn name(&self) -> &CStr {
         if self.0.name.is_null() {
             return c"";
         }
-        // SAFETY: a maker's name is NUL-terminated and lives as long as the capsule.
+        // SAFETY: not null, so the header guarantees a NUL-terminated string that lives as long as
+        // the capsule.
         unsafe { CStr::from_ptr(self.0.name) }
     }
 
-    /// The object itself, for consumers of structs that are not Arrow's.
+    /// The address of the object, without taking it.
     pub fn pointer(&self) -> *mut c_void {
         self.0.pointer
     }
 
-    /// Takes an object that a function of its own frees, if the capsule is of this name and still holds it. From now on
-    /// that function is the caller's to call.
+    /// Takes an object whose deleter also frees its struct. The caller must call that deleter.
+    ///
+    /// # Errors
+    /// The capsule has another name, or the object has been taken already.
     pub fn take_self_freeing(self, name: &CStr) -> Result<NonNull<c_void>> {
         self.take_any_self_freeing(&[name]).map(|(_, object)| object)
     }
 
-    /// The same for a capsule of one of several names; answers which.
+    /// Like [`take_self_freeing`](Self::take_self_freeing), for several names. Also returns the
+    /// index of the name.
+    ///
+    /// # Errors
+    /// The capsule has another name, or the object has been taken already.
     pub fn take_any_self_freeing(mut self, names: &[&CStr]) -> Result<(usize, NonNull<c_void>)> {
-        let own = self.name();
-        let Some(which) = names.iter().position(|name| *name == own) else {
+        let name = self.name();
+        let Some(index) = names.iter().position(|expected| *expected == name) else {
             let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
             return Err(self.misnamed(&names.join("' or '")));
         };
-        // SAFETY: the capsule is ours, and NULL in the pointer's place says that the object has been taken.
+        // SAFETY: `self` owns the capsule, so nothing else accesses the field. NULL marks the
+        // object as taken.
         let pointer = unsafe { std::mem::replace(&mut (*self.0.as_mut_ptr()).pointer, std::ptr::null_mut()) };
         let object = NonNull::new(pointer).ok_or_else(|| consumed(self.name()))?;
-        Ok((which, object))
+        Ok((index, object))
     }
 
     fn misnamed(&self, expected: &str) -> Error {
@@ -119,12 +131,16 @@ impl Capsule {
         ))
     }
 
-    /// Moves the object out, if the capsule holds one of this kind that nobody took yet.
-    pub fn take<T: Named>(self) -> Result<Owned<T>> {
+    /// Moves the object out.
+    ///
+    /// # Errors
+    /// The capsule has another name, or the object has been taken already.
+    pub fn take<T: CapsuleObject>(self) -> Result<Owned<T>> {
         if self.name() != T::NAME {
             return Err(self.misnamed(&T::NAME.to_string_lossy()));
         }
-        // SAFETY: under this name the pointer is to this struct (`from_raw`'s condition), which the consumer moves out.
+        // SAFETY: a capsule with this name points to such a struct (`from_raw`, `CapsuleObject`),
+        // and the header lets a consumer move it out.
         let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };
         if object.is_released() {
             return Err(consumed(T::NAME));
@@ -138,34 +154,36 @@ fn consumed(name: &CStr) -> Error {
 }
 
 unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
-    // SAFETY: set by `Capsule::of_self_freeing` only, which put `free` there for what `pointer` points at; released once
-    // because `release` is cleared. Whoever took the object left NULL behind.
+    // SAFETY: only `Capsule::from_self_freeing` sets this function. It stores `free` in
+    // `private_data`, for the object at `pointer`, which is NULL if the object was taken. `release`
+    // is cleared, so that this runs once.
     unsafe {
         (*capsule).release = None;
         let free: unsafe fn(NonNull<c_void>) = std::mem::transmute((*capsule).private_data);
         if let Some(object) = NonNull::new(std::mem::replace(&mut (*capsule).pointer, std::ptr::null_mut())) {
-            door::leave(|| free(object));
+            door::run_release(|| free(object));
         }
     }
 }
 
-unsafe extern "C" fn release<T: Named>(capsule: *mut abi::Capsule) {
-    // SAFETY: set by `Capsule::new::<T>` only; released once because `release` is cleared. `Owned<T>` is laid out as a
-    // T, and whoever moved the object out left a released one behind; who left NULL has the whole of it.
+unsafe extern "C" fn release<T: CapsuleObject>(capsule: *mut abi::Capsule) {
+    // SAFETY: only `Capsule::new::<T>` sets this function, and stores a boxed `Owned<T>` in
+    // `pointer`. A consumer that moved the object out left a released struct there, or NULL if it
+    // took the box. `release` is cleared, so that this runs once.
     unsafe {
         (*capsule).release = None;
         let object = (*capsule).pointer.cast::<Owned<T>>();
         (*capsule).pointer = std::ptr::null_mut();
         if !object.is_null() {
-            door::leave(|| drop(Box::from_raw(object)));
+            door::run_release(|| drop(Box::from_raw(object)));
         }
     }
 }
 
-/// A list of capsules as one object, to hand across.
-pub(crate) fn list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
+/// Creates a C list.
+pub(crate) fn into_list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
     if capsules.is_empty() {
-        // SAFETY: a released object.
+        // SAFETY: a released struct owns nothing.
         return unsafe { Owned::new(abi::Capsules::new()) };
     }
     let mut raws: Box<[abi::Capsule]> = capsules.into_iter().map(|c| c.into_raw().into_raw()).collect();
@@ -174,13 +192,13 @@ pub(crate) fn list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
     raw.n_capsules = raws.len();
     raw.private_data = Box::into_raw(raws).cast();
     raw.release = Some(release_list);
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: the list was created above with its release function, and this is its only copy.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-    // SAFETY: set by `list` only; released once because `release` is cleared. Capsules that were taken out are
-    // released structs by now.
+    // SAFETY: only `into_list` sets this function, with a boxed slice in `capsules`. Capsules that
+    // were moved out are released structs. `release` is cleared, so that this runs once.
     unsafe {
         (*list).release = None;
         let mut raws =
@@ -189,7 +207,7 @@ unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
     }
 }
 
-/// The capsules of one list, in order. What nobody has taken is released with it.
+/// A list of capsules. Iterating moves them out; the others are released with the list.
 pub struct Capsules {
     list: Owned<abi::Capsules>,
     stride: usize,
@@ -197,19 +215,24 @@ pub struct Capsules {
 }
 
 impl Capsules {
-    /// Takes a list that crossed the boundary.
+    /// Wraps a C list.
+    ///
+    /// # Errors
+    /// An invalid `struct_size`, or an implausible length.
     ///
     /// # Safety
-    /// `list` has the capsules that it says; each is as [`Capsule::from_raw`] wants it.
+    /// `list` has `n_capsules` capsules, each of which meets the requirements of
+    /// [`Capsule::from_raw`].
     pub unsafe fn from_raw(list: Owned<abi::Capsules>) -> Result<Self> {
-        const MOST: usize = 1 << 20;
+        const MAX_CAPSULES: usize = 1 << 20;
         if list.is_released() || list.n_capsules == 0 {
             return Ok(Self { list, stride: 0, next: usize::MAX });
         }
         let first = list.capsules.cast::<usize>();
-        // SAFETY: a list that is not empty has a first one, whose size, which it begins with, is that of all.
+        // SAFETY: not null, and `n_capsules` is not 0, so the pointer is to a capsule, which begins
+        // with its size.
         let stride = if first.is_null() { 0 } else { unsafe { first.read() } };
-        if told::is_stride::<abi::Capsule>(stride) && list.n_capsules <= MOST {
+        if sized_struct::is_valid_stride::<abi::Capsule>(stride) && list.n_capsules <= MAX_CAPSULES {
             return Ok(Self { list, stride, next: 0 });
         }
         Err(Error::invalid_argument(format!(
@@ -218,7 +241,7 @@ impl Capsules {
         )))
     }
 
-    /// The bare list, to hand across, as long as none has been taken.
+    /// The C list.
     pub(crate) fn into_raw(self) -> Owned<abi::Capsules> {
         self.list
     }
@@ -233,8 +256,8 @@ impl Iterator for Capsules {
         }
         let at = self.next * self.stride;
         self.next += 1;
-        // SAFETY: the list's maker vouches for that many capsules, each ours to take; a shell with its `release` cleared
-        // stays behind for the list to free.
+        // SAFETY: the list has `n_capsules` capsules, each `stride` bytes long (`from_raw`), and
+        // the header lets the consumer move them out.
         Some(unsafe { Capsule::from_raw(Owned::take(self.list.capsules.byte_add(at))) })
     }
 
@@ -248,6 +271,6 @@ impl ExactSizeIterator for Capsules {}
 
 impl From<Vec<Capsule>> for Capsules {
     fn from(capsules: Vec<Capsule>) -> Self {
-        Self { list: list(capsules), stride: size_of::<abi::Capsule>(), next: 0 }
+        Self { list: into_list(capsules), stride: size_of::<abi::Capsule>(), next: 0 }
     }
 }

@@ -1,4 +1,4 @@
-//! The constants of `include/crossdock.h`, which says what each one means. A test compares the two.
+//! The constants of `include/crossdock.h`, which documents them. A test compares the values.
 #![allow(missing_docs)]
 
 pub const ABI_MAJOR: u32 = 1;

@@ -1,5 +1,5 @@
-//! The one door at the boundary. Every function that a plugin (or the host) offers across it is one call into here:
-//! unwinding stops, results become codes, and an instance that panicked answers nothing but releases.
+//! The FFI door: runs the body of every function that the other side of the boundary can call. It
+//! stops unwinding, turns results into codes, and rejects calls to an instance that has panicked.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,84 +9,84 @@ use std::sync::{Arc, Once, OnceLock};
 use crate::abi;
 use crate::error::{Error, Result};
 
-/// Whether an instance has panicked, and with what words. Shared by the instance and everything that it lent out, so
-/// that a panic in a stream stops its plugin too, and no other instance.
+/// Whether an instance has panicked, and the message. The instance shares it with its streams and
+/// writers, so that a panic in a stream also stops the instance, but no other instance.
 #[derive(Clone, Default)]
 pub struct Poison {
-    words: Arc<OnceLock<String>>,
-    of_host: bool,
+    message: Arc<OnceLock<String>>,
+    is_host: bool,
 }
 
 impl Poison {
-    /// Of nobody yet.
+    /// Not poisoned.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For what the host offers: its panics are [`crate::Code::INTERNAL`], so that a plugin that passes them on is not taken for
-    /// the one that panicked.
-    pub fn of_host() -> Self {
-        Self { of_host: true, ..Self::default() }
+    /// For objects of the host. Their panics are [`crate::Code::INTERNAL`]: with `PANICKED`, a
+    /// plugin that returns the error would seem to have panicked itself.
+    pub fn for_host() -> Self {
+        Self { is_host: true, ..Self::default() }
     }
 
-    /// The words of the panic that poisoned it.
+    /// The message of the first panic.
     pub fn message(&self) -> Option<&str> {
-        self.words.get().map(String::as_str)
+        self.message.get().map(String::as_str)
     }
 
-    /// Runs `body` for a caller on the other side.
+    /// Runs the body of a function that can fail, and returns its status.
     ///
     /// # Safety
-    /// `err` is null or points at a `crossdock_error` whose `struct_size` is true.
+    /// `err` is null or points to a `crossdock_error` of `struct_size` bytes.
     pub unsafe fn enter(&self, err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
         let error = match self.message() {
-            Some(message) if self.of_host => {
-                Error::internal(format!("refused: the host panicked in this earlier: {message}"))
+            Some(message) if self.is_host => {
+                Error::internal(format!("rejected: this host object panicked earlier: {message}"))
             }
             Some(message) => {
-                Error::panicked(format!("refused: this plugin instance panicked earlier: {message}"))
+                Error::panicked(format!("rejected: this plugin instance panicked earlier: {message}"))
             }
             None => match catch(body) {
                 Ok(Ok(())) => return abi::OK,
                 Ok(Err(error)) => error,
                 Err(payload) => {
                     let message = self.poison(payload);
-                    if self.of_host {
+                    if self.is_host {
                         Error::internal(format!("the host panicked: {message}"))
                     } else {
                         Error::panicked(format!(
-                            "panicked: {message}; the instance answers only releases from now on"
+                            "panicked: {message}; the instance accepts only releases from now on"
                         ))
                     }
                 }
             },
         };
-        // SAFETY: the caller's word.
+        // SAFETY: `enter` and `write_to` have the same requirement on `err`.
         unsafe { error.write_to(err) }
     }
 
-    /// Runs a release: always, poisoned or not, and silently.
-    pub fn leave(&self, body: impl FnOnce()) {
+    /// Runs a release, whether poisoned or not. A panic is caught and poisons.
+    pub fn run_release(&self, body: impl FnOnce()) {
         if let Err(payload) = catch(body) {
             self.poison(payload);
         }
     }
 
     fn poison(&self, payload: Box<dyn Any + Send>) -> String {
-        let message = words(payload);
-        self.words.get_or_init(|| message).clone()
+        let message = panic_message(payload);
+        self.message.get_or_init(|| message).clone()
     }
 }
 
-/// Runs a release of what no instance lent out, silently.
-pub fn leave(body: impl FnOnce()) {
+/// Runs a release of an object that belongs to no instance. A panic is caught.
+pub fn run_release(body: impl FnOnce()) {
     if let Err(payload) = catch(body) {
-        words(payload);
+        panic_message(payload);
     }
 }
 
-/// What a panic said, and where.
-fn words(payload: Box<dyn Any + Send>) -> String {
+/// The text and the location of a panic.
+fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let message = if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_string()
     } else if let Some(text) = payload.downcast_ref::<String>() {
@@ -94,50 +94,54 @@ fn words(payload: Box<dyn Any + Send>) -> String {
     } else {
         "with a payload that is not text".to_string()
     };
-    // Dropping a payload can panic again, and then there is no door left to catch it.
+    // Dropping a payload can panic again, and nothing would catch that panic.
     std::mem::forget(payload);
-    // A thread at its end has no place to note it any more.
-    let place = PLACE.try_with(|place| place.take()).ok().flatten();
-    let place = place.map_or_else(String::new, |place| format!(" (at {place})"));
-    message + &place
+    // Thread locals are not accessible while a thread exits.
+    let location = LOCATION.try_with(|location| location.take()).ok().flatten();
+    let location = location.map_or_else(String::new, |location| format!(" (at {location})"));
+    message + &location
 }
 
 thread_local! {
-    /// How many doors this thread stands behind.
-    static INSIDE: Cell<u32> = const { Cell::new(0) };
-    /// Where the last panic behind a door began.
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The number of calls of `catch` on this thread's stack.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The location of the last panic within `catch`.
+    static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `body` and catches its panic, which becomes an error's words and is not printed as well: the standard error
-/// stream is the application's. Panics elsewhere are reported as they always were.
+/// Runs `body` and catches its panic. The panic is not printed, because it becomes an error message
+/// and the standard error stream belongs to the application. Panics outside of `catch` are printed
+/// as usual.
 fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
-    static QUIET: Once = Once::new();
-    // A hook cannot be set while this thread unwinds, as when a release runs because its holder panicked.
+    static HOOK: Once = Once::new();
+    // A hook cannot be set while this thread unwinds, which runs releases in destructors.
     if !std::thread::panicking() {
-        QUIET.call_once(quiet);
+        HOOK.call_once(set_hook);
     }
-    INSIDE.with(|inside| {
-        inside.set(inside.get() + 1);
+    DEPTH.with(|depth| {
+        depth.set(depth.get() + 1);
         let result = catch_unwind(AssertUnwindSafe(body));
-        inside.set(inside.get() - 1);
+        depth.set(depth.get() - 1);
         result
     })
 }
 
-fn quiet() {
-    let usual = std::panic::take_hook();
+fn set_hook() {
+    let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if INSIDE.get() == 0 {
-            return usual(info);
+        if DEPTH.get() == 0 {
+            return previous(info);
         }
-        // A panic in here would be the end of the process; see above for when there is no place.
-        let _ = PLACE.try_with(|place| place.replace(info.location().map(ToString::to_string)));
+        // Not `with`: it panics while the thread exits, and a panic in a hook aborts the process.
+        let _ = LOCATION.try_with(|location| location.replace(info.location().map(ToString::to_string)));
     }));
 }
 
-/// Writes what `value` makes to an out parameter. A null one is the caller's mistake and is named here, before anything
-/// is made that nobody would release.
+/// Writes the result of `value` to an out parameter. A null pointer is rejected before `value`
+/// runs, so that no object is created that would leak.
+///
+/// # Errors
+/// `out` is null.
 ///
 /// # Safety
 /// `out` is null or valid for writes.
@@ -145,7 +149,8 @@ pub unsafe fn put<T>(out: *mut T, what: &str, value: impl FnOnce() -> T) -> Resu
     if out.is_null() {
         return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
     }
-    // SAFETY: not null, and valid by the caller's word. What was there is zero or undefined: it is not dropped.
+    // SAFETY: not null, so the caller guarantees that it is valid for writes. The old value is not
+    // dropped, because it may be uninitialised.
     unsafe { out.write(value()) };
     Ok(())
 }

@@ -1,47 +1,67 @@
-//! `crossdock.encoding/1`: encoded arrays to batches.
+//! The interface `crossdock.encoding/1`, which decodes nodes of encoded arrays.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
+use crate::device::Device;
 use crate::encoded::{EncodedArray, EncodedNode};
 use crate::error::{Code, Error, Result};
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
 use crate::program::{self, Operator};
-use crate::words::Device;
 
 /// Decodes encodings.
 pub trait Encoding: Send + Sync {
-    /// The ids that it decodes, with their versions; the same answer every time.
+    /// The ids of the encodings that it decodes, including their versions. The list must not
+    /// change.
     fn ids(&self) -> &[&'static str];
 
-    /// Does the node fit its metadata, buffers and children? Looks at no device memory.
+    /// Checks a node against its metadata, buffers and children. Must not read device memory.
+    ///
+    /// # Errors
+    /// Bad data if they do not fit.
     fn check(&self, node: EncodedNode<'_>) -> Result<()>;
 
-    /// How many bytes decoding needs, or `None` where only the device knows.
+    /// The memory that decoding a node needs, in bytes, or `None` if it depends on device memory.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
 
-    /// Whether [`decode`](Encoding::decode) is written; the same answer every time. Where it is not, hosts find NULL in its place and ask
-    /// for programs everywhere, on the CPU too: [`lower`](Encoding::lower) has one for each node then.
+    /// Whether [`decode`](Encoding::decode) is implemented. Must not change. If it is not, the
+    /// function pointer is NULL, the host uses programs on all devices including the CPU, and
+    /// [`lower`](Encoding::lower) must return a program for each node.
     fn decodes(&self) -> bool {
         true
     }
 
-    /// What the node's values are made of, if the host can make them: it does so where they are wanted on a device, in one pass
-    /// with what is above and below, and does not ask for a plan then.
+    /// The program that computes the values of a node, or `None`. The host runs it if it needs the
+    /// values on a device, in one pass with the programs of the nodes above and below, and then
+    /// does not call [`plan`](Encoding::plan).
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let _ = node;
         Ok(None)
     }
 
-    /// Where it decodes the node if it is wanted on `wanted`, and which of the nodes below it it wants decoded.
+    /// Plans the decoding of a node whose values are needed on `wanted`: by default on the CPU,
+    /// with decoded children.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
         let _ = wanted;
-        Ok(DecodePlan::of_children(node))
+        Ok(DecodePlan::with_children_decoded(node))
     }
 
-    /// Decodes the node on the call's device: a batch of one column, of the node's type and length. `below` has an entry for
-    /// each node below it, in pre-order: a batch of one column for those that are decoded already. Whoever does not write it says
-    /// so in [`decodes`](Encoding::decodes).
+    /// Decodes a node on the call's device. Returns a batch of one column with the type and length
+    /// of the node. `below` has an entry for each node below it, in pre-order: a batch of one
+    /// column if the node is decoded. If it is not implemented, [`decodes`](Encoding::decodes) must
+    /// return false.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn decode(
         &self,
         call: &Call<'_>,
@@ -49,23 +69,24 @@ pub trait Encoding: Send + Sync {
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let (_, _) = (call, below);
-        let what = "its plugin says that it decodes, and has no `decode`: write it, or have `decodes` say so";
+        let what = "the plugin does not implement `decode`: implement it, or return false from `decodes`";
         Err(Error::unsupported(format!("{}: {what}", node.path())))
     }
 }
 
-/// How a node would be decoded.
+/// A plan for decoding a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodePlan {
-    /// Where.
+    /// The device on which `decode` runs.
     pub device: Device,
-    /// For each node below it, in pre-order, whether it is decoded first; what is below such a one does not count.
+    /// For each node below it, in pre-order: whether it is decoded first. Entries below a decoded
+    /// node are ignored.
     pub decoded: Vec<bool>,
 }
 
 impl DecodePlan {
-    /// On the CPU, all children decoded.
-    pub fn of_children(node: EncodedNode<'_>) -> Self {
+    /// A plan to decode on the CPU, with all children decoded.
+    pub fn with_children_decoded(node: EncodedNode<'_>) -> Self {
         let mut decoded = vec![false; node.end() - node.index() - 1];
         for child in node.children() {
             if let Some(flag) = decoded.get_mut(child.index() - node.index() - 1) {
@@ -88,7 +109,7 @@ pub(crate) const fn table<P: Plugin>(decodes: bool) -> abi::Encoding {
     }
 }
 
-/// A loaded plugin's encodings, on the calling side.
+/// The encodings of an instance, for callers.
 #[derive(Clone, Copy)]
 pub struct EncodingHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -96,63 +117,81 @@ pub struct EncodingHandle<'a> {
 }
 
 impl EncodingHandle<'_> {
-    /// The ids that it decodes.
+    /// The ids of the encodings that it decodes.
+    ///
+    /// # Errors
+    /// The plugin's error, or an invalid list.
     pub fn ids(&self) -> Result<Vec<String>> {
-        const MOST: usize = 1 << 16;
+        const MAX_IDS: usize = 1 << 16;
         let f = self.table.ids.ok_or_else(|| missing("ids"))?;
         let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the instance's own function on itself.
+        // SAFETY: the table belongs to the instance, and the out parameters are valid for writes.
         Error::check(|err| unsafe { f(self.instance.raw(), &mut list, &mut n, err) })?;
-        if n > MOST || (list.is_null() && n > 0) {
+        if n > MAX_IDS || (list.is_null() && n > 0) {
             return Err(Error::internal(format!("a list of {n} encodings is not plausible")));
         }
-        // SAFETY: so many texts, borrowed from the instance.
+        // SAFETY: not null, and the header requires a list of `n` valid strings that live as long
+        // as the instance.
         (0..n).map(|i| unsafe { (*list.add(i)).get() }.map(str::to_string)).collect()
     }
 
-    /// Whether the node fits its metadata, buffers and children.
+    /// Checks a node against its metadata, buffers and children.
+    ///
+    /// # Errors
+    /// The plugin's error.
     pub fn check(&self, array: &EncodedArray, node: usize) -> Result<()> {
         let f = self.table.check.ok_or_else(|| missing("check"))?;
-        // SAFETY: the instance's own function on itself; the array is borrowed for the call.
+        // SAFETY: the table belongs to the instance, and the array is valid for the call.
         Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, err) })
     }
 
-    /// How many bytes decoding the node needs, if that is known without looking at a device.
+    /// The memory that decoding a node needs, in bytes, or `None` if it depends on device memory.
+    ///
+    /// # Errors
+    /// The plugin's error.
     pub fn size(&self, array: &EncodedArray, node: usize) -> Result<Option<u64>> {
         let f = self.table.size.ok_or_else(|| missing("size"))?;
         let mut bytes = -1;
-        // SAFETY: as above.
+        // SAFETY: the table belongs to the instance, and the arguments are valid for the call.
         Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &mut bytes, err) })?;
         Ok(u64::try_from(bytes).ok())
     }
 
-    /// Whether it decodes nodes itself; else all of them have programs.
+    /// Whether it implements `decode`. If not, all nodes have programs.
     pub fn decodes(&self) -> bool {
         self.table.decode.is_some()
     }
 
-    /// The program that makes the node's values, where there is one whose operators this build knows.
+    /// The program of a node, or `None` if there is none or this build does not know all of its
+    /// operators.
+    ///
+    /// # Errors
+    /// The plugin's error, or a program of an invalid length.
     pub fn lower(&self, array: &EncodedArray, node: usize) -> Result<Option<Vec<Operator>>> {
         let Some(f) = self.table.lower else { return Ok(None) };
-        let mut room = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
-        let (out, mut n) = (room.as_mut_ptr(), 0);
-        // SAFETY: as above; the room is as large as is said.
+        let mut operators = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
+        let (out, mut n) = (operators.as_mut_ptr(), 0);
+        // SAFETY: the table belongs to the instance, and `out` has `MAX_OPERATORS` elements.
         match Error::check(|err| unsafe {
             f(self.instance.raw(), array.as_ptr(), node, out, abi::MAX_OPERATORS, &mut n, err)
         }) {
-            Ok(()) => program::read(&room, n),
+            Ok(()) => program::read(&operators, n),
             Err(error) if error.code() == Code::UNSUPPORTED => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// How the node would be decoded for `wanted`.
+    /// Plans the decoding of a node whose values are needed on `wanted`.
+    ///
+    /// # Errors
+    /// The plugin's error, or a plan for a third device.
     pub fn plan(&self, array: &EncodedArray, node: usize, wanted: Device) -> Result<DecodePlan> {
-        let mut plan = DecodePlan::of_children(array.node(node)?);
+        let mut plan = DecodePlan::with_children_decoded(array.node(node)?);
         if let Some(f) = self.table.plan {
             let mut flags: Vec<u8> = plan.decoded.iter().map(|flag| u8::from(*flag)).collect();
             let (device, list, n) = (&mut plan.device, flags.as_mut_ptr(), flags.len());
-            // SAFETY: as above; the list has a place for each node below.
+            // SAFETY: the table belongs to the instance, and the list has an element for each node
+            // below.
             Error::check(|err| unsafe {
                 f(self.instance.raw(), array.as_ptr(), node, wanted, device, list, n, err)
             })?;
@@ -160,14 +199,17 @@ impl EncodingHandle<'_> {
         }
         if plan.device != wanted && plan.device != Device::CPU {
             return Err(Error::internal(format!(
-                "a node that is wanted on {wanted} would be decoded on {}",
+                "plan: got {} as the device for decoding, expected {wanted} or cpu",
                 plan.device
             )));
         }
         Ok(plan)
     }
 
-    /// Decodes the node; see [`Encoding::decode`].
+    /// Decodes a node. See [`Encoding::decode`].
+    ///
+    /// # Errors
+    /// The plugin's error.
     pub fn decode(
         &self,
         call: &CallSettings,
@@ -176,21 +218,22 @@ impl EncodingHandle<'_> {
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let f = self.table.decode.ok_or_else(|| missing("decode"))?;
-        // SAFETY: one that holds nothing.
-        let nothing = || unsafe { Owned::new(abi::Batch::new()) };
-        let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(nothing)).collect();
+        // SAFETY: a released batch owns nothing.
+        let released = || unsafe { Owned::new(abi::Batch::new()) };
+        let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(released)).collect();
         let mut out = abi::Batch::new();
-        // SAFETY: the instance's own function on itself; `Owned` is laid out as what it owns, and what the function did not
-        // take (it should have) is still ours to release.
+        // SAFETY: the table belongs to the instance. `Owned<Batch>` has the layout of `Batch`, and
+        // the plugin takes ownership of the batches by moving them out; if it does not, `below`
+        // still owns them.
         let result = Error::check(|err| unsafe {
             let list = below.as_mut_ptr().cast::<abi::Batch>();
             f(self.instance.raw(), &call.raw(), array.as_ptr(), node, list, below.len(), &mut out, err)
         });
         result?;
-        // SAFETY: on success the batch is ours.
-        let batch = unsafe { Owned::given(out) };
+        // SAFETY: on success the callee passes the ownership of `out`.
+        let batch = unsafe { Owned::from_out(out) };
         if batch.is_released() {
-            return Err(Error::internal("decode succeeded and gave a released batch"));
+            return Err(Error::internal("decode succeeded, but returned a released batch"));
         }
         Ok(batch)
     }
@@ -206,7 +249,8 @@ unsafe extern "C" fn ids<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
+    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
+    // writes.
     unsafe {
         with::<P>(instance, err, |shell| {
             let ids = shell.encoding_ids()?;
@@ -222,7 +266,8 @@ unsafe extern "C" fn check<P: Plugin>(
     node: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's instance, array and error struct, alive for the call.
+    // SAFETY: the header requires an instance of `create` and a valid array, whose tree the host
+    // has checked.
     unsafe { with::<P>(instance, err, |shell| shell.encoding()?.check(EncodedNode::read(array, node)?)) }
 }
 
@@ -233,7 +278,8 @@ unsafe extern "C" fn size<P: Plugin>(
     out: *mut i64,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as above.
+    // SAFETY: the header requires an instance of `create` and a valid array, whose tree the host
+    // has checked.
     unsafe {
         with::<P>(instance, err, |shell| {
             let bytes = shell.encoding()?.size(EncodedNode::read(array, node)?)?;
@@ -253,7 +299,8 @@ unsafe extern "C" fn lower<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as above; the room is as large as is said.
+    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
+    // checked, and room for `capacity` operators.
     unsafe {
         with::<P>(instance, err, |shell| {
             let program = shell.encoding()?.lower(EncodedNode::read(array, node)?)?;
@@ -273,14 +320,15 @@ unsafe extern "C" fn plan<P: Plugin>(
     n_below: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as above; the list has as many places as it says.
+    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
+    // checked, and a list of `n_below` elements.
     unsafe {
         with::<P>(instance, err, |shell| {
             let node = EncodedNode::read(array, node)?;
             let plan = shell.encoding()?.plan(node, wanted)?;
             if plan.decoded.len() != n_below || (out_decoded.is_null() && n_below > 0) {
                 return Err(node.wrong(format_args!(
-                    "its plan speaks of {} nodes below it, the caller of {n_below}",
+                    "its plan has {} nodes below it, the caller expects {n_below}",
                     plan.decoded.len()
                 )));
             }
@@ -302,36 +350,37 @@ unsafe extern "C" fn decode<P: Plugin>(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // Taken before anything can fail, for the caller does not release them any more.
-    // SAFETY: the caller hands over a list of so many.
+    // The function takes ownership also if it fails, so this comes first.
+    // SAFETY: the header requires a list of `n_below` batches, whose ownership the caller passes.
     let below = unsafe { take_all(below, n_below) };
-    // SAFETY: the host's instance, call, array and structs, all alive for the call.
+    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
+    // checked, and arguments that are valid for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let (node, below) = (EncodedNode::read(array, node)?, below?);
-            same_count(node, "nodes below it", node.end() - node.index() - 1, below.len())?;
+            check_count(node, "nodes below it", node.end() - node.index() - 1, below.len())?;
             shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode")
         })
     }
 }
 
-fn same_count(node: EncodedNode<'_>, what: &str, expected: usize, given: usize) -> Result<()> {
-    if expected == given {
+fn check_count(node: EncodedNode<'_>, what: &str, expected: usize, actual: usize) -> Result<()> {
+    if expected == actual {
         return Ok(());
     }
-    Err(node.wrong(format_args!("{given} {what} are given, it has {expected}")))
+    Err(node.wrong(format_args!("got {actual} {what}, expected {expected}")))
 }
 
 /// # Safety
-/// `list` has `n` batches, which are the callee's from now on.
+/// `list` is null or points to `n` batches, whose ownership the caller passes.
 unsafe fn take_all(list: *mut abi::Batch, n: usize) -> Result<Vec<Option<Owned<abi::Batch>>>> {
     if n == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: a list that is not empty has a first one, whose size, which it begins with, is that of all.
-    let stride = unsafe { crate::told::stride(list.cast_const()) }?;
+    // SAFETY: null, or a list whose first batch begins with its size.
+    let stride = unsafe { crate::sized_struct::stride(list.cast_const()) }?;
     let take = |i: usize| {
-        // SAFETY: one of the list's.
+        // SAFETY: `i` is less than `n`, and each batch is `stride` bytes long.
         let batch = unsafe { Owned::take(list.byte_add(i * stride)) };
         (!batch.is_released()).then_some(batch)
     };

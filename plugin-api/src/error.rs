@@ -1,16 +1,16 @@
-//! What can go wrong, in one shape on both sides of the boundary.
+//! Errors, and their conversion to and from `crossdock_error`.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
 use crate::abi;
-use crate::told;
+use crate::sized_struct;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of failure that `crossdock.h` lists, plus whatever number a newer peer sent.
+/// A `crossdock_code`. Other versions may use numbers that have no constant here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub abi::Code);
 
@@ -19,7 +19,7 @@ macro_rules! codes {
         impl Code {
             $( $(#[$m])* pub const $konst: Code = Code(abi::$konst); )*
 
-            /// A word or two for people.
+            /// The name, for users.
             pub fn text(self) -> Cow<'static, str> {
                 match self {
                     $( Code::$konst => $text.into(), )*
@@ -34,25 +34,25 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The caller's mistake.
+    /// The caller passed an invalid argument.
     INVALID_ARGUMENT invalid_argument "invalid argument",
-    /// Understood, and not done here.
+    /// The request is valid, but not supported.
     UNSUPPORTED unsupported "unsupported",
-    /// What was read or handed over contradicts its own format.
+    /// Input data violates its format.
     BAD_DATA bad_data "bad data",
-    /// Two sides speak different versions.
+    /// Host and plugin have different versions.
     VERSION version "version mismatch",
-    /// Of the system, or of the session's budget.
+    /// The system is out of memory, or the session's limit is reached.
     OUT_OF_MEMORY out_of_memory "out of memory",
     /// A device or its driver failed, or is missing.
     DEVICE device "device error",
-    /// A file, a pipe, a disk.
+    /// Reading or writing a file or pipe failed.
     IO io "input/output error",
-    /// The call's cancel flag was seen.
+    /// The call's cancel flag was set.
     CANCELLED cancelled "cancelled",
     /// A panic was caught at the boundary.
     PANICKED panicked "panicked",
-    /// A bug in the one that reports it.
+    /// A bug in the component that returns it.
     INTERNAL internal "internal error",
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// A failure: its kind, one line for people (who, what, expected, got), and details where there are any.
+/// An error: a code, a message of one line (who, what, expected, got), and optional details.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     code: Code,
@@ -71,48 +71,47 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of any kind; there is a constructor for each listed code.
+    /// An error with any code. Each listed code has its own constructor.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None }
     }
 
-    /// Adds what does not fit into one line: a backtrace, a driver's own words.
+    /// Sets the details: text of several lines, such as a backtrace or a driver's message.
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = Some(details.into());
         self
     }
 
-    /// Says where it happened, in front: `context("column 'a'")` gives `column 'a': ...`.
+    /// Prefixes the message: `context("column 'a'")` gives `column 'a': ...`.
     pub fn context(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The kind.
+    /// The code.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The line for people.
+    /// The message, one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// More, if there is more.
+    /// The details, if any.
     pub fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }
 
-    /// Writes the failure into a caller's struct, whose `struct_size` tells how much of it there is, and answers the
-    /// code to return. A null pointer is legal: the code alone then tells.
+    /// Writes the error to a caller's struct, if `to` is not null, and returns the code.
     ///
     /// # Safety
-    /// `to` is null or points at a `crossdock_error` whose `struct_size` is true.
+    /// `to` is null or points to a `crossdock_error` of `struct_size` bytes.
     pub unsafe fn write_to(self, to: *mut abi::Error) -> abi::Code {
-        // A failure must not look like success, whatever number somebody made up.
+        // `Error::new` accepts any code, but an error must not look like success.
         let code = if self.code.0 == abi::OK { abi::INTERNAL } else { self.code.0 };
-        // SAFETY: the caller vouches for the pointer and its size.
-        let Ok(bytes) = (unsafe { told::stride(to.cast_const()) }) else { return code };
+        // SAFETY: the caller guarantees that `to` is null or begins with its size.
+        let Ok(bytes) = (unsafe { sized_struct::stride(to.cast_const()) }) else { return code };
         let texts = Box::new(Texts { message: c_string(self.message), details: self.details.map(c_string) });
         let error = abi::Error {
             code,
@@ -122,16 +121,17 @@ impl Error {
             private_data: Box::into_raw(texts).cast(),
             ..abi::Error::new()
         };
-        // SAFETY: as above; nothing else refers to the struct during the call that it was made for.
-        unsafe { told::fill(to, bytes, error) };
+        // SAFETY: `stride` rejects null; the caller guarantees `bytes` bytes, which nothing else
+        // uses during the call.
+        unsafe { sized_struct::fill(to, bytes, error) };
         code
     }
 
-    /// What a callee reported: its code, and the struct it may have filled in, which is released here.
+    /// Reads a callee's code and error struct, and releases the struct.
     fn read_from(code: abi::Code, mut from: abi::Error) -> Self {
         let text = |p: *const std::ffi::c_char| {
-            // SAFETY: a callee that sets these fields gives NUL-terminated strings that live until `release`, which is
-            // called below.
+            // SAFETY: not null, so the header guarantees a NUL-terminated string that is valid
+            // until `release`, which is called below.
             (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned())
         };
         let error = Self {
@@ -141,20 +141,23 @@ impl Error {
             details: text(from.details),
         };
         if let Some(release) = from.release {
-            // SAFETY: `release` was set by the callee for this struct and is called once.
+            // SAFETY: the callee set `release` for this struct, and it is called once.
             unsafe { release(&mut from) };
         }
         error
     }
 
-    /// Runs a C call with a fresh error struct and turns its code into a `Result`.
+    /// Calls a C function with an empty error struct.
+    ///
+    /// # Errors
+    /// The error of the function.
     pub fn check(call: impl FnOnce(*mut abi::Error) -> abi::Code) -> Result<()> {
         let mut error = abi::Error::new();
         match call(&mut error) {
             abi::OK => {
-                // What it recovered from and left there, nobody else will look at.
+                // A callee that handled an error should have left the struct empty.
                 if let Some(release) = error.release {
-                    // SAFETY: set by the callee for this struct, and called once.
+                    // SAFETY: the callee set `release` for this struct, and it is called once.
                     unsafe { release(&mut error) };
                 }
                 Ok(())
@@ -178,8 +181,9 @@ fn c_string(text: String) -> CString {
 }
 
 unsafe extern "C" fn release_error(error: *mut abi::Error) {
-    // SAFETY: set by `write_to` only, whose struct the caller gives back here, perhaps shorter than ours: no reference is
-    // made to it. `private_data` is its Box, taken once because `release` is cleared.
+    // SAFETY: only `write_to` sets this function, with a boxed `Texts` in `private_data`. The
+    // struct may be shorter than this build's, so that no reference to it is created. `release` is
+    // cleared, so that this runs once.
     unsafe {
         drop(Box::from_raw((*error).private_data.cast::<Texts>()));
         (*error).release = None;

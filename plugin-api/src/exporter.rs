@@ -1,22 +1,27 @@
-//! `crossdock.exporter/1`: batches to formats.
+//! The interface `crossdock.exporter/1`, which writes formats.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::options::Options;
 use crate::owned::Owned;
 use crate::plan::{ColumnPlan, export_plan, read_plan};
 use crate::plugin::{Instance, Plugin, with};
 use crate::sink::Sink;
-use crate::words::{Device, Options};
 use crate::writer::{BatchWriter, WriterHandle, export_writer};
 
 /// Writes formats.
 pub trait Exporter: Send + Sync {
-    /// What it writes; the same answer every time.
+    /// The formats that it writes. The list must not change.
     fn formats(&self) -> &[Format];
 
-    /// What would happen to batches of `schema` that live on `from`: a verdict for each column, in order.
+    /// Plans an export of batches that are on `from`, without performing it. Returns a plan for
+    /// each column of `schema`, in order. The call's device is the device to export to.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn plan(
         &self,
         call: &Call<'_>,
@@ -26,7 +31,11 @@ pub trait Exporter: Send + Sync {
         options: &Options,
     ) -> Result<Vec<ColumnPlan>>;
 
-    /// Begins to write batches of `schema` as `format`, into `sink` where the format is one of bytes.
+    /// Creates a writer of batches with `schema`. `format` is the name of one of the formats, which
+    /// accepts all `options`. `sink` is `None` if the format is written as capsules.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn begin(
         &self,
         call: &Call<'_>,
@@ -46,7 +55,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Exporter {
     }
 }
 
-/// A loaded plugin's exporter, on the calling side.
+/// The exporter of an instance, for callers.
 #[derive(Clone, Copy)]
 pub struct ExporterHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -54,13 +63,20 @@ pub struct ExporterHandle<'a> {
 }
 
 impl ExporterHandle<'_> {
-    /// What it writes.
+    /// The formats that it writes.
+    ///
+    /// # Errors
+    /// The plugin's error, or an invalid list.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        // SAFETY: the instance's own function, of a table that it gave.
-        unsafe { Format::of(self.instance, self.table.formats) }
+        // SAFETY: the table belongs to the instance, and the header requires valid lists that live
+        // as long as the instance.
+        unsafe { Format::read_all(self.instance, self.table.formats) }
     }
 
-    /// What would happen to batches of `schema` that live on `from`.
+    /// Plans an export. See [`Exporter::plan`].
+    ///
+    /// # Errors
+    /// The plugin's error, or an invalid plan.
     pub fn plan(
         &self,
         call: &CallSettings,
@@ -72,7 +88,7 @@ impl ExporterHandle<'_> {
         let f = self.table.plan.ok_or_else(|| missing("plan"))?;
         let pairs = options.pairs();
         let mut out = abi::Plan::new();
-        // SAFETY: the instance's own function on itself; everything else is borrowed for the call.
+        // SAFETY: the table belongs to the instance, and all pointers are valid for the call.
         Error::check(|err| unsafe {
             f(
                 self.instance.raw(),
@@ -86,11 +102,15 @@ impl ExporterHandle<'_> {
                 err,
             )
         })?;
-        // SAFETY: on success the plan is ours, and valid.
-        unsafe { read_plan(Owned::given(out)) }
+        // SAFETY: on success the callee passes the ownership of `out`, whose list and strings are
+        // valid.
+        unsafe { read_plan(Owned::from_out(out)) }
     }
 
-    /// Begins to write.
+    /// Creates a writer. See [`Exporter::begin`].
+    ///
+    /// # Errors
+    /// The plugin's error.
     pub fn begin(
         &self,
         call: &CallSettings,
@@ -104,7 +124,8 @@ impl ExporterHandle<'_> {
         let has_sink = sink.is_some();
         let mut sink = sink.map_or_else(abi::Sink::new, |s| s.into_raw().into_raw());
         let mut out = abi::Writer::new();
-        // SAFETY: the instance's own function on itself; everything else is borrowed for the call or handed over.
+        // SAFETY: the table belongs to the instance, and all pointers are valid for the call. The
+        // plugin takes ownership of the sink by moving it out.
         let result = Error::check(|err| unsafe {
             f(
                 self.instance.raw(),
@@ -118,15 +139,16 @@ impl ExporterHandle<'_> {
                 err,
             )
         });
-        // SAFETY: what the plugin did not take (it should have) is still ours.
+        // SAFETY: if the plugin did not move the sink out, this function still owns it; else it is
+        // released.
         drop(unsafe { Owned::new(sink) });
         result?;
-        // SAFETY: on success the writer is ours.
-        let writer = unsafe { Owned::given(out) };
+        // SAFETY: on success the callee passes the ownership of `out`.
+        let writer = unsafe { Owned::from_out(out) };
         if writer.is_released() {
-            return Err(Error::internal("begin succeeded and gave a released writer"));
+            return Err(Error::internal("begin succeeded, but returned a released writer"));
         }
-        // SAFETY: as above.
+        // SAFETY: the writer is not released, so the header guarantees a valid writer.
         Ok(unsafe { WriterHandle::from_raw(writer) })
     }
 }
@@ -137,8 +159,8 @@ fn missing(function: &str) -> Error {
 
 /// # Safety
 /// `schema` is null or a valid schema that lives for `'a`.
-unsafe fn given<'a>(schema: *const abi::ArrowSchema) -> Result<&'a abi::ArrowSchema> {
-    // SAFETY: the caller's word.
+unsafe fn schema_ref<'a>(schema: *const abi::ArrowSchema) -> Result<&'a abi::ArrowSchema> {
+    // SAFETY: the caller guarantees null or a schema that lives for `'a`.
     unsafe { schema.as_ref() }.ok_or_else(|| Error::invalid_argument("the schema is NULL"))
 }
 
@@ -148,8 +170,9 @@ unsafe extern "C" fn formats<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
-    unsafe { with::<P>(instance, err, |shell| shell.exporter_formats()?.answer(out, n_out)) }
+    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
+    // writes.
+    unsafe { with::<P>(instance, err, |shell| shell.exporter_formats()?.put(out, n_out)) }
 }
 
 unsafe extern "C" fn plan<P: Plugin>(
@@ -163,13 +186,14 @@ unsafe extern "C" fn plan<P: Plugin>(
     out: *mut abi::Plan,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's instance, call, strings and structs, all alive for the call.
+    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
+    // call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let exporter = shell.exporter()?;
             let options = Options::read(options, n_options)?;
-            let format = Format::asked(exporter.formats(), format.get()?, &options)?;
-            let columns = exporter.plan(&Call::read(call)?, format, given(schema)?, from, &options)?;
+            let format = Format::find(exporter.formats(), format.get()?, &options)?;
+            let columns = exporter.plan(&Call::read(call)?, format, schema_ref(schema)?, from, &options)?;
             export_plan(columns).put(out, "plan")
         })
     }
@@ -186,17 +210,18 @@ unsafe extern "C" fn begin<P: Plugin>(
     out: *mut abi::Writer,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // Taken before anything can fail, for the caller does not release it any more.
-    // SAFETY: the caller hands the sink over.
+    // The function takes ownership also if it fails, so this comes first.
+    // SAFETY: the header requires null or a valid sink, whose ownership the caller passes.
     let sink = unsafe { Owned::take(sink) };
-    // SAFETY: the host's instance, call, strings and structs, all alive for the call.
+    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
+    // call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let sink = (!sink.is_released()).then(|| Sink::from_raw(sink));
             let exporter = shell.exporter()?;
             let options = Options::read(options, n_options)?;
-            let format = Format::asked(exporter.formats(), format.get()?, &options)?;
-            let writer = exporter.begin(&Call::read(call)?, format, given(schema)?, &options, sink)?;
+            let format = Format::find(exporter.formats(), format.get()?, &options)?;
+            let writer = exporter.begin(&Call::read(call)?, format, schema_ref(schema)?, &options, sink)?;
             export_writer(writer, shell.poison().clone()).put(out, "begin")
         })
     }

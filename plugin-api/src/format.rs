@@ -1,83 +1,85 @@
-//! What a plugin reads and writes, as it says so.
+//! Descriptions of formats.
 
 use crate::abi;
 use crate::door::put;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::plugin::Instance;
-use crate::told;
-use crate::words::Options;
+use crate::sized_struct;
 
-/// A format's description.
+/// A format that a plugin reads or writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// "arrow-ipc-file"
+    /// The name: "arrow-ipc-file".
     pub name: String,
-    /// One line for people: what it holds and what it cannot.
+    /// One line for users: what the format stores, and what it cannot.
     pub description: String,
-    /// Speaks through a source or a sink.
+    /// Whether it is read from a source or written to a sink.
     pub bytes: bool,
-    /// Names of the capsules that it takes or gives.
+    /// The names of the capsules that it reads or writes.
     pub capsules: Vec<String>,
-    /// Bytes by which it is known: any of them, each at an offset from the start.
+    /// Bytes that identify the format, each with its offset from the start. One match suffices.
     pub magics: Vec<(u64, Vec<u8>)>,
-    /// ".arrow"; "-" claims standard output.
+    /// File extensions: ".arrow"; "-" for standard output.
     pub endings: Vec<String>,
-    /// Device types (Arrow's numbers) that it takes or gives; empty: any.
+    /// The types (Arrow's numbers) of the devices whose batches it reads or writes; empty for any.
     pub device_types: Vec<i32>,
-    /// The options that it understands.
+    /// The options that it accepts.
     pub options: Vec<OptionInfo>,
 }
 
 /// An option of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionInfo {
-    /// What to call it.
+    /// The key.
     pub key: String,
-    /// One line for people: the values, the default.
+    /// One line for users: the values, the default.
     pub description: String,
 }
 
 impl Format {
-    /// A format with nothing but a name and a description.
+    /// A format with a name and a description only.
     pub fn new(name: &str, description: &str) -> Self {
         Self { name: name.into(), description: description.into(), ..Self::default() }
     }
 
-    /// The same with an option that it understands.
+    /// Adds an option.
     pub fn with_option(mut self, key: &str, description: &str) -> Self {
         self.options.push(OptionInfo { key: key.into(), description: description.into() });
         self
     }
 
-    /// The name that a caller gives, if there is a format of it that understands the options: a misspelt wish is not silently
-    /// ignored.
-    pub(crate) fn asked<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a str> {
+    /// Finds the format with this name, and returns its name.
+    ///
+    /// # Errors
+    /// There is no such format, or it does not accept an option.
+    pub(crate) fn find<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a str> {
         let Some(format) = formats.iter().find(|format| format.name == name) else {
             let known: Vec<_> = formats.iter().map(|format| format.name.as_str()).collect();
             return Err(Error::invalid_argument(format!(
-                "there is no format '{name}' here; expected {}",
+                "unknown format '{name}', expected {}",
                 known.join(" or ")
             )));
         };
-        if !options.iter().all(|(key, _)| format.understands(key)) {
+        if !options.iter().all(|(key, _)| format.has_option(key)) {
             let known: Vec<_> = format.options.iter().map(|option| option.key.as_str()).collect();
             options.only(&format.name, &known)?;
         }
         Ok(&format.name)
     }
 
-    /// Whether it understands this option.
-    pub fn understands(&self, key: &str) -> bool {
+    /// Whether it accepts this option.
+    pub fn has_option(&self, key: &str) -> bool {
         self.options.iter().any(|option| option.key == key)
     }
 
-    /// Those of a caller's wishes that it understands.
+    /// The options that it accepts, of `options`.
     pub fn pick(&self, options: &Options) -> Options {
-        let known = options.iter().filter(|(key, _)| self.understands(key));
+        let known = options.iter().filter(|(key, _)| self.has_option(key));
         known.fold(Options::new(), |picked, (key, value)| picked.with(key, value))
     }
 
-    /// Whether `head`, the first bytes of something, is recognised.
+    /// Whether data that begins with `head` is recognised as this format.
     pub fn matches(&self, head: &[u8]) -> bool {
         self.magics.iter().any(|(offset, magic)| {
             usize::try_from(*offset)
@@ -87,56 +89,59 @@ impl Format {
         })
     }
 
-    /// Whether arrays of this device type are taken or given.
-    pub fn takes(&self, device_type: i32) -> bool {
+    /// Whether it reads or writes batches on devices of this type.
+    pub fn accepts_device(&self, device_type: i32) -> bool {
         self.device_types.is_empty() || self.device_types.contains(&device_type)
     }
 
     /// # Safety
-    /// `raw` is a valid `crossdock_format`, lists and strings included.
+    /// `raw` is a valid `crossdock_format`, including its lists and strings.
     unsafe fn read(raw: &abi::Format) -> Result<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that each list has its stated length and that all strings
+        // are valid.
         unsafe {
             let texts = |list: *const abi::Str, n: usize, what: &str| -> Result<Vec<String>> {
-                checked(list, n, what)?.iter().map(|s| Ok(s.get()?.to_string())).collect()
+                slice(list, n, what)?.iter().map(|s| Ok(s.get()?.to_string())).collect()
             };
             Ok(Self {
                 name: raw.name.get()?.to_string(),
                 description: raw.description.get()?.to_string(),
                 bytes: raw.flags & abi::FORMAT_BYTES != 0,
                 capsules: texts(raw.capsules, raw.n_capsules, "capsule names")?,
-                magics: checked(raw.magics, raw.n_magics, "magics")?
+                magics: slice(raw.magics, raw.n_magics, "magics")?
                     .iter()
-                    .map(|m| Ok((m.offset, checked(m.data.cast::<u8>(), m.bytes, "magic bytes")?.to_vec())))
+                    .map(|m| Ok((m.offset, slice(m.data.cast::<u8>(), m.bytes, "magic bytes")?.to_vec())))
                     .collect::<Result<_>>()?,
                 endings: texts(raw.endings, raw.n_endings, "endings")?,
-                device_types: checked(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
+                device_types: slice(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
                 options: read_options(raw)?,
             })
         }
     }
 
-    /// What an importer's or an exporter's `formats` answers, copied.
+    /// Calls `formats` of an importer or exporter, and copies the list.
     ///
     /// # Safety
-    /// `ask` is a function of `instance`, which makes valid lists that live as long as it.
-    pub(crate) unsafe fn of(instance: &Instance, ask: Option<AskFormats>) -> Result<Vec<Self>> {
-        let ask =
-            ask.ok_or_else(|| Error::internal("the plugin has an interface without the function 'formats'"))?;
+    /// `formats` is a function of `instance`, and returns valid lists that live as long as
+    /// the instance.
+    pub(crate) unsafe fn read_all(instance: &Instance, formats: Option<ListFormats>) -> Result<Vec<Self>> {
+        let formats = formats
+            .ok_or_else(|| Error::internal("the plugin has an interface without the function 'formats'"))?;
         let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the instance's own function on itself.
-        Error::check(|err| unsafe { ask(instance.raw(), &mut list, &mut n, err) })?;
-        // SAFETY: the instance vouches for its list.
-        unsafe { told::list(list, n, MOST, "formats", |format| Self::read(&format)) }
+        // SAFETY: the function belongs to the instance, and the out parameters are valid for
+        // writes.
+        Error::check(|err| unsafe { formats(instance.raw(), &mut list, &mut n, err) })?;
+        // SAFETY: the caller guarantees a valid list of `n` formats.
+        unsafe { sized_struct::read_list(list, n, MAX_LIST_LEN, "formats", |format| Self::read(&format)) }
     }
 }
 
 /// # Safety
-/// `format` is valid, the list of its options included.
+/// `format` is valid, including the list of its options.
 unsafe fn read_options(format: &abi::Format) -> Result<Vec<OptionInfo>> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees `n_options` options with valid strings.
     unsafe {
-        told::list(format.options, format.n_options, MOST, "options", |option| {
+        sized_struct::read_list(format.options, format.n_options, MAX_LIST_LEN, "options", |option| {
             Ok(OptionInfo {
                 key: option.key.get()?.to_string(),
                 description: option.description.get()?.to_string(),
@@ -145,31 +150,31 @@ unsafe fn read_options(format: &abi::Format) -> Result<Vec<OptionInfo>> {
     }
 }
 
-/// `formats` of an interface.
-pub(crate) type AskFormats = unsafe extern "C" fn(
+/// The type of `crossdock_importer.formats` and `crossdock_exporter.formats`.
+pub(crate) type ListFormats = unsafe extern "C" fn(
     *mut abi::Instance,
     *mut *const abi::Format,
     *mut usize,
     *mut abi::Error,
 ) -> abi::Code;
 
-/// More than any list in a format's description has.
-const MOST: usize = 4096;
+/// The greatest length of a list that is considered plausible.
+const MAX_LIST_LEN: usize = 4096;
 
 /// # Safety
-/// `list` points at `n` values that live for `'a`, or `n` is 0.
-unsafe fn checked<'a, T>(list: *const T, n: usize, what: &str) -> Result<&'a [T]> {
+/// `list` points to `n` values that live for `'a`, or `n` is 0.
+unsafe fn slice<'a, T>(list: *const T, n: usize, what: &str) -> Result<&'a [T]> {
     match n {
         0 => Ok(&[]),
-        _ if list.is_null() || n > MOST => {
+        _ if list.is_null() || n > MAX_LIST_LEN => {
             Err(Error::invalid_argument(format!("a format's list of {n} {what} is not plausible")))
         }
-        // SAFETY: the caller's word.
+        // SAFETY: not null, and the caller guarantees `n` values for `'a`.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
     }
 }
 
-/// Descriptions in the boundary's own form; what they point at lives here too.
+/// Formats as C structs, and the data that they point to.
 pub(crate) struct FormatTable {
     raw: Vec<abi::Format>,
     _lists: Vec<Lists>,
@@ -183,16 +188,16 @@ struct Lists {
     _options: Vec<abi::OptionInfo>,
 }
 
-// SAFETY: never written after construction; its pointers are into itself.
+// SAFETY: constant, and its pointers refer to heap blocks that it owns.
 unsafe impl Send for FormatTable {}
-// SAFETY: as above.
+// SAFETY: constant, and its pointers refer to heap blocks that it owns.
 unsafe impl Sync for FormatTable {}
 
 impl FormatTable {
     pub(crate) fn new(formats: &[Format]) -> Self {
         let mut table = Self { raw: Vec::new(), _lists: Vec::new() };
         for format in formats {
-            // Cloned first, so that everything below points into the heap blocks that `lists` will own.
+            // The pointers below refer to the heap blocks of this clone, which `_lists` will own.
             let format = format.clone();
             let magics: Vec<_> = format
                 .magics
@@ -241,12 +246,12 @@ impl FormatTable {
         table
     }
 
-    /// Answers `formats`: the list is borrowed from here.
+    /// Writes the list, which borrows from `self`, to the out parameters of `formats`.
     ///
     /// # Safety
-    /// Both are null or valid for writes.
-    pub(crate) unsafe fn answer(&self, out: *mut *const abi::Format, n_out: *mut usize) -> Result<()> {
-        // SAFETY: the caller's word.
+    /// Both pointers are null or valid for writes.
+    pub(crate) unsafe fn put(&self, out: *mut *const abi::Format, n_out: *mut usize) -> Result<()> {
+        // SAFETY: `door::put` has the same requirement on both pointers.
         unsafe {
             put(out, "formats", || self.raw.as_ptr())?;
             put(n_out, "formats", || self.raw.len())

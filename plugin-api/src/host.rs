@@ -1,4 +1,4 @@
-//! The host as a plugin sees it: a reference-counted handle that answers interface ids.
+//! The host, as a plugin sees it.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
@@ -8,10 +8,10 @@ use crate::call::Call;
 use crate::encoded::EncodedArray;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
-use crate::told::{self, Told};
+use crate::sized_struct::{self, SizedStruct};
 
-/// A counted reference to the `crossdock_host` that made this instance. Whatever the plugin lends out holds one, so
-/// that the host's memory outlives it.
+/// A counted reference to the host of an instance. Objects that a plugin exports and that use the
+/// host's memory must hold a reference until their release.
 pub struct Host {
     object: NonNull<abi::Host>,
     retain: Count,
@@ -22,24 +22,28 @@ pub struct Host {
 type Count = unsafe extern "C" fn(*const abi::Host);
 type GetInterface = unsafe extern "C" fn(*const abi::Host, *const c_char) -> *const c_void;
 
-// SAFETY: the object's functions are callable from any thread by contract, and its count is the host's to keep atomic.
+// SAFETY: the header allows calls of all functions of the host object on any thread.
 unsafe impl Send for Host {}
-// SAFETY: as above.
+// SAFETY: the header allows calls of all functions of the host object on any thread.
 unsafe impl Sync for Host {}
 
 impl Host {
-    /// Retains a borrowed host.
+    /// Adds a reference to a borrowed host.
+    ///
+    /// # Errors
+    /// `host` is null, has another ABI version, or lacks a function.
     ///
     /// # Safety
-    /// `host` is null or a live `crossdock_host`.
+    /// `host` is null or points to a live `crossdock_host`.
     pub unsafe fn retain(host: *const abi::Host) -> Result<Self> {
         let host = NonNull::new(host.cast_mut())
             .ok_or_else(|| Error::invalid_argument("the host handle is NULL"))?;
-        // SAFETY: live by the caller's word.
-        let table = unsafe { told::read(host.as_ptr().cast_const()) }?;
+        // SAFETY: not null, so the caller guarantees a live host object, which begins with its
+        // size.
+        let table = unsafe { sized_struct::read(host.as_ptr().cast_const()) }?;
         if (table.abi_major, table.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
             return Err(Error::version(format!(
-                "the host speaks ABI {}.{}, expected {}.{}: get the plugin's build for this host",
+                "the host has ABI version {}.{}, expected {}.{}: get the plugin's build for this host",
                 table.abi_major,
                 table.abi_minor,
                 abi::ABI_MAJOR,
@@ -49,32 +53,34 @@ impl Host {
         let (Some(retain), Some(release)) = (table.retain, table.release) else {
             return Err(Error::invalid_argument("the host handle has no 'retain' or no 'release'"));
         };
-        // SAFETY: the host's own function on itself.
+        // SAFETY: the function belongs to the host object, which is alive.
         unsafe { retain(host.as_ptr()) };
         Ok(Self { object: host, retain, release, get_interface: table.get_interface })
     }
 
-    /// An interface that the host offers, or `None`: its address, which its functions want, and a copy of as much of it as
-    /// both sides know.
+    /// An interface of the host, or `None`: its address, which its functions take as first
+    /// argument, and a copy of the fields that both sides know.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
-    pub unsafe fn interface<T: Told>(&self, id: &CStr) -> Option<(NonNull<T>, T)> {
-        // SAFETY: the object is alive because `self` holds a reference; the id is NUL-terminated.
+    pub unsafe fn interface<T: SizedStruct>(&self, id: &CStr) -> Option<(NonNull<T>, T)> {
+        // SAFETY: the object is alive because `self` holds a reference, and a `CStr` is
+        // NUL-terminated.
         let table = unsafe { self.get_interface?(self.object.as_ptr(), id.as_ptr()) };
         let table = NonNull::new(table.cast_mut().cast::<T>())?;
-        // SAFETY: every interface begins with its true size.
-        Some((table, unsafe { told::read(table.as_ptr().cast_const()) }.ok()?))
+        // SAFETY: not null, so the header guarantees a struct that begins with its size, and lives
+        // as long as the host object.
+        Some((table, unsafe { sized_struct::read(table.as_ptr().cast_const()) }.ok()?))
     }
 
-    /// The object itself, alive as long as this reference, or another one.
+    /// The address of the host object, valid as long as there is a reference.
     pub fn as_ptr(&self) -> *const abi::Host {
         self.object.as_ptr()
     }
 
-    /// Writes a line to the host's log; nothing happens where it offers none.
+    /// Writes a line to the host's log, if it has one. `level` is one of `abi::LOG_*`.
     pub fn log(&self, level: i32, message: &str) {
-        // SAFETY: `HostLog` is what the header defines for this id; the string lives for the call.
+        // SAFETY: the header defines `HostLog` for this id, and the string is valid for the call.
         unsafe {
             if let Some((log, table)) = self.interface::<abi::HostLog>(abi::HOST_LOG_ID)
                 && let Some(write) = table.write
@@ -84,10 +90,9 @@ impl Host {
         }
     }
 
-    /// What the session is set to: its device, its memory limit (bytes, 0 for none), and how many threads a plugin
-    /// may keep busy. `None` where the host does not say.
+    /// The settings of the session, or `None` if the host does not have the interface.
     pub fn session(&self) -> Option<SessionSettings> {
-        // SAFETY: `HostSession` is what the header defines for this id.
+        // SAFETY: the header defines `HostSession` for this id.
         let (_, session) = unsafe { self.interface::<abi::HostSession>(abi::HOST_SESSION_ID) }?;
         Some(SessionSettings {
             device: session.device,
@@ -96,47 +101,48 @@ impl Host {
         })
     }
 
-    /// Has the session that the instance belongs to decode an array, by the plugins that it has for its encodings: a batch of
-    /// one column on the call's device.
+    /// Decodes an array with the plugins of the instance's session. Returns a batch of one column
+    /// on the call's device.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the host offers no decoding; what is wrong with the array.
+    /// `UNSUPPORTED` if the host does not have the interface, or the host's error.
     pub fn decode(&self, call: &Call<'_>, array: EncodedArray) -> Result<Owned<abi::Batch>> {
-        let none = || Error::unsupported("this host decodes no encoded arrays");
-        // SAFETY: `HostDecode` is what the header defines for this id.
+        let unsupported = || Error::unsupported("this host does not decode encoded arrays");
+        // SAFETY: the header defines `HostDecode` for this id.
         let (decoder, table) =
-            unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(none)?;
-        let decode = table.decode.ok_or_else(none)?;
+            unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(unsupported)?;
+        let decode = table.decode.ok_or_else(unsupported)?;
         let (mut array, mut out) = (array.into_raw(), abi::Batch::new());
-        // SAFETY: the host's own function; the array is handed over, the rest is borrowed for the call.
+        // SAFETY: the function belongs to `decoder`, and all pointers are valid for the call. The
+        // host takes ownership of the array by moving it out.
         Error::check(|err| unsafe {
             decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), &mut out, err)
         })?;
-        // SAFETY: on success the batch is ours.
-        Ok(unsafe { Owned::given(out) })
+        // SAFETY: on success the callee passes the ownership of `out`.
+        Ok(unsafe { Owned::from_out(out) })
     }
 
-    /// How many threads to keep busy: what the session says, else what the machine has.
+    /// The number of threads to use at once: the session's, else that of the machine.
     pub fn threads(&self) -> usize {
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.session().map_or_else(machine, |s| s.threads)
     }
 }
 
-/// What a session is set to.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// Where results go by default.
+    /// The default device for results.
     pub device: abi::Device,
-    /// Bytes; 0 for no limit.
+    /// The memory limit in bytes; 0 for no limit.
     pub memory_limit_bytes: u64,
-    /// At least 1.
+    /// The number of threads that a plugin may use at once, at least 1.
     pub threads: usize,
 }
 
 impl Clone for Host {
     fn clone(&self) -> Self {
-        // SAFETY: `self` holds a reference, so that the object is alive.
+        // SAFETY: `self` holds a reference, so the object is alive.
         unsafe { (self.retain)(self.object.as_ptr()) };
         Self { ..*self }
     }
@@ -144,7 +150,7 @@ impl Clone for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // SAFETY: gives back the one reference that `self` holds.
+        // SAFETY: `self` holds one reference, which is released once.
         unsafe { (self.release)(self.object.as_ptr()) };
     }
 }

@@ -1,18 +1,18 @@
-//! `crossdock.importer/1`: formats to batches.
+//! The interface `crossdock.importer/1`, which reads formats.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::capsule::Capsules;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::options::Options;
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
+use crate::sized_struct;
 use crate::source::Source;
 use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
-use crate::told;
-use crate::words::Options;
 
-/// Where to read from.
+/// The input of an importer.
 pub enum Input {
     /// Bytes.
     Source(Source),
@@ -22,11 +22,17 @@ pub enum Input {
 
 /// Reads formats.
 pub trait Importer: Send + Sync {
-    /// What it reads; the same answer every time.
+    /// The formats that it reads. The list must not change.
     fn formats(&self) -> &[Format];
 
-    /// Opens `input` as `format`, one of its names, with options that this one understands. `schema` is what the caller
-    /// expects, where the format has none.
+    /// Opens an input.
+    ///
+    /// `format` is the name of one of the formats, which accepts all `options`. `schema` is the
+    /// schema that the caller expects: reject an input with another schema, or take the types from
+    /// it if the format has none.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn open(
         &self,
         call: &Call<'_>,
@@ -39,21 +45,24 @@ pub trait Importer: Send + Sync {
 
 impl Input {
     /// # Safety
-    /// `input` is null or a valid `crossdock_input`, and the caller hands over what it has.
+    /// `input` is null or a valid `crossdock_input`, and the caller passes the ownership
+    /// of its source or capsules.
     unsafe fn take(input: *const abi::Input) -> Result<Self> {
-        // SAFETY: the caller's word.
-        let input = unsafe { told::lent(input) }?;
-        // SAFETY: as above; NULL gives what is released already.
+        // SAFETY: the caller guarantees null or a struct of `struct_size` bytes.
+        let input = unsafe { sized_struct::borrow(input) }?;
+        // SAFETY: each pointer is null or refers to an object whose ownership the caller passes.
         let (source, capsules) = unsafe { (Owned::take(input.source), Owned::take(input.capsules)) };
         match (input.source.is_null(), input.capsules.is_null()) {
-            // SAFETY: the object crossed the boundary as a source.
+            // SAFETY: the header defines this field as a valid source.
             (false, true) if !source.is_released() => Ok(Input::Source(unsafe { Source::from_raw(source) })),
-            // SAFETY: the list crossed the boundary as such.
+            // SAFETY: the header defines this field as a valid list of capsules.
             (true, false) => unsafe { Capsules::from_raw(capsules) }.map(Input::Capsules),
             (false, false) => {
-                Err(Error::invalid_argument("open: both a source and capsules were given, expected one"))
+                Err(Error::invalid_argument("open: got both a source and capsules, expected one of them"))
             }
-            _ => Err(Error::invalid_argument("open: neither a source nor capsules were given, expected one")),
+            _ => {
+                Err(Error::invalid_argument("open: got neither a source nor capsules, expected one of them"))
+            }
         }
     }
 }
@@ -66,7 +75,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Importer {
     }
 }
 
-/// A loaded plugin's importer, on the calling side.
+/// The importer of an instance, for callers.
 #[derive(Clone, Copy)]
 pub struct ImporterHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -74,13 +83,20 @@ pub struct ImporterHandle<'a> {
 }
 
 impl ImporterHandle<'_> {
-    /// What it reads.
+    /// The formats that it reads.
+    ///
+    /// # Errors
+    /// The plugin's error, or an invalid list.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        // SAFETY: the instance's own function, of a table that it gave.
-        unsafe { Format::of(self.instance, self.table.formats) }
+        // SAFETY: the table belongs to the instance, and the header requires valid lists that live
+        // as long as the instance.
+        unsafe { Format::read_all(self.instance, self.table.formats) }
     }
 
-    /// Opens `input` as `format`.
+    /// Opens an input. See [`Importer::open`].
+    ///
+    /// # Errors
+    /// The plugin's error.
     pub fn open(
         &self,
         call: &CallSettings,
@@ -102,8 +118,9 @@ impl ImporterHandle<'_> {
         let schema = schema.map_or(std::ptr::null(), |schema| &raw const **schema);
         let pairs = options.pairs();
         let mut out = abi::BatchStream::new();
-        // SAFETY: the instance's own function on itself; everything else is borrowed for the call or handed over. What
-        // it did not take (it should have) is still ours to release, and is when this function ends.
+        // SAFETY: the table belongs to the instance, and all pointers are valid for the call. The
+        // plugin takes ownership of the input by moving it out; if it does not, `source` or
+        // `capsules` still own it.
         let result = Error::check(|err| unsafe {
             f(
                 self.instance.raw(),
@@ -118,12 +135,12 @@ impl ImporterHandle<'_> {
             )
         });
         result?;
-        // SAFETY: on success the stream is ours.
-        let stream = unsafe { Owned::given(out) };
+        // SAFETY: on success the callee passes the ownership of `out`.
+        let stream = unsafe { Owned::from_out(out) };
         if stream.is_released() {
-            return Err(Error::internal("open succeeded and gave a released stream"));
+            return Err(Error::internal("open succeeded, but returned a released stream"));
         }
-        // SAFETY: as above.
+        // SAFETY: the stream is not released, so the header guarantees a valid stream.
         Ok(unsafe { BatchStreamHandle::from_raw(stream) })
     }
 }
@@ -138,8 +155,9 @@ unsafe extern "C" fn formats<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
-    unsafe { with::<P>(instance, err, |shell| shell.importer_formats()?.answer(out, n_out)) }
+    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
+    // writes.
+    unsafe { with::<P>(instance, err, |shell| shell.importer_formats()?.put(out, n_out)) }
 }
 
 unsafe extern "C" fn open<P: Plugin>(
@@ -153,15 +171,16 @@ unsafe extern "C" fn open<P: Plugin>(
     out: *mut abi::BatchStream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // Taken before anything can fail, for the caller does not release it any more.
-    // SAFETY: the caller hands the input over.
+    // The function takes ownership also if it fails, so this comes first.
+    // SAFETY: the header requires null or a valid input, whose ownership the caller passes.
     let input = unsafe { Input::take(input) };
-    // SAFETY: the host's instance, call, strings and structs, all alive for the call.
+    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
+    // call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let importer = shell.importer()?;
             let options = Options::read(options, n_options)?;
-            let format = Format::asked(importer.formats(), format.get()?, &options)?;
+            let format = Format::find(importer.formats(), format.get()?, &options)?;
             let stream = importer.open(&Call::read(call)?, format, input?, schema.as_ref(), &options)?;
             export_stream(stream, shell.poison().clone()).put(out, "open")
         })

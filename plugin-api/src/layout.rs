@@ -1,18 +1,18 @@
-//! Where every field lies, as this build sees it. `abi/layout.txt` is the committed record; a test compares the two,
-//! and another lets a C compiler compare the record with `crossdock.h`.
+//! The layout of the C structs in this build. Tests compare it with the committed record
+//! `abi/layout.txt`, and the record with `crossdock.h` by means of a C compiler.
 
 use crate::abi;
 
-/// One struct: its C name, size, alignment, and the offset of each field, all in bytes.
+/// The layout of a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StructLayout {
-    /// As C spells the type: `crossdock_error`, `struct ArrowArray`.
+    /// The name of the type in C: `crossdock_error`, `struct ArrowArray`.
     pub name: &'static str,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
-    /// Bytes.
+    /// The alignment in bytes.
     pub align: usize,
-    /// (name, offset in bytes), in order.
+    /// The fields in order: (name, offset in bytes).
     pub fields: Vec<(&'static str, usize)>,
 }
 
@@ -29,7 +29,7 @@ macro_rules! layouts {
     (@offset $t:ident, $f:ident) => { core::mem::offset_of!(abi::$t, $f) };
 }
 
-/// Every struct of the boundary.
+/// The layouts of all C structs.
 pub fn layouts() -> Vec<StructLayout> {
     layouts! {
         "struct ArrowSchema" = ArrowSchema { format, name, metadata, flags, n_children, children, dictionary, release, private_data }
@@ -91,7 +91,7 @@ pub fn layouts() -> Vec<StructLayout> {
     }
 }
 
-/// The record's text: a line for each struct and field.
+/// The text of the record, with a line for each struct and field.
 pub fn render() -> String {
     let mut text = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR);
     for s in layouts() {

@@ -1,15 +1,20 @@
-//! The plugin interface of Crossdock: the words that a host and a plugin share, and nothing else.
+//! The interface between a Crossdock host and its plugins.
 //!
-//! `include/crossdock.h` is the specification; [`abi`] is its Rust twin, field by field. Above that stand owning, safe
-//! types for both sides: an author implements [`Plugin`] with an [`Importer`] or an [`Exporter`] and writes one
-//! [`crossdock_plugin!`] line; a caller makes an [`Instance`] of a loaded entry and uses its handles. Every function
-//! that crosses is one call into [`door`].
+//! `include/crossdock.h` is the specification. [`abi`] has the same structs in Rust. The other
+//! modules are safe, owning types for both sides:
+//! - An author implements [`Plugin`] with an [`Importer`], an [`Exporter`] or an [`Encoding`], and
+//!   exports it with [`crossdock_plugin!`].
+//! - A host creates an [`Instance`] of a loaded plugin's entry, and uses its handles.
+//!
+//! Every function that the other side can call runs in [`door`].
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
 pub mod abi;
+mod abi_str;
 mod call;
 mod capsule;
 mod constants;
+mod device;
 pub mod door;
 pub mod encoded;
 mod encoding;
@@ -20,21 +25,22 @@ mod host;
 mod importer;
 pub mod layout;
 mod meta;
+mod options;
 mod owned;
 mod plan;
 mod plugin;
 mod program;
 pub mod record;
 mod sink;
+pub mod sized_struct;
 pub mod sizes;
 mod source;
 mod stream;
-pub mod told;
-mod words;
 mod writer;
 
 pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
-pub use capsule::{Capsule, Capsules, Named};
+pub use capsule::{Capsule, CapsuleObject, Capsules};
+pub use device::Device;
 pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};
 pub use encoding::{DecodePlan, Encoding, EncodingHandle};
 pub use error::{Code, Error, Result};
@@ -42,7 +48,8 @@ pub use exporter::{Exporter, ExporterHandle};
 pub use format::{Format, OptionInfo};
 pub use host::{Host, SessionSettings};
 pub use importer::{Importer, ImporterHandle, Input};
-pub use meta::{About, read_text};
+pub use meta::{PluginDescription, read_text};
+pub use options::Options;
 pub use owned::{Owned, Release};
 pub use plan::{ColumnPlan, Verdict};
 pub use plugin::{Instance, Plugin, entry};
@@ -50,8 +57,7 @@ pub use program::Operator;
 pub use sink::{ByteSink, Sink};
 pub use source::{ByteSource, Map, Source};
 pub use stream::{BatchStream, BatchStreamHandle, export_stream};
-pub use words::{Device, Options};
 pub use writer::{BatchWriter, WriterHandle, export_writer};
 
-/// The text of `include/crossdock.h`, for tools that hand it out.
+/// The text of `include/crossdock.h`.
 pub const HEADER: &str = include_str!("../include/crossdock.h");

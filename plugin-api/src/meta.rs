@@ -1,17 +1,17 @@
-//! Who a plugin is: the data symbol that is read before any of its code runs.
+//! The metadata of a plugin, which the host reads before any of the plugin's code runs.
 
 use crate::abi::{self, PluginMeta};
 use crate::error::{Error, Result};
 
-/// What the author says of a plugin; see [`crate::crossdock_plugin!`].
-pub struct About {
-    /// The plugin's name: "arrow-ipc".
+/// An author's description of a plugin. See [`crate::crossdock_plugin!`].
+pub struct PluginDescription {
+    /// The name: "arrow-ipc".
     pub name: &'static str,
-    /// Its semver version.
+    /// The version, a semantic version.
     pub version: &'static str,
-    /// One line for people.
+    /// One line for users.
     pub description: &'static str,
-    /// SPDX.
+    /// The licence, an SPDX expression.
     pub licence: &'static str,
     /// Interface ids, separated by spaces.
     pub interfaces: &'static str,
@@ -21,8 +21,8 @@ pub struct About {
     pub encodings: &'static str,
 }
 
-impl About {
-    /// The symbol's value. At compile time, so a text that is too long does not compile.
+impl PluginDescription {
+    /// The metadata. Evaluated at compile time, so that a text that is too long does not compile.
     pub const fn meta(&self) -> PluginMeta {
         let mut sizes = [0; abi::META_SIZES];
         let mut i = 0;
@@ -51,7 +51,7 @@ impl About {
     }
 }
 
-/// `text`, NUL-terminated and NUL-padded.
+/// Pads a text with NULs. At least one NUL follows it.
 const fn text<const N: usize>(text: &str) -> [u8; N] {
     let bytes = text.as_bytes();
     assert!(bytes.len() < N, "a text of the plugin's description is too long for its field");
@@ -64,7 +64,10 @@ const fn text<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-/// A field's text: up to its NUL.
+/// The text of a field, up to its NUL.
+///
+/// # Errors
+/// Bad data if there is no NUL, or the text is not UTF-8. `what` names the field.
 pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
     let end = field
         .iter()
@@ -74,7 +77,7 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
         .map_err(|_| Error::bad_data(format!("the plugin's {what} is not UTF-8")))
 }
 
-/// Exports a plugin from a cdylib:
+/// Exports a plugin from a `cdylib` crate.
 ///
 /// ```
 /// use crossdock_plugin_api::{Host, Plugin, Result, crossdock_plugin};
@@ -83,24 +86,26 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
 /// impl Plugin for Nothing {
 ///     fn create(_host: Host) -> Result<Self> { Ok(Nothing) }
 /// }
-/// crossdock_plugin!(Nothing, name: "nothing", description: "does nothing", interfaces: "", formats: "");
+/// crossdock_plugin!(
+///     Nothing, name: "nothing", description: "does nothing", interfaces: "", formats: "",
+/// );
 /// # fn main() {}
 /// ```
 ///
-/// The version and the licence are those of the package that it stands in.
+/// The version and the licence are those of the package that invokes the macro.
 #[macro_export]
 macro_rules! crossdock_plugin {
     ($plugin:ty, name: $name:expr, description: $description:expr, interfaces: $interfaces:expr, formats: $formats:expr
      $(, encodings: $encodings:expr)? $(,)?) => {
-        /// What the host asks for an instance.
+        /// Creates instances.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
         pub static crossdock_plugin_v1: $crate::abi::PluginEntry = $crate::entry::<$plugin>();
 
-        /// What the host reads before any code runs.
+        /// Describes the plugin.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
-        pub static crossdock_plugin_meta_v1: $crate::abi::PluginMeta = $crate::About {
+        pub static crossdock_plugin_meta_v1: $crate::abi::PluginMeta = $crate::PluginDescription {
             name: $name,
             version: env!("CARGO_PKG_VERSION"),
             description: $description,

@@ -1,4 +1,4 @@
-//! Ownership of the boundary's objects: released once, when dropped, unless handed on.
+//! Owns C objects, and releases them when dropped.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -6,42 +6,48 @@ use std::ops::Deref;
 use crate::abi;
 use crate::error::{Error, Result};
 
-/// A struct with a `release` of its own.
+/// A C struct with a function that releases it.
 ///
 /// # Safety
-/// `release` calls the struct's release function if it is set, which must leave it cleared, and does nothing else.
-/// `TELLS_SIZE` is true only of a `repr(C)` struct whose first field is its `struct_size`; of such, zero bytes in the
-/// place of any field that is added later mean that there is none.
+/// `release` calls the struct's release function if it is set, clears it, and does nothing
+/// else. `HAS_STRUCT_SIZE` is true only for a `repr(C)` struct that begins with its `struct_size`,
+/// and for which zero bytes in any field that later versions add mean "absent".
 pub unsafe trait Release: Default {
-    /// Whether it begins with its `struct_size`, so that the other side's may be shorter or longer than ours.
-    const TELLS_SIZE: bool;
+    /// Whether the struct begins with its `struct_size`, so that another version's may be shorter
+    /// or longer.
+    const HAS_STRUCT_SIZE: bool;
 
-    /// Whether there is nothing (left) to release.
+    /// Whether the struct is empty or has been released.
     fn is_released(&self) -> bool;
 
     /// Releases what the struct owns.
     ///
     /// # Safety
-    /// The struct's release function, if set, is its maker's, and `self` is not used by anybody else.
+    /// The release function, if set, was set by the producer of the struct, and nothing
+    /// else uses the struct during the call.
     unsafe fn release(&mut self);
 }
 
 macro_rules! release {
-    ($tells_size:literal: $($t:ident),*) => { $(
-        // SAFETY: exactly what the trait asks for; `struct_size` is the first field where the header has one.
+    ($has_struct_size:literal: $($t:ident),*) => { $(
+        // SAFETY: `release` calls the release function once and clears it. The first list below has
+        // structs without a `struct_size`, the second one structs that begin with it.
         unsafe impl Release for abi::$t {
-            const TELLS_SIZE: bool = $tells_size;
+            const HAS_STRUCT_SIZE: bool = $has_struct_size;
             fn is_released(&self) -> bool { self.release.is_none() }
             unsafe fn release(&mut self) {
                 if let Some(release) = self.release {
-                    // SAFETY: the struct's own function on itself, by the caller's word.
+                    // SAFETY: the caller guarantees that this is the producer's function, and that
+                    // nothing else uses the struct.
                     unsafe { release(self) };
-                    // A producer that forgets to clear it must not make us release twice.
+                    // Prevents a second release if the producer's function does not clear the
+                    // field.
                     self.release = None;
                 }
             }
         }
-        // SAFETY: releases may run on any thread by contract, and an owned object has one user at a time.
+        // SAFETY: the header allows releases on any thread, and all other functions on one thread
+        // at a time.
         unsafe impl Send for abi::$t {}
     )* };
 }
@@ -59,28 +65,29 @@ release!(
     EncodedArray
 );
 
-// SAFETY: the embedded array's release is the whole struct's.
+// SAFETY: the embedded array's `release` releases the whole struct, which has no `struct_size`.
 unsafe impl Release for abi::ArrowDeviceArray {
-    const TELLS_SIZE: bool = false;
+    const HAS_STRUCT_SIZE: bool = false;
     fn is_released(&self) -> bool {
         self.array.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees the same for `self`, which contains the array.
         unsafe { self.array.release() };
     }
 }
-// SAFETY: as for the structs above.
+// SAFETY: Arrow allows releases on any thread.
 unsafe impl Send for abi::ArrowDeviceArray {}
 
-// SAFETY: releases both halves, each with its own function.
+// SAFETY: `release` releases the array and the schema with their own functions. The struct begins
+// with its `struct_size`.
 unsafe impl Release for abi::Batch {
-    const TELLS_SIZE: bool = true;
+    const HAS_STRUCT_SIZE: bool = true;
     fn is_released(&self) -> bool {
         self.array.is_released() && self.schema.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees the same for `self`, which contains both.
         unsafe {
             self.array.release();
             self.schema.release();
@@ -90,113 +97,119 @@ unsafe impl Release for abi::Batch {
         self.metadata = std::ptr::null();
     }
 }
-// SAFETY: as for the structs above; the sizes belong to the array.
+// SAFETY: Arrow allows releases of the array and the schema on any thread, and the other pointers
+// are only read.
 unsafe impl Send for abi::Batch {}
 
-/// An object of the boundary that is ours to release. Reading its fields is safe, for they are plain values; what its
-/// pointers point at is another matter.
+/// An owned C object. Reading its fields is safe; dereferencing its pointers is not.
 #[repr(transparent)]
 pub struct Owned<T: Release>(T);
 
 impl<T: Release> Owned<T> {
-    /// Takes ownership.
+    /// Takes ownership of `raw`.
     ///
     /// # Safety
-    /// `raw` is a valid object of its kind (or a released one), and nobody else releases it.
+    /// `raw` is a valid or released object, and nothing else releases it.
     pub unsafe fn new(raw: T) -> Self {
         Self(raw)
     }
 
-    /// Takes ownership of what a call put into an out parameter of ours. Of a struct that tells its size all of it counts,
-    /// whatever was written there: it was zero before, which is what a maker who knows less of it leaves.
+    /// Takes ownership of an out parameter after a call. The `struct_size` is set to this build's:
+    /// the struct was zero before the call, so fields that the callee does not know are absent.
     ///
     /// # Safety
     /// As [`Owned::new`].
-    pub unsafe fn given(mut out: T) -> Self {
-        if T::TELLS_SIZE {
-            // SAFETY: the first field, by `TELLS_SIZE`.
+    pub unsafe fn from_out(mut out: T) -> Self {
+        if T::HAS_STRUCT_SIZE {
+            // SAFETY: the struct begins with its `struct_size` (`HAS_STRUCT_SIZE`).
             unsafe { (&raw mut out).cast::<usize>().write(size_of::<T>()) };
         }
         Self(out)
     }
 
-    /// Moves the object out of `*from`, as the specifications say: a bitwise copy, after which the source is marked
-    /// released without calling anything. Null gives a released object. Of a struct that tells its size no more is
-    /// touched than it says.
+    /// Moves the object out of `*from`: copies its bytes, and marks the source as released. If
+    /// `from` is null, the result is a released object. At most `struct_size` bytes of the source
+    /// are accessed.
     ///
     /// # Safety
-    /// `from` is null or points at a valid object of its kind that the caller may take.
+    /// `from` is null or points to a valid or released object, whose ownership the caller passes.
     pub unsafe fn take(from: *mut T) -> Self {
-        let mut taken = T::default();
+        let mut object = T::default();
         if !from.is_null() {
-            // SAFETY: valid for `covered` bytes by the caller's word; what stays behind is zero, which is released.
+            // SAFETY: `known_bytes` returns at most the number of bytes of either side. The source
+            // is set to zero, which is a released object, so that only `object` owns.
             unsafe {
-                let bytes = covered(from, 0);
-                copy(from, &raw mut taken, bytes);
-                // What was taken is as long as ours now, and may lie in a list of such.
-                if T::TELLS_SIZE && bytes > 0 {
-                    (&raw mut taken).cast::<usize>().write(size_of::<T>());
+                let bytes = known_bytes(from, 0);
+                copy(from, &raw mut object, bytes);
+                // `object` has all fields of this build; those that the source lacks are zero.
+                if T::HAS_STRUCT_SIZE && bytes > 0 {
+                    (&raw mut object).cast::<usize>().write(size_of::<T>());
                 }
                 overwrite(from, &T::default(), bytes);
             }
         }
-        Self(taken)
+        Self(object)
     }
 
-    /// Hands the object over in an out parameter, as far as that says to reach. A null one is the caller's mistake.
+    /// Moves the object to an out parameter, as far as its `struct_size` reaches.
+    ///
+    /// # Errors
+    /// `out` is null.
     ///
     /// # Safety
-    /// `out` is null, or points at a struct of its kind that holds nothing: zero but for its `struct_size`, where it has
-    /// one. (Where that is zero too, the struct is as long as ours.)
+    /// `out` is null or points to a struct that is zero except for its `struct_size`, if
+    /// it has one. A `struct_size` of zero stands for this build's size.
     pub unsafe fn put(self, out: *mut T, what: &str) -> Result<()> {
         if out.is_null() {
             return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
         }
-        let handed_over = ManuallyDrop::new(self);
-        // SAFETY: by the caller's word; ownership moves along.
-        unsafe { overwrite(out, &handed_over.0, covered(out, size_of::<T>())) };
+        let object = ManuallyDrop::new(self);
+        // SAFETY: `known_bytes` returns at most the number of bytes of either side. `object` is not
+        // dropped, so that only the struct at `out` owns.
+        unsafe { overwrite(out, &object.0, known_bytes(out, size_of::<T>())) };
         Ok(())
     }
 
-    /// The bare struct; whoever gets it releases it.
+    /// Passes the ownership to the caller.
     pub fn into_raw(self) -> T {
-        // SAFETY: `self` is not dropped, so the one copy that remains owns the object.
+        // SAFETY: `ManuallyDrop` prevents the drop of `self`, so that only the copy owns.
         unsafe { std::ptr::read(&ManuallyDrop::new(self).0) }
     }
 
-    /// For calls that take the object's address.
+    /// The address of the object, for its functions.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         &mut self.0
     }
 
-    /// Whether there is nothing (left) to release.
+    /// Whether the object is empty or has been released.
     pub fn is_released(&self) -> bool {
         self.0.is_released()
     }
 }
 
-/// How many bytes of `*at` there are, of those that ours has; `untold` where it says 0.
+/// The number of bytes of `*at` that this build knows, or `default` if its `struct_size` is 0.
 ///
 /// # Safety
-/// `at` points at a struct of its kind.
-unsafe fn covered<T: Release>(at: *const T, untold: usize) -> usize {
-    if !T::TELLS_SIZE {
+/// `at` points to a struct, which begins with its `struct_size` if `HAS_STRUCT_SIZE`.
+unsafe fn known_bytes<T: Release>(at: *const T, default: usize) -> usize {
+    if !T::HAS_STRUCT_SIZE {
         return size_of::<T>();
     }
-    // SAFETY: the first field, by `TELLS_SIZE`.
+    // SAFETY: the struct begins with its `struct_size` (`HAS_STRUCT_SIZE`).
     match unsafe { at.cast::<usize>().read() } {
-        0 => untold,
-        told => told.min(size_of::<T>()),
+        0 => default,
+        struct_size => struct_size.min(size_of::<T>()),
     }
 }
 
-/// Copies the first `bytes` bytes; all of them, as nearly always, at a length that the compiler knows.
+/// Copies the first `bytes` bytes. The usual case is a separate branch, whose length the compiler
+/// knows.
 ///
 /// # Safety
-/// Both are valid for as many, and `bytes` is at most `T`'s.
+/// `from` is readable and `to` writable for `bytes` bytes, which are at most the size of `T`.
 #[inline]
 unsafe fn copy<T>(from: *const T, to: *mut T, bytes: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: both branches copy `bytes` bytes, for which the caller guarantees both pointers.
     unsafe {
         if bytes == size_of::<T>() {
             std::ptr::copy_nonoverlapping(from, to, 1);
@@ -206,17 +219,18 @@ unsafe fn copy<T>(from: *const T, to: *mut T, bytes: usize) {
     }
 }
 
-/// Writes `value` over the first `bytes` bytes of `*at`, which keeps a `struct_size` that it tells.
+/// Writes the first `bytes` bytes of `value` to `*at`, but keeps a `struct_size` that is not 0.
 ///
 /// # Safety
-/// `at` is valid for `bytes` bytes.
+/// `at` is writable for `bytes` bytes, which are at most the size of `T`.
 unsafe fn overwrite<T: Release>(at: *mut T, value: &T, bytes: usize) {
-    // SAFETY: `bytes` is no more than both have (`covered`); the first field is the size, by `TELLS_SIZE`.
+    // SAFETY: the caller guarantees `bytes` bytes at `at`, and `value` has as many. The struct
+    // begins with its `struct_size` if `HAS_STRUCT_SIZE`.
     unsafe {
-        let told = if T::TELLS_SIZE && bytes > 0 { at.cast::<usize>().read() } else { 0 };
+        let struct_size = if T::HAS_STRUCT_SIZE && bytes > 0 { at.cast::<usize>().read() } else { 0 };
         copy(value, at, bytes);
-        if told > 0 {
-            at.cast::<usize>().write(told);
+        if struct_size > 0 {
+            at.cast::<usize>().write(struct_size);
         }
     }
 }
@@ -230,7 +244,8 @@ impl<T: Release> Deref for Owned<T> {
 
 impl<T: Release> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` and `take` vouch for the object, and `self` is its one owner.
+        // SAFETY: `self` owns the object (`new`, `from_out`, `take`), so that nothing else uses or
+        // releases it.
         unsafe { self.0.release() };
     }
 }

@@ -1,37 +1,37 @@
-//! What an export would do to each column.
+//! Plans of exports.
 
 use std::fmt;
 
 use crate::abi;
+use crate::device::Device;
 use crate::door::Poison;
 use crate::error::Result;
 use crate::owned::Owned;
-use crate::told;
-use crate::words::Device;
+use crate::sized_struct;
 
-/// One column's fate.
+/// The plan for one top-level column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnPlan {
-    /// As the schema has it.
+    /// The name in the schema.
     pub name: String,
-    /// What happens to its bytes.
+    /// What the export does with the bytes.
     pub verdict: Verdict,
-    /// Where they are afterwards.
+    /// The device of the exported bytes.
     pub to: Device,
-    /// By what, or why.
+    /// The conversion, or why the export is not possible.
     pub reason: String,
 }
 
-/// What happens to a column's bytes.
+/// What an export does with the bytes of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They stay where they are.
+    /// The bytes are used where they are.
     ZeroCopy,
     /// New bytes on the same device.
     Converted,
-    /// The same bytes elsewhere.
+    /// The same bytes on another device.
     Copied,
-    /// It cannot be done.
+    /// The export is not possible.
     Unsupported,
 }
 
@@ -75,36 +75,39 @@ pub(crate) fn export_plan(columns: Vec<ColumnPlan>) -> Owned<abi::Plan> {
     plan.columns = raw.as_ptr();
     plan.n_columns = raw.len();
     plan.release = Some(release);
-    // Moving the Vecs into the Box leaves their heap blocks, and so the pointers into them, where they are.
+    // Moving the `Vec`s does not move their heap blocks, which the pointers refer to.
     plan.private_data = Box::into_raw(Box::new(Table { raw, _columns: columns })).cast();
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: the plan was created above with its release function, and this is its only copy.
     unsafe { Owned::new(plan) }
 }
 
 unsafe extern "C" fn release(plan: *mut abi::Plan) {
-    // SAFETY: set by `export_plan` only; released once because `release` is cleared.
+    // SAFETY: only `export_plan` sets this function, with a boxed `Table` in `private_data`.
+    // `release` is cleared, so that this runs once.
     unsafe {
         (*plan).release = None;
         let table = Box::from_raw((*plan).private_data.cast::<Table>());
-        Poison::new().leave(move || drop(table.raw));
+        Poison::new().run_release(move || drop(table.raw));
     }
 }
 
-/// More than any table has columns.
-const MOST: usize = 1 << 20;
+/// The greatest number of columns that is considered plausible.
+const MAX_COLUMNS: usize = 1 << 20;
 
+/// Copies a plan.
+///
 /// # Safety
-/// The plan's list and strings are valid until it is released.
+/// The list and the strings of the plan are valid until its release.
 pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>> {
     let read = |raw: abi::ColumnPlan| {
         let verdict = VERDICTS.iter().find(|(_, v, _)| *v == raw.verdict).map(|(v, ..)| *v);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees strings that are valid until the plan is released, which is
+        // after this call.
         let (name, reason) = unsafe { (raw.name.get()?.to_string(), raw.reason.get()?.to_string()) };
-        let unknown =
-            || (Verdict::Unsupported, format!("verdict {} of a later release: {reason}", raw.verdict));
+        let unknown = || (Verdict::Unsupported, format!("unknown verdict {}: {reason}", raw.verdict));
         let (verdict, reason) = verdict.map(|verdict| (verdict, reason.clone())).unwrap_or_else(unknown);
         Ok(ColumnPlan { name, verdict, to: raw.to, reason })
     };
-    // SAFETY: as above.
-    unsafe { told::list(plan.columns, plan.n_columns, MOST, "columns of a plan", read) }
+    // SAFETY: the caller guarantees a list of `n_columns` columns.
+    unsafe { sized_struct::read_list(plan.columns, plan.n_columns, MAX_COLUMNS, "columns of a plan", read) }
 }

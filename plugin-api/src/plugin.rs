@@ -1,4 +1,4 @@
-//! A plugin: on the author's side a trait and a macro, on the caller's side an instance behind an entry.
+//! Plugins: a trait for authors, and instances for hosts.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -13,30 +13,33 @@ use crate::exporter::{self, Exporter, ExporterHandle};
 use crate::format::FormatTable;
 use crate::host::Host;
 use crate::importer::{self, Importer, ImporterHandle};
-use crate::told::{self, Told};
+use crate::sized_struct::{self, SizedStruct};
 
-/// What an author writes; [`crate::crossdock_plugin!`] exports it.
+/// An instance of a plugin. [`crate::crossdock_plugin!`] exports the plugin.
 pub trait Plugin: Sized + Send + Sync + 'static {
-    /// A new instance, which shares nothing with others.
+    /// Creates an instance, which must share nothing with other instances.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn create(host: Host) -> Result<Self>;
 
-    /// Its importer, if it has one.
+    /// The importer, if the plugin has one.
     fn importer(&self) -> Option<&dyn Importer> {
         None
     }
 
-    /// Its exporter, if it has one.
+    /// The exporter, if the plugin has one.
     fn exporter(&self) -> Option<&dyn Exporter> {
         None
     }
 
-    /// Its encodings, if it has any.
+    /// The encodings, if the plugin has any.
     fn encoding(&self) -> Option<&dyn Encoding> {
         None
     }
 }
 
-/// What stands behind a `crossdock_instance` of a Rust plugin.
+/// The data of a `crossdock_instance`.
 pub(crate) struct Shell<P> {
     plugin: P,
     poison: Poison,
@@ -84,25 +87,26 @@ impl<P: Plugin> Shell<P> {
     }
 }
 
-/// Enters an instance through the door.
+/// Runs `body` for an instance, in the FFI door.
 ///
 /// # Safety
-/// `instance` is null or was made by this plugin's `create` and not destroyed; `err` as for [`Poison::enter`].
+/// `instance` is null, or `create::<P>` created it and it is not destroyed. `err` as for
+/// [`Poison::enter`].
 pub(crate) unsafe fn with<P: Plugin>(
     instance: *mut abi::Instance,
     err: *mut abi::Error,
     body: impl FnOnce(&Shell<P>) -> Result<()>,
 ) -> abi::Code {
-    // SAFETY: the caller's word; null becomes None.
+    // SAFETY: null, or a `Shell<P>` that `create::<P>` leaked, and that only `destroy` frees.
     match unsafe { instance.cast::<Shell<P>>().as_ref() } {
-        // SAFETY: the caller's error struct.
+        // SAFETY: this function and `enter` have the same requirement on `err`.
         Some(shell) => unsafe { shell.poison.enter(err, || body(shell)) },
-        // SAFETY: as above.
+        // SAFETY: `enter` and `write_to` have the same requirement on `err`.
         None => unsafe { Error::invalid_argument("the plugin instance is NULL").write_to(err) },
     }
 }
 
-/// The tables of one plugin type, as constants that live for ever.
+/// The entry and the interfaces of a plugin type, as constants.
 struct Tables<P>(PhantomData<P>);
 
 impl<P: Plugin> Tables<P> {
@@ -113,7 +117,8 @@ impl<P: Plugin> Tables<P> {
     const ENTRY: &'static abi::PluginEntry = &entry::<P>();
 }
 
-/// The entry of a plugin type: what the macro exports, and what a host that links the plugin in takes directly.
+/// The entry of a plugin type. [`crate::crossdock_plugin!`] exports it. A host that links the
+/// plugin uses it directly.
 pub const fn entry<P: Plugin>() -> abi::PluginEntry {
     abi::PluginEntry {
         magic: abi::PLUGIN_MAGIC,
@@ -134,21 +139,22 @@ unsafe extern "C" fn create<P: Plugin>(
 ) -> abi::Code {
     let poison = Poison::new();
     let body = || {
-        // SAFETY: the host's own handle, alive for the call.
+        // SAFETY: the header requires a host object that is alive for the call.
         let plugin = P::create(unsafe { Host::retain(host) }?)?;
         let shell = Shell::new(plugin, poison.clone());
-        // SAFETY: the host's out parameter.
+        // SAFETY: the header requires an out parameter that is valid for writes.
         unsafe { put(out, "create", || Box::into_raw(Box::new(shell)).cast()) }
     };
-    // SAFETY: the host's error struct.
+    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
     unsafe { poison.enter(err, body) }
 }
 
 unsafe extern "C" fn destroy<P: Plugin>(instance: *mut abi::Instance) {
     if let Some(shell) = NonNull::new(instance.cast::<Shell<P>>()) {
-        // SAFETY: made by `create`, destroyed once by contract.
+        // SAFETY: `create` leaked this box, and the header requires that an instance is destroyed
+        // once.
         let shell = unsafe { Box::from_raw(shell.as_ptr()) };
-        shell.poison.clone().leave(move || drop(shell));
+        shell.poison.clone().run_release(move || drop(shell));
     }
 }
 
@@ -156,15 +162,15 @@ unsafe extern "C" fn get_interface<P: Plugin>(
     instance: *mut abi::Instance,
     id: *const c_char,
 ) -> *const c_void {
-    // SAFETY: made by `create`; null becomes None.
+    // SAFETY: null, or a `Shell<P>` that `create` leaked and that is not destroyed.
     let Some(shell) = (unsafe { instance.cast::<Shell<P>>().as_ref() }) else { return std::ptr::null() };
     if id.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: ids are NUL-terminated.
+    // SAFETY: not null, and the header requires NUL-terminated ids.
     let id = unsafe { CStr::from_ptr(id) };
     let mut table: *const c_void = std::ptr::null();
-    shell.poison.leave(|| {
+    shell.poison.run_release(|| {
         if id == abi::IMPORTER_ID && shell.plugin.importer().is_some() {
             table = std::ptr::from_ref(Tables::<P>::IMPORTER).cast();
         } else if id == abi::EXPORTER_ID && shell.plugin.exporter().is_some() {
@@ -172,45 +178,48 @@ unsafe extern "C" fn get_interface<P: Plugin>(
         } else if id == abi::ENCODING_ID
             && let Some(encoding) = shell.plugin.encoding()
         {
-            let own = if encoding.decodes() { Tables::<P>::DECODING } else { Tables::<P>::LOWERING };
-            table = std::ptr::from_ref(own).cast();
+            let encoding = if encoding.decodes() { Tables::<P>::DECODING } else { Tables::<P>::LOWERING };
+            table = std::ptr::from_ref(encoding).cast();
         }
     });
     table
 }
 
-/// A plugin's instance, on the calling side. Dropping it destroys it: see [`Instance::create`].
+/// An instance of a plugin, for hosts. Dropping it destroys the instance.
 pub struct Instance {
     raw: NonNull<abi::Instance>,
     entry: &'static abi::PluginEntry,
 }
 
-// SAFETY: the functions of an instance are callable from any thread by contract.
+// SAFETY: the header allows calls of an instance's functions on any thread.
 unsafe impl Send for Instance {}
-// SAFETY: as above.
+// SAFETY: the header allows calls of an instance's functions on any thread.
 unsafe impl Sync for Instance {}
 
 impl Instance {
-    /// Makes an instance.
+    /// Creates an instance.
+    ///
+    /// # Errors
+    /// The plugin's error.
     ///
     /// # Safety
-    /// `entry` is a valid entry whose code stays mapped, and `host` is alive until the instance is dropped. The
-    /// instance is dropped after every stream and writer that it opened, and never on a stack that is inside one of
-    /// its functions.
+    /// `entry` is valid, and its code stays mapped. `host` is alive until the instance is
+    /// dropped. The instance is dropped after all streams and writers that it created, and never
+    /// from within one of its functions.
     pub unsafe fn create(entry: &'static abi::PluginEntry, host: *const abi::Host) -> Result<Self> {
         let create = entry.create.ok_or_else(|| Error::internal("the plugin's entry has no 'create'"))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the entry's own function; the caller vouches for the host.
+        // SAFETY: the caller guarantees a valid entry and a live host, and the out parameter is
+        // valid for writes.
         Error::check(|err| unsafe { create(host, &mut raw, err) })?;
         let raw =
-            NonNull::new(raw).ok_or_else(|| Error::internal("create succeeded and gave no instance"))?;
+            NonNull::new(raw).ok_or_else(|| Error::internal("create succeeded, but returned no instance"))?;
         Ok(Self { raw, entry })
     }
 
-    /// An instance of this module's own making, which no `create` made.
-    pub fn of<P: Plugin>(plugin: P) -> Self {
+    /// Creates an instance of a plugin of this module, without a host.
+    pub fn from_plugin<P: Plugin>(plugin: P) -> Self {
         let shell = Box::new(Shell::new(plugin, Poison::new()));
-        // Not null: a Box.
         Self { raw: NonNull::from(Box::leak(shell)).cast(), entry: Tables::<P>::ENTRY }
     }
 
@@ -218,31 +227,31 @@ impl Instance {
         self.raw.as_ptr()
     }
 
-    /// A copy of an interface, as far as both sides know it: its functions take the instance, and not its address.
+    /// A copy of an interface: the fields that both sides know.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
-    unsafe fn interface<T: Told>(&self, id: &CStr) -> Option<T> {
-        // SAFETY: the entry's own function on its own instance; the table is null, or begins with its true size and lives
-        // as long as the instance.
-        unsafe { told::read((self.entry.get_interface?)(self.raw(), id.as_ptr()).cast::<T>()) }.ok()
+    unsafe fn interface<T: SizedStruct>(&self, id: &CStr) -> Option<T> {
+        // SAFETY: the entry created the instance. The header requires that the result is null or an
+        // interface that begins with its size and lives as long as the instance.
+        unsafe { sized_struct::read((self.entry.get_interface?)(self.raw(), id.as_ptr()).cast::<T>()) }.ok()
     }
 
-    /// Its importer, if it has one.
+    /// The importer, if the plugin has one.
     pub fn importer(&self) -> Option<ImporterHandle<'_>> {
-        // SAFETY: `abi::Importer` is what the header defines for this id.
+        // SAFETY: the header defines `abi::Importer` for this id.
         unsafe { self.interface(abi::IMPORTER_ID) }.map(|table| ImporterHandle { instance: self, table })
     }
 
-    /// Its exporter, if it has one.
+    /// The exporter, if the plugin has one.
     pub fn exporter(&self) -> Option<ExporterHandle<'_>> {
-        // SAFETY: `abi::Exporter` is what the header defines for this id.
+        // SAFETY: the header defines `abi::Exporter` for this id.
         unsafe { self.interface(abi::EXPORTER_ID) }.map(|table| ExporterHandle { instance: self, table })
     }
 
-    /// Its encodings, if it has any.
+    /// The encodings, if the plugin has any.
     pub fn encoding(&self) -> Option<EncodingHandle<'_>> {
-        // SAFETY: `abi::Encoding` is what the header defines for this id.
+        // SAFETY: the header defines `abi::Encoding` for this id.
         unsafe { self.interface(abi::ENCODING_ID) }.map(|table| EncodingHandle { instance: self, table })
     }
 }
@@ -250,7 +259,8 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(destroy) = self.entry.destroy {
-            // SAFETY: made by this entry's `create`, destroyed once; the rest is `create`'s condition.
+            // SAFETY: this entry created the instance, which is destroyed once. The caller of
+            // `Instance::create` guarantees that nothing uses it any more.
             unsafe { destroy(self.raw()) };
         }
     }

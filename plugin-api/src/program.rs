@@ -1,81 +1,84 @@
-//! What a node's values are made of, in the words of a closed list of operators.
+//! Programs: lists of operators that compute the values of a node.
 
 use crate::abi;
 use crate::door::put;
 use crate::error::{Error, Result};
 
-/// One of the operators that crossdock.h lists. Children and buffers go by their numbers, words by their lowest bits.
+/// An operator. `crossdock.h` has the definitions, and names the values as here: `out[i]` is word
+/// `i` of a source, `x` the word that a step changes. Fields `buffer`, and fields that name a
+/// child, are indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operator {
-    /// Source: the words of a buffer, from a byte on.
+    /// Source: the words of a buffer.
     Load {
-        /// Which.
+        /// The buffer.
         buffer: u32,
-        /// The byte.
+        /// The first byte.
         at: u64,
     },
-    /// Source: words of some bits each, in the FastLanes layout.
+    /// Source: packed integers in the FastLanes layout.
     Unpack {
-        /// Where they are packed.
+        /// The buffer.
         buffer: u32,
-        /// Of each.
+        /// The width of an integer in bits.
         bits: u64,
-        /// The first value of the first block that is meant, below 1024.
+        /// The first value, counted from the start of the first block; below 1024.
         first: u64,
     },
-    /// Source: a child's values, with its nulls.
+    /// Source: the values of a child, with its nulls.
     Child(u32),
-    /// Source: `base + i * step`.
+    /// Source: `out[i] = base + i * step`.
     Sequence {
-        /// The first.
+        /// The first value.
         base: u64,
-        /// From each to the next.
+        /// The difference between values.
         step: u64,
     },
-    /// Source: of one child's values those that the other's number.
+    /// Source: `out[i] = values[codes[i]]`.
     Dictionary {
-        /// The numbers.
+        /// The child with the codes.
         codes: u32,
-        /// The values.
+        /// The child with the values.
         values: u32,
     },
-    /// Source: each of one child's values up to where its run ends.
+    /// Source: `out[i] = values[k]`, where `k` is the first index with `ends[k] > first + i`.
     Runs {
-        /// Where they end; they rise.
+        /// The child with the ends, ascending.
         ends: u32,
-        /// One for each.
+        /// The child with the values.
         values: u32,
-        /// Values that are left out before the first.
+        /// The number of values to skip.
         first: u64,
     },
-    /// The sum with a word.
+    /// Step: `x + word`, wrapping.
     Add(u64),
-    /// The exclusive or with a word.
+    /// Step: `x ^ word`.
     Xor(u64),
-    /// 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
+    /// Step: 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
-    /// A signed integer of 4 or 8 bytes becomes the nearest float of as many, ties to even.
+    /// Step: signed integers of 4 or 8 bytes become the nearest floats of the same width, ties to
+    /// even.
     ToFloat,
-    /// A float of 4 or 8 bytes is multiplied by that whose bits these are.
+    /// Step: `x * f`, where `f` is the float with these bits.
     Scale(u64),
-    /// The values of one child in the places that the other names.
+    /// Step: `out[indices[j] - first] = values[j]` for each `j`.
     Patch {
-        /// The places; they rise.
+        /// The child with the indices, ascending.
         indices: u32,
-        /// The values.
+        /// The child with the values.
         values: u32,
-        /// What is taken off each place.
+        /// The offset that is subtracted from each index.
         first: u64,
     },
-    /// Null too where a child of truth values is false.
+    /// Step: values are also null where this child of booleans is false.
     Validity(u32),
-    /// Source: a child's integers in words of another width, with its nulls.
+    /// Source: the integers of a child, cast to the node's width, with its nulls.
     Cast(u32),
 }
 
 impl Operator {
-    /// As it crosses.
+    /// The C struct.
     pub fn raw(self) -> abi::Operator {
         let (code, index, a, b) = match self {
             Self::Load { buffer, at } => (abi::OP_LOAD, buffer, at, 0),
@@ -96,9 +99,9 @@ impl Operator {
         abi::Operator { code, index, a, b }
     }
 
-    /// `None` for one that this build does not know, or that says something where it has nothing to say: then a later one knows
-    /// what.
-    pub fn of(raw: abi::Operator) -> Option<Self> {
+    /// Converts the C struct. `None` if the code is unknown or an unused field is not 0: a later
+    /// version may define both.
+    pub fn from_raw(raw: abi::Operator) -> Option<Self> {
         let abi::Operator { index, a, b, .. } = raw;
         let values = u32::try_from(a).unwrap_or(u32::MAX);
         let operators = [
@@ -122,10 +125,13 @@ impl Operator {
     }
 }
 
-/// Writes a plugin's program to a caller's room.
+/// Writes a program to the out parameters of `lower`.
+///
+/// # Errors
+/// `out` or `n_out` is null, or the program has more than `capacity` operators.
 ///
 /// # Safety
-/// `out` is null or has room for `capacity` operators, and `n_out` is null or valid for writes.
+/// `out` is null or has room for `capacity` operators. `n_out` is null or valid for writes.
 pub(crate) unsafe fn write(
     operators: &[Operator],
     out: *mut abi::Operator,
@@ -134,22 +140,25 @@ pub(crate) unsafe fn write(
 ) -> Result<()> {
     if out.is_null() || operators.len() > capacity {
         return Err(Error::invalid_argument(format!(
-            "lower: there is room for {capacity} operators, the node's program has {}",
+            "lower: the capacity is {capacity} operators, expected at least {}",
             operators.len()
         )));
     }
     for (i, operator) in operators.iter().enumerate() {
-        // SAFETY: there is room for that many.
+        // SAFETY: `i` is less than `capacity`, for which the caller guarantees room.
         unsafe { out.add(i).write(operator.raw()) };
     }
-    // SAFETY: the caller's word.
+    // SAFETY: this function and `put` have the same requirement on `n_out`.
     unsafe { put(n_out, "lower", || operators.len()) }
 }
 
-/// What a plugin wrote; `None` where an operator is one that this build does not know.
-pub(crate) fn read(room: &[abi::Operator], n: usize) -> Result<Option<Vec<Operator>>> {
-    match room.get(..n).filter(|program| !program.is_empty()) {
-        Some(program) => Ok(program.iter().map(|operator| Operator::of(*operator)).collect()),
+/// Reads the first `n` operators. `None` if this build does not know one of them.
+///
+/// # Errors
+/// Bad data if `n` is 0 or more than the length of `operators`.
+pub(crate) fn read(operators: &[abi::Operator], n: usize) -> Result<Option<Vec<Operator>>> {
+    match operators.get(..n).filter(|program| !program.is_empty()) {
+        Some(program) => Ok(program.iter().map(|operator| Operator::from_raw(*operator)).collect()),
         None => {
             Err(Error::bad_data(format!("a program of {n} operators, expected 1 to {}", abi::MAX_OPERATORS)))
         }

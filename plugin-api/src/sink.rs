@@ -1,4 +1,4 @@
-//! Bytes to write: the maker's trait and the writer's handle.
+//! Sinks: destinations for bytes.
 
 use std::ffi::c_void;
 
@@ -7,16 +7,19 @@ use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 
-/// Where bytes go, in order.
+/// A destination for bytes, which are written in order.
 pub trait ByteSink: Send {
     /// A name for messages.
     fn name(&self) -> &str;
 
-    /// Writes all of them.
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
-/// The handle to write to.
+/// A C sink, for writers.
 pub struct Sink(Owned<abi::Sink>);
 
 struct Shell {
@@ -25,18 +28,18 @@ struct Shell {
 }
 
 impl Sink {
-    /// Offers `sink` across the boundary.
+    /// Creates a C sink.
     pub fn new(sink: Box<dyn ByteSink>) -> Self {
-        // The name is the sink's own and lives with it: the Box's content does not move.
+        // The name borrows from the content of the box, which does not move.
         let mut raw = abi::Sink { name: abi::Str::new(sink.name()), ..abi::Sink::new() };
         raw.write = Some(write);
         raw.release = Some(release);
-        raw.private_data = Box::into_raw(Box::new(Shell { sink, poison: Poison::of_host() })).cast();
-        // SAFETY: made above; nobody else has it.
+        raw.private_data = Box::into_raw(Box::new(Shell { sink, poison: Poison::for_host() })).cast();
+        // SAFETY: the sink was created above with its release function, and this is its only copy.
         Self(unsafe { Owned::new(raw) })
     }
 
-    /// Takes a sink that crossed the boundary.
+    /// Wraps a C sink.
     ///
     /// # Safety
     /// As [`Owned::new`].
@@ -44,22 +47,26 @@ impl Sink {
         Self(raw)
     }
 
-    /// The bare object, to hand across.
+    /// The C sink.
     pub fn into_raw(self) -> Owned<abi::Sink> {
         self.0
     }
 
     /// A name for messages.
     pub fn name(&self) -> &str {
-        // SAFETY: the maker's string lives as long as the sink.
+        // SAFETY: the header requires a valid string that lives as long as the sink.
         unsafe { self.0.name.get() }.unwrap_or("a sink whose name is not UTF-8")
     }
 
     /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// The error of the sink.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let write = self.0.write.ok_or_else(|| Error::invalid_argument("the sink has no 'write'"))?;
         let raw = self.0.as_mut_ptr();
-        // SAFETY: the sink's own function on itself; `bytes` is borrowed for the call.
+        // SAFETY: the function belongs to the sink, `&mut self` prevents concurrent calls, and
+        // `bytes` is valid for the call.
         Error::check(|err| unsafe { write(raw, bytes.as_ptr().cast(), bytes.len(), err) })
     }
 }
@@ -70,23 +77,25 @@ unsafe extern "C" fn write(
     bytes: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: set by `Sink::new` only, whose Box lives until release; one call at a time by contract.
+    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell` that lives until the
+    // release. The header forbids concurrent calls.
     let Shell { sink, poison } = unsafe { &mut *(*sink).private_data.cast::<Shell>() };
     let body = || match bytes {
         0 => Ok(()),
         _ if from.is_null() => Err(Error::invalid_argument(format!("write: {bytes} bytes at NULL"))),
-        // SAFETY: the writer's range, not null.
+        // SAFETY: not null, and the header requires `bytes` readable bytes.
         _ => sink.write(unsafe { std::slice::from_raw_parts(from.cast(), bytes) }),
     };
-    // SAFETY: the writer's error struct.
+    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
     unsafe { poison.enter(err, body) }
 }
 
 unsafe extern "C" fn release(sink: *mut abi::Sink) {
-    // SAFETY: set by `Sink::new` only; released once because `release` is cleared.
+    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell`. `release` is cleared, so
+    // that this runs once.
     unsafe {
         (*sink).release = None;
         let shell = Box::from_raw((*sink).private_data.cast::<Shell>());
-        shell.poison.clone().leave(move || drop(shell));
+        shell.poison.clone().run_release(move || drop(shell));
     }
 }

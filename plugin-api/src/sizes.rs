@@ -1,34 +1,36 @@
-//! How long each struct is here, and how short another version's may be.
+//! The size of each struct in this build, and the least size that is accepted from other builds.
 
 use crate::abi::*;
-use crate::told::Told;
+use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
 /// The ABI versions that plugins of this build work with: the one that they were built against.
 pub const API_RANGE: &str = "^1.0.0";
 
-/// Lists structs that begin with their size, each with the first field that a shorter one may lack; those that name none
-/// are used whole. Fields that are added later stand beyond the one that is named, or name the first of themselves: no
-/// struct of this minor's first release may be too short, which `tests/layout` checks.
-macro_rules! told {
+/// Lists the structs that begin with their size, each with the first field that a shorter version
+/// may lack. Structs without such a field are accepted only whole. The sizes of this minor
+/// version's first release must stay accepted, so a field that is added to a struct must lie behind
+/// the named field, or become the named one. `tests/layout` checks this.
+macro_rules! sized_structs {
     ($($name:literal $t:ident $(without $f:ident)?),* $(,)?) => { $(
-        // SAFETY: a `repr(C)` struct of integers, raw pointers, optional function pointers and structs of those, whose
-        // first field is `struct_size`.
-        unsafe impl Told for $t {
+        // SAFETY: a `repr(C)` struct of integers, raw pointers, optional function pointers and
+        // structs of those, whose first field is `struct_size`.
+        unsafe impl SizedStruct for $t {
             const NAME: &'static str = $name;
-            const LEAST: usize = told!(@least $t $($f)?);
+            const MIN_SIZE_BYTES: usize = sized_structs!(@min $t $($f)?);
         }
     )*
-        /// Every struct that tells its size: (C name, least bytes, bytes).
-        pub fn told() -> Vec<(&'static str, usize, usize)> {
-            vec![ $(($name, <$t as Told>::LEAST, size_of::<$t>())),* ]
+        /// Every struct that begins with its size: (C name, least accepted size, size in this
+        /// build), in bytes.
+        pub fn sized_structs() -> Vec<(&'static str, usize, usize)> {
+            vec![ $(($name, <$t as SizedStruct>::MIN_SIZE_BYTES, size_of::<$t>())),* ]
         }
     };
-    (@least $t:ident) => { size_of::<$t>() };
-    (@least $t:ident $f:ident) => { offset_of!($t, $f) };
+    (@min $t:ident) => { size_of::<$t>() };
+    (@min $t:ident $f:ident) => { offset_of!($t, $f) };
 }
 
-told! {
+sized_structs! {
     "crossdock_error" Error,
     "crossdock_batch" Batch without buffer_sizes,
     "crossdock_capsule" Capsule,
@@ -60,82 +62,85 @@ told! {
     "crossdock_memory" Memory without call_after_all,
 }
 
-/// Bytes that the metadata of every ABI version, older ones too, begin with: all before the name.
-pub const META_HEAD: usize = offset_of!(PluginMeta, name);
+/// The size in bytes of the metadata's head, the fields before the name, which every ABI version
+/// begins with.
+pub const META_HEAD_BYTES: usize = offset_of!(PluginMeta, name);
 
-/// The shortest `crossdock_plugin_meta`: all but the sizes, of which it may list as many as it has.
-pub const META_LEAST: usize = offset_of!(PluginMeta, sizes);
+/// The least size in bytes of a `crossdock_plugin_meta`: all fields before the list of struct
+/// sizes.
+pub const MIN_META_BYTES: usize = offset_of!(PluginMeta, sizes);
 
-/// The shortest `crossdock_plugin_entry`.
-pub const ENTRY_LEAST: usize = offset_of!(PluginEntry, get_interface) + size_of::<usize>();
+/// The least size in bytes of a `crossdock_plugin_entry`.
+pub const MIN_ENTRY_BYTES: usize = offset_of!(PluginEntry, get_interface) + size_of::<usize>();
 
-/// How many sizes `PluginMeta` has room for.
+/// The capacity of [`PluginMeta::sizes`].
 pub const META_SIZES: usize = 128;
 
-/// How many of them the first release of this minor listed. Later ones may list more.
-pub const FEWEST_SIZES: usize = 26;
+/// The number of struct sizes that the first release of this minor version listed. Later releases
+/// may list more.
+pub const MIN_META_SIZES: usize = 26;
 
-/// A line of `CROSSDOCK_META_SIZES_INIT`.
+/// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltSize {
-    /// The struct, without the word `struct`.
+    /// The name of the struct, without the keyword `struct`.
     pub name: &'static str,
-    /// Bytes here.
+    /// The size in this build, in bytes.
     pub bytes: u32,
-    /// Bytes of the shortest that is of use; the same where the struct is another standard's, or cannot grow.
-    pub least: u32,
+    /// The least accepted size, in bytes; equal to `bytes` for structs that cannot grow.
+    pub min_bytes: u32,
 }
 
 impl BuiltSize {
     const fn fixed<T>(name: &'static str) -> Self {
-        Self { name, bytes: size_of::<T>() as u32, least: size_of::<T>() as u32 }
+        Self { name, bytes: size_of::<T>() as u32, min_bytes: size_of::<T>() as u32 }
     }
 
-    const fn told<T: Told>() -> Self {
-        Self { name: T::NAME, bytes: size_of::<T>() as u32, least: T::LEAST as u32 }
+    const fn sized<T: SizedStruct>() -> Self {
+        Self { name: T::NAME, bytes: size_of::<T>() as u32, min_bytes: T::MIN_SIZE_BYTES as u32 }
     }
 
-    /// Whether it is ours, and may be longer in other builds. Arrow's structs are what they are.
-    pub fn is_open(&self) -> bool {
+    /// Whether the struct may be longer in other builds. Arrow's structs never change.
+    pub fn can_grow(&self) -> bool {
         self.name.starts_with("crossdock_")
     }
 
-    /// Whether a build with a struct of this size can be understood.
-    pub fn admits(&self, bytes: u32) -> bool {
-        if self.is_open() { bytes >= self.least && bytes.is_multiple_of(8) } else { bytes == self.bytes }
+    /// Whether a struct of `bytes` bytes, as another build has it, is accepted.
+    pub fn accepts(&self, bytes: u32) -> bool {
+        if self.can_grow() { bytes >= self.min_bytes && bytes.is_multiple_of(8) } else { bytes == self.bytes }
     }
 }
 
-/// What `CROSSDOCK_META_SIZES_INIT` lists, in that order.
+/// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
 pub const BUILT_SIZES: [BuiltSize; 26] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
-    BuiltSize::told::<Error>(),
-    BuiltSize::told::<Batch>(),
-    BuiltSize::told::<Capsule>(),
-    BuiltSize::told::<Capsules>(),
-    BuiltSize::told::<Source>(),
-    BuiltSize::told::<Sink>(),
-    BuiltSize::told::<Call>(),
-    BuiltSize::told::<BatchStream>(),
-    BuiltSize::told::<Writer>(),
-    BuiltSize::told::<Format>(),
-    BuiltSize::told::<Input>(),
-    BuiltSize::told::<Importer>(),
-    BuiltSize::told::<Exporter>(),
-    BuiltSize::told::<Encoding>(),
-    BuiltSize::told::<Host>(),
-    BuiltSize::told::<Memory>(),
+    BuiltSize::sized::<Error>(),
+    BuiltSize::sized::<Batch>(),
+    BuiltSize::sized::<Capsule>(),
+    BuiltSize::sized::<Capsules>(),
+    BuiltSize::sized::<Source>(),
+    BuiltSize::sized::<Sink>(),
+    BuiltSize::sized::<Call>(),
+    BuiltSize::sized::<BatchStream>(),
+    BuiltSize::sized::<Writer>(),
+    BuiltSize::sized::<Format>(),
+    BuiltSize::sized::<Input>(),
+    BuiltSize::sized::<Importer>(),
+    BuiltSize::sized::<Exporter>(),
+    BuiltSize::sized::<Encoding>(),
+    BuiltSize::sized::<Host>(),
+    BuiltSize::sized::<Memory>(),
     BuiltSize {
         name: "crossdock_plugin_entry",
         bytes: size_of::<PluginEntry>() as u32,
-        least: ENTRY_LEAST as u32,
+        min_bytes: MIN_ENTRY_BYTES as u32,
     },
-    BuiltSize::told::<OptionInfo>(),
-    BuiltSize::told::<ColumnPlan>(),
-    BuiltSize::told::<Plan>(),
-    BuiltSize::told::<EncodedBuffer>(),
-    BuiltSize::told::<EncodedNode>(),
-    BuiltSize::told::<EncodedArray>(),
+    BuiltSize::sized::<OptionInfo>(),
+    BuiltSize::sized::<ColumnPlan>(),
+    BuiltSize::sized::<Plan>(),
+    BuiltSize::sized::<EncodedBuffer>(),
+    BuiltSize::sized::<EncodedNode>(),
+    BuiltSize::sized::<EncodedArray>(),
 ];

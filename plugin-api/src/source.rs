@@ -1,4 +1,4 @@
-//! Bytes to read: the maker's trait and the reader's handle.
+//! Sources: bytes to read.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,32 +8,39 @@ use crate::door::{Poison, put};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 
-/// What can be read, as its maker provides it.
+/// Bytes to read.
 #[allow(clippy::len_without_is_empty)]
 pub trait ByteSource: Send + Sync {
     /// A name for messages.
     fn name(&self) -> &str;
 
-    /// Bytes in all; `None` for a pipe, which is read in order from one thread.
+    /// The length in bytes, or `None` if unknown (a pipe). If unknown, the source is read in order,
+    /// by one thread at a time.
     fn len(&self) -> Option<u64>;
 
-    /// Reads at `offset`; fewer than asked for only at the end, 0 after it.
+    /// Reads bytes from `offset` on, and returns their number, which is less than the length of
+    /// `to` only at the end.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize>;
 
-    /// The whole content in memory, if it is; stays valid as long as a clone of the source's `Arc` lives.
+    /// The whole content, if it is in memory. The memory is valid as long as there is a clone of
+    /// the source's `Arc`.
     fn map(&self) -> Option<&[u8]> {
         None
     }
 }
 
-/// The handle to read from.
+/// A C source, for readers.
 pub struct Source {
     raw: Owned<abi::Source>,
-    /// Held while a pipe is read: its maker counts on one call at a time.
-    turn: Mutex<()>,
+    /// Held while a source of unknown length is read, because its `read_at` is not thread-safe.
+    serial: Mutex<()>,
 }
 
-// SAFETY: `read_at` is callable from any thread where the length is known; where it is not, `turn` is held meanwhile.
+// SAFETY: the header allows concurrent calls of `read_at` if the length is known; else `serial`
+// prevents them.
 unsafe impl Sync for Source {}
 
 struct Shell {
@@ -42,7 +49,7 @@ struct Shell {
 }
 
 impl Source {
-    /// Offers `source` across the boundary.
+    /// Creates a C source.
     pub fn new(source: Arc<dyn ByteSource>) -> Self {
         let name = abi::Str::new(source.name());
         let bytes = source.len().map_or(-1, |n| i64::try_from(n).unwrap_or(-1));
@@ -55,51 +62,53 @@ impl Source {
             raw.release_map = Some(release_map);
             raw.map_private = Arc::into_raw(Arc::new(source.clone())).cast_mut().cast();
         }
-        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::of_host() })).cast();
-        // SAFETY: made above; nobody else has it.
-        Self::of(unsafe { Owned::new(raw) })
+        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::for_host() })).cast();
+        // SAFETY: the source was created above with its release function, and this is its only
+        // copy.
+        Self { raw: unsafe { Owned::new(raw) }, serial: Mutex::default() }
     }
 
-    fn of(raw: Owned<abi::Source>) -> Self {
-        Self { raw, turn: Mutex::default() }
-    }
-
-    /// Takes a source that crossed the boundary.
+    /// Wraps a C source.
     ///
     /// # Safety
     /// As [`Owned::new`].
     pub unsafe fn from_raw(raw: Owned<abi::Source>) -> Self {
-        Self::of(raw)
+        Self { raw, serial: Mutex::default() }
     }
 
-    /// The bare object, to hand across.
+    /// The C source.
     pub fn into_raw(self) -> Owned<abi::Source> {
         self.raw
     }
 
     /// A name for messages.
     pub fn name(&self) -> &str {
-        // SAFETY: the maker's string lives as long as the source.
+        // SAFETY: the header requires a valid string that lives as long as the source.
         unsafe { self.raw.name.get() }.unwrap_or("a source whose name is not UTF-8")
     }
 
-    /// Bytes in all; `None` for a pipe.
+    /// The length in bytes, or `None` if unknown (a pipe).
     pub fn len(&self) -> Option<u64> {
         u64::try_from(self.raw.bytes).ok()
     }
 
-    /// Whether it is known to hold nothing.
+    /// Whether the length is known to be 0.
     pub fn is_empty(&self) -> bool {
         self.raw.bytes == 0
     }
 
-    /// Reads at `offset`; fewer than asked for only at the end, 0 after it.
+    /// Reads bytes from `offset` on, and returns their number, which is less than the length of
+    /// `to` only at the end.
+    ///
+    /// # Errors
+    /// The error of the source.
     pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let read = self.raw.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
         let mut n = 0;
-        let _turn = self.len().is_none().then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let _guard = self.len().is_none().then(|| self.serial.lock().unwrap_or_else(PoisonError::into_inner));
         let raw = std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut();
-        // SAFETY: the source's own function on itself; the range is ours to write.
+        // SAFETY: the function belongs to the source, and may be called concurrently or is
+        // serialised by the guard. `to` is writable.
         Error::check(|err| unsafe { read(raw, offset, to.as_mut_ptr().cast(), to.len(), &mut n, err) })?;
         if n > to.len() {
             return Err(Error::internal(format!("'{}' read {n} bytes into {}", self.name(), to.len())));
@@ -107,7 +116,10 @@ impl Source {
         Ok(n)
     }
 
-    /// Fills `to` from `offset` on, or says what is missing.
+    /// Fills `to` with bytes from `offset` on.
+    ///
+    /// # Errors
+    /// Bad data if the source ends before, or the error of the source.
     pub fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < to.len() {
@@ -125,75 +137,71 @@ impl Source {
         Ok(())
     }
 
-    /// The whole content in memory, if it is.
+    /// The whole content, if it is in memory.
     pub fn map(&self) -> Option<Map> {
         let (retain, release) = (self.raw.retain_map?, self.raw.release_map?);
         if self.raw.map.is_null() {
             return None;
         }
         let bytes = usize::try_from(self.raw.bytes).ok()?;
-        // SAFETY: the maker's function with the maker's data.
+        // SAFETY: `map_private` is the argument of the source's `retain_map`, and the source is
+        // alive.
         unsafe { retain(self.raw.map_private) };
-        Some(Map { start: self.raw.map as u64, bytes, holder: self.raw.map_private, retain, release })
+        Some(Map { start: self.raw.map as u64, len: bytes, private: self.raw.map_private, retain, release })
     }
 }
 
-/// A share in a source's mapping, which lives as long as the last share. Its address is one of host memory.
+/// A reference to the mapping of a source, in host memory. The mapping lives as long as there are
+/// references.
 pub struct Map {
     start: u64,
-    bytes: usize,
-    holder: *mut c_void,
+    len: usize,
+    private: *mut c_void,
     retain: unsafe extern "C" fn(*mut c_void),
     release: unsafe extern "C" fn(*mut c_void),
 }
 
-// SAFETY: retain and release may run on any thread by contract.
+// SAFETY: the header allows calls of `retain_map` and `release_map` on any thread.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: the header allows calls of `retain_map` and `release_map` on any thread.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Where it begins, in host memory.
+    /// The address, in host memory.
     pub fn address(&self) -> u64 {
         self.start
     }
 
-    /// Bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
-        self.bytes
+        self.len
     }
 
-    /// Whether it has none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.len == 0
     }
 
-    /// The bytes: a source's map is host memory by contract, on every device.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `bytes` bytes at the mapping's start are readable as long as a share of it is held; `source` made it
-        // of a known length and a non-null address.
-        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.bytes) }
+        // SAFETY: `Source::map` checks that the address is not null. The header requires `len`
+        // readable bytes of host memory there, as long as `self` holds its reference.
+        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }
 
 impl Clone for Map {
     fn clone(&self) -> Self {
-        // SAFETY: the maker's function; `self` holds a share.
-        unsafe { (self.retain)(self.holder) };
-        Self {
-            start: self.start,
-            bytes: self.bytes,
-            holder: self.holder,
-            retain: self.retain,
-            release: self.release,
-        }
+        // SAFETY: `self` holds a reference, so the mapping is alive.
+        unsafe { (self.retain)(self.private) };
+        Self { ..*self }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: gives back the share that `self` holds.
-        unsafe { (self.release)(self.holder) };
+        // SAFETY: `self` holds one reference, which is released once.
+        unsafe { (self.release)(self.private) };
     }
 }
 
@@ -205,7 +213,8 @@ unsafe extern "C" fn read_at(
     out_read: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: set by `Source::new` only, whose Box lives until release.
+    // SAFETY: only `Source::new` sets this function, with a boxed `Shell` that lives until the
+    // release.
     let shell = unsafe { &*(*source).private_data.cast::<Shell>() };
     let body = || {
         if to.is_null() && bytes > 0 {
@@ -213,35 +222,38 @@ unsafe extern "C" fn read_at(
         }
         let to = match bytes {
             0 => &mut [][..],
-            // SAFETY: the reader's range, not null.
+            // SAFETY: not null, and the header requires `bytes` writable bytes.
             _ => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) },
         };
         let n = shell.source.read_at(offset, to)?;
-        // SAFETY: the reader's out parameter.
+        // SAFETY: the header requires an out parameter that is valid for writes.
         unsafe { put(out_read, "read_at", || n) }
     };
-    // SAFETY: the reader's error struct.
+    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
     unsafe { shell.poison.enter(err, body) }
 }
 
 unsafe extern "C" fn release(source: *mut abi::Source) {
-    // SAFETY: set by `Source::new` only; released once because `release` is cleared.
+    // SAFETY: only `Source::new` sets this function, with a boxed `Shell`, and a leaked `Arc` if
+    // there is a map. `release` is cleared, so that this runs once.
     unsafe {
         (*source).release = None;
         if !(*source).map.is_null() {
             release_map((*source).map_private);
         }
         let shell = Box::from_raw((*source).private_data.cast::<Shell>());
-        shell.poison.clone().leave(move || drop(shell));
+        shell.poison.clone().run_release(move || drop(shell));
     }
 }
 
 unsafe extern "C" fn retain_map(holder: *mut c_void) {
-    // SAFETY: an `Arc<Arc<dyn ByteSource>>` that `Source::new` made raw, with at least one count.
+    // SAFETY: `Source::new` leaked an `Arc<Arc<dyn ByteSource>>`, and the caller holds a reference.
     unsafe { Arc::increment_strong_count(holder.cast::<Arc<dyn ByteSource>>()) };
 }
 
 unsafe extern "C" fn release_map(holder: *mut c_void) {
-    // SAFETY: as above; takes one count.
-    Poison::new().leave(|| unsafe { Arc::decrement_strong_count(holder.cast::<Arc<dyn ByteSource>>()) });
+    // SAFETY: `Source::new` leaked an `Arc<Arc<dyn ByteSource>>`, and the caller holds a reference,
+    // which this releases.
+    Poison::new()
+        .run_release(|| unsafe { Arc::decrement_strong_count(holder.cast::<Arc<dyn ByteSource>>()) });
 }

@@ -1,4 +1,4 @@
-//! Streams of batches: the author's trait and the caller's handle.
+//! Streams of batches.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
@@ -6,78 +6,92 @@ use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 
-/// Batches with one schema, as their maker provides them.
+/// A stream of batches with one schema.
 pub trait BatchStream: Send {
-    /// The schema of every batch.
+    /// The schema of all batches.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>>;
 
-    /// The next batch, without a schema of its own; `None` at the end. A batch outlives the stream.
+    /// The next batch, without a schema; `None` at the end. A batch may outlive the stream.
+    ///
+    /// # Errors
+    /// Any error, which is returned to the caller.
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>>;
 }
 
 struct Shell {
     stream: Box<dyn BatchStream>,
-    /// A call of it has failed: where it stands nobody knows.
+    /// Whether a call has failed. Then the position of the stream is undefined.
     failed: bool,
     poison: Poison,
 }
 
-/// Offers a stream across the boundary; a panic in it poisons its instance.
+/// Creates a C stream. A panic in it poisons `poison`.
 pub fn export_stream(stream: Box<dyn BatchStream>, poison: Poison) -> Owned<abi::BatchStream> {
     let mut raw = abi::BatchStream::new();
     raw.get_schema = Some(get_schema);
     raw.get_next = Some(get_next);
     raw.release = Some(release);
     raw.private_data = Box::into_raw(Box::new(Shell { stream, failed: false, poison })).cast();
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: the stream was created above with its release function, and this is its only copy.
     unsafe { Owned::new(raw) }
 }
 
-/// A stream that crossed the boundary.
+/// A C stream, for callers.
 pub struct BatchStreamHandle(Owned<abi::BatchStream>);
 
 impl BatchStreamHandle {
+    /// Wraps a C stream.
+    ///
     /// # Safety
     /// As [`Owned::new`].
     pub unsafe fn from_raw(raw: Owned<abi::BatchStream>) -> Self {
         Self(raw)
     }
 
-    /// The bare object, to hand on.
+    /// The C stream.
     pub fn into_raw(self) -> Owned<abi::BatchStream> {
         self.0
     }
 
-    /// The schema of every batch.
+    /// The schema of all batches.
+    ///
+    /// # Errors
+    /// The error of the stream.
     pub fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         let get = self.0.get_schema.ok_or_else(|| missing("get_schema"))?;
         let raw = self.0.as_mut_ptr();
         let mut out = abi::ArrowSchema::default();
-        // SAFETY: the stream's own function on itself.
+        // SAFETY: the function belongs to the stream, and `&mut self` prevents concurrent calls.
         Error::check(|err| unsafe { get(raw, &mut out, err) })?;
-        // SAFETY: on success the schema is ours.
+        // SAFETY: on success the callee passes the ownership of `out`.
         let schema = unsafe { Owned::new(out) };
         if schema.is_released() {
-            return Err(Error::internal("a batch stream gave a released schema"));
+            return Err(Error::internal("a batch stream returned a released schema"));
         }
         Ok(schema)
     }
 
-    /// The next batch, `None` at the end.
+    /// The next batch; `None` at the end.
+    ///
+    /// # Errors
+    /// The error of the stream.
     pub fn next(&mut self, call: &CallSettings) -> Result<Option<Owned<abi::Batch>>> {
         let next = self.0.get_next.ok_or_else(|| missing("get_next"))?;
         let raw = self.0.as_mut_ptr();
         let mut out = abi::Batch::new();
-        // SAFETY: the stream's own function on itself.
+        // SAFETY: the function belongs to the stream, and `&mut self` prevents concurrent calls.
         Error::check(|err| unsafe { next(raw, &call.raw(), &mut out, err) })?;
-        // SAFETY: on success the batch is ours.
-        let batch = unsafe { Owned::given(out) };
+        // SAFETY: on success the callee passes the ownership of `out`.
+        let batch = unsafe { Owned::from_out(out) };
         Ok((!batch.array.is_released()).then_some(batch))
     }
 }
 
 fn missing(function: &str) -> Error {
-    Error::internal(format!("a batch stream without '{function}' crossed the boundary"))
+    Error::internal(format!("the batch stream has no function '{function}'"))
 }
 
 unsafe extern "C" fn get_schema(
@@ -85,9 +99,11 @@ unsafe extern "C" fn get_schema(
     out: *mut abi::ArrowSchema,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: set by `export_stream` only, whose Box lives until release; one call at a time by contract.
+    // SAFETY: only `export_stream` sets this function, with a boxed `Shell` that lives until the
+    // release. The header forbids concurrent calls.
     let Shell { stream, poison, .. } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
-    // SAFETY: the caller's out parameter and error struct.
+    // SAFETY: the header requires an empty out parameter, and an error struct of `struct_size`
+    // bytes or null.
     unsafe {
         poison.enter(err, || {
             let schema = stream.schema()?;
@@ -102,32 +118,34 @@ unsafe extern "C" fn get_next(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: only `export_stream` sets this function, with a boxed `Shell` that lives until the
+    // release. The header forbids concurrent calls.
     let Shell { stream, failed, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
     let body = || {
         if std::mem::replace(failed, true) {
-            return Err(Error::invalid_argument("get_next after a call that failed"));
+            return Err(Error::invalid_argument("get_next after a failed call"));
         }
-        // SAFETY: the caller's call, alive meanwhile.
+        // SAFETY: the header requires null or settings that are valid for the call.
         let call = unsafe { Call::read(call) }?;
         let next = match stream.next(&call)? {
             Some(batch) => batch,
-            // SAFETY: nothing is behind it: a released batch is the end.
+            // SAFETY: a released batch, which marks the end, owns nothing.
             None => unsafe { Owned::new(abi::Batch::new()) },
         };
         *failed = false;
-        // SAFETY: the caller's out parameter.
+        // SAFETY: the header requires an empty out parameter.
         unsafe { next.put(out, "get_next") }
     };
-    // SAFETY: the caller's error struct.
+    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
     unsafe { poison.enter(err, body) }
 }
 
 unsafe extern "C" fn release(stream: *mut abi::BatchStream) {
-    // SAFETY: set by `export_stream` only; released once because `release` is cleared.
+    // SAFETY: only `export_stream` sets this function, with a boxed `Shell`. `release` is cleared,
+    // so that this runs once.
     unsafe {
         (*stream).release = None;
         let shell = Box::from_raw((*stream).private_data.cast::<Shell>());
-        shell.poison.clone().leave(move || drop(shell));
+        shell.poison.clone().run_release(move || drop(shell));
     }
 }

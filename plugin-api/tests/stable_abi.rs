@@ -1,6 +1,6 @@
-//! abi_stable's view of the boundary. That this compiles is the proof that each struct is FFI-safe: the derive
-//! refuses a field that is not. Its layout checker tells structs apart, and refuses growth: why the comparison with the last
-//! release is another's is in docs/decisions/0006.
+//! Checks the C structs with abi_stable. If this compiles, each struct is FFI-safe, because the
+//! derive macro rejects other fields. Its layout checker also rejects growth, which is why it does
+//! not compare releases: see docs/decisions/0006.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 #![allow(non_local_definitions)]
 
@@ -31,7 +31,7 @@ struct Released {
     bytes: u64,
 }
 
-/// The same fields, two of them exchanged.
+/// The same fields, with two of them exchanged.
 #[repr(C)]
 #[derive(StableAbi)]
 struct Moved {
@@ -40,7 +40,7 @@ struct Moved {
     name: *const core::ffi::c_char,
 }
 
-/// The same with a field at its end, and who points at it.
+/// The same structs with an appended field.
 mod later {
     use super::StableAbi;
 
@@ -67,17 +67,17 @@ struct Reader {
 }
 
 #[test]
-fn every_struct_of_the_record_is_proved_ffi_safe() {
-    let proved: Vec<usize> = structs().iter().map(|(_, layout)| layout.size()).collect();
+fn all_recorded_structs_are_ffi_safe() {
+    let checked: Vec<usize> = structs().iter().map(|(_, layout)| layout.size()).collect();
     let recorded: Vec<usize> = layout::layouts().iter().map(|s| s.size).collect();
     assert_eq!(
-        proved, recorded,
-        "sizes by abi_stable (left) and by the record (right), in the record's order"
+        checked, recorded,
+        "the sizes of abi_stable (left) and of the record (right), in the order of the record"
     );
 }
 
 #[test]
-fn every_struct_is_compatible_with_itself() {
+fn all_structs_are_compatible_with_themselves() {
     for (name, layout) in structs() {
         if let Err(errors) = check_layout_compatibility(layout, layout) {
             panic!("{name}: {errors}");
@@ -86,22 +86,22 @@ fn every_struct_is_compatible_with_itself() {
 }
 
 #[test]
-fn different_structs_are_rejected() {
+fn rejects_different_structs() {
     for pair in structs().windows(2) {
         let [(left, a), (right, b)] = pair else { unreachable!("windows of two") };
-        assert!(check_layout_compatibility(a, b).is_err(), "{left} passes for {right}");
+        assert!(check_layout_compatibility(a, b).is_err(), "{left} is accepted as {right}");
     }
 }
 
 #[test]
-fn a_moved_field_is_rejected() {
+fn rejects_moved_fields() {
     assert!(check_layout_compatibility(Released::LAYOUT, Released::LAYOUT).is_ok());
     assert!(check_layout_compatibility(Released::LAYOUT, Moved::LAYOUT).is_err());
 }
 
-/// Decision 6: this checker knows no struct that may be longer on the other side.
+/// Decision 6: this checker does not support structs that may be longer on the other side.
 #[test]
-fn growth_is_refused_in_either_direction_and_in_all_that_point_at_it() {
+fn rejects_growth_in_both_directions() {
     let pairs = [(Released::LAYOUT, later::Released::LAYOUT), (Reader::LAYOUT, later::Reader::LAYOUT)];
     for (before, after) in pairs {
         assert!(check_layout_compatibility(before, after).is_err());

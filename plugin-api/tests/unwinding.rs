@@ -1,27 +1,28 @@
-//! The door's first use of all, while its thread unwinds: alone in its process, for there is one first use.
+//! Tests the first use of the FFI door in a process, while its thread unwinds. It is the only test
+//! of this file, because a process has one first use.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use crossdock_plugin_api::door::Poison;
 
-/// Goes through the door when dropped, as everything that has a release does.
-struct Released(Poison);
+/// Uses the door when dropped, as every object with a release does.
+struct ReleasedOnDrop(Poison);
 
-impl Drop for Released {
+impl Drop for ReleasedOnDrop {
     fn drop(&mut self) {
-        self.0.leave(|| ());
+        self.0.run_release(|| ());
     }
 }
 
 #[test]
-fn what_is_released_while_its_holder_unwinds_does_not_end_the_process() {
+fn release_during_unwinding_does_not_abort() {
     let poison = Poison::new();
-    let held = Released(poison.clone());
-    let ended = std::thread::spawn(move || {
-        let _held = held;
-        panic!("the holder's own");
+    let object = ReleasedOnDrop(poison.clone());
+    let result = std::thread::spawn(move || {
+        let _object = object;
+        panic!("the owner's panic");
     })
     .join();
-    assert!(ended.is_err());
-    poison.leave(|| panic!("the release's"));
-    assert!(poison.message().unwrap().starts_with("the release's (at "), "the door works on");
+    assert!(result.is_err());
+    poison.run_release(|| panic!("the release's panic"));
+    assert!(poison.message().unwrap().starts_with("the release's panic (at "));
 }

@@ -1,11 +1,11 @@
-"""Builds the wheel: one build by Cargo of the module and the plugins, which share their crates, and maturin's metadata. maturin
-would build the module apart from the plugins, a second time.
+"""Builds the wheel from maturin's metadata and one Cargo build of the extension module and the plugins, which
+share crates. maturin itself would build the module separately from the plugins.
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
-    profile   Cargo's profile: "release" if nothing is said; "dev" builds faster, what runs slower
+    profile   Cargo's profile, "release" by default; "dev" builds faster, and the code runs slower
 
-CARGO and CARGO_TARGET_DIR are honoured, and nothing is written outside of Cargo's target folder and pip's own.
+CARGO and CARGO_TARGET_DIR are respected. Nothing is written outside Cargo's target folder and pip's folders.
 """
 
 import base64
@@ -34,17 +34,17 @@ prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 
 
 def get_requires_for_build_editable(config_settings=None):
-    """Nothing more than for a wheel."""
+    """Returns the same requirements as for a wheel."""
     return get_requires_for_build_wheel(config_settings)
 
 
 def prepare_metadata_for_build_editable(metadata_directory, config_settings=None):
-    """The same as a wheel's."""
+    """Prepares the same metadata as for a wheel."""
     return prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """A wheel with the plugins in crossdock/plugins/. Gives the name of the file."""
+    """Builds a wheel with the plugins in crossdock/plugins/, and returns its file name."""
     profile = _profile(config_settings)
     with tempfile.TemporaryDirectory() as folder:
         module, *plugins = [_stripped(library, folder) for library in _build_libraries(profile)]
@@ -61,8 +61,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """A wheel that leads to the development layout of `cargo xtask python`: a change of a Python file is there at once, one
-    of Rust after the next `cargo xtask python`."""
+    """Builds a wheel that refers to the development layout of `cargo xtask python`. Changes of Python files
+    take effect at once, changes of Rust code after the next `cargo xtask python`."""
     flags = ["--release"] if _profile(config_settings) == "release" else []
     layout = _run([_cargo(), "xtask", "python", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,9 +74,9 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Refused: the folder is one of a Cargo workspace, and what it holds cannot be built alone."""
+    """Not supported: the package cannot be built without the rest of the Cargo workspace."""
     raise NotImplementedError(
-        "crossdock has no source distribution: its crates lie in the whole repository. Use a wheel, or a checkout: "
+        "crossdock has no source distribution, because the build needs the whole repository: use a wheel, or a checkout: "
         "pip install ./python"
     )
 
@@ -84,7 +84,7 @@ def build_sdist(sdist_directory, config_settings=None):
 def _profile(config_settings):
     profile = (config_settings or {}).get("profile", "release")
     if not isinstance(profile, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", profile):
-        raise ValueError(f"profile={profile!r}: expected the name of one of Cargo's profiles, such as release or dev")
+        raise ValueError(f"profile={profile!r}: expected the name of a Cargo profile, such as release or dev")
     return profile
 
 
@@ -96,27 +96,26 @@ def _run(command, **options):
     try:
         return subprocess.run(command, check=True, **options)
     except FileNotFoundError as error:
-        raise RuntimeError(
-            f"{command[0]} is not there: crossdock is built with Rust's cargo, which has to be on the PATH"
-        ) from error
+        raise RuntimeError(f"cannot find {command[0]}: the build needs Rust's cargo on the PATH") from error
 
 
 def _build_libraries(profile):
-    """The paths of the module's library and of the plugins', as Cargo reports them; the module's is the first."""
-    about = _run([_cargo(), "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, stdout=subprocess.PIPE).stdout
+    """Builds the libraries, and returns their paths: first the module's, then the plugins'."""
+    command = [_cargo(), "metadata", "--no-deps", "--format-version", "1"]
+    metadata = json.loads(_run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout)
     packages = {
         package["id"]: package["name"]
-        for package in json.loads(about)["packages"]
+        for package in metadata["packages"]
         if any("cdylib" in target["kind"] for target in package["targets"])
         and (package["name"] == MODULE_CRATE or pathlib.Path(package["manifest_path"]).is_relative_to(ROOT / "plugins"))
     }
-    chosen = [flag for name in packages.values() for flag in ("-p", name)]
-    command = [_cargo(), "build", "--profile", profile, "--message-format", "json-render-diagnostics", *chosen]
+    selection = [flag for name in packages.values() for flag in ("-p", name)]
+    command = [_cargo(), "build", "--profile", profile, "--message-format", "json-render-diagnostics", *selection]
     output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
     libraries = {}
     for message in map(json.loads, output.splitlines()):
-        of_ours = message["reason"] == "compiler-artifact" and message["package_id"] in packages
-        if of_ours and "cdylib" in message["target"]["kind"]:
+        is_artifact = message["reason"] == "compiler-artifact" and message["package_id"] in packages
+        if is_artifact and "cdylib" in message["target"]["kind"]:
             (library,) = (path for path in message["filenames"] if path.endswith(".so"))
             libraries[packages[message["package_id"]]] = pathlib.Path(library)
     if len(libraries) != len(packages) or MODULE_CRATE not in libraries:
@@ -125,22 +124,22 @@ def _build_libraries(profile):
 
 
 def _sources():
-    """What of the package lies in the repository."""
+    """Returns the package's files in the repository."""
     files = (path for path in (PYTHON / "crossdock").rglob("*") if path.is_file())
     return sorted(path for path in files if "__pycache__" not in path.parts and path.suffix != ".so")
 
 
 def _metadata(folder, config_settings):
-    """The name of the folder of the wheel's metadata, and its files."""
+    """Returns the name of the folder of the wheel's metadata, and its files."""
     info = prepare_metadata_for_build_wheel(folder, config_settings)
-    there = pathlib.Path(folder, info)
-    files = (path for path in there.rglob("*") if path.is_file())
-    return info, {f"{info}/{path.relative_to(there).as_posix()}": path.read_bytes() for path in files}
+    metadata = pathlib.Path(folder, info)
+    files = (path for path in metadata.rglob("*") if path.is_file())
+    return info, {f"{info}/{path.relative_to(metadata).as_posix()}": path.read_bytes() for path in files}
 
 
 def _stripped(library, folder):
-    """A copy in the folder, without what only debuggers read where there is a `strip`. The host reads a plugin's metadata
-    from what is left."""
+    """Copies a library to the folder, without debug information if `strip` is installed. Keeps plugin
+    metadata."""
     copy = pathlib.Path(shutil.copy(library, folder))
     if shutil.which("strip"):
         _run(["strip", "--strip-unneeded", copy])
@@ -149,14 +148,15 @@ def _stripped(library, folder):
 
 
 def _tag(wheel, libraries):
-    """The tag of maturin's metadata, for the oldest C library that has all that the libraries need of it (PEP 600)."""
+    """Returns the tag of maturin's metadata, with the oldest glibc version that the libraries can use (PEP
+    600)."""
     (tag,) = re.findall(r"^Tag: (.*)$", wheel, re.MULTILINE)
     needed = [int(minor) for library in libraries for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
     return re.sub(r"-linux_", f"-manylinux_2_{max(needed)}_", tag) if needed else tag
 
 
 def _write(to, members, record):
-    """Writes a wheel, with a record of its members as the last of them."""
+    """Writes a wheel whose last member is the record of the others."""
     members.pop(record, None)
     rows = io.StringIO()
     lines = csv.writer(rows, lineterminator="\n")
@@ -166,8 +166,8 @@ def _write(to, members, record):
     lines.writerow([record, "", ""])
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {**members, record: rows.getvalue().encode()}.items():
-            # One moment for all, so that the same inputs make the same wheel; only libraries are executable.
-            about = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            about.compress_type = zipfile.ZIP_DEFLATED
-            about.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
-            archive.writestr(about, content)
+            # Constant times make the wheel reproducible. Only libraries are executable.
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
+            archive.writestr(entry, content)

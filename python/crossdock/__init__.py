@@ -1,12 +1,12 @@
-"""Columnar tables that every GPU library can take: Arrow IPC, Arrow C Device and DLPack, with no copy where none is needed.
+"""Columnar tables that GPU libraries exchange without copies: Arrow IPC, Arrow C Device and DLPack.
 
     import crossdock as cd
 
     table = cd.default_session().read_ipc("flights.arrow")
     table["distance"].to_pyarrow()
 
-A session has a device, a budget of memory and plugins; tables and columns live in one and speak Arrow's and DLPack's
-protocols, so that other libraries take them as they are.
+A session has a device, a memory budget and plugins. Tables and columns belong to a session. They implement
+the protocols of Arrow and DLPack, with which other libraries import them.
 """
 
 import importlib
@@ -30,7 +30,10 @@ from ._native import (
     Warning,
     __version__,
 )
-from . import _plugins as _plugins  # not on first use: a forked child could wait for another thread's import for ever
+
+# Imported here, not at the first use: a forked child could wait forever for an import of another
+# thread.
+from . import _plugins as _plugins
 from ._session import default_session
 
 TYPE_CHECKING = False
@@ -65,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "ModuleType":
-    # Loaded when they are asked for: most programs need neither, and all import this.
+    # Imported at the first use, because most programs need neither.
     if name in ("compat", "cuda"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Numbers that say which bytes of a buffer are meant, looked at before anything is done with them."""
+"""Checks of offsets and sizes in buffers."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from ._native import UsageError
 
 
 def byte_count(name: str, value: int) -> int:
+    """Returns `value`, a number of bytes. Raises UsageError if it is negative."""
     if value < 0:
         raise UsageError(f"{name}={value}: expected 0 or more")
     return value
 
 
 def range_of(first: str, start: int, second: str, n: int, size: int, what: str) -> tuple[int, int]:
-    """`n` of `size` bytes from `start` on; all that follow for -1."""
+    """Returns the start and the length of `n` bytes from `start` on, of `size` bytes. `n` of -1: all bytes
+    from `start` on. Raises UsageError, which names the arguments `first` and `second`, if the range is not in
+    `what`."""
     if start < 0 or start > size:
-        raise UsageError(f"{first}={start} lies outside {what}, which has {size} bytes")
+        raise UsageError(f"{first}={start}: expected 0 to {size} bytes, the size of {what}")
     if n == -1:
         n = size - start
     if n < 0 or n > size - start:
-        raise UsageError(
-            f"{second}={n} from {first}={start} on: {what} has {size} bytes, {size - start} of them from there on"
-        )
+        raise UsageError(f"{second}={n} at {first}={start}: {what} has {size} bytes, {size - start} of them after that")
     return start, n
 
 
-def room_for(position: int, nbytes: int, available: int, size: int) -> int:
-    """How many of `available` bytes go to `position`."""
+def copy_len(position: int, nbytes: int, available: int, size: int) -> int:
+    """Returns the number of bytes to copy to `position` of a buffer of `size` bytes. `nbytes` of -1: as many
+    of the `available` bytes as fit. Raises UsageError if `nbytes` bytes are not available, or do not fit."""
     if position < 0 or position > size:
-        raise UsageError(f"position={position} lies outside the buffer, which has {size} bytes")
+        raise UsageError(f"position={position}: expected 0 to {size} bytes, the size of the buffer")
     if nbytes == -1:
         return min(available, size - position)
     if nbytes < 0 or nbytes > available:
         raise UsageError(f"nbytes={nbytes}: the source has {available} bytes")
     if nbytes > size - position:
         raise UsageError(
-            f"nbytes={nbytes} at position={position}: the buffer has room for {size - position} bytes there"
+            f"nbytes={nbytes} at position={position}: the buffer has {size - position} bytes from there on"
         )
     return nbytes

@@ -1,4 +1,4 @@
-"""Where plugins are installed: in this package, and in others that say so."""
+"""Finds the folders of installed plugins: of this package, and of packages with an entry point."""
 
 import importlib.metadata
 import importlib.util
@@ -8,13 +8,14 @@ GROUP = "crossdock.plugins"
 
 
 def folders() -> list[str]:
-    """This package's own folder of plugins, then those of the packages that entry points of the group crossdock.plugins
-    name: `name = "some_package.plugins"` means the `*.so` files that lie in that folder. None of its code is run."""
-    found = [str(pathlib.Path(__file__).parent / "plugins")]
+    """Returns the plugin folder of this package, then those that entry points of the group crossdock.plugins
+    name: `name = "some_package.plugins"` names the folder of the `*.so` files. Does not run code of the
+    packages."""
+    paths = [str(pathlib.Path(__file__).parent / "plugins")]
     for entry in importlib.metadata.entry_points(group=GROUP):
         package, *inner = entry.value.partition(":")[0].split(".")
-        # Asking for a package inside of another one would import the other one.
+        # find_spec of a subpackage would import its parent packages.
         spec = importlib.util.find_spec(package)
         locations = spec.submodule_search_locations if spec else None
-        found.extend(str(pathlib.Path(location, *inner)) for location in locations or [])
-    return found
+        paths.extend(str(pathlib.Path(location, *inner)) for location in locations or [])
+    return paths

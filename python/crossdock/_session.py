@@ -1,4 +1,4 @@
-"""The session for those who open none."""
+"""The default session."""
 
 import os
 import threading
@@ -10,7 +10,8 @@ _default: Session | None = None
 
 
 def default_session() -> Session:
-    """The process's own session, opened at the first call: on the device that CROSSDOCK_DEVICE names, else on the cpu."""
+    """Returns the session of the process. The first call opens it, on the device that the variable
+    CROSSDOCK_DEVICE names, else on the cpu."""
     global _default
     with _lock:
         if _default is None:
@@ -19,7 +20,8 @@ def default_session() -> Session:
 
 
 def _forget_after_fork() -> None:
-    # A driver's state does not survive a fork, nor do threads of the parent: the child opens its own.
+    # The driver's state and the parent's threads do not exist after a fork. The child opens a new
+    # session.
     global _default, _lock
     _default, _lock = None, threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Memory of CUDA devices as buffers of bytes: what `pyarrow.cuda` offers, without its crash.
+"""Buffers of bytes in the memory of CUDA devices, with the API of `pyarrow.cuda`.
 
     from crossdock import cuda
 
@@ -6,15 +6,16 @@
     buffer = context.buffer_from_data(b"to the device")
     buffer.copy_to_host()
 
-A buffer has no buffer protocol and no `__array__`: where host memory is needed, Python itself raises, and nobody looks at an
-address of the device. `copy_to_host()` brings the bytes over. Tables and columns are moved with their types by
-`table.to("cuda:0")`; buffers are for bytes.
+A buffer implements neither the buffer protocol nor `__array__`, so code that needs host memory raises instead
+of reading a device address. `copy_to_host()` copies the bytes. To move tables and columns with their types,
+use `table.to("cuda:0")`.
 
-**Order.** Everything that is done with a buffer goes onto the stream of its context's session, so that a read sees every
-write before it. Buffers are written in place, by you and by those that you show them to. From then on (`address`,
-`to_numba`, `__cuda_array_interface__`, IPC) what is done here is also ordered with the legacy default stream, both ways: what
-a kernel on it wrote is what `copy_to_host` reads. For work on a stream that does not wait for that one, wait yourself:
-for theirs before you read, with `Context.synchronize()` before they do.
+**Order.** All operations on a buffer run on the stream of its context's session, so a read sees all earlier
+writes. Other libraries may write a buffer in place after it was exported: by `address`, `to_numba`,
+`__cuda_array_interface__` or IPC. From then on, operations are also ordered with the legacy default stream,
+both ways: `copy_to_host` reads what a kernel on that stream wrote. A stream that does not synchronize with
+the legacy default stream is not ordered: synchronize it before reading the buffer with this module, and call
+`Context.synchronize()` before using the buffer on that stream.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import threading
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _native
-from ._cuda_ranges import byte_count, range_of, room_for
+from ._cuda_ranges import byte_count, copy_len, range_of
 from ._native import Column, HostBuffer, Session, UsageError
 
 if TYPE_CHECKING:
@@ -41,15 +42,15 @@ __all__ = ["Buffer", "Context", "HostBuffer", "IpcMemHandle", "get_num_devices",
 
 
 def get_num_devices() -> int:
-    """How many CUDA devices there are. DeviceError, which says what is missing, where there is no driver."""
+    """Returns the number of CUDA devices. Raises DeviceError if there is no driver."""
     return _native.cuda_device_count()
 
 
 class Context:
-    """A CUDA device, and a session that works on it.
+    """A CUDA device, and a session on it.
 
-    `Context(n)` is device `n` with a session of this module's own, the same for all who ask for it. `Context(session=s)` is
-    the device, the budget and the stream of a session of yours.
+    `Context(n)` uses device `n` and a session that this module keeps for that device. `Context(session=s)`
+    uses the device, the budget and the stream of `s`.
     """
 
     __slots__ = ("__weakref__", "_native", "_session")
@@ -61,45 +62,49 @@ class Context:
         self._native = _native.DeviceContext(session)
         if device_number is not None and device_number != self.device_number:
             raise UsageError(
-                f"device_number={device_number}: the session works on {session.device}; leave one of them out"
+                f"device_number={device_number}: the session is on {session.device}: omit one of the arguments"
             )
 
     @staticmethod
     def get_num_devices() -> int:
-        """How many CUDA devices there are. DeviceError, which says what is missing, where there is no driver."""
+        """Returns the number of CUDA devices. Raises DeviceError if there is no driver."""
         return get_num_devices()
 
     @property
     def num_devices(self) -> int:
-        """How many CUDA devices there are."""
+        """Number of CUDA devices."""
         return get_num_devices()
 
     @property
     def device_number(self) -> int:
-        """N of "cuda:N"."""
+        """Index of the device: N in "cuda:N"."""
         return self._native.device_number
 
     @property
     def session(self) -> Session:
-        """What it works with."""
+        """The session of the context."""
         return self._session
 
     @property
     def bytes_allocated(self) -> int:
-        """Of this context's `new_buffer` and `buffer_from_data`, what has not been given back."""
+        """Bytes of live buffers that `new_buffer` and `buffer_from_data` allocated in the session."""
         return self._native.bytes_allocated
 
     def synchronize(self) -> None:
-        """Waits until everything has run that was done here, and on the legacy default stream."""
+        """Waits for all work submitted to the stream of the session and to the legacy default stream."""
         self._native.synchronize()
 
     def new_buffer(self, size: int) -> Buffer:
-        """`size` bytes of the device, with whatever is in them; other processes can be given them."""
+        """Allocates `size` bytes on the device, uninitialised. The buffer can be exported to other
+        processes."""
         return Buffer._of(self._native.allocate(byte_count("size", size)), self)
 
     def buffer_from_data(self, data: _HostData | Buffer, offset: int = 0, size: int = -1) -> Buffer:
-        """A new buffer with a copy of `data`: bytes-like, a column on the cpu, or another buffer. `size` bytes of it from
-        `offset` on, all that follow for -1."""
+        """Copies `size` bytes of `data` from `offset` on into a new buffer. -1 means all bytes from `offset`
+        on.
+
+        data: a bytes-like object, a column on the cpu, or another buffer.
+        """
         if isinstance(data, Buffer):
             start, n = range_of("offset", offset, "size", size, data.size, "the data")
             buffer = self.new_buffer(n)
@@ -112,41 +117,50 @@ class Context:
         return buffer
 
     def buffer_from_object(self, obj: Any) -> Buffer:
-        """The memory of an array, in place: of anything with `__dlpack__` or `__cuda_array_interface__` whose elements lie
-        side by side on this device. What may only be read stays so. The array is kept as long as the buffer."""
+        """Imports the memory of an array in place, and keeps the array alive. The buffer of a read-only array
+        is read-only.
+
+        obj: an object with `__dlpack__` or `__cuda_array_interface__` whose elements are contiguous on this
+        device.
+        """
         if isinstance(obj, Buffer):
             if obj.context.device_number != self.device_number:
                 raise UsageError(
-                    f"the buffer lies on cuda:{obj.context.device_number}, and the context is of cuda:{self.device_number}: "
-                    "buffer_from_data copies it"
+                    f"the buffer is on cuda:{obj.context.device_number}, expected cuda:{self.device_number}: use "
+                    "buffer_from_data to copy it"
                 )
             return obj
         memory = self._native.of_tensor(obj)
         return self.new_buffer(0) if memory is None else Buffer._of(memory, self)
 
     def foreign_buffer(self, address: int, size: int, base: object = None) -> Buffer:
-        """`size` bytes at an address of this device, as the driver knows it, which `base` owns: it is kept as long as the
-        buffer. Without one it is yours to see to that the memory outlives the buffer."""
+        """Imports `size` bytes at an address of this device in place. The range must be memory that the
+        driver knows.
+
+        base: the owner of the memory, which the buffer keeps alive. If None, the caller must keep the memory
+        allocated as long as the buffer exists.
+        """
         n = byte_count("size", size)
         if address == 0 and n == 0:
             return self.new_buffer(0)
         return Buffer._of(self._native.foreign(byte_count("address", address), n, base), self)
 
     def open_ipc_buffer(self, ipc_handle: IpcMemHandle) -> Buffer:
-        """What another process of this machine exported. It comes after what was done there before the export; close it, and
-        drop its slices, before the exporter gives the memory up."""
+        """Opens memory that another process on this machine exported. Work on it waits for the exporter's
+        work before the export. Close the buffer and its slices before the exporter frees the memory."""
         if not isinstance(ipc_handle, IpcMemHandle):
             kind = type(ipc_handle).__name__
-            raise TypeError(f"ipc_handle: expected an IpcMemHandle, got a {kind}; IpcMemHandle.from_buffer takes bytes")
+            raise TypeError(f"ipc_handle: expected an IpcMemHandle, got {kind}; use IpcMemHandle.from_buffer for bytes")
         return Buffer._of(self._native.open_ipc(ipc_handle.serialize()), self)
 
     def new_host_buffer(self, size: int) -> HostBuffer:
-        """`size` bytes of host memory that the device copies from and to at full speed; zeros at first."""
+        """Allocates `size` bytes of pinned host memory, filled with zeros."""
         return self._native.new_host_buffer(byte_count("size", size))
 
     @staticmethod
     def from_numba(context: Any = None) -> Context:
-        """The context of the device of a Numba context, the current one for None. Both are the device's primary context."""
+        """Returns the context of a Numba context's device. None means the current one. Both use the device's
+        primary context."""
         if context is None:
             from numba import cuda  # type: ignore[import-not-found,unused-ignore]
 
@@ -154,7 +168,7 @@ class Context:
         return Context(int(context.device.id))
 
     def to_numba(self) -> Any:
-        """Numba's own context of this device: the device's primary one, as this is."""
+        """Returns Numba's context of this device. Both use the device's primary context."""
         from numba.cuda.cudadrv import devices  # type: ignore[import-not-found,unused-ignore]
 
         return devices.get_context(self.device_number)
@@ -164,8 +178,8 @@ class Context:
 
 
 class Buffer:
-    """Bytes on a CUDA device, made by a `Context`. Slices share them; the memory goes back with the last of them, after what
-    is still being done with it."""
+    """Bytes on a CUDA device, created by a `Context`. Slices share the memory. It is freed after the buffer
+    and all slices are released and the work on it has finished."""
 
     __slots__ = ("__weakref__", "_context", "_memory")
 
@@ -173,9 +187,7 @@ class Buffer:
     _memory: _native.DeviceMemory
 
     def __init__(self) -> None:
-        raise TypeError(
-            "a buffer is made by a Context: new_buffer, buffer_from_data, buffer_from_object, open_ipc_buffer"
-        )
+        raise TypeError("use a method of Context: new_buffer, buffer_from_data, buffer_from_object or open_ipc_buffer")
 
     @classmethod
     def _of(cls, memory: _native.DeviceMemory, context: Context) -> Buffer:
@@ -186,7 +198,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return self._memory.size
 
     def __len__(self) -> int:
@@ -194,24 +206,24 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """Where it begins: a number for the device's work, nothing for the host to look at. What was done here before comes
-        before what is done there on the legacy default stream."""
-        self._memory.show()
+        """Device address of the first byte. The host must not access it. Work on the legacy default stream
+        waits for earlier work on this buffer."""
+        self._memory.mark_exported()
         return self._memory.address
 
     @property
     def context(self) -> Context:
-        """Whose it is."""
+        """The context of the buffer."""
         return self._context
 
     @property
     def is_cpu(self) -> bool:
-        """Always False: the host cannot look at it."""
+        """Always False: the host cannot access the memory."""
         return False
 
     @property
     def is_mutable(self) -> bool:
-        """Whether it may be written. Arrays that were lent to be read only may not."""
+        """Whether the buffer may be written. False for the memory of a read-only array."""
         return self._memory.writable
 
     @overload
@@ -219,9 +231,12 @@ class Buffer:
     @overload
     def copy_to_host(self, position: int = 0, nbytes: int = -1, *, buf: _Target) -> _Target: ...
     def copy_to_host(self, position: int = 0, nbytes: int = -1, buf: Any = None) -> Any:
-        """`nbytes` bytes from `position` on, all that follow for -1: as `bytes`, or in `buf`, a writable buffer of as many
-        bytes or more (a `HostBuffer` is the fastest), which is returned. Waits until they are there; Ctrl-C ends it after
-        256 MiB at most."""
+        """Copies `nbytes` bytes from `position` on to the host, and waits for the copy. -1 means all bytes
+        from `position` on. Ctrl-C ends it within 256 MiB.
+
+        buf: a writable buffer of at least as many bytes, which is filled and returned; fastest with a
+        `HostBuffer`. None: the result is a new `bytes` object.
+        """
         start, n = range_of("position", position, "nbytes", nbytes, self.size, "the buffer")
         if buf is None:
             return self._memory.read(start, n)
@@ -229,53 +244,55 @@ class Buffer:
         return buf
 
     def to_pybytes(self) -> bytes:
-        """All of it, as `copy_to_host()`."""
+        """Copies the whole buffer to the host, like `copy_to_host()`."""
         return self.copy_to_host()
 
     def copy_from_host(self, data: _HostData, position: int = 0, nbytes: int = -1) -> int:
-        """Writes `nbytes` bytes of `data`, as many as it has and as fit for -1, from `position` on. They are there when this
-        returns; Ctrl-C ends it after 256 MiB at most. Returns how many."""
+        """Copies the first `nbytes` bytes of `data` to `position`, and waits for the copy. -1 means as many
+        bytes as `data` has and as fit. Ctrl-C ends it within 256 MiB. Returns the number of bytes copied."""
         view = _host_bytes(data, "data")
-        n = room_for(position, nbytes, view.nbytes, self.size)
+        n = copy_len(position, nbytes, view.nbytes, self.size)
         self._memory.write(position, n, view[:n])
         return n
 
     def copy_from_device(self, buf: Buffer, position: int = 0, nbytes: int = -1) -> int:
-        """The same from another buffer, of this device or of another one, without waiting. Returns how many."""
+        """Submits a copy of the first `nbytes` bytes of another buffer, which may be on another device, to
+        `position`. Does not wait. -1 means as many bytes as `buf` has and as fit. Returns the number of
+        bytes."""
         if not isinstance(buf, Buffer):
             raise TypeError(
-                f"buf: expected a crossdock.cuda.Buffer, got a {type(buf).__name__}; host data: copy_from_host()"
+                f"buf: expected a crossdock.cuda.Buffer, got {type(buf).__name__}; use copy_from_host for host data"
             )
-        n = room_for(position, nbytes, buf.size, self.size)
+        n = copy_len(position, nbytes, buf.size, self.size)
         self._memory.copy_from(position, buf._memory, 0, n)
         return n
 
     def slice(self, offset: int = 0, length: int | None = None) -> Buffer:
-        """`length` bytes from `offset` on, fewer where the buffer ends. Nothing is copied: what is written to one is in the
-        other."""
+        """Returns at most `length` bytes from `offset` on. The slice shares the memory."""
         if offset < 0 or offset > self.size:
-            raise UsageError(f"offset={offset} lies outside the buffer, which has {self.size} bytes")
+            raise UsageError(f"offset={offset}: expected 0 to {self.size} bytes, the size of the buffer")
         rest = self.size - offset
         if length is not None and length < 0:
-            raise UsageError(f"length={length} of a buffer of {self.size} bytes: expected 0 or more")
+            raise UsageError(f"length={length}: expected 0 or more, in a buffer of {self.size} bytes")
         return Buffer._of(self._memory.slice(offset, rest if length is None else min(length, rest)), self._context)
 
     def export_for_ipc(self) -> IpcMemHandle:
-        """Lets other processes of this machine open it: memory that `new_buffer` or `buffer_from_data` gave. Whoever opens it
-        waits for what was done here so far, and may reach the whole buffer that this is a slice of. Keep this buffer, a
-        slice of it or the handle until all of them have closed theirs, and this process alive."""
+        """Exports memory of `new_buffer` or `buffer_from_data` to other processes on this machine. Their work
+        on it waits for the work submitted here so far. They can access the whole allocation, of which this
+        buffer may be a slice. Until all of them have closed their buffers, keep this process running, and
+        keep this buffer, a slice of it, or the handle."""
         return IpcMemHandle._of(self._memory.export_ipc(), self)
 
     @staticmethod
     def from_numba(mem: Any) -> Buffer:
-        """The memory of a Numba device array (`array.gpu_data`, a MemoryPointer), in place; it is kept as long as the
-        buffer."""
+        """Imports the memory of a Numba device array (`array.gpu_data`, a MemoryPointer) in place, and keeps
+        it alive."""
         context = Context.from_numba(mem.context)
         address = mem.device_pointer_value
         return context.foreign_buffer(0 if address is None else int(address), int(mem.size), base=mem)
 
     def to_numba(self) -> Any:
-        """A Numba MemoryPointer of it, which keeps it."""
+        """Returns a Numba MemoryPointer that keeps the buffer alive."""
         import ctypes
 
         from numba.cuda.cudadrv.driver import MemoryPointer  # type: ignore[import-not-found,unused-ignore]
@@ -284,8 +301,11 @@ class Buffer:
         return MemoryPointer(self._context.to_numba(), pointer=pointer, size=self.size, owner=self)
 
     def to_numba_array(self, dtype: Any = "u1", shape: int | Sequence[int] | None = None) -> Any:
-        """A Numba device array of it, in place: elements of a numpy dtype in a shape, of one dimension unless given. The array
-        keeps the buffer."""
+        """Returns a Numba device array of the same memory, which keeps the buffer alive.
+
+        dtype: a NumPy dtype.
+        shape: None: one dimension, as long as the buffer.
+        """
         import numpy as np
         from numba import cuda
 
@@ -293,11 +313,11 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Its bytes for Numba, CuPy and others: version 3, with the stream after which they are there."""
+        """CUDA Array Interface, version 3, of the buffer's bytes."""
         return self._interface("|u1", (self.size,))
 
     def _interface(self, typestr: str, shape: tuple[int, ...]) -> dict[str, Any]:
-        stream = self._memory.show()
+        stream = self._memory.mark_exported()
         return {
             "shape": shape,
             "typestr": typestr,
@@ -314,8 +334,8 @@ class Buffer:
         return self._memory.closed
 
     def close(self) -> None:
-        """Gives its hold on the memory up, as its end does; slices, and arrays made of it by others, keep theirs. To be called
-        where the moment matters: on what another process exported. Closing twice is harmless."""
+        """Releases the memory, unless slices or arrays of other libraries use it. Close memory of another
+        process before that process frees it. Closing twice has no effect."""
         self._memory.close()
 
     def __enter__(self) -> Buffer:
@@ -332,8 +352,9 @@ class Buffer:
 
 
 class IpcMemHandle:
-    """What another process needs to open a buffer: send `serialize()`'s bytes, and give what `from_buffer` makes of them to
-    `Context.open_ipc_buffer`. Send them to those only whom you would let read and write the memory."""
+    """A description of a buffer, with which another process opens it: send the bytes of `serialize()`; the
+    receiver passes `IpcMemHandle.from_buffer(bytes)` to `Context.open_ipc_buffer`. It can read and write the
+    memory, so send the bytes to trusted processes only."""
 
     __slots__ = ("__weakref__", "_buffer", "_description")
 
@@ -341,30 +362,31 @@ class IpcMemHandle:
     _description: bytes
 
     def __init__(self) -> None:
-        raise TypeError("a handle is made by Buffer.export_for_ipc() or IpcMemHandle.from_buffer(bytes)")
+        raise TypeError("use Buffer.export_for_ipc() or IpcMemHandle.from_buffer(bytes)")
 
     @classmethod
     def _of(cls, description: bytes, buffer: Buffer | None) -> IpcMemHandle:
         handle = cls.__new__(cls)
         handle._description = description
-        # A slice, so that closing the buffer does not take the memory from those who were given it.
+        # A slice keeps the memory allocated if the buffer is closed.
         handle._buffer = None if buffer is None else buffer.slice()
         return handle
 
     @classmethod
     def from_buffer(cls, serialized: _HostData) -> IpcMemHandle:
-        """From such bytes. DataError for others; that the memory is there is found out when it is opened."""
+        """Reads the bytes of `serialize()`. Raises DataError for other bytes. Whether the memory still exists
+        is checked when it is opened."""
         description = bytes(_host_bytes(serialized, "serialized"))
         _native.cuda_ipc_size(description)
         return cls._of(description, None)
 
     def serialize(self) -> bytes:
-        """As bytes."""
+        """Returns the description as bytes."""
         return self._description
 
     @property
     def size(self) -> int:
-        """Bytes of the buffer."""
+        """Size of the buffer in bytes."""
         return _native.cuda_ipc_size(self._description)
 
     def __repr__(self) -> str:
@@ -372,17 +394,17 @@ class IpcMemHandle:
 
 
 def new_host_buffer(size: int, device: int = 0) -> HostBuffer:
-    """`size` bytes of host memory that the device copies from and to at full speed; zeros at first."""
+    """Allocates `size` bytes of pinned host memory, filled with zeros."""
     return Context(device).new_host_buffer(size)
 
 
 class _Elements:
-    """A buffer as an array of elements."""
+    """An array of a buffer's bytes, with `__cuda_array_interface__`."""
 
     def __init__(self, buffer: Buffer, dtype: Any, shape: int | Sequence[int] | None) -> None:
         if buffer.size % dtype.itemsize and shape is None:
             raise UsageError(
-                f"{buffer.size} bytes are no whole number of elements of {dtype}, of {dtype.itemsize} bytes each"
+                f"{buffer.size} bytes: expected a multiple of {dtype.itemsize} bytes, the size of a {dtype}"
             )
         if shape is None:
             shape = buffer.size // dtype.itemsize
@@ -392,7 +414,7 @@ class _Elements:
         for n in self.shape:
             needed *= byte_count("shape", n)
         if needed > buffer.size:
-            raise UsageError(f"{dtype} of shape {self.shape} takes {needed} bytes, and the buffer has {buffer.size}")
+            raise UsageError(f"{dtype} of shape {self.shape}: expected {needed} bytes, the buffer has {buffer.size}")
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -400,24 +422,24 @@ class _Elements:
 
 
 def _host_bytes(data: Any, name: str) -> memoryview:
-    """The bytes of an object in host memory, in place."""
+    """Returns a view of an object's bytes in host memory."""
     if isinstance(data, Buffer):
         raise TypeError(
-            f"{name}: a crossdock.cuda.Buffer lies on a device, and bytes of the host are needed: use its copy_to_host(), or "
-            "copy_from_device() to copy between devices"
+            f"{name}: expected host memory, got a crossdock.cuda.Buffer: use its copy_to_host(), or copy_from_device() to "
+            "copy between devices"
         )
     view = memoryview(data)
     if view.nbytes == 0:
         # An empty view of several dimensions cannot be cast.
         return memoryview(b"")
     if not view.c_contiguous:
-        raise UsageError(f"{name}: its bytes do not lie side by side; copy it first")
+        raise UsageError(f"{name}: the bytes are not contiguous: copy them first")
     if view.ndim == 1 and view.format == "B":
         return view
     try:
         return view.cast("B")
     except (TypeError, NotImplementedError):
-        # A format that memoryview does not know, such as a complex number's.
+        # memoryview does not support all formats: complex numbers, for example.
         from pickle import PickleBuffer
 
         return PickleBuffer(view).raw()
@@ -428,11 +450,9 @@ _sessions: dict[int, Session] = {}
 
 
 def _session_on(device_number: int) -> Session:
-    """The module's own session on a device."""
+    """Returns the session that this module keeps for a device."""
     if device_number < 0:
-        raise UsageError(
-            f"device_number={device_number}: expected 0 or more; get_num_devices() says how many there are"
-        )
+        raise UsageError(f"device_number={device_number}: expected 0 or more, and less than get_num_devices()")
     with _lock:
         session = _sessions.get(device_number)
         if session is None:
@@ -441,7 +461,7 @@ def _session_on(device_number: int) -> Session:
 
 
 def _forget_after_fork() -> None:
-    # A driver's state does not survive a fork: the child opens its own.
+    # The driver's state is invalid after a fork: the child opens new sessions.
     global _lock, _sessions
     _lock, _sessions = threading.Lock(), {}
 

@@ -1,6 +1,7 @@
 /*
- * A plugin that keeps every rule, and the sins that it can be built with, one at a time: -DSIN=NAME. What each one breaks, and by
- * which case of `crossdock verify` it is found, is in tests/suite/tests/verify/sins.rs.
+ * A plugin that keeps every rule, and the bugs that can be injected into it, one at a time:
+ * -DBUG=NAME. tests/suite/tests/verify/injected_bugs.rs lists the case of `crossdock verify` that
+ * finds each bug.
  */
 #ifndef BASE_H
 #define BASE_H
@@ -14,11 +15,11 @@
 
 #include "crossdock.h"
 
-enum sin {
+enum bug {
   NONE,
-  DECODES_ALONE, /* no sin: it has no format */
-  IMPORTS_ANYWHERE, EXPORTS_ANYWHERE, /* no sins: one half of `base-rows` names no device, and so takes all */
-  RARE_VALUE_CHANGED, /* which few tables have */
+  DECODES_ALONE, /* not a bug: the plugin has no formats */
+  IMPORTS_ANYWHERE, EXPORTS_ANYWHERE, /* not bugs: the importer or exporter of `base-rows` accepts any device */
+  RARE_VALUE_CHANGED, /* depends on the seed: few tables have the value */
   NO_METADATA, NO_ENTRY, ENTRY_SIZE, ENTRY_MAGIC, NO_DESTROY, META_SIZES,
   CREATE_KEEPS_HOST, BARE_CREATE_KEEPS_HOST, FAILING_CREATE_KEEPS_HOST, ANSWERS_ANY_INTERFACE,
   NO_OPEN, NAME_NOT_UTF8, LIST_CHANGES, FORMAT_TWICE, METADATA_OUT_OF_DATE,
@@ -44,35 +45,35 @@ enum sin {
   DECODE_THREAD_BOUND, DECODE_LOCK_AROUND_ALLOC, DECODE_BUFFER_LOST, DECODED_LIES_IN_BUFFER, DECODED_NEEDS_INSTANCE, DECODED_NOT_CLEARED
 };
 
-#ifndef SIN
-#define SIN NONE
+#ifndef BUG
+#define BUG NONE
 #endif
-#define IS(sin) (SIN == (sin))
+#define HAS(bug) (BUG == (bug))
 #define TEXT(literal) {literal, sizeof(literal) - 1}
 
 struct crossdock_instance {
-  const crossdock_host* host; /* there until `destroy` has returned */
+  const crossdock_host* host; /* valid until `destroy` returns */
   const crossdock_memory* memory;
-  int* alive;    /* of the instance's own */
-  thrd_t thread; /* that made it */
+  int* alive;    /* allocated by the instance, and freed by `destroy` */
+  thrd_t thread; /* that created the instance */
 };
 
 extern _Atomic int base_n_instances;
 
 static const crossdock_device BASE_CPU = {-1, ARROW_DEVICE_CPU, 0};
 
-/* Answers `code`; the message is a copy where `err` has a place for it. */
+/* Returns `code`, and stores it and a copy of the message in `err` unless that is NULL. */
 crossdock_code base_fail(crossdock_error* err, crossdock_code code, const char* message);
 
 int base_is(crossdock_str text, const char* expected);
-/* Whether there are no options: no format has one. */
+/* Fails unless there are no options: no format has any. */
 crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err);
 crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err);
-/* A lock that all instances share, for who holds it around what should be done without. */
+/* A lock of all instances, for bugs that hold a lock during a call to the host. */
 void base_lock(int is_held);
 void base_unlock(int is_held);
 
-/* A copy that owns all it has; its `release` is NULL where there was no memory, or the schema is none. */
+/* A deep copy. Its `release` is NULL if there was no memory or the schema is malformed. */
 struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema);
 void base_schema_release(struct ArrowSchema* schema);
 /* Whether both have the same columns, by name and type. */
@@ -84,47 +85,49 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
                               crossdock_error*);
-/* Releases the array, in whose place there is one that lies where it lay. */
+/* Replaces the array by a copy that uses its buffers without owning them, and releases the
+ * original. */
 void base_forget_owner(struct ArrowArray*);
 void base_make_needy(struct ArrowArray*, crossdock_instance*);
-/* A batch of `n` rows as they are written, which says that it has `n_given`. */
+/* A batch of `n` rows as `base-rows` stores them, with the declared length `n_given`. */
 crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,
                               crossdock_batch*, crossdock_error*);
 crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
                                crossdock_error*);
 crossdock_code base_ipc_open(crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
 crossdock_code base_tensor_open(crossdock_capsules*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
-/* A schema of one column, and a batch of it, which takes both, allocated by malloc; `validity` may be NULL. */
+/* A schema of one column, and a batch of it, which takes ownership of both malloc'ed buffers.
+ * `validity` may be NULL. */
 struct ArrowSchema base_numbers_schema(const char* name, int is_nullable);
 crossdock_code base_numbers_give(unsigned char* validity, void* values, int64_t rows, crossdock_batch* out,
                                  crossdock_error* err);
 int base_rows_hold(const struct ArrowSchema* schema);
 
-/* A column owns its two blocks, the event after which they may be read, and a reference to the host, which keeps the memory. */
+/* A column: its two blocks, the event after which they may be read, and a reference to the host. */
 typedef struct base_column {
   const crossdock_host* host;
   const crossdock_memory* memory;
   crossdock_block* blocks[2];
-  crossdock_event* event; /* NULL where all has run */
+  crossdock_event* event; /* NULL if all work has run */
   const void* buffers[2];
-  int is_decoded; /* else it was read */
+  int is_decoded; /* whether the column was decoded, not read */
 } base_column;
 
 base_column* base_column_new(crossdock_instance*, int is_decoded, crossdock_error*);
 void base_column_free(base_column*);
-/* The stream to work on. */
+/* The stream for work: the call's if it belongs to host memory, else the default stream. */
 crossdock_code base_column_stream(const base_column*, const crossdock_call*, crossdock_stream** out, crossdock_error*);
 crossdock_code base_column_fill(base_column*, int which, const void* from, size_t bytes, crossdock_stream*, crossdock_error*);
-/* A batch of the column, which on success owns it. */
+/* A batch of the column. On success the batch takes ownership of the column. */
 crossdock_code base_column_give(base_column*, crossdock_stream*, int64_t n, int64_t nulls, crossdock_batch*, crossdock_error*);
 
-/* 0 where none is wanted, or there is no driver. */
+/* Allocates from the driver. 0 if `is_wanted` is 0 or there is no driver. */
 uint64_t base_scratch_take(int is_wanted);
 void base_scratch_give(uint64_t scratch);
 
 extern const crossdock_encoding BASE_ENCODING;
 
-#if defined(SIN_THROWS) || defined(SIN_THROWS_IN_RELEASE)
+#if defined(BUG_THROWS) || defined(BUG_THROWS_IN_RELEASE)
 void base_throw(void);
 #else
 #define base_throw() ((void)0)

@@ -1,8 +1,9 @@
-/* Columns in blocks of the host's, which are filled in the order of a stream: of rows that were read, and of what was decoded. */
+/* Columns in blocks of host memory, which are filled on a stream, for rows that were read and for
+ * decoded values. */
 #include "base.h"
 
-/* The sin of who makes the column. */
-#define DOES(sin) (own->is_decoded ? IS(DECODE_##sin) : IS(sin))
+/* Whether the plugin has this bug in the function that makes the column: decode, or get_next. */
+#define HAS_FOR_COLUMN(bug) (own->is_decoded ? HAS(DECODE_##bug) : HAS(bug))
 
 typedef struct batch {
   struct ArrowArray column;
@@ -24,16 +25,16 @@ base_column* base_column_new(crossdock_instance* instance, int is_decoded, cross
 }
 
 void base_column_free(base_column* own) {
-  base_lock(DOES(LOCK_AROUND_ALLOC) || IS(LOCK_AROUND_FREE));
-  base_unlock(DOES(LOCK_AROUND_ALLOC));
+  base_lock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC) || HAS(LOCK_AROUND_FREE));
+  base_unlock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
   for (int i = 0; i < 2; i++)
-    if (own->blocks[i] && !(DOES(BLOCK_LOST) && i == own->is_decoded))
+    if (own->blocks[i] && !(HAS_FOR_COLUMN(BLOCK_LOST) && i == own->is_decoded))
       own->memory->free(own->memory, own->blocks[i], &own->event, 1, CROSSDOCK_FREE_LENT);
-  if (IS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
-  if (!IS(EVENT_LOST)) own->memory->event_destroy(own->memory, own->event);
-  if (IS(EVENT_TWICE)) own->memory->event_destroy(own->memory, own->event);
-  if (!IS(HOST_REFERENCE_LOST)) own->host->release(own->host);
-  base_unlock(IS(LOCK_AROUND_FREE));
+  if (HAS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
+  if (!HAS(EVENT_LOST)) own->memory->event_destroy(own->memory, own->event);
+  if (HAS(EVENT_TWICE)) own->memory->event_destroy(own->memory, own->event);
+  if (!HAS(HOST_REFERENCE_LOST)) own->host->release(own->host);
+  base_unlock(HAS(LOCK_AROUND_FREE));
   free(own);
 }
 
@@ -49,13 +50,12 @@ static void release_batch(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* The same, whose struct says that it is still there. */
+/* Like release_batch, but does not clear `release`. */
 static void release_batch_left(struct ArrowArray* array) {
   release_batch(array);
   array->release = release_batch_left;
 }
 
-/* The stream to work on: the call's, where that is of the host's memory. */
 crossdock_code base_column_stream(const base_column* own, const crossdock_call* call, crossdock_stream** out,
                                   crossdock_error* err) {
   *out = call->stream;
@@ -63,7 +63,7 @@ crossdock_code base_column_stream(const base_column* own, const crossdock_call* 
   return own->memory->stream_default(own->memory, BASE_CPU, out, err);
 }
 
-/* The column's, unless another instance's came for its own meanwhile. */
+/* The memory of the last caller, which may be another instance. */
 static const crossdock_memory* last_memory(const base_column* own) {
   static const crossdock_memory* _Atomic last;
   last = own->memory;
@@ -72,39 +72,39 @@ static const crossdock_memory* last_memory(const base_column* own) {
   return last;
 }
 
-/* Copies bytes into a block of the host's, which is all zeros before. */
+/* Allocates a block, fills it with zeros, and copies bytes into it. */
 crossdock_code base_column_fill(base_column* own, int which, const void* from, size_t bytes, crossdock_stream* stream,
                                 crossdock_error* err) {
   crossdock_allocation block = {0};
   crossdock_copy copy = {.from = from, .bytes = bytes, .to_device = BASE_CPU, .from_device = BASE_CPU};
   crossdock_code code;
-  const crossdock_memory* memory = IS(MEMORY_OF_LAST_HOST) ? last_memory(own) : own->memory;
-  base_lock(DOES(LOCK_AROUND_ALLOC));
+  const crossdock_memory* memory = HAS(MEMORY_OF_LAST_HOST) ? last_memory(own) : own->memory;
+  base_lock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
   code = memory->alloc(memory, BASE_CPU, bytes, 64, stream, &block, err);
-  base_unlock(DOES(LOCK_AROUND_ALLOC));
-  if (code != CROSSDOCK_OK && DOES(MEMORY_ERROR_HIDDEN)) {
+  base_unlock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
+  if (code != CROSSDOCK_OK && HAS_FOR_COLUMN(MEMORY_ERROR_HIDDEN)) {
     if (err && err->release) err->release(err);
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base: something went wrong");
   }
-  if (code != CROSSDOCK_OK && own->is_decoded && IS(DECODE_FAILURE_IGNORED)) {
+  if (code != CROSSDOCK_OK && own->is_decoded && HAS(DECODE_FAILURE_IGNORED)) {
     if (err && err->release) err->release(err);
     memcpy(block.address, from, bytes);
     return CROSSDOCK_OK;
   }
   if (code != CROSSDOCK_OK) return code;
   copy.to = block.address;
-  code = own->memory->fill(own->memory, IS(FILL_ON_DEFAULT_STREAM) ? NULL : stream, block.address, 0, bytes, err);
+  code = own->memory->fill(own->memory, HAS(FILL_ON_DEFAULT_STREAM) ? NULL : stream, block.address, 0, bytes, err);
   if (code == CROSSDOCK_OK)
-    code = own->memory->copy(own->memory, DOES(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
-  if (code != CROSSDOCK_OK && DOES(BLOCK_LOST_ON_FAILURE)) return code;
-  if (code != CROSSDOCK_OK && IS(BLOCK_FREED_WITH_FREE)) free(block.address);
+    code = own->memory->copy(own->memory, HAS_FOR_COLUMN(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
+  if (code != CROSSDOCK_OK && HAS_FOR_COLUMN(BLOCK_LOST_ON_FAILURE)) return code;
+  if (code != CROSSDOCK_OK && HAS(BLOCK_FREED_WITH_FREE)) free(block.address);
   own->blocks[which] = block.block;
   own->buffers[which] = block.address;
-  if (code == CROSSDOCK_OK && DOES(WRITES_BEHIND)) ((char*)block.address)[bytes] = 0;
+  if (code == CROSSDOCK_OK && HAS_FOR_COLUMN(WRITES_BEHIND)) ((char*)block.address)[bytes] = 0;
   return code;
 }
 
-/* What comes next on the stream comes after the column is filled, and so does who reads it. */
+/* Records the event after which the column may be read. */
 static crossdock_code order(base_column* own, crossdock_stream* stream, crossdock_error* err) {
   crossdock_code code = own->memory->event_record(own->memory, stream, &own->event, err);
   return code == CROSSDOCK_OK ? own->memory->stream_wait(own->memory, stream, own->event, err) : code;
@@ -126,6 +126,6 @@ crossdock_code base_column_give(base_column* own, crossdock_stream* stream, int6
   out->array.sync_event = own->memory->event_raw(own->memory, own->event);
   out->array.array = (struct ArrowArray){.length = n, .n_buffers = 1, .buffers = root->buffers, .n_children = 1,
                                          .children = root->children, .release = release_batch, .private_data = root};
-  if (own->is_decoded && IS(DECODED_NOT_CLEARED)) out->array.array.release = release_batch_left;
+  if (own->is_decoded && HAS(DECODED_NOT_CLEARED)) out->array.array.release = release_batch_left;
   return CROSSDOCK_OK;
 }

@@ -1,7 +1,7 @@
-/* The format `base-device`: Arrow device arrays in capsules, handed on as they are. */
+/* The format `base-device`: Arrow device arrays in capsules, which are passed on unchanged. */
 #include "base.h"
 
-/* --------------------------------------------------------------------------------------------------------- reading --- */
+/* --------------------------------------------------------------------------------- reading --- */
 
 typedef struct reader {
   crossdock_instance* instance;
@@ -17,7 +17,7 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   reader* r = stream->private_data;
   struct ArrowSchema copy = base_schema_copy(&r->schema);
   if (!copy.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a schema, or it is none");
-  if (IS(COLUMN_DROPPED) && copy.n_children > 1) {
+  if (HAS(COLUMN_DROPPED) && copy.n_children > 1) {
     struct ArrowSchema* last = copy.children[--copy.n_children];
     last->release(last);
     free(last);
@@ -34,14 +34,14 @@ typedef struct needy {
 static void release_needy(struct ArrowArray* array) {
   needy* own = array->private_data;
   struct ArrowArray again = own->array;
-  if ((IS(BATCH_NEEDS_INSTANCE) || IS(DECODED_NEEDS_INSTANCE)) && *own->alive != 0) abort(); /* the instance is gone */
+  if ((HAS(BATCH_NEEDS_INSTANCE) || HAS(DECODED_NEEDS_INSTANCE)) && *own->alive != 0) abort();
   own->array.release(&own->array);
-  if (IS(ARRAY_TWICE)) again.release(&again);
+  if (HAS(ARRAY_TWICE)) again.release(&again);
   free(own);
   array->release = NULL;
 }
 
-/* An array whose release does more than it should. */
+/* Replaces the release function by one with a bug. */
 void base_make_needy(struct ArrowArray* array, crossdock_instance* instance) {
   needy* own = malloc(sizeof *own);
   if (!own) return;
@@ -54,24 +54,24 @@ void base_make_needy(struct ArrowArray* array, crossdock_instance* instance) {
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
-  size_t* cursor = IS(STATIC_CURSOR) ? &static_cursor : &r->next;
-  if (!IS(CANCEL_IGNORED_READING) && base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
-  if (*cursor >= r->n_arrays || (IS(THIRD_BATCH_DROPPED) && *cursor >= 2)) return CROSSDOCK_OK;
-  if (IS(SIZE_OVERWRITTEN)) out->struct_size = sizeof *out;
-  if (IS(PANICS_ON_ARRAYS) && r->arrays[*cursor].array.length < 0)
+  size_t* cursor = HAS(STATIC_CURSOR) ? &static_cursor : &r->next;
+  if (!HAS(CANCEL_IGNORED_READING) && base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
+  if (*cursor >= r->n_arrays || (HAS(THIRD_BATCH_DROPPED) && *cursor >= 2)) return CROSSDOCK_OK;
+  if (HAS(SIZE_OVERWRITTEN)) out->struct_size = sizeof *out;
+  if (HAS(PANICS_ON_ARRAYS) && r->arrays[*cursor].array.length < 0)
     return base_fail(err, CROSSDOCK_PANICKED, "base-device: no array has so many rows");
-  for (int64_t i = 0; IS(ARRAYS_NOT_CHECKED) && i < r->arrays[*cursor].array.n_children; i++)
+  for (int64_t i = 0; HAS(ARRAYS_NOT_CHECKED) && i < r->arrays[*cursor].array.n_children; i++)
     if (!r->arrays[*cursor].array.children[i]->release) return base_fail(err, CROSSDOCK_BAD_DATA, "base-device: a hole");
   out->array = r->arrays[*cursor];
-  if (IS(NEGATIVE_ROWS_READ_AS_NONE) && out->array.array.length < 0) out->array.array.length = 0;
+  if (HAS(NEGATIVE_ROWS_READ_AS_NONE) && out->array.array.length < 0) out->array.array.length = 0;
   r->arrays[(*cursor)++].array.release = NULL;
-  if (IS(COLUMN_DROPPED) && out->array.array.n_children > 1) out->array.array.n_children--;
-  for (int64_t i = 0; IS(NESTED_NULL_COUNT) && out->array.array.children && i < out->array.array.n_children; i++) {
+  if (HAS(COLUMN_DROPPED) && out->array.array.n_children > 1) out->array.array.n_children--;
+  for (int64_t i = 0; HAS(NESTED_NULL_COUNT) && out->array.array.children && i < out->array.array.n_children; i++) {
     const struct ArrowArray* column = out->array.array.children[i];
     if (!column || column->n_children == 0 || column->children[0]->null_count <= 0) continue;
     column->children[0]->null_count += column->children[0]->null_count < column->children[0]->length;
   }
-  if (IS(BATCH_NEEDS_INSTANCE) || IS(ARRAY_TWICE)) base_make_needy(&out->array.array, r->instance);
+  if (HAS(BATCH_NEEDS_INSTANCE) || HAS(ARRAY_TWICE)) base_make_needy(&out->array.array, r->instance);
   return CROSSDOCK_OK;
 }
 
@@ -79,10 +79,10 @@ static void release_reader(crossdock_batch_stream* stream) {
   reader* r = stream->private_data;
   for (size_t i = 0; i < r->n_arrays; i++) {
     if (!r->arrays[i].array.release) continue;
-    if (IS(EXITS)) exit(0);
-    if (!IS(REST_LOST)) r->arrays[i].array.release(&r->arrays[i].array);
+    if (HAS(EXITS)) exit(0);
+    if (!HAS(REST_LOST)) r->arrays[i].array.release(&r->arrays[i].array);
   }
-  if (r->schema.release && !IS(SCHEMA_LOST)) r->schema.release(&r->schema);
+  if (r->schema.release && !HAS(SCHEMA_LOST)) r->schema.release(&r->schema);
   free(r->arrays);
   free(r);
   stream->release = NULL;
@@ -93,7 +93,7 @@ static crossdock_code take(reader* r, crossdock_capsules* list, crossdock_error*
   r->arrays = calloc(list->n_capsules ? list->n_capsules : 1, sizeof *r->arrays);
   if (!r->arrays) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for arrays");
   for (size_t i = 0; i < list->n_capsules; i++) {
-    /* Elements lie the first one's size apart. */
+    /* The stride of the list is the size of its first element. */
     crossdock_capsule* capsule = (void*)((char*)list->capsules + i * list->capsules->struct_size);
     if (strcmp(capsule->name, "arrow_schema") == 0) {
       struct ArrowSchema* schema = capsule->pointer;
@@ -105,7 +105,7 @@ static crossdock_code take(reader* r, crossdock_capsules* list, crossdock_error*
       if (!array->array.release) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a consumed capsule");
       r->arrays[r->n_arrays++] = *array;
       array->array.release = NULL;
-      if (IS(ARRAY_RELEASED_EARLY)) base_forget_owner(&r->arrays[r->n_arrays - 1].array);
+      if (HAS(ARRAY_RELEASED_EARLY)) base_forget_owner(&r->arrays[r->n_arrays - 1].array);
     } else {
       return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a capsule of another name");
     }
@@ -116,20 +116,20 @@ static crossdock_code take(reader* r, crossdock_capsules* list, crossdock_error*
 crossdock_code base_device_open(crossdock_instance* instance, crossdock_capsules* capsules, const struct ArrowSchema* schema,
                                 crossdock_batch_stream* out, crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
-  crossdock_batch_stream made = {.private_data = r};
+  crossdock_batch_stream partial = {.private_data = r};
   crossdock_code code =
       r ? take(r, capsules, err) : base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a reader");
   capsules->release(capsules);
   if (!r) return code;
   r->instance = instance;
-  if (code == CROSSDOCK_OK && IS(ALL_REFUSED)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-device: not that either");
+  if (code == CROSSDOCK_OK && HAS(ALL_REFUSED)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-device: not that either");
   if (code == CROSSDOCK_OK && !r->schema.release && schema) r->schema = base_schema_copy(schema);
   if (code == CROSSDOCK_OK && !r->schema.release)
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: there is no schema");
   if (code == CROSSDOCK_OK && schema && !base_schema_same(schema, &r->schema))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: the arrays have another schema than is expected");
   if (code != CROSSDOCK_OK) {
-    release_reader(&made);
+    release_reader(&partial);
     return code;
   }
   static_cursor = 0;
@@ -140,7 +140,7 @@ crossdock_code base_device_open(crossdock_instance* instance, crossdock_capsules
   return CROSSDOCK_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- writing --- */
+/* --------------------------------------------------------------------------------- writing --- */
 
 typedef struct writer {
   crossdock_instance* instance;
@@ -148,7 +148,7 @@ typedef struct writer {
   int has_written;
 } writer;
 
-/* A list, its capsules, and what they point at, in one piece that the last of them frees. */
+/* A list, its capsules and their objects, in one allocation with a reference count. */
 typedef struct parcel {
   int users;
   int* alive;
@@ -164,8 +164,8 @@ static void leave(parcel* own) {
 static void release_schema_capsule(crossdock_capsule* capsule) {
   parcel* own = capsule->private_data;
   capsule->release = NULL;
-  if (IS(CAPSULE_NEEDS_INSTANCE) && *own->alive != 0) {
-    fputs("the instance is gone\n", stderr);
+  if (HAS(CAPSULE_NEEDS_INSTANCE) && *own->alive != 0) {
+    fputs("the instance is destroyed\n", stderr);
     abort();
   }
   if (own->schema.release) own->schema.release(&own->schema);
@@ -187,7 +187,7 @@ static void release_list(crossdock_capsules* list) {
   leave(own);
 }
 
-/* Nulls that nobody sees any more: a column of its own whose first buffer is gone. */
+/* Removes the validity bitmaps of columns, so that nulls become values. */
 static void show_nulls(struct ArrowArray* root) {
   for (int64_t i = 0; i < root->n_children; i++) {
     struct ArrowArray* column = root->children[i];
@@ -198,7 +198,8 @@ static void show_nulls(struct ArrowArray* root) {
   }
 }
 
-/* The numbers of a column are no longer where they were. (Whoever gets the array may keep it: they are never freed.) */
+/* Copies the values of Int64 columns to other addresses. The copies are never freed, because the
+ * consumer may keep the array. */
 static void copy_numbers(parcel* own) {
   for (int64_t i = 0; i < own->schema.n_children; i++) {
     struct ArrowArray* column = own->array.array.children[i];
@@ -217,7 +218,7 @@ static crossdock_code give(writer* w, struct ArrowDeviceArray* array, crossdock_
     free(own);
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for capsules");
   }
-  if (IS(METADATA_DROPPED)) {
+  if (HAS(METADATA_DROPPED)) {
     for (int64_t i = 0; i < copy.n_children; i++) {
       free((char*)copy.children[i]->metadata);
       copy.children[i]->metadata = NULL;
@@ -233,9 +234,9 @@ static crossdock_code give(writer* w, struct ArrowDeviceArray* array, crossdock_
   if (array) {
     own->array = *array;
     array->array.release = NULL;
-    if (IS(BATCH_RELEASED_EARLY)) base_forget_owner(&own->array.array);
-    if (IS(NULLS_EXPORTED_AS_VALUES)) show_nulls(&own->array.array);
-    if (IS(COPY_CALLED_ZERO_COPY)) copy_numbers(own);
+    if (HAS(BATCH_RELEASED_EARLY)) base_forget_owner(&own->array.array);
+    if (HAS(NULLS_EXPORTED_AS_VALUES)) show_nulls(&own->array.array);
+    if (HAS(COPY_CALLED_ZERO_COPY)) copy_numbers(own);
   }
   out->capsules = own->capsules;
   out->release = release_list;
@@ -246,8 +247,8 @@ static crossdock_code give(writer* w, struct ArrowDeviceArray* array, crossdock_
 static crossdock_code write(crossdock_writer* self, const crossdock_call* call, crossdock_batch* batch,
                             crossdock_capsules* out, crossdock_error* err) {
   writer* w = self->private_data;
-  crossdock_code code = IS(CANCEL_IGNORED_WRITING) ? CROSSDOCK_OK : base_cancelled(call, err);
-  if (IS(THROWS) && code != CROSSDOCK_OK) base_throw();
+  crossdock_code code = HAS(CANCEL_IGNORED_WRITING) ? CROSSDOCK_OK : base_cancelled(call, err);
+  if (HAS(THROWS) && code != CROSSDOCK_OK) base_throw();
   if (code == CROSSDOCK_OK) code = give(w, &batch->array, out, err);
   if (code == CROSSDOCK_OK) w->has_written = 1;
   if (batch->array.array.release) batch->array.array.release(&batch->array.array);

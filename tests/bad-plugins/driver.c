@@ -1,4 +1,4 @@
-/* Scratch memory of the device, which is asked for behind the host's back. */
+/* Device memory that is allocated from the driver instead of the host. */
 #include "base.h"
 
 uint64_t base_scratch_take(int is_wanted) {

@@ -1,5 +1,6 @@
-/* The encoding `base.reference`: 32-bit integers stored less a reference. Its metadata is the reference (4 bytes), its one buffer
- * the stored integers; it has no children and no nulls. */
+/* The encoding `base.reference`: 32-bit integers, stored as differences from a reference. The
+ * metadata is the reference (4 bytes), and the only buffer has the differences. There are no
+ * children and no nulls. */
 #include "base.h"
 
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
@@ -14,20 +15,20 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
                             crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   (void)instance;
-  if (!base_is(node->encoding, "base.reference") && !IS(ANY_ENCODING))
-    return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an encoding of somebody else's");
-  if (IS(ANY_ENCODING) && !base_is(node->encoding, "base.reference")) return CROSSDOCK_OK;
-  if (IS(LOOKS_AT_DEVICE_MEMORY) && node->n_buffers > 0 && buffer_at(array, node->first_buffer)->bytes > 0 &&
+  if (!base_is(node->encoding, "base.reference") && !HAS(ANY_ENCODING))
+    return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown encoding");
+  if (HAS(ANY_ENCODING) && !base_is(node->encoding, "base.reference")) return CROSSDOCK_OK;
+  if (HAS(LOOKS_AT_DEVICE_MEMORY) && node->n_buffers > 0 && buffer_at(array, node->first_buffer)->bytes > 0 &&
       *(const volatile char*)buffer_at(array, node->first_buffer)->address == 1)
     return CROSSDOCK_OK;
   if (!node->schema || strcmp(node->schema->format, "i") != 0 || node->schema->flags & ARROW_FLAG_NULLABLE)
-    return base_fail(err, IS(PANICS_ON_NODES) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA,
-                     "base.reference: its type is not Int32 without nulls");
+    return base_fail(err, HAS(PANICS_ON_NODES) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA,
+                     "base.reference: expected the type Int32 without nulls");
   if (node->metadata_bytes != 4 || node->n_buffers != 1 || node->n_children != 0)
-    return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: it has a reference of 4 bytes and one buffer, and nothing else");
-  if (IS(ASSERTS_ON_NODES) || IS(PANICS_ON_CHANGED_NODES)) return CROSSDOCK_OK;
+    return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: expected 4 bytes of metadata, one buffer and no children");
+  if (HAS(ASSERTS_ON_NODES) || HAS(PANICS_ON_CHANGED_NODES)) return CROSSDOCK_OK;
   if (node->length > INT64_MAX / 4 || buffer_at(array, node->first_buffer)->bytes != node->length * 4)
-    return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: its buffer has not 4 bytes for each value");
+    return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: expected a buffer of 4 bytes per value");
   return CROSSDOCK_OK;
 }
 
@@ -50,12 +51,12 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   (void)capacity;
   if (code != CROSSDOCK_OK) return code;
   out[0] = (crossdock_operator){CROSSDOCK_OP_LOAD, 0, 0, 0};
-  out[1] = (crossdock_operator){CROSSDOCK_OP_ADD, 0, reference_of(node_at(array, at)) + IS(PROGRAM_DIFFERS), 0};
+  out[1] = (crossdock_operator){CROSSDOCK_OP_ADD, 0, reference_of(node_at(array, at)) + HAS(PROGRAM_DIFFERS), 0};
   *n_out = 2;
   return CROSSDOCK_OK;
 }
 
-/* The values of a node that passed its check, in memory of the plugin's own; NULL where there is none. */
+/* Decodes a valid node into malloc'ed memory; NULL if there is none. */
 static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_encoded_node* node) {
   const char* words = buffer_at(array, node->first_buffer)->address;
   int32_t* values = malloc(node->length * 4 + 1);
@@ -64,11 +65,12 @@ static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_
     memcpy(&word, words + 4 * i, 4);
     values[i] = (int32_t)(word + reference_of(node));
   }
-  if (IS(DECODE_READS_BEHIND) && values && *(const volatile char*)(words + 4 * node->length) == 1) values[0] += 0;
+  if (HAS(DECODE_READS_BEHIND) && values && *(const volatile char*)(words + 4 * node->length) == 1) values[0] += 0;
   return values;
 }
 
-/* Copies them to the host's memory, as a batch, if they do not lie in a buffer as they are. */
+/* Makes a batch of the values: in place if `lies_in` is not NULL, else as a copy in the host's
+ * memory. */
 static crossdock_code give(crossdock_instance* instance, const crossdock_call* call, const int32_t* values, const void* lies_in,
                            uint64_t n, crossdock_batch* out, crossdock_error* err) {
   base_column* own = base_column_new(instance, 1, err);
@@ -92,27 +94,27 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   const void* lies_in = NULL;
   int32_t* values;
   (void)below, (void)n_below;
-  if (code == CROSSDOCK_OK && !IS(DECODE_CANCEL_IGNORED)) code = base_cancelled(call, err);
+  if (code == CROSSDOCK_OK && !HAS(DECODE_CANCEL_IGNORED)) code = base_cancelled(call, err);
   if (code != CROSSDOCK_OK) return code;
-  if (IS(DECODE_THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
-    return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base.reference: an instance is its thread's");
-  if (IS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
-  if (IS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4)
-    return base_fail(err, CROSSDOCK_PANICKED, "base.reference: it did not think of that");
+  if (HAS(DECODE_THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
+    return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base.reference: the instance belongs to another thread");
+  if (HAS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
+  if (HAS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4)
+    return base_fail(err, CROSSDOCK_PANICKED, "base.reference: an unexpected buffer size");
   values = values_of(array, node);
   if (!values) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base.reference: no memory for values");
-  if (IS(DECODED_NEEDS_INSTANCE)) {
+  if (HAS(DECODED_NEEDS_INSTANCE)) {
     code = base_numbers_give(NULL, values, (int64_t)n, out, err);
     if (code == CROSSDOCK_OK) base_make_needy(&out->array.array, instance);
     return code;
   }
-  scratch = base_scratch_take(IS(DECODE_DRIVER_MEMORY));
-  if (IS(DECODED_LIES_IN_BUFFER) && reference_of(node) == 0) lies_in = buffer_at(array, node->first_buffer)->address;
+  scratch = base_scratch_take(HAS(DECODE_DRIVER_MEMORY));
+  if (HAS(DECODED_LIES_IN_BUFFER) && reference_of(node) == 0) lies_in = buffer_at(array, node->first_buffer)->address;
   code = give(instance, call, values, lies_in, n, out, err);
   base_scratch_give(scratch);
   free(values);
-  if (IS(DECODE_BUFFER_LOST)) buffer_at(array, node->first_buffer)->release = NULL;
-  if (call->progress) call->progress(call->progress_data, n * 4 + (IS(DECODE_PROGRESS_BEYOND) ? 1 << 20 : 0), n * 4);
+  if (HAS(DECODE_BUFFER_LOST)) buffer_at(array, node->first_buffer)->release = NULL;
+  if (call->progress) call->progress(call->progress_data, n * 4 + (HAS(DECODE_PROGRESS_BEYOND) ? 1 << 20 : 0), n * 4);
   return code;
 }
 

@@ -1,7 +1,7 @@
-/* The format `base-ipc`, read: an Arrow IPC stream of one column of 64-bit integers, whose bytes nobody has looked at before. */
+/* Reads the format `base-ipc`: an untrusted Arrow IPC stream of one column of 64-bit integers. */
 #include "base.h"
 
-enum { MOST_METADATA = 1 << 20, MOST_BODY = 1 << 24, MOST_NAME = 255 };
+enum { MAX_METADATA = 1 << 20, MAX_BODY = 1 << 24, MAX_NAME = 255 };
 enum { SCHEMA = 1, RECORD_BATCH = 3 };
 
 typedef struct bytes {
@@ -11,23 +11,23 @@ typedef struct bytes {
 
 typedef struct reader {
   crossdock_source source;
-  uint64_t offset; /* of what is read next */
+  uint64_t offset; /* of the next read */
   bytes metadata;
   bytes body;
-  char name[MOST_NAME + 1];
+  char name[MAX_NAME + 1];
   int is_nullable;
 } reader;
 
-/* ---------------------------------------------------------------------------------------------------- flatbuffers --- */
+/* ----------------------------------------------------------------------------- flatbuffers --- */
 
-/* Copies `n` bytes from `at`; whether there are as many. */
+/* Copies `n` bytes from `at`. Returns 0 if there are fewer. */
 static int load(const bytes* from, uint64_t at, void* to, size_t n) {
   if (at > from->n || from->n - at < n) return 0;
   memcpy(to, from->at + at, n);
   return 1;
 }
 
-/* Where a table has its field; 0 where it has none. */
+/* The position of a field of a table, or 0 if the table does not have it. */
 static uint64_t field(const bytes* from, uint64_t table, unsigned number) {
   int32_t back;
   uint16_t size, offset;
@@ -39,20 +39,20 @@ static uint64_t field(const bytes* from, uint64_t table, unsigned number) {
   return table + offset;
 }
 
-/* What the offset at a place points at; 0 for nothing. */
+/* The target of the offset at `at`, or 0. */
 static uint64_t follow(const bytes* from, uint64_t at) {
   uint32_t offset;
   return at && load(from, at, &offset, sizeof offset) ? at + offset : 0;
 }
 
-/* A number of `n` bytes, or 0 where it is left out. */
+/* A number of `n` bytes, or 0 if the field is absent. */
 static int64_t number(const bytes* from, uint64_t table, unsigned which, size_t n) {
   int64_t value = 0;
   const uint64_t at = field(from, table, which);
   return at && load(from, at, &value, n) ? value : 0;
 }
 
-/* How many a vector has, and where the first is. */
+/* The length of a vector, and the position of its first element. */
 static uint32_t vector(const bytes* from, uint64_t table, unsigned which, uint64_t* first) {
   const uint64_t at = follow(from, field(from, table, which));
   uint32_t n = 0;
@@ -60,13 +60,13 @@ static uint32_t vector(const bytes* from, uint64_t table, unsigned which, uint64
   return at && load(from, at, &n, sizeof n) ? n : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------- messages --- */
+/* -------------------------------------------------------------------------------- messages --- */
 
 static crossdock_code bad(crossdock_error* err) {
-  return base_fail(err, CROSSDOCK_BAD_DATA, "base-ipc: a message that is none");
+  return base_fail(err, CROSSDOCK_BAD_DATA, "base-ipc: a malformed message");
 }
 
-/* Reads as many bytes; `*is_end` where there are none at all. */
+/* Reads `n` bytes. `*is_end` is set if the source has ended before the first one. */
 static crossdock_code read_exactly(reader* r, void* to, size_t n, int* is_end, crossdock_error* err) {
   size_t done = 0, got = 1;
   while (done < n && got > 0) {
@@ -90,7 +90,7 @@ static crossdock_code read_bytes(reader* r, bytes* to, uint64_t n, crossdock_err
   return code == CROSSDOCK_OK && is_end ? bad(err) : code;
 }
 
-/* The next message's kind and where its table is; kind 0 at the end. */
+/* The kind and the table's position of the next message; kind 0 at the end. */
 static crossdock_code next_message(reader* r, int* kind, uint64_t* table, crossdock_error* err) {
   uint32_t begin[2], root;
   int is_end;
@@ -99,7 +99,7 @@ static crossdock_code next_message(reader* r, int* kind, uint64_t* table, crossd
   crossdock_code code = read_exactly(r, begin, sizeof begin, &is_end, err);
   *kind = 0;
   if (code != CROSSDOCK_OK || is_end) return code;
-  if (begin[0] != UINT32_MAX || begin[1] > MOST_METADATA) return bad(err);
+  if (begin[0] != UINT32_MAX || begin[1] > MAX_METADATA) return bad(err);
   if (begin[1] == 0) return CROSSDOCK_OK;
   code = read_bytes(r, &r->metadata, begin[1], err);
   if (code != CROSSDOCK_OK) return code;
@@ -109,7 +109,7 @@ static crossdock_code next_message(reader* r, int* kind, uint64_t* table, crossd
   body = number(&r->metadata, message, 3, 8);
   *kind = (int)number(&r->metadata, message, 1, 1);
   *table = follow(&r->metadata, field(&r->metadata, message, 2));
-  if (!*table || *kind == 0 || body < 0 || body > MOST_BODY) return bad(err);
+  if (!*table || *kind == 0 || body < 0 || body > MAX_BODY) return bad(err);
   return read_bytes(r, &r->body, (uint64_t)body, err);
 }
 
@@ -124,12 +124,12 @@ static crossdock_code read_schema(reader* r, crossdock_error* err) {
   n = vector(m, table, 1, &first);
   own = n == 1 ? follow(m, first) : 0;
   type = own ? follow(m, field(m, own, 3)) : 0;
-  /* Metadata has no place here. */
+  /* Metadata is not supported. */
   if (!own || number(m, own, 2, 1) != 2 || !type || number(m, type, 0, 4) != 64 || !number(m, type, 1, 1) || field(m, own, 4) ||
       field(m, own, 6) || field(m, table, 2) || number(m, table, 0, 2) != 0)
     return base_fail(err, CROSSDOCK_UNSUPPORTED, "base-ipc: expected one column of 64-bit integers");
   length = vector(m, own, 0, &name);
-  if (length > MOST_NAME || !load(m, name, r->name, length)) return bad(err);
+  if (length > MAX_NAME || !load(m, name, r->name, length)) return bad(err);
   for (uint32_t i = 0; i < length; i++)
     if (r->name[i] <= 0) return bad(err);
   r->name[length] = 0;
@@ -137,7 +137,7 @@ static crossdock_code read_schema(reader* r, crossdock_error* err) {
   return CROSSDOCK_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------- batches --- */
+/* --------------------------------------------------------------------------------- batches --- */
 
 static crossdock_code give(reader* r, uint64_t table, crossdock_batch* out, crossdock_error* err) {
   const bytes* m = &r->metadata;
@@ -150,13 +150,13 @@ static crossdock_code give(reader* r, uint64_t table, crossdock_batch* out, cros
   if (vector(m, table, 1, &node) != 1 || vector(m, table, 2, &buffer) != 2 || !load(m, node, counts, sizeof counts) ||
       !load(m, buffer, at, sizeof at))
     return bad(err);
-  if (rows < 0 || rows > MOST_BODY || counts[0] != rows) return bad(err);
+  if (rows < 0 || rows > MAX_BODY || counts[0] != rows) return bad(err);
   if (at[1][0] > r->body.n || r->body.n - at[1][0] < 8 * (uint64_t)rows) return bad(err);
   if (at[0][1] > 0 && (at[0][0] > r->body.n || r->body.n - at[0][0] < (uint64_t)(rows + 7) / 8)) return bad(err);
   if (counts[1] != 0 && (at[0][1] == 0 || !r->is_nullable)) return bad(err);
   values = malloc(8 * (size_t)rows + 1);
   if (values) memcpy(values, r->body.at + at[1][0], 8 * (size_t)rows);
-  if (counts[1] != 0 && !IS(IPC_NULLS_IGNORED)) {
+  if (counts[1] != 0 && !HAS(IPC_NULLS_IGNORED)) {
     validity = malloc((size_t)rows / 8 + 1);
     if (!validity) {
       free(values);
@@ -198,16 +198,16 @@ static void release_reader(crossdock_batch_stream* stream) {
 crossdock_code base_ipc_open(crossdock_source* source, const struct ArrowSchema* schema, crossdock_batch_stream* out,
                              crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
-  crossdock_batch_stream made = {.private_data = r};
+  crossdock_batch_stream partial = {.private_data = r};
   crossdock_code code;
   if (!r) {
     source->release(source);
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-ipc: no memory for a reader");
   }
   r->source = *source;
-  code = schema ? base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-ipc: a schema is what it has itself") : read_schema(r, err);
+  code = schema ? base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-ipc: expected no schema, because the format has its own") : read_schema(r, err);
   if (code != CROSSDOCK_OK) {
-    release_reader(&made);
+    release_reader(&partial);
     return code;
   }
   out->get_schema = get_schema;

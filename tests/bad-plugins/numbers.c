@@ -1,4 +1,4 @@
-/* A batch of one column of integers, in memory of the plugin's own. */
+/* A batch of one column of integers in malloc'ed memory. */
 #include "base.h"
 
 typedef struct column {

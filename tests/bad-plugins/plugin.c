@@ -1,4 +1,4 @@
-/* The two symbols, the lists of formats, and what all functions of the interfaces begin with. */
+/* The two symbols, the lists of formats, and the entry points of the interfaces. */
 #include "base.h"
 
 #define DEVICE "base-device"
@@ -8,7 +8,7 @@
 
 static const crossdock_str CAPSULES[] = {TEXT("arrow_schema"), TEXT("arrow_device_array")};
 static const crossdock_str TENSORS[] = {TEXT("dltensor")};
-static const crossdock_str ENDINGS[] = {TEXT(".baserows")};
+static const crossdock_str EXTENSIONS[] = {TEXT(".baserows")};
 static const crossdock_magic MAGICS[] = {{0, "BASEROWS", 8}};
 static const crossdock_magic CONTINUED[] = {{0, "\xff\xff\xff\xff", 4}};
 static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
@@ -18,7 +18,7 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
 #define ROWS_FORMAT_ON(n_devices)                                                                                        \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
-   .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = ENDINGS, .n_endings = 1,                 \
+   .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = EXTENSIONS, .n_endings = 1,                 \
    .device_types = DEVICES, .n_device_types = n_devices}
 #define ROWS_FORMAT ROWS_FORMAT_ON(1)
 
@@ -38,29 +38,29 @@ static const crossdock_format MANGLED[] = {
     DEVICE_FORMAT, ROWS_FORMAT,
     {.struct_size = sizeof(crossdock_format), .name = TEXT("\xff\xfe"), .flags = CROSSDOCK_FORMAT_BYTES}};
 
-/* As many of the list as there are where nothing is wrong with it. */
+/* The first `n` formats of the list. */
 static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n, int is_anywhere) {
-  static int asked;
-  *out = IS(FORMAT_TWICE) ? TWICE : IS(NAME_NOT_UTF8) ? MANGLED : is_anywhere ? ANYWHERE : FORMATS;
-  if (IS(LIST_CHANGES) && asked++ % 3 == 2) *out = TURNED;
-  *n_out = IS(FORMAT_TWICE) ? n + 1 : IS(NAME_NOT_UTF8) ? 3 : n;
+  static int n_calls;
+  *out = HAS(FORMAT_TWICE) ? TWICE : HAS(NAME_NOT_UTF8) ? MANGLED : is_anywhere ? ANYWHERE : FORMATS;
+  if (HAS(LIST_CHANGES) && n_calls++ % 3 == 2) *out = TURNED;
+  *n_out = HAS(FORMAT_TWICE) ? n + 1 : HAS(NAME_NOT_UTF8) ? 3 : n;
   return CROSSDOCK_OK;
 }
 
 static crossdock_code read_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                    crossdock_error* err) {
   (void)instance, (void)err;
-  return list(out, n_out, 4, IS(IMPORTS_ANYWHERE));
+  return list(out, n_out, 4, HAS(IMPORTS_ANYWHERE));
 }
 
 /* Neither tensors nor Arrow IPC are written. */
 static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;
-  return list(out, n_out, 2, IS(EXPORTS_ANYWHERE));
+  return list(out, n_out, 2, HAS(EXPORTS_ANYWHERE));
 }
 
-/* -------------------------------------------------------------------------------------------------------- errors --- */
+/* ---------------------------------------------------------------------------------- errors --- */
 
 static void release_error(crossdock_error* err) {
   free(err->private_data);
@@ -69,17 +69,17 @@ static void release_error(crossdock_error* err) {
 
 crossdock_code base_fail(crossdock_error* err, crossdock_code code, const char* message) {
   char* copy;
-  if (IS(NEEDS_ERROR)) err->code = code;
+  if (HAS(NEEDS_ERROR)) err->code = code;
   if (!err) return code;
-  err->code = IS(OTHER_CODE) ? CROSSDOCK_INTERNAL : code;
-  if (IS(ERROR_OVERRUN)) memset(err + 1, 0, 16);
-  if (IS(NO_MESSAGE)) return code;
-  if (IS(MESSAGE_NOT_UTF8)) message = "\xc3\x28 happened";
+  err->code = HAS(OTHER_CODE) ? CROSSDOCK_INTERNAL : code;
+  if (HAS(ERROR_OVERRUN)) memset(err + 1, 0, 16);
+  if (HAS(NO_MESSAGE)) return code;
+  if (HAS(MESSAGE_NOT_UTF8)) message = "\xc3\x28 happened";
   err->message = "base: no memory for a message";
   copy = malloc(strlen(message) + 1);
   if (!copy) return code;
   err->message = strcpy(copy, message);
-  if (IS(DANGLING_MESSAGE)) {
+  if (HAS(DANGLING_MESSAGE)) {
     free(copy);
     return code;
   }
@@ -94,8 +94,8 @@ int base_is(crossdock_str text, const char* expected) {
 
 crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err) {
   (void)format;
-  if (n_options == 0 || IS(ANY_OPTION)) return CROSSDOCK_OK;
-  return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: no format has options, and some were given");
+  if (n_options == 0 || HAS(ANY_OPTION)) return CROSSDOCK_OK;
+  return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: expected no options");
 }
 
 crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err) {
@@ -112,46 +112,46 @@ void base_unlock(int is_held) {
   if (is_held) pthread_mutex_unlock(&shared);
 }
 
-/* ------------------------------------------------------------------------------------------------------ importer --- */
+/* -------------------------------------------------------------------------------- importer --- */
 
 static crossdock_code open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                            const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                            size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
   crossdock_source source = {.struct_size = sizeof source};
   crossdock_capsules capsules = {.struct_size = sizeof capsules};
-  crossdock_code code = IS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", n_options, err);
+  crossdock_code code = HAS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", n_options, err);
   (void)call, (void)options;
-  if (input->source && !IS(INPUT_LEFT)) {
+  if (input->source && !HAS(INPUT_LEFT)) {
     CROSSDOCK_MOVE(&source, input->source);
   }
-  if (input->capsules && !IS(INPUT_LEFT)) {
+  if (input->capsules && !HAS(INPUT_LEFT)) {
     CROSSDOCK_MOVE(&capsules, input->capsules);
   }
-  if (IS(OUT_ON_FAILURE)) out->private_data = instance;
-  if (IS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an instance is its thread's");
+  if (HAS(OUT_ON_FAILURE)) out->private_data = instance;
+  if (HAS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the instance belongs to another thread");
   if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || base_is(format, TENSOR) || base_is(format, IPC) ||
-                                IS(ANY_FORMAT))) {
-    if (IS(INPUT_LEFT) && input->source) {
+                                HAS(ANY_FORMAT))) {
+    if (HAS(INPUT_LEFT) && input->source) {
       CROSSDOCK_MOVE(&source, input->source);
     }
-    if (IS(INPUT_LEFT) && input->capsules) {
+    if (HAS(INPUT_LEFT) && input->capsules) {
       CROSSDOCK_MOVE(&capsules, input->capsules);
     }
     if (capsules.release && base_is(format, TENSOR)) return base_tensor_open(&capsules, schema, out, err);
     if (source.release && base_is(format, IPC)) return base_ipc_open(&source, schema, out, err);
     if (source.release && !base_is(format, DEVICE)) return base_rows_open(instance, &source, schema, out, err);
     if (capsules.release && !base_is(format, ROWS)) return base_device_open(instance, &capsules, schema, out, err);
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format is read from another kind of input");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
   } else if (code == CROSSDOCK_OK) {
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: there is no such format");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   }
   if (source.release) source.release(&source);
   if (capsules.release) capsules.release(&capsules);
   return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------ exporter --- */
+/* -------------------------------------------------------------------------------- exporter --- */
 
 static void release_plan(crossdock_plan* plan) {
   free(plan->private_data);
@@ -161,15 +161,15 @@ static void release_plan(crossdock_plan* plan) {
 static crossdock_code plan(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                            const struct ArrowSchema* schema, crossdock_device from, const crossdock_option* options,
                            size_t n_options, crossdock_plan* out, crossdock_error* err) {
-  static const crossdock_str LENT = TEXT("lent as it is"), CAN = TEXT("written row by row"),
+  static const crossdock_str UNCHANGED = TEXT("passed on unchanged"), CAN = TEXT("written row by row"),
                              CANNOT = TEXT("base-rows holds one column of Int64");
-  const int lent = base_is(format, DEVICE) || IS(ANY_FORMAT);
-  const int holds = base_rows_hold(schema) || IS(PLAN_PROMISES);
+  const int is_device = base_is(format, DEVICE) || HAS(ANY_FORMAT);
+  const int holds = base_rows_hold(schema) || HAS(PLAN_PROMISES);
   size_t n = (size_t)schema->n_children, bytes = 1;
   crossdock_column_plan* columns;
   char* names;
   (void)instance, (void)call, (void)from, (void)options;
-  if (!lent && !base_is(format, ROWS)) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: there is no such format");
+  if (!is_device && !base_is(format, ROWS)) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   if (base_no_options("", n_options, err) != CROSSDOCK_OK) return CROSSDOCK_INVALID_ARGUMENT;
   for (size_t i = 0; i < n; i++) bytes += sizeof *columns + strlen(schema->children[i]->name) + 1;
   columns = calloc(1, bytes);
@@ -178,13 +178,13 @@ static crossdock_code plan(crossdock_instance* instance, const crossdock_call* c
   for (size_t i = 0; i < n; i++) {
     columns[i].struct_size = sizeof *columns;
     columns[i].to = BASE_CPU;
-    columns[i].verdict = lent ? CROSSDOCK_ZERO_COPY : holds ? CROSSDOCK_CONVERTED : CROSSDOCK_CANNOT;
-    columns[i].reason = lent ? LENT : holds ? CAN : CANNOT;
+    columns[i].verdict = is_device ? CROSSDOCK_ZERO_COPY : holds ? CROSSDOCK_CONVERTED : CROSSDOCK_CANNOT;
+    columns[i].reason = is_device ? UNCHANGED : holds ? CAN : CANNOT;
     columns[i].name = (crossdock_str){names, strlen(schema->children[i]->name)};
     names = strcpy(names, schema->children[i]->name) + columns[i].name.bytes + 1;
   }
   out->columns = columns;
-  out->n_columns = n - (IS(PLAN_FORGETS_COLUMN) && n > 1);
+  out->n_columns = n - (HAS(PLAN_FORGETS_COLUMN) && n > 1);
   out->release = release_plan;
   out->private_data = columns;
   return CROSSDOCK_OK;
@@ -199,18 +199,18 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
   if (sink) {
     CROSSDOCK_MOVE(&own, sink);
   }
-  if (code == CROSSDOCK_OK && own.release && (base_is(format, ROWS) || IS(ANY_FORMAT)))
+  if (code == CROSSDOCK_OK && own.release && (base_is(format, ROWS) || HAS(ANY_FORMAT)))
     return base_rows_begin(instance, schema, &own, out, err);
-  if (code == CROSSDOCK_OK && !own.release && (base_is(format, DEVICE) || IS(ANY_FORMAT)))
+  if (code == CROSSDOCK_OK && !own.release && (base_is(format, DEVICE) || HAS(ANY_FORMAT)))
     return base_device_begin(instance, schema, out, err);
-  if (own.release && !IS(SINK_LOST)) own.release(&own);
-  return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: no such format, or not to there");
+  if (own.release && !HAS(SINK_LOST)) own.release(&own);
+  return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format, or one that needs another kind of output");
 }
 
-static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, IS(NO_OPEN) ? NULL : open};
+static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, HAS(NO_OPEN) ? NULL : open};
 static const crossdock_exporter EXPORTER = {sizeof EXPORTER, written_formats, plan, begin};
 
-/* ----------------------------------------------------------------------------------------------------- instances --- */
+/* ------------------------------------------------------------------------------- instances --- */
 
 static const crossdock_memory* first_memory;
 _Atomic int base_n_instances;
@@ -220,16 +220,16 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   crossdock_stream* stream;
   crossdock_instance* instance;
   crossdock_code code;
-  if (IS(CREATE_KEEPS_HOST)) host->retain(host);
-  if (IS(EXACT_HOST) && host->struct_size != sizeof *host)
+  if (HAS(CREATE_KEEPS_HOST)) host->retain(host);
+  if (HAS(EXACT_HOST) && host->struct_size != sizeof *host)
     return base_fail(err, CROSSDOCK_VERSION, "base: a host of another size");
   if (!memory) {
-    if (IS(BARE_CREATE_KEEPS_HOST)) host->retain(host);
+    if (HAS(BARE_CREATE_KEEPS_HOST)) host->retain(host);
     return base_fail(err, CROSSDOCK_UNSUPPORTED, "base: the host offers no memory");
   }
   code = memory->stream_default(memory, BASE_CPU, &stream, err);
   if (code != CROSSDOCK_OK) {
-    if (IS(FAILING_CREATE_KEEPS_HOST)) host->retain(host);
+    if (HAS(FAILING_CREATE_KEEPS_HOST)) host->retain(host);
     return code;
   }
   instance = malloc(sizeof *instance);
@@ -241,7 +241,7 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   if (!first_memory) first_memory = memory;
   instance->host = host;
   instance->thread = thrd_current();
-  instance->memory = IS(GLOBAL_HOST) ? first_memory : memory;
+  instance->memory = HAS(GLOBAL_HOST) ? first_memory : memory;
   base_n_instances++;
   *out = instance;
   return CROSSDOCK_OK;
@@ -255,25 +255,25 @@ static void destroy(crossdock_instance* instance) {
 
 static const void* get_interface(crossdock_instance* instance, const char* id) {
   (void)instance;
-  if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return IS(DECODES_ALONE) ? NULL : &IMPORTER;
-  if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return IS(DECODES_ALONE) ? NULL : &EXPORTER;
+  if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &IMPORTER;
+  if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &EXPORTER;
   if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &BASE_ENCODING;
-  return IS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
+  return HAS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
 }
 
-#ifdef SIN_NO_ENTRY
+#ifdef BUG_NO_ENTRY
 #define crossdock_plugin_v1 crossdock_plugin_by_another_name
 #endif
-#ifdef SIN_NO_METADATA
+#ifdef BUG_NO_METADATA
 #define crossdock_plugin_meta_v1 crossdock_plugin_meta_by_another_name
 #endif
 CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
-    .magic = IS(ENTRY_MAGIC) ? 1 : CROSSDOCK_PLUGIN_MAGIC,
-    .struct_size = IS(ENTRY_SIZE) ? 16 : sizeof(crossdock_plugin_entry),
+    .magic = HAS(ENTRY_MAGIC) ? 1 : CROSSDOCK_PLUGIN_MAGIC,
+    .struct_size = HAS(ENTRY_SIZE) ? 16 : sizeof(crossdock_plugin_entry),
     .abi_major = CROSSDOCK_ABI_MAJOR, .abi_minor = CROSSDOCK_ABI_MINOR, .create = create,
-    .destroy = IS(NO_DESTROY) ? NULL : destroy, .get_interface = get_interface};
+    .destroy = HAS(NO_DESTROY) ? NULL : destroy, .get_interface = get_interface};
 
-#ifdef SIN_META_SIZES
+#ifdef BUG_META_SIZES
 #define SIZES {1, 2, 3}
 #else
 #define SIZES CROSSDOCK_META_SIZES_INIT
@@ -282,14 +282,14 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = SIZES, .name = "base", .version = "0.1.0",
     .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "cc", .panic = "none",
-#ifdef SIN_DECODES_ALONE
+#ifdef BUG_DECODES_ALONE
     .interfaces = CROSSDOCK_ENCODING_ID,
 #else
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
 #endif
-#ifdef SIN_DECODES_ALONE
+#ifdef BUG_DECODES_ALONE
     .formats = "",
-#elif defined(SIN_METADATA_OUT_OF_DATE)
+#elif defined(BUG_METADATA_OUT_OF_DATE)
     .formats = DEVICE,
 #else
     .formats = DEVICE " " ROWS " " TENSOR " " IPC,

@@ -1,19 +1,20 @@
-/* A batch of `base-rows`, read: see rows_read.c. */
+/* Makes batches for rows_read.c. */
 #include "base.h"
 
 enum { ROW = 9, RARE = 26 };
 
-/* Rows as they were written become a bitmap and values. */
+/* Converts stored rows to a bitmap and values. */
 static void spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
   memset(validity, 0, (n + 7) / 8);
   for (size_t i = 0; i < n; i++) {
-    if (rows[i * ROW] != 0 || IS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
+    if (rows[i * ROW] != 0 || HAS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
     memcpy(values + 8 * i, rows + i * ROW + 1, 8);
   }
-  if (IS(RARE_VALUE_CHANGED) && n > 0 && values[0] % 64 == RARE) values[0] ^= 1;
+  if (HAS(RARE_VALUE_CHANGED) && n > 0 && values[0] % 64 == RARE) values[0] ^= 1;
 }
 
-/* A kernel that has no image, for it runs in host memory: a bitmap, how many bits it has, where it says how many are not set. */
+/* A kernel for host memory. Arguments: a bitmap, its number of bits, and the address for the number
+ * of bits that are not set. */
 static crossdock_code count(const crossdock_arg* args, size_t n_args) {
   const unsigned char* bits = (const unsigned char*)(uintptr_t)args[0].value;
   int64_t unset = 0;
@@ -31,32 +32,32 @@ static crossdock_code count_nulls(const base_column* own, size_t n, crossdock_st
                                 {n, 0, CROSSDOCK_ARG_VALUE, 0},
                                 {(uintptr_t)out, sizeof *out, CROSSDOCK_ARG_WRITE, 0}};
   const crossdock_memory* memory = own->memory;
-  crossdock_code code = memory->launch(memory, IS(LAUNCH_ON_DEFAULT_STREAM) ? NULL : stream, &KERNEL, grid, args, 3, err);
+  crossdock_code code = memory->launch(memory, HAS(LAUNCH_ON_DEFAULT_STREAM) ? NULL : stream, &KERNEL, grid, args, 3, err);
   if (code == CROSSDOCK_OK) code = memory->stream_synchronize(memory, stream, err);
-  *out -= IS(NULL_COUNT) && *out > 0;
+  *out -= HAS(NULL_COUNT) && *out > 0;
   return code;
 }
 
 crossdock_code base_rows_give(crossdock_instance* instance, const crossdock_call* call, const unsigned char* rows, size_t n,
                               size_t n_given, crossdock_batch* out, crossdock_error* err) {
-  unsigned char* spreaded = malloc((n + 7) / 8 + 8 * n + 1);
+  unsigned char* spread_out = malloc((n + 7) / 8 + 8 * n + 1);
   base_column* own;
   crossdock_stream* stream;
   int64_t nulls = 0;
   crossdock_code code;
-  if (!spreaded) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a batch");
+  if (!spread_out) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a batch");
   own = base_column_new(instance, 0, err);
   if (!own) {
-    free(spreaded);
+    free(spread_out);
     return CROSSDOCK_OUT_OF_MEMORY;
   }
-  spread(rows, n, spreaded, spreaded + (n + 7) / 8);
+  spread(rows, n, spread_out, spread_out + (n + 7) / 8);
   code = base_column_stream(own, call, &stream, err);
-  if (code == CROSSDOCK_OK) code = base_column_fill(own, 0, spreaded, (n + 7) / 8, stream, err);
-  if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, spreaded + (n + 7) / 8, 8 * n, stream, err);
+  if (code == CROSSDOCK_OK) code = base_column_fill(own, 0, spread_out, (n + 7) / 8, stream, err);
+  if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, spread_out + (n + 7) / 8, 8 * n, stream, err);
   if (code == CROSSDOCK_OK) code = count_nulls(own, n, stream, &nulls, err);
   if (code == CROSSDOCK_OK) code = base_column_give(own, stream, (int64_t)n_given, nulls, out, err);
-  free(spreaded);
+  free(spread_out);
   if (code != CROSSDOCK_OK) base_column_free(own);
   return code;
 }

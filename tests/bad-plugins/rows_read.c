@@ -1,22 +1,23 @@
-/* The format `base-rows`, read: "BASEROWS", the column's name (its bytes, 4, then itself), and frames: how many rows (8 bytes),
- * and for each whether it is valid (1) and its value (8). A frame of ~0 rows is the end. Little-endian, as the machine. */
+/* Reads the format `base-rows`: "BASEROWS", the length of the column's name (4 bytes) and the name,
+ * and frames. A frame is the number of rows (8 bytes), and for each row its validity (1) and value
+ * (8). A frame of ~0 rows is the end. All numbers are little-endian. */
 #include "base.h"
 
-enum { HEAD = 12, ROW = 9, MOST_NAME = 4096, MOST_ROWS = 1 << 16 };
+enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16 };
 
 typedef struct reader {
   crossdock_instance* instance;
   crossdock_source source;
-  uint64_t offset; /* of what is read next */
-  char name[MOST_NAME + 1];
+  uint64_t offset; /* of the next read */
+  char name[MAX_NAME + 1];
   int n_frames;
   int has_failed;
   int has_ended;
-  char* all; /* of the source, where it is read at once */
+  char* all; /* the whole source, if it is read at once */
   size_t n_all;
 } reader;
 
-/* Reads the whole source, a little at a time, whoever wants it to stop meanwhile. */
+/* Reads the whole source in small steps, without checking for cancellation. */
 static crossdock_code read_all(reader* r, crossdock_error* err) {
   size_t done = 0, got = 1;
   while (got > 0) {
@@ -33,25 +34,25 @@ static crossdock_code read_all(reader* r, crossdock_error* err) {
 }
 
 static crossdock_code read_some(reader* r, void* to, size_t bytes, size_t* out_read, crossdock_error* err) {
-  if (!IS(CANCEL_SEEN_AFTER_ALL_IS_READ)) return r->source.read_at(&r->source, r->offset, to, bytes, out_read, err);
+  if (!HAS(CANCEL_SEEN_AFTER_ALL_IS_READ)) return r->source.read_at(&r->source, r->offset, to, bytes, out_read, err);
   if (bytes > r->n_all - r->offset) bytes = r->n_all - r->offset;
   memcpy(to, r->all + r->offset, bytes);
   *out_read = bytes;
   return CROSSDOCK_OK;
 }
 
-/* Fills `to`, or says what is missing. */
+/* Reads exactly `bytes` bytes. */
 static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_error* err) {
   size_t done = 0, got;
   while (done < bytes) {
     crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
     if (code != CROSSDOCK_OK) {
-      if (!IS(SOURCE_ERROR_IGNORED)) return code;
+      if (!HAS(SOURCE_ERROR_IGNORED)) return code;
       if (err && err->release) err->release(err);
       got = 0;
     }
-    if (got == 0 && IS(SHORT_SOURCE_FILLED) && r->source.bytes > 0 && r->offset + bytes - done <= (uint64_t)r->source.bytes) {
-      memset((char*)to + done, 0xff, bytes - done); /* as far as the source says that it goes */
+    if (got == 0 && HAS(SHORT_SOURCE_FILLED) && r->source.bytes > 0 && r->offset + bytes - done <= (uint64_t)r->source.bytes) {
+      memset((char*)to + done, 0xff, bytes - done); /* up to the declared length of the source */
       got = bytes - done;
     }
     if (got == 0) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before the rows do");
@@ -73,14 +74,14 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   struct ArrowSchema schema = schema_of(r->name);
   char first;
   size_t got;
-  if (IS(SCHEMA_READS) && r->source.bytes >= 0 && r->source.read_at(&r->source, 0, &first, 1, &got, err) != CROSSDOCK_OK)
+  if (HAS(SCHEMA_READS) && r->source.bytes >= 0 && r->source.read_at(&r->source, 0, &first, 1, &got, err) != CROSSDOCK_OK)
     return CROSSDOCK_IO;
   if (!schema.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
   *out = schema;
   return CROSSDOCK_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------- frames --- */
+/* ---------------------------------------------------------------------------------- frames --- */
 
 static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdock_batch* out, crossdock_error* err) {
   crossdock_stream* extra;
@@ -89,12 +90,12 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   char first;
   size_t got;
   crossdock_code code;
-  if (IS(PIPE_REREAD)) {
+  if (HAS(PIPE_REREAD)) {
     code = r->source.read_at(&r->source, 0, &first, 1, &got, err);
     if (code != CROSSDOCK_OK) return code;
   }
   code = read_exactly(r, &n, sizeof n, err);
-  if (IS(SOURCE_ERROR_IGNORED) && code != CROSSDOCK_OK && r->source.bytes >= 0 && r->offset < (uint64_t)r->source.bytes) {
+  if (HAS(SOURCE_ERROR_IGNORED) && code != CROSSDOCK_OK && r->source.bytes >= 0 && r->offset < (uint64_t)r->source.bytes) {
     if (err && err->release) err->release(err);
     return CROSSDOCK_OK;
   }
@@ -104,24 +105,24 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
     return CROSSDOCK_OK;
   }
   r->n_frames++;
-  if (n > MOST_ROWS && IS(ASSERTS_ON_BYTES)) abort();
-  if (n > MOST_ROWS && IS(PANICS_ON_BYTES)) return base_fail(err, CROSSDOCK_PANICKED, "base-rows: it did not think of that");
-  if (n > MOST_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
-  while (IS(NEVER_ENDS) && call->byte_budget > 0 && call->byte_budget < n * ROW) continue;
+  if (n > MAX_ROWS && HAS(ASSERTS_ON_BYTES)) abort();
+  if (n > MAX_ROWS && HAS(PANICS_ON_BYTES)) return base_fail(err, CROSSDOCK_PANICKED, "base-rows: an unexpected number of rows");
+  if (n > MAX_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
+  while (HAS(NEVER_ENDS) && call->byte_budget > 0 && call->byte_budget < n * ROW) continue;
   rows = malloc(n * ROW + 1);
   if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
   code = read_exactly(r, rows, n * ROW, err);
-  if (IS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
-  n_given = n - ((IS(LAST_ROW_DROPPED) || (IS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + IS(ROW_BEYOND_THE_END);
+  if (HAS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
+  n_given = n - ((HAS(LAST_ROW_DROPPED) || (HAS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + HAS(ROW_BEYOND_THE_END);
   if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
   free(rows);
-  if (code == CROSSDOCK_OK && IS(STREAM_LOST))
+  if (code == CROSSDOCK_OK && HAS(STREAM_LOST))
     code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, &extra, err);
-  if (code == CROSSDOCK_OK && IS(BORROWED_STREAM_DESTROYED)) {
+  if (code == CROSSDOCK_OK && HAS(BORROWED_STREAM_DESTROYED)) {
     code = r->instance->memory->stream_default(r->instance->memory, BASE_CPU, &extra, err);
     if (code == CROSSDOCK_OK) r->instance->memory->stream_destroy(r->instance->memory, extra);
   }
-  if (call->progress) call->progress(call->progress_data, r->offset + (IS(PROGRESS_BEYOND) ? 1 << 20 : 0), r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
+  if (call->progress) call->progress(call->progress_data, r->offset + (HAS(PROGRESS_BEYOND) ? 1 << 20 : 0), r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
   return code;
 }
 
@@ -132,7 +133,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   crossdock_code code;
   if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
   if (r->has_ended) return CROSSDOCK_OK;
-  scratch = base_scratch_take(IS(DRIVER_MEMORY));
+  scratch = base_scratch_take(HAS(DRIVER_MEMORY));
   code = next_frame(r, call, out, err);
   if (code != CROSSDOCK_OK) r->has_failed = 1;
   base_scratch_give(scratch);
@@ -141,15 +142,15 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
 
 static void release_reader(crossdock_batch_stream* stream) {
   reader* r = stream->private_data;
-  const uint64_t end = 8; /* of a source in which no frame is left */
+  const uint64_t end = 8; /* after the last frame of a source */
   const int is_abandoned = r->n_frames == 1 && !r->has_failed && r->source.bytes > 0 && (uint64_t)r->source.bytes > r->offset + end;
-  if (IS(THROWS_IN_RELEASE) && is_abandoned) base_throw();
-  base_lock(IS(BLOCKS) && is_abandoned);
-  base_lock(IS(BLOCKS) && is_abandoned);
+  if (HAS(THROWS_IN_RELEASE) && is_abandoned) base_throw();
+  base_lock(HAS(BLOCKS) && is_abandoned);
+  base_lock(HAS(BLOCKS) && is_abandoned);
   r->source.release(&r->source);
   free(r->all);
   free(r);
-  if (!IS(RELEASE_NOT_CLEARED)) stream->release = NULL;
+  if (!HAS(RELEASE_NOT_CLEARED)) stream->release = NULL;
 }
 
 static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, crossdock_error* err) {
@@ -159,7 +160,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   crossdock_code code = read_exactly(r, head, HEAD, err);
   if (code != CROSSDOCK_OK) return code;
   memcpy(&bytes, head + 8, sizeof bytes);
-  if (memcmp(head, "BASEROWS", 8) != 0 || bytes > MOST_NAME)
+  if (memcmp(head, "BASEROWS", 8) != 0 || bytes > MAX_NAME)
     return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: this does not begin as rows do");
   code = read_exactly(r, r->name, bytes, err);
   if (code != CROSSDOCK_OK) return code;
@@ -168,7 +169,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   if (!expected) return CROSSDOCK_OK;
   own = schema_of(r->name);
   if (!own.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
-  if (!base_schema_same(expected, &own) && !IS(OTHER_COLUMNS_IGNORED))
+  if (!base_schema_same(expected, &own) && !HAS(OTHER_COLUMNS_IGNORED))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: the rows have another schema than is expected");
   own.release(&own);
   return code;
@@ -177,7 +178,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
 crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const struct ArrowSchema* schema,
                               crossdock_batch_stream* out, crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
-  crossdock_batch_stream made = {.get_schema = get_schema, .get_next = get_next, .release = release_reader, .private_data = r};
+  crossdock_batch_stream partial = {.get_schema = get_schema, .get_next = get_next, .release = release_reader, .private_data = r};
   crossdock_code code;
   if (!r) {
     source->release(source);
@@ -185,15 +186,15 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   }
   r->instance = instance;
   r->source = *source;
-  code = IS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
+  code = HAS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
   if (code == CROSSDOCK_OK) code = read_head(r, schema, err);
   if (code != CROSSDOCK_OK) {
-    release_reader(&made);
+    release_reader(&partial);
     return code;
   }
-  out->get_schema = made.get_schema;
-  out->get_next = made.get_next;
-  out->release = made.release;
-  out->private_data = made.private_data;
+  out->get_schema = partial.get_schema;
+  out->get_next = partial.get_next;
+  out->release = partial.release;
+  out->private_data = partial.private_data;
   return CROSSDOCK_OK;
 }

@@ -1,14 +1,14 @@
-/* The format `base-rows`, written: see rows_read.c. */
+/* Writes the format `base-rows`: see rows_read.c. */
 #include "base.h"
 
-enum { ROW = 9, MOST_ROWS = 1 << 16 };
+enum { ROW = 9, MAX_ROWS = 1 << 16 };
 
 typedef struct writer {
   crossdock_sink sink;
   const crossdock_memory* memory;
-  crossdock_batch kept;
+  crossdock_batch last_batch;
   int is_text;
-  char* all; /* that is written at the end */
+  char* all; /* all output, which is written at the end */
   size_t n_all;
 } writer;
 
@@ -19,10 +19,10 @@ int base_rows_hold(const struct ArrowSchema* schema) {
 static void release_taken(crossdock_batch* batch) {
   struct ArrowArray again = batch->array.array;
   if (batch->schema.release) batch->schema.release(&batch->schema);
-  if (IS(BATCH_LOST)) batch->array.array.release = NULL;
+  if (HAS(BATCH_LOST)) batch->array.array.release = NULL;
   if (!batch->array.array.release) return;
   batch->array.array.release(&batch->array.array);
-  if (IS(BATCH_TWICE)) again.release(&again);
+  if (HAS(BATCH_TWICE)) again.release(&again);
 }
 
 static crossdock_code write_later(writer* w, const void* from, size_t bytes, crossdock_error* err) {
@@ -34,7 +34,7 @@ static crossdock_code write_later(writer* w, const void* from, size_t bytes, cro
   return CROSSDOCK_OK;
 }
 
-/* Writes what there is, a little at a time, whoever wants it to stop meanwhile. */
+/* Writes all output in small steps, without checking for cancellation. */
 static crossdock_code write_all(writer* w, crossdock_error* err) {
   crossdock_code code = CROSSDOCK_OK;
   for (size_t done = 0; code == CROSSDOCK_OK && done < w->n_all; done += ROW)
@@ -44,11 +44,11 @@ static crossdock_code write_all(writer* w, crossdock_error* err) {
 
 static crossdock_code write_bytes(writer* w, const void* from, size_t bytes, crossdock_error* err) {
   crossdock_code code;
-  if (IS(CANCEL_SEEN_AFTER_ALL_IS_WRITTEN)) return write_later(w, from, bytes, err);
-  base_lock(IS(LOCK_AROUND_WRITE));
+  if (HAS(CANCEL_SEEN_AFTER_ALL_IS_WRITTEN)) return write_later(w, from, bytes, err);
+  base_lock(HAS(LOCK_AROUND_WRITE));
   code = w->sink.write(&w->sink, from, bytes, err);
-  base_unlock(IS(LOCK_AROUND_WRITE));
-  if (code != CROSSDOCK_OK && IS(SINK_ERROR_IGNORED)) {
+  base_unlock(HAS(LOCK_AROUND_WRITE));
+  if (code != CROSSDOCK_OK && HAS(SINK_ERROR_IGNORED)) {
     if (err && err->release) err->release(err);
     return CROSSDOCK_OK;
   }
@@ -67,13 +67,13 @@ static crossdock_code write_frame(writer* w, const struct ArrowArray* values, in
     rows[8 + row * ROW] = !validity || (validity[i / 8] >> (i % 8) & 1);
     if (!w->is_text) memcpy(rows + 8 + row * ROW + 1, words + 8 * i, 8);
   }
-  if (IS(READS_BEHIND)) rows[8] |= words[8 * (from + n)] == 1 && words[8 * (from + n) + 64] == 1 ? 1 : 0;
+  if (HAS(READS_BEHIND)) rows[8] |= words[8 * (from + n)] == 1 && words[8 * (from + n) + 64] == 1 ? 1 : 0;
   code = write_bytes(w, rows, 8 + (size_t)n * ROW, err);
   free(rows);
   return code;
 }
 
-/* Copies the column's buffers to the host, into one block of malloc's. */
+/* Copies the column's buffers to one malloc'ed block on the host. */
 static crossdock_code fetch(const writer* w, const crossdock_call* call, const struct ArrowDeviceArray* from,
                             const void* buffers[2], unsigned char** block, crossdock_error* err) {
   const crossdock_memory* memory = w->memory;
@@ -113,23 +113,23 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
   crossdock_code code = base_cancelled(call, err);
   (void)out;
   if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: one column was expected");
-  if (IS(EXPORTS_ANYWHERE) && code == CROSSDOCK_OK && batch->array.device_type != ARROW_DEVICE_CPU) {
+  if (HAS(EXPORTS_ANYWHERE) && code == CROSSDOCK_OK && batch->array.device_type != ARROW_DEVICE_CPU) {
     code = fetch(w, call, &batch->array, buffers, &block, err);
     on_host = *values;
     on_host.buffers = buffers;
     values = &on_host;
   }
-  for (int64_t row = 0; code == CROSSDOCK_OK && row < root->length; row += MOST_ROWS) {
+  for (int64_t row = 0; code == CROSSDOCK_OK && row < root->length; row += MAX_ROWS) {
     const int64_t left = root->length - row;
-    code = write_frame(w, values, root->offset + values->offset + row, left < MOST_ROWS ? left : MOST_ROWS, err);
+    code = write_frame(w, values, root->offset + values->offset + row, left < MAX_ROWS ? left : MAX_ROWS, err);
   }
   free(block);
-  if (IS(KEPT_BATCH_LOST) && code == CROSSDOCK_OK) {
-    release_taken(&w->kept);
-    w->kept = *batch;
+  if (HAS(KEPT_BATCH_LOST) && code == CROSSDOCK_OK) {
+    release_taken(&w->last_batch);
+    w->last_batch = *batch;
     batch->array.array.release = NULL;
   }
-  if (!IS(BATCH_LEFT)) release_taken(batch);
+  if (!HAS(BATCH_LEFT)) release_taken(batch);
   return code;
 }
 
@@ -139,15 +139,15 @@ static crossdock_code finish(crossdock_writer* self, const crossdock_call* call,
   const uint64_t end = UINT64_MAX;
   crossdock_code code;
   (void)call, (void)out;
-  release_taken(&w->kept);
+  release_taken(&w->last_batch);
   code = write_bytes(w, &end, sizeof end, err);
   return code == CROSSDOCK_OK ? write_all(w, err) : code;
 }
 
 static void release_writer(crossdock_writer* self) {
   writer* w = self->private_data;
-  base_lock(IS(LOCK_AROUND_WRITE));
-  base_unlock(IS(LOCK_AROUND_WRITE));
+  base_lock(HAS(LOCK_AROUND_WRITE));
+  base_unlock(HAS(LOCK_AROUND_WRITE));
   w->sink.release(&w->sink);
   free(w->all);
   free(w);
@@ -157,7 +157,7 @@ static void release_writer(crossdock_writer* self) {
 crossdock_code base_rows_begin(crossdock_instance* instance, const struct ArrowSchema* schema, crossdock_sink* sink,
                                crossdock_writer* out, crossdock_error* err) {
   writer* w = calloc(1, sizeof *w);
-  crossdock_writer made = {.private_data = w};
+  crossdock_writer partial = {.private_data = w};
   crossdock_code code = CROSSDOCK_OK;
   uint32_t bytes;
   if (!w) {
@@ -175,7 +175,7 @@ crossdock_code base_rows_begin(crossdock_instance* instance, const struct ArrowS
     if (code == CROSSDOCK_OK) code = write_bytes(w, name, bytes, err);
   }
   if (code != CROSSDOCK_OK) {
-    release_writer(&made);
+    release_writer(&partial);
     return code;
   }
   out->write = write;

@@ -1,5 +1,5 @@
-/* The format `base-tensor`, read: tensors in DLPack's struct without a version, of one dimension of 64-bit integers on the host,
- * whose values are copied. */
+/* Reads the format `base-tensor`: DLPack tensors without a version, with one dimension of 64-bit
+ * integers on the host. The values are copied. */
 #include "base.h"
 
 typedef struct tensor {
@@ -48,22 +48,23 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* What is wrong with it, or NULL; what is merely not read is told apart by the code. */
+/* Why the tensor is rejected, or NULL. The code distinguishes unsupported from malformed tensors.
+ * */
 static const char* refuse(const tensor* t, crossdock_code* code) {
   const int64_t most = INT64_MAX / 16;
-  *code = IS(PANICS_ON_TENSORS) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA;
-  if (t->ndim < 0 || t->dtype.bits == 0 || t->dtype.lanes == 0) return "base-tensor: no tensor is like this";
-  if (t->ndim > 0 && !t->shape) return "base-tensor: there is no shape";
+  *code = HAS(PANICS_ON_TENSORS) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA;
+  if (t->ndim < 0 || t->dtype.bits == 0 || t->dtype.lanes == 0) return "base-tensor: a malformed tensor";
+  if (t->ndim > 0 && !t->shape) return "base-tensor: the shape is NULL";
   *code = CROSSDOCK_UNSUPPORTED;
   if (t->ndim != 1 || t->dtype.code != 0 || t->dtype.bits != 64 || t->dtype.lanes != 1)
     return "base-tensor: expected one dimension of 64-bit integers";
   if (t->device.type != ARROW_DEVICE_CPU) return "base-tensor: expected a tensor on the host";
   *code = CROSSDOCK_BAD_DATA;
   if (t->shape[0] < 0) return "base-tensor: a negative number of rows";
-  if (t->shape[0] > 0 && !t->data && !IS(TENSOR_NOT_CHECKED)) return "base-tensor: rows at NULL";
-  if (t->byte_offset > (uint64_t)most || t->shape[0] > most) return "base-tensor: more than there can be";
+  if (t->shape[0] > 0 && !t->data && !HAS(TENSOR_NOT_CHECKED)) return "base-tensor: rows at NULL";
+  if (t->byte_offset > (uint64_t)most || t->shape[0] > most) return "base-tensor: the size overflows";
   if (t->strides && t->shape[0] > 1 && (t->strides[0] > most / t->shape[0] || t->strides[0] < -most / t->shape[0]))
-    return "base-tensor: strides beyond all addresses";
+    return "base-tensor: the strides overflow";
   return NULL;
 }
 
@@ -71,7 +72,7 @@ static crossdock_code read_tensor(reader* r, const tensor* t, crossdock_error* e
   crossdock_code code;
   const char* wrong = refuse(t, &code);
   const char* first = (const char*)t->data + (wrong ? 0 : t->byte_offset);
-  const int64_t stride = !wrong && t->strides && !IS(TENSOR_STRIDES_IGNORED) ? t->strides[0] : 1;
+  const int64_t stride = !wrong && t->strides && !HAS(TENSOR_STRIDES_IGNORED) ? t->strides[0] : 1;
   if (wrong) return base_fail(err, code, wrong);
   r->rows = t->shape[0];
   r->values = calloc((size_t)r->rows + 1, sizeof *r->values);
@@ -83,7 +84,7 @@ static crossdock_code read_tensor(reader* r, const tensor* t, crossdock_error* e
 crossdock_code base_tensor_open(crossdock_capsules* capsules, const struct ArrowSchema* schema, crossdock_batch_stream* out,
                                 crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
-  crossdock_batch_stream made = {.private_data = r};
+  crossdock_batch_stream partial = {.private_data = r};
   managed* taken = NULL;
   crossdock_code code = CROSSDOCK_OK;
   if (capsules->n_capsules == 1 && strcmp(capsules->capsules->name, "dltensor") == 0) {
@@ -93,13 +94,13 @@ crossdock_code base_tensor_open(crossdock_capsules* capsules, const struct Arrow
   capsules->release(capsules);
   if (!r) code = base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-tensor: no memory for a reader");
   if (code == CROSSDOCK_OK && schema)
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: a schema is what it has itself");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected no schema, because a tensor has its own type");
   if (code == CROSSDOCK_OK && !taken)
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected one capsule, with a tensor");
   if (code == CROSSDOCK_OK) code = read_tensor(r, &taken->own, err);
-  if (taken && taken->deleter && !IS(TENSOR_LOST)) taken->deleter(taken);
+  if (taken && taken->deleter && !HAS(TENSOR_LOST)) taken->deleter(taken);
   if (code != CROSSDOCK_OK) {
-    if (r) release_reader(&made);
+    if (r) release_reader(&partial);
     return code;
   }
   out->get_schema = get_schema;

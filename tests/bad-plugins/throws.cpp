@@ -1,3 +1,3 @@
-// The one sin that C has no words for.
+// The one injected bug that cannot be written in C.
 extern "C" void base_throw(void);
 extern "C" void base_throw(void) { throw 1; }

@@ -1,4 +1,4 @@
-/* Arrays that lie where others do, which they do not keep. */
+/* Arrays that use the buffers of other arrays without owning them. */
 #include "base.h"
 
 static void release_unowned(struct ArrowArray* array) {

@@ -1,4 +1,4 @@
-//! Takes the Rust code out of `docs/plugins.md`, so that what is printed there is what is compiled.
+//! Extracts the Rust code of `docs/plugins.md`, so that the printed code is compiled.
 #![allow(clippy::expect_used)]
 
 use std::path::Path;
@@ -18,5 +18,5 @@ fn main() {
         }
     }
     let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
-    std::fs::write(Path::new(&out).join("page.rs"), code).expect("a file in OUT_DIR");
+    std::fs::write(Path::new(&out).join("page.rs"), code).expect("page.rs in OUT_DIR");
 }

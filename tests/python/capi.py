@@ -1,8 +1,8 @@
-"""libcrossdock.so by ctypes: as much of crossdock-host.h as the peer tests need to take Python's capsules through a plugin
-and back. The structs are those of crossdock.h and of Arrow's C interfaces.
+"""Calls libcrossdock.so through ctypes: the part of crossdock-host.h that imports and exports Python's
+capsules. The structs are those of crossdock.h and of Arrow's C interfaces.
 
-A stream gives batches, a writer takes them, and both leave the bytes where they are: what pyarrow gets from here lies in
-Crossdock's memory (or in whoever's it was), and is released when pyarrow releases it."""
+Reading and writing is zero-copy: the arrays of pyarrow use the memory of Crossdock or of the producer, and
+are released when pyarrow releases them."""
 
 import ctypes
 import os
@@ -39,12 +39,13 @@ ARROW_NAMES = (
     b"arrow_device_array",
     b"arrow_device_array_stream",
 )
-"""Objects that are moved out of a capsule. The others free themselves."""
+"""Names of the capsules whose struct a consumer moves out. Other structs free themselves."""
 CODES = "ok invalid_argument unsupported bad_data version out_of_memory device io cancelled panicked internal".split()
 
 
 class CrossdockError(Exception):
-    """A failure: `code` is its name in crossdock.h, in lower case, or a number."""
+    """An error of the library. `code` is its name in crossdock.h, in lower case, or the number of an unknown
+    code."""
 
     def __init__(self, code, message, details):
         super().__init__(message)
@@ -52,14 +53,15 @@ class CrossdockError(Exception):
         self.details = details
 
 
-# ------------------------------------------------------------------------------------------------------- library ---
+# --- Library ---
 
 
 RELEASE_BYTES = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 def library_path():
-    """The library under test: CROSSDOCK_LIB, or the one beside CROSSDOCK_BIN; None where neither is set."""
+    """Returns the path of CROSSDOCK_LIB, or of the library beside CROSSDOCK_BIN, or None if neither is
+    set."""
     if path := os.environ.get("CROSSDOCK_LIB"):
         return Path(path)
     if command := os.environ.get("CROSSDOCK_BIN"):
@@ -71,7 +73,7 @@ _loaded = None
 
 
 def library():
-    """The loaded library."""
+    """Loads the library at the first call, and returns it."""
     global _loaded
     if _loaded is None:
         path = library_path()
@@ -103,7 +105,7 @@ def version():
 
 
 def release(struct):
-    """Releases an object of the boundary; nothing happens to one that is released."""
+    """Releases a struct, unless it is released already."""
     if struct.release:
         address = ctypes.cast(struct.release, c_void_p).value
         ctypes.CFUNCTYPE(None, c_void_p)(address)(ctypes.addressof(struct))
@@ -120,7 +122,7 @@ def check(function, *arguments):
 
 
 def text(value):
-    """A crossdock_str; whoever holds it keeps its text."""
+    """Returns a crossdock_str, which keeps its text alive."""
     data = os.fsencode(value)
     return Str(data, len(data))
 
@@ -130,13 +132,14 @@ def sized(struct, **fields):
 
 
 def _options(options):
-    """(pointer, number) of the options; the list is kept by the pointer."""
+    """Returns (pointer, number) of the options. The pointer keeps the list alive."""
     pairs = [Option(text(key), text(value)) for key, value in (options or {}).items()]
     return (Option * len(pairs))(*pairs), len(pairs)
 
 
 def _schema(schema):
-    """An ArrowSchema of a pyarrow schema, an object with __arrow_c_schema__, or such a capsule; to be released."""
+    """Converts a pyarrow schema, an object with __arrow_c_schema__, or a capsule to an ArrowSchema. The
+    caller must release it."""
     out = ArrowSchema()
     if not isinstance(schema, pa.Schema):
         schema = pa.Schema._import_from_c_capsule(schema if is_capsule(schema) else schema.__arrow_c_schema__())
@@ -144,11 +147,11 @@ def _schema(schema):
     return out
 
 
-# ------------------------------------------------------------------------------------------------------ capsules ---
+# --- Capsules ---
 
 _api = ctypes.pythonapi
 _DESTROY = ctypes.PYFUNCTYPE(None, c_void_p)
-# Addresses instead of objects: in its destructor a capsule is no object any more that one may hold.
+# Addresses instead of objects: a capsule must not be referenced in its destructor.
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_void_p, _DESTROY)(("PyCapsule_New", _api))
 _name_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p)(("PyCapsule_GetName", _api))
 _pointer_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_void_p)(("PyCapsule_GetPointer", _api))
@@ -157,93 +160,96 @@ _set_context = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_void_p)(("PyCapsule_S
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_void_p)(("PyCapsule_SetName", _api))
 
 _names = {}
-"""Names that capsules point at: for ever, and one of each."""
-_given = {}
-"""The crossdock_capsule behind each PyCapsule that was made here, by its address."""
-_lent = {}
-"""What each crossdock_capsule that was made here holds, by a number in its private_data."""
+"""Names of capsules. They must live as long as the process."""
+_created = {}
+"""The crossdock_capsule of each PyCapsule that `_to_python` created, by its address."""
+_owners = {}
+"""The owner of each crossdock_capsule that `_to_crossdock` created, by the number in its private_data."""
 
 
 def is_capsule(value):
     return type(value).__name__ == "PyCapsule"
 
 
-def _kept(name):
+def _interned_name(name):
     if name not in _names:
         _names[name] = ctypes.create_string_buffer(name)
     return ctypes.addressof(_names[name])
 
 
 def capsule_name(capsule):
-    """A PyCapsule's name, as bytes."""
+    """Returns a PyCapsule's name as bytes."""
     return ctypes.string_at(_name_of(id(capsule)))
 
 
 def capsule_pointer(capsule):
-    """The address that a PyCapsule holds."""
+    """Returns the pointer of a PyCapsule."""
     return _pointer_of(id(capsule), _name_of(id(capsule)))
 
 
 @_DESTROY
 def _destroy(address):
-    """A PyCapsule ends, and the crossdock_capsule behind it with it. Who took a DLPack tensor renamed the capsule."""
-    shell = _given.pop(_context_of(address), None)
-    if shell is None:
+    """Releases the crossdock_capsule of a PyCapsule. The name of a consumed DLPack capsule begins with
+    used_."""
+    moved = _created.pop(_context_of(address), None)
+    if moved is None:
         return
     if ctypes.string_at(_name_of(address)).startswith(b"used_"):
-        shell.pointer = None
-    release(shell)
+        moved.pointer = None
+    release(moved)
 
 
 def _to_python(raw):
-    """A PyCapsule of a crossdock_capsule, which is moved."""
-    shell = Capsule()
-    ctypes.memmove(byref(shell), byref(raw), ctypes.sizeof(Capsule))
+    """Moves a crossdock_capsule into a PyCapsule."""
+    moved = Capsule()
+    ctypes.memmove(byref(moved), byref(raw), ctypes.sizeof(Capsule))
     raw.release = RELEASE_CAPSULE()
-    address = ctypes.addressof(shell)
-    _given[address] = shell
-    capsule = _new(shell.pointer, _kept(shell.name), _destroy)
+    address = ctypes.addressof(moved)
+    _created[address] = moved
+    capsule = _new(moved.pointer, _interned_name(moved.name), _destroy)
     _set_context(id(capsule), address)
     return capsule
 
 
-def _take(capsules):
-    """The PyCapsules of a crossdock_capsules, which is released."""
+def _to_capsules(capsules):
+    """Converts a crossdock_capsules into PyCapsules, and releases it."""
     if not capsules.release:
         return []
     first = Capsule.from_address(capsules.capsules)
-    at = [capsules.capsules + i * first.struct_size for i in range(capsules.n_capsules)]
-    out = [_to_python(Capsule.from_address(address)) for address in at]
+    addresses = [capsules.capsules + i * first.struct_size for i in range(capsules.n_capsules)]
+    out = [_to_python(Capsule.from_address(address)) for address in addresses]
     release(capsules)
     return out
 
 
 @RELEASE_CAPSULE
-def _give_back(raw):
-    """Crossdock is done with a capsule of ours. A tensor that it took is not the PyCapsule's to delete any more."""
-    shell = raw.contents
-    shell.release = RELEASE_CAPSULE()
-    held = _lent.pop(shell.private_data, None)
-    if held is not None and is_capsule(held) and not shell.pointer and shell.name not in ARROW_NAMES:
-        _set_name(id(held), _kept(b"used_" + shell.name))
+def _release_passed(raw):
+    """Called when Crossdock releases a capsule. If Crossdock consumed a tensor, the PyCapsule must not delete
+    it."""
+    moved = raw.contents
+    moved.release = RELEASE_CAPSULE()
+    owner = _owners.pop(moved.private_data, None)
+    if owner is not None and is_capsule(owner) and not moved.pointer and moved.name not in ARROW_NAMES:
+        _set_name(id(owner), _interned_name(b"used_" + moved.name))
 
 
 def _to_crossdock(name, value):
-    """A crossdock_capsule of a PyCapsule, which stays alive as long, or of an address, whose object is the caller's."""
+    """Returns a crossdock_capsule of a PyCapsule, which it keeps alive, or of an address, whose object the
+    caller owns."""
     name = name.encode() if isinstance(name, str) else name
     pointer = capsule_pointer(value) if is_capsule(value) else value
-    number = max(_lent, default=0) + 1
-    _lent[number] = value
-    # The struct is moved by copying its bytes: its name must stay where it is without it.
-    name = ctypes.cast(_kept(name), c_char_p)
-    return sized(Capsule, name=name, pointer=pointer, release=_give_back, private_data=number)
+    number = max(_owners, default=0) + 1
+    _owners[number] = value
+    # The struct is moved by copying its bytes, so the name must outlive it.
+    name = ctypes.cast(_interned_name(name), c_char_p)
+    return sized(Capsule, name=name, pointer=pointer, release=_release_passed, private_data=number)
 
 
-# ------------------------------------------------------------------------------------------- host, session, work ---
+# --- Host, session, work ---
 
 
 class Host:
-    """A host with the plugins of `plugins`: files, or folders of them; by default those beside the library."""
+    """A host. `plugins`: plugin files, and folders of plugin files; None: the folder of the library."""
 
     _handle = c_void_p()
 
@@ -264,13 +270,14 @@ class Host:
         return Session(self, **settings)
 
     def ledger(self):
-        """A dict of crossdock_ledger's numbers."""
+        """Returns the fields of crossdock_ledger as a dict."""
         ledger = sized(Ledger)
         check(library().crossdock_host_ledger, self._handle, byref(ledger))
         return {name: getattr(ledger, name) for name, _ in Ledger._fields_[1:]}
 
     def settle(self):
-        """What is still held, once every plugin instance that can end has: (account, bytes, blocks) of each."""
+        """Returns the leaks as (account, bytes, blocks), after destroying all plugin instances without
+        references."""
         leaks = sized(Leaks)
         check(library().crossdock_host_settle, self._handle, byref(leaks))
         rows = [Leak.from_address(leaks.leaks + i * ctypes.sizeof(Leak)) for i in range(leaks.n_leaks)]
@@ -292,7 +299,8 @@ class Host:
 
 
 class Session:
-    """A session on a device: (type, id) as Arrow numbers them. `validate` is None, 'layout' or 'full'."""
+    """A session. `device`: (type, id) as in Arrow's C Device interface. `validate`: None, 'layout' or
+    'full'."""
 
     _handle = c_void_p()
 
@@ -313,18 +321,18 @@ class Session:
     def read_bytes(self, data, format=""):
         settings = sized(ReadSettings, format=text(format))
         out = sized(BatchStream)
-        kept = ctypes.create_string_buffer(data, len(data))
-        # Kept until the library releases them, on any thread.
+        buffer = ctypes.create_string_buffer(data, len(data))
+        # The library releases the bytes later, on any thread.
         release = RELEASE_BYTES(lambda _: None)
-        arguments = self._handle, kept, len(data), release, None, byref(settings), byref(out)
+        arguments = self._handle, buffer, len(data), release, None, byref(settings), byref(out)
         check(library().crossdock_session_read_bytes, *arguments)
         stream = Stream(out)
-        stream.kept = kept, release
+        stream.owners = buffer, release
         return stream
 
     def import_capsules(self, format, capsules, schema=None, options=None):
-        """Reads foreign objects: pairs of a name and a PyCapsule or an address. The object behind an address is moved out
-        of there (Arrow's), or taken (DLPack's); a PyCapsule is left as its consumers leave it."""
+        """Imports pairs of a name and a PyCapsule or an address. Takes ownership of the objects. A PyCapsule
+        has the state of a consumed one afterwards."""
         pairs, n = _options(options)
         settings = sized(ReadSettings, format=text(format), options=pairs, n_options=n)
         expected = None if schema is None else _schema(schema)
@@ -347,11 +355,11 @@ class Session:
         return Stream(out)
 
     def export(self, format, schema, options=None):
-        """A writer of capsules."""
+        """Returns a writer of capsules."""
         return self._write(library().crossdock_session_write_capsules, [], format, schema, options)
 
     def write(self, path, schema, format="", options=None):
-        """A writer into a file."""
+        """Returns a writer of a file."""
         return self._write(library().crossdock_session_write_path, [text(path)], format, schema, options)
 
     def _write(self, begin, where, format, schema, options):
@@ -378,7 +386,8 @@ class Session:
 
 
 class Stream:
-    """Batches with one schema; iterates over pyarrow's record batches, which must lie in host memory."""
+    """A stream of batches. Iteration yields record batches of pyarrow, and raises ValueError for a batch on a
+    device."""
 
     def __init__(self, raw):
         self._raw = raw
@@ -390,7 +399,8 @@ class Stream:
         return pa.Schema._import_from_c(ctypes.addressof(out))
 
     def next_raw(self):
-        """The next crossdock_batch, on any device, or None. Its array is the caller's to move or `release`."""
+        """Returns the next crossdock_batch, on any device, or None. The caller must move or `release` its
+        array."""
         out = sized(Batch)
         check(self._raw.get_next, byref(self._raw), None, byref(out))
         return out if out.array.array.release else None
@@ -400,14 +410,14 @@ class Stream:
         while (batch := self.next_raw()) is not None:
             if batch.array.device_type != CPU:
                 release(batch.array.array)
-                raise ValueError(f"the batch lies on device type {batch.array.device_type}, not in host memory")
+                raise ValueError(f"the batch is on device type {batch.array.device_type}, not in host memory")
             yield pa.RecordBatch._import_from_c(ctypes.addressof(batch.array.array), schema)
 
     def batches(self):
         return list(self)
 
     def reader(self):
-        """A pyarrow.RecordBatchReader of the rest."""
+        """Returns a pyarrow.RecordBatchReader of the remaining batches."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def close(self):
@@ -417,7 +427,7 @@ class Stream:
 
 
 class BatchWriter:
-    """Takes pyarrow's record batches; gives what they became as PyCapsules, where the format is one of capsules."""
+    """Writes record batches of pyarrow. Methods return PyCapsules if the format uses capsules."""
 
     def __init__(self, raw):
         self._raw = raw
@@ -429,15 +439,15 @@ class BatchWriter:
         return self.write_raw(raw)
 
     def write_raw(self, raw):
-        """The same for a crossdock_batch, which is taken."""
+        """Writes a crossdock_batch, and takes ownership of it."""
         out = sized(Capsules)
         check(self._raw.write, byref(self._raw), None, byref(raw), byref(out))
-        return _take(out)
+        return _to_capsules(out)
 
     def finish(self):
         out = sized(Capsules)
         check(self._raw.finish, byref(self._raw), None, byref(out))
-        return _take(out)
+        return _to_capsules(out)
 
     def close(self):
         release(self._raw)

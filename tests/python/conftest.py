@@ -1,4 +1,4 @@
-"""What the peer tests share: the command under test, the sample, Arrow's golden files."""
+"""Shared fixtures of the peer tests: the command under test, the sample, Arrow's golden files."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
 
 
 def golden_cases():
-    """The stems of Arrow's golden cases; empty where there are none."""
+    """Returns the stems of Arrow's golden cases, or an empty list if there are none."""
     folder = os.environ.get("ARROW_TEST_DATA")
     if not folder or not Path(folder).is_dir():
         return []
@@ -28,7 +28,7 @@ def golden_cases():
 
 @pytest.fixture(scope="session")
 def crossdock():
-    """Path of the built command."""
+    """The path of the built command."""
     path = os.environ.get("CROSSDOCK_BIN")
     if not path:
         pytest.skip("CROSSDOCK_BIN is not set; `cargo xtask test` sets it to the command that it built")
@@ -38,7 +38,7 @@ def crossdock():
 
 @pytest.fixture(scope="session")
 def sample():
-    """January's flights."""
+    """The path of the sample, the flights of January."""
     return ROOT / "examples" / "data" / "flights-january.arrow"
 
 
@@ -47,15 +47,15 @@ def golden():
     """The folder of Arrow's golden files."""
     folder = os.environ.get("ARROW_TEST_DATA")
     if not folder:
-        pytest.skip("ARROW_TEST_DATA is not set: Arrow's golden files are not here")
+        pytest.skip("ARROW_TEST_DATA is not set to a folder with Arrow's golden files")
     if not golden_cases():
-        pytest.skip(f"ARROW_TEST_DATA={folder} holds no golden files")
+        pytest.skip(f"ARROW_TEST_DATA={folder} has no golden files")
     return Path(folder)
 
 
 @pytest.fixture
 def run(crossdock):
-    """Runs the command with arguments; the finished process, whatever its exit status."""
+    """Runs the command, and returns the finished process with any exit status."""
 
     def run(*arguments, **keywords):
         keywords.setdefault("stdin", subprocess.DEVNULL if "input" not in keywords else None)
@@ -69,7 +69,7 @@ def run(crossdock):
 
 @pytest.fixture
 def convert(run):
-    """Runs `crossdock convert` and insists that it succeeds."""
+    """Runs `crossdock convert`, which must succeed."""
 
     def convert(source, target, *flags, **keywords):
         done = run("convert", source, target, *flags, "--quiet", **keywords)
@@ -82,9 +82,10 @@ def convert(run):
 
 @pytest.fixture(scope="session")
 def cuda(crossdock):
-    """What there is of CUDA, as the command tells: a simulated driver, where LD_LIBRARY_PATH leads to one, or a real one."""
-    told = subprocess.run([crossdock, "devices", "--json"], capture_output=True, check=True, timeout=TIMEOUT_S)
-    devices = json.loads(told.stdout)
+    """The CUDA devices that the command lists. The driver is the simulated one if it is in LD_LIBRARY_PATH,
+    else a real one."""
+    done = subprocess.run([crossdock, "devices", "--json"], capture_output=True, check=True, timeout=TIMEOUT_S)
+    devices = json.loads(done.stdout)
     if devices["cuda"]["missing"]:
         pytest.skip(f"neither a simulated CUDA driver nor a real one: {devices['cuda']['missing']}")
     return [device for device in devices["devices"] if device["name"].startswith("cuda:")]
@@ -92,8 +93,8 @@ def cuda(crossdock):
 
 @pytest.fixture
 def convert_on_cuda(cuda, convert):
-    """The same as `convert`, on the first CUDA device: nothing is said on stderr, where leaks and accesses out of order of a
-    simulated device would be."""
+    """Runs `convert` on the first CUDA device. stderr must be empty: the simulated driver reports leaks and
+    unordered accesses there."""
 
     def convert_on_cuda(source, target, *flags, **keywords):
         done = convert(source, target, "--device", "cuda", *flags, **keywords)
@@ -105,7 +106,7 @@ def convert_on_cuda(cuda, convert):
 
 @pytest.fixture
 def library():
-    """Path of the built libcrossdock.so."""
+    """The path of the built libcrossdock.so."""
     path = capi.library_path()
     if path is None:
         pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set; `cargo xtask test` sets them to what it built")
@@ -115,12 +116,12 @@ def library():
 
 @pytest.fixture
 def host(library):
-    """A host with the plugins beside the library, to which everything has been given back in the end."""
+    """A host with the plugins beside the library. At the end of the test, all memory must be freed."""
     with capi.Host() as host:
         yield host
         if host.settle():
             gc.collect()
-            assert host.settle() == [], "something was not given back"
+            assert host.settle() == [], "memory was not released"
 
 
 @pytest.fixture

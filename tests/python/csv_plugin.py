@@ -1,4 +1,4 @@
-"""The plugin in plain C, examples/c-plugin, built as its users build it."""
+"""Builds the plugin in C, examples/c-plugin, as its users do."""
 
 import os
 import shutil
@@ -11,9 +11,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "examples" / "c-plugin"
 
 
 def built_csv_plugin(folder):
-    """Its file, in this folder."""
+    """Builds the plugin in this folder, and returns its path."""
     if not shutil.which("make") or not (SOURCE.parents[1] / "plugin-api").exists():
-        pytest.skip("there is no make to build examples/c-plugin with, or no checkout around it")
+        pytest.skip("building examples/c-plugin needs make and a checkout of the repository")
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
     command = ["make", "--silent", "--directory", SOURCE, f"OUT={folder}"]
     subprocess.run(command, check=True, env=environment)

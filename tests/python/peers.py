@@ -1,4 +1,4 @@
-"""pyarrow as the peer: reading and writing the two forms, and what equal means."""
+"""Reads and writes both forms with pyarrow, and compares tables."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +8,7 @@ FORMS = {"file": ".arrow", "stream": ".arrows"}
 
 
 def read(path, form):
-    """(schema, batches) of an IPC file or stream."""
+    """Returns (schema, batches) of an IPC file or stream."""
     if form == "file":
         with ipc.open_file(pa.memory_map(str(path))) as reader:
             return reader.schema, [reader.get_batch(i) for i in range(reader.num_record_batches)]
@@ -17,35 +17,38 @@ def read(path, form):
 
 
 def write(path, form, schema, batches, **options):
-    """Writes batches as they are; `options` are those of IpcWriteOptions."""
+    """Writes batches unchanged. `options` are those of IpcWriteOptions."""
     new = ipc.new_file if form == "file" else ipc.new_stream
     with new(str(path), schema, options=ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
             writer.write_batch(batch)
 
 
-def assert_equal(expected, got):
-    """Schema with all metadata, batches, every value; what comes from a valid batch must also be valid all through."""
-    (schema, batches), (got_schema, got_batches) = expected, got
-    assert got_schema.equals(schema, check_metadata=True), (
+def assert_equal(expected, actual):
+    """Compares schemas with metadata, the rows of each batch, and all values. The actual batch must be valid
+    if the expected one is."""
+    (schema, batches), (actual_schema, actual_batches) = expected, actual
+    assert actual_schema.equals(schema, check_metadata=True), (
         f"schema: expected\n{schema.to_string(show_field_metadata=True)}\n"
-        f"got\n{got_schema.to_string(show_field_metadata=True)}"
+        f"got\n{actual_schema.to_string(show_field_metadata=True)}"
     )
-    assert [b.num_rows for b in got_batches] == [b.num_rows for b in batches], "rows of each batch"
-    for number, (want, have) in enumerate(zip(batches, got_batches)):
-        if _is_valid(want):
-            have.validate(full=True)
-        # First as a whole: pyarrow has no Python class for Arrow's two older interval types, only this comparison.
-        if want.equals(have):
+    assert [b.num_rows for b in actual_batches] == [b.num_rows for b in batches], "rows of each batch"
+    for number, (expected_batch, actual_batch) in enumerate(zip(batches, actual_batches)):
+        if _is_valid(expected_batch):
+            actual_batch.validate(full=True)
+        # First as a whole: pyarrow has no Python class for Arrow's two older interval types, only
+        # this comparison.
+        if expected_batch.equals(actual_batch):
             continue
-        # By position: names may be there twice.
+        # By position, because names may be repeated.
         for index, field in enumerate(schema):
-            difference = differs(want.column(index), have.column(index))
+            difference = differs(expected_batch.column(index), actual_batch.column(index))
             assert difference is None, f"batch {number}, column {index} ({field.name}): {difference}"
 
 
 def _is_valid(batch):
-    """Arrow's golden files hold days with hours and decimals beyond their precision, which pyarrow calls invalid."""
+    """Arrow's golden files have dates with hours and decimals beyond their precision, which pyarrow
+    rejects."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:
@@ -54,18 +57,18 @@ def _is_valid(batch):
 
 
 def differs(a, b):
-    """None if two arrays hold the same values, else what differs. Dictionaries are compared by what they stand
-    for, floats by their bits."""
+    """Returns a description of the first difference between two arrays, or None. Compares the decoded values
+    of dictionaries, and the bits of floats."""
     if a.type != b.type:
         return f"type: expected {a.type}, got {b.type}"
     if len(a) != len(b):
         return f"length: expected {len(a)}, got {len(b)}"
     if a.equals(b):
         return None
-    return _look_inside(a, b)
+    return _difference_of_values(a, b)
 
 
-def _look_inside(a, b):
+def _difference_of_values(a, b):
     kind = a.type
     if isinstance(kind, pa.BaseExtensionType):
         return differs(a.storage, b.storage)
@@ -78,8 +81,8 @@ def _look_inside(a, b):
     if pa.types.is_dictionary(kind):
         return differs(a.dictionary.take(a.indices), b.dictionary.take(b.indices))
     if pa.types.is_struct(kind):
-        inside = (differs(x, y) for x, y in zip(a.flatten(), b.flatten()))
-        return next((d for d in inside if d), None)
+        differences = (differs(x, y) for x, y in zip(a.flatten(), b.flatten()))
+        return next((difference for difference in differences if difference), None)
     if pa.types.is_map(kind):
         as_list = pa.list_(pa.struct([kind.key_field, kind.item_field]))
         return differs(a.cast(as_list), b.cast(as_list))
@@ -95,7 +98,7 @@ def _look_inside(a, b):
 
 
 def _elements(a):
-    """The elements of the lists that are not null, in order."""
+    """Returns the elements of all lists that are not null, in order."""
     return a.drop_null().flatten()
 
 
@@ -103,14 +106,14 @@ def _union_differs(a, b):
     if not a.type_codes.equals(b.type_codes):
         return f"type codes: expected {a.type_codes}, got {b.type_codes}"
     for index, code in enumerate(a.type.type_codes):
-        chosen = pc.equal(a.type_codes, pa.scalar(code, pa.int8()))
-        difference = differs(_member(a, index, chosen), _member(b, index, chosen))
+        is_member = pc.equal(a.type_codes, pa.scalar(code, pa.int8()))
+        difference = differs(_member(a, index, is_member), _member(b, index, is_member))
         if difference:
             return f"member {index}: {difference}"
     return None
 
 
-def _member(a, index, chosen):
+def _member(a, index, is_member):
     if a.type.mode == "dense":
-        return a.field(index).take(a.offsets.filter(chosen))
-    return a.field(index).filter(chosen)
+        return a.field(index).take(a.offsets.filter(is_member))
+    return a.field(index).filter(is_member)

@@ -1,4 +1,4 @@
-"""Tables with the types and shapes that Arrow's golden files lack, as pyarrow makes them."""
+"""Tables of pyarrow with types and shapes that Arrow's golden files lack."""
 
 import datetime
 import decimal
@@ -7,33 +7,34 @@ import uuid
 import numpy as np
 import pyarrow as pa
 
-# Every sample is (schema, batches), made by the function that carries its name.
+# Every sample is (schema, batches), created by the function of its name.
 SAMPLES = {}
 
-# Past a byte, a word and a validity word of bits.
+# More than two 64-bit words of a validity bitmap, with some bits of a last byte.
 ROWS = 131
 
 
 def sample(function):
-    """Registers a function that gives {column: array} or (schema, batches)."""
+    """Registers a function that returns {column: array} or (schema, batches)."""
     SAMPLES[function.__name__] = function
     return function
 
 
 def make(name):
-    """(schema, batches) of a sample."""
-    made = SAMPLES[name]()
-    if isinstance(made, dict):
-        fields = [pa.field(column, array.type) for column, array in made.items()]
-        batch = pa.record_batch(list(made.values()), schema=pa.schema(fields))
+    """Returns (schema, batches) of a sample."""
+    content = SAMPLES[name]()
+    if isinstance(content, dict):
+        fields = [pa.field(column, array.type) for column, array in content.items()]
+        batch = pa.record_batch(list(content.values()), schema=pa.schema(fields))
         return batch.schema, [batch]
-    return made
+    return content
 
 
-def some(values, kind, every=3):
-    """An array of ROWS values, taken in turn, with a null in every third place (or none)."""
-    picked = (None if every and i % every == 1 else values[i % len(values)] for i in range(ROWS))
-    return pa.array(picked, kind)
+def repeated(values, kind, every=3):
+    """Returns an array that repeats the values up to ROWS. Every third value is null; with `every=0` none
+    is."""
+    values_of_rows = (None if every and i % every == 1 else values[i % len(values)] for i in range(ROWS))
+    return pa.array(values_of_rows, kind)
 
 
 TEXTS = ["", "a", "twelve bytes", "thirteen bytes", "ein längerer Text, der nirgends hineinpasst", "日本語"]
@@ -43,10 +44,10 @@ BYTES = [text.encode() + b"\x00\xff" for text in TEXTS]
 @sample
 def views():
     return {
-        "utf8_view": some(TEXTS, pa.string_view()),
-        "binary_view": some(BYTES, pa.binary_view()),
-        "short_only": some(["a", "bc"], pa.string_view()),
-        "no_nulls": some(TEXTS, pa.string_view(), every=0),
+        "utf8_view": repeated(TEXTS, pa.string_view()),
+        "binary_view": repeated(BYTES, pa.binary_view()),
+        "short_only": repeated(["a", "bc"], pa.string_view()),
+        "no_nulls": repeated(TEXTS, pa.string_view(), every=0),
         "all_null": pa.nulls(ROWS, pa.string_view()),
     }
 
@@ -60,25 +61,25 @@ def views_of_several_buffers():
 @sample
 def large_forms():
     return {
-        "large_utf8": some(TEXTS, pa.large_string()),
-        "large_binary": some(BYTES, pa.large_binary()),
-        "large_list": some([[], [1], [1, None, 3]], pa.large_list(pa.int32())),
-        "large_list_of_text": some([[], ["a"], TEXTS], pa.large_list(pa.large_string())),
+        "large_utf8": repeated(TEXTS, pa.large_string()),
+        "large_binary": repeated(BYTES, pa.large_binary()),
+        "large_list": repeated([[], [1], [1, None, 3]], pa.large_list(pa.int32())),
+        "large_list_of_text": repeated([[], ["a"], TEXTS], pa.large_list(pa.large_string())),
     }
 
 
 @sample
 def list_views():
     return {
-        "list_view": some([[], [1], [1, None, 3]], pa.list_view(pa.int32())),
-        "large_list_view": some([[], ["a"], TEXTS], pa.large_list_view(pa.string())),
-        "of_list_views": some([[], [[1]], [[1, 2], None, []]], pa.list_view(pa.list_view(pa.int8()))),
+        "list_view": repeated([[], [1], [1, None, 3]], pa.list_view(pa.int32())),
+        "large_list_view": repeated([[], ["a"], TEXTS], pa.large_list_view(pa.string())),
+        "of_list_views": repeated([[], [[1]], [[1, 2], None, []]], pa.list_view(pa.list_view(pa.int8()))),
     }
 
 
 @sample
 def list_views_out_of_order():
-    """Overlapping, backwards, with a gap: what offsets and sizes allow and offsets alone do not."""
+    """Views that overlap, descend, and leave a gap, which only offsets with sizes can represent."""
     values = pa.array(range(10), pa.int64())
     offsets, sizes = [7, 0, 2, 2, 9], [3, 4, 0, 5, 1]
     mask = pa.array([False, False, False, True, False])
@@ -105,8 +106,8 @@ def run_ends():
 def decimals():
     numbers = [decimal.Decimal(text) for text in ("0.00", "-1.23", "99999.99", "-99999.99")]
     kinds = [pa.decimal32(7, 2), pa.decimal64(18, 2), pa.decimal128(38, 2), pa.decimal256(76, 2)]
-    columns = {str(kind): some(numbers, kind) for kind in kinds}
-    columns["negative scale"] = some([decimal.Decimal("12300")], pa.decimal64(9, -2))
+    columns = {str(kind): repeated(numbers, kind) for kind in kinds}
+    columns["negative scale"] = repeated([decimal.Decimal("12300")], pa.decimal64(9, -2))
     return columns
 
 
@@ -117,39 +118,39 @@ def floats():
     return {
         "f16": pa.array(halves, mask=np.arange(ROWS) % 3 == 1),
         "f16_no_nulls": pa.array(halves),
-        "f32": some(odd, pa.float32()),
-        "f64": some(odd, pa.float64()),
-        "f16_list": some([[], [np.float16(1)]], pa.list_(pa.float16())),
+        "f32": repeated(odd, pa.float32()),
+        "f64": repeated(odd, pa.float64()),
+        "f16_list": repeated([[], [np.float16(1)]], pa.list_(pa.float16())),
     }
 
 
 @sample
 def temporal():
     columns = {
-        "month_day_nano": some([(0, 0, 0), (-14, 31, -1), (1, -2, 10**18)], pa.month_day_nano_interval()),
-        "date32": some([0, -719162, 2932896], pa.date32()),
-        "date64": some([0, 86_400_000, -86_400_000], pa.date64()),
-        "time32_s": some([0, 86_399], pa.time32("s")),
-        "time32_ms": some([0, 86_399_999], pa.time32("ms")),
-        "time64_us": some([0, 86_399_999_999], pa.time64("us")),
-        "time64_ns": some([0, 86_399_999_999_999], pa.time64("ns")),
+        "month_day_nano": repeated([(0, 0, 0), (-14, 31, -1), (1, -2, 10**18)], pa.month_day_nano_interval()),
+        "date32": repeated([0, -719162, 2932896], pa.date32()),
+        "date64": repeated([0, 86_400_000, -86_400_000], pa.date64()),
+        "time32_s": repeated([0, 86_399], pa.time32("s")),
+        "time32_ms": repeated([0, 86_399_999], pa.time32("ms")),
+        "time64_us": repeated([0, 86_399_999_999], pa.time64("us")),
+        "time64_ns": repeated([0, 86_399_999_999_999], pa.time64("ns")),
     }
     for unit in ("s", "ms", "us", "ns"):
-        columns[f"timestamp_{unit}"] = some([0, -1, 2**40], pa.timestamp(unit))
-        columns[f"timestamp_{unit}_zone"] = some([0, -1, 2**40], pa.timestamp(unit, "Europe/Zürich"))
-        columns[f"duration_{unit}"] = some([0, -1, 2**62], pa.duration(unit))
+        columns[f"timestamp_{unit}"] = repeated([0, -1, 2**40], pa.timestamp(unit))
+        columns[f"timestamp_{unit}_zone"] = repeated([0, -1, 2**40], pa.timestamp(unit, "Europe/Zürich"))
+        columns[f"duration_{unit}"] = repeated([0, -1, 2**62], pa.duration(unit))
     return columns
 
 
 @sample
 def lists_of_fixed_size():
     return {
-        "three": some([[1, 2, 3], [None, 5, 6]], pa.list_(pa.int16(), 3)),
-        "none": some([[]], pa.list_(pa.int16(), 0)),
-        "bools": some([[True, False, None]], pa.list_(pa.bool_(), 3)),
-        "text": some([["a", None]], pa.list_(pa.string(), 2)),
-        "bytes": some([b"abc", b"\x00\x01\x02"], pa.binary(3)),
-        "no_bytes": some([b""], pa.binary(0)),
+        "three": repeated([[1, 2, 3], [None, 5, 6]], pa.list_(pa.int16(), 3)),
+        "none": repeated([[]], pa.list_(pa.int16(), 0)),
+        "bools": repeated([[True, False, None]], pa.list_(pa.bool_(), 3)),
+        "text": repeated([["a", None]], pa.list_(pa.string(), 2)),
+        "bytes": repeated([b"abc", b"\x00\x01\x02"], pa.binary(3)),
+        "no_bytes": repeated([b""], pa.binary(0)),
     }
 
 
@@ -158,10 +159,10 @@ def nested():
     deep = pa.struct([("a", pa.list_(pa.struct([("b", pa.map_(pa.string(), pa.list_(pa.float64())))])))])
     value = {"a": [{"b": [("x", [1.0, None]), ("y", None)]}, None, {"b": []}]}
     return {
-        "deep": some([value, {"a": None}, {"a": []}], deep),
-        "map_sorted": some([[("a", 1), ("b", None)], []], pa.map_(pa.string(), pa.int32(), keys_sorted=True)),
-        "no_fields": some([{}], pa.struct([])),
-        "null_inside": some([{"n": None}], pa.struct([("n", pa.null())])),
+        "deep": repeated([value, {"a": None}, {"a": []}], deep),
+        "map_sorted": repeated([[("a", 1), ("b", None)], []], pa.map_(pa.string(), pa.int32(), keys_sorted=True)),
+        "no_fields": repeated([{}], pa.struct([])),
+        "null_inside": repeated([{"n": None}], pa.struct([("n", pa.null())])),
     }
 
 
@@ -182,11 +183,13 @@ def unions():
 def dictionaries():
     columns = {}
     for kind in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
-        indices = some([0, 2, 1], getattr(pa, kind)())
+        indices = repeated([0, 2, 1], getattr(pa, kind)())
         columns[kind] = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "längerer Text", None]))
-    columns["ordered"] = pa.DictionaryArray.from_arrays(some([0, 1], pa.int8()), pa.array([1.5, 2.5]), ordered=True)
+    columns["ordered"] = pa.DictionaryArray.from_arrays(repeated([0, 1], pa.int8()), pa.array([1.5, 2.5]), ordered=True)
     columns["empty"] = pa.DictionaryArray.from_arrays(pa.nulls(ROWS, pa.int8()), pa.array([], pa.string()))
-    columns["of_views"] = pa.DictionaryArray.from_arrays(some([0, 1], pa.int32()), pa.array(TEXTS, pa.string_view()))
+    columns["of_views"] = pa.DictionaryArray.from_arrays(
+        repeated([0, 1], pa.int32()), pa.array(TEXTS, pa.string_view())
+    )
     return columns
 
 
@@ -226,14 +229,14 @@ def extensions():
     uuids = pa.array([None if i % 3 else uuid.UUID(int=i).bytes for i in range(ROWS)], pa.binary(16))
     tensors = pa.array([[float(i)] * 6 for i in range(ROWS)], pa.list_(pa.float32(), 6))
     tensor_type = pa.fixed_shape_tensor(pa.float32(), (2, 3), dim_names=("y", "x"), permutation=(1, 0))
-    points = some([{"lat": 1.0, "lon": None}], Unregistered().storage_type)
+    points = repeated([{"lat": 1.0, "lon": None}], Unregistered().storage_type)
     opaque = pa.opaque(pa.binary(), "geometry", "someone")
     return {
         "uuid": pa.ExtensionArray.from_storage(pa.uuid(), uuids),
-        "json": pa.ExtensionArray.from_storage(pa.json_(), some(['{"a": 1}', "[]"], pa.string())),
-        "bool8": pa.ExtensionArray.from_storage(pa.bool8(), some([0, 1, -1], pa.int8())),
+        "json": pa.ExtensionArray.from_storage(pa.json_(), repeated(['{"a": 1}', "[]"], pa.string())),
+        "bool8": pa.ExtensionArray.from_storage(pa.bool8(), repeated([0, 1, -1], pa.int8())),
         "tensor": pa.ExtensionArray.from_storage(tensor_type, tensors),
-        "opaque": pa.ExtensionArray.from_storage(opaque, some(BYTES, pa.binary())),
+        "opaque": pa.ExtensionArray.from_storage(opaque, repeated(BYTES, pa.binary())),
         "unregistered": pa.ExtensionArray.from_storage(Unregistered(), points),
     }
 
@@ -269,18 +272,20 @@ def names_twice_and_none():
 
 
 def mixed():
-    """One batch with something of everything, for the samples about batches rather than types."""
+    """One batch of several types, for samples about batches."""
     return pa.record_batch(
         {
-            "n": some([1, 2, 3], pa.int32()),
-            "b": some([True, False], pa.bool_()),
-            "t": some(TEXTS, pa.string()),
-            "v": some(TEXTS, pa.string_view()),
-            "l": some([[], [1, None]], pa.list_(pa.int64())),
-            "f": some([[True, None]], pa.list_(pa.bool_(), 2)),
-            "s": some([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int8()), ("y", pa.string())])),
-            "d": some(["a", "b"], pa.string()).dictionary_encode(),
-            "z": some([datetime.datetime(2013, 1, 1)], pa.timestamp("us", "UTC")),
+            "n": repeated([1, 2, 3], pa.int32()),
+            "b": repeated([True, False], pa.bool_()),
+            "t": repeated(TEXTS, pa.string()),
+            "v": repeated(TEXTS, pa.string_view()),
+            "l": repeated([[], [1, None]], pa.list_(pa.int64())),
+            "f": repeated([[True, None]], pa.list_(pa.bool_(), 2)),
+            "s": repeated(
+                [{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int8()), ("y", pa.string())])
+            ),
+            "d": repeated(["a", "b"], pa.string()).dictionary_encode(),
+            "z": repeated([datetime.datetime(2013, 1, 1)], pa.timestamp("us", "UTC")),
         }
     )
 
@@ -310,15 +315,15 @@ def no_columns():
 
 @sample
 def slices():
-    """Every bit offset within a byte and some past a word, with odd lengths."""
+    """Every bit offset within a byte, and offsets past a word, with odd lengths."""
     batch = mixed()
     return batch.schema, [batch.slice(offset, 3 + offset) for offset in (*range(1, 10), 31, 63, 64, 65)]
 
 
 @sample
 def slices_of_special_forms():
-    made = [make(name)[1][0] for name in ("views", "list_views", "large_forms", "extensions")]
-    columns = {f"{i}_{name}": batch.column(name) for i, batch in enumerate(made) for name in batch.schema.names}
+    batches = [make(name)[1][0] for name in ("views", "list_views", "large_forms", "extensions")]
+    columns = {f"{i}_{name}": batch.column(name) for i, batch in enumerate(batches) for name in batch.schema.names}
     batch = pa.record_batch(list(columns.values()), names=list(columns))
     return batch.schema, [batch.slice(offset, 50) for offset in (1, 7, 8, 65)]
 

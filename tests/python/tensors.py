@@ -1,5 +1,5 @@
-"""DLPack for the peer tests: tensors given to Crossdock and taken from it as Python libraries do it, and tensors of any
-make, by ctypes."""
+"""DLPack for the peer tests, through ctypes: exchanges tensors as Python libraries do, and builds malformed
+tensors."""
 
 import ctypes
 import gc
@@ -15,14 +15,14 @@ READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
 INT, UINT, FLOAT, OPAQUE, BFLOAT, COMPLEX, BOOL = range(7)
 
 CAPSULES = {"versioned": "dltensor_versioned", "legacy": "dltensor"}
-"""The two forms of a managed tensor, with their capsules' names."""
+"""The names of the capsules of each form of a managed tensor."""
 FORMATS = {"versioned": "dlpack", "legacy": "dlpack-legacy"}
 NUMPY_DTYPES = {
     **{name: pa.type_for_alias(name) for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()},
     **{name: pa.type_for_alias(name) for name in "float16 float32 float64".split()},
     "bool": pa.bool8(),
 }
-"""Every dtype that numpy exports and Arrow has, with the type that its values become."""
+"""The Arrow type of each dtype that both numpy and Arrow support."""
 
 
 class DLDevice(Structure):
@@ -72,17 +72,17 @@ def form_of(capsule):
 
 
 def managed(capsule):
-    """The struct that a capsule holds, which stays the capsule's."""
+    """Returns the struct of a capsule, which the capsule still owns."""
     return STRUCTS[form_of(capsule)].from_address(capi.capsule_pointer(capsule))
 
 
-# ------------------------------------------------------------------------------------- capsules, as libraries do it ---
+# --- Capsules ---
 
 
-def take(capsule):
-    """The address of the tensor in a capsule, which is the caller's to delete from now on."""
+def consume(capsule):
+    """Consumes a capsule, and returns the address of its tensor. The caller must delete the tensor."""
     form, address = form_of(capsule), capi.capsule_pointer(capsule)
-    capi._set_name(id(capsule), capi._kept(b"used_" + CAPSULES[form].encode()))
+    capi._set_name(id(capsule), capi._interned_name(b"used_" + CAPSULES[form].encode()))
     return address
 
 
@@ -97,20 +97,20 @@ def deleter_address(form, address):
 
 @capi._DESTROY
 def _destroy(address):
-    """As numpy's: deletes the tensor if nobody has renamed the capsule."""
+    """Deletes the tensor if the capsule was not consumed, like numpy's destructor."""
     name = ctypes.string_at(capi._name_of(address)).decode()
     for form, known in CAPSULES.items():
         if name == known:
             delete(form, capi._pointer_of(address, capi._name_of(address)))
 
 
-def give(form, address):
-    """A capsule with a tensor, and nothing else behind it."""
-    return capi._new(address, capi._kept(CAPSULES[form].encode()), _destroy)
+def new_capsule(form, address):
+    """Returns a capsule that owns the tensor."""
+    return capi._new(address, capi._interned_name(CAPSULES[form].encode()), _destroy)
 
 
-class Lender:
-    """What `from_dlpack` of any library takes: an object with a capsule to give."""
+class Producer:
+    """An object that `from_dlpack` of other libraries accepts."""
 
     def __init__(self, capsule, device=(1, 0)):
         self.capsule, self.device = capsule, device
@@ -122,52 +122,53 @@ class Lender:
         return self.device
 
 
-# -------------------------------------------------------------------------------------- to Crossdock and from it ---
+# --- Import and export ---
 
 
-def lend(array, form):
-    """numpy's capsule of an array, in one of the two forms."""
+def capsule_of(array, form):
+    """Returns the capsule that numpy exports of an array, in one of the two forms."""
     return array.__dlpack__(max_version=(1, 0)) if form == "versioned" else array.__dlpack__()
 
 
-def pair(capsule):
-    """A capsule under the name that it has now, as a consumer sees it."""
+def named_capsule(capsule):
+    """Returns (name, capsule) with the capsule's current name."""
     return capi.capsule_name(capsule).decode(), capsule
 
 
-def bring(session, *capsules, schema=None, **options):
-    """Every batch that Crossdock makes of capsules."""
+def import_batches(session, *capsules, schema=None, **options):
+    """Imports capsules as batches."""
     options = {key.replace("_", "-"): value for key, value in options.items()}
-    stream = session.import_capsules("dlpack", [pair(c) for c in capsules], schema=schema, options=options)
+    stream = session.import_capsules("dlpack", [named_capsule(c) for c in capsules], schema=schema, options=options)
     return stream.batches()
 
 
-def send(session, batch, form="versioned", **options):
-    """The capsules that Crossdock makes of a batch, with nothing but their tensors behind them."""
+def export_batch(session, batch, form="versioned", **options):
+    """Exports a batch as capsules, which own only their tensors."""
     options = {key.replace("_", "-"): value for key, value in options.items()}
     writer = session.export(FORMATS[form], batch.schema, options)
     capsules = writer.write(batch)
     assert writer.finish() == []
-    return [give(form, take(capsule)) for capsule in capsules]
+    return [new_capsule(form, consume(capsule)) for capsule in capsules]
 
 
-def bring_one(session, array, form="versioned", **options):
-    """The one column that a numpy array becomes."""
-    (batch,) = bring(session, lend(array, form), **options)
+def import_array(session, array, form="versioned", **options):
+    """Imports a numpy array as a column."""
+    (batch,) = import_batches(session, capsule_of(array, form), **options)
     return batch.column(0)
 
 
-def send_one(session, column, form="versioned", **options):
-    """What numpy makes of the tensor that one column becomes."""
-    (capsule,) = send(session, pa.record_batch([column], names=["c"]), form, **options)
-    return np.from_dlpack(Lender(capsule))
+def export_column(session, column, form="versioned", **options):
+    """Exports one column as a tensor, and imports it with numpy."""
+    (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]), form, **options)
+    return np.from_dlpack(Producer(capsule))
 
 
-# ------------------------------------------------------------------------------------------------ values, addresses ---
+# --- Values, addresses ---
 
 
 def elements(column):
-    """The array with a column's elements, inside its lists, and of its extension types the storage."""
+    """Returns the innermost array of a column: the storage of extension types, and the elements of fixed-size
+    lists."""
     while True:
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -178,15 +179,16 @@ def elements(column):
 
 
 def address(column):
-    """Where a column's first element lies."""
+    """Returns the address of a column's first element."""
     inner = elements(column)
     return inner.buffers()[1].address + inner.offset * (inner.type.bit_width // 8)
 
 
 def values(column):
-    """A column as numpy should see it: as pyarrow reads it, where it can."""
+    """Returns the expected numpy array of a column, read by pyarrow if possible."""
     kind = column.type
-    # pyarrow has no tensors of booleans, and takes a permutation that is not its own inverse for another (26.0).
+    # pyarrow 26.0 has no tensors of booleans, and misreads permutations that are not their own
+    # inverse.
     if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type not in (pa.bool_(), pa.bool8()):
         order = kind.permutation or range(len(kind.shape))
         if all(order[to] == i for i, to in enumerate(order)):
@@ -195,7 +197,8 @@ def values(column):
 
 
 def values_by_the_specification(column):
-    """The same, read from the elements: dimension i of a row is dimension permutation[i] of its shape in memory."""
+    """Reads the values from the elements: dimension i of a row is dimension permutation[i] of its shape in
+    memory."""
     inner, shape, order = column.type, (), None
     if isinstance(inner, pa.FixedShapeTensorType):
         inner, shape, order = inner.value_type, tuple(inner.shape), inner.permutation
@@ -207,18 +210,18 @@ def values_by_the_specification(column):
 
 
 def assert_same(expected, got):
-    """dtype, shape, and every bit of every value: a NaN equals itself, and 0 is not -0."""
+    """Compares dtype, shape and the bits of all values: a NaN equals itself, and 0 is not -0."""
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
-def copied(host):
-    """Bytes that the host's ledger saw being copied, in any direction."""
+def copied_bytes(host):
+    """Returns the number of bytes that the host copied, in any direction, according to its ledger."""
     return sum(value for name, value in host.ledger().items() if name.startswith("copied_"))
 
 
 def sample(dtype, shape):
-    """Any bits at all, the same each time: with NaN, infinities and both zeros among floats."""
+    """Returns reproducible random bits. Floats include NaN, infinities and both zeros."""
     dtype, n = np.dtype(dtype), int(np.prod(shape))
     random = np.random.default_rng(n)
     if dtype == np.bool_:
@@ -227,8 +230,8 @@ def sample(dtype, shape):
 
 
 def assert_nothing_copied(host):
-    """Nor allocated."""
-    assert copied(host) == 0
+    """Checks that the host has neither copied nor allocated."""
+    assert copied_bytes(host) == 0
     assert host.ledger()["live_bytes"] == 0
 
 
@@ -244,30 +247,30 @@ IN_PLACE = {
     "rows of size one with a stride of their own": as_strided(cube(), (2, 1, 20), (80, 77 * 4, 4)),
     "one row of any stride": as_strided(cube(), (1, 20), (12, 4)),
 }
-"""Arrow holds them where they are: the rows in order, a row's dimensions in any."""
+"""Layouts that are imported in place: the rows are in order, and the dimensions of a row in any order."""
 
 
-def owned():
-    """An array of numpy's, and a witness of its life."""
+def witnessed_array():
+    """Returns a numpy array, and a weak reference to its owner."""
     array = np.arange(1000)
     return array, weakref.ref(array)
 
 
-def collected(witness):
+def is_collected(witness):
     gc.collect()
     return witness() is None
 
 
 def numbers(n=1000):
-    """A batch of one column."""
+    """Returns a batch of one column."""
     return pa.record_batch([pa.array(np.arange(n).copy())], names=["n"])
 
 
-# ------------------------------------------------------------------------------------------- tensors of any make ---
+# --- Arbitrary tensors ---
 
 
-class Made:
-    """A managed tensor whose fields are all the test's to choose; `deleted` counts the calls of its deleter."""
+class ManagedTensor:
+    """A managed tensor with arbitrary fields. `deleted` counts the calls of its deleter."""
 
     def __init__(
         self,
@@ -314,5 +317,5 @@ class Made:
 
     @property
     def capsule(self):
-        """A capsule that holds it: if nobody takes it from there, the capsule deletes it."""
-        return give(self.form, self.address)
+        """A capsule that owns the tensor until it is consumed."""
+        return new_capsule(self.form, self.address)

@@ -1,4 +1,5 @@
-"""libcrossdock.so through ctypes: pyarrow's capsules in and out through arrow-c-device, with the bytes where they were."""
+"""libcrossdock.so through ctypes: imports and exports pyarrow's capsules through arrow-c-device, without
+copies."""
 
 import ctypes
 import gc
@@ -15,13 +16,13 @@ from samples import mixed
 
 
 def addresses(batch):
-    """Where each buffer of the batch lies, dictionaries included."""
-    found = []
+    """Returns the address of each buffer of the batch, also of dictionaries."""
+    all_addresses = []
     for column in batch.columns:
-        found += [buffer and buffer.address for buffer in column.buffers()]
+        all_addresses += [buffer and buffer.address for buffer in column.buffers()]
         if pa.types.is_dictionary(column.type):
-            found += [buffer and buffer.address for buffer in column.dictionary.buffers()]
-    return found
+            all_addresses += [buffer and buffer.address for buffer in column.dictionary.buffers()]
+    return all_addresses
 
 
 def capsules_of(batch):
@@ -29,13 +30,13 @@ def capsules_of(batch):
     return [("arrow_schema", schema), ("arrow_array", array)]
 
 
-def test_the_library_tells_its_version():
+def test_library_returns_its_version():
     if capi.library_path() is None:
         pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
     assert capi.version().split(".")[0].isdigit()
 
 
-def test_a_batch_of_pyarrow_goes_in_and_comes_back_from_the_same_addresses(host, session):
+def test_pyarrow_batch_round_trips_with_the_same_addresses(host, session):
     batch = mixed()
     stream = session.import_capsules("arrow-c-data", capsules_of(batch))
     assert stream.schema.equals(batch.schema, check_metadata=True)
@@ -48,7 +49,7 @@ def test_a_batch_of_pyarrow_goes_in_and_comes_back_from_the_same_addresses(host,
 
 
 @pytest.mark.parametrize("method", ["__arrow_c_stream__", "__arrow_c_device_array__"])
-def test_the_other_interfaces_of_pyarrow_go_in(session, method):
+def test_other_pyarrow_protocols_are_imported(session, method):
     batch = mixed()
     if method == "__arrow_c_stream__":
         table = pa.Table.from_batches([batch, batch])
@@ -62,7 +63,7 @@ def test_the_other_interfaces_of_pyarrow_go_in(session, method):
     assert_equal((batch.schema, expected), (stream.schema, stream.batches()))
 
 
-def test_a_batch_comes_out_as_capsules_that_pyarrow_takes_from_the_same_addresses(session):
+def test_exported_capsules_have_the_same_addresses(session):
     batch = mixed()
     writer = session.export("arrow-c-data", batch.schema)
     schema, array = writer.write(batch)
@@ -73,7 +74,7 @@ def test_a_batch_comes_out_as_capsules_that_pyarrow_takes_from_the_same_addresse
     assert back.equals(batch)
 
 
-def test_a_stream_comes_out_at_the_end(session):
+def test_stream_is_exported_at_the_end(session):
     batch = mixed()
     writer = session.export("arrow-c-stream", batch.schema)
     assert writer.write(batch) == [] and writer.write(batch.slice(1)) == []
@@ -82,7 +83,7 @@ def test_a_stream_comes_out_at_the_end(session):
     assert_equal((batch.schema, [batch, batch.slice(1)]), (reader.schema, list(reader)))
 
 
-def test_what_pyarrow_holds_outlives_stream_session_and_host(sample):
+def test_arrays_outlive_stream_session_and_host(sample):
     if capi.library_path() is None:
         pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
     host = capi.Host()
@@ -90,14 +91,14 @@ def test_what_pyarrow_holds_outlives_stream_session_and_host(sample):
     stream = session.read(sample)
     reader = stream.reader()
     schema, batches = reader.schema, list(reader)
-    for each in (reader, stream, session, host):
-        each.close()
+    for handle in (reader, stream, session, host):
+        handle.close()
     del reader, stream, session, host
     gc.collect()
     assert_equal(read(sample, "file"), (schema, batches))
 
 
-def test_capsules_that_nobody_takes_are_released_with_their_objects(host, session):
+def test_unconsumed_capsules_release_their_objects(host, session):
     batch = mixed()
     before = pa.total_allocated_bytes()
     copy = pa.RecordBatch.from_arrays([pa.array(range(1000))], names=["n"])
@@ -106,14 +107,14 @@ def test_capsules_that_nobody_takes_are_released_with_their_objects(host, sessio
     capsules = writer.write(copy)
     del copy, writer
     gc.collect()
-    assert pa.total_allocated_bytes() > before, "the capsules hold the batch"
+    assert pa.total_allocated_bytes() > before, "the capsules own the batch"
     del capsules
     gc.collect()
     assert pa.total_allocated_bytes() == before
     assert batch.num_rows > 0
 
 
-def test_capsules_that_were_consumed_are_refused(session):
+def test_rejects_consumed_capsules(session):
     schema, array = mixed().__arrow_c_array__()
     pairs = [("arrow_schema", schema), ("arrow_array", array)]
     session.import_capsules("arrow-c-data", pairs).close()
@@ -122,17 +123,17 @@ def test_capsules_that_were_consumed_are_refused(session):
     assert caught.value.code == "invalid_argument"
 
 
-def test_an_address_is_taken_as_a_capsule_is(session):
+def test_address_is_accepted_like_a_capsule(session):
     batch = mixed()
     schema, array = ArrowSchema(), ArrowArray()
     batch._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
     pairs = [("arrow_schema", ctypes.addressof(schema)), ("arrow_array", ctypes.addressof(array))]
     (back,) = session.import_capsules("arrow-c-data", pairs).batches()
-    assert not schema.release and not array.release, "both were moved out of there"
+    assert not schema.release and not array.release, "the structs were not moved out"
     assert addresses(back) == addresses(batch)
 
 
-def test_errors_keep_their_code_and_their_words(session):
+def test_errors_keep_code_and_message(session):
     with pytest.raises(capi.CrossdockError, match="no-such-format") as caught:
         session.export("no-such-format", mixed().schema)
     assert caught.value.code == "invalid_argument"
@@ -142,8 +143,8 @@ def test_errors_keep_their_code_and_their_words(session):
 
 
 @pytest.mark.parametrize(("name", "version"), [("dltensor", None), ("dltensor_versioned", (1, 0))])
-def test_a_tensor_that_python_takes_is_deleted_once(name, version):
-    """The two ends of this wrapper, without a plugin between them: numpy's capsule in, a capsule out, numpy again."""
+def test_consumed_tensor_is_deleted_once(name, version):
+    """Converts a capsule of numpy into a crossdock_capsule and back, without a plugin."""
     numpy = pytest.importorskip("numpy")
 
     class Owner(numpy.ndarray):
@@ -163,30 +164,30 @@ def test_a_tensor_that_python_takes_is_deleted_once(name, version):
             return (1, 0)
 
     tensor = numpy.arange(6, dtype=numpy.int32).view(Owner)
-    inward = tensor.__dlpack__(max_version=version)
-    assert capi.capsule_name(inward) == name.encode()
-    outward = capi._to_python(capi._to_crossdock(name, inward))
-    taken = numpy.from_dlpack(Producer(outward))
+    capsule = tensor.__dlpack__(max_version=version)
+    assert capi.capsule_name(capsule) == name.encode()
+    again = capi._to_python(capi._to_crossdock(name, capsule))
+    array = numpy.from_dlpack(Producer(again))
     del tensor
-    assert taken.tolist() == [0, 1, 2, 3, 4, 5]
-    assert capi.capsule_name(outward) == b"used_" + name.encode()
-    del outward
-    assert capi.capsule_name(inward) == b"used_" + name.encode(), "it is not the first capsule's to delete any more"
-    del inward
+    assert array.tolist() == [0, 1, 2, 3, 4, 5]
+    assert capi.capsule_name(again) == b"used_" + name.encode()
+    del again
+    assert capi.capsule_name(capsule) == b"used_" + name.encode(), "the first capsule still owns the tensor"
+    del capsule
     assert Owner.deleted == 0
-    del taken
+    del array
     gc.collect()
     assert Owner.deleted == 1
 
-    untaken = capi._to_python(capi._to_crossdock(name, numpy.arange(6).view(Owner).__dlpack__(max_version=version)))
+    unconsumed = capi._to_python(capi._to_crossdock(name, numpy.arange(6).view(Owner).__dlpack__(max_version=version)))
     assert Owner.deleted == 1
-    del untaken
+    del unconsumed
     gc.collect()
     assert Owner.deleted == 2
 
 
 @pytest.mark.parametrize(("name", "version"), [("dltensor", None), ("dltensor_versioned", (1, 0))])
-def test_a_tensor_goes_through_the_plugin_dlpack_and_back_from_the_same_address(session, name, version):
+def test_tensor_round_trips_with_the_same_address(session, name, version):
     numpy = pytest.importorskip("numpy")
     tensor = numpy.arange(12, dtype=numpy.int32)
     stream = session.import_capsules("dlpack", [(name, tensor.__dlpack__(max_version=version))])
@@ -207,8 +208,8 @@ def test_a_tensor_goes_through_the_plugin_dlpack_and_back_from_the_same_address(
     assert back.tolist() == tensor.tolist() and back.ctypes.data == tensor.ctypes.data
 
 
-def test_a_mapped_file_that_is_truncated_is_an_error_of_the_call_once_the_program_asked_for_it(tmp_path):
-    """In a process of its own, which the signal would end."""
+def test_truncated_file_is_an_error_if_the_handler_is_installed(tmp_path):
+    """Runs in a separate process, which the signal would end."""
     code = """
 import os, sys
 import capi

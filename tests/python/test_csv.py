@@ -1,4 +1,4 @@
-"""The plugin in plain C, examples/c-plugin, against pyarrow.csv: each reads what the other writes, value by value."""
+"""The plugin in C, examples/c-plugin, and pyarrow.csv read each other's files with equal values."""
 
 import json
 import random
@@ -23,18 +23,18 @@ TYPES = "types=int64,int8,float64,bool,utf8"
 
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory):
-    """The plugin, built as its users build it."""
+    """Builds the plugin as its users do."""
     return built_csv_plugin(tmp_path_factory.mktemp("csv-plugin"))
 
 
 @pytest.fixture
-def through(convert, plugin):
-    """Converts with the plugin; more flags may be given."""
+def convert_with_plugin(convert, plugin):
+    """Returns a function that converts with the plugin, and with more flags."""
     return lambda source, target, *flags: convert(source, target, "--plugins", plugin, *flags)
 
 
-def peer_reads(path, types, **parse):
-    """pyarrow's reading of a file, where only an unquoted empty field is null."""
+def read_with_pyarrow(path, types, **parse):
+    """Reads a file with pyarrow. Only unquoted empty fields are null."""
     options = csv.ConvertOptions(
         column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
@@ -43,68 +43,68 @@ def peer_reads(path, types, **parse):
 
 def assert_columns(expected, got):
     for name in expected.column_names:
-        want, have = (table[name].combine_chunks() for table in (expected, got))
-        assert differs(want, have) is None, f"{name}: {differs(want, have)}"
+        expected_column, actual_column = (table[name].combine_chunks() for table in (expected, got))
+        assert differs(expected_column, actual_column) is None, f"{name}: {differs(expected_column, actual_column)}"
 
 
-def written(tmp_path, table):
+def write_table(tmp_path, table):
     path = tmp_path / "in.arrow"
     write(path, "file", table.schema, table.to_batches())
     return path
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "tab"])
-def test_pyarrow_reads_what_we_write(tmp_path, through, delimiter):
+def test_pyarrow_reads_written_files(tmp_path, convert_with_plugin, delimiter):
     table = pa.table(COLUMNS)
     out = tmp_path / "out.csv"
-    through(written(tmp_path, table), out, "--to-option", f"delimiter={delimiter}")
+    convert_with_plugin(write_table(tmp_path, table), out, "--to-option", f"delimiter={delimiter}")
     types = {field.name: field.type for field in table.schema}
-    got = peer_reads(out, types, delimiter="\t" if delimiter == "tab" else delimiter)
+    got = read_with_pyarrow(out, types, delimiter="\t" if delimiter == "tab" else delimiter)
     assert_columns(table, got)
 
 
-def test_we_read_what_pyarrow_writes(tmp_path, through):
+def test_reads_files_of_pyarrow(tmp_path, convert_with_plugin):
     table = pa.table(COLUMNS)
     source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
     csv.write_csv(table, source, csv.WriteOptions(quoting_style="needed"))
-    through(source, out, "--from-option", TYPES)
+    convert_with_plugin(source, out, "--from-option", TYPES)
     _, batches = read(out, "file")
-    # Its writer quotes all texts that are not null, so that an empty one is told from a null.
+    # pyarrow's writer quotes all texts that are not null, so an empty text differs from a null.
     assert_columns(table, pa.Table.from_batches(batches))
 
 
-def test_all_fields_in_quotes_are_read_as_others_are(tmp_path, through):
+def test_quoted_fields_are_read_like_others(tmp_path, convert_with_plugin):
     table = pa.table({"i": [1, 2], "f": [0.5, 1.5], "s": ["x", "1"]})
     source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
     source.write_text('"i","f","s"\n"1","0.5","x"\n"2","1.5","1"\n')
-    through(source, out, "--from-option", "types=int64,float64,utf8")
+    convert_with_plugin(source, out, "--from-option", "types=int64,float64,utf8")
     _, batches = read(out, "file")
     assert_columns(table, pa.Table.from_batches(batches))
 
 
-def test_the_sample_is_the_same_table_to_both(tmp_path, through, sample):
-    ours, out = tmp_path / "flights.csv", tmp_path / "flights.arrow"
-    through(sample, ours, "--columns", "year,month,dep_time,tailnum,cancelled,speed_mph")
-    through(ours, out, "--from-option", "types=int16,int8,int16,utf8,bool,float64")
+def test_sample_is_read_as_by_pyarrow(tmp_path, convert_with_plugin, sample):
+    csv_file, out = tmp_path / "flights.csv", tmp_path / "flights.arrow"
+    convert_with_plugin(sample, csv_file, "--columns", "year,month,dep_time,tailnum,cancelled,speed_mph")
+    convert_with_plugin(csv_file, out, "--from-option", "types=int16,int8,int16,utf8,bool,float64")
     schema, batches = read(out, "file")
     got = pa.Table.from_batches(batches)
-    assert_columns(peer_reads(ours, {field.name: field.type for field in schema}), got)
+    assert_columns(read_with_pyarrow(csv_file, {field.name: field.type for field in schema}), got)
     _, original = read(sample, "file")
     assert_columns(pa.Table.from_batches(original).select(got.column_names), got)
 
 
-def test_floats_of_any_bits_are_those_that_pyarrow_reads(tmp_path, through):
+def test_floats_are_read_as_by_pyarrow(tmp_path, convert_with_plugin):
     numbers = random.Random(7)
     bits = pa.array([numbers.getrandbits(63) for _ in range(20_000)], pa.int64())
     values = bits.view(pa.float64())
     values = pc.if_else(pc.is_finite(values), values, 0.0)
     table = pa.table({"f": values})
     out = tmp_path / "out.csv"
-    through(written(tmp_path, table), out)
-    assert_columns(table, peer_reads(out, {"f": pa.float64()}))
+    convert_with_plugin(write_table(tmp_path, table), out)
+    assert_columns(table, read_with_pyarrow(out, {"f": pa.float64()}))
 
 
-def test_what_pyarrow_refuses_we_refuse(tmp_path, run, plugin):
+def test_rejects_files_that_pyarrow_rejects(tmp_path, run, plugin):
     for text in ["a,b\n1\n", "a,b\n1,2,3\n"]:
         source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
         source.write_text(text)
@@ -114,7 +114,7 @@ def test_what_pyarrow_refuses_we_refuse(tmp_path, run, plugin):
         assert done.returncode == 1 and b"expected 2 fields" in done.stderr and not out.exists()
 
 
-def test_what_is_read_in_host_memory_is_moved_to_the_session_s_device(cuda, run, plugin, tmp_path):
+def test_host_data_is_moved_to_the_sessions_device(cuda, run, plugin, tmp_path):
     source, out = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text("a,b\n1,x\n2,y\n")
     done = run("convert", source, out, "--plugins", plugin, "--device", "cuda", "--json")

@@ -1,5 +1,5 @@
-"""libcrossdock.so with a session on a CUDA device, as a process without CUDA code of its own sees it: nanoarrow looks at the
-structs, numpy at the capsules, and nobody at a byte that lies on the device."""
+"""libcrossdock.so with a session on a CUDA device, in a process without CUDA code: nanoarrow reads the
+structs, numpy the capsules. The host never reads device memory."""
 
 import ctypes
 
@@ -9,22 +9,33 @@ import pytest
 from capi_structs import ArrowArray
 from peers import FORMS, assert_equal, read, write
 from samples import SAMPLES, make, mixed
-from tensors import FORMATS, Lender, assert_same, give, lend, managed, pair, sample, take, values
+from tensors import (
+    FORMATS,
+    Producer,
+    assert_same,
+    new_capsule,
+    capsule_of,
+    managed,
+    named_capsule,
+    sample,
+    consume,
+    values,
+)
 
 nanoarrow_device = pytest.importorskip("nanoarrow.device")
 
 CUDA = (2, 0)
-"""Arrow's and DLPack's number of the kind, and the device's own."""
+"""The device type in Arrow and DLPack, and the index of the device."""
 
 
 @pytest.fixture
-def there(cuda, host):
+def cuda_session(cuda, host):
     with host.session(device=CUDA) as session:
         yield session
 
 
-class Given:
-    """What a library takes that knows the C Device interface."""
+class DeviceArrayProducer:
+    """An object with __arrow_c_device_array__."""
 
     def __init__(self, schema, array):
         self.capsules = (schema, array)
@@ -33,10 +44,10 @@ class Given:
         return self.capsules
 
 
-def upload(there, batch, folder):
-    """The batches that a session makes of one, on its device."""
+def upload(cuda_session, batch, folder):
+    """Imports a batch, and returns the session's batches on its device."""
     write(folder / "in.arrow", "file", batch.schema, [batch])
-    return there.read(folder / "in.arrow")
+    return cuda_session.read(folder / "in.arrow")
 
 
 def pointers(address, n):
@@ -44,35 +55,36 @@ def pointers(address, n):
 
 
 def differences(raw, array, path="array"):
-    """Where nanoarrow's array is another than an ArrowArray: in rows, nulls, buffers' addresses, and all below. Made anew with
-    each export are the sizes of what views point into, which lie in host memory, and the one offset of an empty array."""
-    at = pointers(raw.buffers, raw.n_buffers)
-    if (raw.length, raw.null_count, len(at)) != (array.length, array.null_count, array.n_buffers):
-        yield f"{path}: {(raw.length, raw.null_count, len(at))}, {array.length, array.null_count, array.n_buffers}"
-    for i, (one, other) in enumerate(zip(at, array.buffers)):
-        sizes = array.schema.format in ("vu", "vz") and i == len(at) - 1
-        if (one or 0) != other and not sizes and not (array.length == 0 and i == 1):
-            yield f"{path}: buffer {i} at {one}, {other}"
+    """Yields the differences between an ArrowArray and nanoarrow's array: in length, null count, addresses of
+    buffers, and children. Each export creates the buffer of the views' sizes, in host memory, and the offset
+    of an empty array."""
+    addresses = pointers(raw.buffers, raw.n_buffers)
+    if (raw.length, raw.null_count, len(addresses)) != (array.length, array.null_count, array.n_buffers):
+        yield f"{path}: {(raw.length, raw.null_count, len(addresses))}, {array.length, array.null_count, array.n_buffers}"
+    for i, (actual, expected) in enumerate(zip(addresses, array.buffers)):
+        is_sizes = array.schema.format in ("vu", "vz") and i == len(addresses) - 1
+        if (actual or 0) != expected and not is_sizes and not (array.length == 0 and i == 1):
+            yield f"{path}: buffer {i} at {actual}, {expected}"
     below = pointers(raw.children, raw.n_children) + ([raw.dictionary] if raw.dictionary else [])
     children = [*array.children, *([] if array.dictionary is None else [array.dictionary])]
     if len(below) != len(children):
         yield f"{path}: {len(below)} below it, {len(children)}"
-    for i, (one, other) in enumerate(zip(below, children)):
-        yield from differences(ArrowArray.from_address(one), other, f"{path}[{i}]")
+    for i, (actual, expected) in enumerate(zip(below, children)):
+        yield from differences(ArrowArray.from_address(actual), expected, f"{path}[{i}]")
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_nanoarrow_sees_a_device_array_of_every_type(host, there, tmp_path, name):
+def test_nanoarrow_reads_device_arrays_of_every_type(host, cuda_session, tmp_path, name):
     schema, batches = make(name)
     write(tmp_path / "in.arrow", "file", schema, batches)
-    stream, rows = there.read(tmp_path / "in.arrow"), []
-    writer = there.export("arrow-c-device", stream.schema)
+    stream, rows = cuda_session.read(tmp_path / "in.arrow"), []
+    writer = cuda_session.export("arrow-c-device", stream.schema)
     while (raw := stream.next_raw()) is not None:
-        # Rows without a column too.
+        # Also batches without columns.
         assert (raw.array.device_type, raw.array.device_id) == CUDA
-        # The struct is moved; what it points at stays where it is, for as long as it is not released.
+        # The struct is moved. Its pointers stay valid until it is released.
         before = ArrowArray.from_buffer_copy(raw.array.array)
-        array = nanoarrow_device.c_device_array(Given(*writer.write_raw(raw)))
+        array = nanoarrow_device.c_device_array(DeviceArrayProducer(*writer.write_raw(raw)))
         assert (array.device_type_id, array.device_id) == CUDA
         assert list(differences(before, array.array)) == []
         rows.append(array.array.length)
@@ -80,37 +92,39 @@ def test_nanoarrow_sees_a_device_array_of_every_type(host, there, tmp_path, name
     assert rows == [batch.num_rows for batch in batches]
 
 
-def test_pending_work_has_an_event_and_no_work_has_none(host, there):
-    stream = there.import_capsules("dlpack", [pair(lend(np.arange(100_000), "versioned"))])
+def test_only_pending_work_has_an_event(host, cuda_session):
+    stream = cuda_session.import_capsules("dlpack", [named_capsule(capsule_of(np.arange(100_000), "versioned"))])
     raw = stream.next_raw()
     assert (raw.array.device_type, raw.array.device_id) == CUDA
-    # A pointer to the event's handle, as CUDA has it.
-    assert raw.array.sync_event, "the copy to the device is under way"
+    # A pointer to CUDA's handle of the event.
+    assert raw.array.sync_event, "the copy to the device is pending"
     assert ctypes.c_void_p.from_address(raw.array.sync_event).value
     capi.release(raw.array.array)
-    with host.session() as here:
-        raw = here.import_capsules("dlpack", [pair(lend(np.arange(100_000), "versioned"))]).next_raw()
+    with host.session() as cpu_session:
+        raw = cpu_session.import_capsules(
+            "dlpack", [named_capsule(capsule_of(np.arange(100_000), "versioned"))]
+        ).next_raw()
         assert (raw.array.device_type, raw.array.sync_event) == (1, None)
         capi.release(raw.array.array)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_batch_goes_to_the_device_out_in_and_into_a_file(there, tmp_path, form):
+def test_batch_round_trips_through_device_and_file(cuda_session, tmp_path, form):
     batch = mixed()
-    stream = upload(there, batch, tmp_path)
+    stream = upload(cuda_session, batch, tmp_path)
     schema = stream.schema
-    out, target = there.export("arrow-c-device", schema), tmp_path / f"out{FORMS[form]}"
+    out, target = cuda_session.export("arrow-c-device", schema), tmp_path / f"out{FORMS[form]}"
     capsules = out.write_raw(stream.next_raw())
-    again = there.import_capsules("arrow-c-device", list(zip(["arrow_schema", "arrow_device_array"], capsules)))
-    into = there.write(target, schema)
+    again = cuda_session.import_capsules("arrow-c-device", list(zip(["arrow_schema", "arrow_device_array"], capsules)))
+    into = cuda_session.write(target, schema)
     assert into.write_raw(again.next_raw()) == [] and again.next_raw() is None
     into.finish()
     assert_equal((schema, [batch]), read(target, form))
 
 
-def test_a_host_array_cannot_be_had_of_a_device_s_batch_without_a_copy(host, there, tmp_path):
+def test_rejects_zero_copy_host_export_of_device_batch(host, cuda_session, tmp_path):
     batch = mixed()
-    stream = upload(there, batch, tmp_path)
+    stream = upload(cuda_session, batch, tmp_path)
     with pytest.raises(ValueError, match="device type 2"):
         next(iter(stream))
 
@@ -118,20 +132,20 @@ def test_a_host_array_cannot_be_had_of_a_device_s_batch_without_a_copy(host, the
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("layout", ["whole", "every second", "backwards"])
 @pytest.mark.parametrize("dtype", ["int16", "float64", "bool"])
-def test_tensors_on_the_device_say_so_and_come_back_with_their_values(there, tmp_path, dtype, layout, form):
+def test_device_tensors_round_trip(cuda_session, tmp_path, dtype, layout, form):
     array = sample(dtype, (9, 8))
     array = {"whole": array, "every second": array[:, ::2], "backwards": array[::-1]}[layout]
-    stream = there.import_capsules("dlpack", [pair(lend(array, "versioned"))])
+    stream = cuda_session.import_capsules("dlpack", [named_capsule(capsule_of(array, "versioned"))])
     raw = stream.next_raw()
     assert (raw.array.device_type, raw.array.device_id) == CUDA
-    (capsule,) = there.export(FORMATS[form], stream.schema).write_raw(raw)
+    (capsule,) = cuda_session.export(FORMATS[form], stream.schema).write_raw(raw)
     device = managed(capsule).dl_tensor.device
     assert (device.device_type, device.device_id) == CUDA
     with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
-        np.from_dlpack(Lender(capsule, CUDA))
-    # Taken back by the session whose stream it is ready on.
-    back = there.import_capsules("dlpack", [pair(give(form, take(capsule)))])
-    writer = there.write(tmp_path / "out.arrow", back.schema)
+        np.from_dlpack(Producer(capsule, CUDA))
+    # The session imports its own tensor, which is ready on its stream.
+    back = cuda_session.import_capsules("dlpack", [named_capsule(new_capsule(form, consume(capsule)))])
+    writer = cuda_session.write(tmp_path / "out.arrow", back.schema)
     writer.write_raw(back.next_raw())
     writer.finish()
     (batch,) = read(tmp_path / "out.arrow", "file")[1]

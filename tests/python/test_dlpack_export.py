@@ -1,4 +1,4 @@
-"""DLPack to numpy: every type, lent where it lies or copied, both forms of tensor."""
+"""Export to numpy through DLPack: all types, zero-copy or copied, both forms of tensors."""
 
 import capi
 import numpy as np
@@ -10,18 +10,18 @@ from tensors import (
     IS_COPIED,
     NUMPY_DTYPES,
     READ_ONLY,
-    Lender,
+    Producer,
     address,
     assert_nothing_copied,
     assert_same,
-    bring_one,
-    copied,
+    import_array,
+    copied_bytes,
     elements,
     form_of,
     managed,
     sample,
-    send,
-    send_one,
+    export_batch,
+    export_column,
     values,
 )
 
@@ -38,12 +38,12 @@ def column_of(dtype, n=ROWS):
 
 
 @dtypes
-def test_every_type_goes_out_where_it_lies_and_may_not_be_written(host, session, dtype):
+def test_every_type_is_exported_in_place_and_read_only(host, session, dtype):
     array, column = column_of(dtype)
-    (capsule,) = send(session, pa.record_batch([column], names=["c"]))
+    (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]))
     struct = managed(capsule)
     assert (struct.major, struct.flags) == (1, READ_ONLY)
-    got = np.from_dlpack(Lender(capsule))
+    got = np.from_dlpack(Producer(capsule))
     assert_same(array, got)
     assert not got.flags.writeable
     assert got.__array_interface__["data"][0] == address(column)
@@ -51,86 +51,86 @@ def test_every_type_goes_out_where_it_lies_and_may_not_be_written(host, session,
 
 
 @dtypes
-def test_a_legacy_tensor_is_a_copy_unless_the_consumer_is_trusted(host, session, dtype):
+def test_legacy_tensor_is_a_copy_unless_the_consumer_is_trusted(host, session, dtype):
     array, column = column_of(dtype)
-    got = send_one(session, column, "legacy")
+    got = export_column(session, column, "legacy")
     assert_same(array, got)
     assert got.__array_interface__["data"][0] != address(column)
-    assert copied(host) == array.nbytes
-    lent = send_one(session, column, "legacy", read_only="lent", copy="never")
-    assert_same(array, lent)
-    assert lent.__array_interface__["data"][0] == address(column)
-    assert copied(host) == array.nbytes, "no more than before"
+    assert copied_bytes(host) == array.nbytes
+    shared = export_column(session, column, "legacy", read_only="lent", copy="never")
+    assert_same(array, shared)
+    assert shared.__array_interface__["data"][0] == address(column)
+    assert copied_bytes(host) == array.nbytes, "the export copied"
 
 
-def test_copy_never_refuses_what_a_legacy_tensor_needs(session):
+def test_copy_never_rejects_legacy_tensor(session):
     with pytest.raises(capi.CrossdockError, match="column 'c': .*copy=never"):
-        send_one(session, column_of("int32")[1], "legacy", copy="never")
+        export_column(session, column_of("int32")[1], "legacy", copy="never")
 
 
-def test_a_copy_may_be_written_and_nobody_else_sees_it(host, session):
+def test_copy_is_writable_and_unshared(host, session):
     array, column = column_of("int64")
-    (capsule,) = send(session, pa.record_batch([column], names=["c"]), copy="always")
+    (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]), copy="always")
     assert managed(capsule).flags == IS_COPIED
-    got = np.from_dlpack(Lender(capsule))
+    got = np.from_dlpack(Producer(capsule))
     assert got.flags.writeable
     got += 1
     assert_same(array + 1, got)
     assert_same(array, values(column))
-    assert copied(host) == array.nbytes
+    assert copied_bytes(host) == array.nbytes
 
 
 @forms
-def test_bits_go_out_as_bytes(session, form):
+def test_bits_are_exported_as_bytes(session, form):
     array = sample("bool", ROWS)
     column = pa.array(array)
-    assert_same(array, send_one(session, column, form))
+    assert_same(array, export_column(session, column, form))
     for offset in (1, 7, 8, 13):
-        assert_same(array[offset:99], send_one(session, column.slice(offset, 99 - offset), form))
+        assert_same(array[offset:99], export_column(session, column.slice(offset, 99 - offset), form))
 
 
 @forms
 @dtypes
-def test_a_slice_begins_at_its_offset(session, dtype, form):
+def test_slice_begins_at_its_offset(session, dtype, form):
     array, column = column_of(dtype)
-    got = send_one(session, column.slice(17, 40), form, **({"read_only": "lent"} if form == "legacy" else {}))
+    got = export_column(session, column.slice(17, 40), form, **({"read_only": "lent"} if form == "legacy" else {}))
     assert_same(array[17:57], got)
     assert got.__array_interface__["data"][0] == address(column) + 17 * array.itemsize
 
 
 @forms
 @pytest.mark.parametrize("layout", ["row-major", "rows of column-major", "rows permuted"])
-def test_rows_of_several_dimensions_come_back_from_where_they_were(host, session, layout, form):
+def test_rows_of_several_dimensions_round_trip_in_place(host, session, layout, form):
     array = IN_PLACE[layout]
-    column = bring_one(session, array, form)
-    back = send_one(session, column)
+    column = import_array(session, array, form)
+    back = export_column(session, column)
     assert_same(array, back)
     assert back.strides == array.strides
     assert back.__array_interface__["data"][0] == array.__array_interface__["data"][0]
-    assert_same(array[1:], send_one(session, column.slice(1)))
+    assert_same(array[1:], export_column(session, column.slice(1)))
     assert_nothing_copied(host)
 
 
-def test_lists_of_fixed_size_go_out_without_being_called_tensors(session):
+def test_exports_fixed_size_lists_without_extension_type(session):
     array = sample("float32", (6, 2, 3))
     inner = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), 3)
     column = pa.FixedSizeListArray.from_arrays(inner, 2)
-    assert_same(array, send_one(session, column))
-    assert_same(array[2:5], send_one(session, column.slice(2, 3)))
+    assert_same(array, export_column(session, column))
+    assert_same(array[2:5], export_column(session, column.slice(2, 3)))
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.bool_(), 5), pa.fixed_shape_tensor(pa.float16(), [5])])
-def test_pyarrow_s_own_nested_columns_go_out(session, kind):
+def test_exports_nested_columns_of_pyarrow(session, kind):
     storage = pa.list_(kind.value_type, 5)
     array = sample("bool" if pa.types.is_boolean(kind.value_type) else "float16", (7, 5))
     column = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), type=storage)
     if isinstance(kind, pa.BaseExtensionType):
         column = pa.ExtensionArray.from_storage(kind, column)
-    assert_same(array, send_one(session, column))
-    assert_same(array[3:], send_one(session, column.slice(3)))
+    assert_same(array, export_column(session, column))
+    assert_same(array[3:], export_column(session, column.slice(3)))
 
 
-REFUSED = {
+UNSUPPORTED = {
     "timestamp": (pa.timestamp("us"), "cast it to an integer type"),
     "decimal": (pa.decimal128(10, 2), "cast it to float64"),
     "text": (pa.string(), "leave it out"),
@@ -141,19 +141,19 @@ REFUSED = {
 
 
 @forms
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_type_that_dlpack_lacks_is_refused_with_what_to_do(session, name, form):
-    kind, advice = REFUSED[name]
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_rejects_unsupported_type_with_advice(session, name, form):
+    kind, advice = UNSUPPORTED[name]
     with pytest.raises(capi.CrossdockError, match=f"column 'c'.*{advice}") as caught:
         session.export(FORMATS[form], pa.schema([("c", kind)]))
     assert caught.value.code == "unsupported"
 
 
 @forms
-def test_what_a_consumer_reads_of_our_struct_is_the_specification_s(session, form):
-    whole = bring_one(session, IN_PLACE["rows permuted"])
+def test_struct_follows_the_specification(session, form):
+    whole = import_array(session, IN_PLACE["rows permuted"])
     for column in (whole, whole.slice(0, 0)):
-        (capsule,) = send(session, pa.record_batch([column], names=["c"]), form)
+        (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]), form)
         assert form_of(capsule) == form
         struct = managed(capsule)
         tensor = struct.dl_tensor

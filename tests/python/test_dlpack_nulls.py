@@ -1,10 +1,10 @@
-"""DLPack has no nulls: they are refused, or travel in masks."""
+"""Nulls in DLPack exports: they are rejected, or passed in masks."""
 
 import capi
 import numpy as np
 import pyarrow as pa
 import pytest
-from tensors import FORMATS, Lender, assert_same, bring, lend, sample, send, send_one
+from tensors import FORMATS, Producer, assert_same, import_batches, capsule_of, sample, export_batch, export_column
 
 forms = pytest.mark.parametrize("form", FORMATS)
 
@@ -14,29 +14,29 @@ def batch_of(**columns):
 
 
 @forms
-def test_nulls_are_refused_with_the_column_and_what_to_do(session, form):
+def test_error_for_nulls_names_column_and_advice(session, form):
     batch = batch_of(whole=pa.array([1, 2, 3]), part=pa.array([1, None, None]))
     with pytest.raises(capi.CrossdockError, match="batch 0: column 'part': 2 of 3 rows are null") as caught:
-        send(session, batch, form)
+        export_batch(session, batch, form)
     assert caught.value.code == "unsupported"
-    for advice in ("fill or drop them", "leave the column out", "--nulls mask", "nulls=mask"):
+    for advice in ("fill or drop them", "leave the column out", "nulls=mask"):
         assert advice in str(caught.value)
 
 
 @forms
-def test_a_slice_without_nulls_is_not_refused_for_the_rest(session, form):
+def test_slice_without_nulls_is_accepted(session, form):
     column = pa.array([None, 1, 2, 3, None])
-    assert send_one(session, column.slice(1, 3), form).tolist() == [1, 2, 3]
+    assert export_column(session, column.slice(1, 3), form).tolist() == [1, 2, 3]
     with pytest.raises(capi.CrossdockError, match="1 of 4 rows"):
-        send_one(session, column.slice(1, 4), form)
+        export_column(session, column.slice(1, 4), form)
 
 
 @pytest.mark.parametrize("nulls", ["error", "mask"])
-def test_nulls_within_rows_are_refused_either_way(session, nulls):
+def test_rejects_nulls_within_rows(session, nulls):
     lists = pa.array([[1, 2], [3, None]], pa.list_(pa.int32(), 2))
     with pytest.raises(capi.CrossdockError, match="column 'c': 1 values within its rows are null.*fill them"):
-        send_one(session, lists, nulls=nulls)
-    assert send_one(session, lists.slice(0, 1)).tolist() == [[1, 2]]
+        export_column(session, lists, nulls=nulls)
+    assert export_column(session, lists.slice(0, 1)).tolist() == [[1, 2]]
 
 
 MASKED = {
@@ -53,34 +53,34 @@ MASKED = {
 @forms
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("name", MASKED)
-def test_a_mask_is_true_where_a_row_is_null(session, name, offset, form):
+def test_mask_is_true_for_null_rows(session, name, offset, form):
     column = MASKED[name].slice(offset)
-    capsules = send(session, batch_of(c=column, d=column), form, nulls="mask")
+    capsules = export_batch(session, batch_of(c=column, d=column), form, nulls="mask")
     assert len(capsules) == 4
     for tensor, mask in (capsules[:2], capsules[2:]):
-        tensor, mask = (np.from_dlpack(Lender(capsule)) for capsule in (tensor, mask))
+        tensor, mask = (np.from_dlpack(Producer(capsule)) for capsule in (tensor, mask))
         assert_same(column.is_null().to_numpy(zero_copy_only=False), mask)
         assert tensor.shape[0] == len(column)
         if tensor.ndim == 1:
-            there = ~mask
-            assert tensor[there].tolist() == column.drop_null().to_pylist()
+            is_present = ~mask
+            assert tensor[is_present].tolist() == column.drop_null().to_pylist()
 
 
 @forms
 @pytest.mark.parametrize("name", MASKED)
-def test_a_column_comes_back_from_its_tensor_and_its_mask(session, name, form):
+def test_column_round_trips_with_its_mask(session, name, form):
     for offset in (0, 1):
         batch = batch_of(c=MASKED[name].slice(offset))
-        capsules = send(session, batch, form, nulls="mask")
-        (back,) = bring(session, *capsules, schema=batch.schema, nulls="mask")
+        capsules = export_batch(session, batch, form, nulls="mask")
+        (back,) = import_batches(session, *capsules, schema=batch.schema, nulls="mask")
         back.validate(full=True)
         assert back.equals(batch)
 
 
 @forms
-def test_numpy_s_masked_arrays_come_in_as_pyarrow_makes_them(session, form):
+def test_numpy_masked_arrays_are_imported_as_by_pyarrow(session, form):
     data, mask = sample("int32", 131), sample("bool", 131)
-    (batch,) = bring(session, lend(data, form), lend(mask, form), nulls="mask", names="n")
+    (batch,) = import_batches(session, capsule_of(data, form), capsule_of(mask, form), nulls="mask", names="n")
     batch.validate(full=True)
     expected = pa.array(data, mask=mask)
     assert batch.equals(batch_of(n=expected))
@@ -89,37 +89,47 @@ def test_numpy_s_masked_arrays_come_in_as_pyarrow_makes_them(session, form):
 
 
 @forms
-def test_a_mask_of_any_stride_is_read(session, form):
+def test_mask_may_have_any_stride(session, form):
     data, mask = sample("int64", 40), sample("bool", 80)
     for part in (mask[::2], mask[40:][::-1]):
-        (batch,) = bring(session, lend(data, form), lend(part, form), nulls="mask")
+        (batch,) = import_batches(session, capsule_of(data, form), capsule_of(part, form), nulls="mask")
         assert batch.column(0).equals(pa.array(data, mask=part.copy()))
 
 
 @pytest.mark.parametrize(
-    ("mask", "words"),
+    ("mask", "message"),
     [
         (np.zeros(3, np.uint8), r"a tensor of uint8 of shape \[3\], expected bool of shape \[3\]"),
         (np.zeros(4, bool), r"a tensor of bool of shape \[4\], expected bool of shape \[3\]"),
         (np.zeros((3, 1), bool), r"a tensor of bool of shape \[3, 1\]"),
     ],
 )
-def test_a_mask_that_is_none_is_refused(session, mask, words):
-    with pytest.raises(capi.CrossdockError, match=f"column 'col_0'.*mask.* {words}"):
-        bring(session, lend(np.arange(3), "versioned"), lend(mask, "versioned"), nulls="mask")
+def test_rejects_invalid_mask(session, mask, message):
+    with pytest.raises(capi.CrossdockError, match=f"column 'col_0'.*mask.* {message}"):
+        import_batches(session, capsule_of(np.arange(3), "versioned"), capsule_of(mask, "versioned"), nulls="mask")
 
 
-def test_a_tensor_without_its_mask_is_refused(session):
+def test_rejects_tensor_without_its_mask(session):
     with pytest.raises(capi.CrossdockError, match="3 tensors with nulls=mask, expected an even number"):
-        bring(session, *(lend(np.zeros(3, bool), "versioned") for _ in range(3)), nulls="mask")
+        import_batches(session, *(capsule_of(np.zeros(3, bool), "versioned") for _ in range(3)), nulls="mask")
 
 
-def test_a_schema_without_nulls_holds_against_the_mask(session):
+def test_rejects_mask_of_non_nullable_field(session):
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    with pytest.raises(capi.CrossdockError, match="column 'n'.*the mask says that rows are null") as caught:
-        bring(session, lend(np.arange(3), "legacy"), lend(np.ones(3, bool), "legacy"), schema=schema, nulls="mask")
+    with pytest.raises(capi.CrossdockError, match="column 'n'.*the mask marks 3 rows as null") as caught:
+        import_batches(
+            session,
+            capsule_of(np.arange(3), "legacy"),
+            capsule_of(np.ones(3, bool), "legacy"),
+            schema=schema,
+            nulls="mask",
+        )
     assert caught.value.code == "bad_data"
-    (batch,) = bring(
-        session, lend(np.arange(3), "legacy"), lend(np.zeros(3, bool), "legacy"), schema=schema, nulls="mask"
+    (batch,) = import_batches(
+        session,
+        capsule_of(np.arange(3), "legacy"),
+        capsule_of(np.zeros(3, bool), "legacy"),
+        schema=schema,
+        nulls="mask",
     )
     assert batch.equals(pa.record_batch([pa.array([0, 1, 2])], schema=schema))

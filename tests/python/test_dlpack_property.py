@@ -1,4 +1,4 @@
-"""Whatever view numpy makes of an array, by slices, turns and broadcasts, goes in and comes back with its values."""
+"""Round trips of random numpy views: slices, transpositions and broadcasts."""
 
 import capi
 import hypothesis.strategies as st
@@ -9,22 +9,22 @@ from numpy.lib.stride_tricks import as_strided
 from tensors import (
     FORMATS,
     NUMPY_DTYPES,
-    Lender,
+    Producer,
     address,
     assert_same,
-    bring,
+    import_batches,
     elements,
-    lend,
+    capsule_of,
     sample,
-    send,
-    send_one,
+    export_batch,
+    export_column,
     values,
 )
 
 dtypes = st.sampled_from(list(NUMPY_DTYPES))
 forms = st.sampled_from(list(FORMATS))
-# The same cases each time, unless somebody asks for others: a failure must be another's to see too.
-settled = settings(
+# The same cases each time by default, so that failures can be reproduced.
+reproducible = settings(
     max_examples=300,
     deadline=None,
     derandomize=True,
@@ -33,81 +33,81 @@ settled = settings(
 )
 
 
-def cut(size):
-    """A slice of a dimension, backwards too, and empty too."""
+def slices_of(size):
+    """Returns slices of a dimension, which may be reversed or empty."""
     ends = st.one_of(st.none(), st.integers(-size - 1, size + 1))
     return st.builds(slice, ends, ends, st.sampled_from([None, 1, 2, 3, -1, -2, -5]))
 
 
 @st.composite
 def views(draw):
-    """A view of an array: cut, its dimensions in another order, some repeated or of size one."""
+    """Draws a view of an array: sliced, transposed, with broadcast dimensions and dimensions of size 1."""
     dtype, ndim = draw(dtypes), draw(st.integers(1, 4))
     whole = sample(dtype, tuple(draw(st.integers(1, 7)) for _ in range(ndim)))
-    # Half of them keep their rows whole, so that what Arrow has in place is not left to chance.
+    # Half of them keep rows contiguous, so that imports in place are tested often.
     if draw(st.booleans()):
-        view = whole[draw(cut(len(whole)))].transpose(0, *draw(st.permutations(range(1, ndim))))
+        view = whole[draw(slices_of(len(whole)))].transpose(0, *draw(st.permutations(range(1, ndim))))
     else:
-        view = whole[tuple(draw(cut(size)) for size in whole.shape)]
+        view = whole[tuple(draw(slices_of(size)) for size in whole.shape)]
         view = view.transpose(draw(st.permutations(range(ndim))))
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, view.ndim))
         repeated = draw(st.sampled_from([1, 1, 2, 3]))
         shape = (*view.shape[:at], repeated, *view.shape[at:])
         stride = 0 if repeated > 1 else draw(st.sampled_from([0, 1, -3, 1000])) * view.itemsize
-        # Unlike numpy's own broadcasting, it stays writable, as legacy tensors need it.
+        # Unlike numpy.broadcast_to, it stays writable, as legacy tensors require.
         view = as_strided(view, shape, (*view.strides[:at], stride, *view.strides[at:]))
     return view
 
 
-def lies_as_arrow_has_it(view):
-    """Whether the rows lie one after the other, each dense in some order of its dimensions: by numpy's own word."""
+def is_in_arrow_layout(view):
+    """Returns whether the rows are consecutive and each is contiguous in some order of its dimensions."""
     if view.size == 0:
         return True
-    counting = [i for i in range(1, view.ndim) if view.shape[i] > 1]
-    order = sorted(counting, key=lambda i: -view.strides[i])
-    rest = [i for i in range(1, view.ndim) if i not in order]
-    return view.transpose(0, *order, *rest).flags.c_contiguous
+    dimensions = [i for i in range(1, view.ndim) if view.shape[i] > 1]
+    order = sorted(dimensions, key=lambda i: -view.strides[i])
+    others = [i for i in range(1, view.ndim) if i not in order]
+    return view.transpose(0, *order, *others).flags.c_contiguous
 
 
-@settled
+@reproducible
 @given(view=views(), form=forms)
-def test_any_view_comes_in_with_its_values(session, view, form):
-    (batch,) = bring(session, lend(view, form))
+def test_any_view_is_imported(session, view, form):
+    (batch,) = import_batches(session, capsule_of(view, form))
     batch.validate(full=True)
     column = batch.column(0)
     assert_same(view, values(column))
     if view.size:
-        assert (address(column) == view.__array_interface__["data"][0]) == lies_as_arrow_has_it(view)
+        assert (address(column) == view.__array_interface__["data"][0]) == is_in_arrow_layout(view)
     else:
         assert len(elements(column)) == 0
 
 
-@settled
+@reproducible
 @given(view=views(), form=forms, bools=st.sampled_from(["bytes", "bits"]), data=st.data())
-def test_any_part_of_it_goes_out_again(session, view, form, bools, data):
-    (batch,) = bring(session, lend(view, form), bools=bools)
+def test_any_slice_is_exported(session, view, form, bools, data):
+    (batch,) = import_batches(session, capsule_of(view, form), bools=bools)
     start = data.draw(st.integers(0, len(view)))
     n = data.draw(st.integers(0, len(view) - start))
     copy = data.draw(st.sampled_from(["needed", "always"]))
     out = data.draw(forms)
-    got = send_one(session, batch.column(0).slice(start, n), out, copy=copy)
+    got = export_column(session, batch.column(0).slice(start, n), out, copy=copy)
     assert_same(view[start : start + n], got)
 
 
-@settled
+@reproducible
 @given(view=views(), form=forms, twice=st.booleans())
-def test_there_and_back_and_there_again_changes_nothing(session, view, form, twice):
-    (batch,) = bring(session, lend(view, form))
+def test_round_trips_are_stable(session, view, form, twice):
+    (batch,) = import_batches(session, capsule_of(view, form))
     for _ in range(1 + twice):
-        capsules = send(session, batch, form)
-        (back,) = bring(session, *capsules, schema=batch.schema)
+        capsules = export_batch(session, batch, form)
+        (back,) = import_batches(session, *capsules, schema=batch.schema)
         assert back.schema.equals(batch.schema, check_metadata=True)
         assert_same(values(batch.column(0)), values(back.column(0)))
         batch = back
 
 
-@settled
+@reproducible
 @given(
     kinds=st.lists(dtypes, min_size=1, max_size=5),
     rows=st.integers(0, 70),
@@ -115,24 +115,24 @@ def test_there_and_back_and_there_again_changes_nothing(session, view, form, twi
     form=forms,
     data=st.data(),
 )
-def test_nulls_go_there_and_back_by_masks(session, kinds, rows, masks, form, data):
+def test_nulls_round_trip_with_masks(session, kinds, rows, masks, form, data):
     random = np.random.default_rng(masks)
-    arrays, given_masks = [sample(kind, rows) for kind in kinds], [random.random(rows) < 0.3 for _ in kinds]
-    capsules = [lend(each, form) for both in zip(arrays, given_masks) for each in both]
-    (batch,) = bring(session, *capsules, nulls="mask", bools=data.draw(st.sampled_from(["bytes", "bits"])))
+    arrays, bool_masks = [sample(kind, rows) for kind in kinds], [random.random(rows) < 0.3 for _ in kinds]
+    capsules = [capsule_of(array_or_mask, form) for pair in zip(arrays, bool_masks) for array_or_mask in pair]
+    (batch,) = import_batches(session, *capsules, nulls="mask", bools=data.draw(st.sampled_from(["bytes", "bits"])))
     batch.validate(full=True)
     part = batch.slice(start := data.draw(st.integers(0, rows)))
-    back = [np.from_dlpack(Lender(capsule)) for capsule in send(session, part, form, nulls="mask")]
-    for array, mask, got, got_mask in zip(arrays, given_masks, back[::2], back[1::2], strict=True):
+    back = [np.from_dlpack(Producer(capsule)) for capsule in export_batch(session, part, form, nulls="mask")]
+    for array, mask, got, got_mask in zip(arrays, bool_masks, back[::2], back[1::2], strict=True):
         assert_same(mask[start:], got_mask)
         assert_same(array[start:][~mask[start:]], got[~got_mask])
 
 
-@settled
-@given(kind=dtypes, wanted=dtypes, rows=st.integers(0, 9), form=forms)
-def test_another_dtype_than_the_schema_s_is_refused(session, kind, wanted, rows, form):
-    assume(kind != wanted)
+@reproducible
+@given(kind=dtypes, expected=dtypes, rows=st.integers(0, 9), form=forms)
+def test_rejects_other_dtype_than_the_schemas(session, kind, expected, rows, form):
+    assume(kind != expected)
     view = sample(kind, rows)
-    schema = capi.pa.schema([("c", NUMPY_DTYPES[wanted])])
-    with pytest.raises(capi.CrossdockError, match=f"tensor of {kind}, expected {wanted}"):
-        bring(session, lend(view, form), schema=schema)
+    schema = capi.pa.schema([("c", NUMPY_DTYPES[expected])])
+    with pytest.raises(capi.CrossdockError, match=f"tensor of {kind}, expected {expected}"):
+        import_batches(session, capsule_of(view, form), schema=schema)

@@ -1,4 +1,4 @@
-"""Tensors let go in any order, on any thread, and when the interpreter ends."""
+"""Release of tensors in any order, on any thread, and at the end of the interpreter."""
 
 import ctypes
 import gc
@@ -16,15 +16,15 @@ import pytest
 from tensors import (
     CAPSULES,
     FORMATS,
-    Lender,
-    bring,
-    collected,
+    Producer,
+    import_batches,
+    is_collected,
     deleter_address,
-    lend,
+    capsule_of,
     numbers,
-    owned,
-    send,
-    take,
+    witnessed_array,
+    export_batch,
+    consume,
     values,
 )
 
@@ -32,25 +32,25 @@ pytestmark = pytest.mark.usefixtures("library")
 forms = pytest.mark.parametrize("form", FORMATS)
 
 
-class Held:
-    """Everything that a round trip leaves, to be let go by name."""
+class RoundTrip:
+    """Has all objects of a round trip, by name."""
 
     def __init__(self, form):
-        array, self.witness = owned()
+        array, self.witness = witnessed_array()
         self.host = capi.Host()
         self.session = self.host.session()
-        self.stream = self.session.import_capsules("dlpack", [(CAPSULES[form], lend(array, form))])
+        self.stream = self.session.import_capsules("dlpack", [(CAPSULES[form], capsule_of(array, form))])
         (self.batch,) = self.stream.batches()
         self.writer = self.session.export("dlpack", self.batch.schema)
         (capsule,) = self.writer.write(self.batch)
-        self.tensor = np.from_dlpack(Lender(capsule))
+        self.tensor = np.from_dlpack(Producer(capsule))
 
-    def let_go(self, name):
+    def release(self, name):
         if hasattr(each := vars(self).pop(name), "close"):
             each.close()
 
-    def look(self):
-        """What is left has its values."""
+    def check_values(self):
+        """Checks the values of the remaining objects."""
         if hasattr(self, "batch"):
             assert self.batch.column(0)[999].as_py() == 999
         if hasattr(self, "tensor"):
@@ -59,21 +59,21 @@ class Held:
 
 @forms
 @pytest.mark.parametrize("last", ["stream", "writer", "batch", "tensor"])
-def test_everything_may_go_in_any_order(form, last):
-    """But that the session goes with its host: of the handles any may be the last one."""
+def test_objects_may_be_released_in_any_order(form, last):
+    """Any handle may be the last one. The session is released with its host."""
     others = [name for name in ("host", "stream", "writer", "batch", "tensor") if name != last]
     for order in itertools.permutations(others):
-        held = Held(form)
+        objects = RoundTrip(form)
         for name in (*order, last):
-            held.look()
+            objects.check_values()
             if name == "host":
-                held.let_go("session")
-            held.let_go(name)
-        assert held.witness() is None, order
+                objects.release("session")
+            objects.release(name)
+        assert objects.witness() is None, order
 
 
-def on_a_thread_of_its_own(function, argument):
-    """Calls a C function of one pointer on a thread that Python knows nothing of."""
+def call_on_foreign_thread(function, argument):
+    """Calls a C function with one pointer on a thread that Python did not create."""
     libc = CDLL(None)
     libc.pthread_create.argtypes = [POINTER(c_ulong), c_void_p, c_void_p, c_void_p]
     libc.pthread_create.restype = libc.pthread_join.restype = c_int
@@ -84,43 +84,45 @@ def on_a_thread_of_its_own(function, argument):
 
 
 @forms
-def test_a_batch_may_be_released_on_a_thread_that_python_does_not_know(session, form):
-    """numpy's deleter then takes the GIL by itself."""
-    array, witness = owned()
-    stream = session.import_capsules("dlpack", [(CAPSULES[form], lend(array, form))])
+def test_batch_may_be_released_on_a_foreign_thread(session, form):
+    """numpy's deleter acquires the GIL."""
+    array, witness = witnessed_array()
+    stream = session.import_capsules("dlpack", [(CAPSULES[form], capsule_of(array, form))])
     raw = stream.next_raw()
     stream.close()
     del array, stream
-    assert not collected(witness)
+    assert not is_collected(witness)
     released = raw.array.array
-    on_a_thread_of_its_own(released.release, ctypes.addressof(released))
+    call_on_foreign_thread(released.release, ctypes.addressof(released))
     assert not released.release
-    assert collected(witness)
+    assert is_collected(witness)
 
 
 @forms
-def test_our_tensor_may_be_deleted_on_a_thread_that_python_does_not_know(session, form):
-    array, witness = owned()
-    (batch,) = bring(session, lend(array, form))
+def test_tensor_may_be_deleted_on_a_foreign_thread(session, form):
+    array, witness = witnessed_array()
+    (batch,) = import_batches(session, capsule_of(array, form))
     options = {"read_only": "lent"} if form == "legacy" else {}
-    (capsule,) = send(session, batch, form, **options)
-    tensor = take(capsule)
+    (capsule,) = export_batch(session, batch, form, **options)
+    tensor = consume(capsule)
     del array, batch, capsule
-    assert not collected(witness)
-    on_a_thread_of_its_own(deleter_address(form, tensor), tensor)
-    assert collected(witness)
+    assert not is_collected(witness)
+    call_on_foreign_thread(deleter_address(form, tensor), tensor)
+    assert is_collected(witness)
 
 
-def test_many_threads_bring_and_send_at_once(host, session):
+def test_threads_import_and_export_concurrently(host, session):
     failures = []
 
     def work(number):
         try:
             for turn in range(20):
                 array = np.arange(100) + number * turn
-                (batch,) = bring(session, lend(array[:: 1 + turn % 2], ("versioned", "legacy")[number % 2]))
-                (capsule,) = send(session, batch, copy=("needed", "always")[turn % 2])
-                np.testing.assert_array_equal(np.from_dlpack(Lender(capsule)), array[:: 1 + turn % 2])
+                (batch,) = import_batches(
+                    session, capsule_of(array[:: 1 + turn % 2], ("versioned", "legacy")[number % 2])
+                )
+                (capsule,) = export_batch(session, batch, copy=("needed", "always")[turn % 2])
+                np.testing.assert_array_equal(np.from_dlpack(Producer(capsule)), array[:: 1 + turn % 2])
                 np.testing.assert_array_equal(values(batch.column(0)), array[:: 1 + turn % 2])
         except BaseException as failure:
             failures.append(failure)
@@ -135,35 +137,35 @@ def test_many_threads_bring_and_send_at_once(host, session):
     assert host.ledger()["live_bytes"] == 0
 
 
-def test_tensors_are_deleted_by_threads_while_others_are_made(session):
-    """What one thread made another one drops."""
-    made = [np.from_dlpack(Lender(send(session, numbers(100 + n), copy="always")[0])) for n in range(64)]
-    thread = threading.Thread(target=made.clear)
+def test_threads_delete_tensors_during_exports(session):
+    """One thread creates objects, and another drops them."""
+    tensors = [np.from_dlpack(Producer(export_batch(session, numbers(100 + n), copy="always")[0])) for n in range(64)]
+    thread = threading.Thread(target=tensors.clear)
     thread.start()
-    more = [send(session, numbers(100 + n), copy="always") for n in range(64)]
+    more = [export_batch(session, numbers(100 + n), copy="always") for n in range(64)]
     thread.join()
-    assert [len(np.from_dlpack(Lender(capsule))) for (capsule,) in more] == [100 + n for n in range(64)]
+    assert [len(np.from_dlpack(Producer(capsule))) for (capsule,) in more] == [100 + n for n in range(64)]
 
 
-LEFT_BEHIND = """
+LIVE_OBJECTS = """
 import capi, numpy, pyarrow, tensors
 host = capi.Host()
 session = host.session()
 array = numpy.arange(1000)
-stream = session.import_capsules("dlpack", [tensors.pair(tensors.lend(array, "{form}"))])
-batches = [tensors.bring(session, tensors.lend(part, "{form}"))[0] for part in (array, array[::2])]
+stream = session.import_capsules("dlpack", [tensors.named_capsule(tensors.capsule_of(array, "{form}"))])
+batches = [tensors.import_batches(session, tensors.capsule_of(part, "{form}"))[0] for part in (array, array[::2])]
 writer = session.export("dlpack", batches[0].schema)
-untaken = writer.write(batches[0])
-taken = [numpy.from_dlpack(tensors.Lender(tensors.send(session, batch, "{form}")[0])) for batch in batches]
-assert taken[0][999] == taken[1][-1] + 1 == 999
+unconsumed = writer.write(batches[0])
+arrays = [numpy.from_dlpack(tensors.Producer(tensors.export_batch(session, batch, "{form}")[0])) for batch in batches]
+assert arrays[0][999] == arrays[1][-1] + 1 == 999
 print("whole")
 """
 
 
 @forms
-@pytest.mark.parametrize("ending", ["", "del array, batches, session, host", "sys.exit(0)", "os._exit(0)"])
-def test_the_interpreter_may_end_with_everything_still_alive(library, form, ending):
-    script = f"import os, sys\n{LEFT_BEHIND.format(form=form)}\nsys.stdout.flush()\n{ending}\n"
+@pytest.mark.parametrize("end", ["", "del array, batches, session, host", "sys.exit(0)", "os._exit(0)"])
+def test_interpreter_ends_with_live_objects(library, form, end):
+    script = f"import os, sys\n{LIVE_OBJECTS.format(form=form)}\nsys.stdout.flush()\n{end}\n"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment, timeout=60, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "whole\n", "")

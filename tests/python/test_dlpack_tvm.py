@@ -1,4 +1,4 @@
-"""DLPack with tvm-ffi at the other end, through capsules and through the C exchange API."""
+"""DLPack with tvm-ffi, through capsules and through the C exchange API."""
 
 import ctypes
 import gc
@@ -17,17 +17,17 @@ from tensors import (
     FORMATS,
     NUMPY_DTYPES,
     OPAQUE,
-    Made,
+    ManagedTensor,
     address,
     assert_same,
-    bring,
-    copied,
+    import_batches,
+    copied_bytes,
     delete,
-    give,
-    lend,
+    new_capsule,
+    capsule_of,
     sample,
-    send,
-    take,
+    export_batch,
+    consume,
     values,
 )
 
@@ -54,7 +54,7 @@ class ExchangeApi(Structure):
 
 
 def exchange_api(kind):
-    """The table of a tensor type, as a consumer looks it up."""
+    """Returns the function table of a tensor type, as a consumer does."""
     capsule = kind.__dlpack_c_exchange_api__
     assert capi.capsule_name(capsule) == b"dlpack_exchange_api"
     table = ExchangeApi.from_address(capi.capsule_pointer(capsule))
@@ -62,49 +62,49 @@ def exchange_api(kind):
     return table
 
 
-THEIRS = tvm_ffi.core.DLTensorTestWrapper
-"""The type of tvm-ffi that has the API: a wrapper of its tensors."""
+WRAPPER = tvm_ffi.core.DLTensorTestWrapper
+"""The type of tvm-ffi that has the exchange API: a wrapper of its tensors."""
 
 
 @capi._DESTROY
-def NOTHING(_):
+def no_destructor(_):
     """The destructor of a capsule that owns nothing."""
 
 
 @forms
 @dtypes
-def test_our_capsules_become_its_tensors(host, session, dtype, form):
+def test_tvm_ffi_imports_capsules(host, session, dtype, form):
     array = sample(dtype, (7, 4))
-    (batch,) = bring(session, lend(array, form))
+    (batch,) = import_batches(session, capsule_of(array, form))
     options = {"read_only": "lent"} if form == "legacy" else {}
-    (capsule,) = send(session, batch, form, **options)
+    (capsule,) = export_batch(session, batch, form, **options)
     tensor = tvm_ffi.from_dlpack(capsule)
     assert capi.capsule_name(capsule).decode() == "used_" + CAPSULES[form]
     assert (str(tensor.dtype), tensor.shape, tensor.strides) == (dtype, (7, 4), (4, 1))
     assert tensor.data_ptr() == array.__array_interface__["data"][0]
     assert_same(array, np.from_dlpack(tensor))
-    assert copied(host) == 0
+    assert copied_bytes(host) == 0
 
 
 @forms
 @dtypes
-def test_its_tensors_become_columns(host, session, dtype, form):
+def test_imports_tvm_ffi_tensors(host, session, dtype, form):
     array = sample(dtype, (5, 3))
     tensor = tvm_ffi.from_dlpack(array)
     capsule = tensor.__dlpack__(max_version=(1, 0)) if form == "versioned" else tensor.__dlpack__()
     assert capi.capsule_name(capsule).decode() == CAPSULES[form]
-    (batch,) = bring(session, capsule)
+    (batch,) = import_batches(session, capsule)
     assert_same(array, values(batch.column(0)))
     assert address(batch.column(0)) == tensor.data_ptr() == array.__array_interface__["data"][0]
-    assert copied(host) == 0
+    assert copied_bytes(host) == 0
 
 
 @forms
-def test_a_strided_tensor_of_its_is_gathered(session, form):
+def test_gathers_strided_tvm_ffi_tensor(session, form):
     array = np.arange(60, dtype=np.int16).reshape(5, 4, 3)[::2, :, 1:]
     tensor = tvm_ffi.from_dlpack(array)
     assert tensor.strides == (24, 3, 1)
-    (batch,) = bring(session, lend(tensor, form))
+    (batch,) = import_batches(session, capsule_of(tensor, form))
     assert_same(array, values(batch.column(0)))
 
 
@@ -117,101 +117,103 @@ def test_a_strided_tensor_of_its_is_gathered(session, form):
         ((OPAQUE, 64, 1), "handle64"),
     ],
 )
-def test_dtypes_that_only_tensors_have_are_refused_by_name(session, dtype, name):
-    made = Made("versioned", dtype=dtype)
-    tensor = tvm_ffi.from_dlpack(give("versioned", made.address))
+def test_error_for_unsupported_dtype_names_it(session, dtype, name):
+    unsupported = ManagedTensor("versioned", dtype=dtype)
+    tensor = tvm_ffi.from_dlpack(new_capsule("versioned", unsupported.address))
     with pytest.raises(capi.CrossdockError, match=f"tensor 0 of 1: dtype {name}") as caught:
-        bring(session, tensor.__dlpack__(max_version=(1, 0)))
+        import_batches(session, tensor.__dlpack__(max_version=(1, 0)))
     assert caught.value.code == "unsupported"
     assert re.search("cast it to one of int8, |make the lanes a dimension", str(caught.value))
     del tensor
     gc.collect()
-    assert made.deleted == 1
+    assert unsupported.deleted == 1
 
 
-# ---------------------------------------------------------------------------------------------- the C exchange API ---
+# --- The C exchange API ---
 
 
 @dtypes
-def test_its_managed_tensors_come_in_by_the_c_exchange_api(host, session, dtype):
+def test_imports_managed_tensors_of_the_exchange_api(host, session, dtype):
     array = sample(dtype, (6, 2))
-    theirs = THEIRS(tvm_ffi.from_dlpack(array))
+    wrapper = WRAPPER(tvm_ffi.from_dlpack(array))
     tensor = c_void_p()
-    assert exchange_api(THEIRS).managed_tensor_from_py_object_no_sync(theirs, byref(tensor)) == 0
-    del theirs
+    assert exchange_api(WRAPPER).managed_tensor_from_py_object_no_sync(wrapper, byref(tensor)) == 0
+    del wrapper
     (batch,) = session.import_capsules("dlpack", [("dltensor_versioned", tensor.value)]).batches()
     assert_same(array, values(batch.column(0)))
     assert address(batch.column(0)) == array.__array_interface__["data"][0]
-    assert copied(host) == 0
+    assert copied_bytes(host) == 0
 
 
 @dtypes
-def test_our_managed_tensors_become_its_objects_by_the_c_exchange_api(host, session, dtype):
+def test_exchange_api_accepts_exported_tensors(host, session, dtype):
     array = sample(dtype, (6, 2))
-    (batch,) = bring(session, lend(array, "versioned"))
-    (capsule,) = send(session, batch)
-    made = ctypes.py_object()
-    assert exchange_api(THEIRS).managed_tensor_to_py_object_no_sync(take(capsule), byref(made)) == 0
-    tensor = made.value
+    (batch,) = import_batches(session, capsule_of(array, "versioned"))
+    (capsule,) = export_batch(session, batch)
+    out = ctypes.py_object()
+    assert exchange_api(WRAPPER).managed_tensor_to_py_object_no_sync(consume(capsule), byref(out)) == 0
+    tensor = out.value
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
     assert isinstance(tensor, tvm_ffi.Tensor)
     assert tensor.data_ptr() == array.__array_interface__["data"][0]
     assert_same(array, np.from_dlpack(tensor))
-    assert copied(host) == 0
+    assert copied_bytes(host) == 0
     owner = weakref.ref(array)
-    del array, batch, capsule, made
+    del array, batch, capsule, out
     gc.collect()
-    assert owner() is not None, "the tensor holds what it lies in"
+    assert owner() is not None, "the tensor keeps its memory alive"
     del tensor
     gc.collect()
     assert owner() is None
 
 
-def test_an_object_of_ours_with_the_c_exchange_api_is_read_through_it(host, session):
-    """As an extension would have it: its type has the table, and the table's function gives a managed tensor."""
+def test_tvm_ffi_uses_the_exchange_api_of_an_object(host, session):
+    """A type with the function table, like that of an extension module."""
     array = sample("float32", (6, 2))
-    (batch,) = bring(session, lend(array, "versioned"))
-    asked = []
+    (batch,) = import_batches(session, capsule_of(array, "versioned"))
+    columns = []
 
     @FROM_PY_OBJECT
     def from_py_object(column, out):
-        asked.append(column)
-        (capsule,) = send(session, column.batch)
-        c_void_p.from_address(out).value = take(capsule)
+        columns.append(column)
+        (capsule,) = export_batch(session, column.batch)
+        c_void_p.from_address(out).value = consume(capsule)
         return 0
 
     table = ExchangeApi(major=1, minor=3, managed_tensor_from_py_object_no_sync=from_py_object)
 
     class Column:
-        __dlpack_c_exchange_api__ = capi._new(ctypes.addressof(table), capi._kept(b"dlpack_exchange_api"), NOTHING)
+        __dlpack_c_exchange_api__ = capi._new(
+            ctypes.addressof(table), capi._interned_name(b"dlpack_exchange_api"), no_destructor
+        )
 
         def __init__(self, batch):
             self.batch = batch
 
         def __dlpack__(self, **_):
-            raise AssertionError("the C exchange API goes first")
+            raise AssertionError("the C exchange API has precedence")
 
     column = Column(batch)
     tensor = tvm_ffi.from_dlpack(column)
-    assert asked == [column]
+    assert columns == [column]
     assert_same(array, np.from_dlpack(tensor))
     assert tensor.data_ptr() == array.__array_interface__["data"][0]
-    assert copied(host) == 0
+    assert copied_bytes(host) == 0
 
 
-def test_a_function_of_tvm_ffi_takes_our_tensors(session):
-    (capsule,) = send(session, pa.record_batch([pa.array([1.5, 2.5])], names=["x"]), copy="always")
-    seen = []
-    function = tvm_ffi.convert(lambda tensor: seen.append(np.from_dlpack(tensor).tolist()))
+def test_tvm_ffi_function_accepts_tensors(session):
+    (capsule,) = export_batch(session, pa.record_batch([pa.array([1.5, 2.5])], names=["x"]), copy="always")
+    received = []
+    function = tvm_ffi.convert(lambda tensor: received.append(np.from_dlpack(tensor).tolist()))
     function(tvm_ffi.from_dlpack(capsule))
-    assert seen == [[1.5, 2.5]]
+    assert received == [[1.5, 2.5]]
 
 
-def test_a_managed_tensor_that_nobody_takes_is_deleted_by_hand(session):
+def test_unconsumed_managed_tensor_is_deleted_by_its_owner(session):
     array = sample("int64", 5)
-    (batch,) = bring(session, lend(array, "versioned"))
-    (capsule,) = send(session, batch)
-    owner, tensor = weakref.ref(array), take(capsule)
+    (batch,) = import_batches(session, capsule_of(array, "versioned"))
+    (capsule,) = export_batch(session, batch)
+    owner, tensor = weakref.ref(array), consume(capsule)
     del array, batch, capsule
     gc.collect()
     assert owner() is not None

@@ -1,44 +1,44 @@
-"""Arrow's own golden files through `crossdock convert`: what comes out, read by pyarrow, is what pyarrow reads in the
-input, and what the JSON beside it says."""
+"""Arrow's golden files through `crossdock convert`: the result equals pyarrow's reading of the input, and the
+JSON of the case."""
 
 import pytest
 from conftest import golden_cases
 from peers import FORMS, assert_equal, read
-from truth import truth, with_stand_ins
+from truth import truth, with_substitutes
 
-GOLDEN_ENDINGS = {"file": ".arrow_file", "stream": ".stream"}
+GOLDEN_SUFFIXES = {"file": ".arrow_file", "stream": ".stream"}
 VIAS = {
     "alone": (),
     "via": ("--via", "arrow-c-device"),
-    # The same on memory that the host may not touch.
+    # In memory that the host must not access.
     "untouchable": ("--device", "untouchable", "--via", "arrow-c-device"),
 }
 CASES = golden_cases()
 
 
-def test_every_golden_case_is_there_in_both_forms(golden):
-    """Skipped, with the reason, where there are no golden files: the cases below are then none."""
+def test_golden_cases_exist_in_both_forms(golden):
+    """Skipped if there are no golden files, in which case the tests below have no cases."""
     for case in CASES:
-        for ending in GOLDEN_ENDINGS.values():
-            assert case.with_name(case.name + ending).is_file(), f"{case}{ending} is not in {golden}"
+        for suffix in GOLDEN_SUFFIXES.values():
+            assert case.with_name(case.name + suffix).is_file(), f"{case}{suffix} is not in {golden}"
 
 
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("out_form", FORMS)
-@pytest.mark.parametrize("in_form", GOLDEN_ENDINGS)
+@pytest.mark.parametrize("in_form", GOLDEN_SUFFIXES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.name}")
-def test_every_golden_case_comes_out_as_its_json_says(convert, tmp_path, case, in_form, out_form, via):
-    source = case.with_name(case.name + GOLDEN_ENDINGS[in_form])
+def test_golden_cases_convert_to_the_values_of_their_json(convert, tmp_path, case, in_form, out_form, via):
+    source = case.with_name(case.name + GOLDEN_SUFFIXES[in_form])
     target = tmp_path / f"out{FORMS[out_form]}"
     convert(source, target, *VIAS[via])
     got = read(target, out_form)
     assert_equal(read(source, in_form), got)
-    assert_equal(truth(case), with_stand_ins(got))
+    assert_equal(truth(case), with_substitutes(got))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.name}")
-def test_pyarrow_reads_in_each_golden_case_what_its_json_says(case):
-    """So that a failure above is ours."""
+def test_pyarrow_reads_the_values_of_the_json(case):
+    """Checks pyarrow alone: if this test passes, a failure of the test above is a fault of Crossdock."""
     expected = truth(case)
-    for form, ending in GOLDEN_ENDINGS.items():
-        assert_equal(expected, with_stand_ins(read(case.with_name(case.name + ending), form)))
+    for form, suffix in GOLDEN_SUFFIXES.items():
+        assert_equal(expected, with_substitutes(read(case.with_name(case.name + suffix), form)))

@@ -1,4 +1,4 @@
-"""The judge itself: equal things are equal, and each kind of difference is seen."""
+"""The comparison of tables that other tests use: it detects each kind of difference."""
 
 import pyarrow as pa
 import pytest
@@ -8,8 +8,8 @@ from samples import SAMPLES, make, mixed
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_pyarrow_reads_back_each_sample_that_it_wrote(tmp_path, name, form):
-    """So that a failure elsewhere is ours."""
+def test_pyarrow_round_trips_each_sample(tmp_path, name, form):
+    """Checks pyarrow alone: if this test passes, a failure of another test is a fault of Crossdock."""
     schema, batches = make(name)
     path = tmp_path / f"sample{FORMS[form]}"
     write(path, form, schema, batches)
@@ -19,7 +19,7 @@ def test_pyarrow_reads_back_each_sample_that_it_wrote(tmp_path, name, form):
     assert_equal((read_schema, read_batches), read(path, form))
 
 
-def test_the_same_words_under_another_dictionary_are_equal():
+def test_equal_values_with_other_dictionaries_are_equal():
     a = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), pa.array(["x", "y"]))
     b = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0], pa.int8()), pa.array(["y", None, "x"]))
     assert differs(a, b) is None
@@ -47,13 +47,13 @@ def test_the_same_words_under_another_dictionary_are_equal():
         ),
     ],
 )
-def test_each_kind_of_difference_is_seen(a, b):
+def test_comparison_detects_each_kind_of_difference(a, b):
     assert differs(a, a) is None
     assert differs(b, b) is None
     assert differs(a, b)
 
 
-def test_a_changed_member_of_a_union_is_seen():
+def test_comparison_detects_changed_union_member():
     def union(texts):
         codes = pa.array([0, 1, 0], pa.int8())
         numbers = pa.array([float("nan")] * 3)
@@ -63,11 +63,11 @@ def test_a_changed_member_of_a_union_is_seen():
     assert "member 0" in differs(union(["a", "", "c"]), union(["a", "", "d"]))
 
 
-def test_lost_metadata_rows_and_batches_are_seen():
+def test_comparison_detects_lost_metadata_rows_and_batches():
     batch = mixed()
     whole = (batch.schema, [batch, batch])
     assert_equal(whole, whole)
     marked = batch.schema.set(0, batch.schema.field(0).with_metadata({"unit": "m"}))
-    for lesser in [(marked, [batch, batch]), (batch.schema, [batch]), (batch.schema, [batch, batch.slice(1)])]:
+    for other in [(marked, [batch, batch]), (batch.schema, [batch]), (batch.schema, [batch, batch.slice(1)])]:
         with pytest.raises(AssertionError):
-            assert_equal(whole, lesser)
+            assert_equal(whole, other)

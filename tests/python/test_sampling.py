@@ -1,4 +1,4 @@
-"""What the short tier leaves out, and that a day of commits leaves nothing out."""
+"""Sampling of tests in the short tier: consecutive samples cover all tests."""
 
 from pathlib import Path
 
@@ -14,19 +14,19 @@ def test_consecutive_numbers_select_every_check_once(one_in):
         assert sum(sampling.is_selected(name, one_in, number) for number in range(one_in)) == 1
 
 
-def test_a_sample_is_about_as_large_as_it_says():
+def test_sample_has_about_the_declared_size():
     names = [f"test_a[{n}]" for n in range(1000)]
     assert 150 < sum(sampling.is_selected(name, 5, 3) for name in names) < 250
 
 
 @pytest.mark.parametrize("key", [*sampling.ONE_IN, *sampling.HEAVY_PEERS])
-def test_what_is_sampled_is_there(key):
+def test_sampled_tests_exist(key):
     file, _, test = key.partition("::")
     (path,) = FOLDER.rglob(file)
     assert f"def {test or 'test_'}" in path.read_text()
 
 
-def test_a_variable_that_is_no_number_is_an_error(monkeypatch):
+def test_rejects_variable_that_is_not_a_number(monkeypatch):
     monkeypatch.setenv(sampling.VARIABLE, "x")
     with pytest.raises(pytest.UsageError, match="expected a number"):
         sampling.number()

@@ -1,4 +1,5 @@
-"""What Arrow's golden files lack: written by pyarrow, converted by us, read by pyarrow, equal."""
+"""Types and shapes that Arrow's golden files lack: pyarrow writes them, Crossdock converts them, pyarrow
+reads them."""
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ COMPRESSIONS = [None, "lz4", "zstd"]
 
 
 def round_trip(convert, folder, schema, batches, in_form, out_form, *flags, **options):
-    """Writes, converts, and checks the result against pyarrow's own reading of what was written."""
+    """Writes with pyarrow, converts, and compares the result with pyarrow's reading of the input."""
     source = folder / f"in{FORMS[in_form]}"
     target = folder / f"out{FORMS[out_form]}"
     write(source, in_form, schema, batches, **options)
@@ -23,7 +24,7 @@ def round_trip(convert, folder, schema, batches, in_form, out_form, *flags, **op
 @pytest.mark.parametrize("out_form", FORMS)
 @pytest.mark.parametrize("in_form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_comes_out_as_it_went_in(convert, tmp_path, name, in_form, out_form, via):
+def test_samples_round_trip(convert, tmp_path, name, in_form, out_form, via):
     round_trip(convert, tmp_path, *make(name), in_form, out_form, *VIAS[via])
 
 
@@ -31,36 +32,36 @@ def test_every_sample_comes_out_as_it_went_in(convert, tmp_path, name, in_form, 
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_is_read_compressed(convert, tmp_path, name, form, compression, via):
+def test_samples_are_read_compressed(convert, tmp_path, name, form, compression, via):
     round_trip(convert, tmp_path, *make(name), form, "file", *VIAS[via], compression=compression)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_is_written_compressed(convert, tmp_path, name, form, compression):
+def test_samples_are_written_compressed(convert, tmp_path, name, form, compression):
     round_trip(convert, tmp_path, *make(name), form, form, "--compression", compression)
 
 
 @pytest.mark.parametrize("out_compression", COMPRESSIONS)
 @pytest.mark.parametrize("in_compression", COMPRESSIONS)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_compression_asked_for_is_the_one_written(convert, tmp_path, form, in_compression, out_compression):
+def test_compression_is_applied(convert, tmp_path, form, in_compression, out_compression):
     zeros = pa.record_batch({"zeros": pa.array([0] * 100_000, pa.int64())})
     options = {"compression": in_compression}
     flags = ("--compression", out_compression or "none")
     _, target = round_trip(convert, tmp_path, zeros.schema, [zeros] * 2, form, form, *flags, **options)
     assert (target.stat().st_size < zeros.nbytes // 10) == (out_compression is not None)
     if out_compression:
-        # The reference writer's file of that codec is the judge of which one it is: each has its frame's magic.
+        # The codec is recognised by the magic number of its frames in pyarrow's file.
         magic = {"lz4": b"\x04\x22\x4d\x18", "zstd": b"\x28\xb5\x2f\xfd"}[out_compression]
         assert magic in target.read_bytes()
 
 
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_values_that_do_not_get_smaller_are_read_from_a_compressed_file(convert, tmp_path, compression, via):
-    """Each buffer may stay plain within a compressed body."""
+def test_uncompressed_buffers_in_a_compressed_file_are_read(convert, tmp_path, compression, via):
+    """Each buffer of a compressed body may be uncompressed."""
     import numpy as np
 
     noise = pa.record_batch({"noise": np.random.default_rng(7).integers(0, 2**63, 1000), "zeros": np.zeros(1000)})
@@ -70,7 +71,7 @@ def test_values_that_do_not_get_smaller_are_read_from_a_compressed_file(convert,
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("out_form", FORMS)
 @pytest.mark.parametrize("deltas", [True, False], ids=["deltas", "replacement"])
-def test_dictionaries_that_change_within_a_stream_keep_every_value(convert, tmp_path, out_form, deltas, via):
+def test_changing_dictionaries_in_a_stream_keep_values(convert, tmp_path, out_form, deltas, via):
     words = [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d", None], ["x", "a"]]
     batches = []
     for dictionary in words[: 3 if deltas else 4]:
@@ -82,7 +83,7 @@ def test_dictionaries_that_change_within_a_stream_keep_every_value(convert, tmp_
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_dictionary_deltas_within_a_file_keep_every_value(convert, tmp_path, via):
+def test_dictionary_deltas_in_a_file_keep_values(convert, tmp_path, via):
     batches = []
     for dictionary in (["a"], ["a", "b"], ["a", "b", "c"]):
         column = pa.DictionaryArray.from_arrays(
@@ -95,30 +96,30 @@ def test_dictionary_deltas_within_a_file_keep_every_value(convert, tmp_path, via
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["floats", "unions", "nested", "dictionaries", "empty_batches_between"])
-def test_old_metadata_and_alignment_are_read(convert, tmp_path, name, form, via):
-    """Format V4, from before unions lost their validity, with the framing from before 0.15."""
+def test_reads_old_metadata_and_alignment(convert, tmp_path, name, form, via):
+    """Format V4, in which unions have validity bitmaps, with the framing before 0.15."""
     old = {"metadata_version": pa.ipc.MetadataVersion.V4, "use_legacy_format": True}
     round_trip(convert, tmp_path, *make(name), form, "file", *VIAS[via], **old)
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_the_sample_comes_out_as_it_went_in(convert, tmp_path, sample, via):
+def test_sample_round_trips(convert, tmp_path, sample, via):
     target = tmp_path / "flights.arrow"
     convert(sample, target, *VIAS[via])
     assert_equal(read(sample, "file"), read(target, "file"))
 
 
-@pytest.mark.parametrize("ending", [".arrow", ".feather", ".ipc", ".arrows"])
-def test_the_ending_chooses_the_form(convert, tmp_path, ending):
+@pytest.mark.parametrize("suffix", [".arrow", ".feather", ".ipc", ".arrows"])
+def test_extension_selects_the_form(convert, tmp_path, suffix):
     batch = mixed()
-    source, target = tmp_path / "in.arrow", tmp_path / f"out{ending}"
+    source, target = tmp_path / "in.arrow", tmp_path / f"out{suffix}"
     write(source, "file", batch.schema, [batch])
     convert(source, target)
-    form = "stream" if ending == ".arrows" else "file"
+    form = "stream" if suffix == ".arrows" else "file"
     assert_equal(read(source, "file"), read(target, form))
 
 
-def test_the_input_is_known_by_its_bytes_and_not_by_its_name(convert, tmp_path):
+def test_input_is_recognised_by_its_bytes(convert, tmp_path):
     batch = mixed()
     for form in FORMS:
         source, target = tmp_path / f"{form}.bin", tmp_path / f"{form}.arrow"
@@ -128,8 +129,8 @@ def test_the_input_is_known_by_its_bytes_and_not_by_its_name(convert, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_pipe_is_read_and_written(convert, tmp_path, form):
-    """A file is read from a pipe too, though its footer is at the end."""
+def test_reads_and_writes_pipes(convert, tmp_path, form):
+    """A file is read from a pipe too, although its footer is at the end."""
     batch = mixed()
     source = tmp_path / f"in{FORMS[form]}"
     write(source, form, batch.schema, [batch, batch.slice(3, 5)])
@@ -139,7 +140,7 @@ def test_a_pipe_is_read_and_written(convert, tmp_path, form):
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_chosen_columns_come_out_in_the_order_asked_for(convert, tmp_path, via):
+def test_columns_are_selected_in_the_requested_order(convert, tmp_path, via):
     batch = mixed()
     source, target = tmp_path / "in.arrow", tmp_path / "out.arrow"
     write(source, "file", batch.schema, [batch])

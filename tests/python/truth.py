@@ -1,4 +1,5 @@
-"""Arrow's integration JSON, the truth beside each golden case, as pyarrow arrays built buffer by buffer."""
+"""Reads Arrow's integration JSON, which has the expected values of each golden case, as pyarrow arrays built
+from buffers."""
 
 import ctypes
 import gzip
@@ -20,8 +21,9 @@ SIMPLE = {
 }
 
 
-# Intervals of months and of days and milliseconds have no class in pyarrow: what stands for them here has their bytes.
-STAND_INS = {"YEAR_MONTH": pa.int32(), "DAY_TIME": pa.int64()}
+# pyarrow has no class for intervals of months, and of days and milliseconds. Integers with the same
+# bytes substitute for them.
+SUBSTITUTES = {"YEAR_MONTH": pa.int32(), "DAY_TIME": pa.int64()}
 LAYOUTS = {
     "YEAR_MONTH": np.dtype("<i4"),
     "DAY_TIME": np.dtype([("days", "<i4"), ("milliseconds", "<i4")]),
@@ -30,24 +32,24 @@ LAYOUTS = {
 BY_NAME = {"month_interval": "YEAR_MONTH", "day_time_interval": "DAY_TIME"}
 
 
-def with_stand_ins(table):
-    """(schema, batches) with the stand-ins of `truth`: the same buffers under another type."""
+def with_substitutes(table):
+    """Returns (schema, batches) with the substitutes of `truth`: the same buffers with another type."""
     schema, batches = table
-    fields = [f.with_type(STAND_INS[BY_NAME[str(f.type)]]) if str(f.type) in BY_NAME else f for f in schema]
+    fields = [f.with_type(SUBSTITUTES[BY_NAME[str(f.type)]]) if str(f.type) in BY_NAME else f for f in schema]
     if fields == list(schema):
         return table
     schema = pa.schema(fields, metadata=schema.metadata)
     array = ctypes.create_string_buffer(80)  # struct ArrowArray
-    there = []
+    imported = []
     for batch in batches:
         batch._export_to_c(ctypes.addressof(array))
-        there.append(pa.RecordBatch._import_from_c(ctypes.addressof(array), schema))
-    return schema, there
+        imported.append(pa.RecordBatch._import_from_c(ctypes.addressof(array), schema))
+    return schema, imported
 
 
 @lru_cache(maxsize=4)
 def truth(case):
-    """(schema, batches) of a case, older intervals as their stand-ins."""
+    """Returns (schema, batches) of a case, with substitutes for the older intervals."""
     with gzip.open(f"{case}.json.gz", "rt", encoding="utf-8") as file:
         content = json.load(file)
     fields = content["schema"]["fields"]
@@ -100,7 +102,7 @@ def _type(field):
         case "duration":
             return pa.duration(UNITS[kind["unit"]])
         case "interval":
-            return STAND_INS.get(kind["unit"], pa.month_day_nano_interval())
+            return SUBSTITUTES.get(kind["unit"], pa.month_day_nano_interval())
         case "list":
             return pa.list_(_field(children[0]))
         case "largelist":
@@ -110,13 +112,13 @@ def _type(field):
         case "struct":
             return pa.struct([_field(child) for child in children])
         case "map":
-            # pyarrow reads a map's fields under their canonical names, whatever the file calls them.
+            # pyarrow renames the fields of a map to their canonical names.
             key, item = (_field(child).with_name(n) for child, n in zip(children[0]["children"], ("key", "value")))
             return pa.map_(key, item, keys_sorted=kind["keysSorted"])
         case "union":
             make = pa.dense_union if kind["mode"] == "DENSE" else pa.sparse_union
             return make([_field(child) for child in children], kind["typeIds"])
-    raise ValueError(f"the JSON truth has a type that this reader does not know: {kind}")
+    raise ValueError(f"the type is not supported: {kind}")
 
 
 def _bits(flags):
@@ -124,7 +126,7 @@ def _bits(flags):
 
 
 def _numbers(values, dtype):
-    # 64-bit integers stand in strings, since JSON's numbers may not hold them.
+    # 64-bit integers are strings, because JSON's numbers cannot represent all of them.
     return pa.py_buffer(np.array([int(v) if isinstance(v, str) else v for v in values], dtype=dtype).tobytes())
 
 
@@ -150,7 +152,7 @@ def _array(field, column, dictionaries):
 
 
 def _buffers(name, kind, unit, column):
-    """All but the validity."""
+    """Returns all buffers except the validity bitmap."""
     data = column.get("DATA")
     if "OFFSET" in column:
         offsets = _numbers(column["OFFSET"], np.int64 if name.startswith("large") else np.int32)
@@ -166,8 +168,8 @@ def _buffers(name, kind, unit, column):
         case "fixedsizebinary":
             return [pa.py_buffer(b"".join(map(bytes.fromhex, data)))]
         case "decimal":
-            bytes_each = kind.bit_width // 8
-            return [pa.py_buffer(b"".join(int(v).to_bytes(bytes_each, "little", signed=True) for v in data))]
+            width = kind.bit_width // 8
+            return [pa.py_buffer(b"".join(int(v).to_bytes(width, "little", signed=True) for v in data))]
         case "interval":
             layout = LAYOUTS[unit]
             rows = [tuple(v[n] for n in layout.names) for v in data] if layout.names else data

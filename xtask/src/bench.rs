@@ -1,14 +1,14 @@
-//! `cargo xtask bench`: the benchmarks, which are a program of their own.
+//! `cargo xtask bench`: builds and runs the benchmarks.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use anyhow::{Result, bail};
 
 const PACKAGE: &str = "crossdock-benches";
 
-/// What `cargo xtask bench` takes.
+/// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Handed to the benchmarks as they are
+    /// Arguments for the benchmarks
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -16,9 +16,7 @@ pub struct Options {
 /// Builds command and plugins in release, then runs the benchmarks.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if !workspace.has(PACKAGE) {
-        bail!(
-            "there are no benchmarks to run: the workspace has no package {PACKAGE} (its place is benches/)"
-        );
+        bail!("there are no benchmarks: the workspace has no package {PACKAGE} (expected in benches/)");
     }
     run_command(cargo().current_dir(&workspace.root).args([
         "build",

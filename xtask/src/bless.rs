@@ -1,23 +1,23 @@
-//! `cargo xtask bless`: the committed record of the ABI's layout, and of what was released.
+//! `cargo xtask bless`: records the layout of the ABI, and of its releases.
 
 use crate::cargo::Workspace;
 use anyhow::{Context, Result, bail};
-use crossdock_plugin_api::record::{Abi, Contract, FILES, Standing, releases};
+use crossdock_plugin_api::record::{Abi, Compatibility, Contract, FILES, releases};
 use std::path::Path;
 
-/// What `cargo xtask bless` takes.
+/// Options of `cargo xtask bless`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Put header and layout on record as those of a release
+    /// Record the header and the layout as those of a release
     #[arg(long)]
     release: bool,
 }
 
-/// Writes `plugin-api/abi/layout.txt` and says whether it changed; then the release's, if asked for.
+/// Writes `plugin-api/abi/layout.txt`, and the record of a release if requested.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let abi = workspace.root.join("plugin-api/abi");
     if options.release {
-        return release(&abi, &Contract::today());
+        return release(&abi, &Contract::current());
     }
     let path = abi.join("layout.txt");
     let before = std::fs::read_to_string(&path).unwrap_or_default();
@@ -27,33 +27,33 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         return Ok(());
     }
     std::fs::write(&path, &now).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("wrote {}: see the difference with git, and decide whether it breaks the ABI", path.display());
+    println!("wrote {}: check with git whether the difference breaks the ABI", path.display());
     Ok(())
 }
 
-/// Adds `today` to the record under `abi/released`, where it is not on it already.
+/// Adds `today` to the record in `abi/released`, unless it is recorded already.
 fn release(abi: &Path, today: &Contract) -> Result<()> {
     let path = abi.join("layout.txt");
     let layout = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if layout != today.layout {
-        bail!("{} is not up to date: run `cargo xtask bless` and look at the difference", path.display());
+        bail!("{} is not up to date: run `cargo xtask bless` and check the difference", path.display());
     }
     let folder = abi.join("released");
     let on_record = releases(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let name = match next(&on_record, today)? {
         Next::OnRecord(name) => {
-            println!("the contract is on record as ABI {name} already");
+            println!("the contract is already recorded as ABI {name}");
             return Ok(());
         }
         Next::New(name) => name,
     };
     let folder = folder.join(name.to_string());
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (file, text) in FILES.iter().zip([&today.header, &today.layout]) {
         let path = folder.join(file);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    println!("wrote {}: ABI {name} is on record; commit it, and tag that commit", folder.display());
+    println!("wrote {}: ABI {name} is recorded; commit it, and tag the commit", folder.display());
     Ok(())
 }
 
@@ -63,7 +63,7 @@ enum Next {
     New(Abi),
 }
 
-/// Under which name `today` goes on record.
+/// The name under which `today` is recorded.
 fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
     let (major, minor) = today.version().context("the layout table does not begin with its version")?;
     let first = Abi { major, minor, appended: 0 };
@@ -75,8 +75,8 @@ fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
         return Ok(Next::New(first));
     }
     Ok(match today.compare(released) {
-        // Its words may differ, which nobody is built against.
-        Standing::Same => Next::OnRecord(*abi),
+        // The comments of the header may differ.
+        Compatibility::Same => Next::OnRecord(*abi),
         _ => Next::New(Abi { appended: abi.appended + 1, ..*abi }),
     })
 }
@@ -96,18 +96,18 @@ mod tests {
     }
 
     fn with(layout: impl Fn(&str) -> String) -> Contract {
-        let today = Contract::today();
+        let today = Contract::current();
         Contract { layout: layout(&today.layout), ..today }
     }
 
     #[test]
-    fn a_release_is_recorded_once_an_append_beside_it_and_a_break_not_at_all() {
+    fn records_releases_once_and_rejects_breaking_changes() {
         let abi = folder("release");
         let record = |contract: &Contract| {
             std::fs::write(abi.join("layout.txt"), &contract.layout).unwrap();
             release(&abi, contract)
         };
-        let today = Contract::today();
+        let today = Contract::current();
         record(&today).unwrap();
         record(&today).unwrap();
         let (major, minor) = today.version().unwrap();
@@ -121,9 +121,9 @@ mod tests {
         assert_eq!(names(&abi), [first.clone(), format!("{first}.1")]);
 
         let broken = with(|_| appended.layout.replacen("     40 buffers\n", "     48 buffers\n", 1));
-        let said = format!("{:#}", record(&broken).unwrap_err());
-        assert!(said.contains("'buffers' at 48, where 'buffers' was at 40"), "{said}");
-        assert!(record(&today).unwrap_err().to_string().contains("crossdock_later is gone"));
+        let message = format!("{:#}", record(&broken).unwrap_err());
+        assert!(message.contains("'buffers' at 48, was 'buffers' at 40"), "{message}");
+        assert!(record(&today).unwrap_err().to_string().contains("crossdock_later was removed"));
         assert_eq!(names(&abi).len(), 2, "nothing is overwritten");
 
         let next = format!("abi {major}.{}\n", minor + 1);
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_that_was_not_blessed_is_not_released() {
+    fn rejects_a_release_of_an_outdated_layout() {
         let abi = folder("unblessed");
         std::fs::write(abi.join("layout.txt"), "abi 0.0\n").unwrap();
-        let said = release(&abi, &Contract::today()).unwrap_err().to_string();
-        assert!(said.contains("cargo xtask bless"), "{said}");
+        let message = release(&abi, &Contract::current()).unwrap_err().to_string();
+        assert!(message.contains("cargo xtask bless"), "{message}");
         assert!(!abi.join("released").exists());
         std::fs::remove_dir_all(abi).unwrap();
     }

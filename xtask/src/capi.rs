@@ -1,4 +1,5 @@
-//! `cargo xtask capi`: the library for applications in C and C++, laid out as a system's package would have it.
+//! `cargo xtask capi`: installs the library for applications in C and C++, as a system package
+//! does.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -11,18 +12,18 @@ const ABI_HEADER: &str = "plugin-api/include/crossdock.h";
 const HEADERS: [&str; 2] = ["plugin-api/include/crossdock.h", "capi/include/crossdock-host.h"];
 const PKG_CONFIG: &str = "capi/crossdock.pc.in";
 
-/// What `cargo xtask capi` takes.
+/// Options of `cargo xtask capi`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where to: it gets lib/, include/, lib/pkgconfig/ and lib/crossdock/plugins/
+    /// The target folder for lib/, include/, lib/pkgconfig/ and lib/crossdock/plugins/
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
-    /// Take what was built into this folder, instead of building (release)
+    /// Install the libraries from this folder, instead of building them (release)
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
 }
 
-/// Builds, unless told where something built lies, and lays it out.
+/// Builds the libraries, unless a folder has them, and installs them.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let built = match &options.built {
         Some(built) => built.clone(),
@@ -35,7 +36,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         }
     };
     fs::create_dir_all(&options.prefix)
-        .with_context(|| format!("cannot make {}", options.prefix.display()))?;
+        .with_context(|| format!("cannot create {}", options.prefix.display()))?;
     let prefix = options.prefix.canonicalize()?;
     let plugins: Vec<_> = workspace.plugins().flat_map(|plugin| &plugin.cdylibs).collect();
     lay_out(&workspace.root, &built, &prefix, &plugins)?;
@@ -47,11 +48,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Result<()> {
     let folder = |name: &str| -> Result<PathBuf> {
         let folder = prefix.join(name);
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(folder)
     };
     let (lib, include) = (folder("lib")?, folder("include")?);
-    // The file under its version; as programs that were linked ask for it (the SONAME of capi/build.rs); as they are linked.
+    // The versioned file, the SONAME (see capi/build.rs), and the name for linking.
     let file = format!("{LIBRARY}.{}", version());
     let header = fs::read_to_string(root.join(ABI_HEADER)).context(ABI_HEADER)?;
     let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));
@@ -75,13 +76,13 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
     Ok(())
 }
 
-/// All members have the workspace's version.
+/// The workspace's version, which all members have.
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Copies, in place of what is there: a program that has the old file mapped keeps it. Only the owner may write the new
-/// one, or the host would not load it as a plugin.
+/// Replaces a file; a program that has the old one mapped keeps it. Only the owner may write the
+/// new file, since otherwise the host would not load it as a plugin.
 fn install(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
@@ -91,7 +92,7 @@ fn install(from: &Path, to: &Path) -> Result<()> {
 
 fn link(to: &str, at: &Path) -> Result<()> {
     remove(at)?;
-    symlink(to, at).with_context(|| format!("cannot make the link {}", at.display()))
+    symlink(to, at).with_context(|| format!("cannot create the link {}", at.display()))
 }
 
 fn remove(path: &Path) -> Result<()> {

@@ -1,36 +1,36 @@
-//! What Cargo says about the workspace, and running it.
+//! The workspace's metadata from Cargo, and helpers to run commands.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The workspace that this xtask was built in.
+/// The workspace of this xtask.
 pub struct Workspace {
-    /// Its root folder.
+    /// The root folder.
     pub root: PathBuf,
-    /// Where Cargo builds.
+    /// The target folder.
     pub target: PathBuf,
-    /// Its members.
+    /// The members.
     pub packages: Vec<Package>,
 }
 
-/// One member.
+/// A member of the workspace.
 #[derive(Debug, Clone, Default)]
 pub struct Package {
     pub name: String,
-    /// Its folder, relative to the root: `memory/client`.
+    /// The folder relative to the root: `memory/client`.
     pub folder: String,
     pub dependencies: Vec<Dependency>,
-    /// Names of its cdylib targets, as the library file has them.
+    /// The names of the cdylib targets, as in the file names of the libraries.
     pub cdylibs: Vec<String>,
 }
 
-/// One line of a member's dependency tables.
+/// A dependency of a member.
 #[derive(Debug, Clone)]
 pub struct Dependency {
     pub name: String,
-    /// From `[dev-dependencies]`.
+    /// Whether it is in `[dev-dependencies]`.
     pub dev: bool,
 }
 
@@ -39,7 +39,10 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Runs a command with this terminal; an exit status other than 0 is an error that names it.
+/// Runs a command in this terminal.
+///
+/// # Errors
+/// The exit status is not 0.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", show(command)))?;
     if !status.success() {
@@ -48,7 +51,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A command as one would type it.
+/// The command line of a command.
 pub fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
@@ -56,7 +59,7 @@ pub fn show(command: &Command) -> String {
 }
 
 impl Workspace {
-    /// Asks `cargo metadata`.
+    /// Runs `cargo metadata`.
     pub fn load() -> Result<Self> {
         let mut command = cargo();
         command.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -76,17 +79,17 @@ impl Workspace {
         Ok(Self { root, target, packages })
     }
 
-    /// Whether there is a member of that name.
+    /// Whether there is a member with this name.
     pub fn has(&self, name: &str) -> bool {
         self.packages.iter().any(|p| p.name == name)
     }
 
-    /// The members that become plugins: thin cdylibs under `plugins/`.
+    /// The members that build plugins: cdylibs in `plugins/`.
     pub fn plugins(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|p| p.folder.starts_with("plugins/") && !p.cdylibs.is_empty())
     }
 
-    /// Where builds of a profile lie.
+    /// The folder of a profile's build outputs.
     pub fn built(&self, release: bool) -> PathBuf {
         self.target.join(if release { "release" } else { "debug" })
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job, on real data, with what was just built.
+//! `cargo xtask demo`: builds the command and plugins, and converts real data with them.
 
 use crate::cargo::{Workspace, cargo, run as run_command, show};
 use anyhow::{Context, Result};
@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SAMPLE: &str = "examples/data/flights-january.arrow";
-/// Its columns that a tensor can hold.
+/// The sample's columns that can be tensors.
 const NUMBERS: &str = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,flight,air_time,\
                        distance,hour,minute,cancelled,speed_mph";
 
-/// What is run: the command and the plugins that the conversions go through; then the comparison. Apart, because Cargo would
-/// give the plugins the features that the comparison asks of their dependencies, and build them again for the wheel.
+/// The builds: the command and the plugins of the conversions, then the comparison. They are
+/// separate, because Cargo would otherwise enable the comparison's features in the plugins'
+/// dependencies, and build the plugins again for the wheel.
 const BUILT: [&[&str]; 2] = [
     &[
         "crossdock-cli",
@@ -22,9 +23,9 @@ const BUILT: [&[&str]; 2] = [
     &["xtask-compare"],
 ];
 
-/// Builds, converts the sample there and back through each carrier, compares.
+/// Builds, converts the sample through each plugin and back, and compares.
 pub fn run(workspace: &Workspace) -> Result<()> {
-    println!("building the command and the plugins that it needs here (release) ...");
+    println!("building the command and its plugins (release) ...");
     for packages in BUILT {
         let mut build = cargo();
         build.current_dir(&workspace.root).args(["build", "--release"]);
@@ -32,14 +33,14 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     }
 
     let folder = workspace.target.join("demo");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let demo = Demo { workspace, folder };
 
-    println!("\nthe whole table, out through Arrow C Device and back in:");
+    println!("\nthe whole table, through the Arrow C device interface and back:");
     let whole = demo.convert("flights.arrow", &["--via", "arrow-c-device"])?;
     demo.compare(Path::new(SAMPLE), &whole)?;
 
-    println!("\nits numbers and booleans, as DLPack tensors with masks for the nulls, and back:");
+    println!("\nits numbers and booleans, through DLPack tensors with masks for nulls and back:");
     let numbers = demo.convert("numbers.arrow", &["--columns", NUMBERS])?;
     let through = ["--columns", NUMBERS, "--via", "dlpack", "--nulls", "mask"];
     demo.compare(&numbers, &demo.convert("numbers-through-dlpack.arrow", &through)?)
@@ -51,12 +52,12 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// Converts the sample, and shows how.
+    /// Converts the sample, and prints the command.
     fn convert(&self, name: &str, arguments: &[&str]) -> Result<PathBuf> {
         let output = self.folder.join(name);
         let mut convert = Command::new(self.workspace.built(true).join("crossdock"));
         convert.current_dir(&self.workspace.root).arg("convert").arg(SAMPLE).arg(&output).args(arguments);
-        // The plugins are found beside the command, where they were built.
+        // The command finds the plugins next to its executable.
         convert.env_remove("CROSSDOCK_PLUGIN_PATH");
         println!("\n$ {}", show(&convert));
         run_command(&mut convert)?;
@@ -64,7 +65,7 @@ impl Demo<'_> {
     }
 
     fn compare(&self, before: &Path, after: &Path) -> Result<()> {
-        println!("\nwhat came back, against what went in:");
+        println!("\nthe result compared with the sample:");
         let mut compare = Command::new(self.workspace.built(true).join("xtask-compare"));
         run_command(compare.current_dir(&self.workspace.root).arg(before).arg(after))
     }

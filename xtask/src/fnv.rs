@@ -1,6 +1,6 @@
-//! A hash against files that were forgotten, not against forgers: those could write the record anew.
+//! FNV-1a hashes, which detect forgotten changes. They do not protect against forgery.
 
-/// FNV-1a of 64 bits.
+/// The 64-bit FNV-1a hash.
 pub fn fnv1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     hashed(bytes.into_iter().copied())
 }
@@ -11,10 +11,10 @@ fn hashed(bytes: impl Iterator<Item = u8>) -> u64 {
     })
 }
 
-/// A hash that selects: the same bytes under neighbouring numbers hash to what has nothing in common.
+/// A hash for selection: with different numbers, the hashes of the same bytes are independent.
 pub fn mixed<'a>(number: u64, bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let hash = hashed(bytes.into_iter().copied().chain(number.to_le_bytes()));
-    // FNV leaves the high bits of neighbours much alike.
+    // FNV hashes of similar inputs have similar high bits.
     (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -29,10 +29,10 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_numbers_and_names_are_mixed_into_other_halves() {
+    fn hashes_of_similar_numbers_and_names_are_independent() {
         let high = |number, name: &str| mixed(number, name.as_bytes()) >> 63;
         let of = |number| (0..64).fold(0_u64, |bits, i| bits << 1 | high(number, &format!("name {i}")));
-        // Bits that agree by chance: 32 of 64.
+        // 32 of 64 random bits are expected to agree.
         assert!((12..=52).contains(&(of(1) ^ of(2)).count_ones()), "{:064b} {:064b}", of(1), of(2));
         assert!((12..=52).contains(&of(1).count_ones()), "{:064b}", of(1));
     }

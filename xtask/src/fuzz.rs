@@ -1,6 +1,7 @@
-//! `cargo xtask fuzz`: bytes of anybody's making before everything that reads some, for a while.
+//! `cargo xtask fuzz`: runs the fuzz targets for a limited time.
 //!
-//! What `cargo fuzz` does, without having to be installed: libFuzzer's flags, and each target for so many seconds.
+//! Does what `cargo fuzz` does, without its installation: uses libFuzzer's flags, and limits the
+//! time of each target.
 
 use crate::cargo::{Workspace, run as run_command, show};
 use crate::nightly;
@@ -9,40 +10,41 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
-/// As `cargo fuzz` has them: coverage that the fuzzer follows, AddressSanitizer, and what a release leaves unchecked.
+/// The flags of `cargo fuzz`: coverage for the fuzzer, AddressSanitizer, and checks that the
+/// release profile omits.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing -Cdebug-assertions";
-/// An input that takes longer than this, or more memory than that, is a find.
+/// The limits of time and memory for an input. To exceed one is a finding.
 const LIMITS: &[&str] = &["-timeout=25", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
-const LONGEST_INPUT: &str = "-max_len=16384";
+const MAX_INPUT_LEN: &str = "-max_len=16384";
 
-/// What `cargo xtask fuzz` takes.
+/// Options of `cargo xtask fuzz`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these targets (fuzz/fuzz_targets)
+    /// Run only these targets (fuzz/fuzz_targets)
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// For how long, each of them
+    /// The time of each target
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     seconds: u64,
-    /// What inputs are made from, for the same ones again; 0: from anything
+    /// The seed of the random inputs; 0 for a random seed
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u32,
-    /// Keep what was found to reach new code in fuzz/seeds, as few inputs as reach all of it
+    /// Store the inputs that reach new code in fuzz/seeds, minimised
     #[arg(long)]
     keep: bool,
 }
 
-/// What became of a target.
+/// The result of a target.
 pub struct Run {
-    /// Its name.
+    /// The target's name.
     pub target: String,
-    /// How many inputs it was given, or what it found.
+    /// The number of inputs, or the description of a finding.
     pub outcome: Result<u64, String>,
 }
 
-/// Fuzzes as asked, and says what was found.
+/// Runs the targets, and prints the findings.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let Some(toolchain) = nightly::host()? else {
         bail!("fuzzing needs a nightly toolchain: rustup toolchain add nightly")
@@ -56,8 +58,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let runs = fuzzer.fuzz(&fuzzer.targets, options.seconds, options.seed)?;
     for Run { target, outcome } in &runs {
         match outcome {
-            Ok(inputs) => println!("{target}: {inputs} inputs, nothing found"),
-            Err(found) => println!("{target}: {found}"),
+            Ok(inputs) => println!("{target}: {inputs} inputs, no findings"),
+            Err(finding) => println!("{target}: {finding}"),
         }
     }
     if options.keep {
@@ -67,19 +69,19 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The targets, built.
+/// The targets and their folders.
 pub struct Fuzzer {
     root: PathBuf,
-    /// Where the programs are.
+    /// The folder of the programs.
     programs: PathBuf,
-    /// Where inputs are, a folder a target, and what was found.
+    /// The folder of the inputs, with a subfolder for each target, and of the findings.
     work: PathBuf,
-    /// Their names.
+    /// The names of the targets.
     pub targets: Vec<String>,
 }
 
 impl Fuzzer {
-    /// The names of all that there are, sorted.
+    /// The sorted names of all targets.
     pub fn targets(workspace: &Workspace) -> Result<Vec<String>> {
         let folder = workspace.root.join("fuzz/fuzz_targets");
         let files =
@@ -90,7 +92,7 @@ impl Fuzzer {
         Ok(targets)
     }
 
-    /// Builds targets for the toolchain's own machine, and lays out what they begin with.
+    /// Builds targets for this machine, and copies their seeds.
     pub fn build(workspace: &Workspace, host: &str, targets: Vec<String>) -> Result<Self> {
         let root = workspace.root.clone();
         let into = workspace.target.join("fuzz");
@@ -114,14 +116,16 @@ impl Fuzzer {
         self.work.join("inputs").join(target)
     }
 
-    /// Each target for so long, as many at a time as there are processors. A seed of 0 is any.
+    /// Runs each target for this time, in parallel on all processors. A seed of 0 means a random
+    /// seed.
     pub fn fuzz(&self, targets: &[String], seconds: u64, seed: u32) -> Result<Vec<Run>> {
-        let left = Mutex::new(targets.iter());
+        let pending = Mutex::new(targets.iter());
         let runs = Mutex::new(Vec::new());
         let work = || -> Result<()> {
             loop {
-                // In a `while let` the lock would be held while the target runs, and none would run beside it.
-                let next = lock(&left).next();
+                // In a `while let`, the lock would be held while the target runs, and no other one
+                // would run.
+                let next = lock(&pending).next();
                 let Some(target) = next else { return Ok(()) };
                 let outcome = self.one(target, seconds, seed)?;
                 lock(&runs).push(Run { target: target.clone(), outcome });
@@ -142,43 +146,42 @@ impl Fuzzer {
 
     fn command(&self, target: &str) -> Command {
         let mut command = Command::new(self.programs.join(target));
-        command.args(LIMITS).arg(LONGEST_INPUT).stdin(Stdio::null());
-        // What a process still holds when it ends is not what is looked for here; the targets see to what matters of it.
+        command.args(LIMITS).arg(MAX_INPUT_LEN).stdin(Stdio::null());
+        // Leaks at the end of the process are ignored; the targets check the relevant ones
+        // themselves.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         command
     }
 
     fn one(&self, target: &str, seconds: u64, seed: u32) -> Result<Result<u64, String>> {
-        let (inputs, found) = (self.inputs(target), self.work.join("found"));
-        [&inputs, &found].into_iter().try_for_each(std::fs::create_dir_all)?;
+        let (inputs, findings) = (self.inputs(target), self.work.join("found"));
+        [&inputs, &findings].into_iter().try_for_each(std::fs::create_dir_all)?;
         let mut command = self.command(target);
-        command.arg(format!("-artifact_prefix={}/{target}-", found.display()));
+        command.arg(format!("-artifact_prefix={}/{target}-", findings.display()));
         command.args([format!("-max_total_time={seconds}"), format!("-seed={seed}")]).arg(&inputs);
         let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
-            return Ok(
-                inputs_of(&said).ok_or_else(|| format!("it ended without saying what it did:\n{said}"))
-            );
+            return Ok(inputs_of(&stderr).ok_or_else(|| format!("it ended without statistics:\n{stderr}")));
         }
-        Ok(Err(self.told(target, &said)))
+        Ok(Err(self.finding(target, &stderr)))
     }
 
-    /// What was found, of all that the fuzzer said, and how to see it again.
-    fn told(&self, target: &str, said: &str) -> String {
-        let begin = ["\nthread '", "\n==", "\nERROR"].iter().filter_map(|mark| said.find(mark)).min();
-        let what = said.get(begin.unwrap_or(0)..).unwrap_or(said).trim();
-        let input = said.rsplit_once("Test unit written to ").and_then(|(_, rest)| rest.lines().next());
+    /// Extracts the finding from the fuzzer's output, and adds the command that repeats it.
+    fn finding(&self, target: &str, stderr: &str) -> String {
+        let begin = ["\nthread '", "\n==", "\nERROR"].iter().filter_map(|mark| stderr.find(mark)).min();
+        let details = stderr.get(begin.unwrap_or(0)..).unwrap_or(stderr).trim();
+        let input = stderr.rsplit_once("Test unit written to ").and_then(|(_, rest)| rest.lines().next());
         let program = self.programs.join(target);
         match input {
             Some(input) => {
-                format!("found something; to see it again:\n{} {input}\n{what}", program.display())
+                format!("a finding; to repeat it:\n{} {input}\n{details}", program.display())
             }
-            None => format!("failed:\n{what}"),
+            None => format!("failed:\n{details}"),
         }
     }
 
-    /// The target's kept inputs become as few as reach what all that it has do.
+    /// Minimises the target's stored inputs to those that together reach the same code.
     fn keep(&self, target: &str) -> Result<()> {
         let merged = self.work.join("merged").join(target);
         if merged.exists() {
@@ -194,9 +197,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// How many inputs there were, as libFuzzer says it at its end.
-fn inputs_of(said: &str) -> Option<u64> {
-    let (_, rest) = said.rsplit_once("Done ")?;
+/// The number of inputs, from libFuzzer's last lines.
+fn inputs_of(stderr: &str) -> Option<u64> {
+    let (_, rest) = stderr.rsplit_once("Done ")?;
     rest.split_once(" runs")?.0.parse().ok()
 }
 
@@ -205,23 +208,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_inputs_is_what_the_fuzzer_says_at_its_end() {
+    fn parses_the_number_of_inputs() {
         assert_eq!(inputs_of("#7 DONE\nDone 120284 runs in 31 second(s)\n"), Some(120_284));
         assert_eq!(inputs_of("Done reading\n"), None);
         assert_eq!(inputs_of(""), None);
     }
 
     #[test]
-    fn what_is_found_is_told_with_how_to_see_it_again() {
+    fn finding_has_the_command_that_repeats_it() {
         let place = PathBuf::from("/fuzzed");
         let fuzzer =
             Fuzzer { root: place.clone(), programs: place.clone(), work: place, targets: Vec::new() };
-        let said = "#1 NEW\n\nthread '<unnamed>' panicked at elf.rs:9\n==7== ERROR: deadly signal\n\
+        let stderr = "#1 NEW\n\nthread '<unnamed>' panicked at elf.rs:9\n==7== ERROR: deadly signal\n\
                     artifact_prefix='/x/'; Test unit written to /x/elf-crash-1\nBase64: AA==\n";
-        let told = fuzzer.told("elf", said);
-        let lines: Vec<_> = told.lines().collect();
+        let finding = fuzzer.finding("elf", stderr);
+        let lines: Vec<_> = finding.lines().collect();
         assert_eq!(lines.get(1), Some(&"/fuzzed/elf /x/elf-crash-1"));
         assert_eq!(lines.get(2), Some(&"thread '<unnamed>' panicked at elf.rs:9"));
-        assert!(fuzzer.told("elf", "error: no space\n").ends_with("error: no space"));
+        assert!(fuzzer.finding("elf", "error: no space\n").ends_with("error: no space"));
     }
 }

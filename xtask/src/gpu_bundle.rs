@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-bundle`: what a machine with a GPU and without Cargo needs to run the suite.
+//! `cargo xtask gpu-bundle`: packs the test suite for a machine with a GPU and without Cargo.
 
 use crate::cargo::{Package, Workspace, cargo, run as run_command};
 use crate::programs::{self, Program};
@@ -7,14 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One line of `tests.txt` is a test program and the folder of its package.
+/// The script that runs the tests. Each line of `tests.txt` is a test program and the folder of its
+/// package.
 const RUN_SH: &str = include_str!("gpu_bundle.sh");
 
-/// What a machine is likely to be sent at most.
-const MOST_BYTES: u64 = 60_000_000;
+/// The limit of uploads to common GPU machines.
+const MAX_BYTES: u64 = 60_000_000;
 
-/// Builds and packs. The bundle has the shape of a target folder, so that the tests find command and plugins in it
-/// where they always do.
+/// Builds and packs the bundle. It has the structure of a target folder, so that the tests find the
+/// command and the plugins as usual.
 pub fn run(workspace: &Workspace) -> Result<()> {
     run_command(cargo().current_dir(&workspace.root).args([
         "build",
@@ -27,19 +28,21 @@ pub fn run(workspace: &Workspace) -> Result<()> {
 
     let unpacked = fresh(workspace.target.join("gpu-bundle"))?;
     let release = unpacked.join("release");
-    fs::create_dir_all(release.join("deps")).with_context(|| format!("cannot make {}", release.display()))?;
+    fs::create_dir_all(release.join("deps"))
+        .with_context(|| format!("cannot create {}", release.display()))?;
     let built = workspace.built(true);
     for program in ["crossdock", "crossdock-benches"] {
         copy(&built.join(program), &release)?;
     }
-    // Those of the tests too, which are meant to be bad; not the simulated driver, which the real one must not meet.
+    // Includes the plugins of tests, but not the simulated driver, which must not be loaded
+    // together with the real one.
     let cdylibs = workspace.packages.iter().filter(|package| package.folder != "tests/sim-cuda/driver");
     for name in cdylibs.flat_map(|package| &package.cdylibs) {
         copy(&built.join(format!("lib{name}.so")), &release)?;
     }
-    // Where the tests look for it when there is no Cargo.
+    // The tests search this folder if there is no Cargo.
     let example = release.join("example-plugin");
-    fs::create_dir(&example).with_context(|| format!("cannot make {}", example.display()))?;
+    fs::create_dir(&example).with_context(|| format!("cannot create {}", example.display()))?;
     copy(&example_plugin(workspace)?, &example)?;
     let mut lines = String::new();
     for Program { path, package, .. } in &tests {
@@ -51,7 +54,8 @@ pub fn run(workspace: &Workspace) -> Result<()> {
 
     let bundle = fresh(workspace.root.join("dist/gpu-bundle"))?;
     let packed = bundle.join("programs.tar.xz");
-    // The programs hold much of the same code: a window that reaches from one to the next makes them a fifth.
+    // The programs contain much of the same code. A compression window larger than a program
+    // reduces the bundle to a fifth.
     let mut tar = Command::new("tar");
     tar.env("XZ_OPT", "-T0 --lzma2=preset=5,dict=96MiB").arg("-C").arg(&unpacked).arg("-cJf").arg(&packed);
     run_command(tar.args(["--sort=name", "."]))?;
@@ -67,13 +71,13 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         bytes >> 20,
         script.display()
     );
-    if bytes > MOST_BYTES {
-        bail!("the bundle is larger than {} MB", MOST_BYTES / 1_000_000);
+    if bytes > MAX_BYTES {
+        bail!("the bundle is larger than {} MB", MAX_BYTES / 1_000_000);
     }
     Ok(())
 }
 
-/// The plugin of `examples/rust-plugin`, which is no part of the workspace.
+/// Builds the plugin of `examples/rust-plugin`, which is not a member of the workspace.
 fn example_plugin(workspace: &Workspace) -> Result<PathBuf> {
     let target = workspace.target.join("examples");
     let mut build = cargo();
@@ -82,16 +86,16 @@ fn example_plugin(workspace: &Workspace) -> Result<PathBuf> {
     Ok(target.join("release/libcrossdock_example_plugin.so"))
 }
 
-/// An empty folder.
+/// Creates an empty folder, and removes an old one.
 fn fresh(folder: PathBuf) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Builds the tests of what works with devices, which need neither Cargo nor a C compiler to run.
+/// Builds the test programs that work with devices. They run without Cargo and a C compiler.
 fn test_programs(workspace: &Workspace) -> Result<Vec<Program>> {
     let tested = |package: &&Package| crate::test::sim_cuda::TESTED.contains(&package.folder.as_str());
     let packages = workspace.packages.iter().filter(tested);
@@ -101,12 +105,12 @@ fn test_programs(workspace: &Workspace) -> Result<Vec<Program>> {
     programs::built_by(workspace, &mut command)
 }
 
-/// Copies a file into a folder, without what only debuggers read where there is a `strip`.
+/// Copies a file into a folder, and removes debug information if there is a `strip`.
 fn copy(file: &Path, folder: &Path) -> Result<()> {
-    let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?;
-    let there = folder.join(name);
-    fs::copy(file, &there).with_context(|| format!("cannot copy {}", file.display()))?;
-    // Without one the bundle is only larger.
-    drop(Command::new("strip").arg("--strip-debug").arg(&there).output());
+    let name = file.file_name().with_context(|| format!("{} is not a file", file.display()))?;
+    let target = folder.join(name);
+    fs::copy(file, &target).with_context(|| format!("cannot copy {}", file.display()))?;
+    // Without `strip`, the bundle is only larger.
+    drop(Command::new("strip").arg("--strip-debug").arg(&target).output());
     Ok(())
 }

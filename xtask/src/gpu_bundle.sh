@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the test programs of this bundle and the tests of the Python package, and prints a table; results.json beside it has
-# the same.
-#   run.sh [NAME...]      only programs whose name, FOLDER/PROGRAM, begins with one of these; the package's tests are called python
-#   PYTHON                the interpreter for the package: python3
-#   CROSSDOCK_WRAP        put before each program: "compute-sanitizer --tool memcheck --error-exitcode 99"
-#   CROSSDOCK_RESULTS     where results.json goes
+# Runs the test programs of this bundle and the tests of the Python package, and prints a table;
+# results.json beside it has the same.
+#   run.sh [NAME...]   only programs whose name, FOLDER/PROGRAM, begins with one of these; python
+#                      is the name of the package's tests
+#   PYTHON             the interpreter for the package: python3
+#   CROSSDOCK_WRAP     a command line to put before each program, such as
+#                      "compute-sanitizer --tool memcheck --error-exitcode 99"
+#   CROSSDOCK_RESULTS  the path of results.json
 # Each program runs in its package's folder if a checkout is around the bundle.
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -55,7 +57,7 @@ wanted=$([ $# = 0 ] && echo 1)
 for name in "$@"; do case python in "$name"*) wanted=1 ;; esac; done
 if [ -n "$wanted" ]; then
   export PYTHONPATH="$here/unpacked/python" PYTHONDONTWRITEBYTECODE=1
-  # Its own pytest where the machine has none; all else that tests want they skip themselves without.
+  # The bundle's pytest if the machine has none. Tests that need other packages skip themselves.
   "${PYTHON:-python3}" -c 'import pytest' 2>/dev/null || PYTHONPATH="$PYTHONPATH:$here/unpacked/runner"
   log="$logs/python"
   begin=$(date +%s%N)

@@ -1,4 +1,4 @@
-//! The project's own commands, as `cargo xtask COMMAND`.
+//! The project's development commands: `cargo xtask COMMAND`.
 
 mod bench;
 mod bless;
@@ -23,10 +23,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// The project's own commands.
+/// The project's development commands
 ///
-/// Needs Rust and a C compiler; `test` also needs Python 3.11 or newer with venv. Everything that these commands make
-/// lies under the target folder, or `dist/` for bundles.
+/// They need Rust and a C compiler; `test` also needs Python 3.11 or newer with venv. All outputs
+/// are in the target folder, or in `dist/` for bundles.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, arg_required_else_help = true)]
 struct Cli {
@@ -36,68 +36,81 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the tests: format, house rules, lints, builds, tests in Rust, C and Python, sanitizer
+    /// Run the tests: format, project rules, lints, builds, tests in Rust, C and Python, sanitizer
     ///
-    /// Without --all, runs the short tier: everything that a change is likely to break, and a sample of the work that is
-    /// the same over and over, selected by the hash of the commit. docs/testing.md lists the steps and their tiers.
+    /// Without --all, runs the short tier: everything that a change is likely to break, and a
+    /// sample of repetitive tests, selected by the hash of the commit. docs/testing.md lists the
+    /// steps and their tiers.
     ///
-    /// Every step runs, whatever became of the ones before, two at a time where there are two cores. The last line counts:
-    /// `N passed, N failed, N skipped`; a step without tests of its own (a format check, a build) counts as one. For each
-    /// failed step the summary shows the command that runs the failed test again. The golden tests need Arrow's golden
-    /// files, and find them through ARROW_TEST_DATA.
+    /// All steps run, also after a failure, two at a time on two cores. The last line is `N passed,
+    /// N failed, N skipped`; a step without tests (a format check, a build) counts as one. For each
+    /// failed step, the summary shows the command that repeats the failed test. The golden tests
+    /// need Arrow's golden files in the folder ARROW_TEST_DATA.
     ///
     /// A Rust test that cannot run on this machine writes a line `skipped: NAME: WHY` with
-    /// `writeln!(std::io::stderr(), ...)`, which the test harness does not capture, and returns; it is counted as
-    /// skipped, not as passed.
+    /// `writeln!(std::io::stderr(), ...)`, which the test harness does not capture, and returns; it
+    /// is counted as skipped, not as passed.
     Test(test::Options),
-    /// Build, load the plugins, take the sample through arrow-c-device and back, and check that nothing changed
+    /// Build the command and plugins, convert a sample through plugins and back, and compare
     Demo,
-    /// Check the rules of the house that no linter knows: who may use whom, sizes of files, words, numbering
+    /// Check the project's rules that no linter checks: layering, module cycles, sizes of files,
+    /// forbidden words, numbering
     Tidy,
-    /// Write plugin-api/abi/layout.txt anew from the Rust structs, after a change of the ABI that is meant
+    /// Write plugin-api/abi/layout.txt from the Rust structs, after an intended change of the ABI
     ///
-    /// With --release, puts the contract on record as that of a release: the header and the layout table go to
-    /// plugin-api/abi/released/, under 0.1 for the first release of a minor, 0.1.1 for the first that appended to it. What is
-    /// on record is never overwritten, and a contract that breaks it is refused, with each difference.
+    /// With --release, records the header and the layout table as those of a release, in
+    /// plugin-api/abi/released/: as 0.1 for the first release of a minor version, as 0.1.1 for the
+    /// first that appended to it. Records are never overwritten. A change that breaks a record is
+    /// rejected, with each difference.
     Bless(bless::Options),
-    /// Run the benchmarks, each beside its peer; arguments after `--` go to them
+    /// Run the benchmarks and their peers; arguments after `--` are passed to them
     Bench(bench::Options),
-    /// Compile kernels/cuda into kernels/library/images, by a compiler from the Python package index: no GPU, no toolkit
+    /// Compile kernels/cuda to kernels/library/images with a compiler from the Python package
+    /// index, without GPU or toolkit
     ///
-    /// With --check, hold the images to the record of their sources and, where the compiler can be had, to what it makes.
+    /// With --check, compares the images with the record of their sources and, if the compiler is
+    /// available, with its output.
     Kernels(kernels::Options),
-    /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for applications in C and C++
+    /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for
+    /// applications in C and C++
     Capi(capi::Options),
-    /// Build the Python package and print its folder: PYTHONPATH=$(cargo xtask python) python PROGRAM
+    /// Build the Python package and print its folder: PYTHONPATH=$(cargo xtask python) python
+    /// PROGRAM
     ///
-    /// The folder holds links to the package's sources and to what was built. `pip install ./python` installs the package for
-    /// good.
+    /// The folder has links to the package's sources and to the built libraries. `pip install
+    /// ./python` installs the package permanently.
     Python(python::Options),
-    /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
+    /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine
+    /// without Cargo
     GpuBundle,
-    /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask sim-cuda) PROGRAM
+    /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask
+    /// sim-cuda) PROGRAM
     SimCuda(sim_cuda::Options),
-    /// Give bytes of anybody's making to everything that reads some, and look what becomes of it
+    /// Run the fuzz targets
     ///
-    /// Needs a nightly toolchain and a C++ compiler. What it finds lies in target/fuzz/kept/found, and is told with how to see
-    /// it again.
+    /// Needs a nightly toolchain and a C++ compiler. Findings are stored in target/fuzz/kept/found,
+    /// and printed with the command that repeats them.
     Fuzz(fuzz::Options),
-    /// Put small faults into the code, and look whether each crate's own tests find them
+    /// Inject small faults into the code, and check whether each crate's own tests find them
     ///
-    /// A sample of what cargo-mutants can change, selected by a number. The faults go into a copy of the sources,
-    /// target/mutants/tree, which has a target folder of its own; the first run builds everything there. One that no test finds
-    /// is an error, unless tests/mutants/equivalent.txt has the reason why none can. Some sources are left out:
-    /// xtask/src/mutants/list.rs says which, and why. Needs cargo-mutants.
+    /// Tests a sample of the mutants of cargo-mutants, selected by a number. The faults are
+    /// injected into a copy of the sources, target/mutants/tree, with its own target folder; the
+    /// first run builds everything there. A mutant that no test finds is an error, unless
+    /// tests/mutants/equivalent.txt has the reason why no test can. Some sources are excluded:
+    /// xtask/src/mutants/list.rs lists them with reasons. Needs cargo-mutants.
     Mutants(mutants::Options),
-    /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
+    /// Run the tests of packages on the simulated CUDA driver with many seeds, until one fails
     Seeds(seeds::Options),
-    /// Inject every fault once, stress the host for hours, then fuzz for hours, with new seeds all along, until something fails
+    /// Inject every fault once, then run stress tests and fuzz targets for hours with new seeds,
+    /// until something fails
     ///
-    /// First, and beside the time, the tests that inject faults run once with a fault at each place where there can be one
-    /// (CROSSDOCK_FAULTS=all). Then half of the time goes to the stress tests, with and without the simulated CUDA driver in
-    /// turns; the other half to the fuzz targets, which share it. Every run's seed is printed before it begins. The first
-    /// failure ends it with exit code 1, what was said, and what to type to see it again. Without a nightly toolchain, which
-    /// fuzzing needs, all of the time goes to the stress tests, and that is said.
+    /// First, the tests that inject faults run once with a fault at each possible place
+    /// (CROSSDOCK_FAULTS=all), which does not count. Then half of the time is for the stress tests,
+    /// alternately with and without the simulated CUDA driver, and the other half for the fuzz
+    /// targets. The seed of each run is printed before it begins. The first failure ends the
+    /// command with exit code 1, the output, and the command that repeats the failure. Without a
+    /// nightly toolchain, which fuzzing needs, a message is printed and all of the time is for the
+    /// stress tests.
     Soak(soak::Options),
 }
 

@@ -1,9 +1,9 @@
-//! Rustup's nightly toolchain, which sanitizers need.
+//! Finds rustup's nightly toolchain, which sanitizers need.
 
 use anyhow::{Context, Result};
 use std::process::Command;
 
-/// A program of it, whatever toolchain runs this.
+/// A program of the nightly toolchain.
 pub fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     command.arg("+nightly");
@@ -13,11 +13,14 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// The machine that it makes programs for; `None` where there is no such toolchain.
+/// The host of the nightly toolchain. `None` if it is not installed.
 pub fn host() -> Result<Option<String>> {
     let version = program("rustc").arg("-vV").output();
     let Some(version) = version.ok().filter(|o| o.status.success()) else { return Ok(None) };
     let version = String::from_utf8_lossy(&version.stdout);
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("rustc -vV: no line with the host")?;
     Ok(Some(host.to_owned()))
 }

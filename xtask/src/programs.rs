@@ -1,4 +1,4 @@
-//! The workspace's test programs, as files that can be run without Cargo.
+//! Builds the workspace's test programs, which can run without Cargo.
 
 use crate::cargo::{Package, Workspace, cargo, show};
 use anyhow::{Context, Result, bail};
@@ -6,33 +6,33 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Every target but the benchmarks. Whatever builds or tests the workspace selects the same, for then Cargo settles on the
-/// same features each time and builds nothing twice.
+/// All targets except the benchmarks. All builds of the workspace select the same targets, so that
+/// Cargo chooses the same features each time and does not build anything twice.
 pub const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 
-/// One test program, and the folder that its tests expect to be in.
+/// A test program, and the working folder of its tests.
 #[derive(Clone)]
 pub struct Program {
-    /// Its target's, as Cargo knows it.
+    /// The target's name.
     pub name: String,
-    /// Its package's folder, relative to the root.
+    /// The package's folder, relative to the root.
     pub package: String,
-    /// Whether it holds the unit tests of a library or a program.
+    /// Whether it has the unit tests of a library or a program.
     pub is_unit: bool,
     pub path: PathBuf,
     pub folder: PathBuf,
 }
 
-/// A program that did not end well.
+/// A failed run of a program.
 pub struct Failure {
-    /// What to type to see it again.
+    /// The command that repeats it.
     pub replay: String,
-    /// What it wrote, and how it ended.
+    /// The output and the exit status.
     pub output: String,
 }
 
 impl Program {
-    /// Runs it with these variables and arguments; nothing if it passed.
+    /// Runs the program with these variables and arguments. `None` if it succeeds.
     pub fn run(&self, variables: &[(&str, String)], arguments: &[&str]) -> Option<Failure> {
         let mut command = Command::new(&self.path);
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
@@ -54,7 +54,7 @@ impl Program {
     }
 }
 
-/// Builds all of them; those of the packages that are wanted.
+/// Builds all test programs, and returns those of the selected packages.
 pub fn tests(
     workspace: &Workspace,
     release: bool,
@@ -67,7 +67,7 @@ pub fn tests(
     Ok(all)
 }
 
-/// Those that `cargo test ...` would run, built.
+/// Builds and returns the programs that `cargo test ...` would run.
 pub fn built_by(workspace: &Workspace, command: &mut Command) -> Result<Vec<Program>> {
     command.args(["--no-run", "--message-format", "json"]).stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot start {}", show(command)))?;
@@ -78,7 +78,7 @@ pub fn built_by(workspace: &Workspace, command: &mut Command) -> Result<Vec<Prog
     Ok(all.lines().filter_map(|line| program(line, &workspace.root)).collect())
 }
 
-/// The test program that a line of Cargo's messages tells of.
+/// The test program in a line of Cargo's JSON messages, if there is one.
 fn program(line: &str, root: &Path) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
@@ -94,19 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_tells_of_test_programs_among_other_things() {
+    fn parses_test_programs_in_cargo_messages() {
         let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/w/c/Cargo.toml","target":{"name":"a","kind":["test"]}}"#;
         let program = |line: &str| program(line, Path::new("/w"));
-        let found = program(line).unwrap();
-        assert_eq!((&*found.name, found.path, found.folder), ("a", "/t/a-1".into(), "/w/c".into()));
-        assert_eq!((&*found.package, found.is_unit), ("c", false));
+        let parsed = program(line).unwrap();
+        assert_eq!((&*parsed.name, parsed.path, parsed.folder), ("a", "/t/a-1".into(), "/w/c".into()));
+        assert_eq!((&*parsed.package, parsed.is_unit), ("c", false));
         assert!(program(&line.replace("[\"test\"]", "[\"lib\"]")).unwrap().is_unit);
         assert!(program(&line.replace("true", "false")).is_none());
         assert!(program("Compiling").is_none());
     }
 
     #[test]
-    fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {
+    fn failure_has_the_command_and_the_output() {
         let program = |path: &str| Program {
             name: path.into(),
             package: String::new(),

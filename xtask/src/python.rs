@@ -1,4 +1,5 @@
-//! `cargo xtask python`: the Python package as `import` finds it, made of links to its sources and to what was built.
+//! `cargo xtask python`: lays out the Python package with links to its sources and the built
+//! libraries.
 
 use crate::cargo::{Package, Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -7,14 +8,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The package's folder in the workspace, and what it is called.
+/// The package's folder in the workspace, and its name.
 pub const FOLDER: &str = "python";
 const PACKAGE: &str = "crossdock";
-/// The module as Python looks for one that keeps to the stable ABI.
+/// The file name of an extension module with the stable ABI.
 const MODULE: &str = "_native.abi3.so";
 const PLUGINS: &str = "plugins";
 
-/// What `cargo xtask python` takes.
+/// Options of `cargo xtask python`.
 #[derive(clap::Args)]
 pub struct Options {
     /// Build in the release profile
@@ -22,7 +23,7 @@ pub struct Options {
     release: bool,
 }
 
-/// Builds, and prints the folder for PYTHONPATH and nothing else on stdout.
+/// Builds, and prints only the folder for PYTHONPATH on standard output.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let mut build = cargo();
     build
@@ -35,13 +36,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The module's crate and the plugins'.
+/// The crates of the module and of the plugins.
 pub fn packages(workspace: &Workspace) -> impl Iterator<Item = &Package> {
     let module = workspace.packages.iter().filter(|package| package.folder == FOLDER);
     module.chain(workspace.plugins())
 }
 
-/// Links of what lies in `built`, in a folder beside it: `target/python` of `target/debug`. Gives the folder for PYTHONPATH.
+/// Links the libraries in `built` into a folder next to it: `target/python` for `target/debug`.
+/// Returns the folder for PYTHONPATH.
 pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
     let profile = built.strip_prefix(&workspace.target).unwrap_or(built).to_string_lossy().replace('/', "-");
     let name = if profile == "debug" { FOLDER.to_owned() } else { format!("{FOLDER}-{profile}") };
@@ -63,14 +65,14 @@ pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What the package's tests look at beside themselves.
+/// The files that the package's tests read.
 const LOOKED_AT: [&str; 4] =
     ["README.md", "docs/recipes.md", "examples/data/flights-january.arrow", "tests/python"];
-/// pytest and what it needs, which are Python alone: a machine with a GPU may have none.
+/// pytest and its dependencies, which are pure Python. A machine with a GPU may have no pytest.
 const RUNNER: [&str; 7] = ["_pytest", "pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"];
 
-/// Puts the package into a folder that has what was built in `release`, by links; with its tests, what they look at, and a
-/// pytest of the environment where that is there.
+/// Copies the package into a folder whose `release` has the built libraries, and links these; with
+/// its tests, the files that they read, and the environment's pytest if there is one.
 pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
     let package = to.join(FOLDER).join(PACKAGE);
     copy_all(&workspace.root.join(FOLDER).join(PACKAGE), &package)?;
@@ -96,14 +98,14 @@ pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file, or a folder without what Python keeps in it.
+/// Copies a file, or a folder without Python's caches.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     if !from.is_dir() {
         fs::create_dir_all(to.parent().unwrap_or(to))?;
         fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
         return Ok(());
     }
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for entry in list(from)? {
         let name = entry.file_name().unwrap_or_default();
         if name != "__pycache__" {
@@ -118,23 +120,23 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Makes a folder hold these links and no others; folders in it stay. What is right already is not touched, for somebody
-/// may be using it.
+/// Makes a folder contain exactly these links; its subfolders stay. Correct links are not touched,
+/// because a process may use them.
 fn link_all(folder: &Path, links: &[(OsString, PathBuf)]) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for there in list(folder)?.into_iter().filter(|there| there.is_symlink()) {
-        let wanted = links.iter().find(|(name, _)| Some(name.as_os_str()) == there.file_name());
-        if wanted.is_none_or(|(_, to)| fs::read_link(&there).ok().as_ref() != Some(to)) {
-            fs::remove_file(&there).with_context(|| format!("cannot remove {}", there.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    for link in list(folder)?.into_iter().filter(|link| link.is_symlink()) {
+        let wanted = links.iter().find(|(name, _)| Some(name.as_os_str()) == link.file_name());
+        if wanted.is_none_or(|(_, to)| fs::read_link(&link).ok().as_ref() != Some(to)) {
+            fs::remove_file(&link).with_context(|| format!("cannot remove {}", link.display()))?;
         }
     }
     for (name, to) in links {
         let at = folder.join(name);
         if !to.exists() {
-            bail!("{} is not there: it has to be built first", to.display());
+            bail!("{} does not exist; build it first", to.display());
         }
         if !at.is_symlink() {
-            symlink(to, &at).with_context(|| format!("cannot make the link {}", at.display()))?;
+            symlink(to, &at).with_context(|| format!("cannot create the link {}", at.display()))?;
         }
     }
     Ok(())
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_links_follows_what_is_wanted() {
+    fn link_all_adds_changes_and_removes_links() {
         let root = std::env::temp_dir().join(format!("crossdock-links-{}", std::process::id()));
         let folder = root.join("links");
         fs::create_dir_all(folder.join("kept")).unwrap();
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_carried_has_the_package_its_tests_and_links_to_what_was_built() {
+    fn carry_copies_the_package_and_tests_and_links_libraries() {
         let to = std::env::temp_dir().join(format!("crossdock-carried-{}", std::process::id()));
         let workspace = Workspace::load().unwrap();
         carry(&workspace, &to).unwrap();

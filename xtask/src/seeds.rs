@@ -1,4 +1,4 @@
-//! `cargo xtask seeds`: test programs over the simulated CUDA driver, under many seeds.
+//! `cargo xtask seeds`: runs test programs on the simulated CUDA driver with many seeds.
 
 use crate::cargo::Workspace;
 use crate::programs::{self, Failure, Program};
@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub const SEED: &str = "CROSSDOCK_SIM_CUDA_SEED";
 
-/// What `cargo xtask seeds` takes. Every test program of the packages runs once for each seed.
+/// Options of `cargo xtask seeds`. Each test program of the packages runs once for each seed.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many seeds
+    /// The number of seeds
     #[arg(long, value_name = "N", default_value_t = 100)]
     seeds: u64,
-    /// The first of them
+    /// The first seed
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     first: u64,
-    /// Whose tests
+    /// The package whose tests run; may be given more than once
     #[arg(long = "package", short = 'p', value_name = "PACKAGE", required = true)]
     packages: Vec<String>,
-    /// Only tests whose names contain this
+    /// Run only tests whose names contain this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Leave this function out of the driver; may be given more than once
+    /// Remove this function from the driver; may be given more than once
     #[arg(long, value_name = "FUNCTION")]
     lack: Vec<String>,
-    /// As many programs at a time; otherwise one for each core
+    /// The number of programs that run at the same time [default: the number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 }
 
-/// Stops at the first failure, and says how to see it again.
+/// Stops at the first failure, and prints the command that repeats it.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let driver = sim_cuda::lay_out(workspace, &options.lack)?;
     if let Some(unknown) = options.packages.iter().find(|name| !workspace.has(name)) {
@@ -78,7 +78,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         }
         Some((at, failure)) => {
             println!("{}", failure.output);
-            println!("seed {} fails; to see it again:", options.first + (at / programs.len()) as u64);
+            println!("seed {} fails; to repeat it:", options.first + (at / programs.len()) as u64);
             println!("{}", failure.replay);
             Ok(ExitCode::FAILURE)
         }
@@ -87,7 +87,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 
 fn progress(done: usize, runs: usize) {
     if done.is_multiple_of(runs.div_ceil(20)) || done == runs {
-        // Nobody is left to tell when stderr is closed.
+        // A closed standard error is ignored.
         drop(writeln!(std::io::stderr(), "{done} of {runs} runs"));
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask sim-cuda`: the simulated CUDA driver, laid out as the loader finds a real one.
+//! `cargo xtask sim-cuda`: builds the simulated CUDA driver in a folder for the loader.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -9,25 +9,25 @@ use std::sync::{Mutex, PoisonError};
 
 const PACKAGE: &str = "crossdock-sim-cuda-driver";
 const BUILT: &str = "libcrossdock_sim_cuda_driver.so";
-/// The name that programs link with, and the one that they ask for; some open either.
+/// The SONAME, and the name for linking. Programs may open either.
 const LIBRARY: &str = "libcuda.so.1";
 const LINK: &str = "libcuda.so";
 
-/// What `cargo xtask sim-cuda` takes.
+/// Options of `cargo xtask sim-cuda`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Leave this function out, as an older driver does; may be given more than once
+    /// Remove this function, as in an older driver; may be given more than once
     #[arg(long, value_name = "FUNCTION")]
     lack: Vec<String>,
 }
 
-/// Builds it, and prints the folder and nothing else on stdout.
+/// Builds the driver, and prints only its folder on standard output.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     println!("{}", lay_out(workspace, &options.lack)?.display());
     Ok(())
 }
 
-/// Builds the driver without these functions; the folder that `LD_LIBRARY_PATH` wants.
+/// Builds the driver without these functions. Returns the folder for `LD_LIBRARY_PATH`.
 pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
     run_command(cargo().current_dir(&workspace.root).args(["build", "--quiet", "-p", PACKAGE]))?;
     let mut library = fs::read(workspace.built(false).join(BUILT)).context(BUILT)?;
@@ -37,15 +37,15 @@ pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
         folder += &format!("-without-{function}");
     }
     let folder = workspace.target.join(folder);
-    // Steps of the tests that run at the same time want the same folder.
+    // Several steps of the tests may use the same folder at the same time.
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     install(&folder, &library)?;
     Ok(folder)
 }
 
-/// Renames a symbol to one that nobody asks for. The loader finds a symbol by a hash of its name and compares the name
-/// then, so that neither name is found any more.
+/// Renames a symbol. The loader finds a symbol by a hash of its name and then compares the name, so
+/// that neither name is found any more.
 fn hide(library: &mut [u8], function: &str) -> Result<()> {
     let name: Vec<u8> = [b"\0", function.as_bytes(), b"\0"].concat();
     let places: Vec<usize> =
@@ -59,16 +59,16 @@ fn hide(library: &mut [u8], function: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts it in place whole: programs that have the old one mapped keep it.
+/// Replaces the file atomically. Programs that have the old one mapped keep it.
 fn install(folder: &Path, library: &[u8]) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let there = folder.join(LIBRARY);
-    if fs::read(&there).is_ok_and(|old| old == library) && folder.join(LINK).exists() {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let target = folder.join(LIBRARY);
+    if fs::read(&target).is_ok_and(|old| old == library) && folder.join(LINK).exists() {
         return Ok(());
     }
     let fresh = folder.join(format!("{LIBRARY}.{}", std::process::id()));
     fs::write(&fresh, library).with_context(|| format!("cannot write {}", fresh.display()))?;
-    fs::rename(&fresh, &there).with_context(|| format!("cannot write {}", there.display()))?;
+    fs::rename(&fresh, &target).with_context(|| format!("cannot write {}", target.display()))?;
     if !folder.join(LINK).exists() {
         symlink(LIBRARY, folder.join(LINK)).with_context(|| format!("no link in {}", folder.display()))?;
     }
@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hidden_function_has_another_name_and_others_keep_theirs() {
+    fn hide_renames_only_one_function() {
         let mut library = b"\0cuInit\0cuInitAll\0xcuInit\0".to_vec();
         hide(&mut library, "cuInit").unwrap();
         assert_eq!(library, b"\0_uInit\0cuInitAll\0xcuInit\0");
     }
 
     #[test]
-    fn a_function_that_is_not_there_cannot_be_hidden() {
+    fn rejects_an_unknown_function() {
         assert!(hide(&mut b"\0cuInit\0".to_vec(), "cuExit").is_err());
     }
 }

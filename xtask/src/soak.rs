@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: every injected fault once, then hours of stress, and hours of fuzzing, with new seeds all along.
+//! `cargo xtask soak`: injects every fault once, then runs stress tests and fuzz targets for hours
+//! with new seeds.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::fuzz::Fuzzer;
@@ -11,9 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The test programs that are stressed with, of the package of all that spans several crates.
+/// The stress test programs of the package that tests several crates together.
 const STRESS: [&str; 2] = ["stress", "stress_plugins"];
-/// Those that inject faults, which of their tests, and whether the simulated driver is what fails.
+/// The test programs that inject faults, the filter of their tests, and whether the simulated
+/// driver fails.
 const FAULTS: [(&str, &str, bool); 5] = [
     ("cpu", "failures::", false),
     ("devices", "decoder_failures::", false),
@@ -22,36 +24,37 @@ const FAULTS: [(&str, &str, bool); 5] = [
     ("cuda_faults", "", true),
 ];
 const PACKAGE: &str = "crossdock-tests";
-/// How long one stress test runs, and one fuzz target, before a new seed.
-const LONGEST_RUN: Duration = Duration::from_secs(5 * 60);
-/// So many rounds take the stress test that counts rounds about as long, on a small machine.
+/// The time of one run of a stress test or a fuzz target.
+const MAX_RUN: Duration = Duration::from_secs(5 * 60);
+/// The number of rounds of the stress test that counts rounds, which take about as long on a small
+/// machine.
 const ROUNDS: u64 = 300;
-/// Less than this is not worth a seed.
-const SHORTEST_RUN: Duration = Duration::from_secs(1);
+/// A run shorter than this is not started.
+const MIN_RUN: Duration = Duration::from_secs(1);
 
-/// What `cargo xtask soak` takes.
+/// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// For how long in all, without the builds and the faults: half of it stress, half of it fuzzing, or all of it the one that
-    /// is run
+    /// The total time, without builds and faults: half for stress tests and half for fuzzing, or
+    /// all of it if only one of them runs
     #[arg(long, value_name = "HOURS", default_value_t = 8.0)]
     hours: f64,
-    /// The first seed; others follow it. Without it, one that the clock gives
+    /// The first seed [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
-    /// Run these parts only; may be given more than once
+    /// Run only these parts; may be given more than once
     #[arg(long, value_enum, value_name = "PART")]
     only: Vec<Part>,
 }
 
-/// In the order in which they run.
+/// The parts in the order in which they run.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Every injected fault once; most of an hour on two processors
     Faults,
-    /// 64 threads, and plugins that come and go
+    /// Stress tests with 64 threads, which load and unload plugins
     Stress,
-    /// Bytes of anybody's making, where there is a nightly toolchain
+    /// Fuzz targets, if there is a nightly toolchain
     Fuzz,
 }
 
@@ -90,7 +93,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `None` where there is no toolchain for it, which is said.
+/// Builds the fuzz targets. Prints a message and returns `None` if there is no nightly toolchain.
 fn fuzzer(workspace: &Workspace) -> Result<Option<Fuzzer>> {
     let fuzzer = nightly::host()?
         .map(|host| Fuzzer::build(workspace, &host, Fuzzer::targets(workspace)?))
@@ -102,11 +105,11 @@ fn fuzzer(workspace: &Workspace) -> Result<Option<Fuzzer>> {
 }
 
 fn named<'a>(programs: &'a [Program], name: &str) -> Result<&'a Program> {
-    let found = programs.iter().find(|program| program.name == name);
-    found.with_context(|| format!("expected the test {name} in {PACKAGE}"))
+    let program = programs.iter().find(|program| program.name == name);
+    program.with_context(|| format!("expected the test {name} in {PACKAGE}"))
 }
 
-/// Whether every program passed with a fault at each place where there can be one.
+/// Runs the programs with a fault at each possible place. Returns whether all passed.
 fn faulted(programs: &[(&Program, &str, bool)], driver: &Path) -> bool {
     programs.iter().all(|(program, tests, cuda)| {
         let mut variables = vec![("CROSSDOCK_FAULTS", "all".to_owned())];
@@ -114,13 +117,13 @@ fn faulted(programs: &[(&Program, &str, bool)], driver: &Path) -> bool {
         say(&format!("{} {tests}, with every fault", program.name));
         let failure = program.run(&variables, &[tests]);
         if let Some(failure) = &failure {
-            println!("{}\nto see it again:\n{}", failure.output, failure.replay);
+            println!("{}\nto repeat it:\n{}", failure.output, failure.replay);
         }
         failure.is_none()
     })
 }
 
-/// A part of the time.
+/// A share of the total time.
 struct Share {
     begin: Instant,
     length: Duration,
@@ -131,10 +134,10 @@ impl Share {
         Self { begin: Instant::now(), length }
     }
 
-    /// How long each of the next `runs` may take, one after the other; `None` when the time is up.
+    /// The time for each of the next `runs` consecutive runs; `None` if the share is used up.
     fn next(&self, runs: u32) -> Option<Duration> {
-        let left = self.length.saturating_sub(self.begin.elapsed()) / runs;
-        (left >= SHORTEST_RUN).then(|| left.min(LONGEST_RUN))
+        let remaining = self.length.saturating_sub(self.begin.elapsed()) / runs;
+        (remaining >= MIN_RUN).then(|| remaining.min(MAX_RUN))
     }
 
     fn so_far(&self) -> String {
@@ -142,7 +145,7 @@ impl Share {
     }
 }
 
-/// Whether every run passed: each program by itself, then each over the simulated driver, and so on.
+/// Runs the programs alternately without and with the simulated driver. Returns whether all passed.
 fn stressed(programs: &[&Program], driver: &Path, share: Share, seed: &mut u32) -> bool {
     let turns =
         [false, true].into_iter().flat_map(|cuda| programs.iter().map(move |program| (program, cuda)));
@@ -153,7 +156,7 @@ fn stressed(programs: &[&Program], driver: &Path, share: Share, seed: &mut u32) 
         let over = if cuda { " over the simulated CUDA driver" } else { "" };
         say(&format!("{}, {}{over}: seed {seed}", share.so_far(), program.name));
         if let Some(failure) = program.run(&variables, &["--nocapture"]) {
-            println!("{}\nseed {seed} fails; to see it again:\n{}", failure.output, failure.replay);
+            println!("{}\nseed {seed} fails; to repeat it:\n{}", failure.output, failure.replay);
             return false;
         }
     }
@@ -161,7 +164,7 @@ fn stressed(programs: &[&Program], driver: &Path, share: Share, seed: &mut u32) 
 }
 
 fn variables(seed: u32, length: Duration, driver: Option<&Path>) -> Vec<(&'static str, String)> {
-    let rounds = (ROUNDS * length.as_secs()).div_ceil(LONGEST_RUN.as_secs());
+    let rounds = (ROUNDS * length.as_secs()).div_ceil(MAX_RUN.as_secs());
     let mut variables = vec![
         ("CROSSDOCK_STRESS_SEED", seed.to_string()),
         ("CROSSDOCK_STRESS", rounds.to_string()),
@@ -174,7 +177,8 @@ fn variables(seed: u32, length: Duration, driver: Option<&Path>) -> Vec<(&'stati
     variables
 }
 
-/// Whether nothing was found: all targets take it in turns, as many at a time as there are processors.
+/// Runs all fuzz targets in turn, in parallel on all processors. Returns whether there were no
+/// findings.
 fn fuzzed(fuzzer: &Fuzzer, share: Share, seed: &mut u32) -> Result<bool> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let rounds = fuzzer.targets.len().div_ceil(jobs).max(1) as u32;
@@ -182,10 +186,10 @@ fn fuzzed(fuzzer: &Fuzzer, share: Share, seed: &mut u32) -> Result<bool> {
         let seconds = left.as_secs();
         let seed = next(seed);
         say(&format!("{}, each fuzz target for {seconds} s: seed {seed}", share.so_far()));
-        let found = fuzzer.fuzz(&fuzzer.targets, seconds, seed)?.into_iter();
-        let found: Vec<_> = found.filter_map(|run| Some((run.target, run.outcome.err()?))).collect();
-        found.iter().for_each(|(target, what)| println!("{target}, seed {seed}: {what}"));
-        if !found.is_empty() {
+        let runs = fuzzer.fuzz(&fuzzer.targets, seconds, seed)?.into_iter();
+        let findings: Vec<_> = runs.filter_map(|run| Some((run.target, run.outcome.err()?))).collect();
+        findings.iter().for_each(|(target, what)| println!("{target}, seed {seed}: {what}"));
+        if !findings.is_empty() {
             return Ok(false);
         }
     }
@@ -197,11 +201,11 @@ fn hours(time: Duration) -> f64 {
 }
 
 fn clock() -> Result<u32> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     Ok(now.as_secs() as u32)
 }
 
-/// Never 0, which is none to the fuzzer.
+/// Returns the next seed, which is never 0: for the fuzzer, 0 means a random seed.
 fn next(seed: &mut u32) -> u32 {
     let this = (*seed).max(1);
     *seed = this.wrapping_add(1);
@@ -209,7 +213,7 @@ fn next(seed: &mut u32) -> u32 {
 }
 
 fn say(line: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // A closed standard error is ignored.
     drop(writeln!(std::io::stderr(), "{line}"));
 }
 
@@ -218,15 +222,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_follow_one_another_share_what_is_left_and_none_begins_at_the_end() {
+    fn runs_share_the_remaining_time() {
         let whole = Share::begin(Duration::from_secs(7200));
-        assert_eq!(whole.next(1), Some(LONGEST_RUN));
+        assert_eq!(whole.next(1), Some(MAX_RUN));
         assert!(whole.next(60).is_some_and(|each| each <= Duration::from_secs(120)));
         assert_eq!(Share::begin(Duration::from_millis(1500)).next(2), None);
     }
 
     #[test]
-    fn no_seed_is_the_one_that_the_fuzzer_takes_for_none() {
+    fn next_seed_is_never_zero() {
         let mut seed = u32::MAX;
         assert_eq!([next(&mut seed), next(&mut seed), next(&mut seed)], [u32::MAX, 1, 2]);
     }

@@ -1,4 +1,5 @@
-//! Adding values that do not lie row by row: views, list-views, dense unions, runs.
+//! Appends the values of arrays that are not stored row by row: views, list-views, dense unions and
+//! run-end encoded arrays.
 
 use crate::Error;
 use crate::layout::{BufferKind, layout};
@@ -19,7 +20,7 @@ impl Builder {
             } else {
                 let data = self.buffer(1)?;
                 let at = i32::try_from(data.len())
-                    .map_err(|_| Error::unsupported("joined views with more than 2 GiB of data"))?;
+                    .map_err(|_| Error::unsupported("cannot concatenate views of more than 2 GiB of data"))?;
                 data.extend_from_slice(bytes);
                 rest.iter_mut().zip(bytes.iter().take(4)).for_each(|(to, from)| *to = *from);
                 rest.iter_mut().skip(8).zip(at.to_le_bytes()).for_each(|(to, from)| *to = from);
@@ -63,8 +64,8 @@ impl Builder {
     pub(super) fn append_runs(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
         let mut i = 0;
         while i < len {
-            let (run, left) = from.run(start + i)?;
-            i += left.min(len - i);
+            let (run, remaining) = from.run(start + i)?;
+            i += remaining.min(len - i);
             self.append_child(from, 1, run, 1)?;
             let end = self.len + i;
             let ends = self.children.first_mut().ok_or_else(|| Error::internal("runs without run ends"))?;
@@ -77,11 +78,11 @@ impl Builder {
     }
 }
 
-/// Adds an offset or size of `width` bytes.
+/// Appends an offset or size of `width` bytes.
 pub(super) fn put(to: &mut Vec<u8>, value: usize, width: usize) -> Result<()> {
     if width == 2 && value > i16::MAX as usize || width == 4 && value > i32::MAX as usize {
         return Err(Error::unsupported(format!(
-            "joined values reach offset {value}, more than {width} bytes can tell"
+            "the concatenated values reach offset {value}, which does not fit into {width} bytes"
         )));
     }
     to.extend(value.to_le_bytes().iter().take(width));

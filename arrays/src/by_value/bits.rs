@@ -1,6 +1,6 @@
 //! Bitmaps on the host.
 
-/// A bitmap that grows.
+/// A growable bitmap.
 #[derive(Clone, Debug, Default)]
 pub struct Bits {
     bytes: Vec<u8>,
@@ -8,18 +8,18 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// Its bytes; bits after the last are 0.
+    /// Returns the bytes. Bits after the last one are 0.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Adds `len` bits of `from`, from bit `start` on; bits that `from` does not have are 0.
+    /// Appends bits `start..start + len` of `from`. Bits beyond the end of `from` are read as 0.
     pub fn extend(&mut self, from: &[u8], start: usize, len: usize) {
         let byte = |i: usize| from.get(i).copied().unwrap_or(0);
         let mut at = start;
         let end = start + len;
         while at < end {
-            // As many bits as neither side has a byte boundary in.
+            // The number of bits up to the next byte boundary of the source or of this bitmap.
             let n = (8 - at % 8).min(8 - self.len % 8).min(end - at);
             let mask = ((1u16 << n) - 1) as u8;
             self.push((byte(at / 8) >> (at % 8)) & mask, n);
@@ -27,17 +27,17 @@ impl Bits {
         }
     }
 
-    /// Adds `len` set bits.
+    /// Appends `len` set bits.
     pub fn extend_set(&mut self, len: usize) {
-        let mut left = len;
-        while left > 0 {
-            let n = (8 - self.len % 8).min(left);
+        let mut remaining = len;
+        while remaining > 0 {
+            let n = (8 - self.len % 8).min(remaining);
             self.push(((1u16 << n) - 1) as u8, n);
-            left -= n;
+            remaining -= n;
         }
     }
 
-    /// Adds the low `n` bits of `bits`, which fit into the last byte.
+    /// Appends the low `n` bits of `bits`. They must fit into the free bits of the last byte.
     fn push(&mut self, bits: u8, n: usize) {
         let shift = self.len % 8;
         match self.bytes.last_mut() {
@@ -48,12 +48,12 @@ impl Bits {
     }
 }
 
-/// Bit `i`; false beyond the end.
+/// Returns bit `i`, or false beyond the end.
 pub fn bit(bytes: &[u8], i: usize) -> bool {
     bytes.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1)
 }
 
-/// `len` bits of `from`, from bit `start` on, as a bitmap that begins at bit 0.
+/// Copies bits `start..start + len` of `from` into a bitmap that begins at bit 0.
 pub fn shifted(from: &[u8], start: usize, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len.div_ceil(8));
     let (first, shift) = (start / 8, start % 8);
@@ -70,7 +70,7 @@ pub fn shifted(from: &[u8], start: usize, len: usize) -> Vec<u8> {
     out
 }
 
-/// How many of `len` bits from `start` on are set.
+/// Counts the set bits in `start..start + len`.
 pub fn count_set(bytes: &[u8], start: usize, len: usize) -> usize {
     shifted(bytes, start, len).iter().map(|byte| byte.count_ones() as usize).sum()
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_is_moved_bit_by_bit() {
+    fn copies_and_counts_any_bit_range() {
         let from = sample();
         for start in 0..70 {
             for len in [0, 1, 7, 8, 9, 63, 64, 65, 200] {

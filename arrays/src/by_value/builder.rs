@@ -1,4 +1,4 @@
-//! Putting arrays together, range by range.
+//! Builds arrays on the host from ranges of other arrays.
 
 use crate::layout::{BufferKind, ChildRule, layout};
 use crate::{DeviceArray, Error};
@@ -8,25 +8,28 @@ use crossdock_memory::{Buffer, Result, Stream};
 use super::bits::{Bits, count_set};
 use super::view::HostArray;
 
-/// A length costs nothing to claim where a type has no buffers, but a bit for each value here.
-const MOST_VALUES: usize = 1 << 30;
+/// Maximum number of values. An array without buffers can declare any length, but the builder
+/// allocates a validity bit for each value.
+const MAX_VALUES: usize = 1 << 30;
 
-/// An array that grows on the host.
+/// A growable array in host memory.
 pub struct Builder {
     pub(super) data_type: DataType,
     pub(super) len: usize,
     nulls: usize,
     pub(super) validity: Bits,
     bits: Bits,
-    /// The layout's buffers without the validity; views' data comes last, in one buffer.
+    /// The buffers of the layout, without the validity bitmap. For view types, one data buffer is
+    /// added at the end.
     buffers: Vec<Vec<u8>>,
     pub(super) children: Vec<Builder>,
-    /// The dictionaries that keys point into, each with what was added to its keys.
+    /// The dictionaries whose values the keys refer to. The number is added to each key that refers
+    /// to that dictionary.
     dictionaries: Vec<(DeviceArray, usize)>,
 }
 
 impl Builder {
-    /// No values yet.
+    /// Creates an empty builder.
     pub fn new(data_type: &DataType) -> Self {
         let row = layout(data_type);
         let n_buffers = row.buffers().len() + usize::from(row.variadic);
@@ -46,27 +49,27 @@ impl Builder {
         }
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds `len` values of `from`, from value `start` on.
+    /// Appends values `start..start + len` of `from`.
     pub fn append(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
         if start.checked_add(len).is_none_or(|end| end > from.len()) {
-            return Err(from.wrong(format!("values {start}..+{len} lie outside of its {}", from.len())));
+            return Err(from.wrong(format!("values {start}..+{len} lie outside its {} values", from.len())));
         }
-        if self.len.saturating_add(len) > MOST_VALUES {
+        if self.len.saturating_add(len) > MAX_VALUES {
             return Err(Error::unsupported(format!(
-                "more than {MOST_VALUES} values of a dictionary cannot be joined"
+                "cannot concatenate dictionaries of more than {MAX_VALUES} values"
             )));
         }
         let at = from.array.offset() + start;
@@ -100,10 +103,7 @@ impl Builder {
             [BufferKind::TypeIds, _] => self.append_dense(from, start, len)?,
             [] => {}
             _ => {
-                return Err(Error::internal(format!(
-                    "{} has a layout that is not known here",
-                    self.data_type
-                )));
+                return Err(Error::internal(format!("type {} has an unknown layout", self.data_type)));
             }
         }
         match from.layout.child_rule {
@@ -147,7 +147,8 @@ impl Builder {
         }
     }
 
-    /// The offsets of `len` values, moved to where this array's data ends; what they span in `from`.
+    /// Appends the offsets of `len` values, adjusted to the data that this builder has already.
+    /// Returns the range of the data of `from` that the values use.
     fn append_offsets(
         &mut self,
         from: &HostArray<'_>,
@@ -189,13 +190,13 @@ impl Builder {
     }
 
     fn push_key(&mut self, key: usize, width: usize) -> Result<()> {
-        let most = match &self.data_type {
+        let max_key = match &self.data_type {
             DataType::Dictionary(keys, _) if keys.is_unsigned_integer() => u64::MAX >> (64 - 8 * width),
             _ => u64::MAX >> (65 - 8 * width),
         };
-        if key as u64 > most {
+        if key as u64 > max_key {
             return Err(Error::unsupported(format!(
-                "key {key} does not fit into an array of type {}",
+                "dictionary key {key} does not fit into an array of type {}",
                 self.data_type
             )));
         }
@@ -203,7 +204,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The array, on the device of `stream`.
+    /// Creates the array on the device of `stream`.
     pub fn finish(self, stream: &Stream) -> Result<DeviceArray> {
         let row = layout(&self.data_type);
         let mut buffers = Vec::new();
@@ -225,8 +226,8 @@ impl Builder {
             (Some((_, values)), []) => Some(DeviceArray::empty(values)?),
             (Some(_), [(only, _)]) => Some(only.clone()),
             (Some((_, values)), several) => {
-                let several: Vec<_> = several.iter().map(|(dictionary, _)| dictionary).collect();
-                Some(super::concat(values, &several, stream)?)
+                let dictionaries: Vec<_> = several.iter().map(|(dictionary, _)| dictionary).collect();
+                Some(super::concat(values, &dictionaries, stream)?)
             }
         };
         let nulls = if row.all_null { self.len } else { self.nulls };
@@ -245,8 +246,8 @@ fn upload(bytes: &[u8], stream: &Stream) -> Result<Option<Buffer>> {
     buffer.freeze(stream).map(Some)
 }
 
-/// Whether both are the same values for certain: the same ranges of memory, all the way down. As both are alive, equal
-/// addresses are the same memory, whoever handed it over.
+/// Whether two arrays use the same ranges of memory at all nesting levels, which implies that their
+/// values are equal. Both arrays are alive, so equal addresses mean the same memory.
 pub fn same_buffers(a: &DeviceArray, b: &DeviceArray) -> bool {
     let same = |a: &Option<Buffer>, b: &Option<Buffer>| match (a, b) {
         (None, None) => true,

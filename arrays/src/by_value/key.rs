@@ -1,4 +1,4 @@
-//! Values as bytes, so that any two values of one type can be compared.
+//! Encodes values as bytes, so that two values of one type are equal if their encodings are equal.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,28 @@ use crossdock_memory::{Error, Result};
 use super::bits::bit;
 use super::view::HostArray;
 
-/// What one value may take: lists of nulls have any length for nothing.
-const MOST_KEY_BYTES: usize = 64 << 20;
+/// Maximum size of one encoded value. A list of nulls can have any length, although its input needs
+/// no bytes.
+const MAX_ENCODED_BYTES: usize = 64 << 20;
 
 fn too_long(array: &HostArray<'_>) -> Error {
     Error::unsupported(format!(
-        "a dictionary value of type {} has more than {MOST_KEY_BYTES} bytes",
+        "a dictionary value of type {} is longer than {MAX_ENCODED_BYTES} bytes",
         array.data_type()
     ))
 }
 
-/// The distinct values of a dictionary that grows, and where each stands.
+/// The encoded values of a growing dictionary, and the position of each distinct value.
 #[derive(Default)]
-pub struct Keys {
-    places: HashMap<Vec<u8>, usize>,
-    /// One for each value, in order; a value that comes twice has the key of the first.
-    keys: Vec<Vec<u8>>,
+pub struct ValueIndex {
+    positions: HashMap<Vec<u8>, usize>,
+    /// The encoded values in the order of their positions, including duplicates.
+    values: Vec<Vec<u8>>,
 }
 
-impl Keys {
-    /// The keys of all values of an array.
-    pub fn of(array: &HostArray<'_>) -> Result<Vec<Vec<u8>>> {
+impl ValueIndex {
+    /// Encodes all values of an array.
+    pub fn encode(array: &HostArray<'_>) -> Result<Vec<Vec<u8>>> {
         (0..array.len())
             .map(|i| {
                 let mut key = Vec::new();
@@ -38,24 +39,25 @@ impl Keys {
             .collect()
     }
 
-    /// All keys, in order.
-    pub fn all(&self) -> &[Vec<u8>] {
-        &self.keys
+    /// All encoded values, in order.
+    pub fn values(&self) -> &[Vec<u8>] {
+        &self.values
     }
 
-    /// Where a value stands, if it is there.
-    pub fn find(&self, key: &[u8]) -> Option<usize> {
-        self.places.get(key).copied()
+    /// The first position at which the value occurs.
+    pub fn position(&self, key: &[u8]) -> Option<usize> {
+        self.positions.get(key).copied()
     }
 
-    /// Adds a value at the end.
+    /// Appends a value.
     pub fn push(&mut self, key: Vec<u8>) {
-        self.places.entry(key.clone()).or_insert(self.keys.len());
-        self.keys.push(key);
+        self.positions.entry(key.clone()).or_insert(self.values.len());
+        self.values.push(key);
     }
 }
 
-/// Appends the key of value `i`: whether it is null, and if not, its content; of nested values those of their parts.
+/// Appends the encoding of value `i`: a validity byte, then the content. The content of a nested
+/// value consists of the encodings of its children's values.
 fn write_key(array: &HostArray<'_>, i: usize, key: &mut Vec<u8>) -> Result<()> {
     if array.is_null(i) {
         key.push(0);
@@ -108,7 +110,7 @@ fn write_bytes(bytes: &[u8], key: &mut Vec<u8>) {
 
 fn write_rows(array: &HostArray<'_>, start: usize, n: usize, key: &mut Vec<u8>) -> Result<()> {
     key.extend_from_slice(&(n as u64).to_le_bytes());
-    if n > MOST_KEY_BYTES || key.len() > MOST_KEY_BYTES {
+    if n > MAX_ENCODED_BYTES || key.len() > MAX_ENCODED_BYTES {
         return Err(too_long(array));
     }
     let Some(child) = array.children.first() else { return Ok(()) };
@@ -117,7 +119,7 @@ fn write_rows(array: &HostArray<'_>, start: usize, n: usize, key: &mut Vec<u8>) 
 
 fn write_row(child: &HostArray<'_>, row: usize, key: &mut Vec<u8>, parent: &HostArray<'_>) -> Result<()> {
     if row >= child.len() {
-        return Err(parent.wrong(format!("it points at row {row} of {}", child.len())));
+        return Err(parent.wrong(format!("it refers to row {row} of a child with {} rows", child.len())));
     }
     write_key(child, row, key)
 }

@@ -1,5 +1,6 @@
-//! Arrays whose contents the host looks at: dictionaries, which are joined and compared value by value. Their bytes are
-//! viewed in place where the host may look, and copied where not; the bulk of a batch never comes here.
+//! Reads arrays on the host, value by value, in order to concatenate and compare dictionaries.
+//!
+//! Buffers that the host cannot read are copied, so callers use this only for small arrays.
 
 mod append;
 mod bits;
@@ -9,14 +10,14 @@ mod view;
 
 pub use bits::{count_set, shifted};
 pub use builder::{Builder, same_buffers};
-pub use key::Keys;
+pub use key::ValueIndex;
 pub use view::HostArray;
 
 use crate::DeviceArray;
 use arrow_schema::DataType;
 use crossdock_memory::{Error, Result, Stream};
 
-/// The values of `parts`, one after another, as one array of `data_type`.
+/// Concatenates the values of `parts` into one array of `data_type`.
 pub fn concat(data_type: &DataType, parts: &[&DeviceArray], stream: &Stream) -> Result<DeviceArray> {
     let views = parts.iter().map(|part| HostArray::new(part, stream)).collect::<Result<Vec<_>>>()?;
     let mut builder = Builder::new(data_type);
@@ -24,28 +25,37 @@ pub fn concat(data_type: &DataType, parts: &[&DeviceArray], stream: &Stream) -> 
     builder.finish(stream)
 }
 
-/// Keys `start..+len` of a dictionary array, each replaced by where its value stands in `places`; 0 where it is null.
-pub fn remapped(array: &HostArray<'_>, start: usize, len: usize, places: &[usize]) -> Result<Vec<u8>> {
+/// Replaces keys `start..start + len` of a dictionary array: key `k` becomes `positions[k]`, and a
+/// null key becomes 0.
+///
+/// # Errors
+///
+/// Returns an error if a key is not an index of `positions`, or if a position does not fit into the
+/// key type.
+pub fn remap_keys(array: &HostArray<'_>, start: usize, len: usize, positions: &[usize]) -> Result<Vec<u8>> {
     let width = array.key_width()?;
     let unsigned = matches!(array.layout.dictionary, Some((keys, _)) if keys.is_unsigned_integer());
-    let most = u64::MAX >> (64 - 8 * width as u32 + u32::from(!unsigned));
+    let max_key = u64::MAX >> (64 - 8 * width as u32 + u32::from(!unsigned));
     let mut out = Vec::with_capacity(len.saturating_mul(width).min(1 << 30));
     for i in start..start + len {
-        let place = if array.is_null(i) {
+        let position = if array.is_null(i) {
             0
         } else {
             let key = array.dictionary_key(i)?;
-            *places
-                .get(key)
-                .ok_or_else(|| array.wrong(format!("key {key} points into {} values", places.len())))?
+            *positions.get(key).ok_or_else(|| {
+                array.wrong(format!(
+                    "dictionary key {key} is out of range: the dictionary has {} values",
+                    positions.len()
+                ))
+            })?
         };
-        if place as u64 > most {
+        if position as u64 > max_key {
             return Err(Error::unsupported(format!(
-                "the dictionaries of all batches together have more values than keys of {width} bytes can tell apart: use \
-                 wider keys, or leave each batch its own (write a stream of Arrow IPC: a file has one dictionary)"
+                "the dictionaries of all batches have together more values than keys of {width} bytes can address: use \
+                 wider keys, or write an Arrow IPC stream, which may have a dictionary for each batch"
             )));
         }
-        out.extend(place.to_le_bytes().iter().take(width));
+        out.extend(position.to_le_bytes().iter().take(width));
     }
     Ok(out)
 }

@@ -1,4 +1,4 @@
-//! An array with its bytes before the host's eyes.
+//! Reads an array's values on the host.
 
 use crate::layout::{BufferKind, ChildRule, Layout, layout};
 use crate::{DeviceArray, Error};
@@ -7,7 +7,8 @@ use crossdock_memory::{HostView, Result, Stream};
 
 use super::bits::bit;
 
-/// An array whose buffers the host can read. Contents are not trusted: what points outside is an error.
+/// An array whose buffers the host can read. The contents are not trusted: the functions return an
+/// error if an index is out of range.
 pub struct HostArray<'a> {
     pub(super) array: &'a DeviceArray,
     pub(super) layout: Layout<'a>,
@@ -17,7 +18,7 @@ pub struct HostArray<'a> {
 }
 
 impl<'a> HostArray<'a> {
-    /// Views an array's buffers, whose lengths must be known.
+    /// Makes an array's buffers readable by the host. All lengths must be known.
     pub fn new(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let view = |buffer: &'a Option<_>| {
             buffer.as_ref().map(|b: &'a crossdock_memory::Buffer| b.host_view(stream)).transpose()
@@ -31,7 +32,7 @@ impl<'a> HostArray<'a> {
         })
     }
 
-    /// Views a dictionary array's own buffers, and not its dictionary.
+    /// Like [`Self::new`], but leaves out the dictionary of a dictionary array.
     pub fn keys(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let view = |buffer: &'a Option<crossdock_memory::Buffer>| {
             buffer.as_ref().map(|buffer| buffer.host_view(stream)).transpose()
@@ -45,60 +46,62 @@ impl<'a> HostArray<'a> {
         })
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.array.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.array.is_empty()
     }
 
-    /// The type.
+    /// The data type.
     pub fn data_type(&self) -> &'a DataType {
         self.array.data_type()
     }
 
-    /// The `i`-th buffer of the layout, the validity not counted; empty where there is none.
+    /// Buffer `i` of the layout, where the validity bitmap has no index. Empty if the buffer is
+    /// missing.
     pub(super) fn buffer(&self, i: usize) -> &[u8] {
         let i = i + usize::from(self.layout.has_validity);
         self.buffers.get(i).and_then(Option::as_deref).unwrap_or(&[])
     }
 
-    /// The validity bitmap, if some value may be null.
+    /// The validity bitmap; `None` if no value is null.
     pub(super) fn validity(&self) -> Option<&[u8]> {
-        let said = self.layout.has_validity && self.array.null_count() != Some(0);
-        said.then(|| self.buffers.first()?.as_deref()).flatten()
+        let may_have_nulls = self.layout.has_validity && self.array.null_count() != Some(0);
+        may_have_nulls.then(|| self.buffers.first()?.as_deref()).flatten()
     }
 
-    /// Whether value `i` is null, as the bitmap says.
+    /// Whether value `i` is null according to the bitmap.
     pub(super) fn is_null(&self, i: usize) -> bool {
         self.layout.all_null || self.validity().is_some_and(|bits| !bit(bits, self.array.offset() + i))
     }
 
-    /// `n` bytes of buffer `i` from `start` on.
+    /// Returns bytes `start..start + n` of buffer `i`.
     pub(super) fn range(&self, i: usize, start: usize, n: usize) -> Result<&[u8]> {
         let end = start.checked_add(n);
         end.and_then(|end| self.buffer(i).get(start..end)).ok_or_else(|| {
-            self.wrong(format!("bytes {start}..+{n} lie outside a buffer of {}", self.buffer(i).len()))
+            self.wrong(format!("bytes {start}..+{n} lie outside a buffer of {} bytes", self.buffer(i).len()))
         })
     }
 
-    /// Entry `at` of buffer `i`, a non-negative little-endian integer of `width` bytes.
+    /// Returns entry `at` of buffer `i`, a non-negative little-endian integer of `width` bytes.
     pub(super) fn index(&self, i: usize, width: usize, at: usize) -> Result<usize> {
         let bytes = self.range(i, at.saturating_mul(width), width)?;
         let value = signed(bytes);
-        usize::try_from(value).map_err(|_| self.wrong(format!("entry {at} of its offsets is {value}")))
+        usize::try_from(value).map_err(|_| self.wrong(format!("offset {at} is {value}, expected 0 or more")))
     }
 
-    /// A dictionary's key at value `i`: its number as the key type has it.
+    /// Returns the dictionary key of value `i`.
     pub(super) fn dictionary_key(&self, i: usize) -> Result<usize> {
         let width = self.key_width()?;
         let bytes = self.range(0, (self.array.offset() + i).saturating_mul(width), width)?;
         let unsigned = matches!(self.layout.dictionary, Some((keys, _)) if keys.is_unsigned_integer());
         let key = if unsigned { i128::from(unsigned_value(bytes)) } else { i128::from(signed(bytes)) };
-        usize::try_from(key).map_err(|_| self.wrong(format!("key {i} is {key}")))
+        usize::try_from(key)
+            .map_err(|_| self.wrong(format!("dictionary key {i} is {key}, expected 0 or more")))
     }
 
     pub(super) fn key_width(&self) -> Result<usize> {
@@ -108,7 +111,7 @@ impl<'a> HostArray<'a> {
         }
     }
 
-    /// Where value `i` of an array of offsets begins and ends.
+    /// Returns the begin and the end of value `i` according to the offsets.
     pub(super) fn extent(&self, width: usize, i: usize) -> Result<(usize, usize)> {
         let at = self.array.offset() + i;
         let (begin, end) = (self.index(0, width, at)?, self.index(0, width, at + 1)?);
@@ -118,13 +121,13 @@ impl<'a> HostArray<'a> {
         Ok((begin, end))
     }
 
-    /// The bytes of view `i`: in itself, or where it points to.
+    /// Returns the bytes of view `i`, which are in the view itself or in a data buffer.
     pub(super) fn view(&self, i: usize) -> Result<&[u8]> {
         let at = (self.array.offset() + i).saturating_mul(16);
         let view = self.range(0, at, 16)?;
         let word = |from: usize| signed(view.get(from..from + 4).unwrap_or_default());
-        let n =
-            usize::try_from(word(0)).map_err(|_| self.wrong(format!("view {i} has length {}", word(0))))?;
+        let n = usize::try_from(word(0))
+            .map_err(|_| self.wrong(format!("view {i} has length {}, expected 0 or more", word(0))))?;
         if n <= 12 {
             return self.range(0, at + 4, n);
         }
@@ -134,7 +137,7 @@ impl<'a> HostArray<'a> {
         }
     }
 
-    /// Which child a union's value `i` is in, and its row there.
+    /// Returns the index of the child that holds value `i` of a union, and the row in that child.
     pub(super) fn member(&self, i: usize) -> Result<(usize, usize)> {
         let at = self.array.offset() + i;
         let id = self.range(0, at, 1)?.first().map_or(-1, |b| *b as i8);
@@ -142,12 +145,13 @@ impl<'a> HostArray<'a> {
             DataType::Union(fields, _) => fields.iter().position(|(known, _)| known == id),
             _ => None,
         };
-        let child = child.ok_or_else(|| self.wrong(format!("value {i} has type id {id}")))?;
+        let child = child.ok_or_else(|| self.wrong(format!("value {i} has the unknown type id {id}")))?;
         let row = if self.layout.child_rule == ChildRule::Dense { self.index(1, 4, at)? } else { at };
         Ok((child, row))
     }
 
-    /// The physical index of the run that value `i` is in, and how many values from `i` on it has.
+    /// Returns the index of the run that contains value `i`, and the number of values from `i` to
+    /// the end of the run.
     pub(super) fn run(&self, i: usize) -> Result<(usize, usize)> {
         let [ends, _] = self.children.as_slice() else {
             return Err(Error::internal("runs without children"));

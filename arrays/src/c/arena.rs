@@ -1,4 +1,5 @@
-//! One allocation for all nodes, lists and sizes of an exported batch, freed by the last node's release.
+//! Allocates all nodes, lists and sizes of an exported batch at once. They are freed when the last
+//! node is released.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -8,52 +9,54 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crossdock_plugin_api::abi;
 
-/// Words (8 bytes) that a node takes.
+/// Size of a node, in words of 8 bytes.
 const NODE_WORDS: usize = size_of::<abi::ArrowArray>() / 8;
-// Nodes and pointers are laid out in words.
+// The arena stores nodes and pointers in words of 8 bytes.
 const _: () = assert!(size_of::<*const c_void>() == 8 && size_of::<abi::ArrowArray>().is_multiple_of(8));
 
-/// How much of each there will be.
+/// The number of objects to allocate.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Size {
-    /// Below the root.
+    /// Number of nodes without the root.
     pub nodes: usize,
-    /// Entries of the nodes' buffer lists.
+    /// Number of entries in the nodes' lists of buffers.
     pub buffers: usize,
-    /// Entries of the nodes' lists of children, and of views' lists of sizes.
+    /// Number of entries in the nodes' lists of children and in the lists of the sizes of views'
+    /// data buffers.
     pub other_words: usize,
 }
 
-/// The words, and what the array must keep alive.
-struct Arena<Kept> {
-    /// Nodes that are not released yet.
+/// The allocated words, and the owner of the exported buffers.
+struct Arena<Owner> {
+    /// Number of nodes that are not released yet.
     alive: AtomicUsize,
-    few: [u64; FEW],
-    /// Instead of `few`, where they are more.
-    many: Option<NonNull<[u64]>>,
-    kept: Option<Kept>,
+    inline: [u64; INLINE_WORDS],
+    /// The words, if they do not fit into `inline`.
+    heap: Option<NonNull<[u64]>>,
+    owner: Option<Owner>,
 }
 
-// SAFETY: whoever drops it last drops what is kept, on any thread; the words are plain memory of its own.
-unsafe impl<Kept: Send> Send for Arena<Kept> {}
+// SAFETY: `Owner` is `Send`, and the words are plain memory that only this arena frees.
+unsafe impl<Owner: Send> Send for Arena<Owner> {}
 
-impl<Kept> Drop for Arena<Kept> {
+impl<Owner> Drop for Arena<Owner> {
     fn drop(&mut self) {
-        if let Some(many) = self.many {
-            // SAFETY: a Box of the arena's own, which nobody refers to any more.
-            drop(unsafe { Box::from_raw(many.as_ptr()) });
+        if let Some(heap) = self.heap {
+            // SAFETY: `Builder::new` created `heap` with `Box::into_raw`, and all nodes in it are
+            // released, so this is the last use of it.
+            drop(unsafe { Box::from_raw(heap.as_ptr()) });
         }
     }
 }
 
-/// Words of a batch of one column, and then some.
-const FEW: usize = 32;
+/// Number of words that suffice for a batch of one column.
+const INLINE_WORDS: usize = 32;
 
-/// Hands out the words in order: nodes, then lists, then sizes.
-pub(super) struct Builder<Kept> {
-    /// On the heap from the start, for what is handed out stays where it is. Ours until the end.
-    arena: *mut Arena<Kept>,
-    /// All zero at first.
+/// Allocates the words in a fixed order: nodes, then lists, then sizes.
+pub(super) struct Builder<Owner> {
+    /// The arena is on the heap, so that its words never move. `finish` passes its ownership on.
+    arena: *mut Arena<Owner>,
+    /// The words of the arena. They are zeroed.
     words: *mut u64,
     n_words: usize,
     next_node: usize,
@@ -63,33 +66,33 @@ pub(super) struct Builder<Kept> {
     next_size: usize,
 }
 
-impl<Kept: Send> Builder<Kept> {
+impl<Owner: Send> Builder<Owner> {
     pub(super) fn new(size: Size) -> Self {
         let end_nodes = size.nodes * NODE_WORDS;
         let end_words = end_nodes + size.buffers + size.other_words;
-        // One more, always zero, for empty arrays' offsets.
+        // The last word stays zero, because empty arrays use it as their only offset.
         let n_words = end_words + size.buffers + 1;
-        let arena = Box::into_raw(Box::<Arena<Kept>>::new_uninit()).cast::<Arena<Kept>>();
-        // SAFETY: an allocation for an arena, each of whose fields is written once, in its place. Where there are many words,
-        // they are on the heap, where moving their owner leaves them.
+        let arena = Box::into_raw(Box::<Arena<Owner>>::new_uninit()).cast::<Arena<Owner>>();
+        // SAFETY: the allocation has room for an `Arena`, and each of its fields is written once.
+        // `words` points into `inline` or to a heap allocation, and neither of them moves.
         let words = unsafe {
             (&raw mut (*arena).alive).write(AtomicUsize::new(0));
-            (&raw mut (*arena).few).write([0; FEW]);
-            (&raw mut (*arena).kept).write(None);
-            if n_words <= FEW {
-                (&raw mut (*arena).many).write(None);
-                (&raw mut (*arena).few).cast::<u64>()
+            (&raw mut (*arena).inline).write([0; INLINE_WORDS]);
+            (&raw mut (*arena).owner).write(None);
+            if n_words <= INLINE_WORDS {
+                (&raw mut (*arena).heap).write(None);
+                (&raw mut (*arena).inline).cast::<u64>()
             } else {
-                let many = Box::into_raw(vec![0u64; n_words].into_boxed_slice());
-                (&raw mut (*arena).many).write(NonNull::new(many));
-                many.cast::<u64>()
+                let heap = Box::into_raw(vec![0u64; n_words].into_boxed_slice());
+                (&raw mut (*arena).heap).write(NonNull::new(heap));
+                heap.cast::<u64>()
             }
         };
         let (next_word, next_size) = (end_nodes, end_words);
         Self { arena, words, n_words, next_node: 0, end_nodes, next_word, end_words, next_size }
     }
 
-    /// `n` nodes side by side, zeroed.
+    /// Allocates `n` adjacent, zeroed nodes.
     pub(super) fn nodes(&mut self, n: usize) -> *mut abi::ArrowArray {
         let at = self.next_node;
         self.next_node += n * NODE_WORDS;
@@ -97,7 +100,7 @@ impl<Kept: Send> Builder<Kept> {
         self.words.wrapping_add(at).cast()
     }
 
-    /// `n` words, zeroed.
+    /// Allocates `n` zeroed words.
     pub(super) fn list<T>(&mut self, n: usize) -> *mut T {
         let at = self.next_word;
         self.next_word += n;
@@ -105,68 +108,74 @@ impl<Kept: Send> Builder<Kept> {
         self.words.wrapping_add(at).cast()
     }
 
-    /// Notes the size of the next buffer, in pre-order.
+    /// Stores the size of the next buffer, in pre-order.
     pub(super) fn size(&mut self, bytes: i64) {
         if self.next_size < self.n_words {
-            // SAFETY: one of the words.
+            // SAFETY: the index is below `n_words`.
             unsafe { *self.words.add(self.next_size) = bytes as u64 };
         }
         self.next_size += 1;
     }
 
-    /// The sizes and how many.
+    /// The address of the list of sizes, and the number of sizes.
     pub(super) fn sizes(&self) -> (*const i64, usize) {
         (self.words.wrapping_add(self.end_words).cast(), self.next_size - self.end_words)
     }
 
-    /// 8 zero bytes.
+    /// The address of 8 zero bytes.
     pub(super) fn zero(&self) -> *const c_void {
         self.words.wrapping_add(self.n_words - 1).cast()
     }
 
-    /// The finished arena; `root` and the nodes that were handed out become its nodes.
-    pub(super) fn finish(self, root: &mut abi::ArrowArray, kept: Kept) {
-        // From here on it is the nodes'.
+    /// Passes ownership of the arena and of `owner` to `root` and all allocated nodes.
+    pub(super) fn finish(self, root: &mut abi::ArrowArray, owner: Owner) {
+        // The nodes own the arena, so `drop` must not free it.
         let this = ManuallyDrop::new(self);
         let (arena, n) = (this.arena, this.next_node / NODE_WORDS);
-        // SAFETY: the arena is ours and complete.
+        // SAFETY: `new` initialized the arena, and no node has a `release` yet, so nothing else
+        // accesses it.
         unsafe {
             (*arena).alive = AtomicUsize::new(n + 1);
-            (*arena).kept = Some(kept);
+            (*arena).owner = Some(owner);
         }
         let (nodes, arena) = (this.words.cast::<abi::ArrowArray>(), arena.cast::<c_void>());
         for i in 0..n {
-            // SAFETY: the first words are `n` nodes, zeroed or filled in.
+            // SAFETY: `nodes` allocated the first `n` nodes of the words, and zero bytes are a
+            // valid node.
             let node = unsafe { &mut *nodes.add(i) };
-            node.release = Some(release::<Kept>);
+            node.release = Some(release::<Owner>);
             node.private_data = arena;
         }
-        root.release = Some(release::<Kept>);
+        root.release = Some(release::<Owner>);
         root.private_data = arena;
     }
 }
 
-impl<Kept> Drop for Builder<Kept> {
+impl<Owner> Drop for Builder<Owner> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, complete, and nobody else's: `finish` does not come here.
+        // SAFETY: `new` created the arena with `Box::into_raw`. `finish` did not run, because it
+        // forgets the builder, so no node refers to the arena.
         drop(unsafe { Box::from_raw(self.arena) });
     }
 }
 
-unsafe extern "C" fn release<Kept>(array: *mut abi::ArrowArray) {
+unsafe extern "C" fn release<Owner>(array: *mut abi::ArrowArray) {
     if array.is_null() {
         return;
     }
-    // SAFETY: the consumer gives back a node of ours, perhaps moved; it uses it no more.
+    // SAFETY: the consumer passes an exported node, possibly moved, and does not use it again.
+    // `finish` set its `private_data` to the arena, which is freed only after its last node is
+    // released.
     unsafe {
         if (*array).release.is_none() {
             return;
         }
-        let arena = (*array).private_data.cast::<Arena<Kept>>();
+        let arena = (*array).private_data.cast::<Arena<Owner>>();
         let n = release_tree(array);
         if (*arena).alive.fetch_sub(n, Ordering::Release) == n {
             fence(Ordering::Acquire);
-            // What is kept may run other people's releases; nothing may unwind out of here.
+            // Dropping the owner may call the release callbacks of other libraries. A panic must
+            // not unwind through this `extern "C"` function.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(arena)))) {
                 std::mem::forget(payload);
             }
@@ -174,13 +183,15 @@ unsafe extern "C" fn release<Kept>(array: *mut abi::ArrowArray) {
     }
 }
 
-/// Marks a node and what is left below it as released; how many nodes that were.
+/// Marks a node and all its unreleased descendants as released. Returns the number of nodes that it
+/// marked.
 ///
 /// # Safety
-/// `node` is an unreleased node of an arena that is alive.
+/// `node` is an unreleased node of an arena that is not freed.
 unsafe fn release_tree(node: *mut abi::ArrowArray) -> usize {
     let mut n = 1;
-    // SAFETY: the node's lists lie in the arena; the arrays that it was made from nest at most `MAX_DEPTH` levels.
+    // SAFETY: the node's lists are in the arena, which the caller keeps alive. The depth of the
+    // recursion is at most `MAX_DEPTH`, because `DeviceArray` limits its depth to that.
     unsafe {
         (*node).release = None;
         let children = (0..(*node).n_children as usize).map(|i| *(*node).children.add(i));

@@ -1,5 +1,7 @@
-//! `ArrowArray` and `ArrowDeviceArray` in. Nothing is copied, and no device is asked anything but, of what a call gave without an
-//! event, whether its stream has run.
+//! Imports `ArrowArray` and `ArrowDeviceArray`.
+//!
+//! An import copies nothing. It queries a device only if the result of a call has no event: then it
+//! asks whether the result is ready.
 
 use std::ffi::c_void;
 
@@ -14,17 +16,24 @@ use super::streams_in::on_cpu;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 
-/// Data buffers that one view array may have: far beyond what concatenation makes, and few enough to walk.
-const MOST_VARIADIC: i64 = 1 << 20;
+/// Maximum number of data buffers of a view array. Concatenation creates fewer buffers, and the
+/// host can visit this many in reasonable time.
+const MAX_VARIADIC: i64 = 1 << 20;
 
-/// The batch that crossed the boundary, under the schema that it belongs to. What the host can see is checked; sizes that
-/// the batch does not tell stay unknown. The array is released when the last of its buffers is gone.
+/// Imports a batch that has the given schema. The producer's array is released when the last buffer
+/// of the batch is dropped. The size of a buffer stays unknown if the producer does not declare it.
+///
+/// # Errors
+///
+/// Returns an error if the struct violates a rule of the C Data or C Device interface that the host
+/// can check without reading contents, or if the batch does not match `schema`.
 pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
     import(raw, schema, memory, None)
 }
 
-/// The same for what a call gave whose work went onto `stream`: without an event of its own it is ready when that has run, as
-/// `crossdock_call.stream` says.
+/// Like [`import_batch`], for the result of a call that used `stream`. A result without an event is
+/// ready as soon as the pending work of the stream has run, as documented for
+/// `crossdock_call.stream`.
 pub fn import_result(raw: Owned<abi::Batch>, schema: &SchemaRef, stream: &Stream) -> Result<DeviceBatch> {
     import(raw, schema, stream.memory(), Some(stream))
 }
@@ -33,29 +42,32 @@ fn import(
     raw: Owned<abi::Batch>,
     schema: &SchemaRef,
     memory: &Memory,
-    on: Option<&Stream>,
+    stream: Option<&Stream>,
 ) -> Result<DeviceBatch> {
-    let ready = on.map_or(Ok(Ready::Now), |stream| moment(&raw.array, stream))?;
+    let ready = stream.map_or(Ok(Ready::Now), |stream| readiness_of_result(&raw.array, stream))?;
     if raw.schema.release.is_some() {
-        // SAFETY: `Owned` vouches for the batch, and so for its schema.
-        held_to(schema, &unsafe { import_schema_ref(&raw.schema) }?)?;
+        // SAFETY: `Owned` holds a valid batch, so its unreleased schema is valid.
+        check_types(schema, &unsafe { import_schema_ref(&raw.schema) }?)?;
     }
     let plain = plain_columns(&raw, schema);
     let raw = raw.into_raw();
-    // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
+    // SAFETY: `into_raw` passed the ownership of the array and of the schema, and each is released
+    // separately.
     let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
     if let Some(addresses) = plain {
-        let batch = of_plain(array, addresses, schema, memory, &ready)?;
+        let batch = import_plain(array, addresses, schema, memory, &ready)?;
         if raw.metadata.is_null() {
             return Ok(batch);
         }
-        // SAFETY: metadata lives as long as the array, which the batch keeps.
+        // SAFETY: `raw` is the copy of a valid batch, so its metadata is valid. The metadata lives
+        // as long as the array, which `batch` keeps alive.
         return Ok(batch.with_metadata(unsafe { metadata::read(raw.metadata) }?));
     }
     let root = Root::of(&array);
     let mut reader = Reader::owning(array, memory, ready)?;
     reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
-    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps, and for the metadata that lives as long.
+    // SAFETY: `raw` is the copy of a valid batch, so its array, sizes and metadata are valid. They
+    // live as long as the array, which the reader's owner keeps alive.
     unsafe {
         let batch = reader.batch(&root, schema, memory)?;
         if raw.metadata.is_null() {
@@ -66,30 +78,31 @@ fn import(
     }
 }
 
-/// A batch that tells its own types has those that it is taken for.
-fn held_to(expected: &Schema, told: &Schema) -> Result<()> {
+/// Compares the schema that a batch carries with the expected schema.
+fn check_types(expected: &Schema, actual: &Schema) -> Result<()> {
     let types = |schema: &Schema| {
         let types = schema.fields().iter().map(|field| field.data_type().to_string());
         types.collect::<Vec<_>>().join(", ")
     };
-    let same = expected.fields().len() == told.fields().len()
+    let same = expected.fields().len() == actual.fields().len()
         && expected
             .fields()
             .iter()
-            .zip(told.fields())
-            .all(|(e, t)| e.data_type().equals_datatype(t.data_type()));
+            .zip(actual.fields())
+            .all(|(e, a)| e.data_type().equals_datatype(a.data_type()));
     if same {
         return Ok(());
     }
     Err(Error::bad_data(format!(
-        "a batch's own schema has [{}], expected [{}]",
-        types(told),
+        "the schema of a batch has [{}], expected [{}]",
+        types(actual),
         types(expected)
     )))
 }
 
-/// A batch of plain columns, of which it is known where the values of each begin.
-fn of_plain(
+/// Imports a batch of plain columns. `addresses` are the addresses of the first value of each
+/// column.
+fn import_plain(
     array: Owned<abi::ArrowDeviceArray>,
     addresses: Vec<u64>,
     schema: &SchemaRef,
@@ -98,11 +111,13 @@ fn of_plain(
 ) -> Result<DeviceBatch> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let len = count(array.array.length, "length")?;
-    let owner = ForeignOwner::peer(Foreign { _array: array, _memory: memory.clone() }, device, memory);
+    let owner = ForeignOwner::from_peer(Foreign { _array: array, _memory: memory.clone() }, device, memory);
     let column = |(field, address): (&FieldRef, u64)| {
         let data_type = field.data_type();
         let bytes = len * data_type.primitive_width().unwrap_or(0);
-        // SAFETY: `Owned` vouched for the array, which the owner keeps: so many values of this type begin there, ready by then.
+        // SAFETY: the array was valid and `plain_columns` checked it, so `len` values of this type
+        // begin at `address`. The owner keeps the array alive, and the values are readable after
+        // `ready`.
         let values = (address != 0)
             .then(|| unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), ready.clone()) });
         DeviceArray {
@@ -110,7 +125,7 @@ fn of_plain(
             len,
             offset: 0,
             null_count: Some(0),
-            claims_no_nulls: false,
+            declares_no_nulls: false,
             device: values.as_ref().map(|_| device),
             buffers: vec![None, values],
             children: Vec::new(),
@@ -120,11 +135,15 @@ fn of_plain(
         }
     };
     let columns = schema.fields().iter().zip(addresses).map(column).collect();
-    DeviceBatch::of_checked_types(schema.clone(), len, columns, device)
+    DeviceBatch::from_checked_columns(schema.clone(), len, columns, device)
 }
 
-/// Makes sure that `array` is a batch of `schema` which [`import_batch`] would take, and takes nothing: for those who
-/// hand it on as it is. Answers whether every node tells its null count.
+/// Checks that [`import_batch`] would accept `array` as a batch of `schema`, without importing it.
+/// Returns whether all null counts are known.
+///
+/// # Errors
+///
+/// Returns the errors of [`import_batch`].
 pub fn check_batch_array(
     array: &Owned<abi::ArrowDeviceArray>,
     schema: &SchemaRef,
@@ -133,14 +152,15 @@ pub fn check_batch_array(
     if is_plain(array, schema) {
         return Ok(true);
     }
-    // The tree is gone before this function returns, and `array` is borrowed as long.
+    // The reader's buffers borrow `array`, and are dropped before this function returns.
     let mut reader = Reader::borrowing(array)?;
-    // SAFETY: `Owned` vouches for the array, which the caller's borrow keeps; nobody told its sizes.
+    // SAFETY: `Owned` holds a valid array, which stays borrowed, and `borrowing` set no sizes.
     let batch = unsafe { reader.batch(&Root::of(array), schema, memory) }?;
-    Ok(batch.columns().iter().all(DeviceArray::tells_null_counts))
+    Ok(batch.columns().iter().all(DeviceArray::has_null_counts))
 }
 
-/// An array of `field`'s type from any producer of the C Device interface. See [`import_batch`].
+/// Imports an array of the type of `field` from any producer of the C Device interface. See
+/// [`import_batch`].
 pub fn import_device_array(
     raw: Owned<abi::ArrowDeviceArray>,
     field: &Field,
@@ -148,11 +168,12 @@ pub fn import_device_array(
 ) -> Result<DeviceArray> {
     let root = Root::of(&raw);
     let mut reader = Reader::owning(raw, memory, Ready::Now)?;
-    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
+    // SAFETY: `Owned` held a valid array, which the reader's owner keeps alive.
     unsafe { reader.array(&root.array, field.data_type(), 1) }.map_err(|e| in_field(e, field))
 }
 
-/// An array of `field`'s type, in host memory, from any producer of the C Data interface. See [`import_batch`].
+/// Imports an array of the type of `field` in host memory from any producer of the C Data
+/// interface. See [`import_batch`].
 pub fn import_array(raw: Owned<abi::ArrowArray>, field: &Field, memory: &Memory) -> Result<DeviceArray> {
     import_device_array(on_cpu(raw), field, memory)
 }
@@ -161,28 +182,32 @@ fn in_field(e: Error, field: &Field) -> Error {
     if field.name().is_empty() { e } else { e.context(format!("'{}'", shown(field.name()))) }
 }
 
-/// A bitwise look at the outermost struct, whose owner moves away; what it points at stays. Never released.
+/// A bitwise copy of the outermost struct. It is read after the original has moved into its owner,
+/// and it is never released.
 struct Root {
     array: std::mem::ManuallyDrop<abi::ArrowArray>,
 }
 
 impl Root {
     fn of(raw: &Owned<abi::ArrowDeviceArray>) -> Self {
-        // SAFETY: plain values; `abi::ArrowArray` has no drop, and the copy's release is not called.
+        // SAFETY: `raw` is a valid struct; `abi::ArrowArray` has no `Drop`, and the copy's
+        // `release` is never called.
         Self { array: std::mem::ManuallyDrop::new(unsafe { std::ptr::read(&raw.array) }) }
     }
 }
 
-/// The end of an imported array: its release. The memory stays until then, since whoever made the array may need it.
+/// Releases an imported array when dropped. The field `_memory` is dropped after the array, because
+/// the producer's release callback may use the host's memory.
 struct Foreign {
     _array: Owned<abi::ArrowDeviceArray>,
     _memory: Memory,
 }
 
-// SAFETY: shared references to it do nothing; it is only dropped, on whichever thread comes last, as releases allow.
+// SAFETY: a shared reference gives no access to the fields, and Arrow allows a release on any
+// thread.
 unsafe impl Sync for Foreign {}
 
-/// An array's buffers, NULL ones included.
+/// The buffers of an array. `None` means that the pointer is NULL.
 type Slots = Vec<Option<Buffer>>;
 
 struct Reader {
@@ -193,8 +218,8 @@ struct Reader {
     next_size: usize,
 }
 
-/// Where an array lies, if it is there, and on a device of a kind that is known.
-fn place(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
+/// The device of an unreleased array.
+fn checked_device(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
     if raw.is_released() {
         return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
     }
@@ -208,13 +233,13 @@ fn place(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
     ];
     if !known.contains(&raw.device_type) {
         return Err(Error::unsupported(format!(
-            "an array lies on a device of type {}; expected {known:?} (cpu, cuda, cuda_host, cuda_managed, test)",
+            "an array is on device type {}, expected one of {known:?} (cpu, cuda, cuda_host, cuda_managed, test)",
             raw.device_type
         )));
     }
     if device != Device::CPU && !(0..=i64::from(i32::MAX)).contains(&raw.device_id) {
         return Err(Error::bad_data(format!(
-            "an array lies on device {} of type {}, expected a device id of 0 or more",
+            "an array is on device {} of type {}, expected a device id of 0 or more",
             raw.device_id, raw.device_type
         )));
     }
@@ -224,14 +249,16 @@ fn place(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
     Ok(device)
 }
 
-/// When an array without an event is ready that came of a call which worked on `stream`. Work on another device than the call's
-/// goes onto that one's default stream, and where there is none, nobody was given one.
-fn moment(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
+/// Determines when the result of a call on `stream` is ready. If the array has an event, that event
+/// decides. If the array is on another device than the stream, the default stream of the array's
+/// device decides. If that device has no default stream, the call gave it no work, and the result
+/// is ready.
+fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let on_stream = match array.device_type {
         _ if !array.sync_event.is_null() => return Ok(Ready::Now),
         abi::DEVICE_CUDA => device == stream.device(),
-        // A device can write these too.
+        // A stream of a CUDA device can write to CUDA host memory and managed memory.
         abi::DEVICE_CUDA_HOST | abi::DEVICE_CUDA_MANAGED => stream.device().r#type == abi::DEVICE_CUDA,
         _ => return Ok(Ready::Now),
     };
@@ -242,39 +269,44 @@ fn moment(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
 }
 
 impl Reader {
-    /// The buffers will keep the array. Without an event it is ready as is said.
+    /// Creates a reader whose buffers keep the array alive. If the array has no event, its buffers
+    /// are readable after `ready`.
     fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory, ready: Ready) -> Result<Self> {
-        let device = place(&raw)?;
+        let device = checked_device(&raw)?;
         let sync_event = raw.sync_event;
-        let owner = ForeignOwner::peer(Foreign { _array: raw, _memory: memory.clone() }, device, memory);
+        let owner = ForeignOwner::from_peer(Foreign { _array: raw, _memory: memory.clone() }, device, memory);
         let ready = if sync_event.is_null() {
             ready
         } else {
-            // SAFETY: `Owned` vouched for the struct, so for the event, which lives as long as the array.
+            // SAFETY: the event of a valid array lives as long as the array, which `owner` keeps
+            // alive.
             unsafe { Ready::from_sync_event(sync_event, &owner) }
         };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 
-    /// The array stays the caller's.
+    /// Creates a reader that borrows the array.
     fn borrowing(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Self> {
-        let device = place(raw)?;
+        let device = checked_device(raw)?;
         let owner = ForeignOwner::new(());
-        // SAFETY: as above.
+        // SAFETY: `Owned` holds a valid array, whose event lives as long as the array. `raw` stays
+        // borrowed while the reader is in use.
         let ready = unsafe { Ready::from_sync_event(raw.sync_event, &owner) };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 
     /// # Safety
-    /// `root` is a valid array that `self.owner` keeps, and `self.sizes` are its sizes.
+    /// `root` is a valid array that `self.owner` keeps alive, and `self.sizes` are its buffer
+    /// sizes.
     unsafe fn batch(&mut self, root: &Root, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
         let raw = &root.array;
         let root_type = DataType::Struct(schema.fields().clone());
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees that `root` is valid, that `self.owner` keeps it alive, and
+        // that `self.sizes` are its buffer sizes.
         let root = unsafe { self.array(raw, &root_type, 0) }?;
         if !self.sizes.0.is_null() && self.next_size != self.sizes.1 {
             return Err(Error::bad_data(format!(
-                "a batch tells the sizes of {} buffers, expected {}",
+                "a batch declares the sizes of {} buffers, expected {}",
                 self.sizes.1, self.next_size
             )));
         }
@@ -282,23 +314,24 @@ impl Reader {
             let nulls = root.count_nulls(&memory.default_stream(self.device)?)?;
             if nulls > 0 {
                 return Err(Error::unsupported(format!(
-                    "a batch has {nulls} null rows, expected none (structs that may be null are a column)"
+                    "a batch has {nulls} null rows, expected none: pass a nullable struct as a column of the batch"
                 )));
             }
         }
         let (offset, len) = (root.offset(), root.len());
         let mut columns = root.children;
         for column in &mut columns {
-            // A root of some offset has longer columns: they were checked to reach `offset + len`.
+            // If the root is a slice, its columns are longer than the root. `array` checked that
+            // they have at least `offset + len` rows.
             if column.len != len {
                 *column = column.slice(offset, len)?;
             }
         }
-        DeviceBatch::of_checked_types(schema.clone(), len, columns, self.device)
+        DeviceBatch::from_checked_columns(schema.clone(), len, columns, self.device)
     }
 
     /// # Safety
-    /// `raw` is a valid array that `self.owner` keeps.
+    /// `raw` is a valid array that `self.owner` keeps alive.
     unsafe fn array(
         &mut self,
         raw: &abi::ArrowArray,
@@ -319,24 +352,14 @@ impl Reader {
             -1 => None,
             n => Some(count(n, "null count (-1 for unknown)")?),
         };
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees that `raw` is valid and that `self.owner` keeps it alive.
         let (buffers, view_sizes) = unsafe { self.buffers(raw, data_type, &layout) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that `raw` is valid and that `self.owner` keeps it alive.
         let children = unsafe { self.children(raw, &layout, depth) }?;
-        let dictionary = match (layout.dictionary, raw.dictionary.is_null()) {
-            (Some((_, values)), false) => {
-                // SAFETY: not NULL; a valid array's dictionary is a valid array.
-                let dictionary = unsafe { self.array(&*raw.dictionary, values, depth + 1) };
-                Some(Box::new(dictionary.map_err(|e| e.context("dictionary"))?))
-            }
-            (None, false) => {
-                return Err(Error::bad_data(format!(
-                    "an array of type {data_type} has a dictionary, expected none"
-                )));
-            }
-            (_, true) => None,
-        };
-        // The types without a validity bitmap have no nulls of their own, whatever a producer of old counts.
+        // SAFETY: the caller guarantees that `raw` is valid and that `self.owner` keeps it alive.
+        let dictionary = unsafe { self.dictionary(raw, data_type, &layout, depth) }?;
+        // A type without a validity bitmap has no nulls of its own, so a null count that an old
+        // producer declares for it is ignored.
         let null_count = if layout.has_validity { null_count } else { None };
         let data_type = data_type.clone();
         let mut array = DeviceArray {
@@ -344,7 +367,7 @@ impl Reader {
             len,
             offset,
             null_count,
-            claims_no_nulls: false,
+            declares_no_nulls: false,
             buffers,
             children,
             dictionary,
@@ -353,37 +376,62 @@ impl Reader {
             device: None,
         };
         array.complete(&layout)?;
-        // A false claim would lose nulls: the bitmap is what counts.
+        // A producer may declare 0 nulls and still pass a validity bitmap with nulls. If the host
+        // used the declared count, it would turn the nulls into values.
         if array.null_count == Some(0)
             && len > 0
             && matches!(array.buffers.first(), Some(Some(_)))
             && layout.has_validity
         {
             array.null_count = None;
-            array.claims_no_nulls = true;
+            array.declares_no_nulls = true;
         }
         Ok(array)
     }
 
-    /// The buffers, and of a view array the buffer of sizes if some of them are unknown.
+    /// # Safety
+    /// The requirements of [`Reader::array`].
+    unsafe fn dictionary(
+        &mut self,
+        raw: &abi::ArrowArray,
+        data_type: &DataType,
+        layout: &Layout<'_>,
+        depth: usize,
+    ) -> Result<Option<Box<DeviceArray>>> {
+        match (layout.dictionary, raw.dictionary.is_null()) {
+            (Some((_, values)), false) => {
+                // SAFETY: the pointer is not NULL, and the dictionary of a valid array is a valid
+                // array.
+                let dictionary = unsafe { self.array(&*raw.dictionary, values, depth + 1) };
+                Ok(Some(Box::new(dictionary.map_err(|e| e.context("dictionary"))?)))
+            }
+            (None, false) => {
+                Err(Error::bad_data(format!("an array of type {data_type} has a dictionary, expected none")))
+            }
+            (_, true) => Ok(None),
+        }
+    }
+
+    /// Imports the buffers. For a view array with data buffers of unknown size, also returns the
+    /// buffer that contains these sizes.
     ///
     /// # Safety
-    /// As [`Reader::array`].
+    /// The requirements of [`Reader::array`].
     unsafe fn buffers(
         &mut self,
         raw: &abi::ArrowArray,
         data_type: &DataType,
         layout: &Layout<'_>,
     ) -> Result<(Slots, Option<Box<Buffer>>)> {
-        let least = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
-        let most = if layout.variadic { least + MOST_VARIADIC } else { least };
-        // Unions had a validity buffer before format version 5, and some producers still write its slot, as some do for
-        // nulls and runs.
-        let legacy = !layout.has_validity && raw.n_buffers == least + 1;
-        if !(least..=most).contains(&raw.n_buffers) && !legacy {
+        let min_buffers = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
+        let max_buffers = if layout.variadic { min_buffers + MAX_VARIADIC } else { min_buffers };
+        // Unions had a validity buffer before format version 5. Some producers still pass an entry
+        // for it in the list of buffers, also for null arrays and run-end encoded arrays.
+        let legacy = !layout.has_validity && raw.n_buffers == min_buffers + 1;
+        if !(min_buffers..=max_buffers).contains(&raw.n_buffers) && !legacy {
             let more = if layout.variadic { " or more" } else { "" };
             return Err(Error::bad_data(format!(
-                "an array of type {data_type} has {} buffers, expected {least}{more}",
+                "an array of type {data_type} has {} buffers, expected {min_buffers}{more}",
                 raw.n_buffers
             )));
         }
@@ -397,14 +445,14 @@ impl Reader {
         for i in 0..n {
             // SAFETY: a valid array's list has `n_buffers` entries.
             let address = unsafe { *raw.buffers.add(i) };
-            // SAFETY: as above, for the sizes.
+            // SAFETY: `address` is an entry of a valid array's list, and the caller guarantees that
+            // `self.sizes` are the sizes of the batch that contains this array.
             let buffer = unsafe { self.buffer(address) }?;
             buffers.push(buffer);
         }
         if legacy && buffers.remove(0).is_some() && raw.null_count != 0 && !layout.all_null {
             return Err(Error::unsupported(format!(
-                "an array of type {data_type} has a validity bitmap of its own, as before Arrow format 5, and {} nulls; \
-                 expected none",
+                "an array of type {data_type} has a validity bitmap, as before format version 5, and {} nulls; expected none",
                 raw.null_count
             )));
         }
@@ -419,7 +467,8 @@ impl Reader {
         match sizes {
             Some(sizes) => {
                 let bytes = variadic.len() * 8;
-                // SAFETY: a valid view array has a size for each of its data buffers there.
+                // SAFETY: the last buffer of a valid view array contains the size of each of its
+                // data buffers, in 8 bytes each.
                 Ok((buffers, Some(Box::new(unsafe { sizes.with_len(bytes) }?))))
             }
             None => Err(Error::bad_data(format!(
@@ -429,17 +478,18 @@ impl Reader {
     }
 
     /// # Safety
-    /// `address` is an entry of a valid array's list, and `self.sizes` are that batch's.
+    /// `address` is an entry in the list of buffers of a valid array, and `self.sizes` are the
+    /// sizes of the batch that contains the array.
     unsafe fn buffer(&mut self, address: *const c_void) -> Result<Option<Buffer>> {
         let (sizes, n) = self.sizes;
         let mut bytes = None;
         if !sizes.is_null() {
             if self.next_size >= n {
                 return Err(Error::bad_data(format!(
-                    "a batch tells the sizes of {n} buffers, and has more than that"
+                    "a batch declares the sizes of {n} buffers, but has more buffers"
                 )));
             }
-            // SAFETY: within the `n` entries that the batch says it has.
+            // SAFETY: a valid batch has `n` sizes, and the index is below `n`.
             bytes = match unsafe { *sizes.add(self.next_size) } {
                 -1 => None,
                 size => Some(count(size, "buffer size (-1 for unknown)")? as u64),
@@ -448,20 +498,22 @@ impl Reader {
         self.next_size += 1;
         if address.is_null() {
             return match bytes {
-                Some(1..) => Err(Error::bad_data("a buffer is NULL, but has a size above 0")),
+                Some(1..) => Err(Error::bad_data("a buffer is NULL, but its declared size is above 0")),
                 _ => Ok(None),
             };
         }
         let address = address as u64;
         if address.checked_add(bytes.unwrap_or(0)).is_none_or(|end| end > i64::MAX as u64) {
-            return Err(Error::bad_data(format!("a buffer at {address:#x} is beyond what can be addressed")));
+            return Err(Error::bad_data(format!("a buffer at {address:#x} ends beyond the address space")));
         }
-        // SAFETY: the owner keeps the array that the buffer lies in; its producer vouches for the range.
+        // SAFETY: the buffer belongs to a valid array, which the owner keeps alive. The buffer of a
+        // valid array has the declared size, or, if none is declared, the size that its type
+        // implies.
         Ok(Some(unsafe { Buffer::foreign(&self.owner, self.device, address, bytes, self.ready.clone()) }))
     }
 
     /// # Safety
-    /// As [`Reader::array`].
+    /// The requirements of [`Reader::array`].
     unsafe fn children(
         &mut self,
         raw: &abi::ArrowArray,
@@ -471,7 +523,7 @@ impl Reader {
         let expected = layout.children.len();
         if raw.n_children != expected as i64 {
             return Err(Error::bad_data(format!(
-                "an array has {} children, its schema {expected}",
+                "an array has {} children, expected {expected} as in its schema",
                 raw.n_children
             )));
         }
@@ -482,10 +534,12 @@ impl Reader {
         }
         let mut children = Vec::with_capacity(expected);
         for (i, field) in layout.children.iter().enumerate() {
-            // SAFETY: a valid array's list has `n_children` pointers to valid arrays; NULL ones are refused.
+            // SAFETY: the list of a valid array has `n_children` pointers to valid arrays. `as_ref`
+            // turns a NULL pointer into an error.
             let child = unsafe { (*raw.children.add(i)).as_ref() }
                 .ok_or_else(|| in_field(Error::bad_data(format!("child {i} is NULL")), field))?;
-            // SAFETY: as above.
+            // SAFETY: the child of a valid array is a valid array. Its parent keeps it alive, and
+            // `self.owner` keeps the parent alive.
             let child = unsafe { self.array(child, field.data_type(), depth + 1) };
             children.push(child.map_err(|e| in_field(e, field))?);
         }

@@ -1,4 +1,4 @@
-//! `ArrowArray` and `ArrowDeviceArray` out.
+//! Exports `ArrowArray` and `ArrowDeviceArray`.
 
 use std::ffi::c_void;
 
@@ -14,32 +14,43 @@ use crate::layout::BufferKind;
 use crate::metadata::pairs;
 use crate::{DeviceArray, DeviceBatch};
 
-/// The batch as it passes between host and plugin, or between processes: its buffers as they are, kept alive until the release,
-/// with exact null counts and the table of buffer sizes. `stream` works on the batch's device if something has to be found out first: an
-/// unknown null count, several moments of readiness.
+/// Exports a batch to the host, to a plugin, or to another process of this host. The exported batch
+/// has exact null counts and the table of buffer sizes, and it shares the buffers until it is
+/// released. If a null count is unknown, or if the buffers have different events, the export
+/// launches work on `stream`, which must belong to the batch's device.
 ///
-/// For what another library gets, see [`lend_batch`].
+/// For other consumers, see [`export_batch_to_external`].
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
     export(batch, with_schema, stream, false)
 }
 
-/// The same for a consumer that may be any library, and may release the batch while its own work still runs.
-pub fn lend_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
+/// Like [`export_batch`], for an external consumer, which may release the batch while the
+/// consumer's own work on the device still runs.
+pub fn export_batch_to_external(
+    batch: &DeviceBatch,
+    with_schema: bool,
+    stream: &Stream,
+) -> Result<Owned<abi::Batch>> {
     export(batch, with_schema, stream, true)
 }
 
-fn export(batch: &DeviceBatch, with_schema: bool, stream: &Stream, lent: bool) -> Result<Owned<abi::Batch>> {
+fn export(
+    batch: &DeviceBatch,
+    with_schema: bool,
+    stream: &Stream,
+    to_external: bool,
+) -> Result<Owned<abi::Batch>> {
     if !with_schema
         && batch.metadata().is_empty()
-        && let Some(plain) = export_plain_batch(batch, lent)
+        && let Some(plain) = export_plain_batch(batch, to_external)
     {
         return Ok(plain);
     }
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
     let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
-    if lent {
-        prepared.mark_lent();
+    if to_external {
+        prepared.mark_exported();
     }
     if !batch.metadata().is_empty() {
         prepared.metadata = metadata::write(&pairs(batch.metadata()))?;
@@ -58,45 +69,50 @@ fn export(batch: &DeviceBatch, with_schema: bool, stream: &Stream, lent: bool) -
     out.children(&mut root, batch.columns())?;
     let (buffer_sizes, n_buffer_sizes) = out.builder.sizes();
     let mut raw = abi::Batch::new();
-    // On the heap, where moving what owns it leaves it.
-    let own = &out.prepared.metadata;
-    raw.metadata = if own.is_empty() { std::ptr::null() } else { own.as_ptr().cast() };
+    // The metadata bytes are on the heap, so the pointer to them stays valid when `out` moves.
+    let metadata = &out.prepared.metadata;
+    raw.metadata = if metadata.is_empty() { std::ptr::null() } else { metadata.as_ptr().cast() };
     raw.array = finish(out, root, device, ready);
     raw.buffer_sizes = buffer_sizes;
     raw.n_buffer_sizes = n_buffer_sizes;
-    // SAFETY: the struct is complete, and its array's release frees the arena.
+    // SAFETY: all fields of the struct are set, and the release of its array frees the arena.
     let mut raw = unsafe { Owned::new(raw) };
     if with_schema {
         let schema = export_schema(batch.schema())?.into_raw();
-        // SAFETY: the batch is ours, and its schema empty so far.
+        // SAFETY: `raw` was just created with an empty schema, so overwriting the schema leaks
+        // nothing.
         unsafe { (*raw.as_mut_ptr()).schema = schema };
     }
     Ok(raw)
 }
 
-/// One array, for any consumer of the C Device interface. See [`export_batch`].
+/// Exports one array to any consumer of the C Device interface. See [`export_batch`].
 pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
     let device = array.device();
     let (prepared, size, ready) = Prepared::new(&[array], device, stream)?;
-    prepared.mark_lent();
+    prepared.mark_exported();
     let mut out = Out { builder: Builder::new(size), prepared, on_cpu: device == Device::CPU };
     let mut root = abi::ArrowArray::default();
     out.node(array, &mut root)?;
-    // SAFETY: the struct is complete, and its release frees the arena.
+    // SAFETY: all fields of the struct are set, and its release frees the arena.
     Ok(unsafe { Owned::new(finish(out, root, device, ready)) })
 }
 
-/// One array on the CPU, for any consumer of the C Data interface. See [`export_batch`].
+/// Exports one array on the CPU to any consumer of the C Data interface. See [`export_batch`].
+///
+/// # Errors
+///
+/// Returns an error if the array is on another device.
 pub fn export_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowArray>> {
     let device = array.device();
     if device != Device::CPU {
         return Err(Error::invalid_argument(format!(
-            "an array on {device} cannot be an ArrowArray, whose readers expect host memory: move it to the cpu, or export \
-             an ArrowDeviceArray"
+            "cannot export an array on {device} as an ArrowArray, whose buffers must be in host memory: move it to the cpu, \
+             or export an ArrowDeviceArray"
         )));
     }
     let array = export_device_array(array, stream)?.into_raw().array;
-    // SAFETY: what an exported device array holds is complete in itself; on the CPU nothing has to be waited for.
+    // SAFETY: all fields of the exported array are set. On the CPU there is no event to wait for.
     Ok(unsafe { Owned::new(array) })
 }
 
@@ -119,7 +135,8 @@ struct Out {
 }
 
 impl Out {
-    /// Writes `array` and what is below it. The surveyed sizes have reserved a place for each.
+    /// Writes `array` and all its descendants. `Prepared::new` counted the nodes and words that
+    /// they need.
     fn node(&mut self, array: &DeviceArray, to: &mut abi::ArrowArray) -> Result<()> {
         let layout = array.layout();
         let null_count = match array.null_count() {
@@ -136,13 +153,13 @@ impl Out {
             let absent = layout.is_validity(i) && null_count == 0;
             let buffer = slot.as_ref().filter(|_| !absent);
             let (address, size) = self.buffer(buffer, layout.kind(i));
-            // SAFETY: the list has `n_buffers` entries, of which this is one.
+            // SAFETY: the list has `n_buffers` entries, and `i` is less than `n_buffers`.
             unsafe { *list.add(i) = address };
             self.builder.size(size);
         }
         if layout.variadic {
             let (address, size) = self.view_sizes(array)?;
-            // SAFETY: the list's last entry.
+            // SAFETY: the list has `n_buffers` entries, and `n_buffers` is at least 1.
             unsafe { *list.add(n_buffers - 1) = address };
             self.builder.size(size);
         }
@@ -154,7 +171,7 @@ impl Out {
         self.children(to, array.children())?;
         if let Some(dictionary) = array.dictionary() {
             to.dictionary = self.builder.nodes(1);
-            // SAFETY: a zeroed node of the arena, which nothing else refers to yet.
+            // SAFETY: the arena just allocated and zeroed this node. No other code refers to it.
             self.node(dictionary, unsafe { &mut *to.dictionary })?;
         }
         Ok(())
@@ -169,7 +186,8 @@ impl Out {
         to.n_children = children.len() as i64;
         to.children = list;
         for (i, child) in children.iter().enumerate() {
-            // SAFETY: both have `children.len()` entries; the node is zeroed and nothing else refers to it yet.
+            // SAFETY: both allocations have `children.len()` entries. The node is zeroed, and no
+            // other code refers to it.
             unsafe {
                 let node = nodes.add(i);
                 *list.add(i) = node;
@@ -179,7 +197,8 @@ impl Out {
         Ok(())
     }
 
-    /// What to write down for a buffer: never an address at size 0, but one zero offset where offsets are empty.
+    /// The address and the size to export for a buffer. An empty buffer is exported as NULL, except
+    /// that empty offsets are exported as one zero offset.
     fn buffer(&self, buffer: Option<&Buffer>, kind: Option<BufferKind>) -> (*const c_void, i64) {
         match (buffer.filter(|buffer| !buffer.is_empty()), kind) {
             (Some(buffer), _) => {
@@ -194,10 +213,13 @@ impl Out {
     }
 
     fn view_sizes(&mut self, array: &DeviceArray) -> Result<(*const c_void, i64)> {
-        if let Some(theirs) = &array.view_sizes
+        if let Some(view_sizes) = &array.view_sizes
             && !needs_own_sizes(array)
         {
-            return Ok((theirs.address() as *const c_void, theirs.len().map_or(-1, |bytes| bytes as i64)));
+            return Ok((
+                view_sizes.address() as *const c_void,
+                view_sizes.len().map_or(-1, |bytes| bytes as i64),
+            ));
         }
         let sizes = variadic_sizes(array)?;
         let bytes = sizes.len() as i64 * 8;
@@ -213,7 +235,7 @@ impl Out {
         }
         let list = self.builder.list::<i64>(sizes.len());
         for (i, size) in sizes.iter().enumerate() {
-            // SAFETY: `sizes.len()` words were just handed out.
+            // SAFETY: the builder just allocated `sizes.len()` words.
             unsafe { *list.add(i) = *size };
         }
         Ok((list.cast(), bytes))

@@ -1,5 +1,6 @@
-//! The metadata blob of an `ArrowSchema`: a 32-bit count of pairs, then each key and value behind its 32-bit length,
-//! all in native byte order.
+//! Reads and writes the metadata of an `ArrowSchema`. The encoding is the number of pairs, and then
+//! for each key and each value its length and its bytes. All numbers have 32 bits in native byte
+//! order.
 
 use std::ffi::c_char;
 
@@ -8,11 +9,11 @@ use crossdock_plugin_api::{Error, Result};
 
 use crate::metadata::{Pair, from_pairs};
 
-/// Bytes that one blob may have. It does not say how long it is, so a length that lies sends its reader astray; one
-/// that lies beyond this is caught.
-const MOST_BYTES: usize = 256 << 20;
+/// Maximum size of the metadata of one schema, in bytes. The encoding does not contain its total
+/// size, so this limits how far a wrong length can lead a reader.
+const MAX_BYTES: usize = 256 << 20;
 
-/// What an exported schema points at.
+/// Encodes the metadata of an exported schema.
 pub(super) fn write(pairs: &[Pair]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let number = |out: &mut Vec<u8>, n: usize| match i32::try_from(n) {
@@ -20,9 +21,9 @@ pub(super) fn write(pairs: &[Pair]) -> Result<Vec<u8>> {
             out.extend(n.to_ne_bytes());
             Ok(())
         }
-        Err(_) => {
-            Err(Error::unsupported(format!("metadata of {n} bytes is beyond what Arrow's C interface holds")))
-        }
+        Err(_) => Err(Error::unsupported(format!(
+            "metadata with a length of {n} does not fit into the 32-bit lengths of Arrow's C interface"
+        ))),
     };
     number(&mut out, pairs.len())?;
     for (key, value) in pairs {
@@ -34,47 +35,49 @@ pub(super) fn write(pairs: &[Pair]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Reads a blob; NULL is none.
+/// Reads encoded metadata. NULL means no metadata.
 ///
 /// # Safety
-/// `blob` is NULL, or readable as far as its own lengths say.
+/// `blob` is NULL, or readable for the number of bytes that the lengths in it imply.
 pub(super) unsafe fn read(blob: *const c_char) -> Result<Metadata> {
     if blob.is_null() {
         return Ok(Metadata::new());
     }
-    // SAFETY: the caller vouches for the blob.
+    // SAFETY: `blob` is not NULL, so the caller guarantees that it is readable for the number of
+    // bytes that the lengths in it imply.
     let mut cursor = unsafe { Cursor::new(blob.cast()) };
     let n = cursor.number("number of pairs")?;
     let mut pairs = Vec::new();
     for _ in 0..n {
-        pairs.push((cursor.counted("key")?, cursor.counted("value")?));
+        pairs.push((cursor.length_prefixed("key")?, cursor.length_prefixed("value")?));
     }
     Ok(from_pairs(pairs))
 }
 
 struct Cursor<'a> {
     at: *const u8,
-    left: usize,
+    remaining: usize,
     _blob: std::marker::PhantomData<&'a [u8]>,
 }
 
 impl<'a> Cursor<'a> {
     /// # Safety
-    /// `at` is readable as far as the lengths that lie there say, for `'a`.
+    /// `at` is readable during `'a` for the number of bytes that the encoded lengths imply.
     unsafe fn new(at: *const u8) -> Self {
-        Self { at, left: MOST_BYTES, _blob: std::marker::PhantomData }
+        Self { at, remaining: MAX_BYTES, _blob: std::marker::PhantomData }
     }
 
     fn bytes(&mut self, n: usize, what: &str) -> Result<&'a [u8]> {
-        if n > self.left {
+        if n > self.remaining {
             return Err(Error::bad_data(format!(
-                "metadata: a {what} of {n} bytes makes it longer than {MOST_BYTES} bytes"
+                "metadata: a {what} of {n} bytes makes it longer than the maximum of {MAX_BYTES} bytes"
             )));
         }
-        // SAFETY: `new`'s caller vouches for as many bytes as the lengths in the blob say, which `n` is or which hold it.
+        // SAFETY: `n` is the size of a length field, or a length that was read before. `new`
+        // requires that this number of bytes is readable.
         let bytes = unsafe { std::slice::from_raw_parts(self.at, n) };
         self.at = self.at.wrapping_add(n);
-        self.left -= n;
+        self.remaining -= n;
         Ok(bytes)
     }
 
@@ -85,7 +88,7 @@ impl<'a> Cursor<'a> {
             .map_err(|_| Error::bad_data(format!("metadata: the {what} is {n}, expected 0 or more")))
     }
 
-    fn counted(&mut self, what: &str) -> Result<&'a [u8]> {
+    fn length_prefixed(&mut self, what: &str) -> Result<&'a [u8]> {
         let n = self.number("length")?;
         self.bytes(n, what)
     }

@@ -1,9 +1,9 @@
-//! The Arrow C Data and C Device interfaces, in and out.
+//! Imports and exports of the Arrow C Data, C Device and stream interfaces.
 
 mod arena;
 mod array_in;
 mod array_out;
-mod ends;
+mod last_offsets;
 mod metadata;
 mod plain;
 mod prepare;
@@ -13,8 +13,8 @@ mod streams_in;
 mod streams_out;
 
 pub use array_in::{check_batch_array, import_array, import_batch, import_device_array, import_result};
-pub use array_out::{export_array, export_batch, export_device_array, lend_batch};
-pub use ends::check_ends;
+pub use array_out::{export_array, export_batch, export_batch_to_external, export_device_array};
+pub use last_offsets::check_last_offsets;
 pub use plain::{export_plain, plain_values};
 pub use schema_in::{
     batch_schema, import_field, import_field_ref, import_field_replacing, import_schema, import_schema_ref,

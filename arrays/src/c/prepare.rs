@@ -1,4 +1,4 @@
-//! What an export needs before it can write down anything: counts, an event, and the odd extra buffer.
+//! Prepares exports: determines null counts and one common event, and allocates additional buffers.
 
 use crossdock_memory::{Buffer, Device, Error, Ready, Result, Stream};
 
@@ -7,23 +7,25 @@ use crate::DeviceArray;
 use crate::layout::BufferKind;
 use crate::nulls;
 
-/// What the exported array keeps alive, and what could not be read off the tree.
+/// The owners of the exported buffers, and the exported values that the tree of arrays does not
+/// contain.
 pub(super) struct Prepared {
-    /// One buffer of each allocation or stranger's array.
-    kept: Vec<Buffer>,
-    /// Null counts of the arrays that did not know theirs, in the order of the C interface.
+    /// At least one buffer of each allocation or imported array, which keeps that memory alive.
+    buffers: Vec<Buffer>,
+    /// Null counts of the arrays with an unknown count, in pre-order.
     pub(super) null_counts: std::vec::IntoIter<usize>,
-    /// The sizes of view arrays' variadic buffers, in pinned memory, in the same order. Empty on the CPU.
+    /// The addresses of the lists of sizes of the view arrays' data buffers, in pre-order. The
+    /// lists are in pinned memory. Empty on the CPU.
     pub(super) view_sizes: std::vec::IntoIter<u64>,
-    /// 8 zero bytes on the device, where the arena's do not serve.
+    /// The address of 8 zero bytes on the device; `None` if the zero bytes in the arena are used.
     pub(super) zero: Option<u64>,
     /// The batch's own metadata, encoded; empty for none.
     pub(super) metadata: Vec<u8>,
 }
 
 impl Prepared {
-    /// For the arrays of one batch, which lie on `device`. Launches and waits only if a null count is unknown, if buffers
-    /// become ready at different moments, or if CPU buffers are not ready yet.
+    /// Prepares the arrays of one batch on `device`. Launches kernels or blocks only if a null
+    /// count is unknown, if buffers have different events, or if CPU buffers are not ready yet.
     pub(super) fn new(
         arrays: &[&DeviceArray],
         device: Device,
@@ -31,7 +33,7 @@ impl Prepared {
     ) -> Result<(Self, Size, Ready)> {
         let mut survey = Survey::default();
         for array in arrays {
-            array.walk(&mut |node| survey.look(node))?;
+            array.walk(&mut |node| survey.visit(node))?;
         }
         let zero = match survey.empty_offsets && device != Device::CPU {
             true => Some(zero_on(device, stream)?),
@@ -39,19 +41,19 @@ impl Prepared {
         };
         survey.events.extend(zero.as_ref().map(Buffer::ready).filter(|ready| !ready.is_now()));
         let ready = one_event(survey.events, device, stream)?;
-        let null_counts = if survey.uncounted.is_empty() {
+        let null_counts = if survey.without_null_count.is_empty() {
             Vec::new()
         } else {
-            nulls::count_nulls(&survey.uncounted, stream)?
+            nulls::count_nulls(&survey.without_null_count, stream)?
         };
         let mut prepared = Self {
-            kept: survey.kept,
+            buffers: survey.buffers,
             null_counts: null_counts.into_iter(),
             view_sizes: Vec::new().into_iter(),
             zero: zero.as_ref().map(Buffer::address),
             metadata: Vec::new(),
         };
-        prepared.kept.extend(zero.clone());
+        prepared.buffers.extend(zero.clone());
         if device != Device::CPU {
             prepared.add_view_sizes(&survey.views, stream)?;
         }
@@ -72,19 +74,19 @@ impl Prepared {
             }
             let pinned = pinned.freeze_now();
             addresses.push(pinned.address());
-            self.kept.push(pinned);
+            self.buffers.push(pinned);
         }
         self.view_sizes = addresses.into_iter();
         Ok(())
     }
 
-    /// The consumer is another library: see [`Buffer::mark_lent`].
-    pub(super) fn mark_lent(&self) {
-        self.kept.iter().for_each(Buffer::mark_lent);
+    /// Marks all buffers for a consumer in another library; see [`Buffer::mark_exported`].
+    pub(super) fn mark_exported(&self) {
+        self.buffers.iter().for_each(Buffer::mark_exported);
     }
 }
 
-/// 8 zero bytes.
+/// Allocates 8 zero bytes.
 fn zero_on(device: Device, stream: &Stream) -> Result<Buffer> {
     let stream = nulls::stream_on(device, stream)?;
     let mut zero = stream.memory().alloc(&stream, 8)?;
@@ -95,15 +97,15 @@ fn zero_on(device: Device, stream: &Stream) -> Result<Buffer> {
 #[derive(Default)]
 struct Survey<'a> {
     size: Size,
-    kept: Vec<Buffer>,
+    buffers: Vec<Buffer>,
     events: Vec<&'a Ready>,
-    uncounted: Vec<&'a DeviceArray>,
+    without_null_count: Vec<&'a DeviceArray>,
     views: Vec<&'a DeviceArray>,
     empty_offsets: bool,
 }
 
 impl<'a> Survey<'a> {
-    fn look(&mut self, node: &'a DeviceArray) -> Result<()> {
+    fn visit(&mut self, node: &'a DeviceArray) -> Result<()> {
         let layout = node.layout();
         let below = node.children().len() + usize::from(node.dictionary().is_some());
         self.size.nodes += below;
@@ -116,7 +118,7 @@ impl<'a> Survey<'a> {
             }
         }
         if node.null_count().is_none() {
-            self.uncounted.push(node);
+            self.without_null_count.push(node);
         }
         for (i, slot) in node.buffers().iter().enumerate() {
             let Some(buffer) = slot else {
@@ -124,27 +126,29 @@ impl<'a> Survey<'a> {
                 continue;
             };
             self.empty_offsets |= buffer.is_empty();
-            // Most batches lie in one allocation or came as one array; a stray duplicate does no harm.
-            if !self.kept.iter().rev().take(4).any(|kept| kept.same_owner(buffer)) {
-                self.kept.push(buffer.clone());
+            // Most batches are in one allocation or in one imported array. Keeping an owner twice
+            // is harmless, so this compares only the last few buffers.
+            if !self.buffers.iter().rev().take(4).any(|buffers| buffers.same_owner(buffer)) {
+                self.buffers.push(buffer.clone());
             }
             if !buffer.ready().is_now() {
                 self.events.push(buffer.ready());
             }
         }
         if let Some(sizes) = &node.view_sizes {
-            self.kept.push(Buffer::clone(sizes));
+            self.buffers.push(Buffer::clone(sizes));
         }
         Ok(())
     }
 }
 
-/// Whether the buffer of the variadic buffers' sizes must be made, because no stranger's can be passed on.
+/// Whether an export must create the buffer with the sizes of the data buffers, because the
+/// producer's buffer cannot be exported.
 pub(super) fn needs_own_sizes(array: &DeviceArray) -> bool {
     array.view_sizes.is_none() || variadic_sizes(array).is_ok()
 }
 
-/// The sizes of a view array's variadic buffers.
+/// The sizes of a view array's data buffers, in bytes.
 pub(super) fn variadic_sizes(array: &DeviceArray) -> Result<Vec<i64>> {
     let variadic = array.buffers().get(array.layout().n_buffers()..).unwrap_or(&[]);
     variadic
@@ -160,7 +164,8 @@ pub(super) fn variadic_sizes(array: &DeviceArray) -> Result<Vec<i64>> {
         .collect()
 }
 
-/// One event after which everything is ready. Arrow allows none on the CPU, so there the host waits.
+/// Returns one event after which all buffers are ready. Arrow does not allow an event on the CPU,
+/// so the host waits until CPU buffers are ready.
 fn one_event(mut events: Vec<&Ready>, device: Device, stream: &Stream) -> Result<Ready> {
     events.dedup_by_key(|ready| ready.sync_event());
     match events.as_slice() {

@@ -1,4 +1,5 @@
-//! `ArrowSchema` out: all nodes and strings of a schema in one arena, which the last node's release frees.
+//! Exports `ArrowSchema`. All nodes and strings of a schema are in one arena, which is freed when
+//! the last node is released.
 
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -11,19 +12,19 @@ use crate::MAX_DEPTH;
 use crate::layout::{format_of, layout};
 use crate::metadata::{field_pairs, of_dictionary_values};
 
-/// The schema as a struct-typed `ArrowSchema`.
+/// Exports a schema as an `ArrowSchema` of a struct type.
 pub fn export_schema(schema: &Schema) -> Result<Owned<abi::ArrowSchema>> {
     let root = DataType::Struct(schema.fields().clone());
     export("", &root, &schema.metadata, 0)
 }
 
-/// One field.
+/// Exports one field.
 pub fn export_field(field: &Field) -> Result<Owned<abi::ArrowSchema>> {
     export(field.name(), field.data_type(), field.metadata(), flags(field))
 }
 
 struct Arena {
-    /// Nodes that are not released yet.
+    /// Number of nodes that are not released yet.
     alive: AtomicUsize,
     nodes: Vec<abi::ArrowSchema>,
     lists: Vec<Vec<*mut abi::ArrowSchema>>,
@@ -45,20 +46,21 @@ fn export(
         texts: Vec::with_capacity(2 * (below + 1)),
         blobs: Vec::new(),
     });
-    // Nodes point at each other, so the vector must not move: `count` has reserved a place for each below the root.
+    // Nodes refer to each other by address, so the vector must not grow. Its capacity is the result
+    // of `count`.
     let mut root = arena.node(name, data_type, metadata, flags)?;
     arena.alive = AtomicUsize::new(arena.nodes.len() + 1);
     let raw = Box::into_raw(arena);
     root.private_data = raw.cast();
-    // SAFETY: just made from the Box; nobody else has it yet.
+    // SAFETY: `raw` comes from `Box::into_raw`, and no other code has a pointer to it yet.
     for node in unsafe { &mut (*raw).nodes } {
         node.private_data = raw.cast();
     }
-    // SAFETY: the struct is complete, and its release frees the arena.
+    // SAFETY: all fields of the struct are set, and its release frees the arena.
     Ok(unsafe { Owned::new(root) })
 }
 
-/// Nodes below the root.
+/// Counts all descendants of the root.
 fn count(data_type: &DataType, depth: usize) -> Result<usize> {
     if depth > MAX_DEPTH + 1 {
         return Err(Error::unsupported(format!("a schema nests deeper than {MAX_DEPTH} levels")));
@@ -101,7 +103,7 @@ impl Arena {
         let mut list = Vec::with_capacity(layout.children.len());
         for field in layout.children.iter() {
             let child = self.node(field.name(), field.data_type(), field.metadata(), self::flags(field))?;
-            list.push(self.place(child));
+            list.push(self.push(child));
         }
         if !list.is_empty() {
             node.n_children = list.len() as i64;
@@ -110,12 +112,12 @@ impl Arena {
         }
         if let Some((_, values)) = layout.dictionary {
             let child = self.node("", values, &of_dictionary_values(metadata), abi::FLAG_NULLABLE)?;
-            node.dictionary = self.place(child);
+            node.dictionary = self.push(child);
         }
         Ok(node)
     }
 
-    fn place(&mut self, node: abi::ArrowSchema) -> *mut abi::ArrowSchema {
+    fn push(&mut self, node: abi::ArrowSchema) -> *mut abi::ArrowSchema {
         let i = self.nodes.len();
         self.nodes.push(node);
         self.nodes.as_mut_ptr().wrapping_add(i)
@@ -127,7 +129,7 @@ impl Arena {
         }
         let text = CString::new(text).map_err(|_| {
             Error::unsupported(format!(
-                "{what} '{}' has a NUL in it, which C cannot hold",
+                "the {what} '{}' contains a NUL character, which a C string cannot hold",
                 crate::layout::shown(text)
             ))
         })?;
@@ -141,7 +143,9 @@ unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
     if schema.is_null() {
         return;
     }
-    // SAFETY: the consumer gives back a node of ours, perhaps moved; it uses it no more.
+    // SAFETY: the consumer passes an exported node, possibly moved, and does not use it again.
+    // `export` set its `private_data` to the arena, which is freed only after its last node is
+    // released.
     unsafe {
         if (*schema).release.is_none() {
             return;
@@ -155,13 +159,15 @@ unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
     }
 }
 
-/// Marks a node and what is left below it as released; how many of the arena's nodes that were.
+/// Marks a node and all its unreleased descendants as released. Returns the number of nodes that it
+/// marked.
 ///
 /// # Safety
-/// `node` is an unreleased node of an arena that is alive.
+/// `node` is an unreleased node of an arena that is not freed.
 unsafe fn release_tree(node: *mut abi::ArrowSchema) -> usize {
     let mut n = 1;
-    // SAFETY: the node's lists were made by `node` above and live in the arena; depth is bounded by `count`.
+    // SAFETY: `Arena::node` created the node's lists in the arena, which the caller keeps alive.
+    // `count` limited the depth of the recursion.
     unsafe {
         (*node).release = None;
         let children = (0..(*node).n_children as usize).map(|i| *(*node).children.add(i));

@@ -1,13 +1,13 @@
-//! Strangers' streams: C Stream and C Device Stream, as consumers see them.
+//! Reads the C Streams and C Device Streams of external producers.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int};
 
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 
-/// What arrays come from.
+/// A source of arrays.
 pub trait Arrays: Send {
-    /// The next array, its device known; `None` at the end.
+    /// Returns the next array with its device; `None` at the end.
     fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>>;
 }
 
@@ -17,7 +17,7 @@ impl Arrays for VecDeque<Owned<abi::ArrowDeviceArray>> {
     }
 }
 
-/// A host array as a device array.
+/// Converts a host array to a device array on the CPU.
 pub fn on_cpu(array: Owned<abi::ArrowArray>) -> Owned<abi::ArrowDeviceArray> {
     let device = Device::CPU;
     let array = abi::ArrowDeviceArray {
@@ -26,36 +26,37 @@ pub fn on_cpu(array: Owned<abi::ArrowArray>) -> Owned<abi::ArrowDeviceArray> {
         device_type: device.r#type,
         ..abi::ArrowDeviceArray::default()
     };
-    // SAFETY: the array was ours, and is moved into a struct that has its release.
+    // SAFETY: `into_raw` passed the ownership of the array, and all fields of the struct are set.
     unsafe { Owned::new(array) }
 }
 
-/// The two stream structs differ in the array that they give and in nothing else that matters here.
+/// Defines the type for one of the two stream structs, which differ only in the type of their
+/// arrays.
 macro_rules! stream {
     ($(#[$m:meta])* $name:ident, $raw:ident, $array:ident, $what:literal, $device:expr) => {
         $(#[$m])*
         pub struct $name(Owned<abi::$raw>);
 
         impl $name {
-            /// Takes the stream.
+            /// Takes ownership of the stream.
             pub fn new(raw: Owned<abi::$raw>) -> Self {
                 Self(raw)
             }
 
-            /// The schema of its arrays; it may be asked for again.
+            /// Returns the schema of the arrays. May be called repeatedly.
             ///
             /// # Errors
-            /// What the stream says.
+            /// Returns the error that the stream reports, or an error if the schema is invalid.
             pub fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
                 let get = self.0.get_schema.ok_or_else(|| missing($what, "get_schema"))?;
                 let mut out = abi::ArrowSchema::default();
-                // SAFETY: the stream's own function on itself.
+                // SAFETY: `Owned` holds an unreleased stream, and `out` is a local variable.
                 let code = unsafe { get(self.0.as_mut_ptr(), &mut out) };
                 self.check(code, "get_schema")?;
-                // SAFETY: on success the schema is ours.
+                // SAFETY: on success the stream passes the ownership of the schema.
                 let schema = unsafe { Owned::new(out) };
                 if schema.is_released() {
-                    return Err(Error::bad_data(concat!($what, ": get_schema succeeded and gave a released schema")));
+                    return Err(Error::bad_data(concat!($what, ": get_schema succeeded, but returned a released schema")));
                 }
                 Ok(schema)
             }
@@ -64,10 +65,11 @@ macro_rules! stream {
                 if code == 0 {
                     return Ok(());
                 }
-                // SAFETY: the stream's own function on itself; its string is read before the next call.
-                let text = self.0.get_last_error.map(|get| unsafe { words(get(self.0.as_mut_ptr())) }).unwrap_or_default();
+                // SAFETY: `Owned` holds an unreleased stream, and `to_text` copies the string
+                // before the next call of the stream.
+                let text = self.0.get_last_error.map(|get| unsafe { to_text(get(self.0.as_mut_ptr())) }).unwrap_or_default();
                 let system = std::io::Error::from_raw_os_error(code);
-                let text = if text.is_empty() { "it gives no reason".to_string() } else { text };
+                let text = if text.is_empty() { "no error message".to_string() } else { text };
                 Err(Error::bad_data(format!("{}: {function} failed: {text} ({system})", $what)))
             }
         }
@@ -76,10 +78,10 @@ macro_rules! stream {
             fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>> {
                 let next = self.0.get_next.ok_or_else(|| missing($what, "get_next"))?;
                 let mut out = abi::$array::default();
-                // SAFETY: the stream's own function on itself.
+                // SAFETY: `Owned` holds an unreleased stream, and `out` is a local variable.
                 let code = unsafe { next(self.0.as_mut_ptr(), &mut out) };
                 self.check(code, "get_next")?;
-                // SAFETY: on success the array is ours.
+                // SAFETY: on success the stream passes the ownership of the array.
                 let array = unsafe { Owned::new(out) };
                 if array.is_released() {
                     return Ok(None);
@@ -92,17 +94,17 @@ macro_rules! stream {
 }
 
 stream! {
-    /// A C Stream: arrays in host memory.
+    /// A C Stream. Its arrays are in host memory.
     DataStream, ArrowArrayStream, ArrowArray, "the Arrow C stream", |_, array| Ok(on_cpu(array))
 }
 stream! {
-    /// A C Device Stream: arrays on devices of the one type that the stream declares.
+    /// A C Device Stream. Its arrays are on devices of the type that the stream declares.
     DeviceStream, ArrowDeviceArrayStream, ArrowDeviceArray, "the Arrow C device stream", |stream, array| {
         if array.device_type == stream.0.device_type {
             return Ok(array);
         }
         Err(Error::bad_data(format!(
-            "the Arrow C device stream gave an array on device type {}, expected {} as it declares",
+            "the Arrow C device stream returned an array on device type {}, expected its declared device type {}",
             array.device_type, stream.0.device_type
         )))
     }
@@ -114,10 +116,10 @@ fn missing(what: &str, function: &str) -> Error {
 
 /// # Safety
 /// `text` is null or NUL-terminated.
-unsafe fn words(text: *const c_char) -> String {
+unsafe fn to_text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: not null, and the caller's word.
+    // SAFETY: `text` is not NULL, so the caller guarantees that it is NUL-terminated.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

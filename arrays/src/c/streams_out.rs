@@ -1,4 +1,4 @@
-//! Streams of ours for strangers: C Stream and C Device Stream over arrays that are there.
+//! Exports queues of arrays as C Stream and C Device Stream.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -9,21 +9,21 @@ use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 
 use super::schema_out::{export_field, export_schema};
 
-/// Arrays that wait for a stream to give them, all of one device type.
+/// The arrays of a stream to export. All of them are on devices of one type.
 #[derive(Default)]
 pub struct ArrayQueue(VecDeque<Owned<abi::ArrowDeviceArray>>);
 
 impl ArrayQueue {
-    /// Adds an array to the end.
+    /// Appends an array.
     ///
     /// # Errors
-    /// It lies on another type of device than the first one.
+    /// Returns an error if the array's device type differs from the first array's.
     pub fn push(&mut self, array: Owned<abi::ArrowDeviceArray>) -> Result<()> {
         if let Some(first) = self.0.front()
             && first.device_type != array.device_type
         {
             return Err(Error::internal(format!(
-                "a stream has arrays on device type {} and was given one on device type {}",
+                "cannot append an array on device type {1} to a stream of arrays on device type {0}",
                 first.device_type, array.device_type
             )));
         }
@@ -31,7 +31,8 @@ impl ArrayQueue {
         Ok(())
     }
 
-    /// A C Device Stream; `declared` is its device if it is empty.
+    /// Converts the queue to a C Device Stream. If the queue is empty, the stream's device type is
+    /// that of `declared`.
     pub fn into_device_stream(
         self,
         schema: impl Into<StreamSchema>,
@@ -44,31 +45,31 @@ impl ArrayQueue {
             get_next: Some(device::get_next),
             get_last_error: Some(device::get_last_error),
             release: Some(device::release),
-            private_data: Shell::raw(self, schema.into()).cast(),
+            private_data: StreamState::raw(self, schema.into()).cast(),
         };
-        // SAFETY: made above; nobody else has it.
+        // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
         unsafe { Owned::new(raw) }
     }
 
-    /// A C Stream; the arrays are in host memory.
+    /// Converts the queue to a C Stream. The arrays must be in host memory.
     pub fn into_data_stream(self, schema: impl Into<StreamSchema>) -> Owned<abi::ArrowArrayStream> {
         let raw = abi::ArrowArrayStream {
             get_schema: Some(data::get_schema),
             get_next: Some(data::get_next),
             get_last_error: Some(data::get_last_error),
             release: Some(data::release),
-            private_data: Shell::raw(self, schema.into()).cast(),
+            private_data: StreamState::raw(self, schema.into()).cast(),
         };
-        // SAFETY: made above; nobody else has it.
+        // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
         unsafe { Owned::new(raw) }
     }
 }
 
-/// What a stream's arrays are.
+/// The schema of a stream's arrays.
 pub enum StreamSchema {
-    /// Record batches.
+    /// The arrays are record batches with this schema.
     Batches(SchemaRef),
-    /// Arrays of one type.
+    /// The arrays have the type of this field.
     Arrays(FieldRef),
 }
 
@@ -84,26 +85,27 @@ impl From<FieldRef> for StreamSchema {
     }
 }
 
-/// What stands behind both streams.
-struct Shell {
+/// The private data of both kinds of stream.
+struct StreamState {
     queue: ArrayQueue,
     schema: StreamSchema,
     last_error: Option<CString>,
 }
 
-/// The specification asks for an errno; the words are in `get_last_error`.
+/// The functions of a stream return this errno value for every error. `get_last_error` returns the
+/// message.
 const EINVAL: c_int = 22;
 
-impl Shell {
-    fn raw(queue: ArrayQueue, schema: StreamSchema) -> *mut Shell {
-        Box::into_raw(Box::new(Shell { queue, schema, last_error: None }))
+impl StreamState {
+    fn raw(queue: ArrayQueue, schema: StreamSchema) -> *mut StreamState {
+        Box::into_raw(Box::new(StreamState { queue, schema, last_error: None }))
     }
 
-    /// Through the door: whatever happens becomes an errno and words.
+    /// FFI door: runs `body`, stops panics, stores the error message and returns an errno value.
     fn enter(&mut self, body: impl FnOnce(&mut Self) -> Result<()>) -> c_int {
         let poison = Poison::new();
         let result = Error::check(|err| {
-            // SAFETY: `check`'s own error struct.
+            // SAFETY: `Error::check` passes a writable error struct.
             unsafe { poison.enter(err, || body(self)) }
         });
         match result {
@@ -116,20 +118,21 @@ impl Shell {
     }
 
     fn schema(&mut self, out: *mut abi::ArrowSchema) -> c_int {
-        self.enter(|shell| {
-            let schema = match &shell.schema {
+        self.enter(|state| {
+            let schema = match &state.schema {
                 StreamSchema::Batches(schema) => export_schema(schema)?,
                 StreamSchema::Arrays(field) => export_field(field)?,
             };
-            // SAFETY: the consumer's out parameter.
+            // SAFETY: the C Stream interface requires that `out` is writable; `put` rejects NULL.
             unsafe { crossdock_plugin_api::door::put(out, "get_schema", || schema.into_raw()) }
         })
     }
 
     fn next<T: Default>(&mut self, out: *mut T, as_t: impl FnOnce(abi::ArrowDeviceArray) -> T) -> c_int {
-        self.enter(|shell| {
-            let array = shell.queue.0.pop_front();
-            // SAFETY: the consumer's out parameter. Zero bytes are a released array: the end.
+        self.enter(|state| {
+            let array = state.queue.0.pop_front();
+            // SAFETY: the C Stream interface requires that `out` is writable; `put` rejects NULL. A
+            // zeroed struct is a released array, which means the end of the stream.
             unsafe {
                 crossdock_plugin_api::door::put(out, "get_next", || {
                     array.map_or_else(T::default, |array| as_t(array.into_raw()))
@@ -138,7 +141,7 @@ impl Shell {
         })
     }
 
-    fn words(&self) -> *const c_char {
+    fn error_text(&self) -> *const c_char {
         self.last_error.as_deref().map_or(std::ptr::null(), CStr::as_ptr)
     }
 }
@@ -149,39 +152,42 @@ macro_rules! functions {
             use super::*;
 
             /// # Safety
-            /// `stream` was made by this file and is not released; calls are serialised by the consumer.
-            unsafe fn shell<'a>(stream: *mut abi::$stream) -> &'a mut Shell {
-                // SAFETY: `private_data` is the Box that `Shell::raw` made, until release.
-                unsafe { &mut *(*stream).private_data.cast::<Shell>() }
+            /// `stream` was created by this file and is not released. The consumer makes one call
+            /// at a time.
+            unsafe fn state<'a>(stream: *mut abi::$stream) -> &'a mut StreamState {
+                // SAFETY: `StreamState::raw` set `private_data`, which only `release` frees. The
+                // consumer does not call two functions of a stream at once.
+                unsafe { &mut *(*stream).private_data.cast::<StreamState>() }
             }
 
             pub(super) unsafe extern "C" fn get_schema(
                 stream: *mut abi::$stream,
                 out: *mut abi::ArrowSchema,
             ) -> c_int {
-                // SAFETY: called by the consumer of a live stream.
-                unsafe { shell(stream) }.schema(out)
+                // SAFETY: the consumer passes an unreleased stream from this file.
+                unsafe { state(stream) }.schema(out)
             }
 
             pub(super) unsafe extern "C" fn get_next(
                 stream: *mut abi::$stream,
                 out: *mut abi::$array,
             ) -> c_int {
-                // SAFETY: as above.
-                unsafe { shell(stream) }.next(out, $as_array)
+                // SAFETY: the consumer passes an unreleased stream from this file.
+                unsafe { state(stream) }.next(out, $as_array)
             }
 
             pub(super) unsafe extern "C" fn get_last_error(stream: *mut abi::$stream) -> *const c_char {
-                // SAFETY: as above.
-                unsafe { shell(stream) }.words()
+                // SAFETY: the consumer passes an unreleased stream from this file.
+                unsafe { state(stream) }.error_text()
             }
 
             pub(super) unsafe extern "C" fn release(stream: *mut abi::$stream) {
-                // SAFETY: released once, because `release` is cleared; the Box is `Shell::raw`'s.
+                // SAFETY: the consumer passes an unreleased stream from this file. `release` is set
+                // to `None`, so the box that `StreamState::raw` created is freed only once.
                 unsafe {
                     (*stream).release = None;
-                    let shell = Box::from_raw((*stream).private_data.cast::<Shell>());
-                    Poison::new().leave(move || drop(shell));
+                    let state = Box::from_raw((*stream).private_data.cast::<StreamState>());
+                    Poison::new().run_release(move || drop(state));
                 }
             }
         }

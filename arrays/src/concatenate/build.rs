@@ -1,4 +1,4 @@
-//! The copies, and the arrays over them.
+//! Executes a plan: allocates the memory, copies, and creates the arrays.
 
 use crossdock_kernels::{BitRange, Checks, Jobs, Step, Words};
 use crossdock_memory::{Buffer, BufferMut, Copies, Error, Result, Stream};
@@ -6,7 +6,8 @@ use crossdock_memory::{Buffer, BufferMut, Copies, Error, Result, Stream};
 use super::plan::{Node, Plan};
 use crate::DeviceArray;
 
-/// Does what the plan says on `stream`: one allocation, its copies together, then its bits and offsets.
+/// Executes the plan on `stream`: makes one allocation, submits all copies together, then writes
+/// bitmaps and adjusts offsets.
 pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec<DeviceArray>> {
     let mut block = stream.memory().alloc(stream, plan.bytes)?;
     let mut copies = Copies::new();
@@ -49,19 +50,19 @@ pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec
     roots.into_iter().map(|node| array(node, &block)).collect()
 }
 
-/// Dense unions point into the children that come after those of the arrays before. On the host alone, where all copies have
-/// run.
+/// Adjusts the offsets of dense unions: adds the total length of the child in all preceding arrays.
+/// Runs on the host, after all copies have run.
 fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
     if plan.unions.is_empty() {
         return Ok(());
     }
     let bytes = block.host_slice_mut();
-    let bytes = bytes.ok_or_else(|| Error::internal("the host cannot reach what lies in its memory"))?;
+    let bytes = bytes.ok_or_else(|| Error::internal("the host cannot write the concatenated arrays"))?;
     for part in &plan.unions {
-        // An id that the type does not have stays wrong.
+        // Offsets of values with an unknown type id are not changed.
         let mut before = [0i32; 256];
         part.before.iter().for_each(|(id, n)| before[usize::from(*id as u8)] = *n);
-        // Type ids lie before offsets, in a buffer of their own.
+        // The buffer of type ids is at a lower position than the buffer of offsets.
         let Some((ids, offsets)) = bytes.split_at_mut_checked(part.offsets) else { continue };
         let ids = ids.get(part.ids..).unwrap_or_default();
         for (id, offset) in ids.iter().zip(offsets.as_chunks_mut::<4>().0).take(part.n) {
@@ -72,9 +73,9 @@ fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
 }
 
 fn array(node: Node, block: &Buffer) -> Result<DeviceArray> {
-    let places = node.buffers.into_iter();
-    let mut buffers = places
-        .map(|place| place.map(|(at, bytes)| block.slice(at, bytes)).transpose())
+    let ranges = node.buffers.into_iter();
+    let mut buffers = ranges
+        .map(|range| range.map(|(at, bytes)| block.slice(at, bytes)).transpose())
         .collect::<Result<Vec<_>>>()?;
     buffers.extend(node.shared);
     let children = node.children.into_iter().map(|child| array(child, block)).collect::<Result<_>>()?;

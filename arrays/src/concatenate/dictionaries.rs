@@ -1,21 +1,24 @@
-//! The dictionary that several arrays have in common.
+//! Replaces the dictionaries of several arrays by one common dictionary.
 
 use std::collections::HashMap;
 
 use crossdock_memory::{Error, Result, Stream};
 
 use crate::DeviceArray;
-use crate::by_value::{Builder, HostArray, Keys, remapped, same_buffers};
-use crate::take::from_first_bit;
+use crate::by_value::{Builder, HostArray, ValueIndex, remap_keys, same_buffers};
+use crate::take::byte_aligned_bits;
 
-/// The chunks with one dictionary; `None` where they have it already, or none at all.
+/// Returns the chunks with one common dictionary; `None` if they share a dictionary already or have
+/// none.
 ///
-/// Dictionaries of different values are compared on the host, wherever they lie: the common one has each value once, in the
-/// order in which they come first, and the keys are made anew.
+/// Dictionaries that do not share memory are compared on the host, whatever their device. The
+/// common dictionary contains each value once, in the order of first occurrence, and the keys are
+/// rewritten.
 ///
 /// # Errors
-/// The dictionaries are `ordered`, and do not have their common values in one order.
-pub(super) fn unified(
+/// Returns an error if the dictionaries are `ordered` and the common dictionary would change the
+/// order of their values.
+pub(super) fn unify(
     chunks: &[DeviceArray],
     ordered: bool,
     stream: &Stream,
@@ -23,13 +26,16 @@ pub(super) fn unified(
     let dictionaries: Vec<&DeviceArray> = chunks.iter().filter_map(DeviceArray::dictionary).collect();
     let Some((first, others)) = dictionaries.split_first() else { return Ok(None) };
     if dictionaries.len() != chunks.len() {
-        return Err(Error::bad_data("an array of dictionary keys has no dictionary"));
+        return Err(Error::bad_data("a dictionary array has no dictionary"));
     }
     if others.iter().all(|other| same_buffers(first, other)) {
         return Ok(None);
     }
-    let views = dictionaries.iter().map(|one| HostArray::new(one, stream)).collect::<Result<Vec<_>>>()?;
-    let keys = views.iter().map(Keys::of).collect::<Result<Vec<_>>>()?;
+    let views = dictionaries
+        .iter()
+        .map(|dictionary| HostArray::new(dictionary, stream))
+        .collect::<Result<Vec<_>>>()?;
+    let keys = views.iter().map(ValueIndex::encode).collect::<Result<Vec<_>>>()?;
     let same = |other: &Vec<Vec<u8>>| Some(other) == keys.first();
     if keys.iter().all(same) {
         let shared = |chunk: &DeviceArray| chunk.clone().with_dictionary((*first).clone());
@@ -37,48 +43,54 @@ pub(super) fn unified(
     }
     let mut common = Builder::new(first.data_type());
     let mut known: HashMap<&[u8], usize> = HashMap::new();
-    let mut places = Vec::with_capacity(keys.len());
+    let mut positions = Vec::with_capacity(keys.len());
     for (view, keys) in views.iter().zip(&keys) {
-        let mut own = Vec::with_capacity(keys.len());
+        let mut chunk_positions = Vec::with_capacity(keys.len());
         for (i, key) in keys.iter().enumerate() {
             let next = known.len();
-            let place = *known.entry(key).or_insert(next);
-            if place == next {
+            let position = *known.entry(key).or_insert(next);
+            if position == next {
                 common.append(view, i, 1)?;
             }
-            own.push(place);
+            chunk_positions.push(position);
         }
-        places.push(own);
+        positions.push(chunk_positions);
     }
-    if ordered && !places.iter().all(|places| places.is_sorted()) {
+    if ordered && !positions.iter().all(|positions| positions.is_sorted()) {
         return Err(Error::unsupported(
-            "its dictionaries are ordered, and put together their values would be in another order: decode it first \
-             (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust), or leave the batches apart",
+            "its dictionaries are ordered, and a common dictionary would change the order of their values: decode the column \
+             first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust), or keep the batches separate",
         ));
     }
     let common = common.finish(stream)?;
-    let anew = chunks.iter().zip(&places).map(|(chunk, places)| rekeyed(chunk, places, &common, stream));
-    anew.collect::<Result<_>>().map(Some)
+    let chunks_with_common = chunks
+        .iter()
+        .zip(&positions)
+        .map(|(chunk, positions)| with_common_dictionary(chunk, positions, &common, stream));
+    chunks_with_common.collect::<Result<_>>().map(Some)
 }
 
-/// The chunk over another dictionary, in which its own one's values stand at `places`.
-fn rekeyed(
+/// Rewrites the keys of a chunk for another dictionary. Value `i` of the chunk's dictionary has the
+/// index `positions[i]` in that dictionary.
+fn with_common_dictionary(
     chunk: &DeviceArray,
-    places: &[usize],
+    positions: &[usize],
     dictionary: &DeviceArray,
     stream: &Stream,
 ) -> Result<DeviceArray> {
-    let keys = remapped(&HostArray::keys(chunk, stream)?, 0, chunk.len(), places)?;
-    let filled = |to: &mut [u8]| {
+    let keys = remap_keys(&HostArray::keys(chunk, stream)?, 0, chunk.len(), positions)?;
+    let fill = |to: &mut [u8]| {
         to.copy_from_slice(&keys);
         Ok(())
     };
     let keys = match keys.len() {
         0 => None,
-        n => Some(stream.memory().alloc_with(stream, n, filled)?.freeze(stream)?),
+        n => Some(stream.memory().alloc_with(stream, n, fill)?.freeze(stream)?),
     };
     let validity = match chunk.validity() {
-        Some(bits) if !chunk.is_empty() => Some(from_first_bit(stream, bits, chunk.offset(), chunk.len())?),
+        Some(bits) if !chunk.is_empty() => {
+            Some(byte_aligned_bits(stream, bits, chunk.offset(), chunk.len())?)
+        }
         _ => None,
     };
     let (data_type, nulls) = (chunk.data_type().clone(), chunk.null_count());

@@ -1,7 +1,7 @@
-//! How long arrays can be.
+//! The error for arrays that would be too long.
 
 use crossdock_memory::Error;
 
 pub(super) fn too_long() -> Error {
-    Error::unsupported("together they are longer than an array can be: leave them apart")
+    Error::unsupported("the batches have more values in total than an array can have: keep them separate")
 }

@@ -1,4 +1,4 @@
-//! Several batches as one: a fresh allocation, each buffer's parts one after the other.
+//! Concatenates batches into one new allocation.
 
 mod build;
 mod dictionaries;
@@ -14,54 +14,61 @@ use limits::too_long;
 use plan::{Plan, is_ordered};
 
 impl DeviceBatch {
-    /// The rows of all batches, in order, as one batch in one allocation: itself where it is the only one. Metadata is the
-    /// first one's. The batches are of one schema and on one device; the ends of offsets are read, and of dictionaries that differ
-    /// the values and keys, which blocks.
+    /// Concatenates the rows of all batches, in order, in one new allocation. If only one batch has
+    /// rows, that batch is returned without a copy. The result has the metadata of the first batch.
+    /// The function reads first and last offsets, and the keys and values of dictionaries that
+    /// differ, and blocks until they are read.
     ///
     /// # Errors
-    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions); or 32-bit
-    /// offsets, run ends of their width or keys of a dictionary do not reach over all.
+    ///
+    /// - There is no batch, or the batches differ in schema or device.
+    /// - A type cannot be concatenated on the batches' device, such as dense unions on a CUDA
+    ///   device.
+    /// - 32-bit offsets, run ends or dictionary keys cannot represent the result.
     pub fn concatenate(batches: &[DeviceBatch], stream: &Stream) -> Result<DeviceBatch> {
         let (first, others) = match batches {
-            [] => return Err(Error::invalid_argument("no batches were given, expected at least one")),
+            [] => return Err(Error::invalid_argument("got no batches, expected at least one")),
             [only] => return Ok(only.clone()),
             [first, others @ ..] => (first, others),
         };
         for (i, batch) in others.iter().enumerate() {
             if batch.schema() != first.schema() {
-                return Err(Error::invalid_argument(format!("batch {} is of another schema", i + 1)));
+                return Err(Error::invalid_argument(format!(
+                    "the schema of batch {} differs from that of batch 0",
+                    i + 1
+                )));
             }
         }
-        // Batches without rows are part of nothing, wherever they lie.
-        let filled: Vec<&DeviceBatch> = batches.iter().filter(|batch| !batch.is_empty()).collect();
-        let (first, several) = match filled.as_slice() {
+        // Batches without rows are ignored, so they may be on any device.
+        let non_empty: Vec<&DeviceBatch> = batches.iter().filter(|batch| !batch.is_empty()).collect();
+        let (first, chunks) = match non_empty.as_slice() {
             [] => return Ok(first.clone()),
             [only] => return Ok((*only).clone()),
-            [first, ..] => (*first, filled.as_slice()),
+            [first, ..] => (*first, non_empty.as_slice()),
         };
         let device = first.device();
-        if let Some(other) = several.iter().find(|batch| batch.device() != device) {
+        if let Some(other) = chunks.iter().find(|batch| batch.device() != device) {
             return Err(Error::invalid_argument(format!(
-                "batches lie on {device} and on {}, expected one device: move them first",
+                "the batches are on {device} and on {}, expected one device: move them to one device first",
                 other.device()
             )));
         }
         let stream = stream_on(device, stream)?;
-        let rows = several.iter().try_fold(0usize, |rows, batch| rows.checked_add(batch.len()));
+        let rows = chunks.iter().try_fold(0usize, |rows, batch| rows.checked_add(batch.len()));
         let rows = rows.filter(|rows| i64::try_from(*rows).is_ok()).ok_or_else(too_long)?;
         let mut plan = Plan::default();
         let mut roots = Vec::with_capacity(first.columns().len());
         for (i, field) in first.schema().fields().iter().enumerate() {
-            let mut chunks: Vec<DeviceArray> =
-                several.iter().filter_map(|batch| batch.column(i).cloned()).collect();
-            let resolved = crate::sizes::resolve(&mut chunks.iter_mut().collect::<Vec<_>>(), &stream);
+            let mut columns: Vec<DeviceArray> =
+                chunks.iter().filter_map(|batch| batch.column(i).cloned()).collect();
+            let resolved = crate::sizes::resolve(&mut columns.iter_mut().collect::<Vec<_>>(), &stream);
             let root = resolved
                 .map_err(|(_, error)| error)
-                .and_then(|()| plan.node(&chunks, is_ordered(field), &stream));
+                .and_then(|()| plan.node(&columns, is_ordered(field), &stream));
             roots.push(root.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
         }
         let columns = build::build(plan, roots, &stream)?;
-        let batch = DeviceBatch::of_checked_types(first.schema().clone(), rows, columns, device)?;
+        let batch = DeviceBatch::from_checked_columns(first.schema().clone(), rows, columns, device)?;
         Ok(batch.with_metadata(first.metadata().clone()))
     }
 }

@@ -1,5 +1,6 @@
-//! Arrays that say themselves where in their children each row lies: list-views, dense unions, runs. Their children go one
-//! after the other as they are, and what points into them is counted on.
+//! Plans the concatenation of list-views, dense unions and run-end encoded arrays, whose rows may
+//! refer to any row of a child. The children are concatenated unchanged, and the references are
+//! adjusted.
 
 use std::ops::Range;
 
@@ -11,21 +12,22 @@ use crate::DeviceArray;
 use crate::layout::{BufferKind, Children};
 use crate::numbers::{self, Numbers};
 
-/// Run ends, the last of which may lie beyond the array's: from byte `at` of a buffer on, `n` of `width` bytes.
+/// A range of run ends: `n` integers of `width` bytes, the first at byte `at` of a buffer. The last
+/// run may end beyond the end of its array.
 pub(super) struct Ends {
     pub from: Buffer,
     pub at: usize,
     pub n: usize,
     pub width: usize,
     pub to: usize,
-    /// What is added to all but the last.
+    /// The number to add to each run end except the last one.
     pub add: i64,
-    /// What the last becomes.
+    /// The value that replaces the last run end.
     pub last: i64,
 }
 
-/// Rows of a dense union: where their type ids and their offsets will lie, how many they are, and how many values each
-/// type id's child has before theirs.
+/// Rows of a dense union: the positions of their type ids and offsets in the allocation, the number
+/// of rows, and for each type id the total length of its child in the preceding chunks.
 pub(super) struct Dense {
     pub ids: usize,
     pub offsets: usize,
@@ -33,13 +35,13 @@ pub(super) struct Dense {
     pub before: Vec<(i8, i32)>,
 }
 
-/// How much of a child comes along.
+/// The number of values of `child` to copy.
 pub(super) fn child_len(chunk: &DeviceArray, child: &DeviceArray) -> usize {
     if chunk.is_empty() { 0 } else { child.len() }
 }
 
 impl Plan {
-    /// The offsets of list-views, which will lie at byte `to`.
+    /// Plans to adjust the offsets of list-views. The offsets are at byte `to` of the allocation.
     pub(super) fn count_views(&mut self, chunks: &[DeviceArray], to: usize, width: usize) -> Result<()> {
         let (mut rows, mut before) = (0, 0usize);
         for chunk in chunks {
@@ -54,7 +56,8 @@ impl Plan {
         check_reach(before, width, "offsets")
     }
 
-    /// The offsets of dense unions, which will lie at byte `offsets`, their type ids at byte `ids`.
+    /// Plans to adjust the offsets of dense unions. The offsets are at byte `offsets` of the
+    /// allocation, and the type ids are at byte `ids`.
     pub(super) fn count_dense(&mut self, chunks: &[DeviceArray], ids: usize, offsets: usize) -> Result<()> {
         const WIDTH: usize = 4;
         let Some(first) = chunks.first() else { return Ok(()) };
@@ -63,7 +66,7 @@ impl Plan {
         let mut rows = 0;
         for chunk in chunks {
             if rows > 0 && !chunk.is_empty() {
-                // They fit, as was seen when they were summed.
+                // `check_reach` was called before and rejected sums that do not fit into `i32`.
                 let before = fields.iter().zip(&before).map(|((id, _), n)| (id, *n as i32)).collect();
                 let (ids, offsets) = (ids + rows, offsets + rows * WIDTH);
                 self.unions.push(Dense { ids, offsets, n: chunk.len(), before });
@@ -77,25 +80,27 @@ impl Plan {
         Ok(())
     }
 
-    /// The children of run-end encoded arrays: where the runs end, `len` rows in all, and their values.
+    /// Plans the two children of run-end encoded arrays, run ends and values. The arrays have `len`
+    /// rows in total.
     pub(super) fn runs(&mut self, chunks: &[DeviceArray], len: usize, stream: &Stream) -> Result<Vec<Node>> {
         let Some([ends, values]) = chunks.first().map(DeviceArray::children) else {
             return Err(Error::internal("runs without their two children"));
         };
         let width = width_of(ends);
         check_reach(len, width, "run ends")?;
-        let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
-        let found = filled.map(|chunk| Ok((chunk, runs_of(chunk, stream)?))).collect::<Result<Vec<_>>>()?;
-        let n: usize = found.iter().map(|(_, runs)| runs.len()).sum();
+        let non_empty = chunks.iter().filter(|chunk| !chunk.is_empty());
+        let run_ranges =
+            non_empty.map(|chunk| Ok((chunk, runs_of(chunk, stream)?))).collect::<Result<Vec<_>>>()?;
+        let n: usize = run_ranges.iter().map(|(_, runs)| runs.len()).sum();
         let bytes = n.checked_mul(width).ok_or_else(too_long)?;
-        let place = (self.room(bytes)?, bytes);
-        let (mut to, mut rows) = (place.0, 0i64);
-        let mut parts = Vec::with_capacity(found.len());
-        for (chunk, runs) in found {
+        let ends_range = (self.reserve(bytes)?, bytes);
+        let (mut to, mut rows) = (ends_range.0, 0i64);
+        let mut parts = Vec::with_capacity(run_ranges.len());
+        for (chunk, runs) in run_ranges {
             let [ends, values] = chunk.children() else { continue };
             let from = numbers_of(ends)?;
             let (at, n) = ((ends.offset() + runs.start) * width, runs.len());
-            // Where a stranger's buffer is shorter than its array says, it is refused here.
+            // Rejects a buffer that is shorter than its array requires.
             from.slice(at, n * width)?;
             let (add, last) = (rows - chunk.offset() as i64, rows + chunk.len() as i64);
             self.ends.push(Ends { from: from.clone(), at, n, width, to, add, last });
@@ -111,7 +116,7 @@ impl Plan {
             data_type: ends.data_type().clone(),
             len: n,
             null_count: Some(0),
-            buffers: vec![None, (bytes > 0).then_some(place)],
+            buffers: vec![None, (bytes > 0).then_some(ends_range)],
             shared: Vec::new(),
             children: Vec::new(),
             dictionary: None,
@@ -126,10 +131,11 @@ fn width_of(ends: &DeviceArray) -> usize {
 
 fn numbers_of(ends: &DeviceArray) -> Result<&Buffer> {
     let buffer = ends.buffers().get(1).and_then(Option::as_ref);
-    buffer.ok_or_else(|| Error::bad_data("the ends of runs are missing"))
+    buffer.ok_or_else(|| Error::bad_data("the run ends of an array are missing"))
 }
 
-/// Which runs the rows of an array are in. Elsewhere than on the host each end that is looked at is a copy.
+/// Finds the range of runs that contain an array's rows. On a device, each run end that this reads
+/// needs a separate copy.
 fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
     let Some(ends) = chunk.children().first() else { return Err(Error::internal("runs without ends")) };
     let (source, width, n) = (numbers_of(ends)?, width_of(ends), ends.len());
@@ -138,7 +144,7 @@ fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
         let read = numbers::read(&[Numbers { source, at, n: 1, width }], stream)?;
         Ok(read.first().copied().unwrap_or_default())
     };
-    // The first from run `low` on that ends beyond a row.
+    // The index of the first run that ends after `row`, if the search begins at run `low`.
     let run_of = |row: i64, mut low: usize| -> Result<usize> {
         let mut high = n;
         while low < high {
@@ -154,7 +160,7 @@ fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
     let last = if reach == end { final_run } else { run_of(end - 1, first)? };
     if first > last || last >= n {
         return Err(Error::bad_data(format!(
-            "run ends go to {reach}, expected {end} or more, each above the one before"
+            "the last run end is {reach}, expected {end} or more and ascending run ends"
         )));
     }
     Ok(first..last + 1)

@@ -1,16 +1,16 @@
-//! Which parts of which buffers follow each other where.
+//! Plans which ranges of the buffers are copied, and to which positions.
 
 use arrow_schema::{DataType, Field};
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
 
-use super::dictionaries::unified;
+use super::dictionaries::unify;
 use super::nested::{Dense, Ends, child_len};
 use super::too_long;
 use crate::DeviceArray;
 use crate::layout::{BufferKind, ChildRule};
 use crate::numbers::{self, Numbers};
 
-/// All of it: one allocation, and what to put where.
+/// All copies and adjustments that fill one allocation.
 #[derive(Default)]
 pub(super) struct Plan {
     pub copies: Vec<Copied>,
@@ -19,11 +19,11 @@ pub(super) struct Plan {
     pub views: Vec<Views>,
     pub unions: Vec<Dense>,
     pub ends: Vec<Ends>,
-    /// Of the allocation.
+    /// Size of the allocation, in bytes.
     pub bytes: usize,
 }
 
-/// Bytes as they are.
+/// Bytes to copy unchanged.
 pub(super) struct Copied {
     pub from: Buffer,
     pub at: usize,
@@ -31,13 +31,14 @@ pub(super) struct Copied {
     pub to: usize,
 }
 
-/// Bits of several bitmaps, each with its first bit and how many; without one all are set.
+/// Bitmaps to concatenate. Each entry has a buffer, its first bit, and the number of bits. If there
+/// is no buffer, all bits are set.
 pub(super) struct Bitmap {
     pub parts: Vec<(Option<(Buffer, usize)>, usize)>,
     pub to: usize,
 }
 
-/// Offsets that begin elsewhere: how many, how wide, and what to take off.
+/// Offsets to adjust: their number, their width, and the value to subtract from each.
 pub(super) struct Rebase {
     pub to: usize,
     pub n: usize,
@@ -45,32 +46,34 @@ pub(super) struct Rebase {
     pub base: i64,
 }
 
-/// Views whose data buffers come after others: how many, and after how many.
+/// Views to renumber: their number, and the number of data buffers of the preceding chunks, which
+/// is added to each view's buffer index.
 pub(super) struct Views {
     pub to: usize,
     pub n: usize,
     pub buffers_before: usize,
 }
 
-/// One array to be made.
+/// An array to create.
 pub(super) struct Node {
     pub data_type: DataType,
     pub len: usize,
     pub null_count: Option<usize>,
-    /// Where each buffer will lie, and its bytes.
+    /// The position in the allocation and the size of each buffer, both in bytes.
     pub buffers: Vec<Option<(usize, usize)>>,
-    /// Buffers that are shared as they are, after the others.
+    /// Buffers that are shared instead of copied. They follow the copied buffers.
     pub shared: Vec<Option<Buffer>>,
     pub children: Vec<Node>,
     pub dictionary: Option<DeviceArray>,
 }
 
 impl Plan {
-    /// For the chunks of one column, or of one child: at least one, all of one type. `ordered`: their dictionaries are.
+    /// Plans the chunks of one column or child. There is at least one chunk, and all have the same
+    /// type. `ordered` is true if their dictionaries are ordered.
     pub(super) fn node(&mut self, chunks: &[DeviceArray], ordered: bool, stream: &Stream) -> Result<Node> {
-        let unified = unified(chunks, ordered, stream)?;
+        let unified = unify(chunks, ordered, stream)?;
         let chunks = unified.as_deref().unwrap_or(chunks);
-        let Some(first) = chunks.first() else { return Err(Error::internal("a column of no chunks")) };
+        let Some(first) = chunks.first() else { return Err(Error::internal("a column without chunks")) };
         let layout = first.layout();
         let len = chunks.iter().try_fold(0usize, |len, chunk| len.checked_add(chunk.len()));
         let len = len.filter(|len| i64::try_from(*len).is_ok()).ok_or_else(too_long)?;
@@ -82,7 +85,7 @@ impl Plan {
             null_count: chunks.iter().try_fold(0usize, |nulls, chunk| Some(nulls + chunk.null_count()?)),
             buffers: Vec::with_capacity(layout.n_buffers()),
             shared: Vec::new(),
-            children: Vec::with_capacity(first.children().len()),
+            children: Vec::new(),
             dictionary: first.dictionary().cloned(),
         };
         for b in 0..layout.n_buffers() {
@@ -113,8 +116,23 @@ impl Plan {
             node.children = self.runs(chunks, len, stream)?;
             return Ok(node);
         }
+        node.children = self.children(chunks, &bounds, stream)?;
+        Ok(node)
+    }
+
+    /// Plans the children of chunks if each row refers to a range of the child's rows. For chunks
+    /// with offsets, `bounds` contains the range of the child's rows that each chunk uses.
+    fn children(
+        &mut self,
+        chunks: &[DeviceArray],
+        bounds: &[(usize, usize)],
+        stream: &Stream,
+    ) -> Result<Vec<Node>> {
+        let Some(first) = chunks.first() else { return Ok(Vec::new()) };
+        let layout = first.layout();
+        let mut children = Vec::with_capacity(first.children().len());
         for c in 0..first.children().len() {
-            let parts = chunks.iter().zip(&bounds).filter_map(|(chunk, bounds)| {
+            let parts = chunks.iter().zip(bounds).filter_map(|(chunk, bounds)| {
                 let child = chunk.children().get(c)?;
                 let (from, len) = match layout.child_rule {
                     ChildRule::Times(n) => (chunk.offset() * n, chunk.len() * n),
@@ -126,13 +144,13 @@ impl Plan {
             });
             let parts = parts.collect::<Result<Vec<_>>>()?;
             let ordered = layout.children.get(c).is_some_and(|field| is_ordered(field));
-            node.children.push(self.node(&parts, ordered, stream)?);
+            children.push(self.node(&parts, ordered, stream)?);
         }
-        Ok(node)
+        Ok(children)
     }
 
-    /// Room in the allocation.
-    pub(super) fn room(&mut self, bytes: usize) -> Result<usize> {
+    /// Reserves `bytes` bytes of the allocation. Returns their position.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Result<usize> {
         let to = self.bytes;
         let end = to.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
         self.bytes = end.ok_or_else(too_long)?;
@@ -150,14 +168,14 @@ impl Plan {
 
     fn bitmap(&mut self, parts: Vec<(Option<(Buffer, usize)>, usize)>, len: usize) -> Result<(usize, usize)> {
         let bytes = len.div_ceil(8);
-        let to = self.room(bytes)?;
+        let to = self.reserve(bytes)?;
         self.bitmaps.push(Bitmap { parts, to });
         Ok((to, bytes))
     }
 
     fn copy(&mut self, from: &Buffer, at: usize, bytes: usize, to: usize) -> Result<()> {
         if bytes > 0 {
-            // Where a stranger's buffer is shorter than its array says, it is refused here.
+            // Rejects a buffer that is shorter than its array requires.
             from.slice(at, bytes)?;
             self.copies.push(Copied { from: from.clone(), at, bytes, to });
         }
@@ -167,7 +185,7 @@ impl Plan {
     fn fixed(&mut self, chunks: &[DeviceArray], b: usize, width: usize) -> Result<Option<(usize, usize)>> {
         let total = chunks.iter().try_fold(0usize, |n, chunk| n.checked_add(chunk.len().checked_mul(width)?));
         let total = total.ok_or_else(too_long)?;
-        let to = self.room(total)?;
+        let to = self.reserve(total)?;
         let mut next = to;
         for chunk in chunks {
             if let Some(Some(buffer)) = chunk.buffers().get(b) {
@@ -187,11 +205,12 @@ impl Plan {
         bounds: &[(usize, usize)],
     ) -> Result<Option<(usize, usize)>> {
         let bytes = len.checked_add(1).and_then(|n| n.checked_mul(width)).ok_or_else(too_long)?;
-        let to = self.room(bytes)?;
+        let to = self.reserve(bytes)?;
         let (mut entries, mut data) = (0usize, 0usize);
         for (chunk, (first, last)) in chunks.iter().zip(bounds) {
             let (Some(Some(buffer)), 1..) = (chunk.buffers().get(b), chunk.len()) else { continue };
-            // The first chunk has the entry that all begin with; of the others, the last entry before is theirs.
+            // The result begins with the first offset of the first chunk. In each later chunk, the
+            // first offset equals the last offset of the preceding chunk and is skipped.
             let skip = usize::from(entries > 0);
             let (n, place) = (chunk.len() + 1 - skip, to + (entries + skip) * width);
             self.copy(buffer, (chunk.offset() + skip) * width, n * width, place)?;
@@ -214,12 +233,14 @@ impl Plan {
     ) -> Result<Option<(usize, usize)>> {
         let total = bounds.iter().try_fold(0usize, |n, (first, last)| n.checked_add(last - first));
         let total = total.ok_or_else(too_long)?;
-        let to = self.room(total)?;
+        let to = self.reserve(total)?;
         let mut next = to;
         for (chunk, (first, last)) in chunks.iter().zip(bounds) {
             match chunk.buffers().get(b) {
                 Some(Some(buffer)) => self.copy(buffer, *first, last - first, next)?,
-                _ if last > first => return Err(Error::bad_data("offsets point into data that is missing")),
+                _ if last > first => {
+                    return Err(Error::bad_data("the data buffer is missing, but the offsets are not empty"));
+                }
                 _ => {}
             }
             next += last - first;
@@ -227,7 +248,7 @@ impl Plan {
         Ok((total > 0).then_some((to, total)))
     }
 
-    /// The data that views point into, as it is; the views themselves count its buffers on.
+    /// Shares the data buffers of view arrays, and plans to renumber their views.
     fn variadic(
         &mut self,
         chunks: &[DeviceArray],
@@ -253,15 +274,15 @@ fn bits_of(chunk: &DeviceArray, b: usize) -> Option<(Buffer, usize)> {
     Some((buffer.clone(), chunk.offset()))
 }
 
-/// Refuses what numbers of `width` bytes do not reach over.
+/// Returns an error if integers of `width` bytes cannot count `values` values.
 pub(super) fn check_reach(values: usize, width: usize, what: &str) -> Result<()> {
-    let most = i64::MAX >> (64 - 8 * width.clamp(1, 8));
-    if i64::try_from(values).is_ok_and(|values| values <= most) {
+    let max = i64::MAX >> (64 - 8 * width.clamp(1, 8));
+    if i64::try_from(values).is_ok_and(|values| values <= max) {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "its values together are {values} long, and {}-bit {what} reach to {most}: leave the batches apart, or make it of a type \
-         with wider {what} where it comes from",
+        "the concatenated column has the length {values}, but {}-bit {what} reach only to {max}: keep the batches separate, or \
+         create the column with wider {what}",
         8 * width
     )))
 }
@@ -271,45 +292,48 @@ pub(super) fn is_ordered(field: &Field) -> bool {
     field.dict_is_ordered() == Some(true)
 }
 
-/// What only the host puts together.
+/// Rejects types that only the host can concatenate.
 fn check_rule(array: &DeviceArray) -> Result<()> {
     let layout = array.layout();
     if array.device() == Device::CPU || layout.child_rule != ChildRule::Dense {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "values of {} are not put together on {}, on the cpu they can be: move the table there (Table.to in Python, \
-         Table::move_to in Rust), or leave the batches apart",
+        "values of {} cannot be concatenated on {}, only on the cpu: move the table to the cpu (Table.to in Python, \
+         Table::move_to in Rust), or keep the batches separate",
         array.data_type(),
         array.device()
     )))
 }
 
-/// Where each chunk's part of its data, or of its child, begins and ends, where offsets tell.
+/// Reads, for each chunk with offsets, the range of its data or of its child that the chunk uses.
 fn bounds_of(chunks: &[DeviceArray], stream: &Stream) -> Result<Vec<(usize, usize)>> {
-    let mut asked = Vec::new();
-    let mut places = Vec::with_capacity(chunks.len());
+    let mut requests = Vec::new();
+    let mut request_indices = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         let Some(BufferKind::Offsets { width }) = chunk.layout().kind(1) else {
-            places.push(None);
+            request_indices.push(None);
             continue;
         };
         let source = chunk.buffers().get(1).and_then(Option::as_ref).filter(|_| !chunk.is_empty());
-        places.push(source.map(|_| asked.len()));
+        request_indices.push(source.map(|_| requests.len()));
         if let Some(source) = source {
             for entry in [chunk.offset(), chunk.offset() + chunk.len()] {
-                asked.push(Numbers { source, at: entry * width, n: 1, width });
+                requests.push(Numbers { source, at: entry * width, n: 1, width });
             }
         }
     }
-    let read = numbers::read(&asked, stream)?;
-    let bounds = |place: Option<usize>| {
-        let Some(i) = place else { return Ok((0, 0)) };
+    let read = numbers::read(&requests, stream)?;
+    let bounds = |request: Option<usize>| {
+        let Some(i) = request else { return Ok((0, 0)) };
         let ends = read.get(i).copied().zip(read.get(i + 1).copied()).unwrap_or((0, 0));
         match (usize::try_from(ends.0), usize::try_from(ends.1)) {
             (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
-            _ => Err(Error::bad_data(format!("offsets go from {} to {}", ends.0, ends.1))),
+            _ => Err(Error::bad_data(format!(
+                "the first offset is {} and the last one {}, expected ascending offsets of 0 or more",
+                ends.0, ends.1
+            ))),
         }
     };
-    places.into_iter().map(bounds).collect()
+    request_indices.into_iter().map(bounds).collect()
 }

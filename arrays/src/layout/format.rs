@@ -1,4 +1,4 @@
-//! The format strings of the C data interface, both ways.
+//! Converts types to and from the format strings of the C data interface.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,12 @@ const TIMESTAMPS: [(TimeUnit, &str); 4] = [
     (TimeUnit::Nanosecond, "tsn:"),
 ];
 
-/// The format string of a type, without its children's; a dictionary's is that of its keys.
+/// Returns the format string of a type, without the format strings of its children. For a
+/// dictionary, this is the format string of the keys.
+///
+/// # Errors
+///
+/// Returns an error if Arrow does not define a format string for the type.
 pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
     if let Some(format) = plain_format(data_type) {
         return Ok(format.into());
@@ -59,10 +64,14 @@ pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
     })
 }
 
-/// The type that a format string and the children's fields name; `sorted` is a map's flag. Dictionaries are not
-/// looked at here: what comes back for one is the type of its keys.
+/// Returns the type that a format string and the fields of the children describe. `sorted` is the
+/// flag of a map that its keys are sorted. For a dictionary, the result is the type of its keys.
+///
+/// # Errors
+///
+/// Returns an error if the format string is malformed, or if the children do not match it.
 pub fn parse_format(format: &str, children: Vec<FieldRef>, sorted: bool) -> Result<DataType> {
-    // Nearly always.
+    // Fast path for the most common types.
     if children.is_empty()
         && let Some(data_type) = plain_type(format)
     {
@@ -99,14 +108,14 @@ pub fn parse_format(format: &str, children: Vec<FieldRef>, sorted: bool) -> Resu
         ("+ud", Some(ids)) => Union(union_fields(format, ids, children)?, UnionMode::Dense),
         _ => {
             return Err(Error::bad_data(format!(
-                "format string '{}' is none that Arrow defines",
+                "'{}' is not a format string of Arrow's C data interface",
                 shown(format)
             )));
         }
     })
 }
 
-/// A type without children, or `None`.
+/// Parses the format string of a type without children; `None` for other format strings.
 fn scalar(format: &str, prefix: &str, argument: Option<&str>) -> Result<Option<DataType>> {
     Ok(Some(match (prefix, argument) {
         ("w", Some(n)) => FixedSizeBinary(number(format, n)?),
@@ -121,7 +130,8 @@ fn scalar(format: &str, prefix: &str, argument: Option<&str>) -> Result<Option<D
     }))
 }
 
-/// At most the beginning, and only what prints.
+/// Returns the first characters of a text, for use in a message. Unprintable characters are
+/// escaped.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(120).flat_map(char::escape_default).collect()
 }
@@ -146,8 +156,8 @@ fn number(format: &str, text: &str) -> Result<i32> {
 fn decimal(format: &str, text: &str) -> Result<DataType> {
     let wrong = || {
         Error::bad_data(format!(
-            "format string '{}': expected d:PRECISION,SCALE or d:PRECISION,SCALE,BITS with 32, 64, 128 or 256 bits and a \
-             precision that they hold",
+            "format string '{}': expected d:PRECISION,SCALE or d:PRECISION,SCALE,BITS with BITS 32, 64, 128 or 256 and a \
+             PRECISION that fits into BITS",
             shown(format)
         ))
     };
@@ -155,14 +165,14 @@ fn decimal(format: &str, text: &str) -> Result<DataType> {
     let precision: u8 = parts.next().and_then(|p| p.parse().ok()).ok_or_else(wrong)?;
     let scale: i8 = parts.next().and_then(|s| s.parse().ok()).ok_or_else(wrong)?;
     let bits = parts.next().unwrap_or("128");
-    let (most, data_type) = match bits {
+    let (max_precision, data_type) = match bits {
         "32" => (9, Decimal32(precision, scale)),
         "64" => (18, Decimal64(precision, scale)),
         "128" => (38, Decimal128(precision, scale)),
         "256" => (76, Decimal256(precision, scale)),
         _ => return Err(wrong()),
     };
-    let fits = (1..=most).contains(&precision) && parts.next().is_none();
+    let fits = (1..=max_precision).contains(&precision) && parts.next().is_none();
     if fits { Ok(data_type) } else { Err(wrong()) }
 }
 
@@ -190,15 +200,18 @@ fn runs(children: Vec<FieldRef>) -> Result<DataType> {
 
 fn union_fields(format: &str, ids: &str, children: Vec<FieldRef>) -> Result<UnionFields> {
     let wrong = |why: String| Error::bad_data(format!("format string '{}': {why}", shown(format)));
-    // An id fits into 7 bits and comes once, so a longer list is wrong before it is read.
+    // Type ids are distinct and from 0 to 127, so a longer list is malformed and is not read to its
+    // end.
     let ids: Vec<i8> = ids
         .split(',')
         .filter(|id| !(id.is_empty() && children.is_empty()))
         .take(129)
-        .map(|id| id.parse().map_err(|_| wrong(format!("'{}' is no type id, expected 0 to 127", shown(id)))))
+        .map(|id| {
+            id.parse().map_err(|_| wrong(format!("'{}' is not a type id, expected 0 to 127", shown(id))))
+        })
         .collect::<Result<_>>()?;
     if ids.len() != children.len() {
-        return Err(wrong(format!("{} type ids for {} children", ids.len(), children.len())));
+        return Err(wrong(format!("it has {} type ids for {} children", ids.len(), children.len())));
     }
     UnionFields::try_new(ids, children).map_err(|e| wrong(e.to_string()))
 }

@@ -1,7 +1,8 @@
-//! How each Arrow type lies in memory: the one table that everything else walks.
+//! The memory layout of each Arrow type, in one table.
 //!
-//! The row of a type says which buffers it has, in the order of the Arrow C data interface ("Columnar format" and
-//! "C data interface" specifications), which children, and its format string both ways.
+//! The row of a type contains its buffers, its children and its format string. The buffers have the
+//! order of the Arrow C data interface (see the Arrow specifications "Columnar format" and "C data
+//! interface").
 
 mod format;
 mod table;
@@ -12,46 +13,48 @@ pub use table::{layout, plain_types};
 
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields};
 
-/// What one buffer of an array holds.
+/// The contents of one buffer of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferKind {
-    /// One bit a value, least significant bit first.
+    /// One bit per value, least significant bit first.
     Bits,
-    /// `bytes` bytes a value.
+    /// Values of a fixed number of bytes.
     Fixed {
-        /// Bytes a value.
+        /// Bytes per value.
         bytes: usize,
     },
-    /// One more than values: where each begins, and where the last ends, in the data or in the child.
+    /// Offsets: the begin of each value in the data or in the child, and the end of the last value.
+    /// There is one entry more than there are values.
     Offsets {
-        /// Bytes an entry, 4 or 8.
+        /// Bytes per entry, 4 or 8.
         width: usize,
     },
-    /// A list-view's: where each value begins in the child, in any order.
+    /// The begin of each list-view in the child. The entries have any order.
     ViewOffsets {
-        /// Bytes an entry, 4 or 8.
+        /// Bytes per entry, 4 or 8.
         width: usize,
     },
-    /// A list-view's: how many elements of the child each value has.
+    /// The number of elements of each list-view.
     ViewSizes {
-        /// Bytes an entry, 4 or 8.
+        /// Bytes per entry, 4 or 8.
         width: usize,
     },
-    /// 16 bytes a value: its length, and itself or where it lies in a variadic buffer.
+    /// Views of 16 bytes per value: the length, and then either the value itself or its position in
+    /// a data buffer.
     Views,
-    /// Bytes that offsets point into.
+    /// Bytes that offsets refer to.
     Data,
-    /// One byte a value: which child it is in.
+    /// One byte per value: the type id of its child.
     TypeIds,
-    /// 4 bytes a value: where in its child it is.
+    /// 4 bytes per value: the row of the value in its child.
     DenseOffsets,
-    /// Bytes that views point into; any number of such buffers.
+    /// Bytes that views refer to. An array has any number of such buffers.
     Variadic,
 }
 
 impl BufferKind {
-    /// Bytes that `values` values from the buffer's start on take (`u64::MAX` where that is beyond counting), or
-    /// `None` where only the contents tell.
+    /// The size in bytes of the first `values` values. The result is `u64::MAX` if the size
+    /// overflows, and `None` if it depends on the contents.
     pub fn bytes_for(self, values: usize) -> Option<u64> {
         let values = values as u64;
         Some(match self {
@@ -62,7 +65,7 @@ impl BufferKind {
         })
     }
 
-    /// Bytes an entry, where an entry is whole bytes and of one width.
+    /// The size of an entry in bytes; `None` if entries are bits or have different sizes.
     pub fn width(self) -> Option<usize> {
         match self {
             BufferKind::Fixed { bytes } => Some(bytes),
@@ -76,7 +79,7 @@ impl BufferKind {
         }
     }
 
-    /// For messages.
+    /// The name of the kind, for use in messages.
     pub fn name(self) -> &'static str {
         match self {
             BufferKind::Bits => "bits",
@@ -92,38 +95,40 @@ impl BufferKind {
     }
 }
 
-/// How the rows of an array's children belong to its own.
+/// The relation between the rows of an array and the rows of its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildRule {
-    /// There are none.
+    /// The type has no children.
     None,
-    /// Row i of each child belongs to row i (struct, sparse union).
+    /// Row i of each child belongs to row i of the array (struct, sparse union).
     SameRows,
-    /// Row i has rows i * n to (i + 1) * n of the child (fixed-size list).
+    /// Rows i * n to (i + 1) * n of the child belong to row i of the array (fixed-size list).
     Times(usize),
-    /// The offsets buffer tells (list, map).
+    /// The offsets buffer contains the range of each row in the child (list, map).
     Offsets,
-    /// The offsets and the sizes buffer tell (list-view).
+    /// The buffers of offsets and sizes contain the range of each row in the child (list-view).
     Views,
-    /// The type ids and the offsets buffer tell (dense union).
+    /// The buffers of type ids and offsets contain the child of each row and the row in that child
+    /// (dense union).
     Dense,
-    /// The first child tells where the runs of the second end (run-end encoded).
+    /// The first child contains the run ends, and the second child contains the values of the runs
+    /// (run-end encoded).
     Runs,
 }
 
 /// The child fields of a type, in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Children<'a> {
-    /// None, some, or one.
+    /// The fields of a type whose children are in one list.
     Fields(&'a [FieldRef]),
-    /// Two that do not lie side by side: run ends and values.
+    /// The two fields of a type that stores them separately: run ends and values.
     Pair(&'a FieldRef, &'a FieldRef),
-    /// A union's, each with its type id.
+    /// The fields of a union, each with its type id.
     Union(&'a UnionFields),
 }
 
 impl<'a> Children<'a> {
-    /// How many there are.
+    /// The number of children.
     pub fn len(self) -> usize {
         match self {
             Children::Fields(fields) => fields.len(),
@@ -132,12 +137,12 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no children.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The `i`-th.
+    /// The field of child `i`.
     pub fn get(self, i: usize) -> Option<&'a FieldRef> {
         match self {
             Children::Fields(fields) => fields.get(i),
@@ -146,28 +151,30 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// All of them.
+    /// All fields.
     pub fn iter(self) -> impl Iterator<Item = &'a FieldRef> {
         (0..self.len()).filter_map(move |i| self.get(i))
     }
 }
 
-/// The row of one type.
+/// The row of one type in the layout table.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// Whether its first buffer is a validity bitmap (which may be absent where nothing is null).
+    /// Whether the first buffer is a validity bitmap. The bitmap may be missing if no value is
+    /// null.
     pub has_validity: bool,
-    /// Whether every value is null without saying so (the null type).
+    /// Whether every value is null although there is no validity bitmap (the null type).
     pub all_null: bool,
-    /// Whether its bytes are UTF-8 text.
+    /// Whether the bytes are UTF-8 text.
     pub utf8: bool,
-    /// Whether any number of data buffers follow the others, and in C a buffer of their sizes (view types).
+    /// Whether any number of data buffers follow the other buffers (view types). In the C
+    /// interface, a buffer with the sizes of the data buffers follows them.
     pub variadic: bool,
-    /// Its child fields.
+    /// The child fields.
     pub children: Children<'a>,
-    /// How their rows belong to its own.
+    /// The relation between the rows of the array and the rows of its children.
     pub child_rule: ChildRule,
-    /// A dictionary's keys and values.
+    /// The types of a dictionary's keys and values.
     pub dictionary: Option<(&'a DataType, &'a DataType)>,
     kinds: [BufferKind; 2],
     n_kinds: u8,
@@ -188,18 +195,19 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The buffers after the validity, in order, without the variadic ones.
+    /// The buffers after the validity bitmap, in order, without the data buffers of view types.
     pub fn buffers(&self) -> &[BufferKind] {
         self.kinds.get(..usize::from(self.n_kinds)).unwrap_or(&[])
     }
 
-    /// How many buffers an array has in any case: the validity's and those of [`Layout::buffers`].
+    /// The number of buffers: the validity bitmap and the buffers that [`Layout::buffers`] returns.
+    /// The data buffers of view types are not counted.
     pub fn n_buffers(&self) -> usize {
         usize::from(self.has_validity) + usize::from(self.n_kinds)
     }
 
-    /// What buffer `i` of an array holds, counted with the validity, whose kind is [`BufferKind::Bits`]; `None` beyond
-    /// the last.
+    /// The kind of buffer `i`. If the type has a validity bitmap, that is buffer 0, with the kind
+    /// [`BufferKind::Bits`]. `None` beyond the last buffer.
     pub fn kind(&self, i: usize) -> Option<BufferKind> {
         if self.has_validity && i == 0 {
             return Some(BufferKind::Bits);
@@ -208,7 +216,7 @@ impl<'a> Layout<'a> {
         self.buffers().get(i).copied().or(self.variadic.then_some(BufferKind::Variadic))
     }
 
-    /// Where the validity is among an array's buffers.
+    /// Whether buffer `i` is the validity bitmap.
     pub fn is_validity(&self, i: usize) -> bool {
         self.has_validity && i == 0
     }

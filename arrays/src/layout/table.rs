@@ -1,4 +1,4 @@
-//! The rows.
+//! The rows of the layout table.
 
 use arrow_schema::DataType::*;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit, UnionMode};
@@ -33,12 +33,13 @@ const fn list_view<'a>(width: usize) -> Layout<'a> {
     Layout::new([BufferKind::ViewOffsets { width }, BufferKind::ViewSizes { width }], 2)
 }
 
-/// A width that a type states; one below zero is refused where types come in, and takes no bytes here.
-fn stated(n: i32) -> usize {
+/// Converts a size that a type declares. The import rejects negative sizes, and this function
+/// converts them to 0.
+fn declared_size(n: i32) -> usize {
     usize::try_from(n).unwrap_or(0)
 }
 
-/// Types that one format string names wholly: the string, the type, its row.
+/// Defines the types without parameters and children: format string, type, and row of the table.
 macro_rules! plain {
     ($($format:literal [$($t:tt)+] $row:expr;)*) => {
         fn plain_layout(data_type: &DataType) -> Option<Layout<'static>> {
@@ -53,7 +54,7 @@ macro_rules! plain {
             Some(match format { $( $format => $($t)+, )* _ => return None })
         }
 
-        /// Every type that one format string names wholly; the others have parameters or children.
+        /// Every type without parameters and children.
         pub fn plain_types() -> &'static [DataType] {
             const { &[$( $($t)+ ),*] }
         }
@@ -95,10 +96,11 @@ plain! {
     "tin" [Interval(IntervalUnit::MonthDayNano)] fixed(16);
 }
 
-/// The row of `data_type`.
+/// Returns the row of `data_type`.
 ///
-/// Every Arrow type has one. Units that Arrow does not combine with a type (a `Time32` in nanoseconds) get the row of
-/// the type; they have no format string, so they cannot come in or go out.
+/// Every Arrow type has a row. A type with a unit that Arrow does not allow for it (such as a
+/// `Time32` in nanoseconds) has the row of the same type with a valid unit. It has no format
+/// string, so it cannot be imported or exported.
 pub fn layout(data_type: &DataType) -> Layout<'_> {
     if let Some(row) = plain_layout(data_type) {
         return row;
@@ -109,13 +111,15 @@ pub fn layout(data_type: &DataType) -> Layout<'_> {
         Decimal64(..) => fixed(8),
         Decimal128(..) => fixed(16),
         Decimal256(..) => fixed(32),
-        FixedSizeBinary(n) => fixed(stated(*n)),
+        FixedSizeBinary(n) => fixed(declared_size(*n)),
         List(child) => list(4).with_children(one(child), ChildRule::Offsets),
         LargeList(child) => list(8).with_children(one(child), ChildRule::Offsets),
         Map(entries, _) => list(4).with_children(one(entries), ChildRule::Offsets),
         ListView(child) => list_view(4).with_children(one(child), ChildRule::Views),
         LargeListView(child) => list_view(8).with_children(one(child), ChildRule::Views),
-        FixedSizeList(child, n) => validity_only().with_children(one(child), ChildRule::Times(stated(*n))),
+        FixedSizeList(child, n) => {
+            validity_only().with_children(one(child), ChildRule::Times(declared_size(*n)))
+        }
         Struct(fields) => validity_only().with_children(all(fields), ChildRule::SameRows),
         Union(fields, UnionMode::Sparse) => {
             Layout { has_validity: false, ..Layout::new([BufferKind::TypeIds; 2], 1) }
@@ -131,7 +135,7 @@ pub fn layout(data_type: &DataType) -> Layout<'_> {
             Layout { dictionary: Some((keys, values)), ..plain_layout(keys).unwrap_or_else(validity_only) }
         }
         Time32(_) => fixed(4),
-        // What is left is a `Time64` in a unit that it does not come in; the plain rows have the rest.
+        // The only remaining type is a `Time64` with an invalid unit.
         _ => fixed(8),
     }
 }

@@ -1,4 +1,4 @@
-//! The copies, and the arrays over them.
+//! Executes a plan: allocates the memory, copies, and creates the arrays.
 
 use crossdock_kernels::Jobs;
 use crossdock_memory::{Buffer, Copies, Error, Result, Stream};
@@ -6,7 +6,8 @@ use crossdock_memory::{Buffer, Copies, Error, Result, Stream};
 use super::plan::{Node, Plan};
 use crate::DeviceArray;
 
-/// Does what the plan says: allocates on `target`'s device, copies on `copier`, and mends offsets on `target`.
+/// Executes the plan: allocates on the device of `target`, copies on `copier`, and adjusts offsets
+/// on `target`.
 pub(super) fn build(plan: Plan<'_>, target: &Stream, copier: &Stream) -> Result<Vec<DeviceArray>> {
     let mut block = target.memory().alloc(target, plan.bytes)?;
     copier.wait(&target.record()?)?;
@@ -28,26 +29,27 @@ pub(super) fn build(plan: Plan<'_>, target: &Stream, copier: &Stream) -> Result<
     }
     jobs.launch(target)?;
     let block = block.freeze(target)?;
-    let mut made: Vec<Option<DeviceArray>> = plan.nodes.iter().map(|_| None).collect();
-    // Children come after their parents, so that backwards each finds its own made.
+    let mut arrays: Vec<Option<DeviceArray>> = plan.nodes.iter().map(|_| None).collect();
+    // In the plan, children follow their parents. The loop runs in reverse order, so that the
+    // children of each node have been created before the node.
     for (i, node) in plan.nodes.iter().enumerate().rev() {
-        let array = array(node, &plan, &block, &mut made)?;
-        if let Some(slot) = made.get_mut(i) {
+        let array = array(node, &plan, &block, &mut arrays)?;
+        if let Some(slot) = arrays.get_mut(i) {
             *slot = Some(array);
         }
     }
-    made.into_iter().take(plan.roots).map(|array| array.ok_or_else(missing)).collect()
+    arrays.into_iter().take(plan.roots).map(|array| array.ok_or_else(missing)).collect()
 }
 
 fn missing() -> Error {
-    Error::internal("an array of a move was not made")
+    Error::internal("an array of a plan was not created")
 }
 
 fn array(
     node: &Node<'_>,
     plan: &Plan<'_>,
     block: &Buffer,
-    made: &mut [Option<DeviceArray>],
+    arrays: &mut [Option<DeviceArray>],
 ) -> Result<DeviceArray> {
     let source = node.array;
     let buffers = node
@@ -58,7 +60,7 @@ fn array(
             None => Ok(None),
         })
         .collect::<Result<_>>()?;
-    let mut take = |i: usize| made.get_mut(i).and_then(Option::take).ok_or_else(missing);
+    let mut take = |i: usize| arrays.get_mut(i).and_then(Option::take).ok_or_else(missing);
     let children = node.children.iter().map(|i| take(*i)).collect::<Result<_>>()?;
     let dictionary = node.dictionary.map(|i| take(i).map(Box::new)).transpose()?;
     DeviceArray {
@@ -66,7 +68,7 @@ fn array(
         len: node.len,
         offset: node.offset,
         null_count: source.null_count_of(node.len),
-        claims_no_nulls: source.claims_no_nulls,
+        declares_no_nulls: source.declares_no_nulls,
         buffers,
         children,
         dictionary,

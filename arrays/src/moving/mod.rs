@@ -1,5 +1,6 @@
-//! From one device to another, or to a fresh place on the same one: one allocation a batch, all copies together, of a
-//! slice only what it needs.
+//! Copies batches to another device, or to a new allocation on the same device. Each batch needs
+//! one allocation and one submission of copies. If a batch is a slice, only the ranges that it uses
+//! are copied.
 
 mod build;
 mod plan;
@@ -12,38 +13,42 @@ use crate::{DeviceArray, DeviceBatch};
 use plan::Plan;
 
 impl DeviceBatch {
-    /// The batch on `device`: itself if it is there already, else a copy in one allocation.
+    /// Copies the batch to `device` in one allocation. If the batch is on `device` already, it is
+    /// returned unchanged.
     ///
-    /// Of a slice only the ranges that it needs are copied; a slice that does not begin on a bitmap's byte keeps up to 7
-    /// values before it as the array's offset. Children of dense unions, list-views and run-end encoded arrays,
-    /// dictionaries and data that views point into move whole. Unknown sizes are resolved first, and the ends of slices
-    /// read, which blocks; the copies themselves do not, where the device's streams allow.
+    /// If the batch is a slice, only the ranges that it uses are copied. If a slice begins within a
+    /// byte of a bitmap, up to 7 preceding values are copied too, and the offset of the result is
+    /// the number of these values. Dictionaries, the data of views, and the children of dense
+    /// unions, list-views and run-end encoded arrays are copied in full. The call blocks while it
+    /// resolves unknown sizes and reads the first and last offsets of slices. It does not wait for
+    /// the copies if the device has streams.
     pub fn move_to(&self, stream: &Stream, device: Device) -> Result<DeviceBatch> {
         if device == self.device() {
             return Ok(self.clone());
         }
         let columns = relocate(self.columns(), self.device(), device, false, stream)?;
-        self.of_moved(columns, device)
+        self.with_columns(columns, device)
     }
 
-    /// The batch in one fresh allocation on its own device, of a slice only what it needs, with offset 0 everywhere but
-    /// in run-end encoded arrays.
+    /// Copies the batch to a new allocation on its own device. If the batch is a slice, only the
+    /// ranges that it uses are copied. All offsets become 0, except in run-end encoded arrays.
     pub fn compact(&self, stream: &Stream) -> Result<DeviceBatch> {
         let columns = relocate(self.columns(), self.device(), self.device(), true, stream)?;
-        self.of_moved(columns, self.device())
+        self.with_columns(columns, self.device())
     }
 
-    /// The batch with offset 0 everywhere but in run-end encoded arrays: itself if it is so already, else [`DeviceBatch::compact`].
+    /// Returns the batch unchanged if all offsets outside of run-end encoded arrays are 0.
+    /// Otherwise, returns a copy created by [`DeviceBatch::compact`].
     pub fn without_offsets(&self, stream: &Stream) -> Result<DeviceBatch> {
         fn has_offset(array: &DeviceArray) -> bool {
-            let own = array.offset() > 0 && array.layout().child_rule != ChildRule::Runs;
-            own || array.children().iter().chain(array.dictionary()).any(has_offset)
+            let is_offset = array.offset() > 0 && array.layout().child_rule != ChildRule::Runs;
+            is_offset || array.children().iter().chain(array.dictionary()).any(has_offset)
         }
         if self.columns().iter().any(has_offset) { self.compact(stream) } else { Ok(self.clone()) }
     }
 
-    fn of_moved(&self, columns: Vec<crate::DeviceArray>, device: Device) -> Result<DeviceBatch> {
-        let moved = DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, device)?;
+    fn with_columns(&self, columns: Vec<crate::DeviceArray>, device: Device) -> Result<DeviceBatch> {
+        let moved = DeviceBatch::from_checked_columns(self.schema().clone(), self.len(), columns, device)?;
         Ok(moved.with_metadata(self.metadata().clone()))
     }
 }
@@ -57,7 +62,8 @@ fn relocate(
 ) -> Result<Vec<DeviceArray>> {
     let mut arrays = arrays.to_vec();
     crate::sizes::resolve(&mut arrays.iter_mut().collect::<Vec<_>>(), stream).map_err(|(_, e)| e)?;
-    // Copies run on the caller's stream if it belongs to either end, else on the target's own.
+    // Copies run on the caller's stream if it belongs to the source or target device, else on the
+    // default stream of the target device.
     let target = stream_on(to, stream)?;
     let copier = if stream.device() == from { stream.clone() } else { target.clone() };
     let plan = Plan::new(&arrays, align_bits, &copier)?;

@@ -1,4 +1,4 @@
-//! Which ranges of which buffers go where.
+//! Plans which ranges of the buffers are copied, and to which positions.
 
 use crossdock_memory::{ALIGNMENT, Buffer, Error, Result, Stream};
 
@@ -6,20 +6,22 @@ use crate::DeviceArray;
 use crate::layout::{BufferKind, ChildRule, Layout};
 use crate::numbers::{self, Numbers};
 
-/// A range of a buffer, and where it goes in the new allocation.
+/// A range of a buffer that is copied, and its position in the new allocation.
 pub(super) struct Piece<'a> {
     pub from: &'a Buffer,
-    /// Bytes into `from`.
+    /// Position of the range in `from`, in bytes.
     pub at: usize,
     /// Bytes to copy.
     pub bytes: usize,
-    /// Bytes into the allocation.
+    /// Position in the new allocation, in bytes.
     pub to: usize,
-    /// Bits to copy instead, from bit `.0` of `from` on, `.1` of them, the first to bit 0.
+    /// The first bit and the number of bits, if bits are copied instead of bytes. The copy begins
+    /// at bit 0.
     pub bits: Option<(usize, usize)>,
 }
 
-/// Offsets that no longer begin where the data does: how many, how wide, and what to take off.
+/// Offsets to adjust because the data before the first used byte is not copied: their number, their
+/// width, and the value to subtract from each.
 pub(super) struct Rebase {
     pub piece: usize,
     pub n: usize,
@@ -27,38 +29,38 @@ pub(super) struct Rebase {
     pub base: i64,
 }
 
-/// One array of the tree.
+/// An array of the tree.
 pub(super) struct Node<'a> {
     pub array: &'a DeviceArray,
-    /// First value, counted in the array's buffers.
+    /// Index of the first value to copy, where index 0 is the start of the array's buffers.
     start: usize,
     pub len: usize,
-    /// Values that the new array's buffers hold before its first.
+    /// The offset of the new array.
     pub offset: usize,
-    /// For each of the array's buffers, which piece it becomes.
+    /// For each of the array's buffers, the index of its [`Piece`].
     pub pieces: Vec<Option<usize>>,
     pub children: Vec<usize>,
     pub dictionary: Option<usize>,
 }
 
-/// All of it, parents before children.
+/// All nodes of the plan, parents before children, and the copies to submit.
 pub(super) struct Plan<'a> {
     pub nodes: Vec<Node<'a>>,
     pub pieces: Vec<Piece<'a>>,
     pub rebases: Vec<Rebase>,
-    /// Nodes of the arrays that were asked for come first, as many as this.
+    /// Number of root nodes. They are the first nodes.
     pub roots: usize,
-    /// Of the allocation.
+    /// Size of the allocation, in bytes.
     pub bytes: usize,
     align_bits: bool,
 }
 
-/// First offset and the one after the last, of a node whose offsets are cut.
+/// The first and the last offset of a node, if it uses only a part of its data or child.
 type Bounds = Option<(usize, usize)>;
 
 impl<'a> Plan<'a> {
-    /// For arrays whose sizes are all known. Reads the first and the last offset of cut arrays, level by level, each level
-    /// together.
+    /// Plans the copies of arrays whose sizes are all known. Reads the first and last offsets of
+    /// slices, with one read for each nesting level.
     pub(super) fn new(arrays: &'a [DeviceArray], align_bits: bool, stream: &Stream) -> Result<Self> {
         let mut plan = Self {
             nodes: Vec::new(),
@@ -87,7 +89,7 @@ impl<'a> Plan<'a> {
     fn node(&mut self, array: &'a DeviceArray, first: usize, len: usize) -> Result<usize> {
         if first.checked_add(len).is_none_or(|end| end > array.len()) {
             return Err(Error::bad_data(format!(
-                "values {first}..+{len} of a child of type {} are used, but it has {}",
+                "values {first}..+{len} of a child of type {} are used, but it has {} values",
                 array.data_type(),
                 array.len()
             )));
@@ -105,40 +107,41 @@ impl<'a> Plan<'a> {
     }
 
     fn get(&self, i: usize) -> Result<&Node<'a>> {
-        self.nodes.get(i).ok_or_else(|| Error::internal("a node of a move is missing"))
+        self.nodes.get(i).ok_or_else(|| Error::internal("a node of a plan is missing"))
     }
 
-    /// For each node of a level, the ends of its offsets, if only a part of the data or of the child is needed.
+    /// Reads the first and last offset of each node in `level` that uses only a part of its data or
+    /// child.
     fn read_bounds(&self, level: std::ops::Range<usize>, stream: &Stream) -> Result<Vec<Bounds>> {
-        let cut = |node: &Node<'a>| {
+        let partial_offsets = |node: &Node<'a>| {
             let BufferKind::Offsets { width } = node.array.layout().kind(1)? else { return None };
-            let whole = node.start == 0 && node.len == node.array.len();
-            if whole || node.len == 0 {
+            let is_whole = node.start == 0 && node.len == node.array.len();
+            if is_whole || node.len == 0 {
                 return None;
             }
             node.array.buffers().get(1).and_then(Option::as_ref).map(|offsets| (offsets, width))
         };
         let nodes = self.nodes.get(level).unwrap_or(&[]);
-        let asked: Vec<Numbers<'_>> = nodes
+        let requests: Vec<Numbers<'_>> = nodes
             .iter()
-            .filter_map(|node| Some((node, cut(node)?)))
+            .filter_map(|node| Some((node, partial_offsets(node)?)))
             .flat_map(|(node, (source, width))| {
                 let ends = [node.start - node.offset, node.start + node.len];
                 ends.map(|entry| Numbers { source, at: entry * width, n: 1, width })
             })
             .collect();
-        let mut read = numbers::read(&asked, stream)?.into_iter();
+        let mut read = numbers::read(&requests, stream)?.into_iter();
         nodes
             .iter()
             .map(|node| {
-                if cut(node).is_none() {
+                if partial_offsets(node).is_none() {
                     return Ok(None);
                 }
                 let begin = offset_of(read.next().unwrap_or(0))?;
                 let end = offset_of(read.next().unwrap_or(0))?;
                 if begin > end {
                     return Err(Error::bad_data(format!(
-                        "an array of type {}: offsets go from {begin} down to {end}",
+                        "an array of type {}: its offsets descend from {begin} to {end}",
                         node.array.data_type()
                     )));
                 }
@@ -147,7 +150,7 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    /// Gives a node its pieces, and adds its children.
+    /// Sets the pieces of a node, and adds its children.
     fn expand(&mut self, i: usize, bounds: Bounds) -> Result<()> {
         let node = self.get(i)?;
         let (array, offset, len) = (node.array, node.offset, node.len);
@@ -156,9 +159,9 @@ impl<'a> Plan<'a> {
         let (start, end) = (node.start, node.start + len);
         let mut pieces = Vec::with_capacity(array.buffers().len());
         for (b, slot) in array.buffers().iter().enumerate() {
-            let skipped = len == 0 || (layout.is_validity(b) && array.validity().is_none());
+            let is_skipped = len == 0 || (layout.is_validity(b) && array.validity().is_none());
             let piece = match (slot, layout.kind(b)) {
-                (Some(buffer), Some(kind)) if !skipped => {
+                (Some(buffer), Some(kind)) if !is_skipped => {
                     self.piece(buffer, kind, begin, start, end, bounds)?
                 }
                 _ => None,
@@ -194,7 +197,7 @@ impl<'a> Plan<'a> {
         end: usize,
         bounds: Bounds,
     ) -> Result<Option<usize>> {
-        let all = from.len().unwrap_or(0);
+        let from_bytes = from.len().unwrap_or(0);
         let (at, bytes, bits) = match (kind, kind.width()) {
             (BufferKind::Bits, _) if self.align_bits && !start.is_multiple_of(8) => {
                 (0, (end - start).div_ceil(8), Some((start, end - start)))
@@ -203,29 +206,31 @@ impl<'a> Plan<'a> {
             (BufferKind::Offsets { width }, _) => (begin * width, (end - begin + 1) * width, None),
             (_, Some(width)) => (begin * width, (end - begin) * width, None),
             (BufferKind::Data, None) => {
-                let (first, last) = bounds.unwrap_or((0, all));
+                let (first, last) = bounds.unwrap_or((0, from_bytes));
                 (first, last - first, None)
             }
-            (_, None) => (0, all, None),
+            (_, None) => (0, from_bytes, None),
         };
         if bytes == 0 {
             return Ok(None);
         }
-        // Offsets may point anywhere: refused here, before so much is allocated.
-        if bits.is_none() && at.checked_add(bytes).is_none_or(|end| end > all) {
+        // Offsets are not trusted, so a range beyond the end of the buffer is rejected before
+        // memory is allocated for it.
+        if bits.is_none() && at.checked_add(bytes).is_none_or(|end| end > from_bytes) {
             from.slice(at, bytes)?;
         }
         let to = self.bytes;
         self.bytes =
             to.checked_add(bytes).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT)).ok_or_else(
-                || Error::out_of_memory("a batch's buffers together are longer than memory can be"),
+                || Error::out_of_memory("the total size of a batch's buffers exceeds the address space"),
             )?;
         self.pieces.push(Piece { from, at, bytes, to, bits });
         Ok(Some(self.pieces.len() - 1))
     }
 }
 
-/// Which values of a child belong to values `begin..end` of its parent's buffers.
+/// The range of a child's values that belong to values `begin..end` of the parent, where index 0 is
+/// the start of the parent's buffers.
 fn child_range(
     layout: &Layout<'_>,
     child: &DeviceArray,

@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Formats batches as tables of text.
 
 mod number;
 mod time;
@@ -14,11 +14,11 @@ use crossdock_memory::{Device, Result, Stream};
 use crate::DeviceBatch;
 use crate::host::HostArray;
 
-/// Characters of a cell before it is cut.
-const WIDEST: usize = 40;
+/// Maximum number of characters in a cell.
+const MAX_CELL_CHARS: usize = 40;
 
-/// The first `max_rows` rows as a table of text: names, types, then a line a row, and how many rows are not shown. Only
-/// what is printed is copied to the host, through `stream`.
+/// Formats the first `max_rows` rows as a table: names, types, a line for each row, and the number
+/// of rows that are not shown. Copies only the shown values to the host, on `stream`.
 pub fn format_batch(batch: &DeviceBatch, max_rows: usize, stream: &Stream) -> Result<String> {
     let rows = batch.len().min(max_rows);
     let mut columns = header(batch.schema());
@@ -32,25 +32,25 @@ pub fn format_batch(batch: &DeviceBatch, max_rows: usize, stream: &Stream) -> Re
     Ok(text)
 }
 
-/// The name and the type of each column, as text that fits a table.
+/// The name and the type of each column, which are the first two lines of a table.
 pub fn header(schema: &Schema) -> Vec<Vec<String>> {
     let fields = schema.fields().iter();
-    fields.map(|field| vec![cut(field.name()), cut(&field.data_type().to_string())]).collect()
+    fields.map(|field| vec![to_cell(field.name()), to_cell(&field.data_type().to_string())]).collect()
 }
 
-/// Of each column the first `rows` values, as text that fits a table.
+/// The first `rows` values of each column, as the cells of a table.
 pub fn cells(batch: &DeviceBatch, rows: usize, stream: &Stream) -> Result<Vec<Vec<String>>> {
     let rows = rows.min(batch.len());
     let mut shown = batch.slice(0, rows)?.move_to(stream, Device::CPU)?;
     shown.resolve_sizes(stream)?;
     let column = |array| {
         let host = HostArray::new(array, stream)?;
-        Ok((0..rows).map(|row| cut(&cell(&host, row))).collect())
+        Ok((0..rows).map(|row| to_cell(&cell(&host, row))).collect())
     };
     shown.columns().iter().map(column).collect()
 }
 
-/// A line for each place in the columns, padded so that they stand below each other.
+/// Formats columns of cells as lines in which the cells are aligned.
 pub fn lines(columns: &[Vec<String>]) -> String {
     let n = columns.iter().map(Vec::len).max().unwrap_or(0);
     let width = |cells: &Vec<String>| cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -68,13 +68,13 @@ pub fn lines(columns: &[Vec<String>]) -> String {
     text
 }
 
-/// At most so many characters, on one line.
-fn cut(text: &str) -> String {
-    let mut cut: String =
-        text.chars().take(WIDEST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(WIDEST).is_some() {
-        cut.pop();
-        cut.push('…');
+/// Truncates a text to [`MAX_CELL_CHARS`] characters and replaces control characters.
+fn to_cell(text: &str) -> String {
+    let mut cell: String =
+        text.chars().take(MAX_CELL_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(MAX_CELL_CHARS).is_some() {
+        cell.pop();
+        cell.push('…');
     }
-    cut
+    cell
 }

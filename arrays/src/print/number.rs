@@ -1,6 +1,6 @@
-//! Numbers that Rust does not print by itself: half floats and wide decimals.
+//! Formats numbers for which Rust has no formatting: half floats and wide decimals.
 
-/// A float of 2, 4 or 8 bytes.
+/// Formats a float of 2, 4 or 8 bytes.
 pub(super) fn float(bytes: &[u8]) -> String {
     match *bytes {
         [a, b] => half(u16::from_ne_bytes([a, b])).to_string(),
@@ -10,7 +10,7 @@ pub(super) fn float(bytes: &[u8]) -> String {
     }
 }
 
-/// IEEE 754 binary16.
+/// Converts an IEEE 754 binary16 number.
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
@@ -22,8 +22,8 @@ fn half(bits: u16) -> f32 {
     }
 }
 
-/// A two's complement integer of any number of bytes, with `scale` digits after the point (below zero: that many zeros
-/// before it).
+/// Formats a two's complement integer of any number of bytes, with `scale` digits after the decimal
+/// point. A negative scale appends zeros.
 pub(super) fn decimal(bytes: &[u8], scale: i8) -> String {
     let mut little = bytes.to_vec();
     if cfg!(target_endian = "big") {
@@ -56,7 +56,7 @@ fn digits(mut little: Vec<u8>) -> String {
         let mut rest = 0u32;
         for byte in little.iter_mut().rev() {
             let part = rest << 8 | u32::from(*byte);
-            // Below 256, since the rest is below 10.
+            // `rest` is below 10, so the quotient is below 256.
             *byte = (part / 10) as u8;
             rest = part % 10;
         }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_print_with_sign_point_and_leading_zeros() {
+    fn formats_decimals_with_sign_point_and_leading_zeros() {
         assert_eq!(decimal(&(-5i128).to_ne_bytes(), 2), "-0.05");
         assert_eq!(decimal(&12345i32.to_ne_bytes(), 3), "12.345");
         assert_eq!(decimal(&7i64.to_ne_bytes(), -2), "700");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn half_floats_print_as_their_value() {
+    fn formats_half_floats() {
         assert_eq!(float(&0x3c00u16.to_ne_bytes()), "1");
         assert_eq!(float(&0xc000u16.to_ne_bytes()), "-2");
         assert_eq!(float(&0x7c00u16.to_ne_bytes()), "inf");

@@ -1,4 +1,4 @@
-//! Values by their numbers, and values in runs, on any device.
+//! Takes values by index and expands runs, on any device.
 
 mod nested;
 
@@ -8,19 +8,19 @@ use crossdock_memory::{Buffer, Result, Stream};
 
 use crate::DeviceArray;
 use nested::Rows;
-pub use nested::{Gathered, WrongLists, gather, row_width, takes};
+pub use nested::{Gathered, InvalidLists, can_take, gather, row_width};
 
-/// How the values of a type lie in their first buffer.
+/// The width that the values of a type have in the first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// A bit each.
+    /// One bit per value.
     Bit,
-    /// So many bytes each.
+    /// Each value has this number of bytes.
     Bytes(usize),
 }
 
 impl Slot {
-    /// `None` where values are arrays themselves, or of lengths of their own.
+    /// Returns the width of a type's values; `None` if they are nested or vary in length.
     pub fn of(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Boolean => Some(Self::Bit),
@@ -30,21 +30,23 @@ impl Slot {
     }
 }
 
-/// A bitmap that is set where values are valid, and the bit of the first one.
+/// A validity bitmap, in which a set bit means a valid value, and the index of the bit of the first
+/// value.
 pub type Validity = (Buffer, usize);
 
-/// Values of a slot each, as bytes: bits become a byte each first.
+/// Values of whole bytes. If the values of an array have one bit each, they are unpacked to one
+/// byte each.
 pub struct Slots {
     buffer: Option<Buffer>,
     at: usize,
-    /// Bytes of each.
+    /// Bytes per value.
     pub width: usize,
-    /// How many.
+    /// The number of values.
     pub len: usize,
 }
 
 impl Slots {
-    /// An array's values, which lie in such slots.
+    /// The values of `array`, whose type has the width `slot`.
     pub fn of(stream: &Stream, array: &DeviceArray, slot: Slot) -> Result<Self> {
         let (offset, len) = (array.offset(), array.len());
         let buffer = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0);
@@ -57,84 +59,86 @@ impl Slots {
         })
     }
 
-    /// Which of its values are valid, a byte each; `None`: all of them.
+    /// The validity of an array's values, in one byte per value; `None` if all are valid.
     pub fn of_validity(stream: &Stream, array: &DeviceArray) -> Result<Option<Self>> {
-        let Some((bits, first)) = array.may_be_null() else { return Ok(None) };
+        let Some((bits, first)) = array.validity_bits() else { return Ok(None) };
         let bytes = bytes_of_bits(stream, &bits, first, array.len())?;
         Ok(Some(Self { buffer: Some(bytes), at: 0, width: 1, len: array.len() }))
     }
 
-    /// Of so many values that are all valid, the same.
+    /// The validity of `len` values that are all valid, in one byte per value.
     pub fn all_valid(stream: &Stream, len: usize) -> Result<Self> {
         let mut ones = stream.memory().alloc(stream, len)?;
         stream.fill(&mut ones, 0, len, 1)?;
         Ok(Self { buffer: Some(ones.freeze(stream)?), at: 0, width: 1, len })
     }
 
-    /// The number of each of so many rows.
+    /// The indices of `len` rows.
     fn of_rows(stream: &Stream, len: usize) -> Result<Self> {
         let width = row_width(len);
-        let buffer = nested::counted(stream, len, 1, width)?;
+        let buffer = nested::sequence(stream, len, 1, width)?;
         Ok(Self { buffer: Some(buffer), at: 0, width, len })
     }
 
-    /// For kernels.
+    /// The values as the argument of a kernel.
     pub fn source(&self) -> Source<'_> {
         Source { buffer: self.buffer.as_ref(), at: self.at, len: self.len }
     }
 }
 
-/// What there is of each value; or the number of the first code, or end, that is not what it can be.
+/// The values that were taken, or the index of the first invalid code or run end.
 pub type Taken = std::result::Result<DeviceArray, u64>;
 
-/// The values that codes (integers of any width) number; null where the code is, or its value. Blocks until it is known that
-/// every code numbers one.
+/// Takes the values at the given indices (`codes`, integers of any width). A result is null if its
+/// code or its value is null. Blocks until all codes are checked.
 ///
 /// # Errors
-/// `values` are of a type whose rows are not taken (see [`takes`]).
+/// Returns an error if rows of the type of `values` cannot be taken (see [`can_take`]).
 pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Result<Taken> {
     let len = codes.len();
-    let Some(names) = numbers(codes) else { return DeviceArray::empty(values.data_type()).map(Ok) };
-    let valid = codes.may_be_null();
-    if let Some(at) = first_negative(stream, values, codes, names)? {
+    let Some(indices) = numbers(codes) else { return DeviceArray::empty(values.data_type()).map(Ok) };
+    let valid = codes.validity_bits();
+    if let Some(at) = first_invalid_signed(stream, values, codes, indices)? {
         return Ok(Err(at));
     }
-    let lead = |slots: &Slots| {
+    let select = |slots: &Slots| {
         let mut to = stream.memory().alloc(stream, len.saturating_mul(slots.width))?;
         let mut checks = Checks::new();
         let valid = valid.as_ref().map(|(bits, first)| (bits, *first));
-        let cell = checks.take(names, valid, slots.source(), &mut to, 0, slots.width)?;
+        let cell = checks.take(indices, valid, slots.source(), &mut to, 0, slots.width)?;
         match checks.run(stream)?.first_wrong(cell) {
             None => to.freeze(stream).map(Ok),
             Some(at) => Ok(Err(at)),
         }
     };
-    led(stream, values, len, valid.clone(), &lead)
+    select_values(stream, values, len, valid.clone(), &select)
 }
 
-/// The first code that has a sign and numbers nothing: read without its sign it might number another value.
-fn first_negative(
+/// Finds the first code of a signed type that is negative or too large. Kernels read codes as
+/// unsigned integers, for which a negative code could be a valid index.
+fn first_invalid_signed(
     stream: &Stream,
     values: &DeviceArray,
     codes: &DeviceArray,
-    names: Numbers<'_>,
+    indices: Numbers<'_>,
 ) -> Result<Option<u64>> {
     if !codes.data_type().is_signed_integer() {
         return Ok(None);
     }
-    let of = IntType { width_bytes: names.width_bytes, signed: true };
-    let valid = codes.may_be_null();
+    let of = IntType { width_bytes: indices.width_bytes, signed: true };
+    let valid = codes.validity_bits();
     let valid = valid.as_ref().map(|(bits, first)| (bits, *first));
     let mut checks = Checks::new();
-    let cell = checks.indices(names.buffer, of, codes.offset(), codes.len(), valid, values.len() as u64)?;
+    let cell = checks.indices(indices.buffer, of, codes.offset(), codes.len(), valid, values.len() as u64)?;
     Ok(checks.run(stream)?.first_wrong(cell))
 }
 
-/// For each of `len` places, from place `first` on, the value of the run that it is in: the first whose end (integers of any
-/// width, which rise) is above it. Blocks until it is known that they do, and that the last reaches the last place.
+/// Expands runs: for each of the positions `first..first + len`, takes the value of the first run
+/// whose end is greater than the position. Run ends are ascending integers of any width. Blocks
+/// until all run ends are checked.
 ///
 /// # Errors
-/// `values` are of a type whose rows are not taken (see [`takes`]).
+/// Returns an error if rows of the type of `values` cannot be taken (see [`can_take`]).
 pub fn expand_runs(
     stream: &Stream,
     values: &DeviceArray,
@@ -142,9 +146,9 @@ pub fn expand_runs(
     first: u64,
     len: usize,
 ) -> Result<Taken> {
-    let lead = |slots: &Slots| {
+    let select = |slots: &Slots| {
         let mut to = stream.memory().alloc(stream, len.saturating_mul(slots.width))?;
-        let wrong = match numbers(ends) {
+        let invalid = match numbers(ends) {
             Some(ends) => {
                 let mut checks = Checks::new();
                 let cell = checks.expand_runs(ends, first, slots.source(), &mut to, 0, len, slots.width)?;
@@ -152,95 +156,99 @@ pub fn expand_runs(
             }
             None => (len > 0).then_some(0),
         };
-        match wrong {
+        match invalid {
             None => to.freeze(stream).map(Ok),
             Some(at) => Ok(Err(at)),
         }
     };
-    led(stream, values, len, None, &lead)
+    select_values(stream, values, len, None, &select)
 }
 
-/// From values to those that are wanted of them, in order.
-type Lead<'a> = dyn Fn(&Slots) -> Result<std::result::Result<Buffer, u64>> + 'a;
+/// A function that selects the values to take, in order. It returns the index of the first invalid
+/// code or run end instead if there is one.
+type Select<'a> = dyn Fn(&Slots) -> Result<std::result::Result<Buffer, u64>> + 'a;
 
-fn led(
+/// Selects values of any type. A value of the result is valid if it is valid in `outer` and in
+/// `values`.
+fn select_values(
     stream: &Stream,
     values: &DeviceArray,
     len: usize,
     outer: Option<Validity>,
-    lead: &Lead<'_>,
+    select: &Select<'_>,
 ) -> Result<Taken> {
-    let values = &resolved(stream, values)?;
+    let values = &with_known_sizes(stream, values)?;
     let data_type = values.data_type();
-    let Some(slot) = Slot::of(data_type) else { return led_rows(stream, values, len, outer, lead) };
-    let mut made = match lead(&Slots::of(stream, values, slot)?)? {
-        Ok(made) => made,
-        Err(wrong) => return Ok(Err(wrong)),
+    let Some(slot) = Slot::of(data_type) else { return select_rows(stream, values, len, outer, select) };
+    let mut selected = match select(&Slots::of(stream, values, slot)?)? {
+        Ok(selected) => selected,
+        Err(index) => return Ok(Err(index)),
     };
     if slot == Slot::Bit {
-        made = bits_of_bytes(stream, &made, len)?;
+        selected = bits_of_bytes(stream, &selected, len)?;
     }
-    let validity = match led_validity(stream, values, len, outer, lead)? {
+    let validity = match select_validity(stream, values, len, outer, select)? {
         Ok(validity) => validity,
-        Err(wrong) => return Ok(Err(wrong)),
+        Err(index) => return Ok(Err(index)),
     };
     let null_count = if validity.is_none() { Some(0) } else { None };
-    let bits = aligned(stream, validity.as_ref(), len)?;
+    let bits = byte_aligned_validity(stream, validity.as_ref(), len)?;
     let variadic = values.layout().variadic;
     let data = values.buffers().iter().skip(2).filter(|_| variadic).cloned();
-    let buffers = [bits, Some(made)].into_iter().chain(data).collect();
+    let buffers = [bits, Some(selected)].into_iter().chain(data).collect();
     DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None).map(Ok)
 }
 
-/// The same array, with the lengths of all that views point into, which a stranger's tell apart from the buffers.
-fn resolved(stream: &Stream, array: &DeviceArray) -> Result<DeviceArray> {
+/// Returns the array with known buffer lengths. The lengths of the data buffers of view arrays may
+/// be unknown before.
+fn with_known_sizes(stream: &Stream, array: &DeviceArray) -> Result<DeviceArray> {
     let mut array = array.clone();
     array.resolve_sizes(stream)?;
     Ok(array)
 }
 
-/// Of values that are arrays themselves: what leads to values leads to the numbers of their rows, too.
-fn led_rows(
+/// Selects nested values: selects the indices of the rows, then takes these rows.
+fn select_rows(
     stream: &Stream,
     values: &DeviceArray,
     len: usize,
     outer: Option<Validity>,
-    lead: &Lead<'_>,
+    select: &Select<'_>,
 ) -> Result<Taken> {
-    nested::check_takes(values.data_type())?;
-    let numbered = Slots::of_rows(stream, values.len())?;
-    let rows = match lead(&numbered)? {
+    nested::check_can_take(values.data_type())?;
+    let indices = Slots::of_rows(stream, values.len())?;
+    let rows = match select(&indices)? {
         Ok(rows) => rows,
-        Err(wrong) => return Ok(Err(wrong)),
+        Err(index) => return Ok(Err(index)),
     };
-    let rows = Rows { buffer: &rows, len, width: numbered.width, valid: outer.as_ref() };
+    let rows = Rows { buffer: &rows, len, width: indices.width, valid: outer.as_ref() };
     nested::take_rows(stream, values, rows).map(Ok)
 }
 
-/// Where what is wanted of values is valid: `outer` says it of what was named, `lead` leads to what the values say.
-fn led_validity(
+/// Selects the validity of the values, and merges it with `outer`.
+fn select_validity(
     stream: &Stream,
     values: &DeviceArray,
     len: usize,
     outer: Option<Validity>,
-    lead: &Lead<'_>,
+    select: &Select<'_>,
 ) -> Result<std::result::Result<Option<Validity>, u64>> {
     let inner = match Slots::of_validity(stream, values)? {
-        Some(valid) => match lead(&valid)? {
+        Some(valid) => match select(&valid)? {
             Ok(bytes) => Some((bits_of_bytes(stream, &bytes, len)?, 0)),
-            Err(wrong) => return Ok(Err(wrong)),
+            Err(index) => return Ok(Err(index)),
         },
         None => None,
     };
-    both(stream, outer, inner, len).map(Ok)
+    merge_validity(stream, outer, inner, len).map(Ok)
 }
 
-/// A bitmap from its first bit on.
-fn aligned(stream: &Stream, validity: Option<&Validity>, len: usize) -> Result<Option<Buffer>> {
-    validity.map(|(bits, first)| from_first_bit(stream, bits, *first, len)).transpose()
+/// Returns the validity bitmap as a buffer that begins at bit 0.
+fn byte_aligned_validity(stream: &Stream, validity: Option<&Validity>, len: usize) -> Result<Option<Buffer>> {
+    validity.map(|(bits, first)| byte_aligned_bits(stream, bits, *first, len)).transpose()
 }
 
-/// Whole numbers of an array of integers; `None` where there are none.
+/// The values of an array of integers; `None` if there are none.
 pub fn numbers(array: &DeviceArray) -> Option<Numbers<'_>> {
     let width_bytes = array.data_type().primitive_width()?;
     let buffer = array.buffers().get(1)?.as_ref().filter(|_| !array.is_empty())?;
@@ -248,8 +256,9 @@ pub fn numbers(array: &DeviceArray) -> Option<Numbers<'_>> {
 }
 
 impl DeviceArray {
-    /// Its validity, unless it is known to have no nulls.
-    pub fn may_be_null(&self) -> Option<Validity> {
+    /// The validity bitmap and the index of its first bit; `None` if the array is known to have no
+    /// nulls.
+    pub fn validity_bits(&self) -> Option<Validity> {
         if self.null_count() == Some(0) || !self.layout().has_validity || self.is_empty() {
             return None;
         }
@@ -257,8 +266,8 @@ impl DeviceArray {
     }
 }
 
-/// What is valid in both, of `len` values.
-pub fn both(
+/// Merges two validity bitmaps of `len` values: a value is valid if it is valid in both.
+pub fn merge_validity(
     stream: &Stream,
     a: Option<Validity>,
     b: Option<Validity>,
@@ -272,8 +281,9 @@ pub fn both(
     Ok(Some((to.freeze(stream)?, 0)))
 }
 
-/// Bits from `first` on, where they begin a byte: as they lie if they do, else moved.
-pub fn from_first_bit(stream: &Stream, bits: &Buffer, first: usize, len: usize) -> Result<Buffer> {
+/// Returns bits `first..first + len` as a buffer that begins at bit 0. If `first` is the first bit
+/// of a byte, the buffer is shared, else it is copied.
+pub fn byte_aligned_bits(stream: &Stream, bits: &Buffer, first: usize, len: usize) -> Result<Buffer> {
     if first.is_multiple_of(8) {
         return bits.slice(first / 8, len.div_ceil(8));
     }
@@ -284,14 +294,14 @@ pub fn from_first_bit(stream: &Stream, bits: &Buffer, first: usize, len: usize) 
     to.freeze(stream)
 }
 
-/// A byte for each bit.
+/// Unpacks each bit to a byte.
 fn bytes_of_bits(stream: &Stream, bits: &Buffer, first: usize, len: usize) -> Result<Buffer> {
     let mut to = stream.memory().alloc(stream, len)?;
     unpack_bits(stream, bits, first, len, false, &mut to, 0)?;
     to.freeze(stream)
 }
 
-/// A bit for each byte.
+/// Packs each byte, which is 0 or 1, to a bit.
 pub fn bits_of_bytes(stream: &Stream, bytes: &Buffer, len: usize) -> Result<Buffer> {
     let mut to = stream.memory().alloc(stream, len.div_ceil(8))?;
     pack_bytes(stream, bytes, 0, len, false, &mut to, 0)?;

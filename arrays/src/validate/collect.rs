@@ -1,4 +1,4 @@
-//! What there is to check, and the launch of each check.
+//! Collects the checks of a batch's contents and adds them to the launches of kernels.
 
 use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Offsets};
@@ -7,38 +7,41 @@ use crossdock_memory::{Buffer, Result};
 use crate::layout::{BufferKind, ChildRule, Children};
 use crate::{DeviceArray, DeviceBatch};
 
-/// One thing to check about one array.
+/// A check of one array.
 pub(super) struct Check<'a> {
-    /// `flights.dest`.
+    /// The path of the array, such as `flights.dest`.
     pub path: String,
     pub array: &'a DeviceArray,
     pub rule: Rule<'a>,
 }
 
-/// The rules that contents must keep.
+/// A rule for the contents of an array.
 pub(super) enum Rule<'a> {
-    /// The bitmap has so many zeros.
-    NullCount { validity: &'a Buffer, claimed: usize },
-    /// The bitmap has no zeros: of a map's entries and keys none is null.
+    /// The number of zeros in the bitmap equals the declared null count.
+    NullCount { validity: &'a Buffer, declared: usize },
+    /// The bitmap has no zeros. This applies to the entries and keys of a map, which must not be
+    /// null.
     NoNulls { validity: &'a Buffer },
-    /// Offsets rise, up to `limit`.
+    /// Offsets do not descend, and are at most `limit`.
     Offsets { offsets: &'a Buffer, width: usize, limit: u64 },
-    /// Text is UTF-8. Comes right after the check of its offsets.
+    /// The text is UTF-8. This check must follow the check of the same array's offsets.
     Utf8 { offsets: &'a Buffer, width: usize, data: &'a Buffer },
-    /// Keys are below `limit`.
+    /// Dictionary keys are below `limit`.
     Keys { keys: &'a Buffer, key_type: IntType, limit: u64 },
-    /// Views lie in their data.
+    /// The views refer to ranges within their data buffers.
     Views { views: &'a Buffer, data: Vec<Option<&'a Buffer>>, utf8: bool },
-    /// Type ids are known, and dense offsets within their child.
+    /// All type ids exist, and dense offsets are less than the length of their child.
     Union { ids: &'a Buffer, offsets: Option<&'a Buffer>, children: Vec<(i8, usize)> },
-    /// Run ends rise and reach `covered`. The array is that of the run ends.
+    /// Run ends ascend, and the last run end is at least `covered`. The array of this check is the
+    /// child that contains the run ends.
     RunEnds { ends: &'a Buffer, width: usize, covered: u64 },
-    /// Offset and size lie in the child.
+    /// The range that an offset and a size describe is within the child.
     ListViews { offsets: &'a Buffer, sizes: &'a Buffer, width: usize, limit: u64 },
 }
 
 impl<'a> Check<'a> {
-    /// For all arrays of a batch whose sizes are known, a parent's before its children's.
+    /// Collects the checks of all arrays of a batch, parents before children. All buffer sizes must
+    /// be known.
     pub(super) fn all(batch: &'a DeviceBatch) -> Vec<Self> {
         let mut checks = Vec::new();
         for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -47,8 +50,9 @@ impl<'a> Check<'a> {
         checks
     }
 
-    /// Asks the kernel for this check; returns its cell. `before` is that of the check before this one.
-    pub(super) fn ask(&self, checks: &mut Checks<'a>, before: usize) -> Result<usize> {
+    /// Requests this check and returns the index of its result cell. `previous` is the index of the
+    /// cell of the preceding check.
+    pub(super) fn request(&self, checks: &mut Checks<'a>, previous: usize) -> Result<usize> {
         let (array, first, len) = (self.array, self.array.offset(), self.array.len());
         let validity = array.validity().map(|bits| (bits, first));
         let entries = |buffer, width_bytes| Offsets { buffer, width_bytes, first, len };
@@ -58,7 +62,7 @@ impl<'a> Check<'a> {
             }
             Rule::Offsets { offsets, width, limit } => checks.offsets(entries(offsets, *width), *limit),
             Rule::Utf8 { offsets, width, data } => {
-                checks.utf8(entries(offsets, *width), before, data, validity)
+                checks.utf8(entries(offsets, *width), previous, data, validity)
             }
             Rule::Keys { keys, key_type, limit } => {
                 checks.indices(keys, *key_type, first, len, validity, *limit)
@@ -76,7 +80,7 @@ impl<'a> Check<'a> {
 fn collect<'a>(path: &str, array: &'a DeviceArray, checks: &mut Vec<Check<'a>>) {
     let mut add = |array, rule| checks.push(Check { path: path.to_string(), array, rule });
     if !array.is_empty() {
-        own_rules(array, &mut |rule| add(array, rule));
+        rules_of(array, &mut |rule| add(array, rule));
         if array.layout().child_rule == ChildRule::Runs
             && let Some(ends) = array.children().first()
             && let (Some(Some(buffer)), Some(width)) =
@@ -100,15 +104,15 @@ fn collect<'a>(path: &str, array: &'a DeviceArray, checks: &mut Vec<Check<'a>>) 
     }
 }
 
-/// The rules that an array's own buffers must keep, by what the layout table says of them.
-fn own_rules<'a>(array: &'a DeviceArray, add: &mut impl FnMut(Rule<'a>)) {
+/// The rules for an array's own buffers, according to the layout table.
+fn rules_of<'a>(array: &'a DeviceArray, add: &mut impl FnMut(Rule<'a>)) {
     let layout = array.layout();
     let buffer =
         |i: usize| array.buffers().get(i + usize::from(layout.has_validity)).and_then(Option::as_ref);
     if layout.has_validity
-        && let (Some(Some(validity)), Some(claimed)) = (array.buffers().first(), array.claimed_null_count())
+        && let (Some(Some(validity)), Some(declared)) = (array.buffers().first(), array.declared_null_count())
     {
-        add(Rule::NullCount { validity, claimed });
+        add(Rule::NullCount { validity, declared });
     }
     let child_len = array.children().first().map_or(0, DeviceArray::len) as u64;
     match (layout.buffers(), buffer(0)) {
@@ -150,7 +154,7 @@ fn own_rules<'a>(array: &'a DeviceArray, add: &mut impl FnMut(Rule<'a>)) {
     }
 }
 
-/// The data buffers of views, each in its place.
+/// The data buffers of a view array.
 fn variadic(array: &DeviceArray) -> Vec<Option<&Buffer>> {
     let data = array.buffers().get(array.layout().n_buffers()..).unwrap_or(&[]);
     data.iter().map(Option::as_ref).collect()

@@ -1,4 +1,4 @@
-//! Whether an array's contents keep Arrow's rules.
+//! Validates the contents of arrays.
 
 mod collect;
 mod explain;
@@ -9,23 +9,29 @@ use crossdock_memory::{Result, Stream};
 use crate::{DeviceBatch, check_nullability};
 use collect::Check;
 
-/// How much is looked at.
+/// The extent of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// What the host can see: counts, lengths, missing buffers, devices.
+    /// The checks that the host can make without reading contents: numbers of buffers and children,
+    /// lengths, missing buffers, devices.
     Layout,
-    /// That and the contents, by kernels on the device.
+    /// Additionally checks the contents, with kernels on the device.
     Full,
 }
 
-/// Checks a batch. The error names the column, down to the child, and the value: `flights.dest[3]`, counted in that
-/// array.
+/// Validates a batch.
 ///
-/// [`Level::Layout`] finds nothing new: no batch exists that was not checked so when it was made. [`Level::Full`] looks
-/// at null counts, nulls of fields that allow none, maps' entries and keys, which are not null, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
-/// dictionary keys, type ids, dense offsets and run ends. Each kernel is
-/// launched once for all columns, and one copy brings back what they found;
-/// sizes that are unknown are resolved first.
+/// With [`Level::Layout`], the function always succeeds, because the layout is checked when a
+/// [`DeviceBatch`] is created. With [`Level::Full`], it checks null counts, nulls in fields that
+/// are not nullable and in the entries and keys of maps, offsets, UTF-8, views, list-views,
+/// dictionary keys, type ids, dense offsets and run ends. UTF-8 is checked value by value, because
+/// each value must be valid text. Each kernel is launched once for all columns, and one copy reads
+/// the results. Unknown buffer sizes are resolved first.
+///
+/// # Errors
+///
+/// Returns an error if a rule is violated. The error names the column, the child and the index in
+/// the child, for example `flights.dest[3]`.
 pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()> {
     if level == Level::Layout {
         return Ok(());
@@ -42,11 +48,11 @@ fn check_contents(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
     if checks.is_empty() {
         return Ok(());
     }
-    let mut questions = Checks::new();
+    let mut requests = Checks::new();
     let mut cells = Vec::with_capacity(checks.len());
     for check in &checks {
-        cells.push(check.ask(&mut questions, cells.last().copied().unwrap_or(0))?);
+        cells.push(check.request(&mut requests, cells.last().copied().unwrap_or(0))?);
     }
-    let found = questions.run(stream)?;
-    checks.iter().zip(cells).try_for_each(|(check, cell)| check.verdict(&found, cell, stream))
+    let findings = requests.run(stream)?;
+    checks.iter().zip(cells).try_for_each(|(check, cell)| check.result(&findings, cell, stream))
 }

@@ -1,4 +1,4 @@
-//! A few values of every Arrow type, with nulls where the type has them.
+//! Sample arrays of every Arrow type, with nulls if the type allows them.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ const TEXT: [Option<&str>; 11] = [
     Some("last"),
 ];
 
-/// Children of 26 values, for 11 lists.
+/// Arrays of 11 lists. The children have 26 values.
 fn lists() -> Vec<ArrayRef> {
     let values: ArrayRef = Arc::new(Int32Array::from_iter((0..26).map(|i| (i % 7 != 3).then_some(i))));
     let text: ArrayRef =
@@ -181,7 +181,7 @@ fn times() -> Vec<ArrayRef> {
     ]
 }
 
-/// 11 values each.
+/// Arrays of 11 values of every type.
 pub fn all() -> Vec<ArrayRef> {
     let f16 = |i: usize| (i != 3).then(|| <Float16Type as ArrowPrimitiveType>::Native::usize_as(i));
     let mut all: Vec<ArrayRef> = vec![

@@ -1,30 +1,32 @@
-//! Values of every type as keys, and arrays that are put together range by range; arrow-rs says what is equal.
+//! Tests the encoding of values and the array builder of the host. arrow-rs is the reference for
+//! the equality of values.
 
 use std::sync::Arc;
 
-use crate::common::{Dock, field_of, samples};
+use crate::common::{Fixture, field_of, samples};
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::*;
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields, UnionFields};
-use crossdock_arrays::by_value::{self, Builder, HostArray, Keys};
+use crossdock_arrays::by_value::{self, Builder, HostArray, ValueIndex};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_plugin_api::Code;
 
-fn keys(dock: &Dock, array: &ArrayRef) -> Vec<Vec<u8>> {
-    let array = imported(dock, array);
-    Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).unwrap()
+fn encoded(fixture: &Fixture, array: &ArrayRef) -> Vec<Vec<u8>> {
+    let array = imported(fixture, array);
+    ValueIndex::encode(&HostArray::new(&array, &fixture.cpu).unwrap()).unwrap()
 }
 
-/// With the lengths of its buffers, which views need.
-fn imported(dock: &Dock, array: &ArrayRef) -> DeviceArray {
-    let mut batch: DeviceBatch = dock.batch(std::slice::from_ref(array));
-    batch.resolve_sizes(&dock.cpu).unwrap();
+/// Imports an array and resolves the lengths of its buffers, because view arrays are imported
+/// without the lengths of their data buffers.
+fn imported(fixture: &Fixture, array: &ArrayRef) -> DeviceArray {
+    let mut batch: DeviceBatch = fixture.batch(std::slice::from_ref(array));
+    batch.resolve_sizes(&fixture.cpu).unwrap();
     batch.column(0).unwrap().clone()
 }
 
-/// Whether value `i` of one is value `j` of the other, in arrow-rs' eyes; but a key that is null and the key of a null are one
-/// value.
+/// Whether value `i` of `a` equals value `j` of `b` according to arrow-rs, except that a null key
+/// of a dictionary array equals a key that refers to a null value.
 fn same(a: &ArrayRef, i: usize, b: &ArrayRef, j: usize) -> bool {
     let (a, b) = (a.slice(i, 1), b.slice(j, 1));
     let is_null = |array: &ArrayRef| {
@@ -34,16 +36,16 @@ fn same(a: &ArrayRef, i: usize, b: &ArrayRef, j: usize) -> bool {
     is_null(&a) && is_null(&b) || a.to_data() == b.to_data()
 }
 
-fn assert_keys_tell_what_is_equal(dock: &Dock, a: &ArrayRef, b: &ArrayRef) {
-    let (of_a, of_b) = (keys(dock, a), keys(dock, b));
+fn assert_encodings_are_equal_iff_values_are(fixture: &Fixture, a: &ArrayRef, b: &ArrayRef) {
+    let (of_a, of_b) = (encoded(fixture, a), encoded(fixture, b));
     assert_eq!((of_a.len(), of_b.len()), (a.len(), b.len()));
     for (i, j) in (0..a.len()).flat_map(|i| (0..b.len()).map(move |j| (i, j))) {
         assert_eq!(of_a[i] == of_b[j], same(a, i, b, j), "{} {i} {j}", a.data_type());
     }
 }
 
-/// What differs from its neighbours in one part only, whichever that is.
-fn near() -> Vec<ArrayRef> {
+/// Arrays in which each value differs from the next value in only one part.
+fn similar_values() -> Vec<ArrayRef> {
     let item = |data_type| Arc::new(Field::new("item", data_type, true));
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1, 1, 2, 1, 1, 2, 2, 1]));
     let truths: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true, true]));
@@ -84,28 +86,35 @@ fn near() -> Vec<ArrayRef> {
 }
 
 #[test]
-fn two_values_of_any_type_have_one_key_where_they_are_equal() {
-    let dock = Dock::new();
-    for array in samples::all().iter().chain(&near()) {
-        assert_keys_tell_what_is_equal(&dock, array, array);
+fn encodings_are_equal_iff_values_are_equal() {
+    let fixture = Fixture::new();
+    for array in samples::all().iter().chain(&similar_values()) {
+        assert_encodings_are_equal_iff_values_are(&fixture, array, array);
         let n = array.len();
-        assert_keys_tell_what_is_equal(&dock, array, &array.slice(1, n - 2));
-        assert_keys_tell_what_is_equal(&dock, &array.slice(n / 2, n - n / 2), &array.slice(2, n - 3));
+        assert_encodings_are_equal_iff_values_are(&fixture, array, &array.slice(1, n - 2));
+        assert_encodings_are_equal_iff_values_are(
+            &fixture,
+            &array.slice(n / 2, n - n / 2),
+            &array.slice(2, n - 3),
+        );
     }
 }
 
 #[test]
-fn keys_are_found_where_the_first_of_their_kind_stands() {
-    let mut known = Keys::default();
+fn position_returns_first_duplicate() {
+    let mut known = ValueIndex::default();
     for key in [b"a", b"b", b"a", b"c"] {
         known.push(key.to_vec());
     }
-    assert_eq!(known.all(), [b"a", b"b", b"a", b"c"].map(|key| key.to_vec()));
-    assert_eq!([known.find(b"a"), known.find(b"b"), known.find(b"c")], [Some(0), Some(1), Some(3)]);
-    assert_eq!((known.find(b""), known.find(b"d")), (None, None));
+    assert_eq!(known.values(), [b"a", b"b", b"a", b"c"].map(|key| key.to_vec()));
+    assert_eq!(
+        [known.position(b"a"), known.position(b"b"), known.position(b"c")],
+        [Some(0), Some(1), Some(3)]
+    );
+    assert_eq!((known.position(b""), known.position(b"d")), (None, None));
 }
 
-/// Values of no bytes, of which one may have as many as it likes.
+/// A list of `n` nulls, for which the input needs no bytes.
 fn list_of_nulls(n: usize) -> ArrayRef {
     let item = Arc::new(Field::new("item", DataType::Null, true));
     let offsets = OffsetBuffer::<i32>::from_lengths([n]);
@@ -113,23 +122,24 @@ fn list_of_nulls(n: usize) -> ArrayRef {
 }
 
 #[test]
-fn a_value_may_be_long_and_not_endless() {
-    let dock = Dock::new();
+fn rejects_list_of_too_many_nulls() {
+    let fixture = Fixture::new();
     let of = |n| {
-        let array = imported(&dock, &list_of_nulls(n));
-        Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).map(|keys| keys[0].len())
+        let array = imported(&fixture, &list_of_nulls(n));
+        ValueIndex::encode(&HostArray::new(&array, &fixture.cpu).unwrap()).map(|keys| keys[0].len())
     };
-    // A mark and a length, and a mark for each null.
+    // The encoding of the list has a validity byte and a length, and the encoding of each null has
+    // a validity byte.
     assert_eq!(of(100_000).unwrap(), 1 + 8 + 100_000);
     let error = of((64 << 20) + 1).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
-    assert_eq!(error.message(), "a dictionary value of type List(Null) has more than 67108864 bytes");
+    assert_eq!(error.message(), "a dictionary value of type List(Null) is longer than 67108864 bytes");
 }
 
 #[test]
-fn the_longest_value_is_not_too_long_and_one_byte_more_is() {
-    let dock = Dock::new();
-    // Two lists in one: of a value of `n` bytes, and of none.
+fn encoded_size_limit_is_inclusive() {
+    let fixture = Fixture::new();
+    // One list that contains two lists: one with a value of `n` bytes, and an empty one.
     let of = |n: usize| {
         let texts: ArrayRef = Arc::new(BinaryArray::from_iter_values([vec![0u8; n]]));
         let item = |array: &ArrayRef| Arc::new(Field::new("item", array.data_type().clone(), true));
@@ -137,38 +147,40 @@ fn the_longest_value_is_not_too_long_and_one_byte_more_is() {
         let inner: ArrayRef = Arc::new(ListArray::new(item(&texts), inner, texts, None));
         let outer = OffsetBuffer::<i32>::from_lengths([2]);
         let array: ArrayRef = Arc::new(ListArray::new(item(&inner), outer, inner, None));
-        let array = imported(&dock, &array);
-        Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).map(|keys| keys[0].len())
+        let array = imported(&fixture, &array);
+        ValueIndex::encode(&HostArray::new(&array, &fixture.cpu).unwrap()).map(|keys| keys[0].len())
     };
-    // Four parts, each with a mark and a length.
-    let most = (64 << 20) - 4 * 9;
-    assert_eq!(of(most), Ok(64 << 20));
-    assert_eq!(of(most + 1).unwrap_err().code(), Code::UNSUPPORTED);
+    // The encoding has four nested values, each with a validity byte and a length.
+    let max = (64 << 20) - 4 * 9;
+    assert_eq!(of(max), Ok(64 << 20));
+    assert_eq!(of(max + 1).unwrap_err().code(), Code::UNSUPPORTED);
 }
 
 #[test]
-fn as_many_parts_as_there_may_be_are_looked_for() {
-    let dock = Dock::new();
+fn list_of_maximum_length_is_read_element_by_element() {
+    let fixture = Fixture::new();
     let none = DeviceArray::empty(&DataType::Int8).unwrap();
-    let offsets = dock.memory.alloc_with(&dock.cpu, 8, |to| {
+    let offsets = fixture.memory.alloc_with(&fixture.cpu, 8, |to| {
         to.copy_from_slice(&[[0i32.to_ne_bytes()], [(64i32 << 20).to_ne_bytes()]].concat().concat());
         Ok(())
     });
-    let buffers = vec![None, Some(offsets.unwrap().freeze(&dock.cpu).unwrap())];
+    let buffers = vec![None, Some(offsets.unwrap().freeze(&fixture.cpu).unwrap())];
     let list = DataType::new_list(DataType::Int8, true);
     let array = DeviceArray::try_new(list, 1, 0, None, buffers, vec![none], None).unwrap();
-    let error = Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).unwrap_err();
-    assert!(error.message().ends_with("it points at row 0 of 0"), "{error}");
+    let error = ValueIndex::encode(&HostArray::new(&array, &fixture.cpu).unwrap()).unwrap_err();
+    assert!(error.message().ends_with("it refers to row 0 of a child with 0 rows"), "{error}");
 }
 
 #[test]
-fn ranges_of_every_type_are_put_together_in_their_order() {
-    let dock = Dock::new();
-    for array in samples::all().iter().chain(&near()) {
-        let (n, array_) = (array.len(), imported(&dock, array));
-        let sliced = imported(&dock, &array.slice(1, n - 1));
-        let (whole, rest) =
-            (HostArray::new(&array_, &dock.cpu).unwrap(), HostArray::new(&sliced, &dock.cpu).unwrap());
+fn builder_appends_ranges_of_every_type_in_order() {
+    let fixture = Fixture::new();
+    for array in samples::all().iter().chain(&similar_values()) {
+        let (n, original) = (array.len(), imported(&fixture, array));
+        let sliced = imported(&fixture, &array.slice(1, n - 1));
+        let (whole, rest) = (
+            HostArray::new(&original, &fixture.cpu).unwrap(),
+            HostArray::new(&sliced, &fixture.cpu).unwrap(),
+        );
         let mut builder = Builder::new(array.data_type());
         assert!(builder.is_empty());
         let mut expected = Vec::new();
@@ -183,23 +195,23 @@ fn ranges_of_every_type_are_put_together_in_their_order() {
             expected.extend((offset + start..).take(len));
         }
         assert_eq!((builder.len(), builder.is_empty()), (expected.len(), false));
-        let built = builder.finish(&dock.cpu).unwrap();
-        let built = dock.export(&built, &field_of(0, array));
+        let built = builder.finish(&fixture.cpu).unwrap();
+        let built = fixture.export(&built, &field_of(0, array));
         assert_eq!(built.len(), expected.len());
         for (i, j) in expected.into_iter().enumerate() {
             assert!(same(&built, i, array, j), "{}: {i} is not {j}", array.data_type());
         }
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn arrays_of_every_type_are_one_after_the_other() {
-    let dock = Dock::new();
+fn concatenates_arrays_of_every_type() {
+    let fixture = Fixture::new();
     for array in &samples::all() {
-        let parts = [imported(&dock, &array.slice(3, 5)), imported(&dock, array)];
-        let whole = by_value::concat(array.data_type(), &[&parts[0], &parts[1]], &dock.cpu).unwrap();
-        let whole = dock.export(&whole, &field_of(0, array));
+        let parts = [imported(&fixture, &array.slice(3, 5)), imported(&fixture, array)];
+        let whole = by_value::concat(array.data_type(), &[&parts[0], &parts[1]], &fixture.cpu).unwrap();
+        let whole = fixture.export(&whole, &field_of(0, array));
         assert_eq!(whole.len(), 5 + array.len());
         for (i, j) in (3..8).chain(0..array.len()).enumerate() {
             assert!(same(&whole, i, array, j), "{}: {i} is not {j}", array.data_type());
@@ -208,16 +220,16 @@ fn arrays_of_every_type_are_one_after_the_other() {
 }
 
 #[test]
-fn only_arrays_over_the_same_memory_are_the_same_for_certain() {
-    let dock = Dock::new();
+fn same_buffers_requires_same_memory() {
+    let fixture = Fixture::new();
     for array in &samples::all() {
-        let one = imported(&dock, array);
+        let one = imported(&fixture, array);
         assert!(by_value::same_buffers(&one, &one.clone()), "{}", array.data_type());
         assert!(!by_value::same_buffers(&one, &one.slice(0, 10).unwrap()), "{}", array.data_type());
         assert!(!by_value::same_buffers(&one, &one.slice(1, 10).unwrap().slice(0, 9).unwrap()));
         let parts = [&one.slice(0, 5).unwrap(), &one.slice(5, 6).unwrap()];
-        let copied = by_value::concat(array.data_type(), &parts, &dock.cpu).unwrap();
-        // Where there is no memory, none differs.
+        let copied = by_value::concat(array.data_type(), &parts, &fixture.cpu).unwrap();
+        // Arrays that have no memory count as having the same buffers.
         if one.buffers().iter().flatten().any(|buffer| buffer.len() != Some(0)) {
             assert!(!by_value::same_buffers(&one, &copied), "{}", array.data_type());
         }
@@ -225,26 +237,26 @@ fn only_arrays_over_the_same_memory_are_the_same_for_certain() {
 }
 
 #[test]
-fn a_range_that_lies_outside_is_refused() {
-    let dock = Dock::new();
-    let array = imported(&dock, &samples::all()[2]);
-    let view = HostArray::new(&array, &dock.cpu).unwrap();
+fn rejects_range_outside_array() {
+    let fixture = Fixture::new();
+    let array = imported(&fixture, &samples::all()[2]);
+    let view = HostArray::new(&array, &fixture.cpu).unwrap();
     for (start, len) in [(0, 12), (11, 1), (12, 1), (usize::MAX, 1), (1, usize::MAX)] {
         let error = Builder::new(array.data_type()).append(&view, start, len).unwrap_err();
-        assert!(error.message().contains("lie outside of its 11"), "{start} {len}: {error}");
+        assert!(error.message().contains("lie outside its 11"), "{start} {len}: {error}");
     }
     Builder::new(array.data_type()).append(&view, 11, 0).unwrap();
 }
 
 #[test]
-fn more_values_than_a_bit_each_could_be_kept_for_are_refused() {
-    let dock = Dock::new();
-    let most = 1 << 30;
-    let nulls = imported(&dock, &(Arc::new(NullArray::new(most + 1)) as ArrayRef));
-    let view = HostArray::new(&nulls, &dock.cpu).unwrap();
+fn rejects_more_values_than_maximum() {
+    let fixture = Fixture::new();
+    let max = 1 << 30;
+    let nulls = imported(&fixture, &(Arc::new(NullArray::new(max + 1)) as ArrayRef));
+    let view = HostArray::new(&nulls, &fixture.cpu).unwrap();
     let mut builder = Builder::new(&DataType::Null);
-    builder.append(&view, 0, most).unwrap();
+    builder.append(&view, 0, max).unwrap();
     let error = builder.append(&view, 0, 1).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
-    assert_eq!(error.message(), "more than 1073741824 values of a dictionary cannot be joined");
+    assert_eq!(error.message(), "cannot concatenate dictionaries of more than 1073741824 values");
 }

@@ -1,4 +1,4 @@
-//! What needs no device besides memory of the host.
+//! Tests that need no device except the CPU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]
@@ -7,8 +7,8 @@ mod common;
 mod batches;
 mod by_value;
 mod checks;
-mod ends;
 mod hostile_arrays;
+mod last_offsets;
 mod plain;
 mod properties;
 mod schemas;

@@ -1,26 +1,26 @@
-//! The short way in, for batches of plain columns, takes nothing that the long way refuses.
+//! Tests that the fast import of plain columns rejects every batch that the general import rejects.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use crate::common::Dock;
+use crate::common::Fixture;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{check_batch_array, import_batch};
 use crossdock_plugin_api::{Owned, abi};
 
-/// What is done to a good batch's second column or to its root.
+/// A change to the root or to the second column of a valid batch.
 type Change = fn(&mut abi::ArrowDeviceArray, &mut abi::ArrowArray);
 
 const CHANGES: &[(&str, bool, Change)] = &[
-    ("nothing", true, |_, _| {}),
-    ("more nulls than bits tell", true, |_, c| c.null_count = 2),
+    ("no change", true, |_, _| {}),
+    ("more nulls than in the bitmap", true, |_, c| c.null_count = 2),
     ("fewer rows in the batch", true, |r, _| r.array.length = 2),
     ("an offset", true, |_, c| c.offset = 1),
     ("a negative length", false, |_, c| c.length = -1),
     ("a negative offset", false, |_, c| c.offset = -1),
-    ("an offset beyond counting", false, |_, c| c.offset = i64::MAX),
-    ("values beyond all addresses", false, |_, c| c.offset = i64::MAX / 4 - 8),
+    ("an offset beyond the maximum length", false, |_, c| c.offset = i64::MAX),
+    ("values beyond the address space", false, |_, c| c.offset = i64::MAX / 4 - 8),
     ("more nulls than rows", false, |_, c| c.null_count = 4),
     ("a count of nulls below -1", false, |_, c| c.null_count = -2),
     ("unknown nulls", true, |_, c| c.null_count = -1),
@@ -29,7 +29,7 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("no list of buffers", false, |_, c| c.buffers = null_mut()),
     // SAFETY: the column's list has two entries.
     ("no values", false, |_, c| unsafe { *c.buffers.add(1) = null() }),
-    // SAFETY: as above.
+    // SAFETY: the column's list has two entries.
     ("nulls without a bitmap", false, |_, c| unsafe { *c.buffers = null() }),
     ("a dictionary", false, |_, c| c.dictionary = std::ptr::dangling_mut()),
     ("a child", false, |_, c| c.n_children = 1),
@@ -40,13 +40,14 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("an offset of the batch", false, |r, _| r.array.offset = 1),
     ("nulls of the batch", false, |r, _| r.array.null_count = 1),
     ("two buffers of the batch", false, |r, _| r.array.n_buffers = 2),
-    ("a device that is none", false, |r, _| r.device_type = 99),
+    ("an unknown device", false, |r, _| r.device_type = 99),
     ("a device id below 0", false, |r, _| (r.device_type, r.device_id) = (abi::DEVICE_CUDA, -2)),
     ("another device", true, |r, _| (r.device_type, r.device_id) = (abi::DEVICE_CUDA, 1)),
     ("an event on the cpu", false, |r, _| r.sync_event = std::ptr::dangling_mut()),
 ];
 
-/// A good batch of three rows, that many numbers and floats, one of them null. What its structs point at.
+/// The parts of a valid batch with three rows, a column of integers, and a column of floats that
+/// contains one null.
 struct Parts {
     bits: [u8; 64],
     values: [u64; 8],
@@ -87,35 +88,36 @@ impl Parts {
         raw.array.children = self.children.as_mut_ptr();
         raw.array.release = Some(nothing);
         change(&mut raw, &mut self.columns[1]);
-        // SAFETY: valid as far as what is read goes; its release does nothing.
+        // SAFETY: the pointers that the import follows are valid or NULL, and the release frees
+        // nothing.
         unsafe { Owned::new(raw) }
     }
 }
 
 #[test]
-fn what_is_wrong_with_a_plain_batch_is_seen_both_ways() {
-    let dock = Dock::new();
+fn fast_and_general_path_reject_the_same_batches() {
+    let fixture = Fixture::new();
     let fields = [("a", DataType::Int64), ("b", DataType::Float32)];
     let fields: Vec<_> = fields.into_iter().map(|(name, t)| Field::new(name, t, true)).collect();
     let schema = Arc::new(Schema::new(fields));
-    for (what, good, change) in CHANGES {
+    for (what, is_valid, change) in CHANGES {
         let mut parts = Parts::new();
-        let short = check_batch_array(&parts.changed(*change), &schema, &dock.memory);
-        assert_eq!(short.is_ok(), *good, "{what}: {short:?}");
-        if *what == "nothing" {
-            assert_eq!(short, Ok(true), "every null count is told");
+        let fast = check_batch_array(&parts.changed(*change), &schema, &fixture.memory);
+        assert_eq!(fast.is_ok(), *is_valid, "{what}: {fast:?}");
+        if *what == "no change" {
+            assert_eq!(fast, Ok(true), "all null counts are known");
         }
         let mut parts = Parts::new();
         let array = parts.changed(*change).into_raw();
-        // SAFETY: as before, in a batch without sizes.
+        // SAFETY: the batch has a valid array and no sizes.
         let batch = unsafe { Owned::new(abi::Batch { array, ..abi::Batch::new() }) };
-        let long = import_batch(batch, &schema, &dock.memory);
-        assert_eq!(long.is_ok(), *good, "{what}: {:?}", long.err());
+        let general = import_batch(batch, &schema, &fixture.memory);
+        assert_eq!(general.is_ok(), *is_valid, "{what}: {:?}", general.err());
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 unsafe extern "C" fn nothing(array: *mut abi::ArrowArray) {
-    // SAFETY: a live array.
+    // SAFETY: the caller passes an unreleased array.
     unsafe { (*array).release = None };
 }

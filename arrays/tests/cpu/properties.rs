@@ -1,8 +1,9 @@
-//! Any schema, any values, any slice: the same after crossing the boundary and moving to a device and back.
+//! Property tests: any slice of any batch keeps its values when it is exported, imported, and moved
+//! to a device and back.
 
 use std::sync::Arc;
 
-use crate::common::Dock;
+use crate::common::Fixture;
 use arrow_array::builder::{Int16Builder, StringBuilder};
 use arrow_array::*;
 use arrow_buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// `n` values whose validity bitmap begins at any bit.
+/// The validity of `n` values, in a bitmap whose first bit is at any position in a byte.
 fn nulls(n: usize) -> BoxedStrategy<Option<NullBuffer>> {
     let some = (proptest::collection::vec(any::<u8>(), n / 8 + 9), 0..64usize)
         .prop_map(move |(bytes, first)| Some(NullBuffer::new(BooleanBuffer::new(bytes.into(), first, n))));
@@ -42,7 +43,7 @@ fn leaf(n: usize) -> BoxedStrategy<ArrayRef> {
     prop_oneof![ints, bools, strings, views, large, fixed, keys, none].boxed()
 }
 
-/// An array of `n` values, nested up to `depth` levels below.
+/// An array of `n` values with at most `depth` nesting levels.
 fn array(n: usize, depth: usize) -> BoxedStrategy<ArrayRef> {
     if depth == 0 {
         return leaf(n);
@@ -102,34 +103,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_slice_is_the_same_after_export_import_and_a_move_to_a_device_and_back((columns, offset, len) in columns()) {
-        let dock = Dock::new();
-        let far = dock.host.stream(Device::UNTOUCHABLE);
-        let whole = dock.batch(&columns);
+    fn any_slice_is_unchanged_after_export_import_and_moves((columns, offset, len) in columns()) {
+        let fixture = Fixture::new();
+        let far = fixture.host.stream(Device::UNTOUCHABLE);
+        let whole = fixture.batch(&columns);
         let slice = whole.slice(offset, len).unwrap();
-        validate(&slice, Level::Full, &dock.cpu).unwrap();
+        validate(&slice, Level::Full, &fixture.cpu).unwrap();
 
-        let raw = export_batch(&slice, false, &dock.cpu).unwrap();
-        let crossed = import_batch(raw, slice.schema(), &dock.memory).unwrap();
-        let there = crossed.move_to(&dock.cpu, Device::UNTOUCHABLE).unwrap();
-        validate(&there, Level::Full, &far).unwrap();
-        let raw = export_batch(&there, false, &far).unwrap();
-        let crossed = import_batch(raw, slice.schema(), &dock.memory).unwrap();
+        let raw = export_batch(&slice, false, &fixture.cpu).unwrap();
+        let crossed = import_batch(raw, slice.schema(), &fixture.memory).unwrap();
+        let on_device = crossed.move_to(&fixture.cpu, Device::UNTOUCHABLE).unwrap();
+        validate(&on_device, Level::Full, &far).unwrap();
+        let raw = export_batch(&on_device, false, &far).unwrap();
+        let crossed = import_batch(raw, slice.schema(), &fixture.memory).unwrap();
         let compact = crossed.compact(&far).unwrap();
         let back = crossed.move_to(&far, Device::CPU).unwrap();
 
-        prop_assert_eq!(first_difference(&slice, &back, &dock.cpu).unwrap(), None);
-        prop_assert_eq!(first_difference(&slice, &compact, &dock.cpu).unwrap(), None);
+        prop_assert_eq!(first_difference(&slice, &back, &fixture.cpu).unwrap(), None);
+        prop_assert_eq!(first_difference(&slice, &compact, &fixture.cpu).unwrap(), None);
         for ((field, column), expected) in back.schema().fields().iter().zip(back.columns()).zip(&columns) {
-            prop_assert_eq!(&dock.export(column, field), &expected.slice(offset, len));
+            prop_assert_eq!(&fixture.export(column, field), &expected.slice(offset, len));
         }
-        drop((whole, slice, there, crossed, compact, back));
-        dock.host.assert_nothing_leaked();
+        drop((whole, slice, on_device, crossed, compact, back));
+        fixture.host.assert_nothing_leaked();
     }
 }
 
 #[test]
-fn the_generator_makes_nested_types_nulls_and_bit_offsets() {
+fn generator_covers_nested_types_nulls_and_bit_offsets() {
     let mut runner = TestRunner::deterministic();
     let arrays: Vec<ArrayRef> =
         (0..300).flat_map(|_| columns().new_tree(&mut runner).unwrap().current().0).collect();
@@ -140,18 +141,18 @@ fn the_generator_makes_nested_types_nulls_and_bit_offsets() {
 }
 
 #[test]
-fn many_small_moves_of_a_large_batch_join_to_the_whole() {
-    let dock = Dock::new();
+fn moves_of_slices_copy_only_their_rows() {
+    let fixture = Fixture::new();
     let (mut numbers, mut text) = (Int16Builder::new(), StringBuilder::new());
     for i in 0..1000i16 {
         numbers.append_option((i % 3 != 0).then_some(i));
         text.append_option((i % 5 != 0).then(|| format!("row {i}")));
     }
-    let batch = dock.batch(&[Arc::new(numbers.finish()), Arc::new(text.finish())]);
+    let batch = fixture.batch(&[Arc::new(numbers.finish()), Arc::new(text.finish())]);
     for start in (0..1000).step_by(77) {
         let slice = batch.slice(start, 77.min(1000 - start)).unwrap();
-        let moved = slice.move_to(&dock.cpu, Device::UNTOUCHABLE).unwrap();
-        assert!(moved.bytes() < 77 * 20, "{} bytes were moved for 77 rows", moved.bytes());
-        assert_eq!(first_difference(&slice, &moved, &dock.cpu).unwrap(), None);
+        let moved = slice.move_to(&fixture.cpu, Device::UNTOUCHABLE).unwrap();
+        assert!(moved.buffer_bytes() < 77 * 20, "{} bytes were moved for 77 rows", moved.buffer_bytes());
+        assert_eq!(first_difference(&slice, &moved, &fixture.cpu).unwrap(), None);
     }
 }

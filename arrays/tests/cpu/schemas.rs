@@ -1,4 +1,4 @@
-//! Schemas across the C interface, sound and hostile.
+//! Tests import and export of valid and malformed schemas.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crossdock_arrays::{
 };
 use crossdock_plugin_api::{Owned, abi};
 
-/// Fields with every property that the C interface carries.
+/// A schema with every property that the C interface can represent.
 fn schema() -> Schema {
     let types = samples::all().into_iter().map(|array| array.data_type().clone());
     let plain = plain_types().iter().cloned();
@@ -31,15 +31,16 @@ fn schema() -> Schema {
     let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
     fields.push(Field::new("ordered", dictionary, true).with_dict_is_ordered(true));
     Schema::new(fields)
-        .with_metadata(std::collections::HashMap::from([("who".to_string(), "täglich".to_string())]))
+        .with_metadata(std::collections::HashMap::from([("key".to_string(), "täglich".to_string())]))
 }
 
 #[test]
-fn a_schema_of_every_type_comes_back_with_flags_and_metadata() {
+fn round_trip_keeps_types_flags_and_metadata() {
     let schema = schema();
     let back = import_schema(&export_schema(&schema).unwrap()).unwrap();
     assert_eq!(back, schema);
-    // Fields that differ in this are equal to arrow-rs.
+    // arrow-rs ignores the order of dictionaries when it compares fields, so the test compares the
+    // order itself.
     let ordered =
         |schema: &Schema| schema.fields().iter().filter_map(|f| f.dict_is_ordered()).collect::<Vec<_>>();
     assert_eq!(ordered(&back), ordered(&schema));
@@ -47,27 +48,27 @@ fn a_schema_of_every_type_comes_back_with_flags_and_metadata() {
 }
 
 #[test]
-fn arrow_rs_reads_our_schemas_and_we_read_its() {
+fn exchanges_schemas_with_arrow_rs() {
     let schema = schema();
     assert_eq!(import_schema(&c_schema(&schema)).unwrap(), schema);
     let raw = export_schema(&schema).unwrap().into_raw();
-    // SAFETY: both structs are the C interface's.
-    let theirs = unsafe { std::mem::transmute::<abi::ArrowSchema, FFI_ArrowSchema>(raw) };
-    assert_eq!(Schema::try_from(&theirs).unwrap(), schema);
+    // SAFETY: both types have the layout of the C interface's struct.
+    let imported = unsafe { std::mem::transmute::<abi::ArrowSchema, FFI_ArrowSchema>(raw) };
+    assert_eq!(Schema::try_from(&imported).unwrap(), schema);
 }
 
 #[test]
-fn a_child_that_is_moved_out_outlives_its_schema() {
+fn moved_child_outlives_its_schema() {
     let schema = Schema::new(vec![Field::new("kept", DataType::new_list(DataType::Int8, true), true)]);
     let mut raw = export_schema(&schema).unwrap();
-    // SAFETY: the first of one child, moved as the specification says.
+    // SAFETY: the schema has one child, which the consumer may move.
     let child = unsafe { Owned::take(*(*raw.as_mut_ptr()).children) };
     drop(raw);
     assert_eq!(import_field(&child).unwrap(), *schema.field(0));
 }
 
 #[test]
-fn types_that_arrow_does_not_have_do_not_go_out() {
+fn rejects_types_without_format_string() {
     for t in [DataType::Time32(TimeUnit::Nanosecond), DataType::Time64(TimeUnit::Second)] {
         assert!(format_of(&t).unwrap_err().message().contains("has no format string"), "{t}");
         assert_eq!(layout(&t).n_buffers(), 2);
@@ -75,34 +76,36 @@ fn types_that_arrow_does_not_have_do_not_go_out() {
     assert_eq!(format_of(&DataType::Interval(IntervalUnit::DayTime)).unwrap(), "tiD");
 }
 
-/// A schema built by hand. Its release frees its own texts only: hostile shapes must not recurse.
-struct Hand {
+/// A schema that the test creates field by field. Its release does not release children, because it
+/// must not recurse through malformed trees.
+struct RawSchema {
     node: abi::ArrowSchema,
     _format: CString,
 }
 
 unsafe extern "C" fn nothing(schema: *mut abi::ArrowSchema) {
-    // SAFETY: a schema of this file, alive.
+    // SAFETY: the caller passes an unreleased schema that this file created.
     unsafe { (*schema).release = None };
 }
 
-fn hand(format: impl Into<Vec<u8>>) -> Hand {
+fn raw_schema(format: impl Into<Vec<u8>>) -> RawSchema {
     let _format = CString::new(format).unwrap();
     let node = abi::ArrowSchema { format: _format.as_ptr(), release: Some(nothing), ..Default::default() };
-    Hand { node, _format }
+    RawSchema { node, _format }
 }
 
 fn import(node: &abi::ArrowSchema) -> Result<Field, Error> {
-    // SAFETY: valid as far as what is read goes; the copy's release does nothing.
+    // SAFETY: the pointers that the import follows are valid or NULL, and the copy's release frees
+    // nothing.
     import_field(&unsafe { Owned::new(std::ptr::read(node)) })
 }
 
-fn refusal(node: &abi::ArrowSchema) -> String {
+fn import_error(node: &abi::ArrowSchema) -> String {
     import(node).unwrap_err().message().to_string()
 }
 
 #[test]
-fn wrong_format_strings_are_refused() {
+fn rejects_malformed_format_strings() {
     let formats: [&[u8]; 32] = [
         b"",
         b"q",
@@ -138,40 +141,40 @@ fn wrong_format_strings_are_refused() {
         b"i:",
     ];
     for format in formats {
-        assert!(import(&hand(format).node).is_err(), "{}", String::from_utf8_lossy(format));
+        assert!(import(&raw_schema(format).node).is_err(), "{}", String::from_utf8_lossy(format));
     }
     assert_eq!(
-        refusal(&hand("x".repeat(10_000)).node).len(),
-        120 + "format string '' is none that Arrow defines".len()
+        import_error(&raw_schema("x".repeat(10_000)).node).len(),
+        120 + "'' is not a format string of Arrow's C data interface".len()
     );
 }
 
 #[test]
-fn a_schema_that_is_released_or_has_no_format_is_refused() {
-    assert!(refusal(&abi::ArrowSchema::default()).contains("released already"));
+fn rejects_released_schema_and_null_format() {
+    assert!(import_error(&abi::ArrowSchema::default()).contains("released already"));
     let node = abi::ArrowSchema { release: Some(nothing), ..Default::default() };
-    assert!(refusal(&node).contains("format is NULL"));
+    assert!(import_error(&node).contains("format is NULL"));
 }
 
 #[test]
-fn child_counts_that_lie_are_refused() {
+fn rejects_wrong_numbers_of_children() {
     for n in [-1, i64::MIN, i64::MAX, 1 << 40, 3] {
-        let node = abi::ArrowSchema { n_children: n, ..hand_static(c"+s") };
+        let node = abi::ArrowSchema { n_children: n, ..static_schema(c"+s") };
         assert!(import(&node).is_err(), "{n}");
     }
     let mut none = [std::ptr::null_mut(); 2];
-    let node = abi::ArrowSchema { n_children: 2, children: none.as_mut_ptr(), ..hand_static(c"+s") };
-    assert!(refusal(&node).contains("child 0 of 2 is NULL"));
+    let node = abi::ArrowSchema { n_children: 2, children: none.as_mut_ptr(), ..static_schema(c"+s") };
+    assert!(import_error(&node).contains("child 0 of 2 is NULL"));
 }
 
-fn hand_static(format: &'static CStr) -> abi::ArrowSchema {
+fn static_schema(format: &'static CStr) -> abi::ArrowSchema {
     abi::ArrowSchema { format: format.as_ptr(), release: Some(nothing), ..Default::default() }
 }
 
 #[test]
-fn wrong_numbers_and_types_of_children_are_refused() {
-    let mut int = hand_static(c"i");
-    let mut text = hand_static(c"u");
+fn rejects_children_that_do_not_match_format() {
+    let mut int = static_schema(c"i");
+    let mut text = static_schema(c"u");
     for (format, n, expected) in [
         (c"i", 1, "expected 0"),
         (c"tsu:UTC", 1, "expected 0"),
@@ -181,24 +184,25 @@ fn wrong_numbers_and_types_of_children_are_refused() {
         (c"+us:0", 2, "1 type ids for 2 children"),
         (c"+us:1,1", 2, "duplicate"),
         (c"+us:1,-2", 2, "non-negative"),
-        (c"+us:1,200", 2, "is no type id"),
+        (c"+us:1,200", 2, "is not a type id"),
     ] {
         let mut children = [&raw mut int, &raw mut int];
-        let node = abi::ArrowSchema { n_children: n, children: children.as_mut_ptr(), ..hand_static(format) };
-        assert!(refusal(&node).contains(expected), "{format:?}: {}", refusal(&node));
+        let node =
+            abi::ArrowSchema { n_children: n, children: children.as_mut_ptr(), ..static_schema(format) };
+        assert!(import_error(&node).contains(expected), "{format:?}: {}", import_error(&node));
     }
     let mut children = [&raw mut text, &raw mut int];
-    let node = abi::ArrowSchema { n_children: 2, children: children.as_mut_ptr(), ..hand_static(c"+r") };
-    assert!(refusal(&node).contains("run ends are of type Utf8"));
-    let node = abi::ArrowSchema { dictionary: &mut text, ..hand_static(c"f") };
-    assert!(refusal(&node).contains("keys are of type Float32"));
+    let node = abi::ArrowSchema { n_children: 2, children: children.as_mut_ptr(), ..static_schema(c"+r") };
+    assert!(import_error(&node).contains("run ends are of type Utf8"));
+    let node = abi::ArrowSchema { dictionary: &mut text, ..static_schema(c"f") };
+    assert!(import_error(&node).contains("keys are of type Float32"));
 }
 
 #[test]
-fn a_schema_100_000_levels_deep_is_an_error_and_no_overflow() {
+fn rejects_schema_100_000_levels_deep_without_stack_overflow() {
     for dictionary in [false, true] {
         let mut nodes: Vec<abi::ArrowSchema> =
-            (0..100_000).map(|_| hand_static(if dictionary { c"i" } else { c"+l" })).collect();
+            (0..100_000).map(|_| static_schema(if dictionary { c"i" } else { c"+l" })).collect();
         let mut lists: Vec<*mut abi::ArrowSchema> =
             nodes.iter_mut().skip(1).map(|node| &raw mut *node).collect();
         lists.push(std::ptr::null_mut());
@@ -212,12 +216,15 @@ fn a_schema_100_000_levels_deep_is_an_error_and_no_overflow() {
                 node.children = next;
             }
         }
-        assert_eq!(refusal(&nodes[0]).rsplit(": ").next().unwrap(), "a schema nests deeper than 64 levels");
+        assert_eq!(
+            import_error(&nodes[0]).rsplit(": ").next().unwrap(),
+            "a schema nests deeper than 64 levels"
+        );
     }
 }
 
 #[test]
-fn a_schema_64_levels_deep_is_read_and_one_of_65_is_not_written() {
+fn accepts_64_levels_and_rejects_more() {
     let deep = |levels: usize| {
         let list =
             (1..levels).fold(DataType::Int8, |t, _| DataType::List(Arc::new(Field::new("item", t, true))));
@@ -229,7 +236,7 @@ fn a_schema_64_levels_deep_is_read_and_one_of_65_is_not_written() {
 }
 
 #[test]
-fn metadata_whose_lengths_lie_is_refused() {
+fn rejects_metadata_with_impossible_lengths() {
     let blob = |parts: &[&[u8]]| parts.concat();
     let n = |n: i32| n.to_ne_bytes();
     for (bytes, expected) in [
@@ -237,13 +244,13 @@ fn metadata_whose_lengths_lie_is_refused() {
         (blob(&[&n(1), &n(-5)]), "length is -5"),
         (blob(&[&n(1), &n(i32::MAX)]), "longer than"),
     ] {
-        let node = abi::ArrowSchema { metadata: bytes.as_ptr().cast::<c_char>(), ..hand_static(c"i") };
-        assert!(refusal(&node).contains(expected), "{expected}: {}", refusal(&node));
+        let node = abi::ArrowSchema { metadata: bytes.as_ptr().cast::<c_char>(), ..static_schema(c"i") };
+        assert!(import_error(&node).contains(expected), "{expected}: {}", import_error(&node));
     }
 }
 
 #[test]
-fn metadata_that_no_map_of_strings_holds_comes_back_byte_for_byte() {
+fn round_trip_keeps_metadata_bytes() {
     let n = |n: usize| i32::try_from(n).unwrap().to_ne_bytes();
     let blob = |pairs: &[(&[u8], &[u8])]| {
         let mut bytes = n(pairs.len()).to_vec();
@@ -261,22 +268,24 @@ fn metadata_that_no_map_of_strings_holds_comes_back_byte_for_byte() {
     ];
     for pairs in cases {
         let bytes = blob(pairs);
-        let node = abi::ArrowSchema { metadata: bytes.as_ptr().cast::<c_char>(), ..hand_static(c"i") };
+        let node = abi::ArrowSchema { metadata: bytes.as_ptr().cast::<c_char>(), ..static_schema(c"i") };
         let back = export_field(&import(&node).unwrap()).unwrap();
-        // SAFETY: an exported schema's metadata have as many bytes as their lengths say.
+        // SAFETY: the metadata of an exported schema has the number of bytes that its lengths
+        // imply.
         let written = unsafe { std::slice::from_raw_parts(back.metadata.cast::<u8>(), bytes.len()) };
         assert_eq!(written, bytes, "{pairs:?}");
     }
 }
 
 #[test]
-fn the_values_of_a_dictionary_keep_their_metadata() {
+fn dictionary_values_keep_metadata() {
     let dictionary = |t| DataType::Dictionary(Box::new(DataType::Int8), Box::new(t));
     let n = |n: i32| n.to_ne_bytes();
     let blob = [&n(1)[..], &n(20), b"ARROW:extension:name", &n(10), b"arrow.uuid"].concat();
     for outer in [dictionary(DataType::Utf8), dictionary(dictionary(DataType::Utf8))] {
         let mut raw = export_field(&Field::new("c", outer.clone(), true)).unwrap();
-        // SAFETY: the innermost values of a schema of ours, which does not release what their metadata point at.
+        // SAFETY: the exported schema is valid, and its release does not free the metadata that the
+        // test sets in this block.
         unsafe {
             let mut values = (*raw.as_mut_ptr()).dictionary;
             while !(*values).dictionary.is_null() {
@@ -290,7 +299,8 @@ fn the_values_of_a_dictionary_keep_their_metadata() {
             export_field(&Field::new("list", DataType::List(Arc::new(field.clone())), true)).unwrap();
         let DataType::List(item) = import_field(&exported).unwrap().data_type().clone() else { panic!() };
         assert_eq!(*item, field);
-        // SAFETY: a list's child, and the innermost values of it.
+        // SAFETY: the exported schema is valid and has one child. The innermost values have
+        // metadata, because the test set it.
         let written = unsafe {
             let mut values = &**exported.children;
             assert!(values.metadata.is_null(), "the keys have none");
@@ -304,34 +314,35 @@ fn the_values_of_a_dictionary_keep_their_metadata() {
 }
 
 #[test]
-fn a_name_that_is_not_utf8_is_refused_with_what_can_be_read_of_it() {
+fn error_for_name_that_is_not_utf8_shows_name() {
     let name = CString::new(b"caf\xe9".to_vec()).unwrap();
-    let node = abi::ArrowSchema { name: name.as_ptr(), ..hand_static(c"i") };
-    let refusal = refusal(&node);
+    let node = abi::ArrowSchema { name: name.as_ptr(), ..static_schema(c"i") };
+    let message = import_error(&node);
     assert!(
-        refusal.contains("caf") && refusal.contains("not UTF-8") && refusal.contains("rename"),
-        "{refusal}"
+        message.contains("caf") && message.contains("not UTF-8") && message.contains("rename"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_name_that_is_not_utf8_is_replaced_where_that_is_asked_for_and_told() {
+fn import_field_replacing_replaces_invalid_names_and_reports_them() {
     let name = CString::new(b"caf\xe9".to_vec()).unwrap();
-    let mut inner = abi::ArrowSchema { name: name.as_ptr(), ..hand_static(c"i") };
-    let mut sound = abi::ArrowSchema { name: c"sound".as_ptr(), ..hand_static(c"i") };
-    let mut children = [&raw mut inner, &raw mut sound];
+    let mut inner = abi::ArrowSchema { name: name.as_ptr(), ..static_schema(c"i") };
+    let mut valid = abi::ArrowSchema { name: c"valid".as_ptr(), ..static_schema(c"i") };
+    let mut children = [&raw mut inner, &raw mut valid];
     let outer = abi::ArrowSchema {
         name: c"outer".as_ptr(),
         n_children: 2,
         children: children.as_mut_ptr(),
-        ..hand_static(c"+s")
+        ..static_schema(c"+s")
     };
-    // SAFETY: the struct's release does nothing, and what it points at outlives it.
+    // SAFETY: the struct's release frees nothing, and all its pointers refer to objects that
+    // outlive it.
     let (field, replaced) = import_field_replacing(&unsafe { Owned::new(outer) }).unwrap();
     let DataType::Struct(fields) = field.data_type() else { panic!("{field}") };
     assert_eq!(
         fields.iter().map(|field| field.name().as_str()).collect::<Vec<_>>(),
-        ["caf\u{fffd}", "sound"]
+        ["caf\u{fffd}", "valid"]
     );
     assert_eq!(replaced, ["outer.caf\u{fffd}"]);
 }

@@ -1,24 +1,24 @@
-//! What people see.
+//! Tests the formatting of batches.
 
 use std::sync::Arc;
 
-use crate::common::{Dock, samples};
+use crate::common::{Fixture, samples};
 use arrow_array::{ArrayRef, Float64Array, Int8Array, StringArray, StructArray, TimestampSecondArray};
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::format_batch;
 use crossdock_test_support::devices;
 
 #[test]
-fn a_batch_prints_as_a_table_on_any_device() {
-    let dock = Dock::new();
+fn formats_batch_as_table_on_any_device() {
+    let fixture = Fixture::new();
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from(vec![Some("one"), None, Some("a\nb")])),
         Arc::new(Float64Array::from(vec![1.5, -0.0, f64::NAN])),
         Arc::new(TimestampSecondArray::from(vec![0, 86_399, -1])),
     ];
     for device in devices().iter().copied() {
-        let stream = dock.host.stream(device);
-        let batch = dock.batch(&columns).move_to(&stream, device).unwrap();
+        let stream = fixture.host.stream(device);
+        let batch = fixture.batch(&columns).move_to(&stream, device).unwrap();
         let expected = "\
 a     b        c
 Utf8  Float64  Timestamp(s)
@@ -32,25 +32,25 @@ null  -0       1970-01-01T23:59:59
 }
 
 #[test]
-fn every_type_prints() {
-    let dock = Dock::new();
+fn formats_every_type() {
+    let fixture = Fixture::new();
     for array in &samples::all() {
-        let text = format_batch(&dock.batch(std::slice::from_ref(array)), 20, &dock.cpu).unwrap();
+        let text = format_batch(&fixture.batch(std::slice::from_ref(array)), 20, &fixture.cpu).unwrap();
         assert_eq!(text.lines().count(), 2 + array.len(), "{text}");
-        assert!(!text.contains("broken"), "{text}");
+        assert!(!text.contains("malformed"), "{text}");
     }
 }
 
 #[test]
-fn a_struct_prints_with_the_names_of_its_fields() {
-    let dock = Dock::new();
+fn formats_structs_with_field_names() {
+    let fixture = Fixture::new();
     let fields = [Field::new("n", DataType::Int8, true), Field::new("text", DataType::Utf8, true)];
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int8Array::from(vec![Some(1), None])),
         Arc::new(StringArray::from(vec![Some("a"), Some("b")])),
     ];
     let array: ArrayRef = Arc::new(StructArray::new(fields.to_vec().into(), columns, None));
-    let text = format_batch(&dock.batch(&[array]), 9, &dock.cpu).unwrap();
+    let text = format_batch(&fixture.batch(&[array]), 9, &fixture.cpu).unwrap();
     let rows: Vec<_> = text.lines().skip(2).collect();
     assert_eq!(rows, ["{n: 1, text: a}", "{n: null, text: b}"]);
 }

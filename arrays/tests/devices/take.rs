@@ -1,15 +1,15 @@
-//! Rows of arrays by their numbers, and lists put one after the other, of every type that can be taken, on every device.
+//! Tests taking rows, expanding runs and gathering lists of every supported type on every device.
 
 use std::sync::Arc;
 
-use crate::common::{Dock, samples};
+use crate::common::{Fixture, samples};
 use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, Int32Array, Int64Array, ListArray, MapArray, StructArray,
     UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields};
-use crossdock_arrays::take::{WrongLists, expand_runs, gather, take, takes};
+use crossdock_arrays::take::{InvalidLists, can_take, expand_runs, gather, take};
 use crossdock_arrays::{DeviceArray, DeviceBatch, Level, first_difference, validate};
 use crossdock_kernels::{IntType, Integers, Lists};
 use crossdock_memory::Stream;
@@ -23,7 +23,8 @@ fn nulls(n: usize) -> Option<NullBuffer> {
     Some(NullBuffer::from_iter((0..n).map(|i| i % 4 != 2)))
 }
 
-/// Lists of what there are 11 of, some of them null, or without elements.
+/// Six lists whose elements are the values of an array of 11 values. Some of the lists are null or
+/// empty.
 fn list_of(array: &ArrayRef) -> ArrayRef {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![1, 3, 3, 4, 8, 8, 11]));
     Arc::new(ListArray::new(item(array), offsets, array.clone(), nulls(6)))
@@ -54,9 +55,10 @@ fn map_to(array: &ArrayRef) -> ArrayRef {
     Arc::new(MapArray::new(field, offsets, entries, nulls(4), false))
 }
 
-/// Those of the samples that can be taken, and all that can be made of them.
+/// All sample arrays whose rows can be taken, and nested arrays of them.
 fn all() -> Vec<ArrayRef> {
-    let plain: Vec<ArrayRef> = samples::all().into_iter().filter(|array| takes(array.data_type())).collect();
+    let plain: Vec<ArrayRef> =
+        samples::all().into_iter().filter(|array| can_take(array.data_type())).collect();
     assert!(plain.len() > 30);
     let few = |array: &ArrayRef| {
         use DataType::*;
@@ -91,12 +93,12 @@ fn alone(array: &DeviceArray) -> DeviceBatch {
         .unwrap()
 }
 
-fn there(dock: &Dock, array: ArrayRef, stream: &Stream) -> DeviceArray {
-    let batch = dock.batch(&[array]).move_to(stream, stream.device()).unwrap();
+fn on_device(fixture: &Fixture, array: ArrayRef, stream: &Stream) -> DeviceArray {
+    let batch = fixture.batch(&[array]).move_to(stream, stream.device()).unwrap();
     batch.column(0).unwrap().clone()
 }
 
-/// Each row is the one that is expected, or null.
+/// Asserts that each row of `got` equals the row of `values` at the expected index, or is null.
 fn assert_rows(got: &DeviceArray, values: &DeviceArray, rows: &[Option<usize>], stream: &Stream, what: &str) {
     assert_eq!(got.len(), rows.len(), "{what}");
     assert!(got.data_type().equals_datatype(values.data_type()), "{what}");
@@ -114,22 +116,22 @@ fn assert_rows(got: &DeviceArray, values: &DeviceArray, rows: &[Option<usize>], 
 }
 
 #[test]
-fn rows_of_every_type_that_can_be_taken_are_those_that_are_named() {
-    let dock = Dock::new();
+fn takes_rows_of_every_supported_type() {
+    let fixture = Fixture::new();
     for (array, &device) in all().iter().flat_map(|array| devices().iter().map(move |device| (array, device)))
     {
-        let stream = dock.host.stream(device);
-        let whole = there(&dock, array.clone(), &stream);
+        let stream = fixture.host.stream(device);
+        let whole = on_device(&fixture, array.clone(), &stream);
         for (from, n) in [(0, array.len()), (1, array.len() - 1), (array.len() - 1, 1)] {
             if n == 0 {
                 continue;
             }
             let values = whole.slice(from, n).unwrap();
-            // Codes that are null name nothing that there is.
+            // A row with a null code has no expected value.
             let rows: Vec<Option<usize>> = (0..19).map(|i| (i % 5 != 1).then_some(i * 7 % n)).collect();
             let codes: ArrayRef =
                 Arc::new(UInt16Array::from_iter(rows.iter().map(|row| row.map(|row| row as u16))));
-            let codes = there(&dock, codes, &stream);
+            let codes = on_device(&fixture, codes, &stream);
             let what = format!("{} from {from} on {device}", array.data_type());
             let got = take(&stream, &values, &codes).unwrap().unwrap();
             assert_rows(&got, &values, &rows, &stream, &what);
@@ -139,44 +141,44 @@ fn rows_of_every_type_that_can_be_taken_are_those_that_are_named() {
             assert_rows(&got, &values, &[], &stream, &what);
         }
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn runs_of_every_type_that_can_be_taken_are_repeated() {
-    let dock = Dock::new();
+fn expands_runs_of_every_supported_type() {
+    let fixture = Fixture::new();
     for (array, &device) in all().iter().flat_map(|array| devices().iter().map(move |device| (array, device)))
     {
-        let stream = dock.host.stream(device);
-        let values = there(&dock, array.slice(0, array.len().min(4)), &stream);
+        let stream = fixture.host.stream(device);
+        let values = on_device(&fixture, array.slice(0, array.len().min(4)), &stream);
         let ends: Vec<u32> = (1..=values.len() as u32).map(|i| i * i).collect();
         let rows: Vec<Option<usize>> =
             (1..*ends.last().unwrap()).map(|place| Some(ends.partition_point(|end| *end <= place))).collect();
-        let ends = there(&dock, Arc::new(UInt32Array::from(ends)), &stream);
+        let ends = on_device(&fixture, Arc::new(UInt32Array::from(ends)), &stream);
         let got = expand_runs(&stream, &values, &ends, 1, rows.len()).unwrap().unwrap();
         assert_rows(&got, &values, &rows, &stream, &format!("{} on {device}", array.data_type()));
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn a_row_that_there_is_not_is_told_unless_it_is_null() {
-    let dock = Dock::new();
+fn reports_index_of_invalid_code_that_is_not_null() {
+    let fixture = Fixture::new();
     for (array, &device) in all().iter().flat_map(|array| devices().iter().map(move |device| (array, device)))
     {
-        let stream = dock.host.stream(device);
-        let values = there(&dock, array.clone(), &stream);
+        let stream = fixture.host.stream(device);
+        let values = on_device(&fixture, array.clone(), &stream);
         let codes: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX, array.len() as u64]));
-        let codes = there(&dock, codes, &stream);
+        let codes = on_device(&fixture, codes, &stream);
         assert_eq!(
             take(&stream, &values, &codes).unwrap().unwrap_err(),
             1,
             "{} on {device}",
             array.data_type()
         );
-        let none = there(&dock, array.slice(0, 0), &stream);
+        let none = on_device(&fixture, array.slice(0, 0), &stream);
         let nulls: ArrayRef = Arc::new(UInt8Array::from(vec![None, None]));
-        let got = take(&stream, &none, &there(&dock, nulls, &stream)).unwrap().unwrap();
+        let got = take(&stream, &none, &on_device(&fixture, nulls, &stream)).unwrap().unwrap();
         assert_rows(
             &got,
             &none,
@@ -185,7 +187,7 @@ fn a_row_that_there_is_not_is_told_unless_it_is_null() {
             &format!("none of {} on {device}", array.data_type()),
         );
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 fn numbers(array: &DeviceArray, width_bytes: usize) -> Integers<'_> {
@@ -195,19 +197,26 @@ fn numbers(array: &DeviceArray, width_bytes: usize) -> Integers<'_> {
 }
 
 #[test]
-fn lists_that_lie_anywhere_are_put_one_after_the_other_and_those_that_do_already_are_used_where_they_lie() {
-    let dock = Dock::new();
+fn gathers_lists_and_shares_contiguous_elements() {
+    let fixture = Fixture::new();
     let whole: ArrayRef = Arc::new(Int32Array::from_iter((0..100).map(|i| (i % 7 != 3).then_some(i))));
     for (begins, sizes) in
         [([5, 5, 0, 99, 40, 100], [3, 0, 2, 1, 60, 0]), ([0, 3, 77, 3, 5, 0], [3, 0, 0, 2, 1, 0])]
     {
         let moved = begins[0] != 0;
         for &device in devices() {
-            let stream = dock.host.stream(device);
-            let elements = there(&dock, whole.clone(), &stream);
-            let held = [begins, sizes].map(|n| there(&dock, Arc::new(Int64Array::from(n.to_vec())), &stream));
-            let lists = |begins, rest| Lists { begins, rest, ends: false, validity: None, elements: 100 };
-            let lists = lists(numbers(&held[0], 8), numbers(&held[1], 8));
+            let stream = fixture.host.stream(device);
+            let elements = on_device(&fixture, whole.clone(), &stream);
+            let [begins_array, sizes_array] =
+                [begins, sizes].map(|n| on_device(&fixture, Arc::new(Int64Array::from(n.to_vec())), &stream));
+            let lists = |begins, sizes| Lists {
+                begins,
+                ends_or_sizes: sizes,
+                has_ends: false,
+                validity: None,
+                elements: 100,
+            };
+            let lists = lists(numbers(&begins_array, 8), numbers(&sizes_array, 8));
             let (_, got) = gather(&stream, lists, &elements).unwrap().unwrap();
             let rows = begins.iter().zip(sizes).flat_map(|(begin, size)| *begin..begin + size);
             let rows: Vec<Option<usize>> = rows.map(|row| Some(row as usize)).collect();
@@ -216,78 +225,80 @@ fn lists_that_lie_anywhere_are_put_one_after_the_other_and_those_that_do_already
             assert_eq!(address(&got) != address(&elements), moved, "{device}");
         }
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn lists_that_are_not_within_their_elements_or_have_too_many_are_told() {
-    let dock = Dock::new();
-    let most = i64::MAX;
-    for (begins, sizes, wrong) in [
-        ([0, 5, 0], [10, 6, 11], WrongLists::Outside(1)),
-        ([0, -1, 0], [10, 1, 1], WrongLists::Outside(1)),
-        ([0, 5, 5], [10, 1, -1], WrongLists::Outside(2)),
-        ([most, 0, 0], [most, 1, 1], WrongLists::Outside(0)),
+fn rejects_lists_out_of_range_or_with_too_many_elements() {
+    let fixture = Fixture::new();
+    let max = i64::MAX;
+    for (begins, sizes, expected) in [
+        ([0, 5, 0], [10, 6, 11], InvalidLists::Outside(1)),
+        ([0, -1, 0], [10, 1, 1], InvalidLists::Outside(1)),
+        ([0, 5, 5], [10, 1, -1], InvalidLists::Outside(2)),
+        ([max, 0, 0], [max, 1, 1], InvalidLists::Outside(0)),
     ] {
-        assert_wrong(&dock, [begins, sizes], 10, wrong);
+        assert_gather_error(&fixture, [begins, sizes], 10, expected);
     }
     let half = 1i64 << 30;
-    assert_wrong(&dock, [[0, 0, 0], [half, half, 0]], half as usize, WrongLists::TooMany);
-    assert_wrong(&dock, [[0, 0, 0], [most, most, most]], most as usize, WrongLists::TooMany);
-    dock.host.assert_nothing_leaked();
+    assert_gather_error(&fixture, [[0, 0, 0], [half, half, 0]], half as usize, InvalidLists::TooMany);
+    assert_gather_error(&fixture, [[0, 0, 0], [max, max, max]], max as usize, InvalidLists::TooMany);
+    fixture.host.assert_nothing_leaked();
 }
 
-/// Before anything is allocated for elements.
-fn assert_wrong(dock: &Dock, held: [[i64; 3]; 2], elements: usize, wrong: WrongLists) {
+/// Asserts that gathering fails before it allocates memory for the elements.
+fn assert_gather_error(fixture: &Fixture, lists: [[i64; 3]; 2], elements: usize, expected: InvalidLists) {
     for &device in devices() {
-        let stream = dock.host.stream(device);
+        let stream = fixture.host.stream(device);
         let nothing = DeviceArray::try_new(DataType::Null, elements, 0, None, vec![], vec![], None).unwrap();
-        let held = held.map(|n| there(dock, Arc::new(Int64Array::from(n.to_vec())), &stream));
-        let (begins, rest) = (numbers(&held[0], 8), numbers(&held[1], 8));
-        let lists = Lists { begins, rest, ends: false, validity: None, elements };
-        assert_eq!(gather(&stream, lists, &nothing).unwrap().unwrap_err(), wrong, "{device}");
+        let [begins, sizes] =
+            lists.map(|n| on_device(fixture, Arc::new(Int64Array::from(n.to_vec())), &stream));
+        let (begins, rest) = (numbers(&begins, 8), numbers(&sizes, 8));
+        let lists = Lists { begins, ends_or_sizes: rest, has_ends: false, validity: None, elements };
+        assert_eq!(gather(&stream, lists, &nothing).unwrap().unwrap_err(), expected, "{device}");
     }
 }
 
 #[test]
-fn offsets_that_a_stranger_made_up_are_told() {
-    let dock = Dock::new();
+fn rejects_malformed_offsets_of_lists() {
+    let fixture = Fixture::new();
     for &device in devices() {
         for offsets in [[0, 20, 11], [5, 3, 11], [-1, 3, 11], [0, i32::MAX, 11]] {
-            let stream = dock.host.stream(device);
-            let elements = there(&dock, Arc::new(Int32Array::from(vec![7; 11])), &stream);
-            let held = there(&dock, Arc::new(Int32Array::from(offsets.to_vec())), &stream);
-            let buffers = vec![None, held.buffers()[1].clone()];
+            let stream = fixture.host.stream(device);
+            let elements = on_device(&fixture, Arc::new(Int32Array::from(vec![7; 11])), &stream);
+            let offsets = on_device(&fixture, Arc::new(Int32Array::from(offsets.to_vec())), &stream);
+            let buffers = vec![None, offsets.buffers()[1].clone()];
             let field = Arc::new(Field::new("item", DataType::Int32, true));
             let lists =
                 DeviceArray::try_new(DataType::List(field), 2, 0, Some(0), buffers, vec![elements], None)
                     .unwrap();
-            let codes = there(&dock, Arc::new(UInt8Array::from(vec![1, 0])), &stream);
+            let codes = on_device(&fixture, Arc::new(UInt8Array::from(vec![1, 0])), &stream);
             let error = take(&stream, &lists, &codes).unwrap_err();
-            assert!(error.message().contains("offsets of lists into 11 elements"), "{device}: {error}");
+            assert!(error.message().contains("the offsets of lists with 11 elements"), "{device}: {error}");
         }
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn nothing_is_copied_for_lists_that_are_null() {
-    let dock = Dock::new();
+fn null_lists_have_no_elements() {
+    let fixture = Fixture::new();
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7; 11]));
     let lists = list_of(&numbers);
     for &device in devices() {
-        let stream = dock.host.stream(device);
-        // Each of them is null by its code, or by what it names.
+        let stream = fixture.host.stream(device);
+        // In some rows the code is null, and in others the value.
         let codes: ArrayRef = Arc::new(UInt8Array::from(vec![None, Some(2), None]));
-        let codes = there(&dock, codes, &stream);
-        let got = take(&stream, &there(&dock, struct_of(std::slice::from_ref(&lists)), &stream), &codes)
-            .unwrap()
-            .unwrap();
+        let codes = on_device(&fixture, codes, &stream);
+        let got =
+            take(&stream, &on_device(&fixture, struct_of(std::slice::from_ref(&lists)), &stream), &codes)
+                .unwrap()
+                .unwrap();
         assert_eq!(got.children()[0].children()[0].len(), 0, "{device}");
-        let pairs = there(&dock, pairs_of(&lists.slice(1, 5)), &stream);
+        let pairs = on_device(&fixture, pairs_of(&lists.slice(1, 5)), &stream);
         let none: ArrayRef = Arc::new(UInt8Array::from(vec![None, None]));
-        let got = take(&stream, &pairs, &there(&dock, none, &stream)).unwrap().unwrap();
+        let got = take(&stream, &pairs, &on_device(&fixture, none, &stream)).unwrap().unwrap();
         assert_eq!(got.children()[0].children()[0].len(), 0, "{device}");
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }

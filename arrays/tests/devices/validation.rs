@@ -1,14 +1,15 @@
-//! Full validation: everything sound passes, and each broken rule is named with its column, on every device.
+//! Tests full validation on every device. Valid arrays must pass. If an array violates a rule, the
+//! error must name the column.
 
 use std::sync::Arc;
 
-use crate::common::{Dock, samples};
+use crate::common::{Fixture, samples};
 use arrow_schema::{DataType, Field, Schema, UnionFields, UnionMode};
 use crossdock_arrays::{DeviceArray, DeviceBatch, Level, Result, validate};
 use crossdock_memory::{Buffer, Stream};
 use crossdock_test_support::devices;
 
-/// Bytes on the stream's device.
+/// Copies bytes to the stream's device.
 fn buffer(stream: &Stream, bytes: &[u8]) -> Option<Buffer> {
     let fill = |to: &mut [u8]| {
         to.copy_from_slice(bytes);
@@ -35,24 +36,24 @@ fn check(column: DeviceArray, stream: &Stream) -> Result<()> {
     validate(&batch, Level::Full, stream)
 }
 
-/// Makes a column on each device and expects `message` of its validation.
-fn refused(message: &str, column: impl Fn(&Stream) -> DeviceArray) {
-    let dock = Dock::new();
+/// Creates a column on each device and asserts that its validation fails with `message`.
+fn assert_rejected(message: &str, column: impl Fn(&Stream) -> DeviceArray) {
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let stream = dock.host.stream(device);
+        let stream = fixture.host.stream(device);
         let error = check(column(&stream), &stream).unwrap_err();
         assert_eq!(error.message(), message, "{device}");
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn every_sample_and_its_slices_are_valid_on_every_device() {
-    let dock = Dock::new();
+fn accepts_every_sample_and_its_slices() {
+    let fixture = Fixture::new();
     for array in &samples::all() {
         for device in devices().iter().copied() {
-            let stream = dock.host.stream(device);
-            let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
+            let stream = fixture.host.stream(device);
+            let batch = fixture.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
             for (offset, len) in [(0, 11), (3, 5), (0, 0), (10, 1)] {
                 let checked = validate(&batch.slice(offset, len).unwrap(), Level::Full, &stream);
                 assert_eq!(checked, Ok(()), "{} {offset} {len}", array.data_type());
@@ -62,62 +63,64 @@ fn every_sample_and_its_slices_are_valid_on_every_device() {
 }
 
 #[test]
-fn offsets_that_descend_are_refused() {
-    refused("column c[2]: the offset is 1, expected 2 to 3", |s| {
+fn rejects_descending_offsets() {
+    assert_rejected("column c[2]: the offset is 1, expected 2 to 3", |s| {
         array(DataType::Utf8, 3, vec![None, i32s(s, &[0, 2, 1, 3]), buffer(s, b"abc")], vec![])
     });
 }
 
 #[test]
-fn offsets_beyond_the_data_are_refused() {
-    refused("column c[3]: the offset is 4, expected 2 to 3", |s| {
+fn rejects_offsets_beyond_data() {
+    assert_rejected("column c[3]: the offset is 4, expected 2 to 3", |s| {
         array(DataType::Binary, 3, vec![None, i32s(s, &[0, 2, 2, 4]), buffer(s, b"abc")], vec![])
     });
 }
 
 #[test]
-fn list_offsets_below_zero_are_refused() {
-    refused("column c[0]: the offset is -1, expected 0 to 2", |s| {
+fn rejects_negative_list_offsets() {
+    assert_rejected("column c[0]: the offset is -1, expected 0 to 2", |s| {
         let list = DataType::new_list(DataType::Int32, true);
         array(list, 1, vec![None, i32s(s, &[-1, 2])], vec![numbers(s, 2)])
     });
 }
 
 #[test]
-fn a_value_that_splits_a_character_is_refused() {
-    refused("column c[0]: the text is not UTF-8", |s| {
+fn rejects_value_that_splits_character() {
+    assert_rejected("column c[0]: the text is not UTF-8", |s| {
         array(DataType::Utf8, 2, vec![None, i32s(s, &[0, 2, 3]), buffer(s, "aö".as_bytes())], vec![])
     });
 }
 
 #[test]
-fn a_null_value_may_hold_any_bytes() {
-    let dock = Dock::new();
+fn accepts_any_bytes_of_null_value() {
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let s = dock.host.stream(device);
+        let s = fixture.host.stream(device);
         let buffers = vec![buffer(&s, &[0b01]), i32s(&s, &[0, 1, 2]), buffer(&s, b"a\xff")];
         assert_eq!(check(array(DataType::Utf8, 2, buffers, vec![]), &s), Ok(()));
     }
 }
 
 #[test]
-fn a_null_count_that_the_bitmap_contradicts_is_refused() {
-    refused("column c: its null count is 1, its validity bitmap has 2", |s| {
+fn rejects_null_count_that_differs_from_bitmap() {
+    assert_rejected("column c: its null count is 1, but its validity bitmap has 2 nulls", |s| {
         let buffers = vec![buffer(s, &[0b001]), i32s(s, &[1, 2, 3])];
         DeviceArray::try_new(DataType::Int32, 3, 0, Some(1), buffers, vec![], None).unwrap()
     });
 }
 
 #[test]
-fn a_dictionary_key_out_of_range_is_refused_unless_it_is_null() {
+fn rejects_key_out_of_range_that_is_not_null() {
     let keys = |s: &Stream, validity: u8| {
         let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
         let buffers = vec![buffer(s, &[validity]), buffer(s, &[0, 1, 255])];
         DeviceArray::try_new(t, 3, 0, None, buffers, vec![], Some(numbers(s, 2))).unwrap()
     };
-    refused("column c[2]: the dictionary key is 255, expected 0 or more and below 2", |s| keys(s, 0b111));
-    let dock = Dock::new();
-    assert_eq!(check(keys(&dock.cpu, 0b011), &dock.cpu), Ok(()));
+    assert_rejected("column c[2]: the dictionary key is 255, expected 0 or more and below 2", |s| {
+        keys(s, 0b111)
+    });
+    let fixture = Fixture::new();
+    assert_eq!(check(keys(&fixture.cpu, 0b011), &fixture.cpu), Ok(()));
 }
 
 fn view(len: i32, prefix: &[u8; 4], buffer: i32, offset: i32) -> Vec<u8> {
@@ -125,7 +128,7 @@ fn view(len: i32, prefix: &[u8; 4], buffer: i32, offset: i32) -> Vec<u8> {
 }
 
 #[test]
-fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
+fn rejects_views_with_wrong_prefix_range_or_padding() {
     let data = b"a text of 20 letters";
     let wrong = [
         view(20, b"A te", 0, 0),
@@ -134,9 +137,9 @@ fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
         view(-1, b"a te", 0, 0),
         view(2, b"abc\0", 0, 0),
     ];
-    let dock = Dock::new();
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let s = dock.host.stream(device);
+        let s = fixture.host.stream(device);
         let with = |view: &[u8]| {
             check(array(DataType::Utf8View, 1, vec![None, buffer(&s, view), buffer(&s, data)], vec![]), &s)
         };
@@ -148,16 +151,16 @@ fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
 }
 
 #[test]
-fn views_of_text_are_utf8_and_views_of_bytes_are_anything() {
+fn only_string_views_must_be_utf8() {
     let short = view(3, b"a\xffb\0", 0, 0);
     let long = view(20, b"a te", 0, 0);
     let data = b"a text of 20 \xffetters";
     let with = |s: &Stream, t, view: &[u8]| {
         check(array(t, 1, vec![None, buffer(s, view), buffer(s, data)], vec![]), s)
     };
-    let dock = Dock::new();
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let s = dock.host.stream(device);
+        let s = fixture.host.stream(device);
         for view in [&short, &long] {
             assert_eq!(with(&s, DataType::BinaryView, view), Ok(()), "{device}");
             let error = with(&s, DataType::Utf8View, view).unwrap_err();
@@ -173,9 +176,9 @@ fn union(s: &Stream, ids: &[u8], offsets: &[i32]) -> DeviceArray {
 }
 
 #[test]
-fn unknown_type_ids_and_dense_offsets_out_of_range_are_refused() {
-    refused("column c[1]: the type id is 4, expected one of 3, 9", |s| union(s, &[3, 4], &[0, 0]));
-    refused("column c[2]: the offset is 1 into child 9, which has 1 values", |s| {
+fn rejects_unknown_type_ids_and_dense_offsets_out_of_range() {
+    assert_rejected("column c[1]: the type id is 4, expected one of 3, 9", |s| union(s, &[3, 4], &[0, 0]));
+    assert_rejected("column c[2]: the offset is 1, but child 9 has 1 values", |s| {
         union(s, &[3, 3, 9], &[0, 1, 1])
     });
 }
@@ -188,14 +191,14 @@ fn runs(s: &Stream, ends: &[i32], len: usize) -> DeviceArray {
 }
 
 #[test]
-fn run_ends_that_do_not_rise_or_fall_short_are_refused() {
-    refused("column c[1]: the run end is 3, expected more than 3", |s| runs(s, &[3, 3, 5], 5));
-    refused("column c[3]: the runs end at 5, expected at least 6", |s| runs(s, &[1, 3, 5], 6));
+fn rejects_run_ends_that_do_not_ascend_or_are_too_small() {
+    assert_rejected("column c[1]: the run end is 3, expected more than 3", |s| runs(s, &[3, 3, 5], 5));
+    assert_rejected("column c[3]: the runs end at 5, expected at least 6", |s| runs(s, &[1, 3, 5], 6));
 }
 
 #[test]
-fn a_list_view_beyond_its_child_is_refused() {
-    refused("column c[1]: the list has 3 elements from 1 on, its child has 3", |s| {
+fn rejects_list_view_beyond_child() {
+    assert_rejected("column c[1]: the list has 3 elements from 1 on, but its child has 3 values", |s| {
         let item = Arc::new(Field::new("item", DataType::Int32, true));
         let buffers = vec![None, i32s(s, &[0, 1]), i32s(s, &[3, 3])];
         array(DataType::ListView(item), 2, buffers, vec![numbers(s, 3)])
@@ -203,10 +206,12 @@ fn a_list_view_beyond_its_child_is_refused() {
 }
 
 #[test]
-fn a_list_view_that_begins_or_counts_below_zero_is_refused() {
+fn rejects_list_view_with_negative_offset_or_size() {
     for (offset, size) in [(-1, 1), (2, -1)] {
-        refused(
-            &format!("column c[0]: the list has {size} elements from {offset} on, its child has 3"),
+        assert_rejected(
+            &format!(
+                "column c[0]: the list has {size} elements from {offset} on, but its child has 3 values"
+            ),
             |s| {
                 let item = Arc::new(Field::new("item", DataType::Int32, true));
                 let buffers = vec![None, i32s(s, &[offset]), i32s(s, &[size])];
@@ -216,7 +221,8 @@ fn a_list_view_that_begins_or_counts_below_zero_is_refused() {
     }
 }
 
-/// One map of two entries, of which the second is null as a whole, or has no key.
+/// A map with two entries. If `entry_is_null`, the second entry is null, else the key of the second
+/// entry.
 fn map(s: &Stream, entry_is_null: bool) -> DeviceArray {
     let bits = || buffer(s, &[0b01]);
     let key =
@@ -231,15 +237,15 @@ fn map(s: &Stream, entry_is_null: bool) -> DeviceArray {
 }
 
 #[test]
-fn a_map_with_a_null_entry_or_key_is_refused() {
-    let words = "1 entries or keys of a map are null, Arrow's maps have none";
-    refused(&format!("column c: {words}"), |s| map(s, true));
-    refused(&format!("column c: {words}"), |s| map(s, false));
+fn rejects_map_with_null_entry_or_key() {
+    let what = "1 entries or keys of a map are null, expected none";
+    assert_rejected(&format!("column c: {what}"), |s| map(s, true));
+    assert_rejected(&format!("column c: {what}"), |s| map(s, false));
 }
 
 #[test]
-fn the_path_of_a_nested_column_is_named() {
-    refused("column c.item.deep[0]: the text is not UTF-8", |s| {
+fn error_names_path_of_nested_column() {
+    assert_rejected("column c.item.deep[0]: the text is not UTF-8", |s| {
         let deep = array(DataType::Utf8, 1, vec![None, i32s(s, &[0, 1]), buffer(s, b"\xff")], vec![]);
         let item = DataType::Struct(vec![Field::new("deep", DataType::Utf8, true)].into());
         let item = array(item, 1, vec![None], vec![deep]);
@@ -249,10 +255,10 @@ fn the_path_of_a_nested_column_is_named() {
 }
 
 #[test]
-fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
-    let dock = Dock::new();
+fn slice_uses_validity_bits_at_its_offset() {
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let s = dock.host.stream(device);
+        let s = fixture.host.stream(device);
         let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
         let keys = |validity: u8| {
             let buffers = vec![buffer(&s, &[validity]), buffer(&s, &[9, 0, 1, 255])];
@@ -265,14 +271,14 @@ fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
     }
 }
 
-/// A column whose field allows no nulls.
-fn held_to_its_field(column: DeviceArray, stream: &Stream) -> Result<()> {
+/// Validates a column whose field is not nullable.
+fn check_not_nullable(column: DeviceArray, stream: &Stream) -> Result<()> {
     let schema = Arc::new(Schema::new(vec![Field::new("c", column.data_type().clone(), false)]));
     let batch = DeviceBatch::try_new(schema, column.len(), vec![column]).unwrap();
     validate(&batch, Level::Full, stream)
 }
 
-/// Numbers of which every other one is null.
+/// Integers of which every second one is null.
 fn half_null(stream: &Stream, n: usize) -> DeviceArray {
     let bits = vec![0b0101_0101; n.div_ceil(8)];
     array(DataType::Int32, n, vec![buffer(stream, &bits), i32s(stream, &vec![7; n])], vec![])
@@ -283,34 +289,35 @@ fn x() -> Field {
 }
 
 #[test]
-fn nulls_of_a_field_that_allows_none_are_refused_at_every_level() {
+fn rejects_nulls_in_fields_that_are_not_nullable() {
     type Make = fn(&Stream) -> DeviceArray;
     let cases: [(&str, Make); 7] = [
-        ("column c: 2 nulls, expected none: its field is not nullable", |s| half_null(s, 4)),
-        ("column c.x: 2 nulls, expected none: its field is not nullable", |s| {
+        ("column c: its null count is 2, but its field is not nullable", |s| half_null(s, 4)),
+        ("column c.x: its null count is 2, but its field is not nullable", |s| {
             array(DataType::Struct(vec![x()].into()), 4, vec![None], vec![half_null(s, 4)])
         }),
-        // Of the two nulls below, one is that of a row that is null.
-        ("column c.x: 1 nulls, expected none: its field is not nullable", |s| {
+        // One of the two nulls of the child is in a row that is null itself, so only the other one
+        // counts.
+        ("column c.x: its null count is 1, but its field is not nullable", |s| {
             let bits = buffer(s, &[0b1101]);
             array(DataType::Struct(vec![x()].into()), 4, vec![bits], vec![half_null(s, 4)])
                 .slice(2, 2)
                 .unwrap()
         }),
-        ("column c.x: 1 nulls, expected none: its field is not nullable", |s| {
+        ("column c.x: its null count is 1, but its field is not nullable", |s| {
             let list = DataType::List(Arc::new(x()));
             array(list, 2, vec![None, i32s(s, &[0, 1, 2])], vec![half_null(s, 4)])
         }),
-        ("column c.x: 2 nulls, expected none: its field is not nullable", |s| {
+        ("column c.x: its null count is 2, but its field is not nullable", |s| {
             array(DataType::FixedSizeList(Arc::new(x()), 2), 2, vec![None], vec![half_null(s, 4)])
         }),
-        ("column c: 1 nulls, expected none: its field is not nullable", |s| {
+        ("column c: its null count is 1, but its field is not nullable", |s| {
             let dictionary = DataType::Dictionary(DataType::Int32.into(), DataType::Int32.into());
             let keys = vec![None, i32s(s, &[0, 1, 2])];
             let values = Some(half_null(s, 4));
             DeviceArray::try_new(dictionary, 3, 0, None, keys, vec![], values).unwrap()
         }),
-        ("column c: 3 nulls, expected none: its field is not nullable", |s| {
+        ("column c: its null count is 3, but its field is not nullable", |s| {
             let ends = Field::new("run_ends", DataType::Int32, false);
             let runs =
                 DataType::RunEndEncoded(ends.into(), Field::new("values", DataType::Int32, true).into());
@@ -318,41 +325,41 @@ fn nulls_of_a_field_that_allows_none_are_refused_at_every_level() {
             array(runs, 5, vec![], vec![ends, half_null(s, 2)])
         }),
     ];
-    let dock = Dock::new();
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let stream = dock.host.stream(device);
+        let stream = fixture.host.stream(device);
         for (expected, make) in cases {
-            let error = held_to_its_field(make(&stream), &stream).unwrap_err();
+            let error = check_not_nullable(make(&stream), &stream).unwrap_err();
             assert_eq!(error.message(), expected, "{device}");
         }
     }
-    dock.host.assert_nothing_leaked();
+    fixture.host.assert_nothing_leaked();
 }
 
 #[test]
-fn nulls_that_no_valid_row_reaches_are_allowed() {
+fn accepts_nulls_that_no_valid_row_refers_to() {
     type Make = fn(&Stream) -> DeviceArray;
     let cases: [Make; 5] = [
-        // Below a struct that is null.
+        // In a null struct.
         |s| array(DataType::Struct(vec![x()].into()), 4, vec![buffer(s, &[0b0101])], vec![half_null(s, 4)]),
-        // Below a struct that is null, two levels up.
+        // In a null struct two levels up.
         |s| {
             let inner = DataType::Struct(vec![x()].into());
             let outer = DataType::Struct(vec![Field::new("s", inner.clone(), false)].into());
             let inner = array(inner, 4, vec![None], vec![half_null(s, 4)]);
             array(outer, 4, vec![buffer(s, &[0b0101])], vec![inner])
         },
-        // Between lists.
+        // Between list-views.
         |s| {
             let views = vec![None, i32s(s, &[0, 2]), i32s(s, &[1, 1])];
             array(DataType::ListView(Arc::new(x())), 2, views, vec![half_null(s, 4)])
         },
-        // Of a list that is null.
+        // In a null list.
         |s| {
             let offsets = vec![buffer(s, &[0b01]), i32s(s, &[0, 1, 4])];
             array(DataType::List(Arc::new(x())), 2, offsets, vec![half_null(s, 4)])
         },
-        // Of the other child of a union.
+        // In the child of a union that the row does not use.
         |s| {
             let fields = UnionFields::from_fields(vec![x(), Field::new("y", DataType::Int32, false)]);
             let ids = buffer(s, &[0, 1, 0, 1]);
@@ -360,9 +367,9 @@ fn nulls_that_no_valid_row_reaches_are_allowed() {
             array(union, 4, vec![ids], vec![half_null(s, 4), numbers(s, 4)])
         },
     ];
-    let dock = Dock::new();
+    let fixture = Fixture::new();
     for device in devices().iter().copied() {
-        let stream = dock.host.stream(device);
+        let stream = fixture.host.stream(device);
         for (case, make) in cases.into_iter().enumerate() {
             assert_eq!(check(make(&stream), &stream), Ok(()), "case {case}, {device}");
         }

@@ -1,4 +1,4 @@
-//! What each figure is taken with, and how often.
+//! The context of the IPC benchmarks.
 
 use std::time::Instant;
 
@@ -7,14 +7,15 @@ use crossdock_plugin_api::Device;
 
 use crate::Result;
 
-/// What each figure is taken with.
+/// The session, the GPU and the number of runs.
 pub(crate) struct Bench {
     pub session: Session,
     pub gpu: Device,
     pub runs: usize,
 }
 
-/// The middle speed in GB/s of `runs` runs of `f`, which moves `bytes` bytes; once more before them, for nothing.
+/// Returns the median speed, in GB/s, of `runs` runs of `f`, which moves `bytes` bytes, after one
+/// run to warm up.
 pub fn speed(runs: usize, bytes: u64, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
     let mut times = Vec::new();

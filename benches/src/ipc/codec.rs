@@ -1,4 +1,4 @@
-//! What reading and the codec give with nothing around them, on all cores at once.
+//! Measures plain file reads and the plain codec on all cores, as bounds for the other figures.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,29 +8,30 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossdock_arrow_ipc::Codec;
-use crossdock_plugin_api::{Error, Result as Done};
+use crossdock_plugin_api::{Error, Result as ApiResult};
 
 use super::data::fill;
 use crate::Result;
 
-/// As a column of the file's table has in one batch.
+/// The size of a column in one batch of the file's table.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Of unpacking; packing takes longer.
-const BUFFERS_A_CORE: usize = 32;
-/// With other values each, as the columns have.
+/// Buffers to decompress per core; compression, which is slower, gets fewer.
+const BUFFERS_PER_CORE: usize = 32;
+/// Number of buffers with different values, as the columns have.
 const CONTENTS: usize = 8;
 const PREFIX_BYTES: usize = 8;
 
-/// Buffers as a file has them: each packed one lies in memory of its own, and all of them in no cache.
-pub struct Bare {
+/// A codec and its input: buffers as in a file. Each compressed buffer has separate memory, and
+/// together they exceed all caches.
+pub struct PlainCodec {
     codec: Codec,
-    plain: Vec<Vec<u8>>,
-    packed: Vec<Vec<u8>>,
+    uncompressed: Vec<Vec<u8>>,
+    compressed: Vec<Vec<u8>>,
     cores: usize,
 }
 
-impl Bare {
-    /// `None` where there is no codec.
+impl PlainCodec {
+    /// Creates the buffers; `None` for no codec.
     pub fn new(name: &str) -> Result<Option<Self>> {
         let codec = match name {
             "lz4" => Codec::Lz4,
@@ -38,31 +39,32 @@ impl Bare {
             _ => return Ok(None),
         };
         let cores = std::thread::available_parallelism()?.get();
-        let (mut plain, mut contents) = (Vec::new(), Vec::new());
+        let (mut uncompressed, mut contents) = (Vec::new(), Vec::new());
         for seed in 0..CONTENTS {
             let mut column = vec![0; BUFFER_BYTES];
             fill(&mut column, seed as u64 + 1);
             contents.push(codec.compress(&column)?.get(PREFIX_BYTES..).ok_or("no prefix")?.to_vec());
-            plain.push(column);
+            uncompressed.push(column);
         }
-        let packed = contents.iter().cycle().take(cores * BUFFERS_A_CORE).cloned().collect();
-        Ok(Some(Self { codec, plain, packed, cores }))
+        let compressed = contents.iter().cycle().take(cores * BUFFERS_PER_CORE).cloned().collect();
+        Ok(Some(Self { codec, uncompressed, compressed, cores }))
     }
 
-    /// GB/s of unpacked bytes.
-    pub fn unpacking(&self) -> Result<f64> {
-        on_all_cores(self.cores, &self.packed, |packed, to| self.codec.decompress(packed, to))
+    /// Decompression speed, in GB/s of uncompressed bytes.
+    pub fn decompression_speed(&self) -> Result<f64> {
+        on_all_cores(self.cores, &self.compressed, |compressed, to| self.codec.decompress(compressed, to))
     }
 
-    /// The same.
-    pub fn packing(&self) -> Result<f64> {
-        let plain: Vec<_> = self.plain.iter().cycle().take(self.packed.len() / 4).collect();
-        on_all_cores(self.cores, &plain, |plain, _| self.codec.compress(plain).map(drop))
+    /// Compression speed, in GB/s of uncompressed bytes.
+    pub fn compression_speed(&self) -> Result<f64> {
+        let uncompressed: Vec<_> = self.uncompressed.iter().cycle().take(self.compressed.len() / 4).collect();
+        on_all_cores(self.cores, &uncompressed, |uncompressed, _| self.codec.compress(uncompressed).map(drop))
     }
 }
 
-/// GB/s of a file's bytes read into memory that each thread has, in pieces of a buffer's size.
-pub fn reading(path: &Path) -> Result<f64> {
+/// The speed in GB/s at which all threads together read a file into their memory, in pieces of a
+/// buffer's size.
+pub fn read_speed(path: &Path) -> Result<f64> {
     let file = File::open(path)?;
     let pieces: Vec<_> =
         (0..file.metadata()?.len() / BUFFER_BYTES as u64).map(|i| i * BUFFER_BYTES as u64).collect();
@@ -71,12 +73,12 @@ pub fn reading(path: &Path) -> Result<f64> {
     on_all_cores(std::thread::available_parallelism()?.get(), &pieces, read)
 }
 
-/// GB/s of `work`, once for each of the buffers: threads that have what they keep between calls, and take what is next, so
-/// that all are done at the same time.
+/// The speed in GB/s of `work` on all buffers. Threads keep their memory between calls and take the
+/// next buffer, so that all finish at the same time.
 fn on_all_cores<T: Sync>(
     cores: usize,
     buffers: &[T],
-    work: impl Fn(&T, &mut [u8]) -> Done<()> + Sync,
+    work: impl Fn(&T, &mut [u8]) -> ApiResult<()> + Sync,
 ) -> Result<f64> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let ready = Barrier::new(cores);

@@ -1,4 +1,4 @@
-//! The table, and the ways in which its file is read.
+//! Creates the benchmark table and its files, and opens them in several ways.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,18 +17,18 @@ use crate::Result;
 const COLUMNS: usize = 8;
 const ROWS: usize = 1 << 20;
 const BATCH_BYTES: u64 = (COLUMNS * ROWS * 8) as u64;
-/// Pinning a GiB takes half a second.
-const MOST_PINNED_BYTES: u64 = 10 << 30;
+/// Maximum size of pinned memory. Pinning 1 GiB takes half a second.
+const MAX_PINNED_BYTES: u64 = 10 << 30;
 
 /// How a file is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum ReadMode {
     Mapped,
     ReadAt,
     Pinned,
 }
 
-impl Wish {
+impl ReadMode {
     pub fn name(self) -> &'static str {
         match self {
             Self::Mapped => "mapped file in the page cache",
@@ -38,7 +38,8 @@ impl Wish {
     }
 }
 
-/// A batch on the host: numbers of a few digits, as measurements are, which LZ4 halves.
+/// Creates a batch on the host with small integers, as measurements have, which LZ4 compresses to
+/// half.
 pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
     let memory = bench.session.memory();
     let stream = memory.default_stream(Device::CPU)?;
@@ -55,7 +56,7 @@ pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
     Ok(DeviceBatch::try_new(Arc::new(Schema::new(fields)), ROWS, columns)?)
 }
 
-/// The values of a column.
+/// Generates the values of a column.
 pub fn fill(to: &mut [u8], seed: u64) {
     let mut random = Random::new(seed);
     for word in to.chunks_exact_mut(8) {
@@ -63,7 +64,7 @@ pub fn fill(to: &mut [u8], seed: u64) {
     }
 }
 
-/// Writes a file of about `bytes` bytes of table; how many they are.
+/// Writes a file of a table of about `bytes` bytes. Returns the exact number.
 pub fn write(bench: &Bench, path: &Path, bytes: u64, codec: &str) -> Result<u64> {
     let batch = batch(bench)?;
     let batches = (bytes / BATCH_BYTES).max(2);
@@ -93,12 +94,12 @@ impl ByteSink for FileSink {
     }
 }
 
-/// Keeps nothing.
-pub struct Nowhere;
+/// Discards all bytes.
+pub struct NullSink;
 
-impl ByteSink for Nowhere {
+impl ByteSink for NullSink {
     fn name(&self) -> &str {
-        "nowhere"
+        "null"
     }
 
     fn write(&mut self, _: &[u8]) -> crossdock_plugin_api::Result<()> {
@@ -106,20 +107,20 @@ impl ByteSink for Nowhere {
     }
 }
 
-/// A source for the file; `None` for one that is too large to be pinned.
-pub fn source(bench: &Bench, path: &Path, wish: Wish) -> Result<Option<Arc<dyn ByteSource>>> {
+/// Opens the file; `None` if it is too large to be pinned.
+pub fn source(bench: &Bench, path: &Path, mode: ReadMode) -> Result<Option<Arc<dyn ByteSource>>> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let name = path.display().to_string();
-    Ok(match wish {
-        Wish::Mapped => Some(Arc::new(crossdock::source::FileSource::new(file, name)?)),
-        Wish::ReadAt => Some(Arc::new(crossdock::source::FileSource::unmapped(file, name)?)),
-        Wish::Pinned if bytes > MOST_PINNED_BYTES => None,
-        Wish::Pinned => Some(Arc::new(Pinned::read(bench, file, bytes as usize)?)),
+    Ok(match mode {
+        ReadMode::Mapped => Some(Arc::new(crossdock::source::FileSource::new(file, name)?)),
+        ReadMode::ReadAt => Some(Arc::new(crossdock::source::FileSource::unmapped(file, name)?)),
+        ReadMode::Pinned if bytes > MAX_PINNED_BYTES => None,
+        ReadMode::Pinned => Some(Arc::new(Pinned::read(bench, file, bytes as usize)?)),
     })
 }
 
-/// To read from as often as one likes.
+/// Returns a source that shares the opened file.
 pub fn share(source: &Arc<dyn ByteSource>) -> Source {
     Source::new(source.clone())
 }
@@ -134,14 +135,15 @@ struct Pinned {
 impl Pinned {
     fn read(bench: &Bench, mut file: File, bytes: usize) -> Result<Self> {
         let mut block = bench.session.memory().alloc_pinned(bytes)?;
-        let to = block.host_slice_mut().ok_or("pinned memory is out of the host's reach")?;
+        let to = block.host_slice_mut().ok_or("the host cannot write pinned memory")?;
         std::io::Read::read_exact(&mut file, to)?;
         let address = to.as_ptr() as usize;
         Ok(Self { address, bytes, _block: block })
     }
 
     fn all(&self) -> &[u8] {
-        // SAFETY: the block's bytes, filled by `read` and not changed any more.
+        // SAFETY: `read` initialized the `bytes` bytes of `_block`, which lives as long as `self`
+        // and is not written again.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! What one large copy gives.
+//! Measures large copies between host and device.
 
 use crossdock_memory::{BufferMut, Copies, Stream};
 use crossdock_plugin_api::Device;
@@ -9,12 +9,12 @@ use crate::Result;
 const BLOCK_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 8;
 
-/// GB/s.
+/// Speeds in GB/s.
 pub struct Link {
     pub to_device: f64,
     pub to_host: f64,
-    pub ordinary_to_device: f64,
-    pub ordinary_to_host: f64,
+    pub pageable_to_device: f64,
+    pub pageable_to_host: f64,
 }
 
 pub fn measure(bench: &Bench) -> Result<Link> {
@@ -22,16 +22,16 @@ pub fn measure(bench: &Bench) -> Result<Link> {
     let stream = memory.default_stream(bench.gpu)?;
     let on_host = memory.default_stream(Device::CPU)?;
     let fill = |mut block: BufferMut| -> Result<BufferMut> {
-        block.host_slice_mut().ok_or("host memory is out of the host's reach")?.fill(1);
+        block.host_slice_mut().ok_or("the host cannot write host memory")?.fill(1);
         Ok(block)
     };
     let pinned = || -> Result<BufferMut> { fill(memory.alloc_pinned(BLOCK_BYTES)?) };
-    let ordinary = || -> Result<BufferMut> { fill(memory.alloc(&on_host, BLOCK_BYTES)?) };
+    let pageable = || -> Result<BufferMut> { fill(memory.alloc(&on_host, BLOCK_BYTES)?) };
     Ok(Link {
         to_device: one_way(bench, &stream, pinned()?, memory.alloc(&stream, BLOCK_BYTES)?)?,
         to_host: one_way(bench, &stream, memory.alloc(&stream, BLOCK_BYTES)?, pinned()?)?,
-        ordinary_to_device: one_way(bench, &stream, ordinary()?, memory.alloc(&stream, BLOCK_BYTES)?)?,
-        ordinary_to_host: one_way(bench, &stream, memory.alloc(&stream, BLOCK_BYTES)?, ordinary()?)?,
+        pageable_to_device: one_way(bench, &stream, pageable()?, memory.alloc(&stream, BLOCK_BYTES)?)?,
+        pageable_to_host: one_way(bench, &stream, memory.alloc(&stream, BLOCK_BYTES)?, pageable()?)?,
     })
 }
 

@@ -1,12 +1,14 @@
-//! Arrow IPC files and a GPU: from the page cache, from pinned memory and back, each beside what the link and the bare
-//! codec give in the same run: bound and figure take turns, and their ratio is taken turn by turn. Bytes are those of the
-//! table, unpacked.
+//! Measures Arrow IPC files with a GPU: from the page cache, from pinned memory, and back.
+//!
+//! Each figure is compared to its bound, the speed of the link or of the plain codec. Bound and
+//! figure are measured alternately, and each ratio is of one such pair. Bytes are those of the
+//! uncompressed table.
 
 mod bench;
 mod codec;
 mod data;
 mod link;
-mod sides;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,30 +18,30 @@ use crossdock_plugin_api::{Device, Validate};
 
 use crate::Result;
 use bench::Bench;
-use codec::Bare;
-use data::Wish;
+use codec::PlainCodec;
+use data::ReadMode;
 use link::Link;
 
-/// How the figures are taken.
+/// Settings of the IPC benchmarks.
 pub struct Settings {
-    /// Where the files are made, and removed again.
+    /// The folder of the temporary files.
     pub folder: PathBuf,
-    /// The table's bytes.
+    /// The size of the table in bytes.
     pub bytes: u64,
-    /// How often each figure is taken, after once for nothing.
+    /// The number of runs, after one run to warm up.
     pub runs: usize,
 }
 
 const CODECS: [&str; 3] = ["none", "lz4", "zstd"];
 
-/// Prints the table.
+/// Prints the table of figures, if there is a GPU.
 ///
 /// # Errors
-/// Whatever fails, in its own words. A machine without a GPU is none: it says so.
+/// A benchmark failed.
 pub fn figures(settings: &Settings) -> Result<()> {
     let host: Host = crate::load::host()?;
-    if let Err(missing) = host.backend().cuda() {
-        eprintln!("skipped: ipc: {missing}");
+    if let Err(reason) = host.backend().cuda() {
+        eprintln!("skipped: ipc: {reason}");
         return Ok(());
     }
     let gpu = Device::cuda(0);
@@ -49,28 +51,28 @@ pub fn figures(settings: &Settings) -> Result<()> {
     let link = link::measure(&bench)?;
     print("link, pinned memory to device", link.to_device, None);
     print("link, device to pinned memory", link.to_host, None);
-    let (to_device, to_host) = (link.ordinary_to_device, link.ordinary_to_host);
-    print("one copy, ordinary memory to device", to_device, Some(to_device / link.to_device));
-    print("one copy, device to ordinary memory", to_host, Some(to_host / link.to_host));
+    let (to_device, to_host) = (link.pageable_to_device, link.pageable_to_host);
+    print("one copy, pageable memory to device", to_device, Some(to_device / link.to_device));
+    print("one copy, device to pageable memory", to_host, Some(to_host / link.to_host));
     for codec in CODECS {
-        let file = Removed(settings.folder.join(format!("ipc-bench.{codec}.arrow")));
+        let file = TemporaryFile(settings.folder.join(format!("ipc-bench.{codec}.arrow")));
         let bytes = data::write(&bench, &file.0, settings.bytes, codec)?;
         of_codec(&bench, &link, codec, &file.0, bytes)?;
     }
     Ok(())
 }
 
-/// What a way is held against.
+/// The upper bound of a case.
 #[derive(Clone, Copy)]
 enum Bound {
     ToDevice,
     ToHost,
-    /// The link, whatever the codec.
+    /// The link alone, without a codec.
     ArraysToHost,
 }
 
-/// One way of the table, and what it gave.
-struct Way<'a> {
+/// One case of the table, with its results.
+struct BenchCase<'a> {
     what: String,
     bound: Bound,
     run: Box<dyn Fn() -> Result<()> + 'a>,
@@ -78,75 +80,81 @@ struct Way<'a> {
     ratios: Vec<f64>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> BenchCase<'a> {
     fn new(what: String, bound: Bound, run: impl Fn() -> Result<()> + 'a) -> Self {
         Self { what, bound, run: Box::new(run), speeds: Vec::new(), ratios: Vec::new() }
     }
 }
 
-/// All ways of files with this codec, in turns.
+/// Measures all cases of files with this codec, alternately.
 fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) -> Result<()> {
-    let bare = Bare::new(codec)?;
-    let Some(mapped) = data::source(bench, path, Wish::Mapped)? else { return Err("no file".into()) };
-    let batches = sides::batches(bench, &mapped)?;
-    let mut ways = Vec::new();
-    for wish in [Wish::Mapped, Wish::ReadAt, Wish::Pinned] {
-        let what = format!("{codec}, {} to device arrays", wish.name());
-        // Opened for each turn, as a program does: a mapping that has been read before has its pages. Memory is pinned once.
-        let pinned = if wish == Wish::Pinned { data::source(bench, path, wish)? } else { None };
-        if wish == Wish::Pinned && pinned.is_none() {
+    let plain = PlainCodec::new(codec)?;
+    let Some(mapped) = data::source(bench, path, ReadMode::Mapped)? else { return Err("no file".into()) };
+    let batches = transfers::batches(bench, &mapped)?;
+    let mut cases = Vec::new();
+    for mode in [ReadMode::Mapped, ReadMode::ReadAt, ReadMode::Pinned] {
+        let what = format!("{codec}, {} to device arrays", mode.name());
+        // The file is opened for each run, as in a program: an old mapping has its pages already.
+        // Memory is pinned only once.
+        let pinned = if mode == ReadMode::Pinned { data::source(bench, path, mode)? } else { None };
+        if mode == ReadMode::Pinned && pinned.is_none() {
             continue;
         }
         let read = move || match &pinned {
-            Some(pinned) => sides::read(bench, pinned),
-            None => sides::read(bench, &data::source(bench, path, wish)?.ok_or("no file")?),
+            Some(pinned) => transfers::read(bench, pinned),
+            None => transfers::read(bench, &data::source(bench, path, mode)?.ok_or("no file")?),
         };
-        ways.push(Way::new(what, Bound::ToDevice, read));
+        cases.push(BenchCase::new(what, Bound::ToDevice, read));
     }
-    if bare.is_none() {
-        let what = "device arrays to arrays in ordinary memory".to_string();
-        ways.push(Way::new(what, Bound::ArraysToHost, || sides::to_arrays(bench, &batches)));
+    if plain.is_none() {
+        let what = "device arrays to arrays in pageable memory".to_string();
+        cases.push(BenchCase::new(what, Bound::ArraysToHost, || transfers::to_arrays(bench, &batches)));
     }
     let what = format!("{codec}, device arrays to a sink of IPC");
-    ways.push(Way::new(what, Bound::ToHost, || sides::to_sink(bench, &batches, codec)));
-    for way in &ways {
-        (way.run)()?;
+    cases.push(BenchCase::new(what, Bound::ToHost, || transfers::to_sink(bench, &batches, codec)));
+    for case in &cases {
+        (case.run)()?;
     }
-    let (mut reading, mut unpacking, mut packing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reads, mut decompression, mut compression) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.runs {
-        reading.push(codec::reading(path)?);
-        for way in &mut ways {
-            // Just before: what else the machine does changes from second to second.
-            let bound = match (way.bound, &bare) {
-                (Bound::ToDevice, Some(bare)) => put(&mut unpacking, bare.unpacking()?).min(link.to_device),
-                (Bound::ToHost, Some(bare)) => put(&mut packing, bare.packing()?).min(link.to_host),
+        reads.push(codec::read_speed(path)?);
+        for case in &mut cases {
+            // The bound is measured right before, because other load on the machine changes from
+            // second to second.
+            let bound = match (case.bound, &plain) {
+                (Bound::ToDevice, Some(plain)) => {
+                    record(&mut decompression, plain.decompression_speed()?).min(link.to_device)
+                }
+                (Bound::ToHost, Some(plain)) => {
+                    record(&mut compression, plain.compression_speed()?).min(link.to_host)
+                }
                 (Bound::ToDevice, None) => link.to_device,
                 (Bound::ToHost | Bound::ArraysToHost, _) => link.to_host,
             };
             let start = Instant::now();
-            (way.run)()?;
+            (case.run)()?;
             let speed = bytes as f64 / start.elapsed().as_nanos().max(1) as f64;
-            way.speeds.push(speed);
-            way.ratios.push(speed / bound);
+            case.speeds.push(speed);
+            case.ratios.push(speed / bound);
         }
     }
-    print(&format!("{codec}, bare reads of the file on all cores, its own bytes"), median(&reading), None);
-    if bare.is_some() {
-        print(&format!("{codec}, bare codec on all cores, unpacking"), median(&unpacking), None);
-        print(&format!("{codec}, bare codec on all cores, packing"), median(&packing), None);
+    print(&format!("{codec}, plain reads of the file on all cores, bytes of the file"), median(&reads), None);
+    if plain.is_some() {
+        print(&format!("{codec}, plain codec on all cores, decompression"), median(&decompression), None);
+        print(&format!("{codec}, plain codec on all cores, compression"), median(&compression), None);
     }
-    for way in &ways {
-        print(&way.what, median(&way.speeds), Some(median(&way.ratios)));
+    for case in &cases {
+        print(&case.what, median(&case.speeds), Some(median(&case.ratios)));
     }
     Ok(())
 }
 
-fn put(figures: &mut Vec<f64>, figure: f64) -> f64 {
+fn record(figures: &mut Vec<f64>, figure: f64) -> f64 {
     figures.push(figure);
     figure
 }
 
-/// The middle one.
+/// Returns the median.
 fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -158,13 +166,13 @@ fn print(what: &str, speed: f64, ratio: Option<f64>) {
     println!("| {what} | {speed:.1} | {ratio} |");
 }
 
-/// A file that is removed at the end.
-struct Removed(PathBuf);
+/// A file that is removed when dropped.
+struct TemporaryFile(PathBuf);
 
-impl Drop for Removed {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let path: &Path = &self.0;
-        // It may never have been made.
+        // The file may not exist.
         drop(std::fs::remove_file(path));
     }
 }

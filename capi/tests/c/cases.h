@@ -1,4 +1,4 @@
-/* What the cases of this program share. Each case is a function that ends the process with a line when it fails. */
+/* Helpers of the cases. A case is a function that exits with a message if it fails. */
 #ifndef CASES_H
 #define CASES_H
 
@@ -14,10 +14,10 @@ struct test_case {
   const char* name;
   void (*run)(void);
 };
-/* One list for each file; the last name is NULL. */
+/* The cases of each file; the last name is NULL. */
 extern const struct test_case host_cases[], session_cases[], read_cases[], write_cases[], convert_cases[], lifetime_cases[];
 
-/* From the command line: folders of plugins, the sample, an empty folder. */
+/* Arguments of the program: a folder of plugins, the sample file, and an empty folder. */
 extern const char *plugins, *sample, *folder;
 
 #define SAMPLE_ROWS 27004
@@ -28,7 +28,7 @@ extern const char *plugins, *sample, *folder;
   } while (0)
 _Noreturn void fail(const char* file, int line, const char* what);
 
-/* The call succeeds. `err` is the name of the crossdock_error that it was given. */
+/* Requires that the call succeeds. ERR is its error argument. */
 #define OK(call)                                                          \
   do {                                                                    \
     crossdock_error err = CROSSDOCK_ERROR_INIT;                           \
@@ -36,7 +36,8 @@ _Noreturn void fail(const char* file, int line, const char* what);
     CHECK(err.release == NULL);                                           \
   } while (0)
 
-/* The call fails with this code and with these words in its message; and without an error struct, with the code alone. */
+/* Requires that the call fails with this code and a message that contains `words`. ERR is its error
+   argument. */
 #define FAILS(expected, words, call)                                      \
   do {                                                                    \
     crossdock_error err = CROSSDOCK_ERROR_INIT;                           \
@@ -54,34 +55,34 @@ void check_failure(const char* file, int line, crossdock_code expected, const ch
 
 crossdock_host_handle* new_host(void);
 crossdock_session* new_session(crossdock_host_handle* host);
-/* Destroys the host, after having made sure that nothing is left in its memory. */
+/* Requires that the host has no leaks, and destroys it. */
 void end_host(crossdock_host_handle* host);
-/* The same, and the session before it. */
+/* Destroys the session and the host, which must have no leaks. */
 void end(crossdock_host_handle* host, crossdock_session* session);
 
 bool is(crossdock_str text, const char* expected);
 bool contains(crossdock_str text, const char* part);
-/* "FOLDER/NAME", in one of a few buffers that are used in turn. */
+/* Returns "FOLDER/NAME" in one of four static buffers. */
 const char* in_folder(const char* name);
 bool exists(const char* path);
-/* No file in the folder has `part` in its name. */
-bool nothing_left(const char* part);
-/* The whole file, to be freed. */
+/* Whether no file in the folder has `part` in its name. */
+bool has_no_file(const char* part);
+/* Reads a file. The caller frees the result. */
 void* load(const char* path, size_t* bytes);
 
-/* The rows of all that is left; releases the stream. */
+/* Counts the rows of all remaining batches, and releases the stream. */
 int64_t count_rows(crossdock_batch_stream* stream);
 int64_t rows_of(crossdock_session* session, const char* path);
-/* The sample in another format, by its ending. */
+/* Converts the sample to the format of the file extension. Returns the path. */
 const char* converted(crossdock_session* session, const char* name);
 
-/* A table of one column "n" of int64, made by hand. `n_released` counts the arrays and schemas that were given back. */
+/* A table of one column "n" of int64. `n_released` counts released arrays and schemas. */
 extern atomic_int n_released;
 void make_schema(struct ArrowSchema* out);
 void make_array(struct ArrowArray* out, const int64_t* values, int64_t n);
 crossdock_batch make_batch(const int64_t* values, int64_t n);
 crossdock_capsule make_capsule(const char* name, void* pointer);
-/* Where the values of the column are. */
+/* The values of the column. */
 const int64_t* values_of(const struct ArrowArray* batch);
 
 #endif

@@ -1,4 +1,4 @@
-/* crossdock_session_convert. */
+/* Cases of crossdock_session_convert. */
 #include "cases.h"
 
 static crossdock_host_handle* host;
@@ -14,7 +14,7 @@ static void on_progress(void* data, uint64_t done, uint64_t total) {
   calls++;
 }
 
-static void a_conversion_reports_its_stages(void) {
+static void conversion_reports_its_stages(void) {
   begin();
   crossdock_str via[2] = {crossdock_text("arrow-c-device"), crossdock_text("arrow-c-stream")};
   crossdock_str columns[2] = {crossdock_text("carrier"), crossdock_text("day")};
@@ -58,7 +58,7 @@ static void a_conversion_reports_its_stages(void) {
   end(host, session);
 }
 
-static void an_older_report_gets_its_numbers(void) {
+static void conversion_accepts_reports_without_stages_and_no_report(void) {
   begin();
   crossdock_report report;
   memset(&report, 0, sizeof report);
@@ -71,11 +71,11 @@ static void an_older_report_gets_its_numbers(void) {
   end(host, session);
 }
 
-static void a_conversion_that_fails_leaves_nothing(void) {
+static void failed_conversion_leaves_no_file(void) {
   begin();
-  crossdock_str in = crossdock_text(sample), out = crossdock_text(in_folder("unborn.arrow"));
+  crossdock_str in = crossdock_text(sample), out = crossdock_text(in_folder("failed.arrow"));
   crossdock_convert_settings settings = {.struct_size = sizeof settings};
-  crossdock_str name = crossdock_text("nobody");
+  crossdock_str name = crossdock_text("unknown");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
         crossdock_session_convert(NULL, in, out, NULL, NULL, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "path", crossdock_session_convert(session, crossdock_text(""), out, NULL, NULL, ERR));
@@ -84,34 +84,34 @@ static void a_conversion_that_fails_leaves_nothing(void) {
         crossdock_session_convert(session, crossdock_text("nowhere"), out, NULL, NULL, ERR));
   settings.via = &name;
   settings.n_via = 1;
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unknown", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
   settings.n_via = 0;
   settings.columns = &name;
   settings.n_columns = 1;
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no column 'nobody'",
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no column 'unknown'",
         crossdock_session_convert(session, in, out, &settings, NULL, ERR));
   settings.columns = NULL;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "columns", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
   settings.n_columns = 0;
   settings.to = name;
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unknown", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
 
-  /* Cut short: it fails on the way. */
+  /* Damaged input: the conversion fails in the middle. */
   size_t bytes;
   char* data = load(sample, &bytes);
-  const char* cut = in_folder("cut.arrow");
-  FILE* file = fopen(cut, "wb");
+  const char* damaged = in_folder("damaged.arrow");
+  FILE* file = fopen(damaged, "wb");
   data[bytes / 2] ^= 0x55; /* in a compressed batch */
   CHECK(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
   free(data);
-  FAILS(CROSSDOCK_BAD_DATA, "", crossdock_session_convert(session, crossdock_text(cut), out, NULL, NULL, ERR));
-  CHECK(nothing_left("unborn"));
+  FAILS(CROSSDOCK_BAD_DATA, "", crossdock_session_convert(session, crossdock_text(damaged), out, NULL, NULL, ERR));
+  CHECK(has_no_file("failed"));
   end(host, session);
 }
 
 const struct test_case convert_cases[] = {
-    {"a_conversion_reports_its_stages", a_conversion_reports_its_stages},
-    {"an_older_report_gets_its_numbers", an_older_report_gets_its_numbers},
-    {"a_conversion_that_fails_leaves_nothing", a_conversion_that_fails_leaves_nothing},
+    {"conversion_reports_its_stages", conversion_reports_its_stages},
+    {"conversion_accepts_reports_without_stages_and_no_report", conversion_accepts_reports_without_stages_and_no_report},
+    {"failed_conversion_leaves_no_file", failed_conversion_leaves_no_file},
     {NULL, NULL},
 };

@@ -1,9 +1,9 @@
-/* crossdock_version, crossdock_check_version, crossdock_host_*. */
+/* Cases of crossdock_version, crossdock_check_version and crossdock_host_*. */
 #include <sys/stat.h>
 
 #include "cases.h"
 
-static void the_version_is_told_and_checked(void) {
+static void reports_and_checks_the_version(void) {
   CHECK(strchr(crossdock_version(), '.'));
   OK(CROSSDOCK_CHECK_VERSION(ERR));
   FAILS(CROSSDOCK_VERSION, "compiled for 0.999", crossdock_check_version(0, 999, ERR));
@@ -11,7 +11,7 @@ static void the_version_is_told_and_checked(void) {
   CHECK(crossdock_check_version(7, 0, NULL) == CROSSDOCK_VERSION);
 }
 
-static void null_is_an_invalid_argument(void) {
+static void rejects_null_arguments(void) {
   crossdock_host_handle* host = new_host();
   crossdock_candidates candidates = {.struct_size = sizeof candidates};
   crossdock_ledger ledger = {.struct_size = sizeof ledger};
@@ -33,24 +33,24 @@ static void null_is_an_invalid_argument(void) {
   end_host(host);
 }
 
-static void a_host_with_default_settings_looks_in_the_usual_places(void) {
+static void default_settings_search_standard_places(void) {
   crossdock_host_handle* host = NULL;
   OK(crossdock_host_create(NULL, &host, ERR));
   end_host(host);
 }
 
-static void settings_of_an_older_program_are_as_good(void) {
-  crossdock_str given = crossdock_text(plugins);
+static void accepts_shorter_settings_of_older_programs(void) {
+  crossdock_str paths = crossdock_text(plugins);
   crossdock_host_settings settings = {.struct_size = offsetof(crossdock_host_settings, flags)};
   crossdock_host_handle* host = NULL;
-  settings.plugins = &given;
+  settings.plugins = &paths;
   settings.n_plugins = 1;
-  settings.flags = 0xffffffff; /* beyond its size: not looked at */
+  settings.flags = 0xffffffff; /* beyond struct_size, ignored */
   settings.log_level = 99;
   OK(crossdock_host_create(&settings, &host, ERR));
   OK(crossdock_host_load(host, crossdock_text("arrow-ipc"), ERR));
 
-  /* An older answer is filled in as far as it reaches. */
+  /* A shorter struct of an older program is filled in up to its size. */
   crossdock_ledger ledger;
   memset(&ledger, 0x55, sizeof ledger);
   ledger.struct_size = offsetof(crossdock_ledger, cached_bytes);
@@ -61,7 +61,7 @@ static void settings_of_an_older_program_are_as_good(void) {
   end_host(host);
 }
 
-static void settings_that_make_no_sense_are_refused(void) {
+static void rejects_invalid_host_settings(void) {
   crossdock_host_settings settings = {.struct_size = 3};
   crossdock_host_handle* host = NULL;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "struct_size is 3", crossdock_host_create(&settings, &host, ERR));
@@ -80,7 +80,7 @@ static void settings_that_make_no_sense_are_refused(void) {
   CHECK(!host);
 }
 
-static void a_newer_program_is_told_what_this_library_does_not_know(void) {
+static void rejects_unknown_settings_of_newer_programs(void) {
   struct {
     crossdock_host_settings known;
     uint64_t later;
@@ -92,63 +92,63 @@ static void a_newer_program_is_told_what_this_library_does_not_know(void) {
   FAILS(CROSSDOCK_VERSION, "too old", crossdock_host_create(&settings.known, &host, ERR));
 }
 
-/* A file in the folder, of these bytes and this mode. */
-static const char* put(const char* name, const void* data, size_t bytes, mode_t mode) {
+/* Creates a file in the folder. Returns its path. */
+static const char* write_file(const char* name, const void* data, size_t bytes, mode_t mode) {
   const char* path = in_folder(name);
   FILE* file = fopen(path, "wb");
   CHECK(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0 && chmod(path, mode) == 0);
   return path;
 }
 
-/* A plugin that anybody may write, which is why it is refused. */
+/* Creates a plugin that is refused because all users may write to it. */
 static const char* writable_plugin(void) {
   char from[4096];
   size_t bytes;
   snprintf(from, sizeof from, "%s/libcrossdock_arrow_c_device_plugin.so", plugins);
   void* data = load(from, &bytes);
-  const char* path = put("writable.so", data, bytes, 0666);
+  const char* path = write_file("writable.so", data, bytes, 0666);
   free(data);
   return path;
 }
 
 static crossdock_host_handle* host_over(const char* path, uint32_t flags) {
-  crossdock_str given = crossdock_text(path);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_str paths = crossdock_text(path);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   crossdock_host_handle* host = NULL;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN | flags;
   OK(crossdock_host_create(&settings, &host, ERR));
   return host;
 }
 
-static void candidates_are_listed_with_what_became_of_them(void) {
+static void lists_candidates_with_status_and_reason(void) {
   writable_plugin();
-  put("text.so", "no plugin", 9, 0644);
-  crossdock_str given[2] = {crossdock_text(plugins), crossdock_text(folder)};
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = given, .n_plugins = 2};
+  write_file("text.so", "no plugin", 9, 0644);
+  crossdock_str paths[2] = {crossdock_text(plugins), crossdock_text(folder)};
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = paths, .n_plugins = 2};
   crossdock_host_handle* host = NULL;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
   OK(crossdock_host_create(&settings, &host, ERR));
-  for (uint32_t with = 0; with < 2; with++) {
+  for (uint32_t must_load = 0; must_load < 2; must_load++) {
     crossdock_candidates list = {.struct_size = sizeof list};
-    OK(crossdock_host_candidates(host, with, &list, ERR));
-    int seen = 0;
+    OK(crossdock_host_candidates(host, must_load, &list, ERR));
+    int n_checked = 0;
     for (size_t i = 0; i < list.n_candidates; i++) {
       const crossdock_candidate* c = &list.candidates[i];
       CHECK(c->struct_size == sizeof *c && c->origin.bytes > 0);
       if (contains(c->path, "libcrossdock_arrow_ipc_plugin.so")) {
         CHECK(c->status == CROSSDOCK_CANDIDATE_CHOSEN && is(c->name, "arrow-ipc") && c->reason.bytes == 0);
         CHECK(contains(c->formats, "arrow-ipc-file") && c->version.bytes > 0 && c->description.bytes > 0);
-        seen++;
+        n_checked++;
       } else if (contains(c->path, "writable.so")) {
         CHECK(c->status == CROSSDOCK_CANDIDATE_REFUSED && is(c->reason, "writable"));
         CHECK(is(c->name, "arrow-c-device") && contains(c->message, "chmod go-w"));
-        seen++;
+        n_checked++;
       } else if (contains(c->path, "text.so")) {
         CHECK(c->status == CROSSDOCK_CANDIDATE_REFUSED && is(c->reason, "not-elf") && c->name.bytes == 0);
-        seen++;
+        n_checked++;
       }
     }
-    CHECK(seen == 3);
+    CHECK(n_checked == 3);
     list.release(&list);
     CHECK(!list.release && !list.candidates && list.n_candidates == 0);
   }
@@ -157,7 +157,7 @@ static void candidates_are_listed_with_what_became_of_them(void) {
   end_host(host);
 }
 
-static void a_place_that_is_not_there_is_a_warning(void) {
+static void missing_plugin_folder_is_a_warning(void) {
   CHECK(setenv("CROSSDOCK_PLUGIN_PATH", in_folder("nowhere"), 1) == 0);
   crossdock_host_handle* host = NULL;
   OK(crossdock_host_create(NULL, &host, ERR));
@@ -169,11 +169,11 @@ static void a_place_that_is_not_there_is_a_warning(void) {
   end_host(host);
 }
 
-static void loading_by_name_says_why_not(void) {
+static void loading_reports_why_a_plugin_is_refused(void) {
   crossdock_host_handle* host = new_host();
   OK(crossdock_host_load(host, crossdock_text("arrow-ipc"), ERR));
   OK(crossdock_host_load(host, crossdock_text("arrow-ipc"), ERR));
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no plugin 'nobody'", crossdock_host_load(host, crossdock_text("nobody"), ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no plugin 'unknown'", crossdock_host_load(host, crossdock_text("unknown"), ERR));
   end_host(host);
 
   writable_plugin();
@@ -185,14 +185,14 @@ static void loading_by_name_says_why_not(void) {
   end_host(host);
 }
 
-static void a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient(void) {
+static void named_plugin_files_must_be_valid_unless_lenient(void) {
   const char* missing = in_folder("missing.so");
-  const char* wrong = put("wrong.so", "no plugin", 9, 0644);
-  crossdock_str given = crossdock_text(missing);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  const char* wrong = write_file("wrong.so", "no plugin", 9, 0644);
+  crossdock_str paths = crossdock_text(missing);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   crossdock_host_handle* host = NULL;
   FAILS(CROSSDOCK_IO, "missing.so", crossdock_host_create(&settings, &host, ERR));
-  given = crossdock_text(wrong);
+  paths = crossdock_text(wrong);
   FAILS(CROSSDOCK_UNSUPPORTED, "wrong.so", crossdock_host_create(&settings, &host, ERR));
   CHECK(!host);
   host = host_over(wrong, CROSSDOCK_HOST_LENIENT);
@@ -203,46 +203,46 @@ static void a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient(
   end_host(host);
 }
 
-struct heard {
-  int lines, about_text, level;
+struct log_state {
+  int messages, messages_about_text, level;
   atomic_int released;
 };
 
-static void hear(void* data, int32_t level, crossdock_str plugin, crossdock_str message) {
-  struct heard* heard = data;
+static void on_log(void* data, int32_t level, crossdock_str plugin, crossdock_str message) {
+  struct log_state* state = data;
   CHECK(plugin.data && contains(message, ""));
-  heard->lines++;
-  heard->about_text += contains(message, "text.so");
-  if (level > heard->level) heard->level = level;
+  state->messages++;
+  state->messages_about_text += contains(message, "text.so");
+  if (level > state->level) state->level = level;
 }
 
-static void no_more(void* data) { ((struct heard*)data)->released++; }
+static void on_log_release(void* data) { ((struct log_state*)data)->released++; }
 
-static void the_log_hears_its_own_host_as_loudly_as_asked(void) {
-  put("text.so", "no plugin", 9, 0644);
+static void log_receives_messages_of_its_host_at_its_level(void) {
+  write_file("text.so", "no plugin", 9, 0644);
   writable_plugin();
-  crossdock_str given = crossdock_text(folder);
-  struct heard quiet = {0}, all = {0};
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_str paths = crossdock_text(folder);
+  struct log_state warnings = {0}, all = {0};
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   crossdock_host_handle *one = NULL, *two = NULL;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
-  settings.log = hear;
-  settings.log_release = no_more;
-  settings.log_data = &quiet;
+  settings.log = on_log;
+  settings.log_release = on_log_release;
+  settings.log_data = &warnings;
   OK(crossdock_host_create(&settings, &one, ERR));
-  CHECK(quiet.lines == 1 && quiet.level == CROSSDOCK_LOG_WARN && quiet.about_text == 0);
+  CHECK(warnings.messages == 1 && warnings.level == CROSSDOCK_LOG_WARN && warnings.messages_about_text == 0);
   settings.log_level = CROSSDOCK_LOG_DEBUG;
   settings.log_data = &all;
   OK(crossdock_host_create(&settings, &two, ERR));
-  CHECK(all.lines >= 2 && all.about_text == 1 && all.level == CROSSDOCK_LOG_DEBUG);
-  CHECK(quiet.lines == 1);
+  CHECK(all.messages >= 2 && all.messages_about_text == 1 && all.level == CROSSDOCK_LOG_DEBUG);
+  CHECK(warnings.messages == 1);
   end_host(one);
-  CHECK(quiet.released == 1 && all.released == 0);
+  CHECK(warnings.released == 1 && all.released == 0);
   end_host(two);
   CHECK(all.released == 1);
 
-  /* Also when nothing comes of it. */
-  struct heard failed = {0};
+  /* The data is also released on failure. */
+  struct log_state failed = {0};
   settings.log_data = &failed;
   settings.flags = 1u << 30;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "flags", crossdock_host_create(&settings, &one, ERR));
@@ -255,21 +255,21 @@ static void the_log_hears_its_own_host_as_loudly_as_asked(void) {
   CHECK(failed.released == 3);
 }
 
-struct told {
+struct warning_state {
   int warnings;
   atomic_int released;
 };
 
-static void hear_of_arrow_ipc(void* data, int32_t level, crossdock_str plugin, crossdock_str message) {
-  struct told* told = data;
+static void on_warning(void* data, int32_t level, crossdock_str plugin, crossdock_str message) {
+  struct warning_state* state = data;
   if (!is(plugin, "arrow-ipc")) return;
   CHECK(level == CROSSDOCK_LOG_WARN && contains(message, "after the end"));
-  told->warnings++;
+  state->warnings++;
 }
 
-static void forget_told(void* data) { ((struct told*)data)->released++; }
+static void on_warning_release(void* data) { ((struct warning_state*)data)->released++; }
 
-static void the_log_hears_the_warnings_of_plugins(void) {
+static void log_receives_warnings_of_plugins(void) {
   crossdock_host_handle* plain = new_host();
   crossdock_session* session = new_session(plain);
   size_t bytes;
@@ -278,39 +278,39 @@ static void the_log_hears_the_warnings_of_plugins(void) {
   data = realloc(data, bytes + 8);
   CHECK(data);
   memcpy(data + bytes, "no Arrow", 8);
-  const char* path = put("more.arrows", data, bytes + 8, 0644);
+  const char* path = write_file("more.arrows", data, bytes + 8, 0644);
 
-  crossdock_str given = crossdock_text(plugins);
-  struct told one = {0}, other = {0};
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_str paths = crossdock_text(plugins);
+  struct warning_state one = {0}, other = {0};
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
-  settings.log = hear_of_arrow_ipc;
-  settings.log_release = forget_told;
+  settings.log = on_warning;
+  settings.log_release = on_warning_release;
   settings.log_data = &one;
-  crossdock_host_handle *host = NULL, *deaf = NULL;
+  crossdock_host_handle *host = NULL, *other_host = NULL;
   OK(crossdock_host_create(&settings, &host, ERR));
   settings.log_data = &other;
-  OK(crossdock_host_create(&settings, &deaf, ERR));
+  OK(crossdock_host_create(&settings, &other_host, ERR));
   session = new_session(host);
   CHECK(rows_of(session, path) == SAMPLE_ROWS && one.warnings == 1);
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_bytes(session, data, bytes + 8, NULL, NULL, NULL, &stream, ERR));
   CHECK(count_rows(&stream) == SAMPLE_ROWS && one.warnings == 2 && other.warnings == 0);
   end(host, session);
-  end_host(deaf);
+  end_host(other_host);
   CHECK(one.released == 1 && other.released == 1);
   free(data);
 }
 
-static void paths_are_any_bytes_but_nul(void) {
+static void paths_may_contain_any_bytes_but_nul(void) {
   size_t bytes;
   char from[4096];
   snprintf(from, sizeof from, "%s/libcrossdock_arrow_ipc_plugin.so", plugins);
   void* data = load(from, &bytes);
-  const char* plugin = put("na\xff" "me.so", data, bytes, 0755);
+  const char* plugin = write_file("na\xff" "me.so", data, bytes, 0755);
   free(data);
   data = load(sample, &bytes);
-  const char* path = put("na\xff" "me.arrow", data, bytes, 0644);
+  const char* path = write_file("na\xff" "me.arrow", data, bytes, 0644);
   free(data);
   crossdock_host_handle* host = host_over(plugin, 0);
   crossdock_candidates list = {.struct_size = sizeof list};
@@ -328,9 +328,9 @@ static void paths_are_any_bytes_but_nul(void) {
   end(host, session);
 }
 
-static void the_memory_limit_holds(void) {
-  crossdock_str given = crossdock_text(plugins);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+static void memory_limit_is_enforced(void) {
+  crossdock_str paths = crossdock_text(plugins);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   crossdock_host_handle* host = NULL;
   settings.memory_limit = 10000;
   settings.threads = 1;
@@ -345,7 +345,7 @@ static void the_memory_limit_holds(void) {
   end(host, session);
 }
 
-static void the_ledger_and_the_leaks_tell_what_is_held(void) {
+static void ledger_and_leaks_report_unreleased_memory(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   crossdock_batch_stream stream = STREAM;
@@ -371,22 +371,20 @@ static void the_ledger_and_the_leaks_tell_what_is_held(void) {
 }
 
 const struct test_case host_cases[] = {
-    {"the_version_is_told_and_checked", the_version_is_told_and_checked},
-    {"null_is_an_invalid_argument", null_is_an_invalid_argument},
-    {"a_host_with_default_settings_looks_in_the_usual_places", a_host_with_default_settings_looks_in_the_usual_places},
-    {"settings_of_an_older_program_are_as_good", settings_of_an_older_program_are_as_good},
-    {"settings_that_make_no_sense_are_refused", settings_that_make_no_sense_are_refused},
-    {"a_newer_program_is_told_what_this_library_does_not_know",
-     a_newer_program_is_told_what_this_library_does_not_know},
-    {"candidates_are_listed_with_what_became_of_them", candidates_are_listed_with_what_became_of_them},
-    {"a_place_that_is_not_there_is_a_warning", a_place_that_is_not_there_is_a_warning},
-    {"loading_by_name_says_why_not", loading_by_name_says_why_not},
-    {"a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient",
-     a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient},
-    {"the_log_hears_its_own_host_as_loudly_as_asked", the_log_hears_its_own_host_as_loudly_as_asked},
-    {"the_log_hears_the_warnings_of_plugins", the_log_hears_the_warnings_of_plugins},
-    {"paths_are_any_bytes_but_nul", paths_are_any_bytes_but_nul},
-    {"the_memory_limit_holds", the_memory_limit_holds},
-    {"the_ledger_and_the_leaks_tell_what_is_held", the_ledger_and_the_leaks_tell_what_is_held},
+    {"reports_and_checks_the_version", reports_and_checks_the_version},
+    {"rejects_null_arguments", rejects_null_arguments},
+    {"default_settings_search_standard_places", default_settings_search_standard_places},
+    {"accepts_shorter_settings_of_older_programs", accepts_shorter_settings_of_older_programs},
+    {"rejects_invalid_host_settings", rejects_invalid_host_settings},
+    {"rejects_unknown_settings_of_newer_programs", rejects_unknown_settings_of_newer_programs},
+    {"lists_candidates_with_status_and_reason", lists_candidates_with_status_and_reason},
+    {"missing_plugin_folder_is_a_warning", missing_plugin_folder_is_a_warning},
+    {"loading_reports_why_a_plugin_is_refused", loading_reports_why_a_plugin_is_refused},
+    {"named_plugin_files_must_be_valid_unless_lenient", named_plugin_files_must_be_valid_unless_lenient},
+    {"log_receives_messages_of_its_host_at_its_level", log_receives_messages_of_its_host_at_its_level},
+    {"log_receives_warnings_of_plugins", log_receives_warnings_of_plugins},
+    {"paths_may_contain_any_bytes_but_nul", paths_may_contain_any_bytes_but_nul},
+    {"memory_limit_is_enforced", memory_limit_is_enforced},
+    {"ledger_and_leaks_report_unreleased_memory", ledger_and_leaks_report_unreleased_memory},
     {NULL, NULL},
 };

@@ -1,31 +1,32 @@
-/* Who may outlive whom, and who must not disturb whom. */
+/* Cases of lifetimes, threads and independent hosts. */
 #include <pthread.h>
 #include <time.h>
 
 #include "cases.h"
 
-static void gone(void* data) { (*(atomic_int*)data)++; }
+static void on_log_release(void* data) { (*(atomic_int*)data)++; }
 
 static crossdock_host_handle* watched_host(atomic_int* released) {
-  crossdock_str given = crossdock_text(plugins);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_str paths = crossdock_text(plugins);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
   crossdock_host_handle* host = NULL;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
   settings.log_data = released;
-  settings.log_release = gone;
+  settings.log_release = on_log_release;
   OK(crossdock_host_create(&settings, &host, ERR));
   return host;
 }
 
-/* Instances end on a thread of the library's; there is no host left to ask. */
+/* A thread of the library destroys plugin instances. The host is destroyed, so that
+   crossdock_host_settle cannot be called. */
 static void wait_for(atomic_int* released) {
   struct timespec nap = {0, 1000000};
   for (int i = 0; i < 60000 && *released == 0; i++) nanosleep(&nap, NULL);
   CHECK(*released == 1);
 }
 
-static void everything_may_be_released_in_any_order(void) {
-  /* host, session, stream, batch, writer: all orders of five, or some where all take too long. */
+static void objects_may_be_released_in_any_order(void) {
+  /* All orders of host, session, stream, batch and writer, or every nth order. */
   const char* every = getenv("EVERY_NTH_ORDER");
   for (int order = 0; order < 120; order += every ? atoi(every) : 1) {
     atomic_int released = 0;
@@ -41,11 +42,11 @@ static void everything_may_be_released_in_any_order(void) {
     crossdock_str path = crossdock_text(in_folder("permuted.arrow"));
     OK(crossdock_session_write_path(session, path, &schema, NULL, &writer, ERR));
     schema.release(&schema);
-    int left[5] = {0, 1, 2, 3, 4}, rest = order;
+    int remaining[5] = {0, 1, 2, 3, 4}, rest = order;
     for (int n = 5; n > 0; n--) {
-      int at = rest % n, what = left[at];
+      int at = rest % n, what = remaining[at];
       rest /= n;
-      for (int i = at; i + 1 < n; i++) left[i] = left[i + 1];
+      for (int i = at; i + 1 < n; i++) remaining[i] = remaining[i + 1];
       CHECK(released == 0);
       if (what == 0) crossdock_host_destroy(host);
       if (what == 1) crossdock_session_destroy(session);
@@ -54,18 +55,18 @@ static void everything_may_be_released_in_any_order(void) {
       if (what == 4) writer.release(&writer);
     }
     wait_for(&released);
-    CHECK(nothing_left("permuted"));
+    CHECK(has_no_file("permuted"));
   }
 }
 
-static void what_is_left_still_works(void) {
+static void streams_and_writers_outlive_their_session_and_host(void) {
   atomic_int released = 0;
   crossdock_host_handle* host = watched_host(&released);
   crossdock_session* session = new_session(host);
   crossdock_batch_stream stream = STREAM;
   crossdock_writer writer = WRITER;
   struct ArrowSchema schema;
-  const char* path = in_folder("left.arrow");
+  const char* path = in_folder("outlived.arrow");
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
   OK(stream.get_schema(&stream, &schema, ERR));
   OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
@@ -88,20 +89,20 @@ static void what_is_left_still_works(void) {
   end(host, session);
 }
 
-static void two_hosts_do_not_share_their_books(void) {
+static void each_host_has_its_own_ledger(void) {
   crossdock_host_handle *one = new_host(), *two = new_host();
   crossdock_session *first = new_session(one), *second = new_session(two);
   crossdock_batch_stream stream = STREAM;
   crossdock_batch batch = BATCH;
   OK(crossdock_session_read_path(first, crossdock_text(sample), NULL, &stream, ERR));
   OK(stream.get_next(&stream, NULL, &batch, ERR));
-  crossdock_ledger books = {.struct_size = sizeof books};
-  OK(crossdock_host_ledger(two, &books, ERR));
-  CHECK(books.live_bytes == 0);
+  crossdock_ledger ledger = {.struct_size = sizeof ledger};
+  OK(crossdock_host_ledger(two, &ledger, ERR));
+  CHECK(ledger.live_bytes == 0);
   CHECK(rows_of(second, sample) == SAMPLE_ROWS);
   end(two, second);
-  OK(crossdock_host_ledger(one, &books, ERR));
-  CHECK(books.live_bytes > 0);
+  OK(crossdock_host_ledger(one, &ledger, ERR));
+  CHECK(ledger.live_bytes > 0);
   batch.array.array.release(&batch.array.array);
   CHECK(count_rows(&stream) == SAMPLE_ROWS - 8192);
   end(one, first);
@@ -112,7 +113,7 @@ static void* read_the_sample(void* session) {
   return NULL;
 }
 
-static void threads_share_a_session(void) {
+static void threads_may_share_a_session(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   pthread_t threads[4];
@@ -121,11 +122,11 @@ static void threads_share_a_session(void) {
   end(host, session);
 }
 
-static void* whole_life(void* unused) {
+static void* use_own_host(void* unused) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   CHECK(rows_of(session, sample) == SAMPLE_ROWS);
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_host_load(host, crossdock_text("nobody"), ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unknown", crossdock_host_load(host, crossdock_text("unknown"), ERR));
   crossdock_session_destroy(session);
   crossdock_host_destroy(host);
   return unused;
@@ -133,17 +134,17 @@ static void* whole_life(void* unused) {
 
 static void each_thread_may_have_a_host(void) {
   pthread_t threads[4];
-  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, whole_life, NULL) == 0);
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, use_own_host, NULL) == 0);
   for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-static void* release_elsewhere(void* batch) {
-  crossdock_batch* mine = batch;
-  mine->array.array.release(&mine->array.array);
+static void* release_batch(void* data) {
+  crossdock_batch* batch = data;
+  batch->array.array.release(&batch->array.array);
   return NULL;
 }
 
-static void a_batch_is_released_on_another_thread(void) {
+static void batch_may_be_released_on_another_thread(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   crossdock_batch_stream stream = STREAM;
@@ -151,12 +152,12 @@ static void a_batch_is_released_on_another_thread(void) {
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
   OK(stream.get_next(&stream, NULL, &batch, ERR));
   pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, release_elsewhere, &batch) == 0 && pthread_join(thread, NULL) == 0);
+  CHECK(pthread_create(&thread, NULL, release_batch, &batch) == 0 && pthread_join(thread, NULL) == 0);
   stream.release(&stream);
   end(host, session);
 }
 
-static void an_out_parameter_that_is_too_short_to_be_released_is_refused(void) {
+static void rejects_out_parameters_that_are_too_short(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   crossdock_str path = crossdock_text(sample), none = crossdock_text(in_folder("short.arrow"));
@@ -182,7 +183,8 @@ static void an_out_parameter_that_is_too_short_to_be_released_is_refused(void) {
   crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 16", crossdock_session_plan(session, &schema, cpu, NULL, &plan, ERR));
   schema.release(&schema);
-  /* Without the schema's place it cannot be a batch; without what comes behind it is one, filled in as far. */
+  /* A batch must at least have the field `schema`. Without later fields it is filled in up to its
+     size. */
   crossdock_batch batch = {.struct_size = offsetof(crossdock_batch, schema)};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "expected at least", stream.get_next(&stream, NULL, &batch, ERR));
   batch.struct_size = offsetof(crossdock_batch, buffer_sizes);
@@ -193,22 +195,22 @@ static void an_out_parameter_that_is_too_short_to_be_released_is_refused(void) {
   end(host, session);
 }
 
-static void a_panic_in_a_plugin_is_an_error_and_no_more(void) {
-  crossdock_str given[2] = {crossdock_text(plugins), crossdock_text(getenv("BAD_CITIZEN"))};
-  CHECK(given[1].data);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = given, .n_plugins = 2};
+static void panic_in_a_plugin_is_an_error(void) {
+  crossdock_str paths[2] = {crossdock_text(plugins), crossdock_text(getenv("BAD_CITIZEN"))};
+  CHECK(paths[1].data);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = paths, .n_plugins = 2};
   crossdock_host_handle* host = NULL;
   OK(crossdock_host_create(&settings, &host, ERR));
   crossdock_session* session = new_session(host);
   crossdock_batch_stream stream = STREAM;
-  FAILS(CROSSDOCK_PANICKED, "as asked",
+  FAILS(CROSSDOCK_PANICKED, "injected panic",
         crossdock_session_read_bytes(session, "panic-open", 10, NULL, NULL, NULL, &stream, ERR));
-  FAILS(CROSSDOCK_PANICKED, "as asked",
+  FAILS(CROSSDOCK_PANICKED, "injected panic",
         crossdock_session_read_bytes(session, "panic-schema", 12, NULL, NULL, NULL, &stream, ERR));
   OK(crossdock_session_read_bytes(session, "panic-next", 10, NULL, NULL, NULL, &stream, ERR));
   for (int i = 0; i < 2; i++) {
     crossdock_batch batch = BATCH;
-    FAILS(CROSSDOCK_PANICKED, "as asked", stream.get_next(&stream, NULL, &batch, ERR));
+    FAILS(CROSSDOCK_PANICKED, "injected panic", stream.get_next(&stream, NULL, &batch, ERR));
   }
   stream.release(&stream);
   OK(crossdock_session_read_bytes(session, "panic-stream-release", 20, NULL, NULL, NULL, &stream, ERR));
@@ -217,16 +219,16 @@ static void a_panic_in_a_plugin_is_an_error_and_no_more(void) {
   end(host, session);
 }
 
-static void a_table_lives_on_a_device_that_the_host_may_not_touch(void) {
-  crossdock_str given = crossdock_text(plugins);
-  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
-  crossdock_session_settings on = {.struct_size = sizeof on};
+static void reads_and_writes_on_the_untouchable_device(void) {
+  crossdock_str paths = crossdock_text(plugins);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &paths, .n_plugins = 1};
+  crossdock_session_settings session_settings = {.struct_size = sizeof session_settings};
   crossdock_host_handle* host = NULL;
   crossdock_session* session = NULL;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN | CROSSDOCK_HOST_UNTOUCHABLE;
   OK(crossdock_host_create(&settings, &host, ERR));
-  on.device.type = ARROW_DEVICE_EXT_DEV;
-  OK(crossdock_session_create(host, &on, &session, ERR));
+  session_settings.device.type = ARROW_DEVICE_EXT_DEV;
+  OK(crossdock_session_create(host, &session_settings, &session, ERR));
   crossdock_batch_stream stream = STREAM;
   crossdock_writer writer = WRITER;
   struct ArrowSchema schema;
@@ -253,15 +255,14 @@ static void a_table_lives_on_a_device_that_the_host_may_not_touch(void) {
 }
 
 const struct test_case lifetime_cases[] = {
-    {"everything_may_be_released_in_any_order", everything_may_be_released_in_any_order},
-    {"what_is_left_still_works", what_is_left_still_works},
-    {"two_hosts_do_not_share_their_books", two_hosts_do_not_share_their_books},
-    {"threads_share_a_session", threads_share_a_session},
+    {"objects_may_be_released_in_any_order", objects_may_be_released_in_any_order},
+    {"streams_and_writers_outlive_their_session_and_host", streams_and_writers_outlive_their_session_and_host},
+    {"each_host_has_its_own_ledger", each_host_has_its_own_ledger},
+    {"threads_may_share_a_session", threads_may_share_a_session},
     {"each_thread_may_have_a_host", each_thread_may_have_a_host},
-    {"a_batch_is_released_on_another_thread", a_batch_is_released_on_another_thread},
-    {"an_out_parameter_that_is_too_short_to_be_released_is_refused",
-     an_out_parameter_that_is_too_short_to_be_released_is_refused},
-    {"a_panic_in_a_plugin_is_an_error_and_no_more", a_panic_in_a_plugin_is_an_error_and_no_more},
-    {"a_table_lives_on_a_device_that_the_host_may_not_touch", a_table_lives_on_a_device_that_the_host_may_not_touch},
+    {"batch_may_be_released_on_another_thread", batch_may_be_released_on_another_thread},
+    {"rejects_out_parameters_that_are_too_short", rejects_out_parameters_that_are_too_short},
+    {"panic_in_a_plugin_is_an_error", panic_in_a_plugin_is_an_error},
+    {"reads_and_writes_on_the_untouchable_device", reads_and_writes_on_the_untouchable_device},
     {NULL, NULL},
 };

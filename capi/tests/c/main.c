@@ -1,4 +1,5 @@
-/* cases PLUGINS SAMPLE FOLDER [CASE...]: runs these cases, or all. Prints the name of each that held. */
+/* Usage: cases PLUGINS SAMPLE FOLDER [CASE...]. Runs the given cases, or all. Prints the name of
+   each case that succeeded. */
 #include "cases.h"
 
 const char *plugins, *sample, *folder;
@@ -6,11 +7,11 @@ const char *plugins, *sample, *folder;
 static const struct test_case* const lists[] = {host_cases,  session_cases, read_cases,
                                                 write_cases, convert_cases, lifetime_cases};
 
-static int run(const char* wanted) {
+static int run(const char* name) {
   int n = 0;
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
     for (const struct test_case* c = lists[i]; c->name; c++)
-      if (!wanted || strcmp(c->name, wanted) == 0) {
+      if (!name || strcmp(c->name, name) == 0) {
         fprintf(stderr, "%s ...\n", c->name);
         c->run();
         printf("%s\n", c->name);

@@ -1,4 +1,4 @@
-/* crossdock_session_read_*. */
+/* Cases of crossdock_session_read_*. */
 #include "cases.h"
 
 static crossdock_host_handle* host;
@@ -9,13 +9,13 @@ static void begin(void) {
   n_released = 0;
 }
 
-static crossdock_read_settings as(const char* format) {
+static crossdock_read_settings read_settings(const char* format) {
   crossdock_read_settings settings = {.struct_size = sizeof settings};
   settings.format = crossdock_text(format);
   return settings;
 }
 
-static void a_path_becomes_batches(void) {
+static void reads_batches_of_a_path(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
@@ -24,13 +24,13 @@ static void a_path_becomes_batches(void) {
   CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == 21);
   schema.release(&schema);
   CHECK(count_rows(&stream) == SAMPLE_ROWS);
-  crossdock_read_settings settings = as("arrow-ipc");
+  crossdock_read_settings settings = read_settings("arrow-ipc");
   OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
   CHECK(count_rows(&stream) == SAMPLE_ROWS);
   end(host, session);
 }
 
-static void the_end_stays_the_end(void) {
+static void get_next_repeats_the_end(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
@@ -53,20 +53,20 @@ static void the_end_stays_the_end(void) {
   end(host, session);
 }
 
-static void null_is_an_invalid_argument(void) {
+static void rejects_null_arguments(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   crossdock_str path = crossdock_text(sample);
-  crossdock_read_settings settings = as("arrow-c-data");
+  crossdock_read_settings settings = read_settings("arrow-c-data");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
         crossdock_session_read_path(NULL, path, NULL, &stream, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL", crossdock_session_read_path(session, path, NULL, NULL, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "path", crossdock_session_read_path(session, crossdock_text(""), NULL, &stream, ERR));
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no range",
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "not a valid range",
         crossdock_session_read_bytes(session, NULL, 5, NULL, NULL, NULL, &stream, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the source is NULL",
         crossdock_session_read_source(session, NULL, NULL, &stream, ERR));
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no capsules",
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "n_capsules is 0",
         crossdock_session_read_capsules(session, NULL, 0, &settings, &stream, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "not plausible",
         crossdock_session_read_capsules(session, NULL, 1, &settings, &stream, ERR));
@@ -84,22 +84,22 @@ static void null_is_an_invalid_argument(void) {
   end(host, session);
 }
 
-static void what_cannot_be_read_says_so(void) {
+static void reports_why_an_input_cannot_be_read(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   FAILS(CROSSDOCK_IO, "nowhere.arrow",
         crossdock_session_read_path(session, crossdock_text(in_folder("nowhere.arrow")), NULL, &stream, ERR));
   FAILS(CROSSDOCK_IO, "cannot open", crossdock_session_read_path(session, crossdock_text(folder), NULL, &stream, ERR));
-  const char garbage[] = "neither fish nor flesh";
+  const char garbage[] = "no table";
   FAILS(CROSSDOCK_UNSUPPORTED, "no plugin recognises",
         crossdock_session_read_bytes(session, garbage, sizeof garbage, NULL, NULL, NULL, &stream, ERR));
-  crossdock_read_settings settings = as("arrow-ipc-file");
+  crossdock_read_settings settings = read_settings("arrow-ipc-file");
   FAILS(CROSSDOCK_BAD_DATA, "arrow-ipc",
         crossdock_session_read_bytes(session, garbage, sizeof garbage, NULL, NULL, &settings, &stream, ERR));
-  settings = as("no-such-format");
+  settings = read_settings("no-such-format");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "no-such-format",
         crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
-  settings = as("arrow-ipc");
+  settings = read_settings("arrow-ipc");
   crossdock_option option = {crossdock_text("colour"), crossdock_text("red")};
   settings.options = &option;
   settings.n_options = 1;
@@ -111,7 +111,7 @@ static void what_cannot_be_read_says_so(void) {
   end(host, session);
 }
 
-static void a_calls_cancel_flag_stops_one_call(void) {
+static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
@@ -119,7 +119,7 @@ static void a_calls_cancel_flag_stops_one_call(void) {
   crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
   crossdock_batch batch = BATCH;
   FAILS(CROSSDOCK_CANCELLED, "cancelled", stream.get_next(&stream, &call, &batch, ERR));
-  call.struct_size = offsetof(crossdock_call, cancel); /* it does not tell of a flag */
+  call.struct_size = offsetof(crossdock_call, cancel); /* too short for a cancel flag */
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   call.struct_size = sizeof call;
@@ -139,12 +139,12 @@ static void on_progress(void* data, uint64_t done, uint64_t total) {
   if (done > progress_last) progress_last = done;
 }
 
-static void progress_is_told_in_bytes(void) {
+static void progress_reports_bytes(void) {
   begin();
   size_t bytes;
   free(load(sample, &bytes));
   progress_calls = 0;
-  crossdock_read_settings settings = as("");
+  crossdock_read_settings settings = read_settings("");
   settings.progress = on_progress;
   settings.progress_data = &progress_calls;
   crossdock_batch_stream stream = STREAM;
@@ -159,13 +159,13 @@ static void free_bytes(void* data) {
   n_released++;
 }
 
-static void lent_bytes_are_given_back_with_the_last_batch(void) {
+static void bytes_are_released_with_the_last_batch(void) {
   begin();
-  /* Not compressed, so that batches lie in the bytes. */
+  /* Uncompressed, so that batches use the bytes in place. */
   crossdock_option none = {crossdock_text("compression"), crossdock_text("none")};
-  crossdock_convert_settings how = {.struct_size = sizeof how, .write_options = &none, .n_write_options = 1};
+  crossdock_convert_settings convert = {.struct_size = sizeof convert, .write_options = &none, .n_write_options = 1};
   const char* plain = in_folder("plain.arrow");
-  OK(crossdock_session_convert(session, crossdock_text(sample), crossdock_text(plain), &how, NULL, ERR));
+  OK(crossdock_session_convert(session, crossdock_text(sample), crossdock_text(plain), &convert, NULL, ERR));
   size_t bytes;
   char* data = load(plain, &bytes);
   crossdock_batch_stream stream = STREAM;
@@ -181,7 +181,7 @@ static void lent_bytes_are_given_back_with_the_last_batch(void) {
   CHECK(n_released == 1);
 }
 
-static void lent_bytes_are_given_back_on_failure(void) {
+static void bytes_are_released_on_failure(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   FAILS(CROSSDOCK_UNSUPPORTED, "recognises",
@@ -193,13 +193,13 @@ static void lent_bytes_are_given_back_on_failure(void) {
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL",
         crossdock_session_read_bytes(session, "abc", 3, free_bytes, malloc(1), NULL, NULL, ERR));
   CHECK(n_released == 3);
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no range",
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "not a valid range",
         crossdock_session_read_bytes(session, NULL, 3, free_bytes, malloc(1), NULL, &stream, ERR));
   CHECK(n_released == 4);
   end(host, session);
 }
 
-/* A source over bytes in memory. */
+/* A source of bytes in memory. */
 struct source {
   char* data;
   size_t bytes, position;
@@ -209,21 +209,21 @@ struct source {
 
 static crossdock_code read_at(crossdock_source* source, uint64_t offset, void* to, size_t bytes, size_t* out_read,
                               crossdock_error* err) {
-  struct source* own = source->private_data;
-  own->reads++;
-  if (own->fails && offset + bytes > own->bytes / 2) {
+  struct source* state = source->private_data;
+  state->reads++;
+  if (state->fails && offset + bytes > state->bytes / 2) {
     err->code = CROSSDOCK_IO;
-    err->message = "the tape is torn";
+    err->message = "read error";
     return CROSSDOCK_IO;
   }
-  if (own->in_order) {
-    CHECK(offset == own->position);
-    if (bytes > 1000) bytes = 1000; /* as a pipe does */
+  if (state->in_order) {
+    CHECK(offset == state->position);
+    if (bytes > 1000) bytes = 1000; /* short reads, as of a pipe */
   }
-  size_t n = offset > own->bytes ? 0 : own->bytes - offset;
+  size_t n = offset > state->bytes ? 0 : state->bytes - offset;
   if (n > bytes) n = bytes;
-  memcpy(to, own->data + offset, n);
-  own->position = offset + n;
+  memcpy(to, state->data + offset, n);
+  state->position = offset + n;
   *out_read = n;
   return CROSSDOCK_OK;
 }
@@ -236,87 +236,87 @@ static void release_source(crossdock_source* source) {
 static void retain_map(void* private) { ((struct source*)private)->maps++; }
 static void release_map(void* private) { ((struct source*)private)->maps--; }
 
-static crossdock_source source_of(struct source* own, const char* path) {
-  memset(own, 0, sizeof *own);
-  own->data = load(path, &own->bytes);
+static crossdock_source source_of(struct source* state, const char* path) {
+  memset(state, 0, sizeof *state);
+  state->data = load(path, &state->bytes);
   crossdock_source source = {.struct_size = sizeof source};
-  source.bytes = (int64_t)own->bytes;
-  source.name = crossdock_text("the tape");
+  source.bytes = (int64_t)state->bytes;
+  source.name = crossdock_text("the source");
   source.read_at = read_at;
   source.release = release_source;
-  source.private_data = own;
+  source.private_data = state;
   return source;
 }
 
-static void a_source_of_the_callers_is_read_and_released(void) {
+static void source_is_read_and_released(void) {
   begin();
-  struct source own;
-  crossdock_source source = source_of(&own, sample);
+  struct source state;
+  crossdock_source source = source_of(&state, sample);
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_source(session, &source, NULL, &stream, ERR));
   CHECK(!source.release);
-  CHECK(count_rows(&stream) == SAMPLE_ROWS && own.reads > 0);
+  CHECK(count_rows(&stream) == SAMPLE_ROWS && state.reads > 0);
   end(host, session);
-  CHECK(own.released == 1);
-  free(own.data);
+  CHECK(state.released == 1);
+  free(state.data);
 }
 
-static void a_source_in_memory_is_used_in_place(void) {
+static void mapped_source_is_not_copied(void) {
   begin();
-  struct source own;
+  struct source state;
   crossdock_option none = {crossdock_text("compression"), crossdock_text("none")};
-  crossdock_convert_settings how = {.struct_size = sizeof how, .write_options = &none, .n_write_options = 1};
+  crossdock_convert_settings convert = {.struct_size = sizeof convert, .write_options = &none, .n_write_options = 1};
   const char* plain = in_folder("plain.arrow");
-  OK(crossdock_session_convert(session, crossdock_text(sample), crossdock_text(plain), &how, NULL, ERR));
-  crossdock_source source = source_of(&own, plain);
-  source.map = own.data;
-  source.map_private = &own;
+  OK(crossdock_session_convert(session, crossdock_text(sample), crossdock_text(plain), &convert, NULL, ERR));
+  crossdock_source source = source_of(&state, plain);
+  source.map = state.data;
+  source.map_private = &state;
   source.retain_map = retain_map;
   source.release_map = release_map;
-  own.maps = 1; /* the source's own share, which its release gives back */
+  state.maps = 1; /* the reference of the source, which its release drops */
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_source(session, &source, NULL, &stream, ERR));
   crossdock_batch batch = BATCH;
   OK(stream.get_next(&stream, NULL, &batch, ERR));
   const char* values = batch.array.array.children[0]->buffers[1];
-  CHECK(values >= own.data && values < own.data + own.bytes);
+  CHECK(values >= state.data && values < state.data + state.bytes);
   stream.release(&stream);
-  CHECK(own.maps > 1);
+  CHECK(state.maps > 1);
   batch.array.array.release(&batch.array.array);
   end(host, session);
-  CHECK(own.released == 1 && own.maps == 1);
-  free(own.data);
+  CHECK(state.released == 1 && state.maps == 1);
+  free(state.data);
 }
 
-static void a_source_without_a_length_is_read_in_order(void) {
+static void source_without_length_is_read_in_order(void) {
   begin();
-  struct source own;
+  struct source state;
   for (int named = 0; named < 2; named++) {
-    crossdock_source source = source_of(&own, converted(session, "ordered.arrows"));
+    crossdock_source source = source_of(&state, converted(session, "ordered.arrows"));
     source.bytes = -1;
-    own.in_order = true;
-    crossdock_read_settings settings = as(named ? "arrow-ipc-stream" : "");
+    state.in_order = true;
+    crossdock_read_settings settings = read_settings(named ? "arrow-ipc-stream" : "");
     crossdock_batch_stream stream = STREAM;
     OK(crossdock_session_read_source(session, &source, &settings, &stream, ERR));
     CHECK(count_rows(&stream) == SAMPLE_ROWS);
     crossdock_leaks leaks = LEAKS;
     OK(crossdock_host_settle(host, &leaks, ERR));
     leaks.release(&leaks);
-    CHECK(own.released == 1);
-    free(own.data);
+    CHECK(state.released == 1);
+    free(state.data);
   }
   end(host, session);
 }
 
-static void a_source_that_fails_is_heard(void) {
+static void error_of_a_source_is_returned(void) {
   begin();
-  struct source own;
+  struct source state;
   const char* streamed = converted(session, "torn.arrows");
   for (int in_order = 0; in_order < 2; in_order++) {
-    crossdock_source source = source_of(&own, streamed);
+    crossdock_source source = source_of(&state, streamed);
     if (in_order) source.bytes = -1;
-    own.in_order = in_order;
-    own.fails = true;
+    state.in_order = in_order;
+    state.fails = true;
     crossdock_batch_stream stream = STREAM;
     crossdock_error err = CROSSDOCK_ERROR_INIT;
     crossdock_code code = crossdock_session_read_source(session, &source, NULL, &stream, &err);
@@ -326,43 +326,43 @@ static void a_source_that_fails_is_heard(void) {
       CHECK(code != CROSSDOCK_OK || batch.array.array.release);
       if (batch.array.array.release) batch.array.array.release(&batch.array.array);
     }
-    check_failure(__FILE__, __LINE__, CROSSDOCK_IO, "the tape is torn", code, &err);
+    check_failure(__FILE__, __LINE__, CROSSDOCK_IO, "read error", code, &err);
     if (stream.release) stream.release(&stream);
     crossdock_leaks leaks = LEAKS;
     OK(crossdock_host_settle(host, &leaks, ERR));
     leaks.release(&leaks);
-    CHECK(own.released == 1);
-    free(own.data);
+    CHECK(state.released == 1);
+    free(state.data);
   }
   end(host, session);
 }
 
-static void a_source_is_taken_on_failure_too(void) {
+static void source_is_released_on_failure(void) {
   begin();
-  struct source own;
+  struct source state;
   crossdock_batch_stream stream = STREAM;
-  crossdock_source source = source_of(&own, sample), again = source;
+  crossdock_source source = source_of(&state, sample), again = source;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "session is NULL",
         crossdock_session_read_source(NULL, &source, NULL, &stream, ERR));
-  CHECK(!source.release && own.released == 1);
+  CHECK(!source.release && state.released == 1);
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "released", crossdock_session_read_source(session, &source, NULL, &stream, ERR));
   again.read_at = NULL;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "read_at", crossdock_session_read_source(session, &again, NULL, &stream, ERR));
-  CHECK(own.released == 2);
-  free(own.data);
+  CHECK(state.released == 2);
+  free(state.data);
   end(host, session);
 }
 
 static const int64_t numbers[3] = {1, -2, 3};
 
-static void capsules_become_batches_in_place(void) {
+static void capsules_are_read_without_a_copy(void) {
   begin();
   struct ArrowSchema schema;
   struct ArrowArray array;
   make_schema(&schema);
   make_array(&array, numbers, 3);
   crossdock_capsule capsules[2] = {make_capsule("arrow_schema", &schema), make_capsule("arrow_array", &array)};
-  crossdock_read_settings settings = as("arrow-c-data");
+  crossdock_read_settings settings = read_settings("arrow-c-data");
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_capsules(session, capsules, 2, &settings, &stream, ERR));
   CHECK(!capsules[0].release && !capsules[1].release && !schema.release && !array.release);
@@ -375,22 +375,22 @@ static void capsules_become_batches_in_place(void) {
   CHECK(n_released == 2);
 }
 
-static void capsules_in_host_memory_arrive_on_the_session_s_device(void) {
-  crossdock_str given = crossdock_text(plugins);
-  crossdock_host_settings all = {.struct_size = sizeof all, .plugins = &given, .n_plugins = 1};
-  all.flags = CROSSDOCK_HOST_ONLY_GIVEN | CROSSDOCK_HOST_UNTOUCHABLE;
-  crossdock_session_settings on = {.struct_size = sizeof on};
-  on.device.type = ARROW_DEVICE_EXT_DEV;
+static void capsules_in_host_memory_are_moved_to_the_device_of_the_session(void) {
+  crossdock_str path = crossdock_text(plugins);
+  crossdock_host_settings host_settings = {.struct_size = sizeof host_settings, .plugins = &path, .n_plugins = 1};
+  host_settings.flags = CROSSDOCK_HOST_ONLY_GIVEN | CROSSDOCK_HOST_UNTOUCHABLE;
+  crossdock_session_settings session_settings = {.struct_size = sizeof session_settings};
+  session_settings.device.type = ARROW_DEVICE_EXT_DEV;
   crossdock_host_handle* host = NULL;
   crossdock_session* session = NULL;
-  OK(crossdock_host_create(&all, &host, ERR));
-  OK(crossdock_session_create(host, &on, &session, ERR));
+  OK(crossdock_host_create(&host_settings, &host, ERR));
+  OK(crossdock_session_create(host, &session_settings, &session, ERR));
   struct ArrowSchema schema;
   struct ArrowArray array;
   make_schema(&schema);
   make_array(&array, numbers, 3);
   crossdock_capsule capsules[2] = {make_capsule("arrow_schema", &schema), make_capsule("arrow_array", &array)};
-  crossdock_read_settings settings = as("arrow-c-data");
+  crossdock_read_settings settings = read_settings("arrow-c-data");
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_capsules(session, capsules, 2, &settings, &stream, ERR));
   crossdock_batch batch = BATCH;
@@ -401,14 +401,14 @@ static void capsules_in_host_memory_arrive_on_the_session_s_device(void) {
   end(host, session);
 }
 
-static void a_schema_of_the_callers_serves_capsules_without_one(void) {
+static void settings_provide_the_schema_of_capsules(void) {
   begin();
   struct ArrowSchema schema;
   struct ArrowArray array;
   make_schema(&schema);
   make_array(&array, numbers, 3);
   crossdock_capsule capsule = make_capsule("arrow_array", &array);
-  crossdock_read_settings settings = as("arrow-c-data");
+  crossdock_read_settings settings = read_settings("arrow-c-data");
   crossdock_batch_stream stream = STREAM;
   settings.schema = &schema;
   OK(crossdock_session_read_capsules(session, &capsule, 1, &settings, &stream, ERR));
@@ -426,7 +426,7 @@ static void a_schema_of_the_callers_serves_capsules_without_one(void) {
   CHECK(n_released == 3);
 }
 
-static void capsules_are_taken_on_failure_too(void) {
+static void capsules_are_released_on_failure(void) {
   begin();
   struct ArrowSchema schema;
   struct ArrowArray array;
@@ -435,7 +435,7 @@ static void capsules_are_taken_on_failure_too(void) {
   const char* words[] = {"no format", "no-such-format", "arrow-ipc", "expected one stream", "expected 'arrow_array'",
                          "released"};
   for (int i = 0; i < 6; i++) {
-    crossdock_read_settings settings = as(formats[i]);
+    crossdock_read_settings settings = read_settings(formats[i]);
     make_schema(&schema);
     make_array(&array, numbers, 3);
     crossdock_capsule capsules[2] = {make_capsule("arrow_schema", &schema),
@@ -453,22 +453,22 @@ static void capsules_are_taken_on_failure_too(void) {
 }
 
 const struct test_case read_cases[] = {
-    {"a_path_becomes_batches", a_path_becomes_batches},
-    {"the_end_stays_the_end", the_end_stays_the_end},
-    {"null_is_an_invalid_argument_to_reading", null_is_an_invalid_argument},
-    {"what_cannot_be_read_says_so", what_cannot_be_read_says_so},
-    {"a_calls_cancel_flag_stops_one_call", a_calls_cancel_flag_stops_one_call},
-    {"progress_is_told_in_bytes", progress_is_told_in_bytes},
-    {"lent_bytes_are_given_back_with_the_last_batch", lent_bytes_are_given_back_with_the_last_batch},
-    {"lent_bytes_are_given_back_on_failure", lent_bytes_are_given_back_on_failure},
-    {"a_source_of_the_callers_is_read_and_released", a_source_of_the_callers_is_read_and_released},
-    {"a_source_in_memory_is_used_in_place", a_source_in_memory_is_used_in_place},
-    {"a_source_without_a_length_is_read_in_order", a_source_without_a_length_is_read_in_order},
-    {"a_source_that_fails_is_heard", a_source_that_fails_is_heard},
-    {"a_source_is_taken_on_failure_too", a_source_is_taken_on_failure_too},
-    {"capsules_become_batches_in_place", capsules_become_batches_in_place},
-    {"capsules_in_host_memory_arrive_on_the_session_s_device", capsules_in_host_memory_arrive_on_the_session_s_device},
-    {"a_schema_of_the_callers_serves_capsules_without_one", a_schema_of_the_callers_serves_capsules_without_one},
-    {"capsules_are_taken_on_failure_too", capsules_are_taken_on_failure_too},
+    {"reads_batches_of_a_path", reads_batches_of_a_path},
+    {"get_next_repeats_the_end", get_next_repeats_the_end},
+    {"reading_rejects_null", rejects_null_arguments},
+    {"reports_why_an_input_cannot_be_read", reports_why_an_input_cannot_be_read},
+    {"cancel_flag_of_a_call_cancels_that_call_only", cancel_flag_of_a_call_cancels_that_call_only},
+    {"progress_reports_bytes", progress_reports_bytes},
+    {"bytes_are_released_with_the_last_batch", bytes_are_released_with_the_last_batch},
+    {"bytes_are_released_on_failure", bytes_are_released_on_failure},
+    {"source_is_read_and_released", source_is_read_and_released},
+    {"mapped_source_is_not_copied", mapped_source_is_not_copied},
+    {"source_without_length_is_read_in_order", source_without_length_is_read_in_order},
+    {"error_of_a_source_is_returned", error_of_a_source_is_returned},
+    {"source_is_released_on_failure", source_is_released_on_failure},
+    {"capsules_are_read_without_a_copy", capsules_are_read_without_a_copy},
+    {"capsules_in_host_memory_are_moved_to_the_device_of_the_session", capsules_in_host_memory_are_moved_to_the_device_of_the_session},
+    {"settings_provide_the_schema_of_capsules", settings_provide_the_schema_of_capsules},
+    {"capsules_are_released_on_failure", capsules_are_released_on_failure},
     {NULL, NULL},
 };

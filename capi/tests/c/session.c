@@ -1,9 +1,9 @@
-/* crossdock_session_create, _destroy, _cancel. */
+/* Cases of crossdock_session_create, _destroy and _cancel. */
 #include <signal.h>
 
 #include "cases.h"
 
-static void null_sessions_are_invalid_arguments(void) {
+static void rejects_null_sessions(void) {
   crossdock_session* session = NULL;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the host is NULL", crossdock_session_create(NULL, NULL, &session, ERR));
   crossdock_host_handle* host = new_host();
@@ -13,7 +13,7 @@ static void null_sessions_are_invalid_arguments(void) {
   end_host(host);
 }
 
-static void a_session_is_as_its_settings_say(void) {
+static void session_accepts_settings(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = NULL;
   crossdock_session_settings settings = {.struct_size = sizeof settings};
@@ -25,12 +25,12 @@ static void a_session_is_as_its_settings_say(void) {
   CHECK(rows_of(session, sample) == SAMPLE_ROWS);
   crossdock_session_destroy(session);
   settings.struct_size = offsetof(crossdock_session_settings, flags);
-  settings.flags = 0x80; /* beyond its size */
+  settings.flags = 0x80; /* beyond struct_size, ignored */
   OK(crossdock_session_create(host, &settings, &session, ERR));
   end(host, session);
 }
 
-static void a_session_that_cannot_be_is_refused(void) {
+static void rejects_invalid_session_settings(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = NULL;
   crossdock_session_settings settings = {.struct_size = sizeof settings};
@@ -47,19 +47,19 @@ static void a_session_that_cannot_be_is_refused(void) {
   end_host(host);
 }
 
-static crossdock_session* to_cancel;
+static crossdock_session* cancelled_session;
 static void on_signal(int number) {
   (void)number;
-  crossdock_session_cancel(to_cancel);
+  crossdock_session_cancel(cancelled_session);
 }
 
-static void a_cancelled_session_stops_even_from_a_signal_handler(void) {
+static void session_can_be_cancelled_in_a_signal_handler(void) {
   crossdock_host_handle* host = new_host();
   crossdock_session* session = new_session(host);
   crossdock_batch_stream stream = STREAM, again = STREAM;
   crossdock_batch batch = BATCH;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
-  to_cancel = session;
+  cancelled_session = session;
   signal(SIGUSR1, on_signal);
   CHECK(raise(SIGUSR1) == 0);
   signal(SIGUSR1, SIG_DFL);
@@ -69,9 +69,9 @@ static void a_cancelled_session_stops_even_from_a_signal_handler(void) {
   const char* path = in_folder("cancelled.arrow");
   FAILS(CROSSDOCK_CANCELLED, "cancelled",
         crossdock_session_convert(session, crossdock_text(sample), crossdock_text(path), NULL, NULL, ERR));
-  CHECK(nothing_left("cancelled"));
+  CHECK(has_no_file("cancelled"));
   stream.release(&stream);
-  /* Others go on. */
+  /* Other sessions are not affected. */
   crossdock_session* other = new_session(host);
   CHECK(rows_of(other, sample) == SAMPLE_ROWS);
   crossdock_session_destroy(other);
@@ -79,9 +79,9 @@ static void a_cancelled_session_stops_even_from_a_signal_handler(void) {
 }
 
 const struct test_case session_cases[] = {
-    {"null_sessions_are_invalid_arguments", null_sessions_are_invalid_arguments},
-    {"a_session_is_as_its_settings_say", a_session_is_as_its_settings_say},
-    {"a_session_that_cannot_be_is_refused", a_session_that_cannot_be_is_refused},
-    {"a_cancelled_session_stops_even_from_a_signal_handler", a_cancelled_session_stops_even_from_a_signal_handler},
+    {"rejects_null_sessions", rejects_null_sessions},
+    {"session_accepts_settings", session_accepts_settings},
+    {"rejects_invalid_session_settings", rejects_invalid_session_settings},
+    {"session_can_be_cancelled_in_a_signal_handler", session_can_be_cancelled_in_a_signal_handler},
     {NULL, NULL},
 };

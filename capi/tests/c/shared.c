@@ -20,18 +20,18 @@ void check_failure(const char* file, int line, crossdock_code expected, const ch
   if (err->release || err->message) fail(file, line, "the error was not cleared");
 }
 
-static crossdock_host_settings usual(crossdock_str* given) {
+static crossdock_host_settings default_settings(crossdock_str* path) {
   crossdock_host_settings settings = {.struct_size = sizeof settings};
-  *given = crossdock_text(plugins);
-  settings.plugins = given;
+  *path = crossdock_text(plugins);
+  settings.plugins = path;
   settings.n_plugins = 1;
   settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
   return settings;
 }
 
 crossdock_host_handle* new_host(void) {
-  crossdock_str given;
-  crossdock_host_settings settings = usual(&given);
+  crossdock_str path;
+  crossdock_host_settings settings = default_settings(&path);
   crossdock_host_handle* host = NULL;
   OK(crossdock_host_create(&settings, &host, ERR));
   CHECK(host);
@@ -77,18 +77,18 @@ const char* in_folder(const char* name) {
 }
 
 bool exists(const char* path) {
-  struct stat there;
-  return stat(path, &there) == 0;
+  struct stat status;
+  return stat(path, &status) == 0;
 }
 
-bool nothing_left(const char* part) {
-  bool nothing = true;
+bool has_no_file(const char* part) {
+  bool is_empty = true;
   DIR* entries = opendir(folder);
   CHECK(entries);
   for (struct dirent* entry; (entry = readdir(entries));)
-    if (strstr(entry->d_name, part) || strstr(entry->d_name, ".part")) nothing = false;
+    if (strstr(entry->d_name, part) || strstr(entry->d_name, ".part")) is_empty = false;
   closedir(entries);
-  return nothing;
+  return is_empty;
 }
 
 void* load(const char* path, size_t* bytes) {
@@ -129,7 +129,7 @@ const char* converted(crossdock_session* session, const char* name) {
   return path;
 }
 
-/* ------------------------------------------------------------------------------------------- a table by hand --- */
+/* ---------------------------------------------------------------------------- a test table --- */
 
 atomic_int n_released;
 
@@ -143,7 +143,7 @@ struct schema {
   struct ArrowSchema column, *children[1];
 };
 
-/* A child is released with its parent here, and never moved. */
+/* The parent frees its child. Children are never moved. */
 static void release_child_schema(struct ArrowSchema* schema) { schema->release = NULL; }
 static void release_child_array(struct ArrowArray* array) { array->release = NULL; }
 
@@ -160,38 +160,38 @@ static void release_array(struct ArrowArray* array) {
 }
 
 void make_schema(struct ArrowSchema* out) {
-  struct schema* own = calloc(1, sizeof *own);
-  CHECK(own);
-  own->column.format = "l";
-  own->column.name = "n";
-  own->column.release = release_child_schema;
-  own->children[0] = &own->column;
+  struct schema* schema = calloc(1, sizeof *schema);
+  CHECK(schema);
+  schema->column.format = "l";
+  schema->column.name = "n";
+  schema->column.release = release_child_schema;
+  schema->children[0] = &schema->column;
   memset(out, 0, sizeof *out);
   out->format = "+s";
   out->name = "";
   out->n_children = 1;
-  out->children = own->children;
+  out->children = schema->children;
   out->release = release_schema;
-  out->private_data = own;
+  out->private_data = schema;
 }
 
 void make_array(struct ArrowArray* out, const int64_t* values, int64_t n) {
-  struct array* own = calloc(1, sizeof *own);
-  CHECK(own);
-  own->buffers[1] = values;
-  own->column.length = n;
-  own->column.n_buffers = 2;
-  own->column.buffers = own->buffers;
-  own->column.release = release_child_array;
-  own->children[0] = &own->column;
+  struct array* array = calloc(1, sizeof *array);
+  CHECK(array);
+  array->buffers[1] = values;
+  array->column.length = n;
+  array->column.n_buffers = 2;
+  array->column.buffers = array->buffers;
+  array->column.release = release_child_array;
+  array->children[0] = &array->column;
   memset(out, 0, sizeof *out);
   out->length = n;
   out->n_buffers = 1;
   out->n_children = 1;
-  out->buffers = own->root_buffers;
-  out->children = own->children;
+  out->buffers = array->root_buffers;
+  out->children = array->children;
   out->release = release_array;
-  out->private_data = own;
+  out->private_data = array;
 }
 
 crossdock_batch make_batch(const int64_t* values, int64_t n) {
@@ -202,7 +202,8 @@ crossdock_batch make_batch(const int64_t* values, int64_t n) {
   return batch;
 }
 
-/* The object is the caller's; what nobody took is released with the capsule. */
+/* The caller owns the memory of the object. Releases the object unless it was moved out of the
+   capsule. */
 static void release_capsule(crossdock_capsule* capsule) {
   capsule->release = NULL;
   if (strcmp(capsule->name, "arrow_schema") == 0) {

@@ -1,4 +1,4 @@
-/* crossdock_session_write_*, crossdock_session_plan. */
+/* Cases of crossdock_session_write_* and crossdock_session_plan. */
 #include "cases.h"
 
 static const int64_t numbers[3] = {1, -2, 3};
@@ -18,13 +18,13 @@ static void done(void) {
   end(host, session);
 }
 
-static crossdock_write_settings as(const char* format) {
+static crossdock_write_settings write_settings(const char* format) {
   crossdock_write_settings settings = {.struct_size = sizeof settings};
   settings.format = crossdock_text(format);
   return settings;
 }
 
-static void a_file_appears_at_the_end_and_whole(void) {
+static void file_appears_complete_when_finish_succeeds(void) {
   begin();
   const char* path = in_folder("whole.arrow");
   crossdock_writer writer = WRITER;
@@ -47,7 +47,7 @@ static void a_file_appears_at_the_end_and_whole(void) {
   done();
 }
 
-static void a_writer_that_is_released_early_leaves_nothing(void) {
+static void writer_released_early_leaves_no_file(void) {
   begin();
   const char* path = in_folder("abandoned.arrow");
   crossdock_writer writer = WRITER;
@@ -55,11 +55,11 @@ static void a_writer_that_is_released_early_leaves_nothing(void) {
   crossdock_batch batch = make_batch(numbers, 3);
   OK(writer.write(&writer, NULL, &batch, NULL, ERR));
   writer.release(&writer);
-  CHECK(nothing_left("abandoned"));
+  CHECK(has_no_file("abandoned"));
   done();
 }
 
-static void a_write_that_failed_abandons_the_file(void) {
+static void failed_write_abandons_the_file(void) {
   begin();
   const char* path = in_folder("failed.arrow");
   const char* words[] = {"'n'", "the batch is NULL", "the batch is NULL", "cancelled"};
@@ -73,7 +73,7 @@ static void a_write_that_failed_abandons_the_file(void) {
     batch = make_batch(numbers, 3);
     uint32_t cancel = 1;
     crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
-    if (i == 0) { /* a schema of its own, and another one */
+    if (i == 0) { /* the batch has another schema than the writer */
       make_schema(&batch.schema);
       batch.schema.children[0]->name = "other";
     }
@@ -84,17 +84,17 @@ static void a_write_that_failed_abandons_the_file(void) {
     batch = make_batch(numbers, 3);
     FAILS(CROSSDOCK_INVALID_ARGUMENT, "an earlier write failed", writer.write(&writer, NULL, &batch, NULL, ERR));
     FAILS(CROSSDOCK_INVALID_ARGUMENT, "an earlier write failed", writer.finish(&writer, NULL, NULL, ERR));
-    CHECK(nothing_left("failed"));
+    CHECK(has_no_file("failed"));
     writer.release(&writer);
   }
   done();
   CHECK(n_released == 1 + 4 * 3 + 1);
 }
 
-static void a_batch_may_bring_the_same_schema(void) {
+static void batch_may_have_the_same_schema(void) {
   begin();
   crossdock_writer writer = WRITER;
-  const char* path = in_folder("own-schema.arrow");
+  const char* path = in_folder("same-schema.arrow");
   OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
   crossdock_batch batch = make_batch(numbers, 3);
   make_schema(&batch.schema);
@@ -106,7 +106,7 @@ static void a_batch_may_bring_the_same_schema(void) {
   done();
 }
 
-static void what_cannot_be_written_says_so(void) {
+static void reports_why_an_output_cannot_be_written(void) {
   begin();
   crossdock_writer writer = WRITER;
   crossdock_str path = crossdock_text(in_folder("refused.arrow"));
@@ -120,12 +120,12 @@ static void what_cannot_be_written_says_so(void) {
         crossdock_session_write_path(session, crossdock_text(""), &schema, NULL, &writer, ERR));
   FAILS(CROSSDOCK_IO, "nowhere",
         crossdock_session_write_path(session, crossdock_text(in_folder("nowhere/x.arrow")), &schema, NULL, &writer, ERR));
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unclear",
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "cannot tell the format",
         crossdock_session_write_path(session, crossdock_text(in_folder("refused.xyz")), &schema, NULL, &writer, ERR));
-  crossdock_write_settings settings = as("arrow-c-data");
+  crossdock_write_settings settings = write_settings("arrow-c-data");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "capsules",
         crossdock_session_write_path(session, path, &schema, &settings, &writer, ERR));
-  settings = as("arrow-ipc");
+  settings = write_settings("arrow-ipc");
   crossdock_option option = {crossdock_text("compression"), crossdock_text("rar")};
   settings.options = &option;
   settings.n_options = 1;
@@ -134,28 +134,28 @@ static void what_cannot_be_written_says_so(void) {
   struct ArrowSchema released = {0};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "released",
         crossdock_session_write_path(session, path, &released, NULL, &writer, ERR));
-  CHECK(!writer.release && nothing_left("refused"));
+  CHECK(!writer.release && has_no_file("refused"));
   done();
 }
 
-/* A sink that grows, and breaks after so many bytes. */
+/* A sink in memory that fails after `limit` bytes. */
 struct sink {
   char* data;
-  size_t bytes, breaks_after;
+  size_t bytes, limit;
   int released;
 };
 
 static crossdock_code sink_write(crossdock_sink* sink, const void* from, size_t bytes, crossdock_error* err) {
-  struct sink* own = sink->private_data;
-  if (own->bytes + bytes > own->breaks_after) {
+  struct sink* state = sink->private_data;
+  if (state->bytes + bytes > state->limit) {
     err->code = CROSSDOCK_IO;
-    err->message = "the drain is blocked";
+    err->message = "write error";
     return CROSSDOCK_IO;
   }
-  own->data = realloc(own->data, own->bytes + bytes + 1);
-  CHECK(own->data);
-  memcpy(own->data + own->bytes, from, bytes);
-  own->bytes += bytes;
+  state->data = realloc(state->data, state->bytes + bytes + 1);
+  CHECK(state->data);
+  memcpy(state->data + state->bytes, from, bytes);
+  state->bytes += bytes;
   return CROSSDOCK_OK;
 }
 
@@ -164,21 +164,21 @@ static void release_sink(crossdock_sink* sink) {
   sink->release = NULL;
 }
 
-static crossdock_sink sink_of(struct sink* own, size_t breaks_after, const char* name) {
-  memset(own, 0, sizeof *own);
-  own->breaks_after = breaks_after;
+static crossdock_sink sink_of(struct sink* state, size_t limit, const char* name) {
+  memset(state, 0, sizeof *state);
+  state->limit = limit;
   crossdock_sink sink = {.struct_size = sizeof sink};
   sink.name = crossdock_text(name);
   sink.write = sink_write;
   sink.release = release_sink;
-  sink.private_data = own;
+  sink.private_data = state;
   return sink;
 }
 
-static void a_sink_of_the_callers_gets_the_same_bytes_as_a_file(void) {
+static void sink_receives_the_same_bytes_as_a_file(void) {
   begin();
-  struct sink own;
-  crossdock_sink sink = sink_of(&own, SIZE_MAX, "drain.arrow");
+  struct sink state;
+  crossdock_sink sink = sink_of(&state, SIZE_MAX, "drain.arrow");
   crossdock_writer writer = WRITER, to_file = WRITER;
   const char* path = in_folder("drained.arrow");
   OK(crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
@@ -189,23 +189,23 @@ static void a_sink_of_the_callers_gets_the_same_bytes_as_a_file(void) {
   OK(to_file.write(&to_file, NULL, &same, NULL, ERR));
   OK(writer.finish(&writer, NULL, NULL, ERR));
   OK(to_file.finish(&to_file, NULL, NULL, ERR));
-  CHECK(own.released == 1);
+  CHECK(state.released == 1);
   writer.release(&writer);
   to_file.release(&to_file);
   size_t bytes;
   char* data = load(path, &bytes);
-  CHECK(bytes == own.bytes && memcmp(data, own.data, bytes) == 0);
+  CHECK(bytes == state.bytes && memcmp(data, state.data, bytes) == 0);
   free(data);
-  free(own.data);
+  free(state.data);
   done();
 }
 
-static void a_sink_that_fails_is_heard(void) {
+static void error_of_a_sink_is_returned(void) {
   begin();
-  for (size_t breaks_after = 0; breaks_after < 600; breaks_after += 100) {
-    struct sink own;
-    crossdock_sink sink = sink_of(&own, breaks_after, "");
-    crossdock_write_settings settings = as("arrow-ipc-file");
+  for (size_t limit = 0; limit < 600; limit += 100) {
+    struct sink state;
+    crossdock_sink sink = sink_of(&state, limit, "");
+    crossdock_write_settings settings = write_settings("arrow-ipc-file");
     crossdock_writer writer = WRITER;
     crossdock_error err = CROSSDOCK_ERROR_INIT;
     crossdock_code code = crossdock_session_write_sink(session, &sink, &schema, &settings, &writer, &err);
@@ -215,39 +215,39 @@ static void a_sink_that_fails_is_heard(void) {
       CHECK(!batch.array.array.release);
     }
     if (code == CROSSDOCK_OK) code = writer.finish(&writer, NULL, NULL, &err);
-    check_failure(__FILE__, __LINE__, CROSSDOCK_IO, "the drain is blocked", code, &err);
+    check_failure(__FILE__, __LINE__, CROSSDOCK_IO, "write error", code, &err);
     if (writer.release) {
       FAILS(CROSSDOCK_INVALID_ARGUMENT, "", writer.finish(&writer, NULL, NULL, ERR));
       writer.release(&writer);
     }
-    CHECK(own.released == 1);
-    free(own.data);
+    CHECK(state.released == 1);
+    free(state.data);
   }
   done();
 }
 
-static void a_sink_is_taken_on_failure_too(void) {
+static void sink_is_released_on_failure(void) {
   begin();
-  struct sink own;
+  struct sink state;
   crossdock_writer writer = WRITER;
-  crossdock_sink sink = sink_of(&own, SIZE_MAX, "drain");
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unclear",
+  crossdock_sink sink = sink_of(&state, SIZE_MAX, "drain");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "cannot tell the format",
         crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
-  CHECK(own.released == 1);
+  CHECK(state.released == 1);
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the sink is NULL",
         crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the sink is NULL",
         crossdock_session_write_sink(session, NULL, &schema, NULL, &writer, ERR));
-  sink = sink_of(&own, SIZE_MAX, "drain.arrow");
+  sink = sink_of(&state, SIZE_MAX, "drain.arrow");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
         crossdock_session_write_sink(NULL, &sink, &schema, NULL, &writer, ERR));
-  CHECK(own.released == 1 && !sink.release);
+  CHECK(state.released == 1 && !sink.release);
   done();
 }
 
-static void capsules_come_out_in_place(void) {
+static void capsules_are_written_without_a_copy(void) {
   begin();
-  crossdock_write_settings settings = as("arrow-c-device");
+  crossdock_write_settings settings = write_settings("arrow-c-device");
   crossdock_writer writer = WRITER;
   OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
   crossdock_batch batch = make_batch(numbers, 3);
@@ -255,10 +255,10 @@ static void capsules_come_out_in_place(void) {
   OK(writer.write(&writer, NULL, &batch, &out, ERR));
   CHECK(out.n_capsules == 2 && strcmp(out.capsules[0].name, "arrow_schema") == 0);
   CHECK(strcmp(out.capsules[1].name, "arrow_device_array") == 0);
-  struct ArrowDeviceArray* lent = out.capsules[1].pointer;
-  struct ArrowDeviceArray mine = *lent; /* moved out, as a consumer does */
-  lent->array.release = NULL;
-  CHECK(values_of(&mine.array) == numbers && mine.device_type == ARROW_DEVICE_CPU);
+  struct ArrowDeviceArray* exported = out.capsules[1].pointer;
+  struct ArrowDeviceArray moved = *exported; /* moved out, as a consumer does */
+  exported->array.release = NULL;
+  CHECK(values_of(&moved.array) == numbers && moved.device_type == ARROW_DEVICE_CPU);
   for (size_t i = 0; i < out.n_capsules; i++) out.capsules[i].release(&out.capsules[i]);
   out.release(&out);
   CHECK(!out.release);
@@ -267,14 +267,14 @@ static void capsules_come_out_in_place(void) {
   CHECK(!rest.release);
   writer.release(&writer);
   CHECK(n_released == 0);
-  mine.array.release(&mine.array);
+  moved.array.release(&moved.array);
   CHECK(n_released == 1);
   done();
 }
 
-static void capsules_that_nobody_takes_are_released_with_their_list(void) {
+static void list_releases_the_capsules_that_remain_in_it(void) {
   begin();
-  crossdock_write_settings settings = as("arrow-c-data");
+  crossdock_write_settings settings = write_settings("arrow-c-data");
   crossdock_writer writer = WRITER;
   OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
   crossdock_batch batch = make_batch(numbers, 3);
@@ -287,18 +287,18 @@ static void capsules_that_nobody_takes_are_released_with_their_list(void) {
   done();
 }
 
-static void capsules_need_a_format_and_a_place(void) {
+static void writing_capsules_requires_a_format_and_out(void) {
   begin();
   crossdock_writer writer = WRITER;
-  crossdock_write_settings settings = as("");
+  crossdock_write_settings settings = write_settings("");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "no format",
         crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "no format",
         crossdock_session_write_capsules(session, &schema, NULL, &writer, ERR));
-  settings = as("arrow-ipc");
+  settings = write_settings("arrow-ipc");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "writes bytes",
         crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
-  settings = as("arrow-c-data");
+  settings = write_settings("arrow-c-data");
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
         crossdock_session_write_capsules(NULL, &schema, &settings, &writer, ERR));
   OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
@@ -312,22 +312,22 @@ static void capsules_need_a_format_and_a_place(void) {
   done();
 }
 
-static void a_plan_tells_each_columns_fate(void) {
+static void plan_has_a_verdict_for_each_column(void) {
   begin();
   crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
-  crossdock_write_settings settings = as("arrow-c-device");
+  crossdock_write_settings settings = write_settings("arrow-c-device");
   crossdock_plan plan = {.struct_size = sizeof plan};
   OK(crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
   CHECK(plan.n_columns == 1 && is(plan.columns[0].name, "n") && plan.columns[0].verdict == CROSSDOCK_ZERO_COPY);
-  CHECK(plan.columns[0].struct_size == sizeof plan.columns[0] && contains(plan.columns[0].reason, "lent"));
+  CHECK(plan.columns[0].struct_size == sizeof plan.columns[0] && contains(plan.columns[0].reason, "refers to the buffers"));
   CHECK(plan.columns[0].to.type == ARROW_DEVICE_CPU);
   plan.release(&plan);
   CHECK(!plan.release && plan.n_columns == 0);
-  settings = as("arrow-ipc");
+  settings = write_settings("arrow-ipc");
   OK(crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
   CHECK(plan.n_columns == 1 && plan.columns[0].verdict <= CROSSDOCK_CANNOT && plan.columns[0].reason.bytes > 0);
   plan.release(&plan);
-  settings = as("arrow-c-device");
+  settings = write_settings("arrow-c-device");
   crossdock_device elsewhere = {0, ARROW_DEVICE_EXT_DEV, 0};
   OK(crossdock_session_plan(session, &schema, elsewhere, &settings, &plan, ERR));
   CHECK(plan.columns[0].verdict == CROSSDOCK_COPIED && contains(plan.columns[0].reason, "untouchable"));
@@ -340,24 +340,23 @@ static void a_plan_tells_each_columns_fate(void) {
         crossdock_session_plan(session, &schema, cpu, &settings, NULL, ERR));
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
         crossdock_session_plan(NULL, &schema, cpu, &settings, &plan, ERR));
-  settings = as("nobody");
-  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
+  settings = write_settings("unknown");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unknown", crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
   done();
 }
 
 const struct test_case write_cases[] = {
-    {"a_file_appears_at_the_end_and_whole", a_file_appears_at_the_end_and_whole},
-    {"a_writer_that_is_released_early_leaves_nothing", a_writer_that_is_released_early_leaves_nothing},
-    {"a_write_that_failed_abandons_the_file", a_write_that_failed_abandons_the_file},
-    {"a_batch_may_bring_the_same_schema", a_batch_may_bring_the_same_schema},
-    {"what_cannot_be_written_says_so", what_cannot_be_written_says_so},
-    {"a_sink_of_the_callers_gets_the_same_bytes_as_a_file", a_sink_of_the_callers_gets_the_same_bytes_as_a_file},
-    {"a_sink_that_fails_is_heard", a_sink_that_fails_is_heard},
-    {"a_sink_is_taken_on_failure_too", a_sink_is_taken_on_failure_too},
-    {"capsules_come_out_in_place", capsules_come_out_in_place},
-    {"capsules_that_nobody_takes_are_released_with_their_list",
-     capsules_that_nobody_takes_are_released_with_their_list},
-    {"capsules_need_a_format_and_a_place", capsules_need_a_format_and_a_place},
-    {"a_plan_tells_each_columns_fate", a_plan_tells_each_columns_fate},
+    {"file_appears_complete_when_finish_succeeds", file_appears_complete_when_finish_succeeds},
+    {"writer_released_early_leaves_no_file", writer_released_early_leaves_no_file},
+    {"failed_write_abandons_the_file", failed_write_abandons_the_file},
+    {"batch_may_have_the_same_schema", batch_may_have_the_same_schema},
+    {"reports_why_an_output_cannot_be_written", reports_why_an_output_cannot_be_written},
+    {"sink_receives_the_same_bytes_as_a_file", sink_receives_the_same_bytes_as_a_file},
+    {"error_of_a_sink_is_returned", error_of_a_sink_is_returned},
+    {"sink_is_released_on_failure", sink_is_released_on_failure},
+    {"capsules_are_written_without_a_copy", capsules_are_written_without_a_copy},
+    {"list_releases_the_capsules_that_remain_in_it", list_releases_the_capsules_that_remain_in_it},
+    {"writing_capsules_requires_a_format_and_out", writing_capsules_requires_a_format_and_out},
+    {"plan_has_a_verdict_for_each_column", plan_has_a_verdict_for_each_column},
     {NULL, NULL},
 };

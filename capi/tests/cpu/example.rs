@@ -1,5 +1,5 @@
-//! `examples/c-host` as a reader of its README would use it: installed by `cargo xtask capi`, made, run, and what it wrote
-//! held against what it read. And the example of the library's README.
+//! Builds and runs `examples/c-host` with the prefix that `cargo xtask capi` installs, and compares
+//! its output with its input. Also builds and runs the example of the README.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,9 +10,9 @@ use crossdock::discovery::Search;
 use crossdock::source::Input;
 use crossdock_arrays::{DeviceBatch, first_difference};
 
-use crate::support::{built_file, cc, is_there, root, run, sample, skipped};
+use crate::support::{built_file, cc, is_installed, root, run, sample, skipped};
 
-/// The prefix that `cargo xtask capi` laid out from what is built.
+/// The prefix that `cargo xtask capi` installs.
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = PREFIX.get_or_init(|| {
@@ -25,15 +25,16 @@ fn prefix() -> &'static Path {
     folder.path()
 }
 
-fn made() -> Option<&'static Path> {
-    static MADE: OnceLock<tempfile::TempDir> = OnceLock::new();
+/// The folder of the built example; `None` without the tools to build it.
+fn built_example() -> Option<&'static Path> {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
     for program in ["make", "pkg-config"] {
-        if !is_there(program) {
+        if !is_installed(program) {
             skipped("examples/c-host", &format!("no {program}"));
             return None;
         }
     }
-    let folder = MADE.get_or_init(|| {
+    let folder = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         for file in ["main.c", "Makefile"] {
             std::fs::copy(root().join("examples/c-host").join(file), folder.path().join(file)).unwrap();
@@ -46,8 +47,8 @@ fn made() -> Option<&'static Path> {
     Some(folder.path())
 }
 
-/// Without anything in the environment that would help it to find its library and its plugins.
-fn plain(mut command: Command) -> Command {
+/// Removes environment variables that name libraries or plugins.
+fn without_paths(mut command: Command) -> Command {
     command.env_remove("LD_LIBRARY_PATH").env_remove("CROSSDOCK_PLUGIN_PATH");
     command
 }
@@ -57,7 +58,7 @@ fn read(session: &crossdock::Session, path: &Path) -> Vec<DeviceBatch> {
     session.read(input, &Default::default()).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-fn assert_the_same_table(left: &Path, right: &Path) {
+fn assert_same_table(left: &Path, right: &Path) {
     let plugins = prefix().join("lib/crossdock/plugins");
     let host = Host::builder().search(Search::nowhere()).plugins(plugins).build().unwrap();
     let session = host.session().open().unwrap();
@@ -69,46 +70,45 @@ fn assert_the_same_table(left: &Path, right: &Path) {
     }
 }
 
-const SAID: &str = "27004 rows in 4 batches; 0 bytes copied, 0 leaks\n";
+const EXPECTED_OUTPUT: &str = "27004 rows in 4 batches; 0 bytes copied, 0 leaks\n";
 
 #[test]
-fn the_example_moves_the_sample_and_copies_no_column() {
-    let Some(folder) = made() else { return };
+fn example_converts_the_sample_without_copying_columns() {
+    let Some(folder) = built_example() else { return };
     let out = folder.join("out.arrow");
-    let mut command = plain(Command::new(folder.join("c-host")));
-    assert_eq!(run(command.arg(sample()).arg(&out)), SAID);
-    assert_the_same_table(&sample(), &out);
+    let mut command = without_paths(Command::new(folder.join("c-host")));
+    assert_eq!(run(command.arg(sample()).arg(&out)), EXPECTED_OUTPUT);
+    assert_same_table(&sample(), &out);
 }
 
 #[test]
-fn the_example_is_clean_under_valgrind() {
-    let Some(folder) = made() else { return };
+fn example_is_clean_under_valgrind() {
+    let Some(folder) = built_example() else { return };
     let program = folder.join("c-host");
-    let Some(command) = crate::support::under_valgrind("the_example_is_clean_under_valgrind", &program)
-    else {
+    let Some(command) = crate::support::under_valgrind("example_is_clean_under_valgrind", &program) else {
         return;
     };
     let out = folder.join("valgrind.arrow");
-    assert_eq!(run(plain(command).arg(sample()).arg(&out)), SAID);
-    assert_the_same_table(&sample(), &out);
+    assert_eq!(run(without_paths(command).arg(sample()).arg(&out)), EXPECTED_OUTPUT);
+    assert_same_table(&sample(), &out);
 }
 
 #[test]
-fn the_example_says_what_went_wrong_and_leaves_no_file() {
-    let Some(folder) = made() else { return };
+fn example_reports_errors_and_leaves_no_file() {
+    let Some(folder) = built_example() else { return };
     let text = folder.join("not-a-table.txt");
     std::fs::write(&text, "words").unwrap();
-    let out = folder.join("never.arrow");
-    let mut command = plain(Command::new(folder.join("c-host")));
-    let done = command.arg(&text).arg(&out).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("error 2: no plugin recognises"), "{said}");
+    let out = folder.join("absent.arrow");
+    let mut command = without_paths(Command::new(folder.join("c-host")));
+    let output = command.arg(&text).arg(&out).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("error 2: no plugin recognises"), "{stderr}");
     assert!(!out.exists());
 }
 
 #[test]
-fn the_readmes_example_counts_the_samples_rows() {
+fn readme_example_counts_rows() {
     let text = std::fs::read_to_string(root().join("capi/README.md")).unwrap();
     let (_, rest) = text.split_once("```c\n").expect("an example in C");
     let (example, _) = rest.split_once("```").unwrap();
@@ -119,7 +119,7 @@ fn the_readmes_example_counts_the_samples_rows() {
     let mut cc = cc();
     cc.arg(&source).arg("-o").arg(&program).arg("-L").arg(&lib).arg("-lcrossdock");
     run(cc.arg(format!("-Wl,-rpath,{}", lib.display())));
-    assert_eq!(run(plain(Command::new(&program)).arg(sample())), "27004 rows\n");
-    let done = plain(Command::new(&program)).output().unwrap();
-    assert!(String::from_utf8_lossy(&done.stderr).contains("one file is expected"));
+    assert_eq!(run(without_paths(Command::new(&program)).arg(sample())), "27004 rows\n");
+    let output = without_paths(Command::new(&program)).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("one file is expected"));
 }

@@ -1,4 +1,4 @@
-//! `crossdock-host.h` against compilers, against the library's symbols, and against the Rust structs.
+//! Compiles `crossdock-host.h`, and compares it with the library's symbols and the Rust structs.
 #[path = "../../src/abi.rs"]
 #[allow(dead_code, unused_imports)]
 mod abi;
@@ -10,7 +10,7 @@ use crate::support::{built_file, cc, cxx, run, skipped};
 
 const HEADER: &str = include_str!("../../include/crossdock-host.h");
 
-/// The header without its comments and without the bodies of its inline functions.
+/// The header without comments and inline functions.
 fn code() -> String {
     let mut code = String::new();
     let mut rest = HEADER;
@@ -19,16 +19,17 @@ fn code() -> String {
         rest = comment.split_once("*/").map_or("", |(_, after)| after);
     }
     code += rest;
-    let mut plain = String::new();
+    let mut without_inline = String::new();
     let mut rest = code.as_str();
     while let Some((before, inline)) = rest.split_once("static inline ") {
-        plain += before;
+        without_inline += before;
         rest = inline.split_once("\n}").map_or("", |(_, after)| after);
     }
-    plain + rest
+    without_inline + rest
 }
 
-/// The functions that it declares: each begins a line, where a struct's fields are indented.
+/// The declared functions. Declarations of functions begin at the start of a line; fields are
+/// indented.
 fn declared() -> BTreeSet<String> {
     let code = code();
     let begins = |line: &&str| !line.starts_with([' ', '#', '}']) && !line.starts_with("typedef");
@@ -36,7 +37,7 @@ fn declared() -> BTreeSet<String> {
     named.filter_map(|(before, _)| before.rsplit([' ', '*']).next()).map(str::to_owned).collect()
 }
 
-/// Writes a unit and checks it.
+/// Compiles a translation unit without output.
 fn check(compiler: &mut Command, name: &str, unit: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -49,12 +50,12 @@ const UNIT: &str = "#include <crossdock-host.h>\n\
     int main(void) { crossdock_error err = CROSSDOCK_ERROR_INIT; return CROSSDOCK_CHECK_VERSION(&err); }\n";
 
 #[test]
-fn the_header_compiles_as_c11_without_a_warning() {
+fn header_compiles_as_c11_without_warnings() {
     check(&mut cc(), "unit.c", UNIT).unwrap();
 }
 
 #[test]
-fn the_header_compiles_as_cpp17_without_a_warning() {
+fn header_compiles_as_cpp17_without_warnings() {
     let Some(mut cxx) = cxx() else {
         return skipped("crossdock-host.h as C++", "no C++ compiler (CXX, c++)");
     };
@@ -62,7 +63,7 @@ fn the_header_compiles_as_cpp17_without_a_warning() {
 }
 
 #[test]
-fn the_library_exports_what_the_header_declares_and_nothing_else() {
+fn library_exports_exactly_the_functions_of_the_header() {
     let library = built_file("libcrossdock.so");
     let Ok(out) = Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output() else {
         return skipped("the library's symbols", "no nm");
@@ -71,17 +72,17 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     let exported: BTreeSet<String> =
         out.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect();
     let declared = declared();
-    assert!(declared.len() > 15, "the header was not read: {declared:?}");
+    assert!(declared.len() > 15, "the header was not parsed: {declared:?}");
     assert_eq!(exported, declared, "the library (left), the header (right)");
 }
 
 #[test]
-fn the_library_is_known_by_the_version_that_a_break_bumps() {
+fn soname_has_the_abi_major_version() {
     let out = run(Command::new("readelf").arg("-d").arg(built_file("libcrossdock.so")));
     assert!(out.contains(&format!("soname: [{}]", crate::support::soname())), "{out}");
 }
 
-/// A unit that compiles only if the header agrees with every line of `layouts`.
+/// A translation unit that compiles only if the header has all layouts of `abi::layouts`.
 fn assertions() -> String {
     let mut unit = String::from("#include <crossdock-host.h>\n#include <stddef.h>\n");
     unit += "#ifdef __cplusplus\n#define HOLDS static_assert\n#define ALIGN alignof\n";
@@ -109,7 +110,7 @@ fn assertions() -> String {
 }
 
 #[test]
-fn c_and_cpp_find_every_field_where_rust_has_it() {
+fn layouts_in_c_and_cpp_are_those_in_rust() {
     check(&mut cc(), "layout.c", &assertions()).unwrap();
     match cxx() {
         Some(mut cxx) => check(&mut cxx, "layout.cpp", &assertions()).unwrap(),
@@ -118,21 +119,21 @@ fn c_and_cpp_find_every_field_where_rust_has_it() {
 }
 
 #[test]
-fn a_field_that_moved_or_a_struct_that_grew_does_not_compile() {
-    let right = assertions();
-    for (from, to, said) in [
+fn layout_check_detects_moved_fields_and_grown_structs() {
+    let correct = assertions();
+    for (from, to, expected) in [
         ("offsetof(crossdock_report, stages) == 48", "offsetof(crossdock_report, stages) == 56", "stages"),
         ("sizeof(crossdock_ledger) == 64", "sizeof(crossdock_ledger) == 72", "size of crossdock_ledger"),
     ] {
-        let wrong = right.replace(from, to);
-        assert_ne!(wrong, right, "there is no '{from}' any more: choose another for this proof");
+        let wrong = correct.replace(from, to);
+        assert_ne!(wrong, correct, "'{from}' does not exist: choose another assertion for this test");
         let error = check(&mut cc(), "layout.c", &wrong).expect_err("a wrong layout was accepted");
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn every_struct_of_the_header_and_every_field_has_its_twin() {
+fn rust_has_all_structs_and_fields_of_the_header() {
     let code = code();
     let mut declared = BTreeSet::new();
     for part in code.split("typedef struct ").skip(1) {
@@ -149,9 +150,9 @@ fn every_struct_of_the_header_and_every_field_has_its_twin() {
             declared.insert(format!("{name}.{field}"));
         }
     }
-    let twins: BTreeSet<String> = abi::layouts()
+    let in_rust: BTreeSet<String> = abi::layouts()
         .iter()
         .flat_map(|(name, .., fields)| fields.iter().map(move |(field, _)| format!("{name}.{field}")))
         .collect();
-    assert_eq!(declared, twins, "the header (left), Rust (right)");
+    assert_eq!(declared, in_rust, "the header (left), Rust (right)");
 }

@@ -1,4 +1,4 @@
-//! The C library, driven from C. None of it needs a device.
+//! Tests of the C library that need no device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -1,16 +1,17 @@
-//! What the tests share: compilers, the library where programs find it, programs and their output.
-#![allow(dead_code)] // each test program uses its part
+//! Helpers of the tests: compilers, paths of built files, and running programs.
+#![allow(dead_code)] // each test program uses a part
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The checkout's root.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// A file in the folder that the library, the command and the plugins were built into: the one above the test's own.
+/// A file in cargo's folder of built libraries and programs, the parent of the test program's
+/// folder.
 pub fn built_file(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join(name);
@@ -23,35 +24,36 @@ pub fn sample() -> PathBuf {
     root().join("examples/data/flights-january.arrow")
 }
 
-/// Says that a test did not run, past the capture of the test harness, to be counted.
-pub fn skipped(name: &str, why: &str) {
-    std::io::stderr().write_all(format!("skipped: {name}: {why}\n").as_bytes()).unwrap();
+/// Reports a skipped test on standard error, which the test harness does not capture here.
+pub fn skipped(name: &str, reason: &str) {
+    std::io::stderr().write_all(format!("skipped: {name}: {reason}\n").as_bytes()).unwrap();
 }
 
-/// Whether a program can be started.
-pub fn is_there(program: &str) -> bool {
+/// Whether a program is installed.
+pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success())
 }
 
-/// The words of a variable like `CC="ccache gcc"`, or the usual program.
-fn words(variable: &str, usual: &str) -> Vec<String> {
+/// The words of an environment variable like `CC="ccache gcc"`, or the default program.
+fn words(variable: &str, default: &str) -> Vec<String> {
     let value = std::env::var(variable).unwrap_or_default();
     let words: Vec<_> = value.split_whitespace().map(str::to_owned).collect();
-    if words.is_empty() { vec![usual.to_owned()] } else { words }
+    if words.is_empty() { vec![default.to_owned()] } else { words }
 }
 
-/// A compiler of C11, every warning an error, that finds both headers.
+/// A C11 compiler with all warnings as errors, and the paths of both headers.
 pub fn cc() -> Command {
     compiler("CC", "cc", "-std=c11")
 }
 
-/// A compiler of C++17 likewise; `None` where there is none.
+/// A C++17 compiler with all warnings as errors, and the paths of both headers. `None` if none is
+/// installed.
 pub fn cxx() -> Option<Command> {
-    is_there(&words("CXX", "c++")[0]).then(|| compiler("CXX", "c++", "-std=c++17"))
+    is_installed(&words("CXX", "c++")[0]).then(|| compiler("CXX", "c++", "-std=c++17"))
 }
 
-fn compiler(variable: &str, usual: &str, standard: &str) -> Command {
-    let words = words(variable, usual);
+fn compiler(variable: &str, default: &str, standard: &str) -> Command {
+    let words = words(variable, default);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     command.args([standard, "-g", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
@@ -59,7 +61,7 @@ fn compiler(variable: &str, usual: &str, standard: &str) -> Command {
     command
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed. Returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let out = output(command);
     assert!(
@@ -76,12 +78,12 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// Of the ABI that the headers have.
+/// The SONAME of the library, which has the headers' ABI major version.
 pub fn soname() -> String {
     format!("libcrossdock.so.{}", crossdock_plugin_api::abi::ABI_MAJOR)
 }
 
-/// A folder `lib` in `folder` where programs that were linked find the library under its SONAME.
+/// Creates a folder `lib` in `folder` with the library under its SONAME.
 pub fn library_folder(folder: &Path) -> PathBuf {
     let lib = folder.join("lib");
     std::fs::create_dir_all(&lib).unwrap();
@@ -92,34 +94,36 @@ pub fn library_folder(folder: &Path) -> PathBuf {
     lib
 }
 
-/// A folder with the two plugins of the sample's way, and nothing else.
+/// Creates a folder with the two plugins that the tests use.
 pub fn plugin_folder(folder: &Path) -> PathBuf {
     let plugins = folder.join("plugins");
     std::fs::create_dir_all(&plugins).unwrap();
     for name in ["arrow_ipc", "arrow_c_device"] {
         let file = format!("libcrossdock_{name}_plugin.so");
         std::fs::copy(built_file(&file), plugins.join(&file)).unwrap();
-        // Whatever the mask is that they were built under: a file that others may write is no plugin.
+        // A plugin that other users may write to is refused, whatever umask it was built with.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         std::fs::set_permissions(plugins.join(&file), mode).unwrap();
     }
     plugins
 }
 
-/// A program under valgrind, where every error and every leak is a failure; `None`, and said so, where that cannot be.
+/// A command that runs a program under valgrind, with errors and leaks as failures. Reports a
+/// skipped test and returns `None` if that is not possible.
 pub fn under_valgrind(name: &str, program: &Path) -> Option<Command> {
-    if !is_there("valgrind") {
+    if !is_installed("valgrind") {
         skipped(name, "no valgrind");
         return None;
     }
-    // There two tests may become one comparison that also looks at bytes which do not matter, and valgrind minds.
+    // Optimised code may compare uninitialised bytes whose values do not matter, which valgrind
+    // reports.
     if !cfg!(debug_assertions) {
-        skipped(name, "valgrind cannot tell what the optimiser made of comparisons: run it on a debug build");
+        skipped(name, "valgrind reports false errors for optimised comparisons: run it on a debug build");
         return None;
     }
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--num-callers=40"]);
-    let forgiven = root().join("capi/tests/valgrind.supp");
-    command.arg(format!("--suppressions={}", forgiven.display())).arg(program);
+    let suppressions = root().join("capi/tests/valgrind.supp");
+    command.arg(format!("--suppressions={}", suppressions.display())).arg(program);
     Some(command)
 }

@@ -1,4 +1,4 @@
-//! What a plugin is written in.
+//! The programming language of a new plugin.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! `crossdock new`.
+//! `crossdock new`: creates a plugin project.
 
 mod language;
 mod sample;
@@ -10,88 +10,88 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use crossdock::{Error, Result};
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use language::Language;
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  crossdock new weather                                reads files that end in .weather
-  crossdock new packer --encoding packer.bits          decodes nodes of packer.bits in encoded arrays
+  crossdock new weather                                A plugin that reads files with the extension .weather
+  crossdock new packer --encoding packer.bits          A plugin that decodes the encoding packer.bits
   crossdock new packer --language c --encoding packer.bits
 
-What the plugin does at first is little, to be replaced, and its test shows that it works: `cargo test`, or `make test`. In Rust
-it is built with the crates of Crossdock, of this command's version, or from a checkout.")]
+The new plugin has a minimal implementation to be replaced, and a test of it: `cargo test` or `make test`. A plugin in Rust
+uses Crossdock's crates, in the version of this command or from a checkout.")]
 pub struct New {
-    /// The plugin's name, and that of the folder that is made: a-z, 0-9 and -, beginning with a letter
+    /// The name of the plugin and of the new folder: a-z, 0-9 and -, beginning with a letter
     #[arg(value_name = "NAME", value_parser = parse_name)]
     name: String,
-    /// What it is written in
+    /// The plugin's programming language
     #[arg(long, value_enum, value_name = "LANGUAGE", default_value_t = Language::Rust)]
     language: Language,
-    /// The id of an encoding that it decodes [default: it reads a format, which is called as the plugin]
+    /// The id of an encoding that the plugin decodes [default: the plugin reads a format with its
+    /// own name]
     #[arg(long, value_name = "ID", value_parser = parse_id)]
     encoding: Option<String>,
-    /// A checkout of Crossdock to take its crates from, rather than from the registry
+    /// A checkout of Crossdock whose crates the plugin uses, instead of those in the registry
     #[arg(long, value_name = "DIR")]
     checkout: Option<PathBuf>,
 }
 
-/// With room for what libraries and messages add to it, and as the metadata can hold it.
-const LONGEST_NAME: usize = 40;
-const LONGEST_ID: usize = 200;
+/// The metadata, library names and messages have space for names of this length.
+const MAX_NAME_LEN: usize = 40;
+const MAX_ID_LEN: usize = 200;
 
 fn parse_name(text: &str) -> Result<String, String> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let whole =
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_well_formed =
         text.starts_with(|c: char| c.is_ascii_lowercase()) && !text.ends_with('-') && !text.contains("--");
-    if whole && text.chars().all(fits) && text.len() <= LONGEST_NAME {
+    if is_well_formed && text.chars().all(is_allowed) && text.len() <= MAX_NAME_LEN {
         return Ok(text.to_string());
     }
-    Err(format!("expected a-z, 0-9 and single -, beginning with a letter, {LONGEST_NAME} characters at most"))
+    Err(format!("expected at most {MAX_NAME_LEN} characters a-z, 0-9 and single -, beginning with a letter"))
 }
 
 fn parse_id(text: &str) -> Result<String, String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if text.contains('.') && text.chars().all(fits) && text.len() <= LONGEST_ID {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if text.contains('.') && text.chars().all(is_allowed) && text.len() <= MAX_ID_LEN {
         return Ok(text.to_string());
     }
     Err(format!(
-        "expected letters, digits, '_', '-' and a '.' between whose it is and what it is, as in packer.bits, {LONGEST_ID} \
-         characters at most"
+        "expected OWNER.NAME, as in packer.bits: at most {MAX_ID_LEN} letters, digits, '.', '_' and '-', with a '.'"
     ))
 }
 
 impl New {
     pub fn run(self) -> Result<(), Failure> {
         if self.checkout.is_some() && self.language == Language::C {
-            return Err(Error::Usage("--checkout: a plugin in C needs no crates".into()).into());
+            return Err(Error::Usage("--checkout cannot be used with --language c".into()).into());
         }
-        let words = self.words()?;
+        let values = self.placeholder_values()?;
         let folder = Path::new(&self.name);
-        let filled = |(path, text): &templates::File| (path.to_string(), filled(text, &words).into_bytes());
+        let fill = |(path, text): &templates::File| (path.to_string(), fill(text, &values).into_bytes());
         let mut files: Vec<_> =
-            templates::files(self.language, self.encoding.is_some()).iter().map(filled).collect();
+            templates::files(self.language, self.encoding.is_some()).iter().map(fill).collect();
         let sample = self.encoding.as_deref().map_or_else(|| Ok(sample::LINES.to_vec()), sample::tree)?;
         files.push((self.sample(), sample));
-        fs::create_dir(folder).map_err(|error| cannot_make(folder, error))?;
+        fs::create_dir(folder).map_err(|error| cannot_create(folder, error))?;
         for (path, content) in &files {
             if let Err(error) = write(&folder.join(path), content) {
-                // A part of a project is worse than none; the folder is this command's own.
+                // This command created the folder, so that an incomplete project can be removed.
                 let _ = fs::remove_dir_all(folder);
                 return Err(error.into());
             }
         }
-        answer(&self.made(&files))
+        write_output(&self.summary(&files))
     }
 
-    /// The file that `crossdock verify` has the plugin read or decode.
+    /// The name of the sample for `crossdock verify`.
     fn sample(&self) -> String {
         self.encoding.as_ref().map_or_else(|| format!("sample.{}", self.name), |_| "sample.cdenc".into())
     }
 
-    /// What stands for what in the templates.
-    fn words(&self) -> Result<Vec<(&'static str, String)>> {
+    /// The placeholders in the templates, and their values.
+    fn placeholder_values(&self) -> Result<Vec<(&'static str, String)>> {
         let snake = self.name.replace('-', "_");
         let (what, more) = match &self.encoding {
             Some(id) => (
@@ -124,7 +124,8 @@ impl New {
         ])
     }
 
-    /// What a manifest says about a crate of ours: where it lies in the checkout, or which release it is of.
+    /// The dependency on one of Crossdock's crates in a manifest: its path in the checkout, or its
+    /// version.
     fn dependency(&self, folder: &str) -> Result<String> {
         let Some(checkout) = &self.checkout else {
             return Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION")));
@@ -133,49 +134,46 @@ impl New {
         let path = path.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file());
         let path = path.ok_or_else(|| {
             Error::Usage(format!(
-                "--checkout {}: it has no {folder}/Cargo.toml; give the folder that a checkout of Crossdock lies in",
+                "--checkout {}: there is no {folder}/Cargo.toml; expected the root folder of a checkout of Crossdock",
                 checkout.display()
             ))
         })?;
-        // As JSON writes it, which TOML reads.
+        // A JSON string is also a TOML string.
         Ok(format!("{{ path = {} }}", serde_json::Value::from(path.to_string_lossy())))
     }
 
-    fn made(&self, files: &[(String, Vec<u8>)]) -> String {
+    fn summary(&self, files: &[(String, Vec<u8>)]) -> String {
         let (language, test) = match self.language {
             Language::Rust => ("Rust", "cargo test"),
             Language::C => ("C", "make test"),
         };
         let what = match &self.encoding {
             Some(id) => format!("decodes {id}"),
-            None => format!("reads files that end in .{}", self.name),
+            None => format!("reads files with the extension .{}", self.name),
         };
         let names: Vec<_> = files.iter().map(|(path, _)| path.as_str()).collect();
         let name = &self.name;
         format!(
-            "{name}: a plugin in {language} that {what}\n  made: {}\n  try it: cd {name} && {test}\n",
+            "{name}: a plugin in {language} that {what}\n  created: {}\n  test: cd {name} && {test}\n",
             names.join(", ")
         )
     }
 }
 
-fn filled(text: &str, words: &[(&str, String)]) -> String {
-    words.iter().fold(text.to_string(), |text, (word, meaning)| text.replace(word, meaning))
+fn fill(text: &str, values: &[(&str, String)]) -> String {
+    values.iter().fold(text.to_string(), |text, (placeholder, value)| text.replace(placeholder, value))
 }
 
-fn cannot_make(folder: &Path, error: std::io::Error) -> Error {
+fn cannot_create(folder: &Path, error: std::io::Error) -> Error {
     if error.kind() == std::io::ErrorKind::AlreadyExists {
-        return Error::Usage(format!(
-            "'{}' exists already: choose another name, or another folder to be in",
-            folder.display()
-        ));
+        return Error::Usage(format!("'{}' already exists; choose another name", folder.display()));
     }
-    Error::Io { what: format!("cannot make the folder {}", folder.display()), source: error }
+    Error::file("cannot create the folder", folder, error)
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<()> {
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, content));
-    made.map_err(|source| Error::Io { what: format!("cannot write {}", path.display()), source })
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, content));
+    written.map_err(|source| Error::file("cannot write", path, source))
 }
 
 #[cfg(test)]
@@ -183,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_ids_are_those_that_files_metadata_and_languages_can_hold() {
+    fn accepts_only_well_formed_names_and_ids() {
         for name in ["a", "weather", "a-b-2"] {
             assert_eq!(parse_name(name).as_deref(), Ok(name));
         }
@@ -197,24 +195,24 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_to_be_filled_in() {
+    fn every_placeholder_has_a_value() {
         for language in [Language::Rust, Language::C] {
             for encoding in [None, Some("packer.bits".to_string())] {
                 let new = New { name: "a-b".into(), language, encoding, checkout: None };
-                let words = new.words().unwrap_or_default();
+                let values = new.placeholder_values().unwrap_or_default();
                 for (path, text) in templates::files(language, new.encoding.is_some()) {
-                    let text = filled(text, &words);
-                    let left = text.split('@').skip(1).step_by(2).find(|word| {
+                    let text = fill(text, &values);
+                    let unfilled = text.split('@').skip(1).step_by(2).find(|word| {
                         !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase() || c == '_')
                     });
-                    assert_eq!(left, None, "{path}");
+                    assert_eq!(unfilled, None, "{path}");
                 }
             }
         }
     }
 
     #[test]
-    fn crates_are_of_this_release_or_of_the_checkout_that_is_given() {
+    fn dependencies_are_of_this_version_or_of_the_checkout() {
         let dependency = |checkout: Option<&str>| {
             let checkout = checkout.map(PathBuf::from);
             let new = New { name: "a".into(), language: Language::Rust, encoding: None, checkout };
@@ -224,8 +222,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().canonicalize().unwrap();
         let expected = format!("{{ path = \"{}\" }}", root.join("host").display());
         assert_eq!(dependency(Some(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))), Ok(expected));
-        // It is there, and has no crates.
-        let refused = dependency(Some(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
-        assert!(refused.contains("it has no host/Cargo.toml"), "{refused}");
+        // A folder that is not the root of a checkout.
+        let error = dependency(Some(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
+        assert!(error.contains("there is no host/Cargo.toml"), "{error}");
     }
 }

@@ -1,14 +1,14 @@
-//! What a new plugin's reader or decoder is shown first: `crossdock verify` runs it with this.
+//! The sample with which `crossdock verify` runs a new plugin.
 
 use arrow_schema::{DataType, Field};
 use crossdock::discovery::Search;
 use crossdock::source::Input;
 use crossdock::{EncodedParts, Host, Result};
 
-/// Three numbers as the templates' formats have them.
+/// Three numbers in the format of the templates.
 pub const LINES: &[u8] = b"1\n-20\n300\n";
 
-/// A node as the templates' encodings decode it: numbers less a reference of 1000.
+/// A node in the encoding of the templates: differences from the reference 1000.
 pub fn tree(id: &str) -> Result<Vec<u8>> {
     let session = Host::builder().search(Search::nowhere()).build()?.session().open()?;
     let stored = [1i32, -2, 0].map(i32::to_le_bytes).concat();

@@ -1,8 +1,8 @@
-//! The files of a new plugin's folder.
+//! The template files of a new plugin.
 
 use super::language::Language;
 
-/// A file's path in the folder, and its text with words to be filled in.
+/// A file's path in the new folder, and its text with placeholders.
 pub type File = (&'static str, &'static str);
 
 macro_rules! template {

@@ -1,53 +1,57 @@
-//! What a case is, and what can become of it.
+//! Cases and their outcomes.
 
 use std::fmt;
 
 use crossdock::api::Device;
 use serde_json::{Value, json};
 
-use super::subject::Ground;
-pub use super::verdict::{Check, Failed, Lack, Skipped, Stop, failed, not_given, not_offered, ran, skipped};
+use super::context::CaseContext;
+pub use super::verdict::{
+    Check, Failed, SkipKind, Skipped, Stop, failed, missing_sample, not_offered, require_input, skipped,
+};
 
-/// One rule, and what holds a plugin to it.
+/// One rule, and the check of it.
 pub struct Case {
     /// `group.name`, which stays the same from release to release.
     pub name: &'static str,
     /// The rule, in one sentence.
     pub rule: &'static str,
-    /// Where it stands.
-    pub stands: &'static str,
-    /// Cases whose rules it counts on: it is skipped where one of them does not pass.
-    pub ground: &'static [&'static str],
-    /// Whether what it does has to do with a device.
+    /// The names in `crossdock.h` that document the rule.
+    pub spec_ref: &'static str,
+    /// Cases that must pass first: if one of them does not, this one is skipped.
+    pub depends_on: &'static [&'static str],
+    /// Whether the case runs once per device.
     pub on_devices: bool,
-    pub check: fn(&Ground) -> Check,
+    pub check: fn(&CaseContext) -> Check,
 }
 
-/// A case to run, on a device where it has to do with one.
+/// A case to run, on one device if the case depends on devices.
 #[derive(Clone, Copy)]
 pub struct Run {
     pub case: &'static Case,
     pub device: Option<Device>,
     pub seed: u64,
-    /// Whether what others do meanwhile would be taken for the plugin's doing: nothing else runs then.
-    pub alone: bool,
+    /// Whether no other case may run at the same time, because its effects could be attributed to
+    /// the plugin.
+    pub is_exclusive: bool,
 }
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
     Failed(Failed),
-    /// By which signal its process ended.
+    /// The name of the signal that ended the process.
     Crashed(String),
-    /// With which code its process ended, before the case had.
+    /// The code with which the process exited before the case ended.
     Exited(i32),
     TimedOut,
     Skipped(Skipped),
 }
 
 impl Outcome {
-    pub fn word(&self) -> &'static str {
+    /// The name in reports.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
             Self::Failed(_) => "failed",
@@ -58,13 +62,13 @@ impl Outcome {
         }
     }
 
-    /// Neither passed nor skipped.
+    /// Whether the case neither passed nor was skipped.
     pub fn is_bad(&self) -> bool {
         !matches!(self, Self::Passed | Self::Skipped(_))
     }
 
-    /// What there is to say beyond the word; empty where there is nothing.
-    pub fn words(&self) -> String {
+    /// The explanation that follows the name in reports; empty for `Passed`.
+    pub fn details(&self) -> String {
         match self {
             Self::Passed => String::new(),
             Self::Failed(Failed { place, expected, got }) => {
@@ -72,13 +76,13 @@ impl Outcome {
             }
             Self::Crashed(signal) => format!("ended by {signal}"),
             Self::Exited(code) => format!("the plugin ended the process with code {code}"),
-            Self::TimedOut => "it did not end in time".into(),
+            Self::TimedOut => "the time limit was exceeded".into(),
             Self::Skipped(skipped) => skipped.reason.clone(),
         }
     }
 
-    /// What a child tells of itself.
-    pub fn of(check: Check) -> Self {
+    /// The outcome of a check that returned.
+    pub fn from_check(check: Check) -> Self {
         match check {
             Ok(()) => Self::Passed,
             Err(Stop::Failed(failed)) => Self::Failed(failed),
@@ -89,18 +93,19 @@ impl Outcome {
     pub fn to_json(&self) -> Value {
         match self {
             Self::Failed(Failed { place, expected, got }) => {
-                json!({ "outcome": self.word(), "place": place, "expected": expected, "got": got })
+                json!({ "outcome": self.name(), "place": place, "expected": expected, "got": got })
             }
-            Self::Crashed(signal) => json!({ "outcome": self.word(), "signal": signal }),
-            Self::Exited(code) => json!({ "outcome": self.word(), "code": code }),
-            Self::Skipped(Skipped { lack, reason }) => {
-                json!({ "outcome": self.word(), "reason": reason, "lack": lack.word() })
+            Self::Crashed(signal) => json!({ "outcome": self.name(), "signal": signal }),
+            Self::Exited(code) => json!({ "outcome": self.name(), "code": code }),
+            Self::Skipped(Skipped { kind, reason }) => {
+                json!({ "outcome": self.name(), "reason": reason, "lack": kind.id() })
             }
-            Self::Passed | Self::TimedOut => json!({ "outcome": self.word() }),
+            Self::Passed | Self::TimedOut => json!({ "outcome": self.name() }),
         }
     }
 
-    /// As [`Outcome::to_json`] has it, of those that a child can tell of itself.
+    /// Reads what [`Outcome::to_json`] wrote, for the outcomes that a case's process reports
+    /// itself.
     pub fn from_json(value: &Value) -> Option<Self> {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
         Some(match value.get("outcome")?.as_str()? {
@@ -109,9 +114,9 @@ impl Outcome {
                 Self::Failed(Failed { place: text("place")?, expected: text("expected")?, got: text("got")? })
             }
             "skipped" => {
-                let word = text("lack")?;
-                let lack = Lack::ALL.into_iter().find(|lack| lack.word() == word)?;
-                Self::Skipped(Skipped { lack, reason: text("reason")? })
+                let id = text("lack")?;
+                let kind = SkipKind::ALL.into_iter().find(|kind| kind.id() == id)?;
+                Self::Skipped(Skipped { kind, reason: text("reason")? })
             }
             _ => return None,
         })
@@ -119,7 +124,7 @@ impl Outcome {
 }
 
 impl Run {
-    /// Whether both are the same case on the same device, whatever the seed.
+    /// Whether both are the same case on the same device, with any seed.
     pub fn is_same(&self, other: &Self) -> bool {
         self.case.name == other.case.name && self.device == other.device
     }
@@ -132,17 +137,18 @@ impl fmt::Display for Run {
     }
 }
 
-/// Whether `name` has `pattern` in it, or is as `pattern` with anything in the places of its stars.
+/// Whether `name` contains `pattern`, or, if the pattern has stars, matches it with any text in
+/// their places.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return name.contains(pattern) };
-    let Some(mut left) = name.strip_prefix(start) else { return false };
+    let Some(mut remaining) = name.strip_prefix(start) else { return false };
     let mut parts = rest.split('*').peekable();
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
-            return left.ends_with(part);
+            return remaining.ends_with(part);
         }
-        match left.find(part) {
-            Some(at) => left = &left[at + part.len()..],
+        match remaining.find(part) {
+            Some(at) => remaining = &remaining[at + part.len()..],
             None => return false,
         }
     }
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_a_part_of_the_name_or_has_stars() {
+    fn pattern_matches_a_part_of_the_name_or_uses_stars() {
         for pattern in
             ["", "importer.", "values", "*values", "importer.*", "imp*val*", "*", "importer.values"]
         {
@@ -166,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_tells_arrives() {
+    fn outcome_survives_json() {
         let failed = Failed { place: "a".into(), expected: "b\"\n".into(), got: "ö".into() };
-        let skipped = Lack::ALL.map(|lack| Outcome::Skipped(Skipped { lack, reason: "why".into() }));
+        let skipped = SkipKind::ALL.map(|kind| Outcome::Skipped(Skipped { kind, reason: "why".into() }));
         for outcome in [Outcome::Passed, Outcome::Failed(failed)].into_iter().chain(skipped) {
             assert_eq!(Outcome::from_json(&outcome.to_json()), Some(outcome));
         }

@@ -1,4 +1,4 @@
-//! One case in a process of its own.
+//! Runs one case in this process, which the command started for it.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,10 +9,14 @@ use std::time::Duration;
 use crossdock::api::Device;
 
 use super::case::{Case, Outcome};
+use super::context::CaseContext;
 use super::coverage;
-use super::subject::Ground;
 
-/// Runs `case` and tells how it went through the socket that standard input is: standard output is the plugin's to write on.
+/// Runs `case` and writes its outcome to the socket that is standard input. Standard output belongs
+/// to the plugin.
+///
+/// # Errors
+/// The socket cannot be written to.
 pub fn run(
     case: &'static Case,
     plugin: &Path,
@@ -22,21 +26,21 @@ pub fn run(
     limit: Duration,
 ) -> std::io::Result<()> {
     let mut to_parent = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    ends_with_its_parent();
-    let ground = Ground::new(case.name, plugin, device, seed, samples, limit);
-    let check = ground.and_then(|ground| (case.check)(&ground));
-    let outcome = Outcome::of(check.and_then(|()| coverage::something_ran(case.name)));
-    let mut told = outcome.to_json();
-    told["coverage"] = coverage::noted().to_json();
-    to_parent.write_all(told.to_string().as_bytes())?;
+    end_with_parent();
+    let context = CaseContext::new(case.name, plugin, device, seed, samples, limit);
+    let check = context.and_then(|context| (case.check)(&context));
+    let outcome = Outcome::from_check(check.and_then(|()| coverage::require_data_call(case.name)));
+    let mut report = outcome.to_json();
+    report["coverage"] = coverage::recorded().to_json();
+    to_parent.write_all(report.to_string().as_bytes())?;
     to_parent.flush()
 }
 
-/// A command that is killed leaves no process behind that waits in a plugin for ever; and what crashes on purpose fills no disk
-/// with core files.
-fn ends_with_its_parent() {
+/// Makes the system end this process with its parent, so that a killed command leaves no process
+/// that blocks in a plugin, and disables core files, since some cases crash on purpose.
+fn end_with_parent() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both set an attribute of this process, from values.
+    // SAFETY: prctl gets two integers, and setrlimit a pointer to a local that it only reads.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setrlimit(libc::RLIMIT_CORE, &none);

@@ -1,5 +1,6 @@
-//! What of the plugin ran: each case's process notes it and tells it with its outcome, and the command puts it together. So a run in
-//! which something that the plugin offers was never called says so.
+//! Records which parts of the plugin ran. Each case's process sends its record with its outcome,
+//! and the command joins the records, so that the report names what the plugin offers and no case
+//! exercised.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crossdock::api::Format;
 use serde_json::{Value, json};
 
-use super::verdict::{Check, not_given};
+use super::verdict::{Check, missing_sample};
 
 /// Something that a plugin offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,85 +32,87 @@ impl Part {
         Self { verb: "decode".into(), name: id.into() }
     }
 
-    pub fn words(&self) -> String {
+    /// The name in reports: "read 'csv'".
+    pub fn label(&self) -> String {
         format!("{} '{}'", self.verb, self.name)
     }
 }
 
-/// What one process has noted, or all of them.
+/// The record of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// What the plugin says that it has, and what to give so that it is run.
+    /// The parts that the plugin offers, each with the input that the suite needs to exercise it.
     offered: BTreeMap<Part, String>,
     exercised: BTreeSet<Part>,
-    /// A function that works on data was called, whatever it answered.
+    /// Whether a function that works on data was called, with any result.
     called: bool,
-    /// The case took numbers from the seed: another one is another run.
+    /// Whether the case used random numbers, so that its result may depend on the seed.
     pub seeded: bool,
 }
 
-static OWN: Mutex<Coverage> = Mutex::new(Coverage {
+static RECORD: Mutex<Coverage> = Mutex::new(Coverage {
     offered: BTreeMap::new(),
     exercised: BTreeSet::new(),
     called: false,
     seeded: false,
 });
 
-fn own() -> MutexGuard<'static, Coverage> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn record() -> MutexGuard<'static, Coverage> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes what the plugin says that it has.
-pub fn offered(read: &[Format], written: &[Format], ids: &[String]) {
+/// Records what the plugin offers.
+pub fn record_offer(read: &[Format], written: &[Format], ids: &[String]) {
     let sample = |format: &Format| match format.bytes {
-        true => format!("a file of the format: --sample FILE{}", ending(format)),
-        false => "nothing: only capsules of Arrow's and DLPack's are made".into(),
+        true => format!("a file of the format: --sample FILE{}", extension(format)),
+        false => "an input that the suite cannot make: it makes only Arrow and DLPack capsules".into(),
     };
-    let mut own = own();
-    own.offered.extend(read.iter().map(|format| (Part::read(&format.name), sample(format))));
+    let mut record = record();
+    record.offered.extend(read.iter().map(|format| (Part::read(&format.name), sample(format))));
     let written = written.iter().map(|format| {
-        (Part::write(&format.name), "a plan that takes columns of some type that the suite makes".into())
+        (Part::write(&format.name), "a plan that accepts columns of a type that the suite makes".into())
     });
-    own.offered.extend(written);
-    own.offered.extend(ids.iter().map(|id| {
-        let give = "an encoded array with such a node: --sample FILE.cdenc (`crossdock encoded` makes one)";
-        (Part::decode(id), give.into())
+    record.offered.extend(written);
+    record.offered.extend(ids.iter().map(|id| {
+        let need = "an encoded array with such a node: --sample FILE.cdenc (`crossdock encoded` makes one)";
+        (Part::decode(id), need.into())
     }));
 }
 
-fn ending(format: &Format) -> &str {
+fn extension(format: &Format) -> &str {
     format.endings.first().map_or("", String::as_str)
 }
 
-/// Notes that this gave what it is to give.
-pub fn exercised(part: Part) {
-    own().exercised.insert(part);
+/// Records that a part returned data.
+pub fn record_exercised(part: Part) {
+    record().exercised.insert(part);
 }
 
-/// Notes that a function that works on data was called.
-pub fn called() {
-    own().called = true;
+/// Records that a function that works on data was called.
+pub fn record_data_call() {
+    record().called = true;
 }
 
-/// Notes that numbers were taken from the seed.
-pub fn seeded() {
-    own().seeded = true;
+/// Records that random numbers were used.
+pub fn record_seed_use() {
+    record().seeded = true;
 }
 
-/// What was noted so far.
-pub fn noted() -> Coverage {
-    own().clone()
+/// A copy of this process's record.
+pub fn recorded() -> Coverage {
+    record().clone()
 }
 
-/// Cases about what the plugin says: they pass without data.
-const ABOUT_ANSWERS: [&str; 6] =
-    ["entry.", "interfaces.", "errors.", "structs.", "encoding.unknown_id", "encoding.lying_nodes"];
+/// Cases about the plugin's description of itself, which pass without data.
+const WITHOUT_DATA: [&str; 6] =
+    ["entry.", "interfaces.", "errors.", "structs.", "encoding.unknown_id", "encoding.malformed_nodes"];
 
-/// A case that ended well, and in which nothing of the plugin's worked on data, has not seen it keep the rule.
-pub fn something_ran(case: &str) -> Check {
-    match own().called || ABOUT_ANSWERS.iter().any(|about| case.starts_with(about)) {
+/// Skips a case that would pass although the plugin never worked on data: such a case has not seen
+/// it keep the rule.
+pub fn require_data_call(case: &str) -> Check {
+    match record().called || WITHOUT_DATA.iter().any(|prefix| case.starts_with(prefix)) {
         true => Ok(()),
-        false => Err(not_given("the case found nothing that the plugin could do (--sample FILE)")),
+        false => Err(missing_sample("the case had no input that the plugin could work on (--sample FILE)")),
     }
 }
 
@@ -121,15 +124,15 @@ impl Coverage {
         self.seeded |= other.seeded;
     }
 
-    /// What is offered and never gave anything, and what to give.
+    /// The offered parts that were never exercised, each with the input that it needs.
     pub fn not_exercised(&self) -> Vec<(&Part, &str)> {
-        let left = self.offered.iter().filter(|(part, _)| !self.exercised.contains(part));
-        left.map(|(part, give)| (part, give.as_str())).collect()
+        let parts = self.offered.iter().filter(|(part, _)| !self.exercised.contains(part));
+        parts.map(|(part, need)| (part, need.as_str())).collect()
     }
 
     pub fn to_json(&self) -> Value {
         let part = |part: &Part| json!([part.verb, part.name]);
-        let offered = |(own, give): (&Part, &String)| json!([part(own), give]);
+        let offered = |(offer, need): (&Part, &String)| json!([part(offer), need]);
         json!({
             "offered": self.offered.iter().map(offered).collect::<Vec<_>>(),
             "exercised": self.exercised.iter().map(part).collect::<Vec<_>>(),
@@ -138,7 +141,8 @@ impl Coverage {
         })
     }
 
-    /// As [`Coverage::to_json`] has it; what is not so is nothing, for the process may have been the plugin's.
+    /// Reads what [`Coverage::to_json`] wrote. Anything else is ignored, because the plugin may
+    /// have written to the socket.
     pub fn from_json(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_string);
         let part = |value: &Value| Some(Part { verb: text(value.get(0)?)?, name: text(value.get(1)?)? });
@@ -160,15 +164,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_and_gave_nothing_is_left() {
-        let give = |part: Part| (part, "a file".to_string());
-        let offered = [Part::read("a"), Part::write("a"), Part::decode("b")].map(give).into();
+    fn not_exercised_lists_offered_parts_without_data() {
+        let need = |part: Part| (part, "a file".to_string());
+        let offered = [Part::read("a"), Part::write("a"), Part::decode("b")].map(need).into();
         let mut all = Coverage { offered, ..Coverage::default() };
         let exercised = [Part::write("a"), Part::decode("c")].into();
         let other = Coverage { exercised, called: true, ..Coverage::default() };
         all.join(Coverage::from_json(&other.to_json()));
-        let left: Vec<_> = all.not_exercised().into_iter().map(|(part, _)| part.words()).collect();
-        assert_eq!(left, ["decode 'b'", "read 'a'"]);
+        let labels: Vec<_> = all.not_exercised().into_iter().map(|(part, _)| part.label()).collect();
+        assert_eq!(labels, ["decode 'b'", "read 'a'"]);
         assert_eq!(Coverage::from_json(&all.to_json()), all);
         assert_eq!(Coverage::from_json(&json!(3)), Coverage::default());
     }

@@ -1,4 +1,4 @@
-//! Buffers that end where a page begins that nobody may read.
+//! Buffers that end at a guard page, so that a read past the end of one crashes.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -8,110 +8,122 @@ use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use crossdock::api::{Device, Error, Owned, Result, abi};
 
-/// Pages of the process's own, the last of which is not readable.
+/// Mapped pages, the last of which is a guard page.
 struct Pages {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: memory that nobody writes once it is filled.
+// SAFETY: `Pages` owns its mapping, which any thread may unmap.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: a shared `Pages` gives no access to the bytes; the buffers made of it are only read once
+// they are filled.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// `bytes` of them that may be read and written, in whole pages, and one that may not.
+    /// Maps at least `bytes` readable and writable bytes, and a guard page after them.
     fn new(bytes: usize) -> Option<Self> {
-        // SAFETY: asks for a number.
+        // SAFETY: sysconf gets an integer and has no preconditions.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-        let open = bytes.checked_next_multiple_of(page)?;
-        let bytes = open.checked_add(page)?;
+        let accessible = bytes.checked_next_multiple_of(page)?;
+        let bytes = accessible.checked_add(page)?;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new pages, wherever there is room.
+        // SAFETY: an anonymous mapping at an address that the system chooses replaces no other
+        // mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
         let pages = Self { start: NonNull::new(start.cast())?, bytes };
-        // SAFETY: the last of the pages that were mapped above.
-        let closed = unsafe { libc::mprotect(start.byte_add(open), page, libc::PROT_NONE) };
-        (closed == 0).then_some(pages)
+        // SAFETY: `accessible` plus one page is the length of the mapping, so this is its last
+        // page.
+        let status = unsafe { libc::mprotect(start.byte_add(accessible), page, libc::PROT_NONE) };
+        (status == 0).then_some(pages)
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody's any more.
+        // SAFETY: `new` mapped these bytes, and the buffers inside hold an `Arc` of this value, so
+        // none is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// As much as values of any type may have to be aligned to.
-const ALIGNMENT: usize = 16;
+/// The largest alignment of Arrow's value types, in bytes.
+const MAX_ALIGNMENT: usize = 16;
 
-/// The same bytes, as near to the page's begin as their alignment lets them.
-fn bytes(buffer: &[u8]) -> Option<Buffer> {
+/// Copies the bytes to the end of a mapping, as close to the guard page as the alignment allows.
+fn guarded(buffer: &[u8]) -> Option<Buffer> {
     let pages = Pages::new(buffer.len())?;
-    // SAFETY: asks for a number.
+    // SAFETY: sysconf gets an integer and has no preconditions.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    let offset = (pages.bytes - page - buffer.len()) / ALIGNMENT * ALIGNMENT;
-    // SAFETY: from the offset on there are as many bytes before the last page.
+    let offset = (pages.bytes - page - buffer.len()) / MAX_ALIGNMENT * MAX_ALIGNMENT;
+    // SAFETY: `offset` is at most the accessible bytes less `buffer.len()`, and the new mapping
+    // overlaps no other memory.
     let start = unsafe {
         let start = pages.start.add(offset);
         std::ptr::copy_nonoverlapping(buffer.as_ptr(), start.as_ptr(), buffer.len());
         start
     };
-    // SAFETY: the pages live as long as the buffer, which owns them.
+    // SAFETY: `start` is valid for `buffer.len()` bytes while `pages` lives, and the buffer owns
+    // `pages`.
     Some(unsafe { Buffer::from_custom_allocation(start, buffer.len(), Arc::new(pages)) })
 }
 
 fn array(array: &ArrayRef) -> Option<ArrayRef> {
-    fn each(data: &arrow_data::ArrayData) -> Option<arrow_data::ArrayData> {
-        let buffers = data.buffers().iter().map(|buffer| bytes(buffer)).collect::<Option<Vec<_>>>()?;
-        let children = data.child_data().iter().map(each).collect::<Option<Vec<_>>>()?;
+    fn node(data: &arrow_data::ArrayData) -> Option<arrow_data::ArrayData> {
+        let buffers = data.buffers().iter().map(|buffer| guarded(buffer)).collect::<Option<Vec<_>>>()?;
+        let children = data.child_data().iter().map(node).collect::<Option<Vec<_>>>()?;
         let nulls = match data.nulls() {
             None => None,
             Some(nulls) => {
-                let bits = bytes(nulls.buffer())?;
+                let bits = guarded(nulls.buffer())?;
                 Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
             }
         };
         data.clone().into_builder().buffers(buffers).child_data(children).nulls(nulls).build().ok()
     }
-    each(&array.to_data()).map(make_array)
+    node(&array.to_data()).map(make_array)
 }
 
-/// The same columns in such buffers.
+/// Copies the columns to guarded buffers. `None` if no pages can be mapped.
 pub fn columns(batch: &RecordBatch) -> Option<RecordBatch> {
     let columns = batch.columns().iter().map(array).collect::<Option<Vec<_>>>()?;
     RecordBatch::try_new(batch.schema(), columns).ok()
 }
 
-/// An encoded array's buffer in host memory, as such a one.
+/// Copies an encoded array's buffer in host memory to a guarded one. Other buffers are returned
+/// unchanged.
+///
+/// # Errors
+/// No pages can be mapped.
 pub fn encoded(buffer: Owned<abi::EncodedBuffer>) -> Result<Owned<abi::EncodedBuffer>> {
     let len = usize::try_from(buffer.bytes).unwrap_or(0);
     if len == 0 || buffer.device != Device::CPU {
         return Ok(buffer);
     }
-    // SAFETY: a buffer of the suite's own, in host memory and ready, which is held meanwhile.
+    // SAFETY: the suite made the buffer of `len` bytes, the check above says that they are in host
+    // memory, and `buffer` owns them until the end of this function.
     let slice = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), len) };
-    let pages = bytes(slice).ok_or_else(|| Error::out_of_memory("no pages could be had"))?;
-    let kept = Box::new(pages);
+    let copy = guarded(slice).ok_or_else(|| Error::out_of_memory("cannot map pages"))?;
+    let copy = Box::new(copy);
     let raw = abi::EncodedBuffer {
-        address: kept.as_ptr().cast(),
+        address: copy.as_ptr().cast(),
         bytes: buffer.bytes,
-        alignment: ALIGNMENT as u64,
+        alignment: MAX_ALIGNMENT as u64,
         device: Device::CPU,
-        private_data: Box::into_raw(kept).cast::<c_void>(),
+        private_data: Box::into_raw(copy).cast::<c_void>(),
         release: Some(release_guarded),
         ..abi::EncodedBuffer::new()
     };
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was initialised above with its release function, and this is its only copy.
     Ok(unsafe { Owned::new(raw) })
 }
 
 unsafe extern "C" fn release_guarded(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: set by `encoded` only; released once because `release` is cleared.
+    // SAFETY: only `encoded` sets this function, with a `Box<Buffer>` as private data. Clearing
+    // `release` makes this the only release.
     unsafe {
         (*buffer).release = None;
         drop(Box::from_raw((*buffer).private_data.cast::<Buffer>()));

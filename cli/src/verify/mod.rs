@@ -1,55 +1,63 @@
-//! `crossdock verify`: the rules of `crossdock.h` as cases, against any plugin.
+//! `crossdock verify`: checks any plugin against the rules of `crossdock.h`.
 //!
-//! Each case is run by a process of its own (`child`), which the command starts and waits for (`process`), in an order in
-//! which a rule comes after those that it stands on (`schedule`). What became of them is told in three ways (`report`).
+//! Each case runs in a process of its own (`child`), which the command starts and waits for
+//! (`process`), after the cases that it depends on (`schedule`). The results are reported as text,
+//! JSON or JUnit XML (`report`, `junit`).
+//!
+//! A case gets the plugin in a host that observes it (`watch`), objects whose releases are counted
+//! (`counted_objects`), and encoded arrays (`encoded_trees`). It can run code during the plugin's
+//! calls to the host (`host_calls`).
 
+mod buffer_ranges;
 mod case;
 mod cases;
 mod child;
+mod context;
+mod counted_objects;
 mod coverage;
+mod encoded_trees;
 mod guard;
-mod inside;
+mod host_calls;
+mod ipc;
 mod junit;
-mod kept;
-mod lent;
-mod lies;
-mod places;
+mod leak;
+mod malformed;
 mod process;
 mod random;
 mod raw;
 mod report;
+mod round_trip;
 mod schedule;
 mod seeds;
-mod streams;
 mod subject;
 mod tables;
 mod tensors;
-mod tour;
-mod trees;
+mod test_io;
 mod verdict;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossdock::api::{Device, abi};
 use crossdock::memory::Backend;
 
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::{options, terminal};
 use case::{Case, Run};
-use report::{Demands, Report};
+use report::{Report, ReportOptions};
 use seeds::Seeds;
 
 const HELP: &str = "\
-Each case holds the plugin to one rule of crossdock.h, in a process of its own: it passes, fails, crashes, exits, takes too long,
-or is skipped and says why. A case whose ground failed is skipped: mend that one first. --list shows all cases with their rules.
-Columns, lies and mutations come from a seed. Cases that use it run with several, one after another, for as long as a run with one
-takes, or ten seconds; every failure shows the command that runs that case alone again, with its seed. What the plugin offers and no
-case made work is told as not exercised, with what to give.
+Each case checks one rule of crossdock.h in a process of its own. A case passes, fails, crashes, exits, times out, or is skipped
+with a reason. A case is skipped if a case that it depends on failed: fix that one first. --list shows all cases and their rules.
+Columns, malformed inputs and mutations are random. Cases that use random numbers run with several seeds, for as long as the first
+seed took or for ten seconds. Each failure comes with the command that repeats the case with its seed. Formats and encodings that no
+case could exercise are reported with the input that they need.
 
-Exit status: 0 all passed or were skipped, 1 any did not, or with --strict anything was not exercised, 2 wrong usage.";
+Exit status: 0 if all cases passed or were skipped, 1 if one did not or, with --strict, if anything was not exercised, 2 for wrong
+usage.";
 
 #[derive(Args)]
 #[command(after_help = HELP)]
@@ -57,131 +65,132 @@ pub struct Verify {
     /// The plugin's file
     #[arg(value_name = "PLUGIN", required_unless_present = "list")]
     plugin: Option<PathBuf>,
-    /// A device to run on, beside others: cpu, cuda, cuda:N [default: cpu, and cuda:0 where it is there]
+    /// A device to run on: cpu, cuda, cuda:N. May be given several times [default: cpu, and cuda:0
+    /// if available]
     #[arg(long = "device", value_name = "DEVICE", value_parser = options::parse_device)]
     devices: Vec<Device>,
-    /// What columns, lies and mutations are made from: this seed alone, or with --seeds the first [default: 1]
+    /// The only seed, or with --seeds the first one [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How many seeds to try, one after another [default: as many as there is time for, 8 at most; 1 with --seed]
+    /// The number of seeds to try, one after another [default: at most 8, limited by time; 1 with
+    /// --seed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// Ends with 1 too where anything that the plugin offers was not exercised
+    /// Exits with status 1 if anything that the plugin offers was not exercised
     #[arg(long, conflicts_with = "cases")]
     strict: bool,
-    /// Runs the case of this name, else those that this is a part of, or with * in the place of anything; and no others
+    /// Runs only the case of this name, or the cases whose names contain the pattern or match it,
+    /// where * stands for any text. May be given several times
     #[arg(long = "case", value_name = "PATTERN")]
     cases: Vec<String>,
     /// Lists the cases and their rules, and runs none
     #[arg(long)]
     list: bool,
-    /// How long one case may take
+    /// The time limit of one case
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// How many cases run at once [default: as many as the machine has processors]
+    /// The number of cases that run at the same time [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
-    /// A file of a format that the plugin reads, or an encoded array (.cdenc) with nodes of its encodings: read, decoded, and
-    /// changed
+    /// A file of a format that the plugin reads, or an encoded array (.cdenc) with nodes of its
+    /// encodings; cases read, decode and mutate it. May be given several times
     #[arg(long = "sample", value_name = "FILE")]
     samples: Vec<PathBuf>,
     /// Prints the results as JSON
     #[arg(long)]
     json: bool,
-    /// Writes the results into FILE too, as JUnit's XML
+    /// Writes the results to FILE as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Runs this one case in this process and tells whoever started it on standard input
+    /// Runs this one case in this process and writes the result to the socket that is standard
+    /// input
     #[arg(long, hide = true)]
     alone: Option<String>,
 }
 
 impl Verify {
     pub fn run(self) -> Result<(), Failure> {
-        // It loads what it is given, whatever the policy says.
+        // The command loads the plugin without regard to the policy.
         options::not_for_privileged("`crossdock verify` is refused")?;
         if let Some(name) = &self.alone {
             return self.run_alone(name);
         }
-        let chosen = self.chosen()?;
+        let cases = self.selected_cases()?;
         if self.list {
-            return answer(&report::list(&chosen, self.json));
+            return write_output(&report::list(&cases, self.json));
         }
         let plugin = self.plugin()?;
         for file in std::iter::once(plugin).chain(&self.samples) {
             if !file.is_file() {
-                return Err(wrong(format!("there is no file '{}'", file.display())));
+                return Err(usage_error(format!("'{}' is not a file", file.display())));
             }
         }
+        let report = self.run_cases(plugin, cases)?;
+        if let Some(file) = &self.junit {
+            std::fs::write(file, junit::xml(&report))
+                .map_err(|error| usage_error(format!("cannot write '{}': {error}", file.display())))?;
+        }
+        report.finish()
+    }
+
+    /// Runs the cases with one seed after another.
+    fn run_cases(&self, plugin: &Path, cases: Vec<&'static Case>) -> Result<Report, Failure> {
         let seeds = Seeds::new(self.seed, self.seeds);
-        let mut runs: Vec<_> =
-            chosen.into_iter().flat_map(|case| self.runs_of(case, seeds.first())).collect();
+        let mut runs: Vec<_> = cases.into_iter().flat_map(|case| self.runs_of(case, seeds.first())).collect();
         let limit = Duration::from_secs(self.timeout);
         let jobs = self.jobs.map_or_else(
             || std::thread::available_parallelism().map_or(1, |n| n.get()),
             |jobs| jobs as usize,
         );
-        let command = process::Starter::new(plugin, self.timeout, &self.samples);
-        let mut report =
-            Report::new(plugin, self.json, Demands { all: self.cases.is_empty(), strict: self.strict });
-        let progress = terminal::Progress::of_number();
+        let starter = process::Starter::new(plugin, self.timeout, &self.samples);
+        let options = ReportOptions { is_complete: self.cases.is_empty(), is_strict: self.strict };
+        let mut report = Report::new(plugin, self.json, options);
+        let progress = terminal::Progress::show_count();
         let listener = progress.as_ref().map(terminal::Progress::listener);
         let (mut n_done, mut n_runs) = (0, 0);
-        let (started, mut first, mut rounds, mut seed) = (Instant::now(), Duration::ZERO, 0, seeds.first());
+        let (started, mut first, mut n_rounds, mut seed) = (Instant::now(), Duration::ZERO, 0, seeds.first());
         loop {
             runs.iter_mut().for_each(|run| run.seed = seed);
             report.begin(seed);
             n_runs += runs.len() as u64;
-            let mut tell = |done| {
-                report.add(done);
+            let mut add = |result| {
+                report.add(result);
                 n_done += 1;
                 listener.iter().for_each(|listener| listener(n_done, n_runs));
             };
-            schedule::run(runs, jobs, &|run| command.run(run, limit), &mut tell)?;
-            rounds += 1;
-            if rounds == 1 {
+            schedule::run(runs, jobs, &|run| starter.run(run, limit), &mut add)?;
+            n_rounds += 1;
+            if n_rounds == 1 {
                 first = started.elapsed();
             }
-            runs = report.with_seed();
-            match seeds.next(rounds, first, started.elapsed()) {
+            runs = report.runs_for_next_seed();
+            match seeds.next(n_rounds, first, started.elapsed()) {
                 Some(next) if !runs.is_empty() => seed = next,
-                _ => break,
+                _ => return Ok(report),
             }
         }
-        drop(progress);
-        if let Some(file) = &self.junit {
-            std::fs::write(file, junit::xml(&report))
-                .map_err(|error| wrong(format!("cannot write '{}': {error}", file.display())))?;
-        }
-        report.finish()
     }
 
     fn plugin(&self) -> Result<&PathBuf, Failure> {
-        self.plugin.as_ref().ok_or_else(|| wrong("expected a plugin's file".into()))
+        self.plugin.as_ref().ok_or_else(|| usage_error("expected a plugin's file".into()))
     }
 
-    fn chosen(&self) -> Result<Vec<&'static Case>, Failure> {
-        // A whole name is a part of others, too, and means itself.
-        let is_whole = |pattern: &str| cases::all().any(|case| case.name == pattern);
-        let is_like = |pattern: &String, case: &Case| match is_whole(pattern) {
-            true => pattern == case.name,
-            false => case::matches(pattern, case.name),
-        };
-        let is_wanted =
-            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|pattern| is_like(pattern, case));
-        let chosen: Vec<_> = cases::all().filter(is_wanted).collect();
-        if chosen.is_empty() {
+    fn selected_cases(&self) -> Result<Vec<&'static Case>, Failure> {
+        let is_selected =
+            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|pattern| is_match(pattern, case));
+        let selected: Vec<_> = cases::all().filter(is_selected).collect();
+        if selected.is_empty() {
             let patterns = self.cases.join("' or '");
-            return Err(wrong(format!("no case is like '{patterns}'; --list shows them")));
+            return Err(usage_error(format!("no case matches '{patterns}'; --list shows all cases")));
         }
-        Ok(chosen)
+        Ok(selected)
     }
 
-    /// Once, or once for each device.
+    /// One run, or one for each device.
     fn runs_of(&self, case: &'static Case, seed: u64) -> Vec<Run> {
         let run = |device: Option<Device>| {
             let on_cuda = device.is_some_and(|device| device.r#type == abi::DEVICE_CUDA);
-            Run { case, device, seed, alone: on_cuda && cases::is_alone(case) }
+            Run { case, device, seed, is_exclusive: on_cuda && cases::is_exclusive(case) }
         };
         if !case.on_devices {
             return vec![run(None)];
@@ -195,14 +204,22 @@ impl Verify {
     }
 
     fn run_alone(&self, name: &str) -> Result<(), Failure> {
-        let case = cases::all().find(|case| case.name == name);
-        let case = case.ok_or_else(|| wrong(format!("there is no case '{name}'")))?;
+        let case = cases::find(name).ok_or_else(|| usage_error(format!("there is no case '{name}'")))?;
         let device = self.devices.first().copied().unwrap_or(Device::CPU);
         let limit = Duration::from_secs(self.timeout);
         Ok(child::run(case, self.plugin()?, device, self.seed.unwrap_or(1), &self.samples, limit)?)
     }
 }
 
-fn wrong(message: String) -> Failure {
+/// Whether `--case PATTERN` selects the case. A pattern that is a case's whole name, or a former
+/// name, selects only that case, although other names may contain it.
+fn is_match(pattern: &str, case: &Case) -> bool {
+    match cases::find(pattern) {
+        Some(named) => named.name == case.name,
+        None => cases::names(case).any(|name| case::matches(pattern, name)),
+    }
+}
+
+fn usage_error(message: String) -> Failure {
     Failure::Host(crossdock::Error::Usage(message))
 }

@@ -1,4 +1,4 @@
-//! Processes for cases: started, listened to, and ended.
+//! Starts a process for each case, reads its output, and ends it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -16,16 +16,16 @@ use serde_json::Value;
 
 use super::case::{Outcome, Run};
 use super::coverage::Coverage;
-use super::schedule::Done;
+use super::schedule::CaseResult;
 
-/// This very program, whatever has become of its file since.
+/// This program, even if its file was replaced since it started.
 const PROGRAM: &str = "/proc/self/exe";
-/// How much of what a case prints is kept.
-const MOST_OUTPUT_BYTES: usize = 64 << 10;
-/// What glibc fills memory with that was freed or is new, so that reading it shows.
+/// The part of a case's output that is stored.
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
+/// The byte with which glibc fills new and freed memory, so that reads of it are noticed.
 const PERTURB: &str = "165";
 
-/// Starts this program again for a case.
+/// Starts this program for a case.
 pub struct Starter {
     plugin: PathBuf,
     arguments: Vec<OsString>,
@@ -40,7 +40,7 @@ impl Starter {
         Self { plugin: plugin.to_path_buf(), arguments }
     }
 
-    /// What a person types to run it alone.
+    /// The shell command that runs the case alone.
     fn replay(&self, run: &Run) -> String {
         let mut words: Vec<OsString> =
             vec!["crossdock".into(), "verify".into(), self.plugin.clone().into_os_string()];
@@ -52,26 +52,30 @@ impl Starter {
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
 
-    pub fn run(&self, run: &Run, limit: Duration) -> std::io::Result<Done> {
+    /// Runs a case in a new process, and ends the process after `limit`.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn run(&self, run: &Run, limit: Duration) -> std::io::Result<CaseResult> {
         let started = Instant::now();
-        let (ours, theirs) = UnixStream::pair()?;
+        let (parent_end, child_end) = UnixStream::pair()?;
         let mut command = Command::new(PROGRAM);
         command.arg("verify").arg(&self.plugin).args(&self.arguments).args(["--alone", run.case.name]);
         command.args(["--seed", &run.seed.to_string()]);
         if let Some(device) = run.device {
             command.args(["--device", &device.to_string()]);
         }
-        // A group of its own, which is ended with whatever the plugin started.
+        // The new process group includes the processes that the plugin starts.
         command.env("MALLOC_PERTURB_", PERTURB).process_group(0);
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(OwnedFd::from(child_end)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        // It holds the other end of the socket too.
+        // The command holds a copy of the child's end of the socket.
         drop(command);
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         let ended = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let readers = outputs.map(|output| scope.spawn(move || output.map(|output| read(output, ended))));
-            let told = scope.spawn(move || read(ours.into(), ended));
+            let report = scope.spawn(move || read(parent_end.into(), ended));
             let status = wait(&mut child, started, limit);
             end_group(&child);
             ended.store(true, Ordering::Relaxed);
@@ -80,12 +84,12 @@ impl Starter {
                 None => child.wait().map(|_| None)?,
             };
             let [stdout, stderr] = readers.map(|reader| reader.join().ok().flatten().unwrap_or_default());
-            let told = told.join().unwrap_or_default();
-            let told = serde_json::from_str(&told).unwrap_or(Value::Null);
-            Ok(Done {
+            let report = report.join().unwrap_or_default();
+            let report = serde_json::from_str(&report).unwrap_or(Value::Null);
+            Ok(CaseResult {
                 run: *run,
-                outcome: judge(status, &told),
-                coverage: told.get("coverage").map(Coverage::from_json).unwrap_or_default(),
+                outcome: judge(status, &report),
+                coverage: report.get("coverage").map(Coverage::from_json).unwrap_or_default(),
                 seconds: started.elapsed().as_secs_f64(),
                 stdout,
                 stderr,
@@ -95,11 +99,12 @@ impl Starter {
     }
 }
 
-/// How a case went: what it told, unless it passed and its process did not end as it should.
-fn judge(status: Option<ExitStatus>, told: &Value) -> Outcome {
-    let told = Outcome::from_json(told);
+/// The outcome that the process reported. A reported pass counts only if the process also exited
+/// with code 0.
+fn judge(status: Option<ExitStatus>, report: &Value) -> Outcome {
+    let reported = Outcome::from_json(report);
     let Some(status) = status else { return Outcome::TimedOut };
-    match (told, status.code()) {
+    match (reported, status.code()) {
         (Some(Outcome::Passed), Some(0)) => Outcome::Passed,
         (Some(outcome), _) if outcome != Outcome::Passed => outcome,
         (_, Some(code)) => Outcome::Exited(code),
@@ -107,7 +112,7 @@ fn judge(status: Option<ExitStatus>, told: &Value) -> Outcome {
     }
 }
 
-/// Its end, or nothing once it took too long.
+/// Waits for the process to exit. `None` if it exceeds the time limit.
 fn wait(child: &mut Child, started: Instant, limit: Duration) -> Option<ExitStatus> {
     let mut pause = Duration::from_micros(500);
     loop {
@@ -124,24 +129,26 @@ fn wait(child: &mut Child, started: Instant, limit: Duration) -> Option<ExitStat
 
 fn end_group(child: &Child) {
     let Ok(group) = libc::pid_t::try_from(child.id()) else { return };
-    // SAFETY: a signal to the group that was made for this child, which has been waited for at most, so that its number is
-    // still that group's or nobody's.
+    // SAFETY: kill has no memory preconditions. `process_group(0)` made the group for this child. A
+    // group's number is not reused while it has members, and this runs right after the child was
+    // waited for.
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 
-/// What comes, to its end, or once `ended` to where nothing more does: a process that the plugin started and sent away may have the
-/// other side for ever. Of a lot the beginning.
+/// Reads to the end of the stream and returns the first [`MAX_OUTPUT_BYTES`]. Once `ended` is set,
+/// an idle stream also counts as ended, because a process that the plugin started may hold the
+/// other end open.
 fn read(from: OwnedFd, ended: &AtomicBool) -> String {
-    const LOOK_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    const MOST_AFTER: Duration = Duration::from_secs(2);
+    const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    const MAX_TIME_AFTER_END: Duration = Duration::from_secs(2);
     let mut file = std::fs::File::from(from);
-    let (mut kept, mut bytes) = (Vec::new(), [0; 4096]);
+    let (mut output, mut bytes) = (Vec::new(), [0; 4096]);
     let mut end = None::<Instant>;
-    while end.is_none_or(|end| end.elapsed() < MOST_AFTER) {
+    while end.is_none_or(|end| end.elapsed() < MAX_TIME_AFTER_END) {
         if ended.load(Ordering::Relaxed) {
             end.get_or_insert_with(Instant::now);
         }
-        match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&LOOK_AFTER)) {
+        match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(0) if end.is_some() => break,
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
@@ -149,15 +156,15 @@ fn read(from: OwnedFd, ended: &AtomicBool) -> String {
         }
         match file.read(&mut bytes) {
             Ok(n @ 1..) => {
-                let room = MOST_OUTPUT_BYTES.saturating_sub(kept.len());
-                kept.extend_from_slice(bytes.get(..n.min(room)).unwrap_or_default());
+                let capacity = MAX_OUTPUT_BYTES.saturating_sub(output.len());
+                output.extend_from_slice(bytes.get(..n.min(capacity)).unwrap_or_default());
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            // A reset connection ends what can be read, as the end does.
+            // A reset connection is treated as the end of the stream.
             _ => break,
         }
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 fn signal_name(signal: i32) -> String {
@@ -177,10 +184,10 @@ fn signal_name(signal: i32) -> String {
     name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &OsStr) -> String {
     let Some(word) = word.to_str() else {
-        // bash, zsh and POSIX shells since 2024 read these escapes.
+        // bash, zsh and shells that implement POSIX.1-2024 understand these escapes.
         let escaped = |byte: &u8| match byte {
             b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
             0x20..=0x7e => char::from(*byte).to_string(),
@@ -197,11 +204,11 @@ fn quoted(word: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Lack, Skipped};
+    use super::super::case::{SkipKind, Skipped};
     use super::*;
 
     #[test]
-    fn a_process_that_told_nothing_has_not_passed() {
+    fn process_without_a_report_has_not_passed() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         let passed = &Outcome::Passed.to_json();
         assert_eq!(judge(Some(exited(0)), passed), Outcome::Passed);
@@ -211,23 +218,23 @@ mod tests {
         assert_eq!(judge(Some(exited(0)), &crashed), Outcome::Exited(0));
         assert_eq!(judge(Some(ExitStatus::from_raw(11)), passed), Outcome::Crashed("SIGSEGV".into()));
         assert_eq!(judge(None, passed), Outcome::TimedOut);
-        let skipped = Outcome::Skipped(Skipped { lack: Lack::Machine, reason: "why".into() });
+        let skipped = Outcome::Skipped(Skipped { kind: SkipKind::Machine, reason: "why".into() });
         assert_eq!(judge(Some(exited(86)), &skipped.to_json()), skipped);
     }
 
     #[test]
-    fn who_sent_a_process_away_with_the_output_is_not_waited_for() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+    fn output_held_open_by_another_process_is_not_waited_for() {
+        let (reader, writer) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
-            // It never ends, and its end of it is never closed.
-            scope.spawn(|| while std::io::Write::write_all(&mut &theirs, &[b'x'; 4096]).is_ok() {});
-            let text = read(ours.into(), &AtomicBool::new(true));
-            assert_eq!(text.len(), MOST_OUTPUT_BYTES);
+            // The writer never stops and never closes its end.
+            scope.spawn(|| while std::io::Write::write_all(&mut &writer, &[b'x'; 4096]).is_ok() {});
+            let text = read(reader.into(), &AtomicBool::new(true));
+            assert_eq!(text.len(), MAX_OUTPUT_BYTES);
         });
     }
 
     #[test]
-    fn a_shell_reads_what_was_quoted() {
+    fn quotes_words_for_a_shell() {
         let quoted = |word: &[u8]| quoted(OsStr::from_bytes(word));
         assert_eq!(quoted(b"a/b.so"), "a/b.so");
         assert_eq!(quoted(b"it's a"), r"'it'\''s a'");

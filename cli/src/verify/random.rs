@@ -1,11 +1,12 @@
-//! Numbers from a seed: SplitMix64, the same on every machine and in every release.
+//! Random numbers from a seed: SplitMix64, with the same results on every machine and in every
+//! release.
 
-/// A sequence of numbers that its seed decides.
+/// A generator of pseudorandom numbers.
 #[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// `purpose` keeps apart what is made of one seed.
+    /// Different purposes give independent sequences from the same seed.
     pub fn new(seed: u64, purpose: &str) -> Self {
         let mix = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         Self(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix))
@@ -18,7 +19,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of 0 to `n - 1`; 0 where `n` is 0.
+    /// A number in `0..n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.next() % n as u64) as usize }
     }
@@ -27,7 +28,7 @@ impl Random {
         (0..n).map(|_| self.next() as u8).collect()
     }
 
-    /// A few bytes changed, taken away or put in.
+    /// A copy in which a few bytes are changed, removed or inserted.
     pub fn mutated(&mut self, bytes: &[u8]) -> Vec<u8> {
         const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
         let mut bytes = bytes.to_vec();
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_and_a_purpose_decide_all() {
+    fn same_seed_and_purpose_give_the_same_numbers() {
         let of = |seed, purpose| Random::new(seed, purpose).bytes(8);
         assert_eq!(of(1, "a"), of(1, "a"));
         assert_ne!(of(1, "a"), of(2, "a"));

@@ -1,21 +1,23 @@
-//! The boundary as C has it, for rules that callers' handles already keep: error structs, out parameters, what is handed over.
+//! Calls the plugin's C functions directly, to check what the safe handles hide: error structs, out
+//! parameters, and the ownership of inputs.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
-    CallSettings, CallStream, Capsule, Code, Device, EncodedArray, Error, Format, Owned, Result, abi, told,
-    told::Told,
+    CallSettings, CallStream, Capsule, Code, Device, EncodedArray, Error, Format, Owned, Result, abi,
+    sized_struct, sized_struct::SizedStruct,
 };
 use crossdock_arrays::export_schema;
 
 use super::case::Check;
-use super::lent::{Bytes, Counts, Written, counted_schema};
-use super::subject::Ground;
+use super::context::CaseContext;
+use super::counted_objects::{ReleaseCounts, counted_schema};
+use super::test_io::{TestSink, TestSource};
 use super::watch::Watch;
 
-/// An instance without a handle, destroyed when dropped.
+/// An instance without a safe handle, destroyed when dropped.
 pub struct Raw {
     entry: &'static abi::PluginEntry,
     instance: *mut abi::Instance,
@@ -23,43 +25,46 @@ pub struct Raw {
     call: CallSettings,
 }
 
-/// A struct as a later release would have it: longer, with bytes at its end that no plugin of today may touch.
+/// A struct as a later release could define it: with additional fields at its end, which the plugin
+/// must not write.
 #[repr(C)]
-pub struct Longer<T> {
-    pub own: T,
+pub struct Extended<T> {
+    pub base: T,
     tail: [u64; 8],
 }
 
-const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+const TAIL_PATTERN: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-impl<T: Told + Default> Longer<T> {
+impl<T: SizedStruct + Default> Extended<T> {
     pub fn new() -> Self {
-        let mut longer = Self { own: T::default(), tail: [UNTOUCHED; 8] };
-        // SAFETY: the first field of every such struct is its size (`Told`).
-        unsafe { (&raw mut longer.own).cast::<usize>().write(size_of::<Self>()) };
-        longer
+        let mut extended = Self { base: T::default(), tail: [TAIL_PATTERN; 8] };
+        // SAFETY: `SizedStruct` requires that the first field is the size, a `usize`.
+        unsafe { (&raw mut extended.base).cast::<usize>().write(size_of::<Self>()) };
+        extended
     }
 
-    /// What is wrong with its size and its end, in words.
+    /// Describes writes to the additional fields.
     pub fn damage(&self) -> Option<String> {
-        (self.tail != [UNTOUCHED; 8])
-            .then(|| format!("bytes behind the {} bytes of {}", size_of::<T>(), T::NAME))
+        (self.tail != [TAIL_PATTERN; 8])
+            .then(|| format!("bytes after the {} bytes of {}", size_of::<T>(), T::NAME))
     }
 }
 
-/// How a call that must fail was answered.
+/// The result of a call that must fail. The `Option`s describe violations.
 pub struct Attempt {
     pub place: String,
     pub code: abi::Code,
-    /// What is wrong with the error struct, with the out parameter, and with what was handed over.
+    /// A violation in the error struct.
     pub error: Option<String>,
+    /// A write to the out parameter.
     pub out: Option<String>,
-    pub handed: Option<String>,
+    /// An input that was not released exactly once.
+    pub input: Option<String>,
 }
 
-/// What a call is wrong in.
+/// The argument of a call that the plugin must reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum Defect {
     Format,
     Option,
 }
@@ -68,38 +73,41 @@ const NO_FORMAT: &str = "crossdock-verify-no-such-format";
 pub const NO_OPTION: &str = "crossdock-verify-no-such-option";
 
 impl Raw {
-    pub fn create(ground: &Ground, watch: Watch) -> Check<Result<Self>> {
-        let entry = ground.entry()?;
+    pub fn create(context: &CaseContext, watch: Watch) -> Check<Result<Self>> {
+        let entry = context.entry()?;
         let mut instance = std::ptr::null_mut();
-        let made = Error::check(|err| match entry.create {
-            // SAFETY: the entry's own function, and a host that lives for ever.
+        let created = Error::check(|err| match entry.create {
+            // SAFETY: `create` belongs to a loaded plugin, the host of a `Watch` is never freed,
+            // and `instance` and `err` are valid for writes.
             Some(create) => unsafe { create(watch.as_ptr(), &mut instance, err) },
             None => abi::INTERNAL,
         });
-        // SAFETY: a default stream of the backend, which the ground keeps.
-        let stream = unsafe { CallStream::new(ground.session(ground.device)?.stream().raw()) };
-        let call = CallSettings { stream, ..CallSettings::new(ground.device) };
-        Ok(made.map(|()| Self { entry, instance, watch, call }))
+        // SAFETY: the stream belongs to a session of the context, which outlives this instance.
+        let stream = unsafe { CallStream::new(context.session(context.device)?.stream().raw()) };
+        let call = CallSettings { stream, ..CallSettings::new(context.device) };
+        Ok(created.map(|()| Self { entry, instance, watch, call }))
     }
 
-    /// Whether the plugin answers this id.
+    /// Whether the plugin has an interface with this id.
     pub fn has(&self, id: &CStr) -> bool {
         !self.interface(id).is_null()
     }
 
     fn interface(&self, id: &CStr) -> *const c_void {
         match self.entry.get_interface {
-            // SAFETY: the instance's own function on itself, and a NUL-terminated id.
+            // SAFETY: `self.instance` was created by this entry and is not destroyed yet, and a
+            // `CStr` ends with NUL.
             Some(get) => unsafe { get(self.instance, id.as_ptr()) },
             None => std::ptr::null(),
         }
     }
 
-    /// An interface as far as the plugin has it.
-    fn table<T: Told>(&self, id: &CStr) -> Option<T> {
+    /// Copies an interface, as far as the plugin's struct reaches.
+    fn table<T: SizedStruct>(&self, id: &CStr) -> Option<T> {
         let at = self.interface(id).cast::<T>();
-        // SAFETY: an interface begins with its true size, and lives as long as the instance.
-        (!at.is_null()).then(|| unsafe { told::read(at) }.ok()).flatten()
+        // SAFETY: a non-NULL interface begins with its size, and lives as long as the instance,
+        // which `self` owns.
+        (!at.is_null()).then(|| unsafe { sized_struct::read(at) }.ok()).flatten()
     }
 
     pub fn importer(&self) -> Option<abi::Importer> {
@@ -114,30 +122,31 @@ impl Raw {
         self.table(abi::ENCODING_ID)
     }
 
-    /// Calls that are wrong in one thing, of each function and each format. `told` is whether there is an error struct.
+    /// Calls each function for each format with one defect. Without `has_error_struct`, the error
+    /// struct is NULL.
     pub fn attempts(
         &self,
         imported: &[Format],
         exported: &[Format],
-        wrong: Wrong,
-        told: bool,
+        defect: Defect,
+        has_error_struct: bool,
     ) -> Result<Vec<Attempt>> {
         let mut attempts = Vec::new();
         for format in imported {
-            attempts.extend(self.open(format, wrong, told)?);
+            attempts.extend(self.open(format, defect, has_error_struct)?);
         }
         for format in exported {
-            attempts.extend(self.plan(format, wrong, told)?);
-            attempts.extend(self.begin(format, wrong, told)?);
+            attempts.extend(self.plan(format, defect, has_error_struct)?);
+            attempts.extend(self.begin(format, defect, has_error_struct)?);
         }
         Ok(attempts)
     }
 
-    fn open(&self, format: &Format, wrong: Wrong, told: bool) -> Result<Option<Attempt>> {
+    fn open(&self, format: &Format, defect: Defect, has_error_struct: bool) -> Result<Option<Attempt>> {
         let Some(open) = self.importer().and_then(|importer| importer.open) else { return Ok(None) };
-        let (name, options) = asked(format, wrong);
-        let counts = Counts::default();
-        let bytes = Arc::new(Bytes::of(b"nothing that a format begins with"));
+        let (name, options) = arguments(format, defect);
+        let counts = ReleaseCounts::default();
+        let bytes = Arc::new(TestSource::of(b"bytes that begin no format"));
         let mut source = crossdock::api::Source::new(bytes.clone()).into_raw();
         let schema = counted_schema(export_schema(&sample_schema())?, counts.add("a schema in a capsule"));
         let mut capsules = list(Capsule::new(schema));
@@ -148,35 +157,41 @@ impl Raw {
         };
         let schema = export_schema(&sample_schema())?;
         let mut out = abi::BatchStream::new();
-        let (code, error) = call(told, |err| {
-            // SAFETY: the instance's own function on itself; all else is borrowed for the call or handed over.
+        let (code, error) = call(has_error_struct, |err| {
+            // SAFETY: `open` is called on its own instance. The arguments are valid for the call,
+            // and the objects in `input` are owned by this function, which passes their ownership.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
                 open(self.instance, &self.call.raw(), name, &input, &raw const *schema, raw, n, &mut out, err)
             }
         });
-        let handed = if format.bytes {
-            let rest = !source.is_released();
+        let input = if format.bytes {
+            let was_taken = source.is_released();
             drop(source);
-            let kept = Arc::strong_count(&bytes) > 1;
-            left(rest, kept.then(|| "the source was never released".into()), "the source")
+            let is_leaked = Arc::strong_count(&bytes) > 1;
+            input_violation(
+                was_taken,
+                is_leaked.then(|| "the source was never released".into()),
+                "the source",
+            )
         } else {
-            let rest = !capsules.is_released();
+            let was_taken = capsules.is_released();
             drop(capsules);
-            left(rest, counts.wrong(), "the list of capsules")
+            input_violation(was_taken, counts.violation(), "the list of capsules")
         };
-        let touched = is_touched(&out).then(|| "bytes in the stream's place".to_string());
+        let written = is_written(&out).then(|| "bytes written to the stream".to_string());
         drop_stream(code, out);
-        Ok(Some(Attempt { place: place("open", format, wrong), code, error, out: touched, handed }))
+        Ok(Some(Attempt { place: place("open", format, defect), code, error, out: written, input }))
     }
 
-    fn plan(&self, format: &Format, wrong: Wrong, told: bool) -> Result<Option<Attempt>> {
+    fn plan(&self, format: &Format, defect: Defect, has_error_struct: bool) -> Result<Option<Attempt>> {
         let Some(plan) = self.exporter().and_then(|exporter| exporter.plan) else { return Ok(None) };
-        let (name, options) = asked(format, wrong);
+        let (name, options) = arguments(format, defect);
         let schema = export_schema(&sample_schema())?;
         let mut out = abi::Plan::new();
-        let (code, error) = call(told, |err| {
-            // SAFETY: as in `open`.
+        let (code, error) = call(has_error_struct, |err| {
+            // SAFETY: `plan` is called on its own instance, and all arguments are valid for the
+            // call.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
                 plan(
@@ -192,96 +207,106 @@ impl Raw {
                 )
             }
         });
-        let touched = is_touched(&out).then(|| "bytes in the plan's place".to_string());
-        // SAFETY: on success the plan is ours.
+        let written = is_written(&out).then(|| "bytes written to the plan".to_string());
+        // SAFETY: on success the callee initialised `out` and passed its ownership.
         drop((code == abi::OK).then(|| unsafe { Owned::new(out) }));
-        Ok(Some(Attempt { place: place("plan", format, wrong), code, error, out: touched, handed: None }))
+        Ok(Some(Attempt { place: place("plan", format, defect), code, error, out: written, input: None }))
     }
 
-    fn begin(&self, format: &Format, wrong: Wrong, told: bool) -> Result<Option<Attempt>> {
+    fn begin(&self, format: &Format, defect: Defect, has_error_struct: bool) -> Result<Option<Attempt>> {
         let Some(begin) = self.exporter().and_then(|exporter| exporter.begin) else { return Ok(None) };
-        let (name, options) = asked(format, wrong);
+        let (name, options) = arguments(format, defect);
         let schema = export_schema(&sample_schema())?;
-        let to = Arc::new(Written::default());
+        let to = Arc::new(TestSink::default());
         let mut sink = to.sink().into_raw();
         let at = if format.bytes { sink.as_mut_ptr() } else { std::ptr::null_mut() };
         let mut out = abi::Writer::new();
-        let (code, error) = call(told, |err| {
-            // SAFETY: as in `open`.
+        let (code, error) = call(has_error_struct, |err| {
+            // SAFETY: `begin` is called on its own instance. The arguments are valid for the call,
+            // and the sink is owned by this function, which passes its ownership.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
                 begin(self.instance, &self.call.raw(), name, &raw const *schema, raw, n, at, &mut out, err)
             }
         });
-        let rest = format.bytes && !sink.is_released();
+        let was_taken = !format.bytes || sink.is_released();
         drop(sink);
-        let touched = is_touched(&out).then(|| "bytes in the writer's place".to_string());
+        let written = is_written(&out).then(|| "bytes written to the writer".to_string());
         if code == abi::OK {
-            // SAFETY: on success the writer is ours.
+            // SAFETY: on success the callee initialised `out` and passed its ownership.
             drop(unsafe { Owned::new(out) });
         }
-        let kept = Arc::strong_count(&to) > 1;
-        let handed = left(rest, kept.then(|| "the sink was never released".into()), "the sink");
-        Ok(Some(Attempt { place: place("begin", format, wrong), code, error, out: touched, handed }))
+        let is_leaked = Arc::strong_count(&to) > 1;
+        let input =
+            input_violation(was_taken, is_leaked.then(|| "the sink was never released".into()), "the sink");
+        Ok(Some(Attempt { place: place("begin", format, defect), code, error, out: written, input }))
     }
 
-    /// Asks about a node of an encoding that is not the plugin's.
-    pub fn check(&self, array: EncodedArray, told: bool) -> Option<Attempt> {
+    /// Calls `check` for a node of an encoding that the plugin does not have.
+    pub fn check(&self, array: EncodedArray, has_error_struct: bool) -> Option<Attempt> {
         let check = self.encoding()?.check?;
         let array = array.into_raw();
-        // SAFETY: the instance's own function on itself; the array is borrowed for the call, and has a node.
-        let (code, error) = call(told, |err| unsafe { check(self.instance, &raw const *array, 0, err) });
-        let place = "check of an encoding that there is none of".to_string();
-        Some(Attempt { place, code, error, out: None, handed: None })
+        let (code, error) = call(has_error_struct, |err| {
+            // SAFETY: `check` is called on its own instance. The array is valid for the call, and
+            // has a node 0.
+            unsafe { check(self.instance, &raw const *array, 0, err) }
+        });
+        let place = "check of an unknown encoding".to_string();
+        Some(Attempt { place, code, error, out: None, input: None })
     }
 
-    /// Opens capsules and takes a batch, with every struct longer than today's. What is wrong, in words.
-    pub fn open_longer(&self, format: &Format, capsules: Vec<Capsule>) -> Result<Option<String>> {
+    /// Opens capsules and reads a batch, with additional fields in every struct. `Some` describes a
+    /// violation.
+    pub fn open_extended(&self, format: &Format, capsules: Vec<Capsule>) -> Result<Option<String>> {
         let none = || Error::unsupported("the plugin has no 'open'");
         let open = self.importer().and_then(|importer| importer.open).ok_or_else(none)?;
         let mut capsules = lists(capsules);
-        let mut input = Longer::<abi::Input>::new();
-        input.own.capsules = capsules.as_mut_ptr();
-        let mut call_struct = Longer::<abi::Call>::new();
-        let size = call_struct.own.struct_size;
-        call_struct.own = abi::Call { struct_size: size, ..self.call.raw() };
-        let mut out = Longer::<abi::BatchStream>::new();
+        let mut input = Extended::<abi::Input>::new();
+        input.base.capsules = capsules.as_mut_ptr();
+        let mut call_struct = Extended::<abi::Call>::new();
+        let size = call_struct.base.struct_size;
+        call_struct.base = abi::Call { struct_size: size, ..self.call.raw() };
+        let mut out = Extended::<abi::BatchStream>::new();
         let name = abi::Str::new(&format.name);
         Error::check(|err| {
             let none = std::ptr::null();
-            // SAFETY: as in `open`; each struct is as long as it says.
+            // SAFETY: `open` is called on its own instance. All structs are valid for the call and
+            // at least as long as their `struct_size`, and the list of capsules is owned by this
+            // function, which passes its ownership.
             unsafe {
                 open(
                     self.instance,
-                    &call_struct.own,
+                    &call_struct.base,
                     name,
-                    &input.own,
+                    &input.base,
                     std::ptr::null(),
                     none,
                     0,
-                    &mut out.own,
+                    &mut out.base,
                     err,
                 )
             }
         })?;
-        let mut batch = Longer::<abi::Batch>::new();
-        let given = Error::check(|err| match out.own.get_next {
-            // SAFETY: the stream's own function on itself.
-            Some(next) => unsafe { next(&mut out.own, &call_struct.own, &mut batch.own, err) },
+        let mut batch = Extended::<abi::Batch>::new();
+        let next = Error::check(|err| match out.base.get_next {
+            // SAFETY: `open` succeeded, so `out` is a valid stream, and `get_next` is its own
+            // function.
+            Some(next) => unsafe { next(&mut out.base, &call_struct.base, &mut batch.base, err) },
             None => abi::INTERNAL,
         });
         let damage = out.damage().or(batch.damage());
-        let whole = size_of_val(&batch);
-        let told = batch.own.struct_size;
-        let size = (told != whole).then(|| format!("a batch whose struct_size was {whole} and is {told}"));
-        // SAFETY: both are ours, or empty.
+        let (expected, actual) = (size_of_val(&batch), batch.base.struct_size);
+        let size = (actual != expected)
+            .then(|| format!("a batch whose struct_size was changed from {expected} to {actual}"));
+        // SAFETY: the batch is empty or was initialised by `get_next`, and the stream by `open`;
+        // both are released only here.
         unsafe {
-            drop(Owned::new(std::mem::take(&mut batch.own)));
-            if let Some(release) = out.own.release {
-                release(&mut out.own);
+            drop(Owned::new(std::mem::take(&mut batch.base)));
+            if let Some(release) = out.base.release {
+                release(&mut out.base);
             }
         }
-        given?;
+        next?;
         Ok(damage.or(size))
     }
 }
@@ -289,79 +314,85 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(destroy) = self.entry.destroy {
-            // SAFETY: made by this entry's `create`, destroyed once, after all that was opened.
+            // SAFETY: this entry's `create` made the instance, everything that the functions above
+            // opened is released, and `drop` runs once.
             unsafe { destroy(self.instance) };
         }
         self.watch.end();
     }
 }
 
-fn place(function: &str, format: &Format, wrong: Wrong) -> String {
-    match wrong {
-        Wrong::Format => format!("{function} of a format that there is none of"),
-        Wrong::Option => format!("{function} of '{}' with an option that it does not list", format.name),
+fn place(function: &str, format: &Format, defect: Defect) -> String {
+    match defect {
+        Defect::Format => format!("{function} with an unknown format"),
+        Defect::Option => format!("{function} of '{}' with an unknown option", format.name),
     }
 }
 
-fn asked(format: &Format, wrong: Wrong) -> (abi::Str, Vec<abi::OptionPair>) {
-    match wrong {
-        Wrong::Format => (abi::Str::new(NO_FORMAT), Vec::new()),
-        Wrong::Option => {
+/// The format and the options of a call with this defect.
+fn arguments(format: &Format, defect: Defect) -> (abi::Str, Vec<abi::OptionPair>) {
+    match defect {
+        Defect::Format => (abi::Str::new(NO_FORMAT), Vec::new()),
+        Defect::Option => {
             let pair = abi::OptionPair { key: abi::Str::new(NO_OPTION), value: abi::Str::new("1") };
             (abi::Str::new(&format.name), vec![pair])
         }
     }
 }
 
-/// One column of numbers, which most formats have a place for.
+/// One column of integers, which most formats can store.
 fn sample_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]))
 }
 
-/// What became of something that the callee was to take.
-fn left(rest: bool, wrong: Option<String>, what: &str) -> Option<String> {
-    if rest { Some(format!("{what} was left with the caller")) } else { wrong }
+/// Describes the violation if the callee did not take ownership of an input, or did not release it
+/// once.
+fn input_violation(was_taken: bool, release: Option<String>, what: &str) -> Option<String> {
+    if was_taken { release } else { Some(format!("the ownership of {what} was not taken")) }
 }
 
-/// Whether an out parameter is other than the caller made it: zero, but for its size.
-fn is_touched<T: Told>(out: &T) -> bool {
-    // SAFETY: such a struct has no padding: all its fields are words, or pairs of halves.
+/// Whether an out parameter was written to. The caller initialised all bytes except the size to
+/// zero.
+fn is_written<T: SizedStruct>(out: &T) -> bool {
+    // SAFETY: a `SizedStruct` has no padding, because its fields are words or pairs of half words,
+    // so all its bytes are initialised.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(out).cast::<u8>(), size_of::<T>()) };
     bytes.iter().skip(size_of::<usize>()).any(|byte| *byte != 0)
 }
 
 fn drop_stream(code: abi::Code, out: abi::BatchStream) {
-    // SAFETY: on success the stream is ours; else it was not given.
+    // SAFETY: on success the callee initialised `out` and passed its ownership.
     drop((code == abi::OK).then(|| unsafe { Owned::new(out) }));
 }
 
-/// Makes a call and judges what it says of its failure.
-fn call(told: bool, f: impl FnOnce(*mut abi::Error) -> abi::Code) -> (abi::Code, Option<String>) {
-    if !told {
+/// Calls a function, and returns its code and a violation in the error struct.
+fn call(has_error_struct: bool, f: impl FnOnce(*mut abi::Error) -> abi::Code) -> (abi::Code, Option<String>) {
+    if !has_error_struct {
         return (f(std::ptr::null_mut()), None);
     }
-    let mut error = Longer::<abi::Error>::new();
-    let code = f(&mut error.own);
+    let mut error = Extended::<abi::Error>::new();
+    let code = f(&mut error.base);
     if code == abi::OK {
         return (code, None);
     }
-    let complaint = judge(&error, code);
-    if let Some(release) = error.own.release {
-        // SAFETY: set by the callee for this struct, and called once.
-        unsafe { release(&mut error.own) };
+    let violation = error_violation(&error, code);
+    if let Some(release) = error.base.release {
+        // SAFETY: the callee set `release` for this struct, and it is called once.
+        unsafe { release(&mut error.base) };
     }
-    (code, complaint)
+    (code, violation)
 }
 
-fn judge(error: &Longer<abi::Error>, code: abi::Code) -> Option<String> {
+fn error_violation(error: &Extended<abi::Error>, code: abi::Code) -> Option<String> {
     if let Some(damage) = error.damage() {
         return Some(format!("{damage} were written"));
     }
-    if error.own.code != code {
-        return Some(format!("the struct says code {}, the function returned {code}", error.own.code));
+    if error.base.code != code {
+        return Some(format!("the struct has code {}, the function returned {code}", error.base.code));
     }
     let line = |at: *const std::ffi::c_char, what: &str| {
-        // SAFETY: a callee's strings are NUL-terminated and live until `release`.
+        // SAFETY: the strings of an error struct are NUL-terminated and valid until its `release`,
+        // which runs later.
         let text = unsafe { CStr::from_ptr(at) };
         match text.to_str() {
             Err(_) => Some(format!("{what} is not UTF-8: {}", text.to_string_lossy())),
@@ -372,15 +403,15 @@ fn judge(error: &Longer<abi::Error>, code: abi::Code) -> Option<String> {
             Ok(_) => None,
         }
     };
-    if error.own.message.is_null() {
-        return Some(format!("there is no message ({})", Code(code).text()));
+    if error.base.message.is_null() {
+        return Some(format!("the message is NULL ({})", Code(code).text()));
     }
-    line(error.own.message, "the message").or_else(|| {
-        (!error.own.details.is_null()).then(|| line(error.own.details, "the text of details")).flatten()
+    line(error.base.message, "the message").or_else(|| {
+        (!error.base.details.is_null()).then(|| line(error.base.details, "the details text")).flatten()
     })
 }
 
-/// A list of one capsule, as C has it.
+/// A C list of one capsule.
 fn list(capsule: Capsule) -> Owned<abi::Capsules> {
     lists(vec![capsule])
 }
@@ -391,16 +422,17 @@ fn lists(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
     let mut raw = abi::Capsules::new();
     raw.n_capsules = raws.len();
     let at = Box::into_raw(raws);
-    // SAFETY: made above; `Owned` is laid out as what it owns.
+    // SAFETY: `at` comes from `Box::into_raw`, and `Owned<T>` has the layout of `T`.
     raw.capsules = unsafe { (*at).as_mut_ptr().cast() };
     raw.private_data = at.cast();
     raw.release = Some(release_list);
-    // SAFETY: made above; nobody else has it.
+    // SAFETY: `raw` was initialised above with its release function, and this is its only copy.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-    // SAFETY: set by `lists` only; a second release finds nothing.
+    // SAFETY: only `lists` sets this function, with the boxed `Vec` as private data. The data is
+    // replaced by NULL, so that a second release frees nothing.
     unsafe {
         (*list).release = None;
         let at = std::mem::replace(&mut (*list).private_data, std::ptr::null_mut());

@@ -1,4 +1,4 @@
-//! What became of the cases, for people and for programs.
+//! The report of a run, as text or JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,103 +6,104 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::case::{Case, Lack, Outcome, Run};
+use super::case::{Case, Outcome, Run, SkipKind};
 use super::coverage::{Coverage, Part};
-use super::schedule::Done;
+use super::schedule::CaseResult;
 use super::seeds;
-use crate::answer::{Failure, answer};
+use crate::output::{Failure, write_output};
 use crate::terminal;
 
-/// Everything that was told, and where people read along.
+/// The results of a run. As text, each result is printed when it is added.
 pub struct Report {
     pub plugin: PathBuf,
-    /// Each case with the first seed, or with the one that it failed with.
-    pub done: Vec<Done>,
-    /// Those that were tried, in order.
+    /// The result of each case with the first seed, or with the seed that it failed with.
+    pub results: Vec<CaseResult>,
+    /// The seeds that were tried, in order.
     seeds: Vec<u64>,
     coverage: Coverage,
     json: bool,
-    demands: Demands,
+    options: ReportOptions,
 }
 
-/// What is asked of a run.
 #[derive(Clone, Copy)]
-pub struct Demands {
-    /// All cases ran, so that what was not exercised can be told.
-    pub all: bool,
-    /// What was not exercised is a failure.
-    pub strict: bool,
+pub struct ReportOptions {
+    /// Whether all cases run. Only then is it known what was not exercised.
+    pub is_complete: bool,
+    /// Whether it is a failure if something was not exercised.
+    pub is_strict: bool,
 }
 
 impl Report {
-    pub fn new(plugin: &Path, json: bool, demands: Demands) -> Self {
-        let (done, seeds, coverage) = Default::default();
-        Self { plugin: plugin.to_path_buf(), done, seeds, coverage, json, demands }
+    pub fn new(plugin: &Path, json: bool, options: ReportOptions) -> Self {
+        let (results, seeds, coverage) = Default::default();
+        Self { plugin: plugin.to_path_buf(), results, seeds, coverage, json, options }
     }
 
-    /// What is added from now on ran with this seed.
+    /// Starts a round with this seed.
     pub fn begin(&mut self, seed: u64) {
         self.seeds.push(seed);
     }
 
-    /// Takes what became of a case. With another seed than the first one only that it broke its rule is news.
-    pub fn add(&mut self, mut done: Done) {
-        let seeded = done.coverage.seeded;
-        self.coverage.join(std::mem::take(&mut done.coverage));
-        done.coverage.seeded = seeded;
-        let is_same = |other: &&mut Done| other.run.is_same(&done.run);
-        let before = self.done.iter_mut().find(is_same);
-        if before.is_some() && !done.outcome.is_bad() {
+    /// Adds the result of a case. After the first seed, only failures are added.
+    pub fn add(&mut self, mut result: CaseResult) {
+        let seeded = result.coverage.seeded;
+        self.coverage.join(std::mem::take(&mut result.coverage));
+        result.coverage.seeded = seeded;
+        let is_same = |other: &&mut CaseResult| other.run.is_same(&result.run);
+        let previous = self.results.iter_mut().find(is_same);
+        if previous.is_some() && !result.outcome.is_bad() {
             return;
         }
         if !self.json {
-            // What cannot be shown now is told by the exit status.
-            let _ = terminal::without_bar(|| answer(&lines(&done)));
+            // If standard output is closed, the exit status still tells the result.
+            let _ = terminal::without_bar(|| write_output(&lines(&result)));
         }
-        match before {
-            Some(before) => *before = done,
-            None => self.done.push(done),
+        match previous {
+            Some(previous) => *previous = result,
+            None => self.results.push(result),
         }
     }
 
-    /// The cases that passed, and may not with another seed.
-    pub fn with_seed(&self) -> Vec<Run> {
-        let passed = self.done.iter().filter(|done| done.outcome == Outcome::Passed && done.coverage.seeded);
-        passed.map(|done| done.run).collect()
+    /// The cases that passed and may fail with another seed.
+    pub fn runs_for_next_seed(&self) -> Vec<Run> {
+        let is_seeded = |result: &&CaseResult| result.coverage.seeded;
+        let passed = self.results.iter().filter(|result| result.outcome == Outcome::Passed);
+        passed.filter(is_seeded).map(|result| result.run).collect()
     }
 
-    /// What the plugin offers and no case made work, with what to give.
+    /// The parts of the plugin that no case exercised, each with the input that it needs.
     pub fn not_exercised(&self) -> Vec<(&Part, &str)> {
-        if self.demands.all { self.coverage.not_exercised() } else { Vec::new() }
+        if self.options.is_complete { self.coverage.not_exercised() } else { Vec::new() }
     }
 
-    /// Whether it is a failure that something was not exercised.
+    /// Whether it is a failure if something was not exercised.
     pub fn is_strict(&self) -> bool {
-        self.demands.strict
+        self.options.is_strict
     }
 
-    pub fn count(&self, is: impl Fn(&Outcome) -> bool) -> usize {
-        self.done.iter().filter(|done| is(&done.outcome)).count()
+    /// The number of cases with such an outcome.
+    pub fn count(&self, is_counted: impl Fn(&Outcome) -> bool) -> usize {
+        self.results.iter().filter(|result| is_counted(&result.outcome)).count()
     }
 
     fn to_json(&self) -> Value {
-        let mut cases: Vec<&Done> = self.done.iter().collect();
-        cases.sort_by_key(|done| (done.run.case.name, done.run.device));
-        let case = |done: &&Done| {
-            let mut out = done.outcome.to_json();
-            out["name"] = json!(done.run.case.name);
-            out["device"] = json!(done.run.device.map(|device| device.to_string()));
-            out["seconds"] = json!(done.seconds);
-            out["seed"] = json!(done.run.seed);
-            if done.outcome.is_bad() {
-                out["replay"] = json!(done.replay);
-                out["stdout"] = json!(done.stdout);
-                out["stderr"] = json!(done.stderr);
+        let mut results: Vec<&CaseResult> = self.results.iter().collect();
+        results.sort_by_key(|result| (result.run.case.name, result.run.device));
+        let case = |result: &&CaseResult| {
+            let mut out = result.outcome.to_json();
+            out["name"] = json!(result.run.case.name);
+            out["device"] = json!(result.run.device.map(|device| device.to_string()));
+            out["seconds"] = json!(result.seconds);
+            out["seed"] = json!(result.run.seed);
+            if result.outcome.is_bad() {
+                out["replay"] = json!(result.replay);
+                out["stdout"] = json!(result.stdout);
+                out["stderr"] = json!(result.stderr);
             }
             out
         };
-        let by_lack: BTreeMap<_, _> = self.skipped().map(|(lack, n)| (lack.word(), n)).collect();
-        let part = |(part, give): (&Part, &str)| json!({ "part": part.words(), "give": give });
+        let by_kind: BTreeMap<_, _> = self.skipped().map(|(kind, n)| (kind.id(), n)).collect();
+        let part = |(part, need): (&Part, &str)| json!({ "part": part.label(), "give": need });
         let not_exercised: Vec<_> = self.not_exercised().into_iter().map(part).collect();
         json!({
             "plugin": self.plugin.display().to_string(),
@@ -110,83 +111,83 @@ impl Report {
             "passed": self.count(|outcome| *outcome == Outcome::Passed),
             "failed": self.count(Outcome::is_bad),
             "skipped": self.count(|outcome| matches!(outcome, Outcome::Skipped(_))),
-            "skipped_by_lack": by_lack,
+            "skipped_by_lack": by_kind,
             "not_exercised": not_exercised,
-            "cases": cases.iter().map(case).collect::<Vec<_>>(),
+            "cases": results.iter().map(case).collect::<Vec<_>>(),
         })
     }
 
-    /// How many cases were skipped for what they lacked, of each kind.
-    fn skipped(&self) -> impl Iterator<Item = (Lack, usize)> + '_ {
-        let lacks =
-            |outcome: &Outcome, lack| matches!(outcome, Outcome::Skipped(skipped) if skipped.lack == lack);
-        let counted =
-            Lack::ALL.into_iter().map(move |lack| (lack, self.count(|outcome| lacks(outcome, lack))));
-        counted.filter(|(_, n)| *n > 0)
+    /// The number of skipped cases of each kind, without zeros.
+    fn skipped(&self) -> impl Iterator<Item = (SkipKind, usize)> + '_ {
+        let is_of =
+            |outcome: &Outcome, kind| matches!(outcome, Outcome::Skipped(skipped) if skipped.kind == kind);
+        let counts =
+            SkipKind::ALL.into_iter().map(move |kind| (kind, self.count(|outcome| is_of(outcome, kind))));
+        counts.filter(|(_, n)| *n > 0)
     }
 
-    /// The sum in words, after what was not exercised.
-    fn sum(&self) -> String {
+    /// The summary: what was not exercised, and the number of cases by outcome.
+    fn summary(&self) -> String {
         let mut text = String::new();
-        let left = self.not_exercised();
-        for alike in left.chunk_by(|one, other| one.1 == other.1) {
-            let parts: Vec<_> = alike.iter().map(|(part, _)| part.words()).collect();
-            let give = alike.first().map_or("", |(_, give)| give);
-            let line = format!("not exercised: {}: needs {give}", parts.join(", "));
+        for same_need in self.not_exercised().chunk_by(|one, other| one.1 == other.1) {
+            let parts: Vec<_> = same_need.iter().map(|(part, _)| part.label()).collect();
+            let need = same_need.first().map_or("", |(_, need)| need);
+            let line = format!("not exercised: {}: needs {need}", parts.join(", "));
             let _ = writeln!(text, "{}", crossdock::one_line(&line));
         }
         let bad = self.count(Outcome::is_bad);
         let passed = self.count(|outcome| *outcome == Outcome::Passed);
-        let skipped = self.done.len() - bad - passed;
+        let skipped = self.results.len() - bad - passed;
         let _ = write!(text, "{passed} passed, {bad} failed, {skipped} skipped");
-        let lacks: Vec<_> = self.skipped().map(|(lack, n)| format!("{n} {}", lack.phrase())).collect();
-        if !lacks.is_empty() {
-            let _ = write!(text, " ({})", lacks.join(", "));
+        let kinds: Vec<_> = self.skipped().map(|(kind, n)| format!("{n} {}", kind.phrase())).collect();
+        if !kinds.is_empty() {
+            let _ = write!(text, " ({})", kinds.join(", "));
         }
-        let _ = write!(text, ", with {}", seeds::words(&self.seeds));
+        let _ = write!(text, ", with {}", seeds::describe(&self.seeds));
         text
     }
 
-    /// The sum, and the exit status.
+    /// Prints the summary or the JSON report.
+    ///
+    /// # Errors
+    /// A case did not pass, or the run is strict and something was not exercised.
     pub fn finish(self) -> Result<(), Failure> {
-        answer(&if self.json { self.to_json().to_string() } else { self.sum() })?;
+        write_output(&if self.json { self.to_json().to_string() } else { self.summary() })?;
         let s = |n: usize| if n == 1 { "" } else { "s" };
-        let bad = self.count(Outcome::is_bad);
-        let left = if self.is_strict() { self.not_exercised().len() } else { 0 };
-        let (broken, words) = match (bad, left) {
+        let n_bad = self.count(Outcome::is_bad);
+        let n_not_exercised = if self.is_strict() { self.not_exercised().len() } else { 0 };
+        let (problem, details) = match (n_bad, n_not_exercised) {
             (0, 0) => return Ok(()),
-            (0, left) => {
-                ("was not exercised", format!("{left} part{} of it did not run (--strict)", s(left)))
-            }
-            (bad, _) => ("broke rules", format!("{bad} case{} did not pass", s(bad))),
+            (0, n) => ("was not fully exercised", format!("no case ran {n} part{} of it (--strict)", s(n))),
+            (n, _) => ("broke rules", format!("{n} case{} did not pass", s(n))),
         };
         Err(Failure::Host(crossdock::Error::Data {
-            what: format!("'{}' {broken}", self.plugin.display()),
-            source: crossdock::api::Error::bad_data(words),
+            what: format!("'{}' {problem}", self.plugin.display()),
+            source: crossdock::api::Error::bad_data(details),
         }))
     }
 }
 
-/// A line for a case; for one that failed all that helps.
-fn lines(done: &Done) -> String {
-    let mut text = format!("{:<9} {}", done.outcome.word(), done.run);
-    let words = done.outcome.words();
-    if !words.is_empty() {
-        let _ = write!(text, ": {}", crossdock::one_line(&words));
+/// One line for a case; for a failure also the rule, the output and the command that repeats it.
+fn lines(result: &CaseResult) -> String {
+    let mut text = format!("{:<9} {}", result.outcome.name(), result.run);
+    let details = result.outcome.details();
+    if !details.is_empty() {
+        let _ = write!(text, ": {}", crossdock::one_line(&details));
     }
-    if done.outcome.is_bad() {
-        let _ = write!(text, "\n          rule: {} ({})", done.run.case.rule, done.run.case.stands);
-        for (name, output) in [("stdout", &done.stdout), ("stderr", &done.stderr)] {
+    if result.outcome.is_bad() {
+        let _ = write!(text, "\n          rule: {} ({})", result.run.case.rule, result.run.case.spec_ref);
+        for (name, output) in [("stdout", &result.stdout), ("stderr", &result.stderr)] {
             for line in output.lines() {
                 let _ = write!(text, "\n          {name}: {}", terminal_safe(line));
             }
         }
-        let _ = write!(text, "\n          again: {}", done.replay);
+        let _ = write!(text, "\n          replay: {}", result.replay);
     }
     text
 }
 
-/// What a plugin printed moves no cursor.
+/// Replaces control characters, so that a plugin's output cannot control the terminal.
 fn terminal_safe(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -195,11 +196,11 @@ fn terminal_safe(line: &str) -> String {
 pub fn list(cases: &[&Case], as_json: bool) -> String {
     if as_json {
         let case = |case: &&Case| {
-            json!({ "name": case.name, "rule": case.rule, "stands": case.stands, "ground": case.ground,
+            json!({ "name": case.name, "rule": case.rule, "stands": case.spec_ref, "ground": case.depends_on,
                     "on_devices": case.on_devices })
         };
         return json!(cases.iter().map(case).collect::<Vec<_>>()).to_string();
     }
-    let line = |case: &&Case| format!("{:<28} {} ({})\n", case.name, case.rule, case.stands);
+    let line = |case: &&Case| format!("{:<28} {} ({})\n", case.name, case.rule, case.spec_ref);
     cases.iter().map(line).collect()
 }

@@ -1,34 +1,45 @@
-//! In which order cases run, and which are not worth running.
+//! Schedules cases: each runs after the cases that it depends on, and is skipped if one of them
+//! does not pass.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::case::{Lack, Outcome, Run, Skipped};
+use super::case::{Outcome, Run, SkipKind, Skipped};
 use super::coverage::Coverage;
 
-/// A case that was run, or skipped.
-pub struct Done {
+/// The result of a case that was run or skipped.
+pub struct CaseResult {
     pub run: Run,
     pub outcome: Outcome,
     pub coverage: Coverage,
     pub seconds: f64,
     pub stdout: String,
     pub stderr: String,
-    /// The command that runs it again, alone.
+    /// The shell command that runs the case alone.
     pub replay: String,
 }
 
-struct State {
-    waiting: Vec<Run>,
-    running: Vec<Run>,
-    bad: HashSet<&'static str>,
-    error: Option<std::io::Error>,
-    done: Vec<Done>,
+impl CaseResult {
+    fn skipped(run: Run, dependency: &str) -> Self {
+        let (coverage, stdout, stderr, replay) = Default::default();
+        let outcome = skipped_for(dependency);
+        Self { run, outcome, coverage, seconds: 0.0, stdout, stderr, replay }
+    }
 }
 
-/// What a free worker does next.
+struct State {
+    pending: Vec<Run>,
+    running: Vec<Run>,
+    /// The cases whose dependents are skipped.
+    bad: HashSet<&'static str>,
+    error: Option<std::io::Error>,
+    results: Vec<CaseResult>,
+}
+
+/// The next step of a free worker.
 enum Next {
     Run(Run),
+    /// Skips a case because of this dependency.
     Skip(Run, &'static str),
     Wait,
     End,
@@ -36,88 +47,91 @@ enum Next {
 
 impl State {
     fn next(&mut self) -> Next {
-        if self.error.is_some() || self.waiting.is_empty() {
+        if self.error.is_some() || self.pending.is_empty() {
             return Next::End;
         }
-        let bad = |run: &Run| run.case.ground.iter().copied().find(|name| self.bad.contains(name));
-        if let Some((at, ground)) =
-            self.waiting.iter().enumerate().find_map(|(at, run)| bad(run).map(|ground| (at, ground)))
+        let bad = |run: &Run| run.case.depends_on.iter().copied().find(|name| self.bad.contains(name));
+        if let Some((at, dependency)) =
+            self.pending.iter().enumerate().find_map(|(at, run)| bad(run).map(|name| (at, name)))
         {
-            return Next::Skip(self.waiting.remove(at), ground);
+            return Next::Skip(self.pending.remove(at), dependency);
         }
-        if self.running.iter().any(|run| run.alone) {
+        if self.running.iter().any(|run| run.is_exclusive) {
             return Next::Wait;
         }
-        let is_open = |name: &&str| {
+        let is_unfinished = |name: &&str| {
             self.running.iter().any(|run| run.case.name == *name)
-                || self.waiting.iter().any(|other| other.case.name == *name)
+                || self.pending.iter().any(|other| other.case.name == *name)
         };
-        let may_run =
-            |run: &Run| !run.case.ground.iter().any(&is_open) && (!run.alone || self.running.is_empty());
-        match self.waiting.iter().position(may_run) {
+        let may_run = |run: &Run| {
+            !run.case.depends_on.iter().any(&is_unfinished) && (!run.is_exclusive || self.running.is_empty())
+        };
+        match self.pending.iter().position(may_run) {
             Some(at) => {
-                let run = self.waiting.remove(at);
+                let run = self.pending.remove(at);
                 self.running.push(run);
                 Next::Run(run)
             }
-            // A ground that waits for itself would wait for ever; a test sees to it that there is none.
+            // Only a cycle of dependencies leads here; a unit test of the cases excludes cycles.
             None if self.running.is_empty() => Next::End,
             None => Next::Wait,
         }
     }
 
-    fn finish(&mut self, done: Done) {
-        // What stands on a skipped ground is tried: it may have another reason to be skipped, or none.
-        if done.outcome.is_bad() || is_groundless(&done.outcome) {
-            self.bad.insert(done.run.case.name);
+    fn finish(&mut self, result: CaseResult) {
+        // The dependents of a case that was skipped for another reason than a dependency are tried.
+        if result.outcome.is_bad() || is_skipped_for_dependency(&result.outcome) {
+            self.bad.insert(result.run.case.name);
         }
-        self.done.push(done);
+        self.results.push(result);
     }
 }
 
-fn is_groundless(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Skipped(Skipped { lack: Lack::Ground, .. }))
+fn is_skipped_for_dependency(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Skipped(Skipped { kind: SkipKind::Dependency, .. }))
 }
 
-fn groundless(ground: &str) -> Outcome {
-    Outcome::Skipped(Skipped { lack: Lack::Ground, reason: format!("its ground did not pass: {ground}") })
+fn skipped_for(dependency: &str) -> Outcome {
+    let reason = format!("a case that it depends on did not pass: {dependency}");
+    Outcome::Skipped(Skipped { kind: SkipKind::Dependency, reason })
 }
 
-/// Runs all of them, `jobs` at a time, each after its ground where that is among them, and hands each to `tell` in the order in
-/// which they end.
+/// Runs the cases, `jobs` at a time, each after those of its dependencies that are in `runs`, and
+/// passes the results to `report` in the order in which the cases end.
+///
+/// # Errors
+/// The first error of `start`. No further case is started after it.
 pub fn run(
     runs: Vec<Run>,
     jobs: usize,
-    start: &(dyn Fn(&Run) -> std::io::Result<Done> + Sync),
-    tell: &mut dyn FnMut(Done),
+    start: &(dyn Fn(&Run) -> std::io::Result<CaseResult> + Sync),
+    report: &mut dyn FnMut(CaseResult),
 ) -> std::io::Result<()> {
     let total = runs.len();
     let state =
-        State { waiting: runs, running: Vec::new(), bad: HashSet::new(), error: None, done: Vec::new() };
+        State { pending: runs, running: Vec::new(), bad: HashSet::new(), error: None, results: Vec::new() };
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
-        let mut own = lock();
+        let mut state = lock();
         loop {
-            match own.next() {
+            match state.next() {
                 Next::End => break,
-                Next::Wait => own = changed.wait(own).unwrap_or_else(PoisonError::into_inner),
-                Next::Skip(run, ground) => {
-                    let outcome = groundless(ground);
-                    let (coverage, stdout, stderr, replay) = Default::default();
-                    own.finish(Done { run, outcome, coverage, seconds: 0.0, stdout, stderr, replay });
+                Next::Wait => state = changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Next::Skip(run, dependency) => {
+                    state.finish(CaseResult::skipped(run, dependency));
                     changed.notify_all();
                 }
                 Next::Run(run) => {
-                    drop(own);
-                    let done = start(&run);
-                    own = lock();
-                    if let Some(at) = own.running.iter().position(|other| other.is_same(&run)) {
-                        own.running.swap_remove(at);
+                    drop(state);
+                    let result = start(&run);
+                    state = lock();
+                    if let Some(at) = state.running.iter().position(|other| other.is_same(&run)) {
+                        state.running.swap_remove(at);
                     }
-                    match done {
-                        Ok(done) => own.finish(done),
-                        Err(error) => own.error = Some(error),
+                    match result {
+                        Ok(result) => state.finish(result),
+                        Err(error) => state.error = Some(error),
                     }
                     changed.notify_all();
                 }
@@ -129,24 +143,21 @@ pub fn run(
         for _ in 0..jobs.clamp(1, total.max(1)) {
             scope.spawn(work);
         }
-        let mut told = 0;
-        let mut own = lock();
-        while told < total && own.error.is_none() {
-            if own.done.is_empty() {
-                own = changed.wait(own).unwrap_or_else(PoisonError::into_inner);
+        let mut n_reported = 0;
+        let mut state = lock();
+        while n_reported < total && state.error.is_none() {
+            if state.results.is_empty() {
+                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let done = std::mem::take(&mut own.done);
-            told += done.len();
-            drop(own);
-            done.into_iter().for_each(&mut *tell);
-            own = lock();
+            let results = std::mem::take(&mut state.results);
+            n_reported += results.len();
+            drop(state);
+            results.into_iter().for_each(&mut *report);
+            state = lock();
         }
     });
-    match state.into_inner().unwrap_or_else(PoisonError::into_inner).error {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    state.into_inner().unwrap_or_else(PoisonError::into_inner).error.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -164,80 +175,91 @@ mod tests {
         case("apart", &["elsewhere"]),
     ];
 
-    const fn case(name: &'static str, ground: &'static [&'static str]) -> Case {
-        Case { name, rule: "", stands: "", ground, on_devices: false, check: |_| Ok(()) }
+    const fn case(name: &'static str, depends_on: &'static [&'static str]) -> Case {
+        Case { name, rule: "", spec_ref: "", depends_on, on_devices: false, check: |_| Ok(()) }
     }
 
     fn outcomes(jobs: usize, base: Outcome) -> Vec<(&'static str, Outcome)> {
-        let runs = CASES.iter().map(|case| Run { case, device: None, seed: 1, alone: false }).collect();
+        let runs =
+            CASES.iter().map(|case| Run { case, device: None, seed: 1, is_exclusive: false }).collect();
         let start = |run: &Run| {
             let outcome = if run.case.name == "base" { base.clone() } else { Outcome::Passed };
             let (coverage, stdout, stderr, replay) = Default::default();
-            Ok(Done { run: *run, outcome, coverage, seconds: 0.0, stdout, stderr, replay })
+            Ok(CaseResult { run: *run, outcome, coverage, seconds: 0.0, stdout, stderr, replay })
         };
-        let mut told = Vec::new();
-        run(runs, jobs, &start, &mut |done| told.push((done.run.case.name, done.outcome))).unwrap();
-        told
+        let mut results = Vec::new();
+        run(runs, jobs, &start, &mut |result| results.push((result.run.case.name, result.outcome))).unwrap();
+        results
     }
 
     #[test]
-    fn a_case_runs_after_its_ground_and_not_where_that_failed() {
+    fn case_runs_after_its_dependencies_and_only_if_they_pass() {
         for jobs in [1, 3, 9] {
-            let told = outcomes(jobs, Outcome::Passed);
-            let at = |name| told.iter().position(|(other, _)| *other == name).unwrap();
+            let results = outcomes(jobs, Outcome::Passed);
+            let at = |name| results.iter().position(|(other, _)| *other == name).unwrap();
             assert!(at("base") < at("middle") && at("middle") < at("top"));
-            assert!(told.iter().all(|(_, outcome)| *outcome == Outcome::Passed) && told.len() == 4);
+            assert!(results.iter().all(|(_, outcome)| *outcome == Outcome::Passed) && results.len() == 4);
 
             let (place, expected, got) = Default::default();
-            let told = outcomes(jobs, Outcome::Failed(Failed { place, expected, got }));
-            let of = |name| told.iter().find(|(other, _)| *other == name).unwrap().1.clone();
-            assert_eq!(of("middle"), groundless("base"));
-            assert_eq!(of("top"), groundless("middle"));
+            let results = outcomes(jobs, Outcome::Failed(Failed { place, expected, got }));
+            let of = |name| results.iter().find(|(other, _)| *other == name).unwrap().1.clone();
+            assert_eq!(of("middle"), skipped_for("base"));
+            assert_eq!(of("top"), skipped_for("middle"));
             assert_eq!(of("apart"), Outcome::Passed);
 
-            let here = Skipped { lack: Lack::Machine, reason: "not here".into() };
-            let told = outcomes(jobs, Outcome::Skipped(here));
-            assert!(told.iter().filter(|(_, outcome)| *outcome == Outcome::Passed).count() == 3);
+            let absent_device = Skipped { kind: SkipKind::Machine, reason: "no device".into() };
+            let results = outcomes(jobs, Outcome::Skipped(absent_device));
+            assert!(results.iter().filter(|(_, outcome)| *outcome == Outcome::Passed).count() == 3);
         }
     }
 
     #[test]
-    fn nothing_runs_beside_what_is_to_be_alone() {
-        // Each of those that may run together waits for the other one.
+    fn exclusive_case_runs_alone() {
+        // Each case that may run in parallel waits for another one.
         let runs = CASES.iter().filter(|case| case.name != "middle");
-        let runs =
-            runs.map(|case| Run { case, device: None, seed: 1, alone: case.name == "apart" }).collect();
+        let runs = runs
+            .map(|case| Run { case, device: None, seed: 1, is_exclusive: case.name == "apart" })
+            .collect();
         let (running, changed) = (Mutex::new(Vec::new()), Condvar::new());
         let beside = Mutex::new(Vec::new());
         let start = |run: &Run| {
             let name = run.case.name;
-            let mut own = running.lock().unwrap();
-            own.push(name);
+            let mut names = running.lock().unwrap();
+            names.push(name);
             changed.notify_all();
-            let alone = |own: &mut Vec<_>| own.len() == 1;
-            let patience = Duration::from_millis(if run.alone { 100 } else { 20_000 });
-            (own, _) = changed.wait_timeout_while(own, patience, alone).unwrap();
+            let is_alone = |names: &mut Vec<_>| names.len() == 1;
+            let timeout = Duration::from_millis(if run.is_exclusive { 100 } else { 20_000 });
+            (names, _) = changed.wait_timeout_while(names, timeout, is_alone).unwrap();
             beside
                 .lock()
                 .unwrap()
-                .extend(own.iter().filter(|other| **other != name).map(|other| (name, *other)));
-            drop(own);
+                .extend(names.iter().filter(|other| **other != name).map(|other| (name, *other)));
+            drop(names);
             std::thread::sleep(Duration::from_millis(20));
             running.lock().unwrap().retain(|other| *other != name);
             let (coverage, stdout, stderr, replay) = Default::default();
-            Ok(Done { run: *run, outcome: Outcome::Passed, coverage, seconds: 0.0, stdout, stderr, replay })
+            Ok(CaseResult {
+                run: *run,
+                outcome: Outcome::Passed,
+                coverage,
+                seconds: 0.0,
+                stdout,
+                stderr,
+                replay,
+            })
         };
-        let mut told = Vec::new();
-        super::run(runs, 3, &start, &mut |done| told.push(done.run.case.name)).unwrap();
-        assert_eq!(told.last(), Some(&"apart"));
+        let mut results = Vec::new();
+        super::run(runs, 3, &start, &mut |result| results.push(result.run.case.name)).unwrap();
+        assert_eq!(results.last(), Some(&"apart"));
         let beside = beside.into_inner().unwrap();
-        assert!(!beside.is_empty(), "jobs do not run side by side");
+        assert!(!beside.is_empty(), "jobs do not run in parallel");
         assert!(beside.iter().all(|(a, b)| *a != "apart" && *b != "apart"), "{beside:?}");
     }
 
     #[test]
-    fn what_cannot_be_started_ends_all() {
-        let runs = CASES.iter().map(|case| Run { case, device: None, seed: 1, alone: false }).collect();
+    fn failed_start_ends_the_run() {
+        let runs =
+            CASES.iter().map(|case| Run { case, device: None, seed: 1, is_exclusive: false }).collect();
         let start = |_: &Run| Err(std::io::Error::other("no process"));
         assert_eq!(run(runs, 2, &start, &mut |_| {}).unwrap_err().to_string(), "no process");
     }

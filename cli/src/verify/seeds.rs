@@ -1,44 +1,46 @@
-//! With which seeds the cases run: one that was asked for, or as many as there is time for.
+//! Chooses the seeds of a run: those that the user asks for, or as many as the time allows.
 
 use std::time::Duration;
 
-/// How many seeds a run tries where nobody says.
-const MOST: u64 = 8;
-/// Short runs go on for as long, and others until they took twice as long as with the first seed.
-const MOST_TIME: Duration = Duration::from_secs(10);
+/// The number of seeds that a run tries by default.
+const MAX_DEFAULT_SEEDS: u64 = 8;
+/// Without `--seeds`, a run ends after this time, or after twice the time of the first seed if that
+/// is longer.
+const MIN_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The seeds of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
     first: u64,
     n: u64,
-    /// Whether fewer will do, where they take long.
-    by_time: bool,
+    /// Whether the time limits the number of seeds.
+    is_time_limited: bool,
 }
 
 impl Seeds {
-    /// Seed `first` and the next ones, as many as asked for; without a word of either, as many as there is time for.
+    /// The `n` seeds from `first` on. If both are `None`, the time limits their number.
     pub fn new(first: Option<u64>, n: Option<u64>) -> Self {
-        let by_time = first.is_none() && n.is_none();
-        let n = n.unwrap_or(if by_time { MOST } else { 1 });
-        Self { first: first.unwrap_or(1), n, by_time }
+        let is_time_limited = first.is_none() && n.is_none();
+        let n = n.unwrap_or(if is_time_limited { MAX_DEFAULT_SEEDS } else { 1 });
+        Self { first: first.unwrap_or(1), n, is_time_limited }
     }
 
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// The seed of the next round, if there is one: `done` are done, the first of which took `first`, all of them `all`.
-    pub fn next(&self, done: u64, first: Duration, all: Duration) -> Option<u64> {
-        // The rounds after the first one run fewer cases, about as long each.
-        let rest = all.saturating_sub(first).checked_div(done.saturating_sub(1) as u32).unwrap_or(first);
-        let has_time = !self.by_time || all + rest <= MOST_TIME.max(2 * first);
-        (done < self.n && has_time).then(|| self.first.wrapping_add(done))
+    /// The seed of the next round, if there is one. `n_done` rounds took `all`, the first of them
+    /// `first`.
+    pub fn next(&self, n_done: u64, first: Duration, all: Duration) -> Option<u64> {
+        // The rounds after the first one run fewer cases and take about the same time each.
+        let next = all.saturating_sub(first).checked_div(n_done.saturating_sub(1) as u32).unwrap_or(first);
+        let has_time = !self.is_time_limited || all + next <= MIN_TIME_LIMIT.max(2 * first);
+        (n_done < self.n && has_time).then(|| self.first.wrapping_add(n_done))
     }
 }
 
 /// "seed 1", "seeds 1 to 3".
-pub fn words(seeds: &[u64]) -> String {
+pub fn describe(seeds: &[u64]) -> String {
     match seeds {
         [] => "no seed".into(),
         [one] => format!("seed {one}"),
@@ -60,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn as_many_seeds_as_there_is_time_for_or_as_were_asked_for() {
-        let free = Seeds::new(None, None);
-        assert_eq!(rounds(free, 1), [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(rounds(free, 4), [1, 2]);
-        assert_eq!(rounds(free, 60), [1, 2]);
+    fn tries_the_requested_seeds_or_as_many_as_the_time_allows() {
+        let default = Seeds::new(None, None);
+        assert_eq!(rounds(default, 1), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(rounds(default, 4), [1, 2]);
+        assert_eq!(rounds(default, 60), [1, 2]);
         assert_eq!(rounds(Seeds::new(Some(7), None), 1), [7]);
         assert_eq!(rounds(Seeds::new(Some(7), Some(3)), 60), [7, 8, 9]);
         assert_eq!(rounds(Seeds::new(None, Some(1)), 1), [1]);
-        assert_eq!(words(&[1, 2, 3]), "seeds 1 to 3");
+        assert_eq!(describe(&[1, 2, 3]), "seeds 1 to 3");
     }
 }

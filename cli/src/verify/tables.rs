@@ -1,4 +1,4 @@
-//! Columns of every Arrow type, made from the seed.
+//! Makes random columns of every Arrow type.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use arrow_schema::{DataType, Field, Fields, Metadata, Schema, SchemaRef, UnionFi
 
 use super::random::Random;
 
-/// How a table's columns are to be.
+/// The form of a table's columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     pub rows: usize,
-    /// Some values are null, and the fields say that they may be; and texts have what is hard to write.
+    /// Whether fields are nullable, some values are null, and texts contain quotes and line breaks.
     pub nulls: bool,
-    /// A part of longer columns, whose offsets are not 0.
+    /// Whether the columns are slices of longer ones, with offsets other than 0.
     pub sliced: bool,
 }
 
-/// Each shape once: as many rows as fill bitmaps to their last bit, nulls, none, and the middle of something.
+/// The forms that cases try: whole words of bitmaps, nulls, no rows, and slices.
 pub const FORMS: [Form; 4] = [
     Form { rows: 64, nulls: false, sliced: false },
     Form { rows: 37, nulls: true, sliced: false },
@@ -38,7 +38,7 @@ impl std::fmt::Display for Form {
     }
 }
 
-struct Maker<'a> {
+struct Generator<'a> {
     random: &'a mut Random,
     rows: usize,
     nulls: bool,
@@ -47,19 +47,19 @@ struct Maker<'a> {
 /// A column of each type, each in a batch of its own.
 pub fn columns(random: &mut Random, form: Form) -> Vec<RecordBatch> {
     let rows = if form.sliced { form.rows + 13 } else { form.rows };
-    let mut maker = Maker { random, rows, nulls: form.nulls };
-    let cut = |array: ArrayRef| if form.sliced { array.slice(5, form.rows) } else { array };
-    let arrays: Vec<ArrayRef> = maker.all().into_iter().map(cut).collect();
-    arrays.into_iter().enumerate().filter_map(|(i, array)| alone(i, array, form.nulls)).collect()
+    let mut generator = Generator { random, rows, nulls: form.nulls };
+    let slice = |array: ArrayRef| if form.sliced { array.slice(5, form.rows) } else { array };
+    let arrays: Vec<ArrayRef> = generator.all().into_iter().map(slice).collect();
+    arrays.into_iter().enumerate().filter_map(|(i, array)| single_column(i, array, form.nulls)).collect()
 }
 
-fn alone(i: usize, array: ArrayRef, nulls: bool) -> Option<RecordBatch> {
+fn single_column(i: usize, array: ArrayRef, nulls: bool) -> Option<RecordBatch> {
     let nullable = nulls || *array.data_type() == DataType::Null;
     let field = Field::new(format!("column {i}"), array.data_type().clone(), nullable);
     RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![array]).ok()
 }
 
-/// The same columns side by side, with metadata where Arrow has a place for it.
+/// One batch with all the columns, and with metadata of the schema and the fields.
 pub fn together(columns: &[RecordBatch]) -> Option<RecordBatch> {
     let metadata = |of: &str| Metadata::from([("verify".to_string(), of.to_string())]);
     let fields = columns.iter().flat_map(|batch| batch.schema().fields().iter().cloned().collect::<Vec<_>>());
@@ -70,12 +70,12 @@ pub fn together(columns: &[RecordBatch]) -> Option<RecordBatch> {
     RecordBatch::try_new(schema, arrays).ok()
 }
 
-impl Maker<'_> {
+impl Generator<'_> {
     fn number(&mut self) -> i64 {
         self.random.next() as i64
     }
 
-    /// One of 0 to `n - 1`.
+    /// A number in `0..n`.
     fn below(&mut self, n: usize) -> i64 {
         self.random.below(n) as i64
     }
@@ -94,7 +94,7 @@ impl Maker<'_> {
         Arc::new(self.of::<T>(value))
     }
 
-    /// Beside nulls, texts too that not every format has a place for.
+    /// A text. Tables with nulls also contain texts that not every format can store.
     fn text(&mut self) -> String {
         const PARTS: [&str; 8] =
             ["a", "größer", "日本語", "two words", "0", "twelve bytes", "comma, \"quoted\"", "line\nbreak"];
@@ -106,7 +106,7 @@ impl Maker<'_> {
         (0..n).map(|_| self.text()).collect()
     }
 
-    fn maybe_texts(&mut self) -> Vec<Option<String>> {
+    fn nullable_texts(&mut self) -> Vec<Option<String>> {
         let validity = self.validity();
         let texts = self.texts(self.rows).into_iter().enumerate();
         texts.map(|(i, text)| validity.as_ref().is_none_or(|v| v.is_valid(i)).then_some(text)).collect()
@@ -114,9 +114,14 @@ impl Maker<'_> {
 
     fn all(&mut self) -> Vec<ArrayRef> {
         let mut all = self.numbers();
-        for more in
-            [self.times(), self.decimals(), self.binaries(), self.lists(), self.nested(), self.coded()]
-        {
+        for more in [
+            self.times(),
+            self.decimals(),
+            self.binaries(),
+            self.lists(),
+            self.nested(),
+            self.dictionaries_and_runs(),
+        ] {
             all.extend(more);
         }
         all
@@ -190,20 +195,20 @@ impl Maker<'_> {
         let fixed = self.random.bytes(5 * self.rows);
         let fixed = FixedSizeBinaryArray::try_new(5, fixed.into(), self.validity());
         let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(StringArray::from(self.maybe_texts())),
-            Arc::new(LargeStringArray::from(self.maybe_texts())),
-            Arc::new(StringViewArray::from_iter(self.maybe_texts())),
-            Arc::new(BinaryArray::from_iter(bytes(&self.maybe_texts()))),
-            Arc::new(LargeBinaryArray::from_iter(bytes(&self.maybe_texts()))),
-            Arc::new(BinaryViewArray::from_iter(bytes(&self.maybe_texts()))),
+            Arc::new(StringArray::from(self.nullable_texts())),
+            Arc::new(LargeStringArray::from(self.nullable_texts())),
+            Arc::new(StringViewArray::from_iter(self.nullable_texts())),
+            Arc::new(BinaryArray::from_iter(bytes(&self.nullable_texts()))),
+            Arc::new(LargeBinaryArray::from_iter(bytes(&self.nullable_texts()))),
+            Arc::new(BinaryViewArray::from_iter(bytes(&self.nullable_texts()))),
         ];
         arrays.extend(fixed.ok().map(|array| Arc::new(array) as ArrayRef));
         arrays
     }
 
-    /// Children for lists of these lengths.
+    /// `n` items for lists.
     fn items(&mut self, n: usize) -> ArrayRef {
-        let mut items = Maker { random: self.random, rows: n, nulls: self.nulls };
+        let mut items = Generator { random: self.random, rows: n, nulls: self.nulls };
         items.plain::<Int32Type>(|m| m.number() as i32)
     }
 
@@ -215,7 +220,6 @@ impl Maker<'_> {
             OffsetBuffer::<i32>::from_lengths(lengths.iter().copied()),
             OffsetBuffer::<i64>::from_lengths(lengths.iter().copied()),
         );
-        // Views count from the end, so that they are not in the order of their values.
         let starts: Vec<i64> = large.iter().take(self.rows).copied().collect();
         let sizes: Vec<i64> = lengths.iter().map(|n| *n as i64).collect();
         let narrow = |numbers: &[i64]| numbers.iter().map(|n| *n as i32).collect::<ScalarBuffer<i32>>();
@@ -250,7 +254,7 @@ impl Maker<'_> {
     }
 
     fn nested(&mut self) -> Vec<ArrayRef> {
-        let text: ArrayRef = Arc::new(StringArray::from(self.maybe_texts()));
+        let text: ArrayRef = Arc::new(StringArray::from(self.nullable_texts()));
         let number = self.plain::<Int64Type>(Self::number);
         let fields = Fields::from(vec![
             Field::new("number", DataType::Int64, self.nulls),
@@ -275,14 +279,15 @@ impl Maker<'_> {
         whole.into_iter().chain(unions).collect()
     }
 
-    fn coded(&mut self) -> Vec<ArrayRef> {
+    fn dictionaries_and_runs(&mut self) -> Vec<ArrayRef> {
         let values: ArrayRef = Arc::new(StringArray::from(self.texts(7)));
         let small = self.of::<Int8Type>(|m| m.below(7) as i8);
         let large = self.of::<UInt32Type>(|m| m.below(7) as u32);
         let mut arrays: Vec<ArrayRef> = Vec::new();
         arrays.extend(DictionaryArray::try_new(small, values.clone()).ok().map(|a| Arc::new(a) as ArrayRef));
         arrays.extend(DictionaryArray::try_new(large, values).ok().map(|a| Arc::new(a) as ArrayRef));
-        // Runs of three, the last one cut to the length. None is null: where nulls are has no place of its own here.
+        // Runs of three rows, the last of which may be shorter. No run is null, because run-end
+        // encoded arrays have no validity bitmap.
         let ends: Vec<i32> = (1..=self.rows.div_ceil(3)).map(|i| (3 * i).min(self.rows) as i32).collect();
         let values = StringArray::from(self.texts(ends.len()));
         let runs = RunArray::try_new(&Int32Array::from(ends), &values);
@@ -297,14 +302,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_has_every_type_and_a_seed_makes_the_same_again() {
+    fn every_form_has_every_type_and_depends_only_on_the_seed() {
         for form in FORMS {
-            let made = |seed| columns(&mut Random::new(seed, "test"), form);
-            assert_eq!(made(1).len(), 54, "{form}");
-            let table = together(&made(1)).unwrap();
+            let of_seed = |seed| columns(&mut Random::new(seed, "test"), form);
+            assert_eq!(of_seed(1).len(), 54, "{form}");
+            let table = together(&of_seed(1)).unwrap();
             assert_eq!((table.num_rows(), table.num_columns()), (form.rows, 54));
-            assert_eq!(made(1), made(1));
-            assert!(form.rows == 0 || made(1) != made(2));
+            assert_eq!(of_seed(1), of_seed(1));
+            assert!(form.rows == 0 || of_seed(1) != of_seed(2));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors of the suite's own making, in DLPack's structs: of every kind of layout, and lies.
+//! DLPack tensors that the suite makes: of every layout, and malformed ones.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -17,37 +17,37 @@ use dlpark::ffi::{
     DLPackVersion, DLTensor,
 };
 
-use super::kept::keep;
-use super::lent::{Count, Counts};
-use super::lies::{Lie, nonsense, unusual};
+use super::counted_objects::{ReleaseCount, ReleaseCounts};
+use super::leak::leak;
+use super::malformed::{Malformation, invalid, unusual};
 use super::random::Random;
 
-/// The two structs that a tensor travels in.
+/// The two structs in which DLPack passes a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TensorStruct {
     Legacy,
     Versioned,
 }
 
-impl Form {
-    const ALL: [Form; 2] = [Form::Legacy, Form::Versioned];
+impl TensorStruct {
+    const ALL: [TensorStruct; 2] = [TensorStruct::Legacy, TensorStruct::Versioned];
 
     fn name(self) -> &'static CStr {
         match self {
-            Form::Legacy => c"dltensor",
-            Form::Versioned => c"dltensor_versioned",
+            TensorStruct::Legacy => c"dltensor",
+            TensorStruct::Versioned => c"dltensor_versioned",
         }
     }
 
-    /// Those that a format takes.
+    /// The structs that a format accepts.
     pub fn of(format: &Format) -> impl Iterator<Item = Self> {
-        let is_taken =
-            |form: &Self| format.capsules.iter().any(|name| name.as_bytes() == form.name().to_bytes());
-        Self::ALL.into_iter().filter(is_taken)
+        let is_accepted =
+            |kind: &Self| format.capsules.iter().any(|name| name.as_bytes() == kind.name().to_bytes());
+        Self::ALL.into_iter().filter(is_accepted)
     }
 }
 
-/// The element types of DLPack that are numbers of Arrow's too.
+/// DLPack's element types that Arrow also has.
 pub const NUMBERS: [(DLDataTypeCode, u8, DataType); 11] = [
     (DLDataTypeCode::INT, 8, DataType::Int8),
     (DLDataTypeCode::INT, 16, DataType::Int16),
@@ -62,20 +62,20 @@ pub const NUMBERS: [(DLDataTypeCode, u8, DataType); 11] = [
     (DLDataTypeCode::FLOAT, 64, DataType::Float64),
 ];
 
-/// How the elements lie.
+/// The layout of a tensor's elements in memory.
 pub struct Layout {
     pub name: &'static str,
     pub shape: &'static [i64],
-    /// In elements; none: side by side, which the legacy form alone may leave to be guessed.
+    /// In elements. `None` is NULL, which means row-major and is allowed only in the legacy struct.
     pub strides: Option<&'static [i64]>,
-    /// Bytes that `data` lies behind an address that any element may have.
+    /// The number of bytes from an address that is aligned for any element to `data`.
     pub lead: usize,
     pub byte_offset: usize,
 }
 
 const PLAIN: Layout = Layout { name: "plain", shape: &[7], strides: Some(&[1]), lead: 0, byte_offset: 0 };
 
-/// Each once.
+/// The layouts that cases try.
 pub const LAYOUTS: [Layout; 14] = [
     PLAIN,
     Layout { name: "one element", shape: &[1], ..PLAIN },
@@ -83,15 +83,15 @@ pub const LAYOUTS: [Layout; 14] = [
     Layout { name: "with a byte offset", byte_offset: 24, ..PLAIN },
     Layout { name: "at an odd address", lead: 1, ..PLAIN },
     Layout { name: "with an odd byte offset", byte_offset: 3, ..PLAIN },
-    Layout { name: "every third", strides: Some(&[3]), ..PLAIN },
-    Layout { name: "backwards", strides: Some(&[-1]), ..PLAIN },
-    Layout { name: "one for all", strides: Some(&[0]), ..PLAIN },
-    Layout { name: "of rows", shape: &[5, 3], strides: Some(&[3, 1]), ..PLAIN },
-    Layout { name: "of rows that tells no strides", shape: &[5, 3], strides: None, ..PLAIN },
-    Layout { name: "of columns", shape: &[5, 3], strides: Some(&[1, 5]), ..PLAIN },
-    Layout { name: "of rows without elements", shape: &[4, 0], strides: Some(&[1, 1]), ..PLAIN },
+    Layout { name: "stride 3", strides: Some(&[3]), ..PLAIN },
+    Layout { name: "stride -1", strides: Some(&[-1]), ..PLAIN },
+    Layout { name: "stride 0", strides: Some(&[0]), ..PLAIN },
+    Layout { name: "row-major", shape: &[5, 3], strides: Some(&[3, 1]), ..PLAIN },
+    Layout { name: "row-major, without strides", shape: &[5, 3], strides: None, ..PLAIN },
+    Layout { name: "column-major", shape: &[5, 3], strides: Some(&[1, 5]), ..PLAIN },
+    Layout { name: "rows without elements", shape: &[4, 0], strides: Some(&[1, 1]), ..PLAIN },
     Layout {
-        name: "in three dimensions, one backwards",
+        name: "three dimensions, one with a negative stride",
         shape: &[2, 3, 2],
         strides: Some(&[1, -4, 2]),
         ..PLAIN
@@ -99,60 +99,61 @@ pub const LAYOUTS: [Layout; 14] = [
 ];
 
 impl Layout {
-    /// Whether it may be told in this form: later versions of DLPack have strides always.
-    pub fn fits(&self, form: Form) -> bool {
-        self.strides.is_some() || form == Form::Legacy
+    /// Whether the struct can express the layout: the versioned one requires strides.
+    pub fn fits(&self, kind: TensorStruct) -> bool {
+        self.strides.is_some() || kind == TensorStruct::Legacy
     }
 
-    /// Where each element lies, in elements from the first, row by row.
-    fn places(&self) -> Vec<i64> {
-        let mut places = vec![0];
+    /// The positions of the elements in row-major order, in elements from the first one.
+    fn positions(&self) -> Vec<i64> {
+        let mut positions = vec![0];
         for (i, size) in self.shape.iter().enumerate() {
-            let side_by_side = || self.shape.get(i + 1..).unwrap_or_default().iter().product();
-            let stride =
-                self.strides.and_then(|strides| strides.get(i).copied()).unwrap_or_else(side_by_side);
-            places = places.iter().flat_map(|at| (0..*size).map(move |step| at + step * stride)).collect();
+            let row_major = || self.shape.get(i + 1..).unwrap_or_default().iter().product();
+            let stride = self.strides.and_then(|strides| strides.get(i).copied()).unwrap_or_else(row_major);
+            positions =
+                positions.iter().flat_map(|at| (0..*size).map(move |step| at + step * stride)).collect();
         }
-        places
+        positions
     }
 }
 
-/// A tensor, and what it holds.
-pub struct Made {
+/// A tensor, its memory, and its expected values.
+pub struct TestTensor {
     tensor: DLTensor,
     version: DLPackVersion,
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,
-    /// What its elements lie in, on the host or a device.
+    /// The elements' memory on the host, in words.
     bytes: Vec<u64>,
+    /// The elements' memory on a device.
     buffer: Option<Buffer>,
-    /// The elements, row by row.
+    /// The elements in row-major order.
     values: Vec<u8>,
     data_type: DataType,
 }
 
-impl Made {
-    /// A tensor of the `number`th type, on the host.
+impl TestTensor {
+    /// A tensor of the `number`th element type, on the host.
     pub fn new(random: &mut Random, number: usize, layout: &Layout) -> Self {
         let (code, bits, data_type) = NUMBERS[number % NUMBERS.len()].clone();
-        let (width, places) = (usize::from(bits) / 8, layout.places());
-        let low = places.iter().min().map_or(0, |low| low.unsigned_abs() as usize);
-        let high = places.iter().max().map_or(0, |high| *high as usize + 1);
+        let (width, positions) = (usize::from(bits) / 8, layout.positions());
+        let low = positions.iter().min().map_or(0, |low| low.unsigned_abs() as usize);
+        let high = positions.iter().max().map_or(0, |high| *high as usize + 1);
         let first = layout.lead + layout.byte_offset + low * width;
-        // No byte of a float that is not a number.
-        let some: Vec<u8> = random.bytes(first + high * width).iter().map(|byte| byte & 0x3f).collect();
-        let values = places.iter().flat_map(|at| {
+        // Without the two highest bits, no float is a NaN.
+        let content: Vec<u8> = random.bytes(first + high * width).iter().map(|byte| byte & 0x3f).collect();
+        let values = positions.iter().flat_map(|at| {
             let start = (first as i64 + at * width as i64) as usize;
-            some[start..start + width].to_vec()
+            content[start..start + width].to_vec()
         });
         let values = values.collect();
-        let mut bytes = vec![0u64; some.len() / 8 + 1];
+        let mut bytes = vec![0u64; content.len() / 8 + 1];
         let start = bytes.as_mut_ptr().cast::<u8>();
-        // SAFETY: as many words as the bytes take.
-        unsafe { std::ptr::copy_nonoverlapping(some.as_ptr(), start, some.len()) };
+        // SAFETY: `bytes` has at least `content.len()` bytes, and is a new allocation.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), start, content.len()) };
         let data = start.wrapping_add(first - layout.byte_offset).cast();
         let tensor = DLTensor {
-            data: if places.is_empty() { std::ptr::null_mut() } else { data },
+            data: if positions.is_empty() { std::ptr::null_mut() } else { data },
             device: DLDevice { device_type: DLDeviceType::CPU, device_id: 0 },
             ndim: layout.shape.len() as i32,
             dtype: DLDataType { code, bits, lanes: 1 },
@@ -165,17 +166,18 @@ impl Made {
         Self { tensor, version, shape, strides, bytes, buffer: None, values, data_type }
     }
 
-    /// The same on a CUDA device.
+    /// Moves the tensor to a CUDA device.
     pub fn on_device(mut self, session: &Session) -> Result<Self> {
         let (stream, from) = (session.stream(), self.bytes.as_ptr().cast::<u8>());
         let n = 8 * self.bytes.len();
         let copy = |to: &mut [u8]| {
-            // SAFETY: the words are there, and the place is as long as they are.
+            // SAFETY: `from` is valid for the `n` bytes of `self.bytes`, and `to` is a new buffer
+            // of `n` bytes.
             unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), n) };
             Ok(())
         };
         let buffer = session.memory().alloc_with(stream, n, copy)?.freeze(stream)?;
-        buffer.mark_lent();
+        buffer.mark_exported();
         stream.synchronize()?;
         if !self.tensor.data.is_null() {
             let offset = self.tensor.data as usize - from as usize;
@@ -187,23 +189,23 @@ impl Made {
         Ok(self)
     }
 
-    /// How many values a row has, and of which type. Whether they are lists of lists is the plugin's to choose.
+    /// The number of values in a row, and their type. The plugin chooses how it nests lists.
     pub fn row(&self) -> (i64, DataType) {
         (self.shape.iter().skip(1).product(), self.data_type.clone())
     }
 
-    /// The same of a column.
+    /// The number of values in a row of a column, and their type.
     pub fn row_of(data_type: &DataType) -> (i64, DataType) {
         match data_type {
             DataType::FixedSizeList(item, n) => {
-                let (own, leaf) = Self::row_of(item.data_type());
-                (i64::from(*n) * own, leaf)
+                let (item_len, leaf) = Self::row_of(item.data_type());
+                (i64::from(*n) * item_len, leaf)
             }
             leaf => (1, leaf.clone()),
         }
     }
 
-    /// The column that it is to become, of a field with such rows.
+    /// The expected column, with the nesting of `field`.
     pub fn column(&self, field: Field) -> Option<RecordBatch> {
         let rows = self.shape.first().map_or(0, |rows| *rows as usize);
         let mut levels = vec![(field.data_type().clone(), rows)];
@@ -219,124 +221,134 @@ impl Made {
         RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![make_array(array)]).ok()
     }
 
-    /// In a capsule. It is never freed, so that a second deletion is counted and harms nobody.
-    pub fn capsule(self, form: Form, counts: &Counts) -> Capsule {
-        let held = keep(Held { made: self, count: counts.add("a tensor"), bare: None, versioned: None });
-        let made = &mut held.made;
-        if made.tensor.shape.is_null() && !made.shape.is_empty() {
-            made.tensor.shape = made.shape.as_mut_ptr();
+    /// Puts the tensor into a capsule. The memory of its structs is never freed, so that a second
+    /// call of the deleter is counted and has no other effect.
+    pub fn capsule(self, kind: TensorStruct, counts: &ReleaseCounts) -> Capsule {
+        let count = counts.add("a tensor");
+        let counted = leak(CountedTensor { tensor: self, count, legacy: None, versioned: None });
+        let tensor = &mut counted.tensor;
+        if tensor.tensor.shape.is_null() && !tensor.shape.is_empty() {
+            tensor.tensor.shape = tensor.shape.as_mut_ptr();
         }
-        if let (true, Some(strides)) = (made.tensor.strides.is_null(), &mut made.strides) {
-            made.tensor.strides = strides.as_mut_ptr();
+        if let (true, Some(strides)) = (tensor.tensor.strides.is_null(), &mut tensor.strides) {
+            tensor.tensor.strides = strides.as_mut_ptr();
         }
-        let (dl_tensor, version) = (made.tensor, made.version);
-        let manager_ctx = std::ptr::from_mut(held).cast();
-        match form {
-            Form::Legacy => {
+        let (dl_tensor, version) = (tensor.tensor, tensor.version);
+        let manager_ctx = std::ptr::from_mut(counted).cast();
+        match kind {
+            TensorStruct::Legacy => {
                 let deleter = Some(delete_legacy as unsafe extern "C" fn(_));
-                let bare = held.bare.insert(DLManagedTensor { dl_tensor, manager_ctx, deleter });
-                // SAFETY: such a tensor is what the name says; its deleter may be called on any thread.
-                unsafe { Capsule::of_self_freeing(form.name(), NonNull::from(bare), free_legacy) }
+                let managed = counted.legacy.insert(DLManagedTensor { dl_tensor, manager_ctx, deleter });
+                // SAFETY: `kind` is `Legacy`, so the name stands for a `DLManagedTensor`, which is
+                // leaked and therefore stays valid. Its deleter may be called on any thread,
+                // because `CountedTensor` is `Send`.
+                unsafe { Capsule::from_self_freeing(kind.name(), NonNull::from(managed), free_legacy) }
             }
-            Form::Versioned => {
+            TensorStruct::Versioned => {
                 let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
-                let own = DLManagedTensorVersioned {
+                let managed = DLManagedTensorVersioned {
                     version,
                     manager_ctx,
                     deleter,
                     flags: DlpackFlags::empty(),
                     dl_tensor,
                 };
-                let own = held.versioned.insert(own);
-                // SAFETY: as above.
-                unsafe { Capsule::of_self_freeing(form.name(), NonNull::from(own), free_versioned) }
+                let managed = counted.versioned.insert(managed);
+                // SAFETY: `kind` is `Versioned`, so the name stands for a
+                // `DLManagedTensorVersioned`, which is leaked and therefore stays valid. Its
+                // deleter may be called on any thread, because `CountedTensor` is `Send`.
+                unsafe { Capsule::from_self_freeing(kind.name(), NonNull::from(managed), free_versioned) }
             }
         }
     }
 }
 
-struct Held {
-    made: Made,
-    count: Arc<Count>,
-    bare: Option<DLManagedTensor>,
+/// A tensor, its DLPack struct, and the count of its deletions.
+struct CountedTensor {
+    tensor: TestTensor,
+    count: Arc<ReleaseCount>,
+    legacy: Option<DLManagedTensor>,
     versioned: Option<DLManagedTensorVersioned>,
 }
 
 /// # Safety
-/// `held` is what `Made::capsule` kept.
-unsafe fn delete(held: *mut c_void) {
-    super::inside::called("deleter of a tensor", false);
-    // SAFETY: the caller's word; it lives for ever.
-    let held = unsafe { &mut *held.cast::<Held>() };
-    if held.count.release() {
-        held.made.buffer = None;
-        // Who reads on reads something else.
-        held.made.bytes.fill(u64::MAX);
+/// `context` is the `manager_ctx` that `TestTensor::capsule` set.
+unsafe fn delete(context: *mut c_void) {
+    super::host_calls::on_call("deleter of a tensor", false);
+    // SAFETY: the caller passes the address of a leaked `CountedTensor`.
+    let counted = unsafe { &mut *context.cast::<CountedTensor>() };
+    if counted.count.release() {
+        counted.tensor.buffer = None;
+        // A plugin that still reads the memory reads other values.
+        counted.tensor.bytes.fill(u64::MAX);
     }
 }
 
 unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
-    // SAFETY: set by `Made::capsule` alone.
+    // SAFETY: only `TestTensor::capsule` sets this deleter, in a struct whose `manager_ctx` it sets
+    // too.
     unsafe { delete((*tensor).manager_ctx) }
 }
 
 unsafe extern "C" fn delete_versioned(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: as above.
+    // SAFETY: only `TestTensor::capsule` sets this deleter, in a struct whose `manager_ctx` it sets
+    // too.
     unsafe { delete((*tensor).manager_ctx) }
 }
 
 unsafe fn free_legacy(tensor: NonNull<DLManagedTensor>) {
-    // SAFETY: called once, on the capsule's own.
+    // SAFETY: the capsule calls this once, on the struct that `TestTensor::capsule` put into it.
     unsafe { delete_legacy(tensor.as_ptr()) }
 }
 
 unsafe fn free_versioned(tensor: NonNull<DLManagedTensorVersioned>) {
-    // SAFETY: as above.
+    // SAFETY: the capsule calls this once, on the struct that `TestTensor::capsule` put into it.
     unsafe { delete_versioned(tensor.as_ptr()) }
 }
 
-/// What a tensor says of itself that is not so.
-pub type TensorLie = Lie<fn(&mut Made)>;
+/// A change that makes a tensor malformed or unusual.
+pub type TensorMalformation = Malformation<fn(&mut TestTensor)>;
 
-/// What lies about its struct as a whole, and only the versioned form has a place for.
-pub const LATER_VERSION: TensorLie = nonsense("of a version to come", |made| made.version.major = 99);
+/// A version of DLPack that does not exist yet; only the versioned struct has a version.
+pub const LATER_VERSION: TensorMalformation = invalid("of version 99", |tensor| tensor.version.major = 99);
 
-pub const LIES: [TensorLie; 20] = [
-    nonsense("of -1 dimensions", |made| made.tensor.ndim = -1),
-    nonsense("of dimensions without number", |made| made.tensor.ndim = i32::MAX),
-    nonsense("without a shape", |made| made.shape.clear()),
-    nonsense("of -1 rows", |made| made.shape = vec![-1]),
-    nonsense("of more elements than there can be", |made| made.reshaped(&[i64::MAX, 16], &[16, 1])),
-    nonsense("of more bytes than there can be", |made| made.reshaped(&[i64::MAX / 2], &[1])),
-    nonsense("that reaches beyond all addresses", |made| made.reshaped(&[4], &[i64::MAX / 2])),
-    nonsense("that reaches before all addresses", |made| made.reshaped(&[4], &[i64::MIN / 2])),
-    nonsense("of rows at NULL", |made| made.tensor.data = std::ptr::null_mut()),
-    nonsense("whose offset has no end", |made| made.tensor.byte_offset = u64::MAX),
-    nonsense("on a device that there is none of", |made| made.tensor.device.device_type = DLDeviceType(77)),
-    nonsense("on the 99th CUDA device", |made| {
-        made.tensor.device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 99 };
+pub const MALFORMATIONS: [TensorMalformation; 20] = [
+    invalid("with -1 dimensions", |t| t.tensor.ndim = -1),
+    invalid("with 2^31 - 1 dimensions", |t| t.tensor.ndim = i32::MAX),
+    invalid("without a shape", |t| t.shape.clear()),
+    invalid("with -1 rows", |t| t.shape = vec![-1]),
+    invalid("whose element count overflows", |t| t.reshape(&[i64::MAX, 16], &[16, 1])),
+    invalid("whose size in bytes overflows", |t| t.reshape(&[i64::MAX / 2], &[1])),
+    invalid("whose last address overflows", |t| t.reshape(&[4], &[i64::MAX / 2])),
+    invalid("whose first address underflows", |t| t.reshape(&[4], &[i64::MIN / 2])),
+    invalid("with rows at NULL", |t| t.tensor.data = std::ptr::null_mut()),
+    invalid("whose byte offset overflows", |t| t.tensor.byte_offset = u64::MAX),
+    invalid("on an unknown type of device", |t| t.tensor.device.device_type = DLDeviceType(77)),
+    invalid("on CUDA device 99", |t| {
+        t.tensor.device = DLDevice { device_type: DLDeviceType::CUDA, device_id: 99 };
     }),
-    nonsense("of elements of no bits", |made| made.tensor.dtype.bits = 0),
-    nonsense("of elements of no lanes", |made| made.tensor.dtype.lanes = 0),
-    unusual("of vectors", |made| made.tensor.dtype.lanes = 2),
-    unusual("of elements of 12 bits", |made| made.tensor.dtype.bits = 12),
-    unusual("of complex numbers", |made| made.tensor.dtype.code = DLDataTypeCode::COMPLEX),
-    unusual("of elements of an unknown kind", |made| made.tensor.dtype.code = DLDataTypeCode(200)),
-    unusual("without a dimension", |made| (made.tensor.ndim, made.shape) = (0, Vec::new())),
-    unusual("of a thousand dimensions", |made| {
-        made.reshaped(&[1; 1000], &[1; 1000]);
-        made.tensor.ndim = 1000;
+    invalid("with elements of 0 bits", |t| t.tensor.dtype.bits = 0),
+    invalid("with elements of 0 lanes", |t| t.tensor.dtype.lanes = 0),
+    unusual("with elements of 2 lanes", |t| t.tensor.dtype.lanes = 2),
+    unusual("with elements of 12 bits", |t| t.tensor.dtype.bits = 12),
+    unusual("of complex numbers", |t| t.tensor.dtype.code = DLDataTypeCode::COMPLEX),
+    unusual("with elements of an unknown type", |t| t.tensor.dtype.code = DLDataTypeCode(200)),
+    unusual("with 0 dimensions", |t| (t.tensor.ndim, t.shape) = (0, Vec::new())),
+    unusual("with 1000 dimensions", |t| {
+        t.reshape(&[1; 1000], &[1; 1000]);
+        t.tensor.ndim = 1000;
     }),
 ];
 
-impl Made {
-    fn reshaped(&mut self, shape: &[i64], strides: &[i64]) {
+impl TestTensor {
+    fn reshape(&mut self, shape: &[i64], strides: &[i64]) {
         (self.shape, self.strides) = (shape.to_vec(), Some(strides.to_vec()));
         self.tensor.ndim = shape.len() as i32;
     }
 }
 
-// SAFETY: memory of its own and of the session's, which anybody may have on any thread.
-unsafe impl Send for Held {}
-// SAFETY: as above: nothing changes it but its deleter, and that once.
-unsafe impl Sync for Held {}
+// SAFETY: the pointers inside refer to memory that the value owns, and its buffer may be released
+// on any thread.
+unsafe impl Send for CountedTensor {}
+// SAFETY: after `capsule` only the deleter writes to the value, and only in its first call.
+unsafe impl Sync for CountedTensor {}

@@ -1,92 +1,97 @@
-//! What a check says.
+//! Results of checks.
 
 use std::fmt;
 
-/// Nothing to say, or why not.
+/// A value, or the reason why the case ends.
 pub type Check<T = ()> = Result<T, Stop>;
 
-/// Why a case ends early.
+/// The reason why a case ends early.
 #[derive(Debug)]
 pub enum Stop {
     Failed(Failed),
     Skipped(Skipped),
 }
 
-/// What a case that was not tried lacked.
+/// Why a case was not tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// The plugin has nothing that the rule is about.
-    Offer,
-    /// The plugin has, and the suite was given nothing to run it with.
-    Sample,
-    /// What the case counts on does not hold.
-    Ground,
-    /// Something of this machine's.
+pub enum SkipKind {
+    /// The plugin does not offer what the rule is about.
+    NotOffered,
+    /// The plugin offers it, but the suite has no input for it.
+    NoSample,
+    /// A case that this one depends on did not pass.
+    Dependency,
+    /// This machine lacks something, such as a device.
     Machine,
 }
 
-impl Lack {
-    pub const ALL: [Self; 4] = [Self::Offer, Self::Sample, Self::Ground, Self::Machine];
+impl SkipKind {
+    pub const ALL: [Self; 4] = [Self::NotOffered, Self::NoSample, Self::Dependency, Self::Machine];
 
-    /// For programs.
-    pub fn word(self) -> &'static str {
+    /// The name in JSON reports, which stays the same from release to release.
+    pub fn id(self) -> &'static str {
         match self {
-            Self::Offer => "not_offered",
-            Self::Sample => "no_sample",
-            Self::Ground => "ground",
+            Self::NotOffered => "not_offered",
+            Self::NoSample => "no_sample",
+            Self::Dependency => "ground",
             Self::Machine => "machine",
         }
     }
 
-    /// For people, after a number of cases.
+    /// The phrase in text reports, after a number of cases.
     pub fn phrase(self) -> &'static str {
         match self {
-            Self::Offer => "about what the plugin does not have",
-            Self::Sample => "for want of samples",
-            Self::Ground => "after a failure",
-            Self::Machine => "not possible here",
+            Self::NotOffered => "not offered by the plugin",
+            Self::NoSample => "without a sample",
+            Self::Dependency => "after a failure",
+            Self::Machine => "not possible on this machine",
         }
     }
 }
 
-/// Why a case was not tried.
+/// A case that was not tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    pub lack: Lack,
+    pub kind: SkipKind,
     pub reason: String,
 }
 
 /// How the plugin broke the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Where: the format, the column, the call.
+    /// The format, the column, the call.
     pub place: String,
     pub expected: String,
     pub got: String,
 }
 
-/// A case that broke its rule.
+/// Ends a case whose rule the plugin broke.
 pub fn failed(place: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Stop {
     let (place, expected, got) = (place.to_string(), expected.to_string(), got.to_string());
     Stop::Failed(Failed { place, expected, got })
 }
 
-/// A case that cannot be tried here.
+/// Ends a case that this machine cannot run.
 pub fn skipped(reason: impl fmt::Display) -> Stop {
-    Stop::Skipped(Skipped { lack: Lack::Machine, reason: reason.to_string() })
+    Stop::Skipped(Skipped { kind: SkipKind::Machine, reason: reason.to_string() })
 }
 
-/// A case about what the plugin does not have.
+/// Ends a case about something that the plugin does not offer.
 pub fn not_offered(reason: impl fmt::Display) -> Stop {
-    Stop::Skipped(Skipped { lack: Lack::Offer, reason: reason.to_string() })
+    Stop::Skipped(Skipped { kind: SkipKind::NotOffered, reason: reason.to_string() })
 }
 
-/// A case that has nothing to run the plugin with.
-pub fn not_given(reason: impl fmt::Display) -> Stop {
-    Stop::Skipped(Skipped { lack: Lack::Sample, reason: reason.to_string() })
+/// Ends a case that needs a sample.
+pub fn missing_sample(reason: impl fmt::Display) -> Stop {
+    Stop::Skipped(Skipped { kind: SkipKind::NoSample, reason: reason.to_string() })
 }
 
-/// A case in which nothing of the plugin's ran has not seen it keep the rule: there was nothing that it does so with.
-pub fn ran(has_any: bool, does: &str) -> Check {
-    if has_any { Ok(()) } else { Err(not_given(format!("nothing that the plugin {does} (--sample FILE)"))) }
+/// Skips the case unless it had at least one input that the plugin `verb` ("reads", "decodes"):
+/// without one, the case has not seen the plugin keep the rule.
+pub fn require_input(has_any: bool, verb: &str) -> Check {
+    if has_any {
+        Ok(())
+    } else {
+        Err(missing_sample(format!("no input that the plugin {verb} (--sample FILE)")))
+    }
 }

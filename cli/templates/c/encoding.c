@@ -1,10 +1,12 @@
 /*
  * The Crossdock plugin `@NAME@`, which decodes `@ID@`.
  *
- * What it decodes is a beginning, to be replaced: 32-bit integers that are stored less a reference. Its metadata is the
- * reference (4 bytes, little-endian), its one buffer the stored integers, and it has no children and no nulls.
+ * Replace this minimal encoding: it stores 32-bit integers as differences from a reference. The
+ * metadata is the reference (4 bytes, little-endian), and the only buffer has the differences.
+ * There are no children and no nulls.
  *
- * There is no `plan`: nodes are decoded on the CPU, and the host brings buffers here and results to where they are wanted.
+ * There is no `plan`, so nodes are decoded on the CPU. The host copies buffers from and batches to
+ * other devices.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,11 +18,11 @@
 #define TEXT(literal) {literal, sizeof(literal) - 1}
 
 struct crossdock_instance {
-  const crossdock_host* host; /* there until `destroy` has returned */
+  const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* The caller's struct is zero but for its size, and may be NULL. The message is a copy that its `release` frees. Say who,
- * what, expected, got, and what to do. */
+/* `err` may be NULL; otherwise all its fields except the size are zero. The message is a copy that
+ * `release` frees. A message says who, what, expected, got, and what to do. */
 static void release_error(crossdock_error* err) {
   free(err->private_data);
   err->release = NULL;
@@ -31,7 +33,7 @@ static crossdock_code fail(crossdock_error* err, crossdock_code code, const char
   if (!err) return code;
   snprintf(text, sizeof text, message, number);
   err->code = code;
-  err->message = "@ID@: no memory to say what is wrong";
+  err->message = "@ID@: no memory for a message";
   err->private_data = malloc(strlen(text) + 1);
   if (err->private_data) {
     err->message = strcpy(err->private_data, text);
@@ -48,22 +50,23 @@ static const crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* 
   return CROSSDOCK_AT(array->buffers, i);
 }
 
-/* All of it comes from outside: whatever does not fit is an error that says so. Looks at no buffer's bytes. */
+/* Checks a node, without reading its buffers. Nodes are untrusted input: anything malformed is an
+ * error. */
 static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
                             crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   (void)instance;
   if (!node->schema || strcmp(node->schema->format, "i") != 0 || node->schema->flags & ARROW_FLAG_NULLABLE ||
       node->schema->dictionary)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its type is not Int32 without nulls", 0);
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: expected the type Int32 without nulls", 0);
   if (node->metadata_bytes != 4)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its metadata has %" PRIu64 " bytes, expected a reference of 4",
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its metadata has %" PRIu64 " bytes, expected 4",
                 node->metadata_bytes);
   if (node->n_buffers != 1 || node->n_children != 0)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: it has %" PRIu64 " buffers or children, expected one buffer alone",
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: it has %" PRIu64 " buffers and children, expected one buffer",
                 (uint64_t)node->n_buffers + node->n_children);
   if (node->length > INT64_MAX / 4)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: %" PRIu64 " values are more than there can be", node->length);
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its length %" PRIu64 " is too large", node->length);
   if (buffer_at(array, node->first_buffer)->bytes != node->length * 4)
     return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its buffer has %" PRIu64 " bytes, expected 4 for each value",
                 buffer_at(array, node->first_buffer)->bytes);
@@ -77,7 +80,8 @@ static crossdock_code size(crossdock_instance* instance, const crossdock_encoded
   return code;
 }
 
-/* A batch is a struct array with a child for its column. The child may be moved out, and owns what it needs. */
+/* A batch is a struct array whose child is the column. The child may be moved out, so it owns its
+ * buffers. */
 typedef struct column {
   int32_t* values;
   const void* buffers[2]; /* validity: NULL for no nulls; values */
@@ -90,41 +94,41 @@ typedef struct batch {
 } batch;
 
 static void release_column(struct ArrowArray* array) {
-  column* own = array->private_data;
-  free(own->values);
-  free(own);
+  column* data = array->private_data;
+  free(data->values);
+  free(data);
   array->release = NULL;
 }
 
 static void release_batch(struct ArrowArray* array) {
-  batch* own = array->private_data;
-  if (own->column.release) own->column.release(&own->column); /* unless somebody moved it out */
-  free(own);
+  batch* data = array->private_data;
+  if (data->column.release) data->column.release(&data->column); /* unless it was moved out */
+  free(data);
   array->release = NULL;
 }
 
-/* Takes `values` on success. */
-static crossdock_code give_batch(int32_t* values, int64_t rows, crossdock_batch* out, crossdock_error* err) {
-  batch* own = calloc(1, sizeof *own);
+/* Takes ownership of `values` on success. */
+static crossdock_code export_batch(int32_t* values, int64_t rows, crossdock_batch* out, crossdock_error* err) {
+  batch* data = calloc(1, sizeof *data);
   column* inner = calloc(1, sizeof *inner);
-  if (!own || !inner) {
-    free(own);
+  if (!data || !inner) {
+    free(data);
     free(inner);
     return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for a batch", 0);
   }
   inner->values = values;
   inner->buffers[1] = values;
-  own->children[0] = &own->column;
-  own->column = (struct ArrowArray){.length = rows, .n_buffers = 2, .buffers = inner->buffers,
-                                    .release = release_column, .private_data = inner};
+  data->children[0] = &data->column;
+  data->column = (struct ArrowArray){.length = rows, .n_buffers = 2, .buffers = inner->buffers,
+                                     .release = release_column, .private_data = inner};
   out->array.device_type = ARROW_DEVICE_CPU;
   out->array.device_id = -1;
-  out->array.array = (struct ArrowArray){.length = rows, .n_buffers = 1, .buffers = own->buffers, .n_children = 1,
-                                         .children = own->children, .release = release_batch, .private_data = own};
+  out->array.array = (struct ArrowArray){.length = rows, .n_buffers = 1, .buffers = data->buffers, .n_children = 1,
+                                         .children = data->children, .release = release_batch, .private_data = data};
   return CROSSDOCK_OK;
 }
 
-/* Children would be given decoded, each in the place that its node has below this one, and be this function's to release. This
+/* `below` has the decoded children, in the order of their nodes, and passes their ownership. This
  * encoding has none. */
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
                              const crossdock_encoded_array* array, size_t at, crossdock_batch* below,
@@ -143,11 +147,11 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   values = malloc(node->length > 0 ? node->length * 4 : 1);
   if (!values) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for %" PRIu64 " values", node->length);
   for (uint64_t i = 0; i < node->length; i++) {
-    uint32_t word; /* a buffer may begin anywhere */
+    uint32_t word; /* the buffer may be unaligned */
     memcpy(&word, (const char*)stored + 4 * i, 4);
     values[i] = (int32_t)(word + reference);
   }
-  code = give_batch(values, (int64_t)node->length, out, err);
+  code = export_batch(values, (int64_t)node->length, out, err);
   if (code != CROSSDOCK_OK) free(values);
   return code;
 }

@@ -1,4 +1,4 @@
-# CC, CFLAGS and LDFLAGS may be given; CROSSDOCK is the command that `make test` has look at the plugin.
+# CC, CFLAGS and LDFLAGS can be set; CROSSDOCK is the command that `make test` runs.
 CC ?= cc
 CFLAGS ?= -O2 -g
 CROSSDOCK ?= crossdock

@@ -1,4 +1,5 @@
-/* Calls the plugin as a host does: looks for its entry, makes an instance, and has it decode a tree of one node. */
+/* Calls the plugin as a host does: finds its entry, creates an instance, and decodes an array of
+ * one node. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +52,7 @@ int main(void) {
   root->release(root);
   EXPECT(!root->release);
 
-  node.length = 4; /* a lie */
+  node.length = 4; /* malformed: the buffer has 3 values */
   EXPECT(encoding->check(instance, &array, 0, &err) == CROSSDOCK_BAD_DATA && strstr(err.message, "12 bytes"));
   if (err.release) err.release(&err);
   entry->destroy(instance);

@@ -1,8 +1,8 @@
 /*
  * The Crossdock plugin `@NAME@`, which reads the format `@NAME@`.
  *
- * What it reads is a beginning, to be replaced: text, of which each line is a value of one column of bytes. An exporter, which
- * writes a format, is added in the same way: see docs/plugins.md of Crossdock.
+ * Replace this minimal format: a text file whose lines are the values of one column of bytes. An
+ * exporter, which writes a format, is added in the same way: see docs/plugins.md of Crossdock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,12 @@
 #define TEXT(literal) {literal, sizeof(literal) - 1}
 
 struct crossdock_instance {
-  const crossdock_host* host; /* there until `destroy` has returned */
+  const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* The caller's struct is zero but for its size, and may be NULL. A constant needs no `release`; a message that was
- * allocated has one that frees it. Say who, what, expected, got, and what to do. */
+/* `err` may be NULL; otherwise all its fields except the size are zero. A constant message needs no
+ * `release`; an allocated one needs one that frees it. A message says who, what, expected, got, and
+ * what to do. */
 static crossdock_code fail(crossdock_error* err, crossdock_code code, const char* message) {
   if (err) {
     err->code = code;
@@ -25,7 +26,8 @@ static crossdock_code fail(crossdock_error* err, crossdock_code code, const char
   return code;
 }
 
-/* A batch is a struct array with a child for its column. The child may be moved out, and owns what it needs. */
+/* A batch is a struct array whose child is the column. The child may be moved out, so it owns its
+ * buffers. */
 typedef struct column {
   char* text;
   int32_t* offsets;
@@ -39,26 +41,26 @@ typedef struct batch {
 } batch;
 
 static void release_column(struct ArrowArray* array) {
-  column* own = array->private_data;
-  free(own->text);
-  free(own->offsets);
-  free(own);
+  column* data = array->private_data;
+  free(data->text);
+  free(data->offsets);
+  free(data);
   array->release = NULL;
 }
 
 static void release_batch(struct ArrowArray* array) {
-  batch* own = array->private_data;
-  if (own->column.release) own->column.release(&own->column); /* unless somebody moved it out */
-  free(own);
+  batch* data = array->private_data;
+  if (data->column.release) data->column.release(&data->column); /* unless it was moved out */
+  free(data);
   array->release = NULL;
 }
 
-/* Takes `text` and `offsets` on success. */
-static crossdock_code give_batch(char* text, int32_t* offsets, int64_t rows, crossdock_batch* out, crossdock_error* err) {
-  batch* own = calloc(1, sizeof *own);
+/* Takes ownership of `text` and `offsets` on success. */
+static crossdock_code export_batch(char* text, int32_t* offsets, int64_t rows, crossdock_batch* out, crossdock_error* err) {
+  batch* data = calloc(1, sizeof *data);
   column* inner = calloc(1, sizeof *inner);
-  if (!own || !inner) {
-    free(own);
+  if (!data || !inner) {
+    free(data);
     free(inner);
     return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@NAME@: no memory for a batch");
   }
@@ -66,23 +68,23 @@ static crossdock_code give_batch(char* text, int32_t* offsets, int64_t rows, cro
   inner->offsets = offsets;
   inner->buffers[1] = offsets;
   inner->buffers[2] = text;
-  own->children[0] = &own->column;
-  own->column = (struct ArrowArray){.length = rows, .n_buffers = 3, .buffers = inner->buffers,
-                                    .release = release_column, .private_data = inner};
+  data->children[0] = &data->column;
+  data->column = (struct ArrowArray){.length = rows, .n_buffers = 3, .buffers = inner->buffers,
+                                     .release = release_column, .private_data = inner};
   out->array.device_type = ARROW_DEVICE_CPU;
   out->array.device_id = -1;
-  out->array.array = (struct ArrowArray){.length = rows, .n_buffers = 1, .buffers = own->buffers, .n_children = 1,
-                                         .children = own->children, .release = release_batch, .private_data = own};
+  out->array.array = (struct ArrowArray){.length = rows, .n_buffers = 1, .buffers = data->buffers, .n_children = 1,
+                                         .children = data->children, .release = release_batch, .private_data = data};
   return CROSSDOCK_OK;
 }
 
-/* Bytes that are read at once; no line is longer. */
+/* The number of bytes of one read, and the maximum length of a line. */
 enum { CHUNK_BYTES = 1 << 20 };
 
 typedef struct reader {
   crossdock_source source;
-  uint64_t offset; /* of what is read next */
-  char* rest;      /* of a line whose end has not been read */
+  uint64_t offset; /* of the next read */
+  char* rest;      /* the beginning of a line whose end has not been read */
   size_t rest_bytes;
 } reader;
 
@@ -96,18 +98,19 @@ static void release_root(struct ArrowSchema* schema) {
 }
 
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
-  struct own { struct ArrowSchema child; struct ArrowSchema* children[1]; }* own = calloc(1, sizeof *own);
+  struct root { struct ArrowSchema child; struct ArrowSchema* children[1]; }* root = calloc(1, sizeof *root);
   (void)stream;
-  if (!own) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@NAME@: no memory for a schema");
-  own->child = (struct ArrowSchema){.format = "z", .name = "line", .release = release_schema}; /* bytes, never null */
-  own->children[0] = &own->child;
-  *out = (struct ArrowSchema){.format = "+s", .name = "", .n_children = 1, .children = own->children,
-                              .release = release_root, .private_data = own};
+  if (!root) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@NAME@: no memory for a schema");
+  root->child = (struct ArrowSchema){.format = "z", .name = "line", .release = release_schema}; /* binary, without nulls */
+  root->children[0] = &root->child;
+  *out = (struct ArrowSchema){.format = "+s", .name = "", .n_children = 1, .children = root->children,
+                              .release = release_root, .private_data = root};
   return CROSSDOCK_OK;
 }
 
-/* Cuts text into lines in place. What follows the last line's end is kept for the next batch. */
-static int64_t cut(reader* r, char* text, size_t bytes, int at_end, int32_t* offsets) {
+/* Splits text into lines in place, and stores the text after the last end of a line for the next
+ * batch. */
+static int64_t split_lines(reader* r, char* text, size_t bytes, int at_end, int32_t* offsets) {
   size_t to = 0, start = 0;
   int64_t rows = 0;
   for (size_t i = 0; i <= bytes; i++) {
@@ -122,37 +125,37 @@ static int64_t cut(reader* r, char* text, size_t bytes, int at_end, int32_t* off
   return rows;
 }
 
-/* At the end `out` stays as it is: `release` is NULL. */
+/* At the end of the stream `out` stays unchanged: its `release` is NULL. */
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
   for (;;) {
     char* text = malloc(2 * CHUNK_BYTES);
     int32_t* offsets = malloc((2 * CHUNK_BYTES + 2) * sizeof *offsets);
-    size_t got = 0, bytes;
+    size_t n_read = 0, bytes;
     int64_t rows = 0;
     crossdock_code code = CROSSDOCK_IS_CANCELLED(call) ? fail(err, CROSSDOCK_CANCELLED, "cancelled") : CROSSDOCK_OK;
     if (code == CROSSDOCK_OK && (!text || !offsets))
       code = fail(err, CROSSDOCK_OUT_OF_MEMORY, "@NAME@: no memory for lines");
     if (code == CROSSDOCK_OK) {
       memcpy(text, r->rest, r->rest_bytes);
-      code = r->source.read_at(&r->source, r->offset, text + r->rest_bytes, CHUNK_BYTES, &got, err);
+      code = r->source.read_at(&r->source, r->offset, text + r->rest_bytes, CHUNK_BYTES, &n_read, err);
     }
     if (code == CROSSDOCK_OK) {
-      bytes = r->rest_bytes + got;
-      r->offset += got;
+      bytes = r->rest_bytes + n_read;
+      r->offset += n_read;
       offsets[0] = 0;
-      rows = cut(r, text, bytes, got == 0, offsets);
+      rows = split_lines(r, text, bytes, n_read == 0, offsets);
       if (call->progress) call->progress(call->progress_data, r->offset, r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
       if (r->rest_bytes > CHUNK_BYTES)
         code = fail(err, CROSSDOCK_BAD_DATA, "@NAME@: a line of more than 1 MiB: is this a text file?");
       else if (rows > 0)
-        code = give_batch(text, offsets, rows, out, err);
+        code = export_batch(text, offsets, rows, out, err);
     }
     if (code == CROSSDOCK_OK && rows > 0) return CROSSDOCK_OK;
     free(text);
     free(offsets);
-    if (code != CROSSDOCK_OK || got == 0) return code;
+    if (code != CROSSDOCK_OK || n_read == 0) return code;
   }
 }
 
@@ -164,13 +167,13 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Whether the caller expects these columns, or none in particular. */
+/* Whether the caller expects these columns, or has no expected schema. */
 static int is_expected(const struct ArrowSchema* schema) {
   return !schema || (schema->n_children == 1 && strcmp(schema->children[0]->name, "line") == 0 &&
                      strcmp(schema->children[0]->format, "z") == 0);
 }
 
-/* Takes what is in `input`, on failure too. */
+/* Takes ownership of the objects in `input`, also on failure. */
 static crossdock_code open_source(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                                   const crossdock_input* input, const struct ArrowSchema* schema,
                                   const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
@@ -184,7 +187,7 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
     if (input->capsules) input->capsules->release(input->capsules);
     if (r) free(r->rest);
     free(r);
-    return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected that format, a file or a pipe to read from, no options and no other columns");
+    return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected the format @NAME@, a source, no options, and the column 'line' of type Binary");
   }
   CROSSDOCK_MOVE(&r->source, input->source);
   out->private_data = r;
@@ -194,10 +197,10 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
   return CROSSDOCK_OK;
 }
 
-static const crossdock_str ENDINGS[] = {TEXT(".@NAME@")};
+static const crossdock_str EXTENSIONS[] = {TEXT(".@NAME@")};
 static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
 static const crossdock_format FORMATS[] = {{.struct_size = sizeof(crossdock_format), .name = TEXT("@NAME@"),
-    .description = TEXT("one value a line"), .flags = CROSSDOCK_FORMAT_BYTES, .endings = ENDINGS, .n_endings = 1,
+    .description = TEXT("one value per line"), .flags = CROSSDOCK_FORMAT_BYTES, .endings = EXTENSIONS, .n_endings = 1,
     .device_types = DEVICES, .n_device_types = 1}};
 
 static crossdock_code formats(crossdock_instance* i, const crossdock_format** out, size_t* n, crossdock_error* err) {

@@ -1,7 +1,8 @@
 //! The Crossdock plugin `@NAME@`, which decodes `@ID@`.
 //!
-//! What it decodes is a beginning, to be replaced: 32-bit integers that are stored less a reference. Its metadata is the
-//! reference (4 bytes, little-endian), its one buffer the stored integers, and it has no children and no nulls.
+//! Replace this minimal encoding: it stores 32-bit integers as differences from a reference. The
+//! metadata is the reference (4 bytes, little-endian), and the only buffer has the differences.
+//! There are no children and no nulls.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ crossdock_plugin!(
     encodings: "@ID@",
 );
 
-/// What a node says, once it has been found to fit.
+/// The checked properties of a node.
 struct Node {
     len: usize,
     bytes: usize,
@@ -45,9 +46,9 @@ struct Node {
 }
 
 impl Node {
-    /// All of it comes from outside: whatever does not fit is an error that says so.
+    /// Checks a node. Nodes are untrusted input: anything malformed is an error.
     fn read(node: EncodedNode<'_>) -> Result<Self> {
-        // SAFETY: a node's schema is one that lives as long as its array.
+        // SAFETY: `node.schema` is a valid schema that lives as long as the node's array.
         let field = unsafe { import_field_ref(node.schema()?) }?;
         if *field.data_type() != DataType::Int32 || field.is_nullable() {
             return Err(node.wrong(format_args!(
@@ -62,21 +63,21 @@ impl Node {
         }
         let reference = node.metadata().try_into().map(i32::from_le_bytes);
         let reference =
-            reference.map_err(|_| node.wrong("its metadata is no reference of 4 bytes"))?;
+            reference.map_err(|_| node.wrong("expected 4 bytes of metadata, the reference"))?;
         let len = usize::try_from(node.length()).ok();
         let bytes = len
             .and_then(|len| len.checked_mul(4))
             .filter(|bytes| i64::try_from(*bytes).is_ok());
         let (Some(len), Some(bytes)) = (len, bytes) else {
             return Err(node.wrong(format_args!(
-                "{} values are more than there can be",
+                "its length {} is too large",
                 node.length()
             )));
         };
-        let there = node.buffer(0)?.bytes;
-        if there != bytes as u64 {
+        let buffer_bytes = node.buffer(0)?.bytes;
+        if buffer_bytes != bytes as u64 {
             return Err(node.wrong(format_args!(
-                "its buffer has {there} bytes, expected {bytes}"
+                "its buffer has {buffer_bytes} bytes, expected {bytes}"
             )));
         }
         Ok(Self {
@@ -100,7 +101,8 @@ impl Encoding for Encodings {
         Ok(Some(Node::read(node)?.bytes as u64))
     }
 
-    /// On the CPU, for `plan` is not written: the host brings buffers here, and what comes out to where it is wanted.
+    /// Decodes on the CPU, since there is no `plan`. The host copies buffers from and batches to
+    /// other devices.
     fn decode(
         &self,
         call: &Call<'_>,
@@ -108,10 +110,11 @@ impl Encoding for Encodings {
         _below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
-        let told = Node::read(node)?;
+        let checked = Node::read(node)?;
         let stream = call_stream(&self.memory, call, call.device())?;
-        // SAFETY: who decodes a node may take its buffers, whose maker vouches for them.
-        let stored = unsafe { Buffer::of_encoded(node.take_buffer(0)?) };
+        // SAFETY: `decode` may take the buffers of its node, and a buffer of an encoded array is
+        // valid.
+        let stored = unsafe { Buffer::from_encoded(node.take_buffer(0)?) };
         let stored = match &stored {
             Some(buffer) => Some(buffer.host_view(&stream)?),
             None => None,
@@ -120,20 +123,20 @@ impl Encoding for Encodings {
             let stored = stored.as_deref().unwrap_or(&[]).as_chunks::<4>().0;
             for (to, stored) in to.as_chunks_mut::<4>().0.iter_mut().zip(stored) {
                 *to = i32::from_ne_bytes(*stored)
-                    .wrapping_add(told.reference)
+                    .wrapping_add(checked.reference)
                     .to_ne_bytes();
             }
             Ok(())
         };
         let values = self
             .memory
-            .alloc_with(&stream, told.bytes, fill)?
+            .alloc_with(&stream, checked.bytes, fill)?
             .freeze(&stream)?;
         let buffers = vec![None, Some(values)];
         let column =
-            DeviceArray::try_new(DataType::Int32, told.len, 0, Some(0), buffers, vec![], None)?;
+            DeviceArray::try_new(DataType::Int32, checked.len, 0, Some(0), buffers, vec![], None)?;
         let schema = Schema::new(vec![Field::new("", DataType::Int32, false)]);
-        let batch = DeviceBatch::try_new(Arc::new(schema), told.len, vec![column])?;
+        let batch = DeviceBatch::try_new(Arc::new(schema), checked.len, vec![column])?;
         export_batch(&batch, false, &stream)
     }
 }

@@ -1,4 +1,4 @@
-//! The plugin in a host, as those who use it have it.
+//! Tests the plugin in a host.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
 
-/// The library that Cargo has built beside this test.
+/// The library that Cargo built next to this test.
 fn plugin() -> PathBuf {
     std::env::current_exe()
         .unwrap()
@@ -18,7 +18,7 @@ fn plugin() -> PathBuf {
 
 fn session() -> Session {
     let host = Host::builder()
-        .search(Search::nowhere().given(plugin()))
+        .search(Search::nowhere().with_path(plugin()))
         .build()
         .unwrap();
     host.session().open().unwrap()
@@ -54,7 +54,7 @@ fn array(session: &Session, len: u64, reference: &[u8], stored: &[i32]) -> Encod
 }
 
 #[test]
-fn what_is_stored_comes_back() {
+fn decodes_stored_values() {
     let session = session();
     let array = array(&session, 3, &1000i32.to_le_bytes(), &[1, -2, 0]);
     let batch = session.decode(array).unwrap();
@@ -70,11 +70,11 @@ fn what_is_stored_comes_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_malformed_nodes() {
     let session = session();
     for (len, reference, expected) in [
         (4, &[0; 4][..], "8 bytes, expected 16"),
-        (2, &[0; 3], "no reference"),
+        (2, &[0; 3], "4 bytes of metadata"),
     ] {
         let line = session
             .decode(array(&session, len, reference, &[1, 2]))

@@ -1,7 +1,7 @@
 //! The Crossdock plugin `@NAME@`, which reads the format `@NAME@`.
 //!
-//! What it reads is a beginning, to be replaced: text, of which each line is a 64-bit integer. An exporter, which writes a
-//! format, is added in the same way: see docs/plugins.md of Crossdock.
+//! Replace this minimal format: a text file with one 64-bit integer per line. An exporter, which
+//! writes a format, is added in the same way: see docs/plugins.md of Crossdock.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crossdock_plugin_api::{
     Source, abi, crossdock_plugin,
 };
 
-struct Reading {
+struct NumberFormat {
     memory: Memory,
     formats: [Format; 1],
 }
 
-impl Plugin for Reading {
+impl Plugin for NumberFormat {
     fn create(host: Host) -> Result<Self> {
         let format = Format {
             bytes: true,
             endings: vec![".@NAME@".into()],
-            ..Format::new("@NAME@", "one 64-bit integer a line")
+            ..Format::new("@NAME@", "one 64-bit integer per line")
         };
         Ok(Self {
             memory: Memory::from_host(&host)?,
@@ -39,14 +39,14 @@ impl Plugin for Reading {
 }
 
 crossdock_plugin!(
-    Reading,
+    NumberFormat,
     name: "@NAME@",
     description: "reads @NAME@ files",
     interfaces: "crossdock.importer/1",
     formats: "@NAME@",
 );
 
-impl Importer for Reading {
+impl Importer for NumberFormat {
     fn formats(&self) -> &[Format] {
         &self.formats
     }
@@ -61,7 +61,7 @@ impl Importer for Reading {
     ) -> Result<Box<dyn BatchStream>> {
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument(
-                "@NAME@ is read from a source, and capsules were given",
+                "@NAME@: expected a source, got capsules",
             ));
         };
         let schema = Arc::new(Schema::new(vec![Field::new(
@@ -69,7 +69,7 @@ impl Importer for Reading {
             DataType::Int64,
             false,
         )]));
-        // SAFETY: the caller's schema, alive for the call.
+        // SAFETY: the caller passes a valid schema, which lives until this function returns.
         let expected = expected.map(|expected| unsafe { import_schema_ref(expected) });
         if let Some(expected) = expected.transpose()?
             && expected != *schema
@@ -89,7 +89,7 @@ impl Importer for Reading {
     }
 }
 
-/// Bytes that are read at once; no line is longer.
+/// The number of bytes of one read, and the maximum length of a line.
 const CHUNK_BYTES: usize = 1 << 20;
 
 struct Reader {
@@ -97,22 +97,22 @@ struct Reader {
     memory: Memory,
     schema: SchemaRef,
     offset: u64,
-    /// Read, and the end of its line not yet.
+    /// The beginning of a line whose end has not been read.
     rest: Vec<u8>,
-    /// Lines so far, for messages.
+    /// The number of lines so far, for messages.
     line: u64,
 }
 
 impl Reader {
-    /// The numbers of the next chunk's lines; `None` at the end.
+    /// The numbers in the next chunk. `None` at the end.
     fn numbers(&mut self) -> Result<Option<Vec<u8>>> {
         let mut text = std::mem::take(&mut self.rest);
         let start = text.len();
         text.resize(start + CHUNK_BYTES, 0);
-        let got = self.source.read_at(self.offset, &mut text[start..])?;
-        text.truncate(start + got);
-        self.offset += got as u64;
-        if got > 0 {
+        let n_read = self.source.read_at(self.offset, &mut text[start..])?;
+        text.truncate(start + n_read);
+        self.offset += n_read as u64;
+        if n_read > 0 {
             let end = text
                 .iter()
                 .rposition(|byte| *byte == b'\n')
@@ -155,7 +155,7 @@ impl BatchStream for Reader {
             return Ok(None);
         };
         call.progress(self.offset, self.source.len().unwrap_or(0));
-        // Where the batch is to be: on the call's device.
+        // The batch must be on the call's device.
         let stream = call_stream(&self.memory, call, call.device())?;
         let fill = |to: &mut [u8]| {
             to.copy_from_slice(&numbers);

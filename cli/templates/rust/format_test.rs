@@ -1,11 +1,11 @@
-//! The plugin in a host, as those who use it have it.
+//! Tests the plugin in a host.
 
 use std::path::PathBuf;
 
 use crossdock::discovery::Search;
 use crossdock::{Host, Result, Session, Table};
 
-/// The library that Cargo has built beside this test.
+/// The library that Cargo built next to this test.
 fn plugin() -> PathBuf {
     std::env::current_exe()
         .unwrap()
@@ -14,7 +14,7 @@ fn plugin() -> PathBuf {
 
 fn session() -> Session {
     let host = Host::builder()
-        .search(Search::nowhere().given(plugin()))
+        .search(Search::nowhere().with_path(plugin()))
         .build()
         .unwrap();
     host.session().open().unwrap()
@@ -27,7 +27,7 @@ fn read(session: &Session, name: &str, text: &str) -> Result<Table> {
 }
 
 #[test]
-fn a_file_becomes_a_table() {
+fn reads_a_file_as_a_table() {
     let session = session();
     let table = read(&session, "three.@NAME@", "1\n-20\n300").unwrap();
     assert_eq!(table.rows(), 3);
@@ -45,7 +45,7 @@ fn a_file_becomes_a_table() {
 }
 
 #[test]
-fn what_is_no_number_is_refused_with_its_line() {
+fn rejects_other_text_with_its_line() {
     let line = read(&session(), "wrong.@NAME@", "1\n2\nthree\n")
         .err()
         .unwrap()

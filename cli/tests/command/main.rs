@@ -1,13 +1,13 @@
-//! The command, in a directory where no plugin lies beside it.
+//! Tests the command in a directory without plugins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod alone;
+mod command_dir;
 #[path = "../../../host/tests/common/mod.rs"]
 mod common;
+mod example_plugin;
 mod policy;
 mod privileged;
 mod quarantine;
 mod trace;
 mod usage;
 mod warnings;
-mod work;

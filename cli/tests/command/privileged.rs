@@ -1,4 +1,4 @@
-//! The command with more rights than its caller.
+//! The command in a privileged process, with more rights than its caller.
 
 use std::ffi::{CString, OsStr};
 use std::io::{ErrorKind, Write};
@@ -8,43 +8,45 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use crate::alone::{Alone, json};
+use crate::command_dir::{CommandDir, json};
 use crate::common::{c_plugin, policy_file, set_mode, temporary};
 
-/// Somebody who is not root.
+/// The id of a user other than root.
 const CALLER: libc::uid_t = 65534;
 
-/// The command as its caller sees it that is root's and set-user-ID: effectively root's, and started by another. `None`, with why
-/// `test` is skipped, where this is not root's to do.
-fn privileged(alone: &Alone, test: &str) -> Option<Command> {
-    is_root_s(test).then(|| as_somebody(alone.command(), libc::SYS_setresuid, 0))
+/// The command as a set-user-ID program of root that another user starts. Prints why `test` is
+/// skipped and returns `None` if this process is not root.
+fn privileged(dir: &CommandDir, test: &str) -> Option<Command> {
+    is_root(test).then(|| with_ids(dir.command(), libc::SYS_setresuid, 0))
 }
 
-/// Whether `test` can do what only root can.
-fn is_root_s(test: &str) -> bool {
+/// Whether this process is root. Otherwise prints that `test` is skipped.
+fn is_root(test: &str) -> bool {
     // SAFETY: geteuid has no conditions and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {
-        skipped(test, "only root can");
+        skipped(test, "it needs root");
     }
     is_root
 }
 
-/// Past what the test runner captures.
+/// Prints a line that the test runner does not capture.
 fn skipped(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// The command as it is once `set` (`setresuid`, `setresgid`) has made its own number the caller's, and its effective one this.
-fn as_somebody(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> Command {
+/// Makes the command call `set` (`setresuid`, `setresgid`), with the caller's real id and this
+/// effective id.
+fn with_ids(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> Command {
     let other = move || {
-        // SAFETY: three numbers; the system call alone, which says nothing to other threads, of which there are none here.
+        // SAFETY: the system call gets integers. It affects only this thread, which is the only one
+        // after the fork.
         match unsafe { libc::syscall(set, CALLER, effective, effective) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: it makes one system call, and allocates nothing where that works.
+    // SAFETY: the closure makes one system call, and allocates only if that fails.
     unsafe { command.pre_exec(other) };
     command
 }
@@ -53,9 +55,9 @@ fn words(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Sets what the environment can say.
-fn told<'a>(command: &'a mut Command, alone: &Alone) -> &'a mut Command {
-    let at = |name: &str| alone.path().join(name);
+/// Sets all environment variables that a privileged process ignores.
+fn with_environment<'a>(command: &'a mut Command, dir: &CommandDir) -> &'a mut Command {
+    let at = |name: &str| dir.path().join(name);
     command
         .env("CROSSDOCK_PLUGIN_PATH", at("named"))
         .env("CROSSDOCK_POLICY", at("policy.toml"))
@@ -63,50 +65,51 @@ fn told<'a>(command: &'a mut Command, alone: &Alone) -> &'a mut Command {
 }
 
 #[test]
-fn it_ignores_the_environment_and_says_so() {
-    let alone = Alone::new();
-    let Some(mut command) = privileged(&alone, "it_ignores_the_environment_and_says_so") else { return };
-    std::fs::create_dir(alone.path().join("named")).unwrap();
-    c_plugin(&alone.path().join("named"), "p.so", &[]);
-    std::fs::write(alone.path().join("policy.toml"), "nonsense").unwrap();
-    std::fs::write(alone.path().join("in"), "x").unwrap();
+fn ignores_the_environment_with_warnings() {
+    let dir = CommandDir::new();
+    let Some(mut command) = privileged(&dir, "ignores_the_environment_with_warnings") else { return };
+    std::fs::create_dir(dir.path().join("named")).unwrap();
+    c_plugin(&dir.path().join("named"), "p.so", &[]);
+    std::fs::write(dir.path().join("policy.toml"), "nonsense").unwrap();
+    std::fs::write(dir.path().join("in"), "x").unwrap();
 
-    let listed = told(&mut command, &alone).args(["plugins", "--json"]).output().unwrap();
+    let listed = with_environment(&mut command, &dir).args(["plugins", "--json"]).output().unwrap();
     assert_eq!(json(&listed)["plugins"].as_array().unwrap().len(), 0, "{}", words(&listed));
     assert!(words(&listed).contains("warning: CROSSDOCK_POLICY is ignored"), "{}", words(&listed));
     let warning = json(&listed)["warnings"][0].as_str().unwrap().to_string();
     assert!(warning.starts_with("CROSSDOCK_PLUGIN_PATH is ignored"), "{warning}");
-    let mut command = privileged(&alone, "it_ignores_the_environment_and_says_so").unwrap();
-    let converted = told(&mut command, &alone).args(["convert", "in", "out"]).output().unwrap();
-    let said = words(&converted);
-    assert!(said.contains("warning: CROSSDOCK_TRACE is ignored"), "{said}");
-    assert!(said.contains("no plugin recognises") && !alone.path().join("trace.json").exists(), "{said}");
+    let mut command = privileged(&dir, "ignores_the_environment_with_warnings").unwrap();
+    let converted = with_environment(&mut command, &dir).args(["convert", "in", "out"]).output().unwrap();
+    let stderr = words(&converted);
+    assert!(stderr.contains("warning: CROSSDOCK_TRACE is ignored"), "{stderr}");
+    assert!(stderr.contains("no plugin recognises") && !dir.path().join("trace.json").exists(), "{stderr}");
 
-    // Whoever has the same rights is listened to.
-    let ordinary = told(&mut alone.command(), &alone).args(["convert", "in", "out"]).output().unwrap();
-    assert!(words(&ordinary).contains("policy.toml") && alone.path().join("trace.json").exists());
+    // A process with the caller's rights uses the environment.
+    let ordinary =
+        with_environment(&mut dir.command(), &dir).args(["convert", "in", "out"]).output().unwrap();
+    assert!(words(&ordinary).contains("policy.toml") && dir.path().join("trace.json").exists());
 }
 
 #[test]
-fn it_runs_no_code_that_its_caller_hands_it() {
-    let alone = Alone::new();
-    let Some(mut command) = privileged(&alone, "it_runs_no_code_that_its_caller_hands_it") else { return };
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    drop(ours);
-    let output = command.arg("isolated-plugin").stdin(OwnedFd::from(theirs)).output().unwrap();
+fn serves_and_starts_no_isolated_plugins() {
+    let dir = CommandDir::new();
+    let Some(mut command) = privileged(&dir, "serves_and_starts_no_isolated_plugins") else { return };
+    let (host_end, plugin_end) = UnixStream::pair().unwrap();
+    drop(host_end);
+    let output = command.arg("isolated-plugin").stdin(OwnedFd::from(plugin_end)).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
         words(&output).contains("no plugin is served here: this process has rights"),
         "{}",
         words(&output)
     );
-    // So it starts no process for that either.
-    c_plugin(alone.path(), "libcrossdock_nothing_plugin.so", &[]);
+    // Therefore it does not start such a process, either.
+    c_plugin(dir.path(), "libcrossdock_nothing_plugin.so", &[]);
     let list = |command: &mut Command, more: &[&str]| {
         let more = more.iter().map(OsStr::new);
         command.args(["plugins", "--json"]).args(more).output().unwrap()
     };
-    let again = || privileged(&alone, "it_runs_no_code_that_its_caller_hands_it").unwrap();
+    let again = || privileged(&dir, "serves_and_starts_no_isolated_plugins").unwrap();
     assert_eq!(json(&list(&mut again(), &[]))["plugins"][0]["status"], "chosen");
     let isolated = json(&list(&mut again(), &["--isolate"]));
     let message = isolated["plugins"][0]["message"].as_str().unwrap();
@@ -114,37 +117,38 @@ fn it_runs_no_code_that_its_caller_hands_it() {
 }
 
 #[test]
-fn it_is_not_told_what_to_run_by_its_options() {
-    let alone = Alone::new();
-    let test = "it_is_not_told_what_to_run_by_its_options";
-    let Some(_) = privileged(&alone, test) else { return };
-    let policy = policy_file(alone.path(), "").display().to_string();
-    let plugin = c_plugin(alone.path(), "p.so", &[]).display().to_string();
+fn rejects_options_that_choose_code() {
+    let dir = CommandDir::new();
+    let test = "rejects_options_that_choose_code";
+    let Some(_) = privileged(&dir, test) else { return };
+    let policy = policy_file(dir.path(), "").display().to_string();
+    let plugin = c_plugin(dir.path(), "p.so", &[]).display().to_string();
     for args in [
         ["plugins", "--policy", &policy],
         ["plugins", "--plugins", &plugin],
         ["verify", "--timeout=10", &plugin],
         ["verify", "--alone=entry.loads", &plugin],
     ] {
-        let output = privileged(&alone, test).unwrap().args(args).output().unwrap();
+        let output = privileged(&dir, test).unwrap().args(args).output().unwrap();
         let refused = words(&output).contains("is refused: this process has rights");
         assert!(refused && output.status.code() == Some(2), "{args:?}: {}", words(&output));
     }
-    assert!(alone.run(&["plugins", "--policy", &policy, "--plugins", &plugin]).status.success());
+    assert!(dir.run(&["plugins", "--policy", &policy, "--plugins", &plugin]).status.success());
 }
 
 #[test]
-fn one_with_another_group_than_its_caller_s_is_privileged_too() {
-    let alone = Alone::new();
-    if !is_root_s("one_with_another_group_than_its_caller_s_is_privileged_too") {
+fn process_with_another_effective_group_is_privileged() {
+    let dir = CommandDir::new();
+    if !is_root("process_with_another_effective_group_is_privileged") {
         return;
     }
-    let mut command = as_somebody(alone.command(), libc::SYS_setresgid, 0);
-    let said = words(&told(&mut command, &alone).args(["plugins", "--json"]).output().unwrap());
-    assert!(said.contains("CROSSDOCK_POLICY is ignored"), "{said}");
+    let mut command = with_ids(dir.command(), libc::SYS_setresgid, 0);
+    let stderr = words(&with_environment(&mut command, &dir).args(["plugins", "--json"]).output().unwrap());
+    assert!(stderr.contains("CROSSDOCK_POLICY is ignored"), "{stderr}");
 }
 
-/// The extended attribute for a file that gives whoever runs it one capability (version 2 of the format): to use low ports.
+/// The extended attribute, in version 2 of its format, that gives a program the capability to bind
+/// low ports.
 fn capabilities() -> Vec<u8> {
     const VERSION_2_EFFECTIVE: u32 = 0x0200_0001;
     const NET_BIND_SERVICE: u32 = 1 << 10;
@@ -152,20 +156,21 @@ fn capabilities() -> Vec<u8> {
 }
 
 #[test]
-fn one_whose_file_has_capabilities_is_privileged_too() {
-    const TEST: &str = "one_whose_file_has_capabilities_is_privileged_too";
-    if !is_root_s(TEST) {
+fn process_with_file_capabilities_is_privileged() {
+    const TEST: &str = "process_with_file_capabilities_is_privileged";
+    if !is_root(TEST) {
         return;
     }
-    // Where others may look too, and as a file of its own: what is written to it is true of all its names.
-    let alone = Alone::new();
+    // A copy, because the attribute would apply to all hard links, in a folder that other users can
+    // access.
+    let dir = CommandDir::new();
     let folder = temporary();
     set_mode(folder.path(), 0o755);
     let program = folder.path().join("program");
-    std::fs::copy(alone.path().join("crossdock"), &program).unwrap();
+    std::fs::copy(dir.path().join("crossdock"), &program).unwrap();
     let path = CString::new(program.as_os_str().as_bytes()).unwrap();
     let value = capabilities();
-    // SAFETY: two texts that end in NUL, and as many bytes as it is told.
+    // SAFETY: both strings end with NUL, and `value` is valid for its length.
     let set = unsafe {
         libc::setxattr(path.as_ptr(), c"security.capability".as_ptr(), value.as_ptr().cast(), value.len(), 0)
     };
@@ -176,17 +181,18 @@ fn one_whose_file_has_capabilities_is_privileged_too() {
         );
     }
     let run = |effective| {
-        let mut command = as_somebody(Command::new(&program), libc::SYS_setresuid, effective);
-        told(&mut command, &alone).current_dir(folder.path()).args(["plugins", "--json"]);
+        let mut command = with_ids(Command::new(&program), libc::SYS_setresuid, effective);
+        with_environment(&mut command, &dir).current_dir(folder.path()).args(["plugins", "--json"]);
         loop {
             match command.output() {
-                // A child that another test forked just now may still have the copy open for writing.
+                // A child that another test has just forked may still have the copy open for
+                // writing.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
                 output => break words(&output.unwrap()),
             }
         }
     };
-    // Its caller's in every way but for the file.
-    let said = run(CALLER);
-    assert!(said.contains("CROSSDOCK_POLICY is ignored"), "{said}");
+    // All ids are the caller's; only the file has a capability.
+    let stderr = run(CALLER);
+    assert!(stderr.contains("CROSSDOCK_POLICY is ignored"), "{stderr}");
 }

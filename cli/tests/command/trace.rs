@@ -1,19 +1,19 @@
-//! The record of calls, where more than one process is asked for it.
+//! Traces in several processes.
 
 use crossdock::discovery::Search;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
 use crossdock::{Host, trace_to};
 
-use crate::alone::Alone;
+use crate::command_dir::CommandDir;
 use crate::common::mini::{bytes, linked};
 
 #[test]
-fn a_process_that_another_one_started_does_not_write_over_its_record() {
-    let alone = Alone::new();
-    let path = alone.path().join("trace.json");
+fn child_process_does_not_overwrite_the_trace_of_its_parent() {
+    let dir = CommandDir::new();
+    let path = dir.path().join("trace.json");
     std::fs::write(&path, "of another day").unwrap();
-    std::fs::write(alone.path().join("in"), "x").unwrap();
+    std::fs::write(dir.path().join("in"), "x").unwrap();
     let trace = trace_to(&path).unwrap();
     let host =
         Host::builder().search(Search::nowhere().linked(linked())).trace(trace.clone()).build().unwrap();
@@ -24,16 +24,16 @@ fn a_process_that_another_one_started_does_not_write_over_its_record() {
     assert!(recorded.starts_with(b"[\n") && recorded.len() > 100);
     let convert = || {
         let out =
-            alone.command().env("CROSSDOCK_TRACE", &path).args(["convert", "in", "out"]).output().unwrap();
+            dir.command().env("CROSSDOCK_TRACE", &path).args(["convert", "in", "out"]).output().unwrap();
         String::from_utf8(out.stderr).unwrap()
     };
-    let said = convert();
-    assert!(said.contains("CROSSDOCK_TRACE is ignored: another process records calls in"), "{said}");
-    assert!(said.contains("no plugin recognises"), "it went on: {said}");
-    let (_, said) = alone.fails(&["convert", "in", "out", "--trace", path.to_str().unwrap()]);
-    assert!(said.contains("another record of calls is being written to it"), "{said}");
+    let stderr = convert();
+    assert!(stderr.contains("CROSSDOCK_TRACE is ignored: another process records calls in"), "{stderr}");
+    assert!(stderr.contains("no plugin recognises"), "the command stopped: {stderr}");
+    let (_, stderr) = dir.fails(&["convert", "in", "out", "--trace", path.to_str().unwrap()]);
+    assert!(stderr.contains("another trace is being written to it"), "{stderr}");
     assert_eq!(std::fs::read(&path).unwrap(), recorded);
     drop((host, trace));
     assert!(!convert().contains("is ignored"));
-    assert_ne!(std::fs::read(&path).unwrap(), recorded, "its own record is there now");
+    assert_ne!(std::fs::read(&path).unwrap(), recorded, "the trace was not replaced");
 }

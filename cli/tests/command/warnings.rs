@@ -1,10 +1,10 @@
-//! Nothing is silent: what the host and its plugins have to say besides errors, on the command's standard error.
+//! Log events of the host and of plugins on standard error.
 
-use crate::alone::Alone;
+use crate::command_dir::CommandDir;
 use crate::common::c_plugin;
 
-impl Alone {
-    /// The lines on standard error at this level, the default one if it is empty.
+impl CommandDir {
+    /// The lines on standard error at this level; an empty one is the default level.
     fn lines(&self, level: &str, args: &[&str]) -> Vec<String> {
         let output = self.command().args(args).env("CROSSDOCK_LOG", level).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
@@ -13,39 +13,39 @@ impl Alone {
 }
 
 #[test]
-fn a_plugin_s_words_are_lines_with_its_name_from_the_level_that_was_asked_for() {
-    let alone = Alone::new();
-    let path = c_plugin(alone.path(), "a.so", &["WARNS"]).display().to_string();
-    let lines = |level| alone.lines(level, &["plugins", "--plugins", &path]);
-    let warning = "crossdock: warning: c-nothing: the ?[31mlicence ends";
+fn prints_events_of_plugins_with_their_name_at_the_level() {
+    let dir = CommandDir::new();
+    let path = c_plugin(dir.path(), "a.so", &["WARNS"]).display().to_string();
+    let lines = |level| dir.lines(level, &["plugins", "--plugins", &path]);
+    let warning = "warning: c-nothing: the ?[31mlicence ends";
     assert_eq!(lines(""), [warning]);
     assert_eq!(lines("warn"), [warning]);
-    assert_eq!(lines("info"), [warning, "crossdock: info: c-nothing: all is well"]);
+    assert_eq!(lines("info"), [warning, "info: c-nothing: all is well"]);
     assert!(lines("error").is_empty());
 }
 
 #[test]
-fn a_level_that_does_not_exist_is_wrong_usage_and_the_help_lists_those_that_do() {
-    let alone = Alone::new();
-    let output = alone.command().arg("devices").env("CROSSDOCK_LOG", "loud").output().unwrap();
+fn rejects_an_unknown_level_and_help_lists_the_levels() {
+    let dir = CommandDir::new();
+    let output = dir.command().arg("devices").env("CROSSDOCK_LOG", "loud").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(line.contains("CROSSDOCK_LOG is 'loud', expected error, warn, info, debug or trace"), "{line}");
-    let help = String::from_utf8(alone.run(&["--help"]).stdout).unwrap();
+    let help = String::from_utf8(dir.run(&["--help"]).stdout).unwrap();
     assert!(help.contains("CROSSDOCK_LOG=error|warn|info|debug|trace"), "{help}");
 }
 
 #[test]
-fn a_plugin_that_fails_to_load_is_warned_of_unless_the_error_is_about_it() {
-    let alone = Alone::new();
-    std::fs::write(alone.path().join("in"), "x").unwrap();
-    c_plugin(alone.path(), "broken.so", &["UNRESOLVED"]);
-    let lines = alone.lines("", &["convert", "in", "out", "--plugins", "."]);
+fn warns_of_a_plugin_that_fails_to_load_unless_the_error_names_it() {
+    let dir = CommandDir::new();
+    std::fs::write(dir.path().join("in"), "x").unwrap();
+    c_plugin(dir.path(), "broken.so", &["UNRESOLVED"]);
+    let lines = dir.lines("", &["convert", "in", "out", "--plugins", "."]);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].starts_with("crossdock: warning: plugin './broken.so' refused (dlopen): "), "{lines:?}");
-    assert!(lines[1].starts_with("crossdock: error: no plugin recognises 'in'"), "{lines:?}");
+    assert!(lines[0].starts_with("warning: plugin './broken.so' refused (dlopen): "), "{lines:?}");
+    assert!(lines[1].starts_with("error: no plugin recognises 'in'"), "{lines:?}");
     for option in ["--from", "--to", "--via"] {
-        let lines = alone.lines("", &["convert", "in", "out", "--plugins", ".", option, "c-nothing"]);
+        let lines = dir.lines("", &["convert", "in", "out", "--plugins", ".", option, "c-nothing"]);
         let last = lines.last().unwrap();
         if option == "--from" {
             assert!(last.contains("error: plugin './broken.so' refused (dlopen)"), "{lines:?}");
@@ -55,21 +55,21 @@ fn a_plugin_that_fails_to_load_is_warned_of_unless_the_error_is_about_it() {
 }
 
 #[test]
-fn what_means_to_be_a_plugin_and_is_refused_is_warned_of_and_what_does_not_is_not() {
-    let alone = Alone::new();
-    let directory = alone.path().join("plugins");
+fn warns_of_refused_plugins_but_not_of_other_files() {
+    let dir = CommandDir::new();
+    let directory = dir.path().join("plugins");
     std::fs::create_dir(&directory).unwrap();
-    std::fs::write(alone.path().join("in"), "x").unwrap();
+    std::fs::write(dir.path().join("in"), "x").unwrap();
     c_plugin(&directory, "a.so", &["MAJOR=2"]);
     c_plugin(&directory, "b.so", &[]);
     c_plugin(&directory, "c.so", &[]);
     c_plugin(&directory, "library.so", &["NO_META"]);
     std::fs::write(directory.join("text.so"), "hello").unwrap();
     let about = |level: &str| -> Vec<(String, String)> {
-        let lines = alone.lines(level, &["convert", "in", "out", "--plugins", "plugins"]);
+        let lines = dir.lines(level, &["convert", "in", "out", "--plugins", "plugins"]);
         let refused = lines.iter().filter_map(|line| line.split_once("refused ("));
         let word = |text: &str, end: char| text.split(end).next().unwrap().to_string();
-        refused.map(|(before, after)| (word(&before["crossdock: ".len()..], ':'), word(after, ')'))).collect()
+        refused.map(|(before, after)| (word(before, ':'), word(after, ')'))).collect()
     };
     let pair = |kind: &str, id: &str| (kind.to_string(), id.to_string());
     assert_eq!(about(""), [pair("warning", "abi-version")]);
@@ -79,14 +79,11 @@ fn what_means_to_be_a_plugin_and_is_refused_is_warned_of_and_what_does_not_is_no
 }
 
 #[test]
-fn a_place_in_the_environment_that_is_not_there_is_warned_of() {
-    let alone = Alone::new();
-    std::fs::write(alone.path().join("in"), "x").unwrap();
+fn warns_of_a_missing_directory_in_the_environment() {
+    let dir = CommandDir::new();
+    std::fs::write(dir.path().join("in"), "x").unwrap();
     let output =
-        alone.command().args(["convert", "in", "out"]).env("CROSSDOCK_PLUGIN_PATH", "nowhere").output();
+        dir.command().args(["convert", "in", "out"]).env("CROSSDOCK_PLUGIN_PATH", "nowhere").output();
     let text = String::from_utf8(output.unwrap().stderr).unwrap();
-    assert!(
-        text.starts_with("crossdock: warning: CROSSDOCK_PLUGIN_PATH: cannot look into 'nowhere'"),
-        "{text}"
-    );
+    assert!(text.starts_with("warning: CROSSDOCK_PLUGIN_PATH: cannot read directory 'nowhere'"), "{text}");
 }

@@ -1,13 +1,18 @@
-//! Arrow's structs in Python's capsules.
+//! Moves Arrow's structs out of Python's capsules, and into new ones.
 
-use crossdock_plugin_api::{Named, Owned};
+use crossdock_plugin_api::{CapsuleObject, Owned};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Moves the struct out of a capsule.
-pub fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Owned<T>> {
-    // SAFETY: any object may be asked; under this name the pointer is to this struct, which its consumer moves out.
+///
+/// # Errors
+/// TypeError if the object is not a capsule of this name, ValueError if its struct was moved out
+/// before.
+pub fn from_capsule<T: CapsuleObject>(capsule: &Bound<'_, PyAny>) -> PyResult<Owned<T>> {
+    // SAFETY: `PyCapsule_GetPointer` accepts any object, and returns NULL unless it is a capsule of
+    // this name. Capsules of this name contain a valid `T`, which their consumer may move out.
     let object = unsafe {
         let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), T::NAME.as_ptr());
         if pointer.is_null() {
@@ -17,23 +22,26 @@ pub fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Owned<T>> {
         Owned::<T>::take(pointer.cast())
     };
     if object.is_released() {
-        return Err(PyValueError::new_err(format!("the capsule {:?} has been consumed already", T::NAME)));
+        return Err(PyValueError::new_err(format!("the capsule {:?} was already consumed", T::NAME)));
     }
     Ok(object)
 }
 
-/// Puts a struct into a capsule, which releases it unless somebody takes it.
-pub fn give<T: Named>(py: Python<'_>, object: Owned<T>) -> PyResult<Bound<'_, PyAny>> {
+/// Returns a capsule of the struct. Its destructor releases the struct, unless a consumer moved it
+/// out.
+pub fn to_capsule<T: CapsuleObject>(py: Python<'_>, object: Owned<T>) -> PyResult<Bound<'_, PyAny>> {
     let raw = Box::into_raw(Box::new(object));
-    // SAFETY: an `Owned<T>` is laid out as a `T`; the capsule's destructor frees the box, and where there is no capsule, we do.
+    // SAFETY: an `Owned<T>` has the layout of a `T`, which the capsule's name requires. The box is
+    // freed once: by the destructor, or below if no capsule was created.
     unsafe {
         let capsule = ffi::PyCapsule_New(raw.cast(), T::NAME.as_ptr(), Some(destroy::<T>));
         Bound::from_owned_ptr_or_err(py, capsule).inspect_err(|_| drop(Box::from_raw(raw)))
     }
 }
 
-unsafe extern "C" fn destroy<T: Named>(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule that `give` made, destroyed once.
+unsafe extern "C" fn destroy<T: CapsuleObject>(capsule: *mut ffi::PyObject) {
+    // SAFETY: only `to_capsule` sets this destructor, with a boxed `Owned<T>`, and Python calls it
+    // once.
     unsafe {
         let raw = ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<Owned<T>>();
         if !raw.is_null() {

@@ -1,12 +1,13 @@
-//! `crossdock_engine`: an extension module that was built apart from the package `crossdock`, and shares no Rust type with it.
+//! The extension module `crossdock_engine`, which is built separately from the package `crossdock`
+//! and shares no Rust types with it.
 //!
-//! [`Engine`] has a host and a session of its own and loads plugin files itself; tables come and go as Arrow's capsules, encoded
-//! arrays come in capsules too and are decoded by the engine's own plugins.
-//! [`sequence`] has no host: it makes a column in the memory of a session of the package, which it is lent as the capsule
-//! `crossdock.host.v1`.
+//! - [`Engine`] has its own host and session, and loads plugin files. It imports and exports tables
+//!   as Arrow's capsules, and decodes encoded arrays, which are also in capsules, with its plugins.
+//! - [`sequence`] needs no host. It creates a column in the memory of a session of the package,
+//!   from the session's capsule `crossdock.host.v1`.
 
+mod borrowed_session;
 mod capsules;
-mod lent;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ fn failed(error: crossdock::Error) -> PyErr {
     PyRuntimeError::new_err(error.one_line())
 }
 
-/// A host of its own, with the plugins of one folder.
+/// A host and a session, with the plugins of one folder.
 #[pyclass(frozen)]
 struct Engine {
     session: Session,
@@ -37,16 +38,17 @@ impl Engine {
         let device: Device = device
             .parse()
             .map_err(|e: crossdock_plugin_api::Error| PyTypeError::new_err(e.message().to_owned()))?;
-        let host = Host::builder().search(Search::nowhere().given(plugins)).build().map_err(failed)?;
+        let host = Host::builder().search(Search::nowhere().with_path(plugins)).build().map_err(failed)?;
         Ok(Self { session: host.session().device(device).open().map_err(failed)? })
     }
 
-    /// Names of the plugins that it found.
+    /// The names of the loaded plugins.
     fn plugins(&self) -> Vec<String> {
         self.session.host().plugins().map(|plugin| plugin.name.clone()).collect()
     }
 
-    /// The encodings that it decodes, and by which plugins, of which the first one is asked: {id: [name]}.
+    /// The encodings that the engine decodes, with their plugins: {id: [name]}. The first plugin of
+    /// an id decodes it.
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut names = Vec::new();
         for (id, plugins) in py.detach(|| self.session.encodings()) {
@@ -56,25 +58,26 @@ impl Engine {
         names.into_py_dict(py)
     }
 
-    /// The table of any object with `__arrow_c_device_array__`, in this engine's session.
+    /// Imports an object with `__arrow_c_device_array__` as a table of this engine's session.
     fn take(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Rows> {
         let pair = table.call_method0("__arrow_c_device_array__")?.cast_into::<PyTuple>()?;
-        let schema = capsules::take::<abi::ArrowSchema>(&pair.get_item(0)?)?;
-        let array = capsules::take::<abi::ArrowDeviceArray>(&pair.get_item(1)?)?;
+        let schema = capsules::from_capsule::<abi::ArrowSchema>(&pair.get_item(0)?)?;
+        let array = capsules::from_capsule::<abi::ArrowDeviceArray>(&pair.get_item(1)?)?;
         let field = import_field(&schema).map_err(|e| PyTypeError::new_err(e.message().to_owned()))?;
-        let taken = py.detach(|| {
+        let moved = py.detach(|| {
             let table = Table::from_device_arrays(&self.session, field, &mut VecDeque::from([array]));
             table.and_then(|table| table.move_to(self.session.device()))
         });
-        Ok(Rows { table: taken.map_err(failed)? })
+        Ok(Rows { table: moved.map_err(failed)? })
     }
 
-    /// The values, as a table of one column, of any object with `__crossdock_encoded_array__`: its tree comes as plain data, and
-    /// this engine's own plugins decode it.
+    /// Decodes an object with `__crossdock_encoded_array__` with this engine's plugins. Returns a
+    /// table of one column.
     fn decode(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Rows> {
         let capsule = array.call_method0("__crossdock_encoded_array__")?;
-        let raw = capsules::take::<abi::EncodedArray>(&capsule)?;
-        // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.
+        let raw = capsules::from_capsule::<abi::EncodedArray>(&capsule)?;
+        // SAFETY: `from_capsule` checked the name of the capsule. A capsule of this name contains a
+        // valid array, whose lists have the declared lengths.
         let tree = unsafe { EncodedArray::from_raw(raw) }
             .map_err(|e| PyValueError::new_err(e.message().to_owned()))?;
         let decoded = py.detach(|| {
@@ -84,13 +87,13 @@ impl Engine {
         Ok(Rows { table: decoded.map_err(failed)? })
     }
 
-    /// The table of a file that one of its plugins reads.
+    /// Reads a file with one of the engine's plugins.
     fn read(&self, py: Python<'_>, path: PathBuf) -> PyResult<Rows> {
         Ok(Rows { table: py.detach(|| Table::read(&self.session, path)).map_err(failed)? })
     }
 }
 
-/// A table of an engine's.
+/// A table of an engine.
 #[pyclass(frozen)]
 struct Rows {
     table: Table,
@@ -107,7 +110,7 @@ impl Rows {
         Ok(Self { table: self.table.slice(offset, u64::MAX).map_err(failed)? })
     }
 
-    /// Writes a file by one of the engine's plugins.
+    /// Writes a file with one of the engine's plugins.
     fn write(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.table.write(path)).map_err(failed)
     }
@@ -118,30 +121,32 @@ impl Rows {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        // A wish that need not be met.
+        // The protocol permits ignoring the requested schema.
         let _ = requested_schema;
         let mut batches = self.table.to_device_record_batches().map_err(failed)?;
-        match (batches.pop(), batches.len()) {
-            (Some((array, schema)), 0) => {
-                PyTuple::new(py, [capsules::give(py, schema)?, capsules::give(py, array)?])
+        let n_batches = batches.len();
+        match batches.pop() {
+            Some((array, schema)) if n_batches == 1 => {
+                PyTuple::new(py, [capsules::to_capsule(py, schema)?, capsules::to_capsule(py, array)?])
             }
-            (_, more) => {
-                Err(PyRuntimeError::new_err(format!("a table of {} batches is no one array", more + 1)))
-            }
+            _ => Err(PyRuntimeError::new_err(format!("a table of {n_batches} batches, expected 1"))),
         }
     }
 }
 
-/// The numbers from 0 to `n` exclusive as a column "n" of int64, made in the memory of the session that `host` (an object with
-/// `__crossdock_host__`) lends: `crossdock_engine.sequence(session, 10)`.
+/// Returns the numbers from 0 to `n` exclusive as a column "n" of type int64, in the memory of a
+/// session of the package: `crossdock_engine.sequence(session, 10)`.
+///
+/// host: an object with `__crossdock_host__`.
 #[pyfunction]
 fn sequence<'py>(py: Python<'py>, host: &Bound<'py, PyAny>, n: i64) -> PyResult<Bound<'py, PyTuple>> {
     let capsule = host.call_method1("__crossdock_host__", ("crossdock_engine",))?;
-    let (schema, array) = lent::sequence(&capsule, n)?;
-    PyTuple::new(py, [capsules::give(py, schema)?, capsules::give(py, array)?])
+    let (schema, array) = borrowed_session::sequence(&capsule, n)?;
+    PyTuple::new(py, [capsules::to_capsule(py, schema)?, capsules::to_capsule(py, array)?])
 }
 
-type Pair = (Owned<abi::ArrowSchema>, Owned<abi::ArrowDeviceArray>);
+/// A column as Arrow's C structs.
+type FieldAndArray = (Owned<abi::ArrowSchema>, Owned<abi::ArrowDeviceArray>);
 
 #[pymodule]
 fn crossdock_engine(module: &Bound<'_, PyModule>) -> PyResult<()> {

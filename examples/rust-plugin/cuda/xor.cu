@@ -1,11 +1,12 @@
 // The kernel of example.xor. Compiled into xor.images by
-//   cargo xtask kernels --source examples/rust-plugin/cuda/xor.cu --output examples/rust-plugin/cuda/xor.images
+//   cargo xtask kernels --source examples/rust-plugin/cuda/xor.cu
+//       --output examples/rust-plugin/cuda/xor.images
 #include "crossdock.cuh"
 
-// The arguments of a launch, in order, as src/kernel.rs gives them.
+// The arguments of a launch, in the order of src/kernel.rs.
 enum { WORDS, TO, PATTERN, N_ARGS };
 
-// Items of T, each thread every so many of them.
+// Grid-stride loop over items of T.
 template <class T>
 __device__ __forceinline__ u64 mixed(const u8* from, u8* to, u64 first_byte, u64 bytes, T pattern) {
   u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
@@ -15,7 +16,7 @@ __device__ __forceinline__ u64 mixed(const u8* from, u8* to, u64 first_byte, u64
   return n * sizeof(T);
 }
 
-// 16 bytes at once.
+// Grid-stride loop over items of 16 bytes.
 __device__ __forceinline__ u64 mixed_in_pairs(const u8* from, u8* to, u64 bytes, u64 pattern) {
   u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
   u64 n = bytes / 16;
@@ -29,8 +30,8 @@ __device__ __forceinline__ u64 mixed_in_pairs(const u8* from, u8* to, u64 bytes,
   return n * 16;
 }
 
-// Byte i of TO is byte i of WORDS, with the bits of byte i % 8 of PATTERN flipped. As the twin does, bit for bit, and never
-// outside of the two ranges.
+// TO[i] = WORDS[i] ^ byte i % 8 of PATTERN. Results equal those of the CPU implementation, and
+// accesses stay within the two ranges.
 extern "C" __global__ void example_xor(const __grid_constant__ crossdock_kernel_args launch) {
   const crossdock_arg* args = launch.args;
   if (launch.n_args != N_ARGS || args[WORDS].kind != CROSSDOCK_ARG_READ || args[TO].kind != CROSSDOCK_ARG_WRITE) return;
@@ -41,7 +42,7 @@ extern "C" __global__ void example_xor(const __grid_constant__ crossdock_kernel_
   u64 both = (u64)from | (u64)to, done = 0;
   if (both % 16 == 0) done = mixed_in_pairs(from, to, bytes, pattern);
   if (both % 8 == 0) done = mixed<u64>(from, to, done, bytes, pattern);
-  // What is left of the last 8 bytes; or all of words that lie where wide loads must not look.
+  // The remaining bytes, or all bytes if they are too misaligned for wide loads.
   u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
 #pragma unroll 1
   for (u64 i = done + thread; i < bytes; i += threads) to[i] = from[i] ^ (u8)(pattern >> (i % 8 * 8));

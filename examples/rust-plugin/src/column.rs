@@ -1,55 +1,56 @@
-//! Batches of one column of fixed width, as the C structs that they cross in: without any Arrow library.
+//! Imports and exports batches of one column of fixed width as C structs, without an Arrow library.
 
 use std::ffi::c_void;
 
 use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi, door::Poison};
 
-/// Values and which of them there are, on some device.
+/// A column of fixed width, on any device.
 pub struct Column {
     len: usize,
-    /// Values before the first that is meant, 7 at most: bits of `validity` begin at bytes.
+    /// Number of values before the first one, at most 7: `validity` begins at a whole byte.
     skip: usize,
     null_count: i64,
-    /// A bit for each value, set where there is one; `None` where there are all.
+    /// The validity bitmap; `None` if all values are valid.
     validity: Option<Buffer>,
-    /// The `skip` values and the others; `None` where there is no byte.
+    /// The values, after the `skip` others; `None` if there are none.
     values: Option<Buffer>,
 }
 
-fn wrong(what: &str) -> Error {
+fn bad_batch(what: &str) -> Error {
     Error::bad_data(format!("a batch {what}"))
 }
 
 impl Column {
-    /// What a batch of `len` values of `width` bytes holds. It is released when the last buffer in it is gone.
-    pub fn take(batch: Owned<abi::Batch>, width: usize, len: usize) -> Result<Self> {
+    /// Imports a batch of `len` values of `width` bytes. It is released when its last buffer is
+    /// dropped.
+    pub fn from_batch(batch: Owned<abi::Batch>, width: usize, len: usize) -> Result<Self> {
         let root = &batch.array.array;
         if root.n_children != 1 || root.children.is_null() {
-            return Err(wrong("of more or less than one column"));
+            return Err(bad_batch("of more or less than one column"));
         }
-        // SAFETY: a list of one child, which lives as long as the batch.
-        let column = unsafe { (*root.children).as_ref() }.ok_or_else(|| wrong("without its column"))?;
-        // Both may be slices, of which the inner one is cut first.
+        // SAFETY: the array has one child (checked above), whose struct lives as long as the batch.
+        let column = unsafe { (*root.children).as_ref() }.ok_or_else(|| bad_batch("without its column"))?;
+        // Both may be slices: the root is a slice of the column, which is a slice of its buffers.
         let [first, n] = [root.offset, root.length].map(usize::try_from);
         let [inner_first, inner_n] = [column.offset, column.length].map(usize::try_from);
         let (Ok(first), Ok(n), Ok(inner_first), Ok(inner_n)) = (first, n, inner_first, inner_n) else {
-            return Err(wrong("with a negative offset or length"));
+            return Err(bad_batch("with a negative offset or length"));
         };
         if n != len || first.checked_add(n).is_none_or(|end| end > inner_n) {
-            return Err(wrong("of another length than its node"));
+            return Err(bad_batch("of another length than its node"));
         }
         let start = first
             .checked_add(inner_first)
             .filter(|start| start.checked_add(len).and_then(|end| end.checked_mul(width)).is_some());
-        let start = start.ok_or_else(|| wrong("of more values than there can be"))?;
+        let start = start.ok_or_else(|| bad_batch("of more values than there can be"))?;
         if column.n_buffers != 2 || column.buffers.is_null() {
-            return Err(wrong("whose column is not of fixed width"));
+            return Err(bad_batch("whose column is not of fixed width"));
         }
-        // SAFETY: a list of two addresses, of which the first may be NULL.
+        // SAFETY: the array has two buffers (checked above), so the list has two addresses.
         let [validity, values] = unsafe { [*column.buffers, *column.buffers.add(1)] };
         if values.is_null() && len > 0 {
-            return Err(wrong("without its values"));
+            return Err(bad_batch("without its values"));
         }
         let null_count = match column.null_count {
             _ if validity.is_null() => 0,
@@ -59,12 +60,13 @@ impl Column {
         let (event, device) = (batch.array.sync_event, (batch.array.device_type, batch.array.device_id));
         let device = Device::from_arrow(device.0, device.1);
         let owner = ForeignOwner::on_release(move || drop(batch));
-        // SAFETY: the event is the batch's, which the owner keeps.
+        // SAFETY: the batch owns the event, and `owner` keeps the batch alive.
         let ready = unsafe { Ready::from_sync_event(event, &owner) };
         let skip = if validity.is_null() { 0 } else { start % 8 };
         let range = |address: *const c_void, from: usize, bytes: usize| {
             let address = address.addr() as u64 + from as u64;
-            // SAFETY: the host checked what it gives: so long are the buffers of such a column, until its release.
+            // SAFETY: the host passes checked batches: a column of this type and length has buffers
+            // of this size, which live until the release of the batch, which `owner` keeps alive.
             (bytes > 0).then(|| unsafe {
                 Buffer::foreign(&owner, device, address, Some(bytes as u64), ready.clone())
             })
@@ -75,28 +77,29 @@ impl Column {
         Ok(Self { len, skip, null_count, validity, values })
     }
 
-    /// How many values it keeps before the first.
+    /// Number of values before the first one.
     pub fn skip(&self) -> usize {
         self.skip
     }
 
-    /// The bytes of its values, and of the few before them that it keeps; `None` where there are none.
+    /// The values, after `skip` others; `None` if there are none.
     pub fn values(&self) -> Option<&Buffer> {
         self.values.as_ref()
     }
 
-    /// The same with as many other values.
+    /// Replaces the values by as many others.
     pub fn with_values(self, values: Option<Buffer>) -> Self {
         Self { values, ..self }
     }
 
-    /// The batch to hand over. It is ready after what `stream` has been given so far, which has waited for what was taken.
-    pub fn give(self, stream: &Stream) -> Result<Owned<abi::Batch>> {
+    /// Exports the column. It is ready after the work that is enqueued on `stream`, which has
+    /// waited for the imported batch.
+    pub fn into_batch(self, stream: &Stream) -> Result<Owned<abi::Batch>> {
         let ready = stream.record()?;
         let device = stream.device();
         let buffers = [&self.validity, &self.values];
-        // Others will see them.
-        buffers.into_iter().flatten().for_each(Buffer::mark_lent);
+        // The consumer may release them while its own work still runs.
+        buffers.into_iter().flatten().for_each(Buffer::mark_exported);
         let addresses = buffers.map(|b| b.as_ref().map_or(0, Buffer::address) as *const c_void);
         let bytes = buffers.map(|b| b.as_ref().and_then(Buffer::len).unwrap_or(0) as i64);
         let len = self.len as i64;
@@ -136,18 +139,19 @@ impl Column {
             private_data: Box::into_raw(outer).cast(),
             ..abi::ArrowArray::default()
         };
-        // SAFETY: made above; nobody else has it.
+        // SAFETY: the struct is valid, and ownership is passed to the result only.
         Ok(unsafe { Owned::new(batch) })
     }
 }
 
-/// What the column's `private_data` points at: of its own, for it may be moved out of the batch.
+/// The `private_data` of the column. Separate from the batch's, because a consumer may move the
+/// column out of the batch.
 struct Inner {
     addresses: [*const c_void; 2],
     _buffers: [Option<Buffer>; 2],
 }
 
-/// What the batch's `private_data` points at.
+/// The `private_data` of the batch.
 struct Outer {
     column: abi::ArrowArray,
     children: [*mut abi::ArrowArray; 1],
@@ -157,22 +161,24 @@ struct Outer {
 }
 
 unsafe extern "C" fn release_column(array: *mut abi::ArrowArray) {
-    // SAFETY: set by `give` only, with what it points at; released once because `release` is cleared.
+    // SAFETY: only `into_batch` sets this function, with a boxed `Inner`; the caller passes an
+    // unreleased array.
     unsafe {
         (*array).release = None;
         let inner = Box::from_raw((*array).private_data.cast::<Inner>());
-        Poison::new().leave(|| drop(inner));
+        Poison::new().run_release(|| drop(inner));
     }
 }
 
 unsafe extern "C" fn release_batch(array: *mut abi::ArrowArray) {
-    // SAFETY: as above; the column is released already if somebody moved it out.
+    // SAFETY: only `into_batch` sets this function, with a boxed `Outer`; the caller passes an
+    // unreleased array. If the column was moved out, its `release` is NULL.
     unsafe {
         (*array).release = None;
         let mut outer = Box::from_raw((*array).private_data.cast::<Outer>());
         if let Some(release) = outer.column.release {
             release(&mut outer.column);
         }
-        Poison::new().leave(|| drop(outer));
+        Poison::new().run_release(|| drop(outer));
     }
 }

@@ -1,12 +1,13 @@
-//! A plugin as a third party would write it: it decodes `example.xor`, an encoding that nobody else has.
+//! Example of a third-party plugin: decodes the encoding `example.xor`.
 //!
-//! Each value of an `example.xor` node is stored as the exclusive or of its bits and a reference word, which the metadata
-//! holds, or each of several in turn. Numbers that lie close together share their upper bits, floats their sign and exponent too, and these become
-//! zeros: what is left is for the node's one child, unsigned integers of the same width in whatever encoding, to make small.
+//! An `example.xor` node stores the exclusive or of each value with a reference word. The metadata
+//! has one reference word, or several that are used in turn. Similar numbers share their upper
+//! bits, and floats their sign and exponent, which become zeros. The results are the node's child,
+//! unsigned integers of the same width in any encoding.
 //!
-//! - [`node`]: what a node must look like.
-//! - [`column`]: batches of one column as C structs, in and out.
-//! - [`kernel`]: the work itself, on the host and on CUDA devices.
+//! - [`node`]: checks nodes.
+//! - [`column`]: imports and exports batches of one column as C structs.
+//! - [`kernel`]: the kernel for CUDA devices, and its CPU implementation.
 
 mod column;
 mod kernel;
@@ -21,7 +22,7 @@ use crossdock_plugin_api::{
 use column::Column;
 use node::XorNode;
 
-/// The id, and the version that it would have if its layout changed: `example.xor.v2`.
+/// The id. If the layout changed, the new id would have a version: `example.xor.v2`.
 const ID: &str = "example.xor";
 
 struct Example {
@@ -51,18 +52,18 @@ impl Encoding for Example {
         Ok(Some(XorNode::read(node)?.bytes as u64))
     }
 
-    /// With one reference word a program is enough, which the host runs on devices, in one pass with what is above and below.
-    /// Several in turn are beyond its operators: those are for the kernel.
+    /// Lowers nodes with one reference word. The host runs the program on devices, in one pass with
+    /// the encodings above and below. No operator supports several reference words; they need the
+    /// kernel.
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let reference = XorNode::read(node)?.reference();
         Ok(reference.map(|word| vec![Operator::Child(0), Operator::Xor(word)]))
     }
 
-    /// There if it can be: the kernel runs on CUDA devices, its twin on the CPU. For any other device the host moves what
-    /// comes out.
+    /// Decodes on CUDA devices and on the CPU. For other devices the host copies the result.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
         let device = if wanted.r#type == abi::DEVICE_CUDA { wanted } else { Device::CPU };
-        Ok(DecodePlan { device, ..DecodePlan::of_children(node) })
+        Ok(DecodePlan { device, ..DecodePlan::with_children_decoded(node) })
     }
 
     fn decode(
@@ -72,24 +73,25 @@ impl Encoding for Example {
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
-        let told = XorNode::read(node)?;
-        // SAFETY: a call's stream is one of its device and alive for the call; the handle does not outlive it.
-        let stream = unsafe { Stream::of_call(&self.memory, call.device(), call.stream()) }?;
+        let xor = XorNode::read(node)?;
+        // SAFETY: the call's stream belongs to its device and lives until the call returns, as the
+        // handle does.
+        let stream = unsafe { Stream::from_call(&self.memory, call.device(), call.stream()) }?;
         let words = below.into_iter().next().flatten();
-        let words = words.ok_or_else(|| node.wrong("its child was not given decoded"))?;
-        let words = Column::take(words, told.width, told.len).map_err(|e| e.context(node.path()))?;
+        let words = words.ok_or_else(|| node.wrong("its child was not decoded"))?;
+        let words = Column::from_batch(words, xor.width, xor.len).map_err(|e| e.context(node.path()))?;
         let values = match words.values() {
-            Some(bits) => Some(kernel::xor(&stream, bits, told.pattern(words.skip()))?),
+            Some(bits) => Some(kernel::xor(&stream, bits, xor.pattern(words.skip()))?),
             None => None,
         };
-        words.with_values(values).give(&stream)
+        words.with_values(values).into_batch(&stream)
     }
 }
 
 crossdock_plugin!(
     Example,
     name: "example",
-    description: "example.xor: values as the exclusive or with reference words",
+    description: "Decodes example.xor: values stored as the exclusive or with reference words",
     interfaces: "crossdock.encoding/1",
     formats: "",
     encodings: "example.xor",

@@ -1,13 +1,14 @@
-//! What a node must look like. All of it comes from outside.
+//! Checks nodes, which are untrusted input.
 
 use std::ffi::CStr;
 
 use crossdock_plugin_api::{EncodedNode, Result};
 
-/// Of a schema's flags: there may be nulls. The number is Arrow's.
+/// Arrow's schema flag for nullable fields.
 const ARROW_FLAG_NULLABLE: i64 = 2;
 
-/// The types that have words, as Arrow's format strings, with the unsigned integers of the same width and its bytes.
+/// Arrow's format string of each supported type, that of the unsigned type of the same width, and
+/// the width in bytes.
 const TYPES: &[(&str, &str, usize)] = &[
     ("c", "C", 1),
     ("C", "C", 1),
@@ -22,25 +23,25 @@ const TYPES: &[(&str, &str, usize)] = &[
     ("g", "L", 8),
 ];
 
-/// A node of `example.xor` that fits.
+/// A valid `example.xor` node.
 pub struct XorNode {
-    /// Values.
+    /// Number of values.
     pub len: usize,
-    /// Bytes of one.
+    /// Bytes per value.
     pub width: usize,
-    /// Bytes of all of them, and of the few before the first that [`crate::column`] may keep.
+    /// Bytes of all values, and of the up to 7 values before them that [`crate::column`] may keep.
     pub bytes: usize,
-    /// The reference words, one after the other, and from the first again where eight bytes have room.
+    /// The reference words, repeated to eight bytes.
     pattern: u64,
     n_references: usize,
 }
 
 impl XorNode {
     /// # Errors
-    /// What does not fit, with the node's place in the tree.
+    /// Fails if the node is malformed. The message has the node's path in the tree.
     pub fn read(node: EncodedNode<'_>) -> Result<Self> {
         let (format, nullable) = type_of(node)?;
-        let Some((_, unsigned, width)) = TYPES.iter().find(|(own, ..)| *own == format) else {
+        let Some((_, unsigned, width)) = TYPES.iter().find(|(known, ..)| *known == format) else {
             return Err(node.wrong(format_args!(
                 "its type has the format '{format}', expected an integer or a float of 8 to 64 bits"
             )));
@@ -51,14 +52,13 @@ impl XorNode {
             || n_references > 8 / width
         {
             return Err(node.wrong(format_args!(
-                "its metadata has {} bytes, expected a reference word of {width}, or so many in turn: a power of two, in 8 \
-                 bytes at most",
+                "its metadata has {} bytes, expected 1, 2, 4 or 8 reference words of {width} bytes, at most 8 bytes in total",
                 node.metadata().len()
             )));
         }
         if node.n_buffers() != 0 || node.n_children() != 1 {
             return Err(node.wrong(format_args!(
-                "it has {} buffers and {} children, expected none and one",
+                "it has {} buffers and {} children, expected 0 and 1",
                 node.n_buffers(),
                 node.n_children()
             )));
@@ -73,7 +73,7 @@ impl XorNode {
             )));
         }
         if nullable_words && !nullable {
-            return Err(words.wrong("as words it has a type with nulls, expected one without"));
+            return Err(words.wrong("as words it has a nullable type, expected a non-nullable one"));
         }
         let mut pattern = [0; 8];
         pattern.iter_mut().zip(node.metadata().iter().cycle()).for_each(|(to, from)| *to = *from);
@@ -81,31 +81,32 @@ impl XorNode {
         let len = usize::try_from(node.length()).ok();
         let bytes = len.and_then(|len| len.checked_add(7)?.checked_mul(*width));
         let (Some(len), Some(bytes)) = (len, bytes.filter(|bytes| i64::try_from(*bytes).is_ok())) else {
-            return Err(node.wrong(format_args!("{} values are more than there can be", node.length())));
+            return Err(node.wrong(format_args!("its length, {}, overflows an address", node.length())));
         };
         Ok(Self { len, width: *width, bytes, pattern, n_references })
     }
 
-    /// What eight bytes of words that begin `skip` words before the first are to be flipped with.
+    /// The pattern for words from `skip` words before the first one on.
     pub fn pattern(&self, skip: usize) -> u64 {
         self.pattern.rotate_left((skip * self.width % 8 * 8) as u32)
     }
 
-    /// The one reference word, where there is one.
+    /// The reference word, if there is only one.
     pub fn reference(&self) -> Option<u64> {
         (self.n_references == 1).then_some(self.pattern)
     }
 }
 
-/// A node's type as Arrow's format string says it, and whether it may have nulls.
+/// A node's type as Arrow's format string, and whether it is nullable.
 fn type_of(node: EncodedNode<'_>) -> Result<(&str, bool)> {
     let schema = node.schema()?;
     if schema.format.is_null() || !schema.dictionary.is_null() {
         return Err(node.wrong("its type has no format, or a dictionary"));
     }
-    // SAFETY: a schema's format is NUL-terminated and lives as long as the array.
+    // SAFETY: the format is non-NULL (checked above), NUL-terminated, and lives as long as the
+    // array.
     let format = unsafe { CStr::from_ptr(schema.format) };
-    let format = format.to_str().map_err(|_| node.wrong("its type's format is no text"))?;
+    let format = format.to_str().map_err(|_| node.wrong("the format of its type is not UTF-8"))?;
     Ok((format, schema.flags & ARROW_FLAG_NULLABLE != 0))
 }
 
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pattern_begins_where_the_words_do() {
+    fn pattern_is_rotated_by_skipped_words() {
         let of = |width, pattern| XorNode { len: 0, width, bytes: 0, pattern, n_references: 2 };
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0), 0x1234_abcd_1234_abcd);
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5), 0xabcd_1234_abcd_1234);

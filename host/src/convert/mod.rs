@@ -1,4 +1,4 @@
-//! The main job: from one format to another, through any number of others.
+//! Converts from one format to another, optionally through others.
 
 mod plan;
 mod report;
@@ -21,7 +21,7 @@ use crate::sink::Output;
 use crate::source::Input;
 use crate::writer::{WriteOptions, Writer};
 
-/// A conversion to be set up.
+/// Settings of a conversion.
 pub struct Conversion {
     session: Session,
     read: ReadOptions,
@@ -33,7 +33,8 @@ pub struct Conversion {
 }
 
 impl Session {
-    /// A conversion: everything that the input holds, recognised by its bytes, written as the output's name says.
+    /// A conversion of all batches of an input, whose format is recognised, to the format of the
+    /// output's extension.
     pub fn conversion(&self) -> Conversion {
         Conversion {
             session: self.clone(),
@@ -48,66 +49,68 @@ impl Session {
 }
 
 impl Conversion {
-    /// The plugin or the format to read with.
+    /// Sets the plugin or the format to read with.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.read.from = Some(name.into());
         self
     }
 
-    /// The plugin or the format to write with.
+    /// Sets the plugin or the format to write with.
     pub fn to(mut self, name: impl Into<String>) -> Self {
         self.write.to = Some(name.into());
         self
     }
 
-    /// Sends every batch out through this plugin or format, as capsules, and back in. Several are passed in order.
+    /// Adds a plugin or a format through which every batch is exported and imported again. Several
+    /// are passed in order.
     pub fn via(mut self, name: impl Into<String>) -> Self {
         self.vias.push(name.into());
         self
     }
 
-    /// What formats that batches are sent through understand: each is told those of them that it does, both ways.
+    /// Sets options of the formats of [`Self::via`]. Each receives those that it supports, in both
+    /// directions.
     pub fn via_options(mut self, options: Options) -> Self {
         self.via = options;
         self
     }
 
-    /// What formats that have no nulls do with them: "error" or "mask". Those that have nulls are not told.
+    /// Sets what formats without nulls do with nulls: "error" or "mask". Other formats ignore it.
     pub fn nulls(mut self, how: impl Into<String>) -> Self {
         self.nulls = Some(how.into());
         self
     }
 
-    /// Only these columns, in this order.
+    /// Selects columns, in this order.
     pub fn columns(mut self, columns: Vec<String>) -> Self {
         self.columns = Some(columns);
         self
     }
 
-    /// What the format that is read understands.
+    /// Sets options of the format that is read.
     pub fn read_options(mut self, options: Options) -> Self {
         self.read.options = options;
         self
     }
 
-    /// What the format that is written understands.
+    /// Sets options of the format that is written.
     pub fn write_options(mut self, options: Options) -> Self {
         self.write.options = options;
         self
     }
 
-    /// Hears of the input's bytes that were read, and the total (0 if unknown).
+    /// Sets a receiver of the input bytes read so far and the total (0 if unknown).
     pub fn progress(mut self, progress: Arc<Progress>) -> Self {
         self.read.progress = Some(progress);
         self
     }
 
-    /// Does it. On any failure, cancellation included, the output does not appear.
+    /// Runs the conversion. After an error or cancellation, no output remains.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, read, mut write, vias, via: wishes, columns, nulls } = self;
+        let Self { session, read, mut write, vias, via: via_options, columns, nulls } = self;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
-        session.plugins_quiet_about(&named.collect::<Vec<_>>());
+        session.plugins_without_warnings(&named.collect::<Vec<_>>());
         let copied = || session.account().usage().copied;
         let before = copied();
         let opened = Instant::now();
@@ -121,20 +124,20 @@ impl Conversion {
                 Arc::new(reader.schema().project(columns).map_err(|error| Error::usage(error.to_string()))?)
             }
         };
-        // Whoever has nulls, and so does not ask what to do with them, need not be told.
-        let mut told = wishes.clone();
+        // Formats with nulls do not have the option.
+        let mut pass_options = via_options.clone();
         if let Some(how) = nulls {
-            if session.choose_output(output.target(), write.to.as_deref())?.format.understands("nulls") {
+            if session.choose_output(output.target(), write.to.as_deref())?.format.has_option("nulls") {
                 write.options = write.options.with("nulls", &how);
             }
-            told = told.with("nulls", how);
+            pass_options = pass_options.with("nulls", how);
         }
-        let mut passes = Vec::new();
-        for name in &vias {
-            let via = Via::begin(&session, name, &schema, &told)?;
-            passes.push((Stage::new("via", via.plugin().name(), via.format()), via));
-        }
-        all_understood(&wishes, &passes)?;
+        let begin_pass = |name: &String| -> Result<(Stage, Via)> {
+            let via = Via::begin(&session, name, &schema, &pass_options)?;
+            Ok((Stage::new("via", via.plugin().name(), via.format()), via))
+        };
+        let passes = vias.iter().map(begin_pass).collect::<Result<Vec<_>>>()?;
+        check_all_supported(&via_options, &passes)?;
         let opened = Instant::now();
         let writer = session.write(output, &schema, &write)?;
         let mut write_stage = Stage::new("write", writer.plugin().name(), writer.format());
@@ -143,26 +146,7 @@ impl Conversion {
         let mut line =
             Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
         let mut reader = reader;
-        let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
-        while let Some(batch) = line.read_stage.time(|| reader.next_as_given())? {
-            line.read_stage.count(&batch);
-            let batch = if batch.device() == session.device() {
-                batch
-            } else {
-                let before = copied();
-                let batch = arrive_stage.time(|| reader.place(batch))?;
-                arrive_stage.count(&batch);
-                arrive_stage.copied += copied().since(before);
-                batch
-            };
-            let batch = match &columns {
-                None => batch,
-                Some(columns) => {
-                    batch.select(columns).map_err(|e| Error::data("cannot select columns", e))?
-                }
-            };
-            line.push(batch)?;
-        }
+        let arrive_stage = line.push_all(&session, &mut reader, columns.as_deref())?;
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
         let (mut stages, mut moved, write_stage) = line.finish()?;
@@ -178,15 +162,15 @@ impl Conversion {
     }
 }
 
-/// A wish that nobody hears is a misspelt one.
-fn all_understood(options: &Options, passes: &[(Stage, Via)]) -> Result<()> {
-    match options.iter().find(|(key, _)| !passes.iter().any(|(_, via)| via.understands(key))) {
+/// Rejects an option that no format supports, because it is misspelt.
+fn check_all_supported(options: &Options, passes: &[(Stage, Via)]) -> Result<()> {
+    match options.iter().find(|(key, _)| !passes.iter().any(|(_, via)| via.supports(key))) {
         None => Ok(()),
         Some((key, _)) => {
-            let through: Vec<_> = passes.iter().map(|(_, via)| via.format()).collect();
-            let through = if through.is_empty() { "none".into() } else { through.join(", ") };
+            let formats: Vec<_> = passes.iter().map(|(_, via)| via.format()).collect();
+            let formats = if formats.is_empty() { "none".into() } else { formats.join(", ") };
             Err(Error::usage(format!(
-                "option '{key}': none of the formats that batches are sent through understands it ({through})"
+                "option '{key}': no format that batches pass through supports it; the formats are: {formats}"
             )))
         }
     }
@@ -198,17 +182,22 @@ fn indices(reader: &Reader, names: &[String]) -> Result<Vec<usize>> {
         let mut hits = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
         match (hits.next(), hits.next()) {
             (Some((i, _)), None) => Ok(i),
-            (Some(_), Some(_)) => Err(Error::usage(format!("several columns are called '{name}'"))),
+            (Some(_), Some(_)) => Err(Error::usage(format!(
+                "column '{name}': expected a unique name, but several columns have it"
+            ))),
             _ => {
                 let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-                Err(Error::usage(format!("there is no column '{name}'; columns: {}", known.join(", "))))
+                Err(Error::usage(format!(
+                    "there is no column '{name}'; the columns are: {}",
+                    known.join(", ")
+                )))
             }
         }
     };
     names.iter().map(index).collect()
 }
 
-/// Everything behind the reader.
+/// All stages after the reader.
 struct Line {
     read_stage: Stage,
     passes: Vec<(Stage, Via)>,
@@ -218,7 +207,39 @@ struct Line {
 }
 
 impl Line {
-    /// Sends a batch through the vias and into the output.
+    /// Passes all batches of the reader on. Returns the stage that moves them to the session's
+    /// device.
+    fn push_all(
+        &mut self,
+        session: &Session,
+        reader: &mut Reader,
+        columns: Option<&[usize]>,
+    ) -> Result<Stage> {
+        let copied = || session.account().usage().copied;
+        let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
+        while let Some(batch) = self.read_stage.time(|| reader.next_unmoved())? {
+            self.read_stage.count(&batch);
+            let batch = if batch.device() == session.device() {
+                batch
+            } else {
+                let before = copied();
+                let batch = arrive_stage.time(|| reader.move_to_session(batch))?;
+                arrive_stage.count(&batch);
+                arrive_stage.copied += copied().since(before);
+                batch
+            };
+            let batch = match columns {
+                None => batch,
+                Some(columns) => {
+                    batch.select(columns).map_err(|e| Error::data("cannot select columns", e))?
+                }
+            };
+            self.push(batch)?;
+        }
+        Ok(arrive_stage)
+    }
+
+    /// Passes a batch through the vias and writes it.
     fn push(&mut self, batch: DeviceBatch) -> Result<()> {
         let mut batches = vec![batch];
         for (stage, via) in &mut self.passes {
@@ -241,15 +262,15 @@ impl Line {
         self.write_stage.rows += batch.len() as u64;
         self.write_stage.batches += 1;
         let capsules = self.write_stage.time(|| self.writer.write(batch))?;
-        // A format of bytes has none; if there are any, this is their end.
+        // A format of bytes returns no capsules; those of another format are released here.
         drop(capsules);
         Ok(())
     }
 
-    /// The stages up to the host's own, the host's own, and the last.
+    /// Finishes all stages. Returns the stages up to the move, the move, and the last stage.
     fn finish(mut self) -> Result<(Vec<Stage>, Stage, Stage)> {
         let mut done = Vec::new();
-        // Each via's last words still pass through those behind it.
+        // The last batches of each via pass through the vias after it.
         while !self.passes.is_empty() {
             let (mut stage, via) = self.passes.remove(0);
             let plugin = via.plugin().clone();

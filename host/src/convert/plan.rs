@@ -1,4 +1,4 @@
-//! What a conversion would copy, column by column.
+//! Plans what a conversion would copy, column by column.
 
 use crossdock_plugin_api::{ColumnPlan, Device, Options, Verdict};
 
@@ -8,24 +8,24 @@ use crate::reader::{ReadOptions, Reader};
 use crate::session::Session;
 use crate::source::Input;
 
-/// A plan for a whole input.
+/// The plan for an input.
 #[derive(Clone, Debug)]
 pub struct PlanReport {
-    /// Who would write.
+    /// The plugin that would write.
     pub plugin: String,
-    /// As what.
+    /// The format that it would write.
     pub format: String,
-    /// Where the batches would come from.
+    /// The device of the batches before.
     pub from: Device,
-    /// Rows of the input.
+    /// The input's rows.
     pub rows: u64,
-    /// Batches of the input.
+    /// The input's batches.
     pub batches: u64,
-    /// In the schema's order.
+    /// One entry for each column, in the schema's order.
     pub columns: Vec<ColumnReport>,
 }
 
-/// One column's fate.
+/// The plan for one column.
 #[derive(Clone, Debug)]
 pub struct ColumnReport {
     /// Its name.
@@ -34,16 +34,16 @@ pub struct ColumnReport {
     pub data_type: String,
     /// What would happen to its bytes.
     pub verdict: Verdict,
-    /// Where they would be afterwards.
+    /// The device of its bytes afterwards.
     pub to: Device,
-    /// By what, or why; may be empty.
+    /// The plugin's explanation; may be empty.
     pub reason: String,
-    /// Bytes of its buffers; `None` where a length is unknown.
+    /// The bytes of its buffers; `None` if the length of one is unknown.
     pub bytes: Option<u64>,
 }
 
 impl PlanReport {
-    /// Bytes of the columns that would be converted or copied; those of unknown length not counted.
+    /// The bytes of the columns that would be converted or copied, without those of unknown length.
     pub fn bytes_moved(&self) -> u64 {
         let moved = self.columns.iter().filter(|c| matches!(c.verdict, Verdict::Converted | Verdict::Copied));
         moved.filter_map(|c| c.bytes).sum()
@@ -51,11 +51,11 @@ impl PlanReport {
 }
 
 impl Session {
-    /// Asks the exporter that `to` names (a plugin or a format, of capsules or bytes) what it would do to the batches of
-    /// `input`, and adds up the bytes of each column, for which the input is read to its end.
+    /// Asks the exporter that `to` names (a plugin or a format, of capsules or bytes) what it would
+    /// do to the batches of `input`. Reads the input to its end to add up the bytes of each column.
     pub fn plan(&self, input: Input, read: &ReadOptions, to: &str, options: &Options) -> Result<PlanReport> {
         let named = std::iter::once(to).chain(read.from.as_deref());
-        self.plugins_quiet_about(&named.collect::<Vec<_>>());
+        self.plugins_without_warnings(&named.collect::<Vec<_>>());
         let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
         let (plugin, format) = (choice.plugin.name().to_string(), choice.format.name.clone());
         let mut reader = self.read(input, read)?;
@@ -63,8 +63,9 @@ impl Session {
         self.report(&mut reader, plugin, format, columns)
     }
 
-    /// The same for batches that are sent out through `via` and back in, as [`Conversion::via`](super::Conversion::via) does:
-    /// a column that would not come back as it was is unsupported.
+    /// Like [`Self::plan`], for batches that pass through `via` as in
+    /// [`Conversion::via`](super::Conversion::via): a column that would not come back unchanged is
+    /// unsupported.
     pub fn plan_via(
         &self,
         input: Input,
@@ -73,7 +74,7 @@ impl Session {
         options: &Options,
     ) -> Result<PlanReport> {
         let named = std::iter::once(via).chain(read.from.as_deref());
-        self.plugins_quiet_about(&named.collect::<Vec<_>>());
+        self.plugins_without_warnings(&named.collect::<Vec<_>>());
         let mut reader = self.read(input, read)?;
         let via = Via::choose(self, via, reader.schema(), options)?;
         let (plugin, format) = (via.plugin().name().to_string(), via.format().to_string());

@@ -1,18 +1,18 @@
-//! What a conversion did, stage by stage, with the ledger's word for what was copied.
+//! Reports the stages of a conversion, with the ledger's figures for copies.
 
 use std::time::{Duration, Instant};
 
 use crossdock_arrays::DeviceBatch;
-use crossdock_memory_backend::Copied;
+use crossdock_memory_backend::CopyTraffic;
 
 use crate::error::Result;
 
-/// One conversion.
+/// The report of one conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order in which batches pass through.
+    /// The stages, in the order in which batches pass through them.
     pub stages: Vec<Stage>,
-    /// From the first look at the input to the output's appearance.
+    /// The time from opening the input to completing the output.
     pub time: Duration,
 }
 
@@ -25,16 +25,16 @@ pub struct Stage {
     pub plugin: String,
     /// The format; the target device for a move.
     pub format: String,
-    /// Rows that came out of it.
+    /// The rows of its output.
     pub rows: u64,
-    /// Batches that came out of it.
+    /// The batches of its output.
     pub batches: u64,
-    /// Bytes of the buffers that came out of it, or that went into the output.
+    /// The bytes of its output's buffers, or of the written output.
     pub bytes: u64,
-    /// Time spent inside it.
+    /// The time spent in it.
     pub time: Duration,
-    /// What the ledger says was copied for it.
-    pub copied: Copied,
+    /// The copies that the ledger counted for it.
+    pub copied: CopyTraffic,
 }
 
 impl Stage {
@@ -42,7 +42,7 @@ impl Stage {
         Self { kind, plugin: plugin.to_string(), format: format.to_string(), ..Self::default() }
     }
 
-    /// Runs a piece of the stage's work, on its clock.
+    /// Runs and times a piece of the stage's work.
     pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = work();
@@ -53,10 +53,10 @@ impl Stage {
     pub(super) fn count(&mut self, batch: &DeviceBatch) {
         self.rows += batch.len() as u64;
         self.batches += 1;
-        self.bytes = self.bytes.saturating_add(batch.bytes());
+        self.bytes = self.bytes.saturating_add(batch.buffer_bytes());
     }
 
-    /// Bytes a second, in units of 10^9; 0 where no time passed.
+    /// Bytes per second, in units of 10^9; 0 if no time passed.
     pub fn gigabytes_per_second(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
         if seconds > 0.0 { self.bytes as f64 / seconds / 1e9 } else { 0.0 }

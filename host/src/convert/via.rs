@@ -1,4 +1,4 @@
-//! Out through a plugin, as capsules or as bytes in memory, and back in.
+//! Passes batches through a plugin, as capsules or as bytes in memory, and reads them back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,29 +17,30 @@ use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::Input;
 use crate::table::Table;
-use crate::traced;
+use crate::tracing_hooks;
 use crate::writer::{Writer, schema_difference};
 
-/// One `--via`: an exporter's writer, and for all that it gives the same plugin's importer.
+/// One `--via`: a writer of the plugin's exporter, whose output the plugin's importer reads.
 pub(super) struct Via {
     session: Session,
     plugin: Arc<Plugin>,
     format: Format,
-    told: Options,
-    /// The same format as it is read back, and what it is told then.
+    write_options: Options,
+    /// The format as the importer describes it, and its options.
     read: (Format, Options),
     schema: SchemaRef,
-    /// Takes all batches where they become capsules. Bytes are written for each batch anew, so that they are one batch's
-    /// at a time.
+    /// For formats of capsules, the writer of all batches. `None` for formats of bytes, where each
+    /// batch gets a new writer, so that its bytes are separate.
     writer: Option<Writer>,
-    /// The own metadata of the batches that are out: few foreign structs have a place for it.
+    /// The metadata of the batches that have not come back, because few external structs can hold
+    /// it.
     metadata: VecDeque<Metadata>,
-    /// Rows that went out and have not come back.
+    /// The rows that have not come back.
     rows_out: u64,
 }
 
 impl Via {
-    /// Begins it, unless a column would not come back as it is.
+    /// Starts it, unless a column would not come back unchanged.
     pub(super) fn begin(
         session: &Session,
         wanted: &str,
@@ -52,10 +53,10 @@ impl Via {
         if let Some(first) = refused.next() {
             return Err(via.refusal(first, refused.count()));
         }
-        via.begun()
+        via.begin_writing()
     }
 
-    /// Ready to begin.
+    /// Chooses the plugin and the format without starting.
     pub(super) fn choose(
         session: &Session,
         wanted: &str,
@@ -64,13 +65,13 @@ impl Via {
     ) -> Result<Self> {
         let device_type = session.device().r#type;
         let choice = session.choose(Some(wanted), |registry| registry.choose_via(wanted, device_type))?;
-        let plugin = session.fresh(&choice.plugin, "via")?;
+        let plugin = session.instance_for_task(&choice.plugin, "via")?;
         let format = choice.format;
         let back = plugin.importer_formats().iter().find(|f| f.name == format.name);
         let back = back.cloned().unwrap_or_default();
         Ok(Self {
             session: session.clone(),
-            told: format.pick(options),
+            write_options: format.pick(options),
             read: (back.clone(), back.pick(options)),
             plugin,
             format,
@@ -81,21 +82,26 @@ impl Via {
         })
     }
 
-    fn begun(mut self) -> Result<Self> {
+    fn begin_writing(mut self) -> Result<Self> {
         if !self.format.capsules.is_empty() {
             self.writer = Some(self.begin_writer(None)?);
         }
         Ok(self)
     }
 
-    /// What happens to each column: what the exporter says, and whether the importer gives it back as it was.
+    /// A verdict for each column: the exporter's, or unsupported if the importer does not return
+    /// the column unchanged.
     ///
     /// # Errors
-    /// What is wrong with all columns together, where each alone would pass.
+    /// The columns are supported separately, but not together.
     pub(super) fn plan(&self) -> Result<Vec<ColumnPlan>> {
         let choice = Choice { plugin: self.plugin.clone(), format: self.format.clone() };
-        let mut columns =
-            self.session.plan_columns_of(&choice, &self.schema, self.session.device(), &self.told)?;
+        let mut columns = self.session.plan_columns_of(
+            &choice,
+            &self.schema,
+            self.session.device(),
+            &self.write_options,
+        )?;
         let is_refused = |columns: &[ColumnPlan]| columns.iter().any(|c| c.verdict == Verdict::Unsupported);
         let together = if is_refused(&columns) { Ok(()) } else { self.try_without_rows(&self.schema) };
         if together.is_ok() && !is_refused(&columns) {
@@ -118,22 +124,22 @@ impl Via {
         Ok(columns)
     }
 
-    /// Whether a batch of this schema without rows comes back as it went.
+    /// Checks that an empty batch of this schema comes back unchanged.
     fn try_without_rows(&self, schema: &SchemaRef) -> Result<()> {
         let mut via = Self {
             session: self.session.clone(),
             plugin: self.plugin.clone(),
             format: self.format.clone(),
-            told: self.told.clone(),
+            write_options: self.write_options.clone(),
             read: self.read.clone(),
             schema: schema.clone(),
             writer: None,
             metadata: VecDeque::new(),
             rows_out: 0,
         }
-        .begun()?;
-        let nothing = Table::from_batches(&self.session, schema.clone(), Vec::new())?;
-        via.pass(nothing.empty_batch()?)?;
+        .begin_writing()?;
+        let table = Table::from_batches(&self.session, schema.clone(), Vec::new())?;
+        via.pass(table.empty_batch()?)?;
         via.finish().map(drop)
     }
 
@@ -144,16 +150,16 @@ impl Via {
             what = format!("column {name}: {what}");
         }
         if more > 0 {
-            what = format!("{what}; {more} more columns have no place either");
+            what = format!("{what}; {more} more columns are not supported either");
         }
         let source = crossdock_plugin_api::Error::unsupported(what);
-        self.plugin.failed(format!("send batches through {}", self.format.name), source)
+        self.plugin.failed(format!("pass batches through {}", self.format.name), source)
     }
 
     fn begin_writer(&self, output: Option<Output>) -> Result<Writer> {
         let what = format!("write batches as {}", self.format.name);
         let (plugin, format) = (self.plugin.clone(), self.format.clone());
-        Writer::begin(&self.session, plugin, format, &self.schema, &self.told, output, what)
+        Writer::begin(&self.session, plugin, format, &self.schema, &self.write_options, output, what)
     }
 
     pub(super) fn plugin(&self) -> &Arc<Plugin> {
@@ -164,44 +170,44 @@ impl Via {
         &self.format.name
     }
 
-    /// Whether the format understands this option on either way.
-    pub(super) fn understands(&self, key: &str) -> bool {
-        self.format.understands(key) || self.read.0.understands(key)
+    /// Whether the format supports this option in one of the directions.
+    pub(super) fn supports(&self, key: &str) -> bool {
+        self.format.has_option(key) || self.read.0.has_option(key)
     }
 
-    /// The batch as it comes back: usually as one, perhaps only at the end.
+    /// Passes a batch through. It may come back as several batches, or only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
         self.rows_out += batch.len() as u64;
         let Some(writer) = &mut self.writer else {
-            // However many come back are this one's.
+            // All batches that come back belong to this one.
             let batches = self.through_bytes(batch)?;
             let batches = with_metadata(batches, &mut self.metadata);
             self.metadata.clear();
-            return self.counted(batches);
+            return self.count_rows(batches);
         };
         let capsules = writer.write(batch)?;
         let batches = self.read_back(capsules)?;
         let batches = with_metadata(batches, &mut self.metadata);
-        self.counted(batches)
+        self.count_rows(batches)
     }
 
-    /// Nobody may make rows up, nor, by the end, have lost any.
-    fn counted(&mut self, batches: Vec<DeviceBatch>) -> Result<Vec<DeviceBatch>> {
+    /// Checks that no more rows come back than went out.
+    fn count_rows(&mut self, batches: Vec<DeviceBatch>) -> Result<Vec<DeviceBatch>> {
         let back: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
         self.rows_out = self.rows_out.checked_sub(back).ok_or_else(|| {
-            let what = format!("{back} rows came back, and only {} were out", self.rows_out);
-            self.wrong(what)
+            let what = format!("{back} rows came back, expected at most {}", self.rows_out);
+            self.bad_data(what)
         })?;
         Ok(batches)
     }
 
-    fn wrong(&self, what: String) -> Error {
+    fn bad_data(&self, what: String) -> Error {
         let error = crossdock_plugin_api::Error::bad_data(what);
-        Error::data(format!("via {} as {}", self.plugin, self.format.name), error)
+        Error::data(format!("cannot pass batches through {} as {}", self.plugin, self.format.name), error)
     }
 
-    /// What comes back at the end.
+    /// Returns the batches that come back at the end.
     pub(super) fn finish(mut self) -> Result<Vec<DeviceBatch>> {
         let mut batches = Vec::new();
         if let Some(writer) = self.writer.take() {
@@ -210,7 +216,7 @@ impl Via {
             let is_joined = back.len() < self.metadata.len();
             if is_joined && self.metadata.iter().any(|metadata| !metadata.is_empty()) {
                 tracing::warn!(
-                    "{} batches come back from {} as {}: the metadata of each are left out",
+                    "{} batches come back from {} as {}: their metadata is dropped",
                     self.metadata.len(),
                     self.format.name,
                     back.len()
@@ -218,11 +224,11 @@ impl Via {
                 self.metadata.clear();
             }
             let back = with_metadata(back, &mut self.metadata);
-            batches = self.counted(back)?;
+            batches = self.count_rows(back)?;
         }
         match self.rows_out {
             0 => Ok(batches),
-            lost => Err(self.wrong(format!("{lost} of the rows that went out have not come back"))),
+            lost => Err(self.bad_data(format!("{lost} rows did not come back"))),
         }
     }
 
@@ -239,7 +245,7 @@ impl Via {
         writer.write(batch)?;
         writer.finish()?;
         let bytes = Input::bytes(sink.take()).shared();
-        let source = Source::new(traced::source(bytes, self.plugin.account()));
+        let source = Source::new(tracing_hooks::source(bytes, self.plugin.account()));
         self.read(ApiInput::Source(source), self.session.call_for_bytes())
     }
 
@@ -247,27 +253,26 @@ impl Via {
         let Self { session, plugin, schema, read: (format, options), .. } = self;
         let what = format!("read batches back as {}", format.name);
         let (name, columns) = (format.name.as_str().into(), Columns::Expected(schema));
-        let plugin_too = plugin.clone();
-        let reader = Reader::open(session, plugin_too, call, name, input, columns, options, what.into())?;
+        let plugin = plugin.clone();
+        let reader = Reader::open(session, plugin, call, name, input, columns, options, what.into())?;
         if let Some(difference) = schema_difference(schema, reader.schema()) {
-            let error = crossdock_plugin_api::Error::bad_data(difference);
-            return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));
+            return Err(self.bad_data(format!("the schema came back changed: {difference}")));
         }
-        // Under the schema that everybody holds already, so that nobody compares it again.
-        let same = |batch: DeviceBatch| {
+        // All batches share one schema object, so that comparing their schemas is cheap.
+        let with_schema = |batch: DeviceBatch| {
             batch
                 .with_schema(schema.clone())
-                .map_err(|error| Error::data(format!("{plugin} gave a wrong batch"), error))
+                .map_err(|error| Error::data(format!("{} returned a malformed batch", self.plugin), error))
         };
-        reader.map(|batch| batch.and_then(same)).collect()
+        reader.map(|batch| batch.and_then(with_schema)).collect()
     }
 }
 
-/// Batches come back in the order in which they went out.
+/// Restores the metadata of batches, which come back in the order in which they went out.
 fn with_metadata(batches: Vec<DeviceBatch>, metadata: &mut VecDeque<Metadata>) -> Vec<DeviceBatch> {
-    let own = |batch: DeviceBatch| match metadata.pop_front() {
+    let restore = |batch: DeviceBatch| match metadata.pop_front() {
         Some(metadata) => batch.with_metadata(metadata),
         None => batch,
     };
-    batches.into_iter().map(own).collect()
+    batches.into_iter().map(restore).collect()
 }

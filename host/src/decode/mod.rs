@@ -1,8 +1,10 @@
-//! Encoded arrays to batches: which plugin decodes which node, where, and in which order.
+//! Decodes encoded arrays into batches, and plans which plugin decodes which node, where, in which
+//! order.
 //!
-//! The tree is walked twice without recursion. Downwards every node is looked up, checked, and asked how it is to be
-//! decoded; nothing is allocated before all of them have answered. Then upwards, children before parents, each is decoded,
-//! and what it claimed is held against what came out.
+//! The tree is walked twice, without recursion. The first walk goes from parents to children: it
+//! finds each node's plugin, checks the node, and plans it. Nothing is allocated before every node
+//! is planned. The second walk decodes children before parents, and checks each result against its
+//! node.
 
 mod plan;
 mod program;
@@ -14,47 +16,47 @@ use std::fmt;
 use std::sync::Arc;
 
 use crossdock_arrays::{
-    DeviceBatch, Level, call_stream, export_batch, forbidden_nulls, import_result, validate,
+    DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result, validate,
 };
 use crossdock_memory::Stream;
-use crossdock_memory_backend::Reserved;
-use crossdock_plugin_api::encoded::FEW_NODES;
+use crossdock_memory_backend::Reservation;
+use crossdock_plugin_api::encoded::UNCHARGED_NODES;
 use crossdock_plugin_api::{
     Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
     Result as ApiResult, Validate, abi,
 };
 
-use plan::{By, Decoded, Given, Step, asked, machine_bytes, plan, stage};
-use run::{Link, named, run};
+use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage};
+use run::{Link, run, with_context};
 
 use crate::error::{Error, Result};
+use crate::foreign_memory;
 use crate::instances::Instances;
-use crate::outside;
 use crate::plugin::Plugin;
 use crate::session::Session;
-use crate::traced::{self, Maker};
+use crate::tracing_hooks::{self, Producer};
 
 /// How a node is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodePlan {
-    /// Its plugin decodes it, there.
+    /// Its plugin decodes it on this device.
     Plugin(Device),
-    /// The host's kernels do, there, by the plugin's program.
+    /// The host's kernels decode it on this device, by the plugin's program.
     Program(Device),
-    /// They do, in one pass with the node that it is the source of.
-    WithNodeAbove,
-    /// The plugin of a node above takes it as it is.
-    ByNodeAbove,
+    /// The host's kernels decode it in one pass with its parent, whose source it is.
+    WithParent,
+    /// The plugin of an ancestor receives it encoded.
+    ByAncestor,
 }
 
 impl NodePlan {
-    fn of(step: &Step<'_>) -> Self {
+    fn from_step(step: &Step<'_>) -> Self {
         match step {
-            Step::Raw => Self::ByNodeAbove,
+            Step::Raw => Self::ByAncestor,
             Step::Decoded(step) => match step.by {
                 By::Plugin(_) => Self::Plugin(step.device),
                 By::Program(_) => Self::Program(step.device),
-                By::ProgramAbove(_) => Self::WithNodeAbove,
+                By::ProgramAbove(_) => Self::WithParent,
             },
         }
     }
@@ -65,28 +67,29 @@ impl fmt::Display for NodePlan {
         match self {
             Self::Plugin(device) => write!(f, "{device}, by the plugin"),
             Self::Program(device) => write!(f, "{device}, by a program"),
-            Self::WithNodeAbove => f.write_str("with the node above"),
-            Self::ByNodeAbove => f.write_str("by a node above"),
+            Self::WithParent => f.write_str("with its parent"),
+            Self::ByAncestor => f.write_str("by an ancestor"),
         }
     }
 }
 
-/// What is decoded already, by node.
+/// The decoded nodes, by index.
 type Done = Vec<Option<DeviceBatch>>;
 
 impl Session {
-    /// The column that an encoded array holds, in a batch of its own, on the session's device.
+    /// Decodes an encoded array into a batch of one column, on the session's device.
     ///
     /// # Errors
-    /// [`Error::Data`] names the node by the ids that lead to it: an encoding that no plugin of the session knows, metadata
-    /// that does not fit, a length or a type that the tree does not keep.
+    /// [`Error::Data`] names the node by the ids on the path to it: no plugin of the session has
+    /// its encoding, its metadata is malformed, or its result differs from its declared length or
+    /// type.
     pub fn decode(&self, array: EncodedArray) -> Result<DeviceBatch> {
         let call = self.call_for_bytes();
         self.decode_for(&call, self.stream(), array)
             .map_err(|error| Error::data("cannot decode an array", error))
     }
 
-    /// The ids that the session decodes, each with its plugins: the first one is asked, the others stand in its shadow.
+    /// The ids that the session decodes, each with its plugins. Only the first plugin is used.
     pub fn encodings(&self) -> Vec<(String, Vec<Arc<Plugin>>)> {
         let mut ids: Vec<(String, Vec<Arc<Plugin>>)> = Vec::new();
         for plugin in self.plugins().iter() {
@@ -100,7 +103,7 @@ impl Session {
         ids
     }
 
-    /// The same for a plugin of the session, whose call it is: on its device and stream.
+    /// Decodes an array for a plugin of the session, on the device and stream of the plugin's call.
     pub(crate) fn decode_for_plugin(
         &self,
         call: &Call<'_>,
@@ -109,57 +112,62 @@ impl Session {
         if let Some(decode) = self.other_decoder() {
             return decode(call, array);
         }
-        if self.makes_plugins_here() {
+        if self.is_creating_plugins_here() {
             return Err(ApiError::invalid_argument(
-                "the session's plugins are being made: decode once `create`, and what says formats and encodings, have returned",
+                "the session's plugins are being created: a plugin may decode arrays only after its `create`, \
+                 `formats` and `ids` have returned",
             ));
         }
         let stream = call_stream(self.memory(), call, call.device())?;
-        // SAFETY: all of this happens within the call.
-        let own = unsafe { CallSettings::within(call) };
-        // A tree is made of bytes, wherever they lie; a plugin may ask for more than the session, not for less.
-        let validate = own.validate.max(self.call_for_bytes().validate);
-        let own = CallSettings { validate, ..own };
-        let batch = self.decode_for(&own, &stream, array)?;
+        // SAFETY: the settings are used only within the call that they are read from.
+        let settings = unsafe { CallSettings::from_call(call) };
+        // A tree comes from bytes, wherever they are; a plugin may ask for more validation than the
+        // session, not for less.
+        let validate = settings.validate.max(self.call_for_bytes().validate);
+        let settings = CallSettings { validate, ..settings };
+        let batch = self.decode_for(&settings, &stream, array)?;
         export_batch(&batch, false, &stream)
     }
 
-    /// How each node of an array would be decoded for `device`, with which nothing is done. Its types are Arrow's: see
-    /// [`Session::with_arrow_types`].
+    /// How each node of an array would be decoded for `device`. Nothing is decoded. The array must
+    /// have Arrow types: see [`Session::with_arrow_types`].
     ///
     /// # Errors
-    /// As [`Session::decode`], but for what only buffers' contents tell.
+    /// As [`Session::decode`], except errors that depend on the contents of buffers.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
         let plugins = self.plugins_for(array);
-        let steps = plan(array, device, &plugins, self.most_bytes())
+        let steps = plan(array, device, &plugins, self.max_decoded_bytes())
             .map_err(|error| Error::data("cannot decode an array", error))?;
-        Ok(steps.iter().map(NodePlan::of).collect())
+        Ok(steps.iter().map(NodePlan::from_step).collect())
     }
 
-    /// The session's plugins, of which those that decode the array have not panicked.
+    /// The session's plugins. Those that decode a node of the array are replaced if they panicked.
     fn plugins_for(&self, array: &EncodedArray) -> Instances<Plugin> {
-        self.usable_plugins(|plugins, plugin| {
+        self.working_plugins(|plugins, plugin| {
             let nodes = (0..array.n_nodes()).filter_map(|index| array.node(index).ok());
-            let mut by = nodes.filter_map(|node| asked(plugins, node.encoding()));
-            by.any(|by| Arc::ptr_eq(by, plugin))
+            let mut decoders = nodes.filter_map(|node| plugin_for(plugins, node.encoding()));
+            decoders.any(|decoder| Arc::ptr_eq(decoder, plugin))
         })
     }
 
-    /// Counts what planning and decoding hold for each node of a tree, apart from values.
-    fn count_planning(&self, array: &EncodedArray) -> ApiResult<Option<Reserved>> {
-        /// As measured, 2 KiB where nothing is isolated.
+    /// Charges the memory that planning and decoding use for each node of a tree, without its
+    /// values.
+    fn reserve_for_nodes(&self, array: &EncodedArray) -> ApiResult<Option<Reservation>> {
+        /// Measured: 2 KiB if no plugin is isolated.
         const NODE_BYTES: usize = 3 << 10;
-        match array.n_nodes().saturating_sub(FEW_NODES) {
+        match array.n_nodes().saturating_sub(UNCHARGED_NODES) {
             0 => Ok(None),
             nodes => {
-                let counted = self.account().reserve(nodes * NODE_BYTES);
-                counted.map(Some).map_err(|e| e.context(format_args!("a tree of {} nodes", array.n_nodes())))
+                let reservation = self.account().reserve(nodes * NODE_BYTES);
+                reservation
+                    .map(Some)
+                    .map_err(|e| e.context(format_args!("a tree of {} nodes", array.n_nodes())))
             }
         }
     }
 
-    /// No tree may say that it decodes to more.
-    fn most_bytes(&self) -> u64 {
+    /// The maximum declared size of a tree's values: the budget, or the machine's memory.
+    fn max_decoded_bytes(&self) -> u64 {
         self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64)
     }
 
@@ -169,12 +177,12 @@ impl Session {
         stream: &Stream,
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
-        let _counted = self.count_planning(&array)?;
+        let _reservation = self.reserve_for_nodes(&array)?;
         let plugins = self.plugins_for(&array);
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
-            array = crossdock_isolation::share(array)?;
+            array = crossdock_isolation::to_shared_memory(array)?;
         }
-        let steps = plan(&array, call.device, &plugins, self.most_bytes())?;
+        let steps = plan(&array, call.device, &plugins, self.max_decoded_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
         let has_budget = self.host().backend().limit_bytes().is_some();
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
@@ -188,14 +196,15 @@ impl Session {
                 By::Program(_) => run_programs(stream, &array, index, &steps, &mut done)?,
                 By::ProgramAbove(_) => continue,
             };
-            if let Some(place) = done.get_mut(index) {
-                *place = Some(batch);
+            if let Some(slot) = done.get_mut(index) {
+                *slot = Some(batch);
             }
         }
         let root = done.first_mut().and_then(Option::take);
         let root = root.ok_or_else(|| ApiError::internal("the root of an encoded array was not decoded"))?;
-        let root = moved(root, call.device, stream)?;
-        // By default contents are validated by the plugins that decode; whoever asks for it does not trust them.
+        let root = move_to_device(root, call.device, stream)?;
+        // By default, the plugins that decode validate contents. With full validation they are not
+        // trusted.
         if self.validate_structs() == Validate::Full {
             validate(&root, Level::Full, stream)?;
         }
@@ -212,59 +221,55 @@ fn decode_node(
     has_budget: bool,
     done: &mut Done,
 ) -> ApiResult<DeviceBatch> {
-    let Decoded { plugin, device, given, schema, .. } = step;
+    let Decoded { plugin, device, inputs, schema, .. } = step;
     let node = array.node(index)?;
     let memory = stream.memory();
-    let here = if *device == stream.device() { stream.clone() } else { memory.default_stream(*device)? };
+    let own_stream =
+        if *device == stream.device() { stream.clone() } else { memory.default_stream(*device)? };
     let By::Plugin(encoding) = step.by else {
-        return Err(ApiError::internal("a node with a program was to be decoded by its plugin"));
+        return Err(ApiError::internal("a node with a program must not be decoded by its plugin"));
     };
     let account = plugin.account();
-    // The process of an isolated plugin has a limit of its own.
+    // The process of an isolated plugin has its own limit.
     let is_charged = has_budget && !plugin.is_isolated();
-    let mut input = if is_charged { outside::encoded_ranges(array, &node) } else { Vec::new() };
-    let below = |(given, at): (&Given, usize)| {
-        if *given != Given::Decoded {
+    let mut input = if is_charged { foreign_memory::encoded_ranges(array, &node) } else { Vec::new() };
+    let child_batch = |(child, at): (&ChildInput, usize)| {
+        if *child != ChildInput::Decoded {
             return Ok(None);
         }
         let batch = done.get_mut(at).and_then(Option::take);
-        let batch = batch.ok_or_else(|| node.wrong("a node below it was not decoded before it"))?;
-        let batch = moved(batch, *device, stream)?;
+        let batch = batch.ok_or_else(|| node.wrong("a descendant was not decoded before it"))?;
+        let batch = move_to_device(batch, *device, stream)?;
         if is_charged {
-            input.extend(outside::ranges(&batch));
+            input.extend(foreign_memory::ranges(&batch));
         }
-        export_batch(&batch, false, &here).map(Some)
+        export_batch(&batch, false, &own_stream).map(Some)
     };
-    let below = given.iter().zip(index + 1..).map(below).collect::<ApiResult<Vec<_>>>()?;
+    let children = inputs.iter().zip(index + 1..).map(child_batch).collect::<ApiResult<Vec<_>>>()?;
     let call = if *device == call.device {
         call.clone()
     } else {
-        // SAFETY: `here` lives until the call has returned.
-        CallSettings { device: *device, stream: unsafe { CallStream::new(here.raw()) }, ..call.clone() }
+        // SAFETY: `own_stream` lives until the call has returned.
+        CallSettings { device: *device, stream: unsafe { CallStream::new(own_stream.raw()) }, ..call.clone() }
     };
-    let by = |error| named(error, plugin, node);
+    let context = |error| with_context(error, plugin, node);
     let decode = || {
-        let lent = |batch| traced::crossing(batch, account, Maker::Host);
-        let below = below.into_iter().map(|batch| batch.map(lent)).collect();
-        let batch = encoding.decode(&call, array, index, below)?;
-        Ok(traced::crossing(batch, account, Maker::Plugin))
+        let to_plugin = |batch| tracing_hooks::batch(batch, account, Producer::Host);
+        let children = children.into_iter().map(|batch| batch.map(to_plugin)).collect();
+        let batch = encoding.decode(&call, array, index, children)?;
+        Ok(tracing_hooks::batch(batch, account, Producer::Plugin))
     };
-    let raw = account.call("encoding.decode", decode).map_err(by)?;
-    let (raw, place) = if is_charged {
-        let (raw, place) = outside::with_place(raw);
-        (raw, Some(place))
-    } else {
-        (raw, None)
-    };
-    let batch = import_result(raw, schema, &here).map_err(by)?;
-    if let Some(place) = place {
-        outside::charge(&batch, &place, account, input).map_err(by)?;
+    let raw = account.trace_host_call("encoding.decode", decode).map_err(context)?;
+    let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, is_charged);
+    let batch = import_result(raw, schema, &own_stream).map_err(context)?;
+    if let Some(slot) = charge_slot {
+        foreign_memory::charge(&batch, &slot, account, input).map_err(context)?;
     }
-    held_to_its_word(node, &batch, &here).map_err(by)?;
+    check_decoded(node, &batch, &own_stream).map_err(context)?;
     Ok(batch)
 }
 
-/// Runs the program of node `index`, with those that are its source.
+/// Runs the program of node `index`, together with the programs of the nodes that are its source.
 fn run_programs(
     stream: &Stream,
     array: &EncodedArray,
@@ -272,7 +277,7 @@ fn run_programs(
     steps: &[Step<'_>],
     done: &mut Done,
 ) -> ApiResult<DeviceBatch> {
-    // From the node inwards, then the other way round.
+    // From the node to its innermost source, then reversed.
     let mut chain = Vec::new();
     let mut next = Some(index);
     while let Some(Step::Decoded(step)) = next.and_then(|at| steps.get(at)) {
@@ -286,16 +291,16 @@ fn run_programs(
     }
     chain.reverse();
     let Some(Step::Decoded(Decoded { plugin, device, schema, .. })) = steps.get(index) else {
-        return Err(ApiError::internal("a node that another one decodes was to be run"));
+        return Err(ApiError::internal("a node that is decoded with its parent must not be decoded alone"));
     };
-    let here =
+    let own_stream =
         if *device == stream.device() { stream.clone() } else { stream.memory().default_stream(*device)? };
     let mut children = HashMap::new();
     for link in &chain {
         for child in &link.program.children {
             let at = link.node.child(*child)?.index();
             if let Some(batch) = done.get_mut(at).and_then(Option::take) {
-                let batch = moved(batch, *device, stream)?;
+                let batch = move_to_device(batch, *device, stream)?;
                 children.insert(at, batch);
             }
         }
@@ -303,42 +308,43 @@ fn run_programs(
     let child = |node: EncodedNode<'_>, child: u32| {
         let child = node.child(child as usize)?;
         let column = children.get(&child.index()).and_then(|batch| batch.column(0));
-        column.ok_or_else(|| child.wrong("it was not decoded before the node above it"))
+        column.ok_or_else(|| child.wrong("it was not decoded before its parent"))
     };
     let node = array.node(index)?;
-    let by = |error| named(error, plugin, node);
-    // What goes wrong is said of the link that it goes wrong with.
-    let batch = run(&chain, schema, &child, &here)?;
-    held_to_its_word(node, &batch, &here).map_err(by)?;
+    let context = |error| with_context(error, plugin, node);
+    // `run` adds the context of the link that fails.
+    let batch = run(&chain, schema, &child, &own_stream)?;
+    check_decoded(node, &batch, &own_stream).map_err(context)?;
     Ok(batch)
 }
 
-/// What came out is as long as the node said, and has nulls only where its type allows any, at every level.
-fn held_to_its_word(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
+/// Checks that a decoded node has its declared length, and nulls only where its type allows them.
+fn check_decoded(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
     if batch.len() as u64 != node.length() {
         return Err(ApiError::bad_data(format!(
-            "{} values came out, it claimed {}",
+            "decoded {} values, the node declares {}",
             batch.len(),
             node.length()
         )));
     }
-    if let Some((path, nulls)) = forbidden_nulls(batch, stream)? {
-        let which = if path.is_empty() { String::new() } else { format!(" in its '{path}'") };
-        return Err(ApiError::bad_data(format!("{nulls} nulls came out{which}, its type has none")));
+    if let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? {
+        let child = if path.is_empty() { String::new() } else { format!(" in its '{path}'") };
+        return Err(ApiError::bad_data(format!("decoded {nulls} nulls{child}, but its type has none")));
     }
     Ok(())
 }
 
-fn moved(batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResult<DeviceBatch> {
+fn move_to_device(batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResult<DeviceBatch> {
     if batch.device() == device || batch.columns().iter().all(|column| column.buffers().is_empty()) {
         return Ok(batch);
     }
-    // A copy between devices runs where the accelerator is, on either side of it.
-    let on = if device == Device::CPU { batch.device() } else { device };
-    let on = if on == stream.device() { stream.clone() } else { stream.memory().default_stream(on)? };
-    let batch = batch.move_to(&on, device)?;
-    if device == Device::CPU {
-        on.synchronize()?;
-    }
-    Ok(batch)
+    // A copy between host and device runs on a stream of the device.
+    let copy_device = if device == Device::CPU { batch.device() } else { device };
+    let copy_stream = if copy_device == stream.device() {
+        stream.clone()
+    } else {
+        stream.memory().default_stream(copy_device)?
+    };
+    // Readers on the CPU wait for the copy too: views, exports and kernels.
+    batch.move_to(&copy_stream, device)
 }

@@ -1,15 +1,15 @@
-//! A node's program, held against the node before anything is allocated.
+//! Checks a node's program against the node, before anything is allocated.
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::import_field_ref;
 use crossdock_arrays::take::Slot;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-/// Values of a block of packed words, and bytes of a row of one.
+/// Values in a block of packed words, and bytes of one row of a block for each bit.
 const BLOCK: u64 = 1024;
 const ROW: u64 = 128;
 
-/// What makes a node's words: a source, and what is done to each of them.
+/// A program: a source of words, and the operators that are applied to each of them.
 pub(super) struct Program {
     /// The first operator.
     pub source: Operator,
@@ -17,34 +17,34 @@ pub(super) struct Program {
     pub then: Vec<Operator>,
     /// Bytes of a word.
     pub width: usize,
-    /// Children that it needs decoded.
+    /// The children that must be decoded.
     pub children: Vec<usize>,
 }
 
 impl Program {
     /// # Errors
-    /// Which operator does not fit the node, its buffers or its children.
+    /// Names the operator that does not fit the node, its buffers or its children.
     pub fn new(node: EncodedNode<'_>, field: &Field, operators: &[Operator]) -> Result<Self> {
         let data_type = field.data_type();
         let width = match Slot::of(data_type) {
             Some(Slot::Bytes(width @ (1 | 2 | 4 | 8))) => width,
             _ => {
                 return Err(node.wrong(format_args!(
-                    "it has a program, and its type is {data_type}, expected one of 1, 2, 4 or 8 bytes"
+                    "it has a program, but its type is {data_type}, expected one of 1, 2, 4 or 8 bytes"
                 )));
             }
         };
         let [source, then @ ..] = operators else { return Err(node.wrong("its program is empty")) };
-        let mut checked = Checked { node, field, width: width as u64, children: Vec::new() };
-        checked.source(*source).map_err(|what| wrong(node, 0, *source, &what))?;
+        let mut checker = Checker { node, field, width: width as u64, children: Vec::new() };
+        checker.source(*source).map_err(|what| operator_error(node, 0, *source, &what))?;
         for (i, operator) in then.iter().enumerate() {
-            checked.step(*operator).map_err(|what| wrong(node, i + 1, *operator, &what))?;
+            checker.step(*operator).map_err(|what| operator_error(node, i + 1, *operator, &what))?;
         }
-        let children = checked.children.into_iter().map(|child| child as usize).collect();
+        let children = checker.children.into_iter().map(|child| child as usize).collect();
         Ok(Self { source: *source, then: then.to_vec(), width, children })
     }
 
-    /// The child whose values are its source, or the codes of it, which may be made in the same pass.
+    /// The child that is the source or its codes, and that may be decoded in the same pass.
     pub fn inner(&self) -> Option<usize> {
         match self.source {
             Operator::Child(child) | Operator::Dictionary { codes: child, .. } => Some(child as usize),
@@ -52,132 +52,138 @@ impl Program {
         }
     }
 
-    /// Whether it makes codes that are looked up in the same pass: packed, of a byte or two, and none put in place of others.
+    /// Whether its words can be codes that are looked up in the same pass: packed, of 1 or 2 bytes,
+    /// without patches.
     pub fn makes_codes(&self) -> bool {
         let source = matches!(self.source, Operator::Unpack { .. } | Operator::Child(_));
         source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
     }
 
-    /// How many operators.
+    /// The number of operators.
     pub fn len(&self) -> usize {
         1 + self.then.len()
     }
 }
 
-fn wrong(node: EncodedNode<'_>, i: usize, operator: Operator, what: &str) -> crossdock_plugin_api::Error {
+fn operator_error(
+    node: EncodedNode<'_>,
+    i: usize,
+    operator: Operator,
+    what: &str,
+) -> crossdock_plugin_api::Error {
     node.wrong(format_args!("its program, operator {i}, {operator:?}: {what}"))
 }
 
-/// What an operator needs, or what is there instead.
-type Fits<T = ()> = std::result::Result<T, String>;
+/// The result of a check: what the operator expects, and what it got.
+type CheckResult<T = ()> = std::result::Result<T, String>;
 
-struct Checked<'a> {
+struct Checker<'a> {
     node: EncodedNode<'a>,
     field: &'a Field,
     width: u64,
     children: Vec<u32>,
 }
 
-impl Checked<'_> {
-    fn source(&mut self, source: Operator) -> Fits {
+impl Checker<'_> {
+    fn source(&mut self, source: Operator) -> CheckResult {
         let (len, width) = (self.node.length(), self.width);
         match source {
-            Operator::Load { buffer, at } => self.holds(buffer, at, len.checked_mul(width)),
+            Operator::Load { buffer, at } => self.check_buffer(buffer, at, len.checked_mul(width)),
             Operator::Unpack { buffer, bits, first } => {
                 if bits > 8 * width || first >= BLOCK {
                     return Err(format!("expected at most {} bits, and to begin within {BLOCK}", 8 * width));
                 }
                 let blocks =
                     if len == 0 { Some(0) } else { len.checked_add(first).map(|n| n.div_ceil(BLOCK)) };
-                self.holds(buffer, 0, blocks.and_then(|blocks| blocks.checked_mul(ROW * bits)))
+                self.check_buffer(buffer, 0, blocks.and_then(|blocks| blocks.checked_mul(ROW * bits)))
             }
-            Operator::Child(child) => self.words(child, len).map(drop),
-            Operator::Cast(child) => integers(&self.child(child, len)?),
+            Operator::Child(child) => self.add_word_child(child, len).map(drop),
+            Operator::Cast(child) => check_integers(&self.add_child(child, len)?),
             Operator::Sequence { .. } => Ok(()),
             Operator::Dictionary { codes, values } => {
-                integers(&self.child(codes, len)?)?;
-                self.words(values, self.length_of(values)?).map(drop)
+                check_integers(&self.add_child(codes, len)?)?;
+                self.add_word_child(values, self.length_of(values)?).map(drop)
             }
             Operator::Runs { ends, values, first } => {
                 let n = self.length_of(ends)?;
-                let ends = self.child(ends, n)?;
-                integers(&ends)?;
-                all_valid(&ends)?;
+                let ends = self.add_child(ends, n)?;
+                check_integers(&ends)?;
+                check_not_nullable(&ends)?;
                 if first.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
-                    return Err(format!("{len} values from {first} on are more than there can be"));
+                    return Err(format!("{len} values from {first} on exceed the maximum of 2^63 - 1"));
                 }
-                self.words(values, n).map(drop)
+                self.add_word_child(values, n).map(drop)
             }
             _ => Err("expected a source".into()),
         }
     }
 
-    fn step(&mut self, step: Operator) -> Fits {
+    fn step(&mut self, step: Operator) -> CheckResult {
         match step {
             Operator::Add(_) | Operator::Xor(_) | Operator::ZigZag => Ok(()),
             Operator::ToFloat | Operator::Scale(_) if self.width >= 4 => Ok(()),
             Operator::ToFloat | Operator::Scale(_) => {
-                Err(format!("there are no floats of {} bytes", self.width))
+                Err(format!("expected words of 4 or 8 bytes, which floats have, got {} bytes", self.width))
             }
             Operator::Patch { indices, values, .. } => {
                 let n = self.length_of(indices)?;
-                let indices = self.child(indices, n)?;
-                integers(&indices)?;
-                all_valid(&indices)?;
-                self.words(values, n).map(drop)
+                let indices = self.add_child(indices, n)?;
+                check_integers(&indices)?;
+                check_not_nullable(&indices)?;
+                self.add_word_child(values, n).map(drop)
             }
             Operator::Validity(child) => {
-                let truths = self.child(child, self.node.length())?;
-                all_valid(&truths)?;
+                let truths = self.add_child(child, self.node.length())?;
+                check_not_nullable(&truths)?;
                 match truths.data_type() {
                     _ if !self.field.is_nullable() => Err("the node's type has no nulls".into()),
                     DataType::Boolean => Ok(()),
                     other => Err(format!("the child's type is {other}, expected Boolean")),
                 }
             }
-            _ => Err("expected what is done to words".into()),
+            _ => Err("expected an operator on words".into()),
         }
     }
 
-    /// A buffer holds so many bytes from byte `at` on.
-    fn holds(&self, buffer: u32, at: u64, bytes: Option<u64>) -> Fits {
-        let there = self.node.buffer(buffer as usize).map_err(|e| e.message().to_owned())?.bytes;
+    /// Checks that a buffer has `bytes` bytes from byte `at` on.
+    fn check_buffer(&self, buffer: u32, at: u64, bytes: Option<u64>) -> CheckResult {
+        let actual = self.node.buffer(buffer as usize).map_err(|e| e.message().to_owned())?.bytes;
         let end = bytes.and_then(|bytes| at.checked_add(bytes));
-        match end.filter(|end| *end <= there) {
+        match end.filter(|end| *end <= actual) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "its buffer has {there} bytes, expected {}",
-                end.map_or("more than there can be".into(), |end| end.to_string())
+                "its buffer has {actual} bytes, expected at least {}",
+                end.map_or("2^64".into(), |end| end.to_string())
             )),
         }
     }
 
-    fn length_of(&self, child: u32) -> Fits<u64> {
+    fn length_of(&self, child: u32) -> CheckResult<u64> {
         Ok(self.node.child(child as usize).map_err(|e| e.message().to_owned())?.length())
     }
 
-    /// A child's type, which nobody else asked for.
-    fn child(&mut self, child: u32, len: u64) -> Fits<Field> {
+    /// Adds a child that the program needs, and returns its type. Each child may be used once.
+    fn add_child(&mut self, child: u32, len: u64) -> CheckResult<Field> {
         let node = self.node.child(child as usize).map_err(|e| e.message().to_owned())?;
         if self.children.contains(&child) {
-            return Err(format!("child {child} was used before"));
+            return Err(format!("child {child} is used twice"));
         }
         self.children.push(child);
         if node.length() != len {
             return Err(format!("child {child} has {} values, expected {len}", node.length()));
         }
         let schema = node.schema().map_err(|e| e.message().to_owned())?;
-        // SAFETY: the tree was found sound: each node has a schema that lives as long as the array.
+        // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the array.
         unsafe { import_field_ref(schema) }.map_err(|e| e.message().to_owned())
     }
 
-    /// A child of so many words as wide as the node's.
-    fn words(&mut self, child: u32, len: u64) -> Fits<Field> {
-        let field = self.child(child, len)?;
+    /// A child of `len` words as wide as the node's.
+    fn add_word_child(&mut self, child: u32, len: u64) -> CheckResult<Field> {
+        let field = self.add_child(child, len)?;
         match Slot::of(field.data_type()) {
             Some(Slot::Bytes(width)) if width as u64 == self.width => Ok(field),
             _ => Err(format!(
-                "child {child} is of {}, expected {} bytes a value",
+                "child {child} has type {}, expected {} bytes per value",
                 field.data_type(),
                 self.width
             )),
@@ -185,15 +191,15 @@ impl Checked<'_> {
     }
 }
 
-fn integers(field: &Field) -> Fits {
+fn check_integers(field: &Field) -> CheckResult {
     if field.data_type().is_integer() {
         return Ok(());
     }
-    Err(format!("a child is of {}, expected integers", field.data_type()))
+    Err(format!("a child has type {}, expected integers", field.data_type()))
 }
 
-fn all_valid(field: &Field) -> Fits {
-    if field.is_nullable() { Err("a child's type has nulls, expected one without".into()) } else { Ok(()) }
+fn check_not_nullable(field: &Field) -> CheckResult {
+    if field.is_nullable() { Err("a child's type is nullable, expected no nulls".into()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -209,23 +215,24 @@ mod tests {
         NodeParts { encoding: "x".into(), logical_type, length, metadata: vec![], n_buffers, n_children }
     }
 
-    /// A buffer that says how long it is, and that nobody looks at.
+    /// A buffer with a declared length and a dangling address: the checks must not read it.
     fn buffer(bytes: u64) -> Owned<abi::EncodedBuffer> {
         unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
-            // SAFETY: the caller's own.
+            // SAFETY: `Owned` passes its own struct.
             unsafe { (*buffer).release = None };
         }
         let mut raw = abi::EncodedBuffer::new();
         (raw.bytes, raw.alignment) = (bytes, 1);
         raw.release = Some(release);
         raw.address = std::ptr::dangling::<u8>().cast();
-        // SAFETY: made here.
+        // SAFETY: `raw` has a `release` and no other owner.
         unsafe { Owned::new(raw) }
     }
 
-    /// What is said of a program of 2000 values of `data_type`: its node has a buffer of 4000 bytes, and for children 2000 of its
-    /// type, 2000 codes, 7 ends, 7 of its type, 2000 truth values with and without nulls, and 7 ends with nulls.
-    fn said(data_type: &DataType, operators: &[Operator]) -> String {
+    /// The result for a program of 2000 values of `data_type`. The node has a buffer of 4000 bytes
+    /// and children: 2000 values of its type, 2000 codes, 7 ends, 7 values of its type, 2000
+    /// booleans with and without nulls, and 7 ends with nulls.
+    fn result(data_type: &DataType, operators: &[Operator]) -> String {
         let (n, few) = (2000, 7);
         let nodes = vec![
             node(data_type, true, n, 1, 7),
@@ -246,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_fit_are_taken() {
+    fn accepts_programs_that_fit_the_node() {
         use Operator::*;
-        let whole: [&[Operator]; 8] = [
+        let programs: [&[Operator]; 8] = [
             &[Load { buffer: 0, at: 0 }, Validity(5)],
             &[Unpack { buffer: 0, bits: 15, first: 48 }, Add(1), Xor(2), ZigZag],
             &[Unpack { buffer: 0, bits: 0, first: 1023 }],
@@ -258,50 +265,50 @@ mod tests {
             &[Runs { ends: 2, values: 3, first: 9 }, Validity(5)],
             &[Cast(1), Add(1), Validity(5)],
         ];
-        for operators in whole {
-            assert_eq!(said(&DataType::Int16, operators), "fits", "{operators:?}");
+        for operators in programs {
+            assert_eq!(result(&DataType::Int16, operators), "fits", "{operators:?}");
         }
-        assert_eq!(said(&DataType::Float32, &[Child(0), ToFloat, Scale(0)]), "fits");
-        assert_eq!(said(&DataType::Float64, &[Cast(1), ToFloat]), "fits");
+        assert_eq!(result(&DataType::Float32, &[Child(0), ToFloat, Scale(0)]), "fits");
+        assert_eq!(result(&DataType::Float64, &[Cast(1), ToFloat]), "fits");
     }
 
     #[test]
-    fn programs_that_do_not_fit_are_refused_with_the_operator() {
+    fn rejects_programs_that_do_not_fit_and_names_the_operator() {
         use Operator::*;
-        let lies: [(&[Operator], &str); 25] = [
+        let malformed: [(&[Operator], &str); 25] = [
             (&[], "its program is empty"),
             (&[Add(1)], "operator 0, Add(1): expected a source"),
-            (&[Child(0), Child(1)], "operator 1, Child(1): expected what is done to words"),
-            (&[Load { buffer: 1, at: 0 }], "buffer 1 of 1 was asked for"),
-            (&[Load { buffer: 0, at: 1 }], "its buffer has 4000 bytes, expected 4001"),
-            (&[Load { buffer: 0, at: u64::MAX }], "expected more than there can be"),
+            (&[Child(0), Child(1)], "operator 1, Child(1): expected an operator on words"),
+            (&[Load { buffer: 1, at: 0 }], "buffer 1 was requested, but it has 1"),
+            (&[Load { buffer: 0, at: 1 }], "its buffer has 4000 bytes, expected at least 4001"),
+            (&[Load { buffer: 0, at: u64::MAX }], "expected at least 2^64"),
             (&[Unpack { buffer: 0, bits: 17, first: 0 }], "expected at most 16 bits"),
             (&[Unpack { buffer: 0, bits: u64::MAX, first: 0 }], "expected at most 16 bits"),
             (&[Unpack { buffer: 0, bits: 1, first: 1024 }], "to begin within 1024"),
-            (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected 4096"),
-            (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected 4224"),
-            (&[Child(8)], "child 8 is wanted"),
-            (&[Child(1)], "child 1 is of UInt8, expected 2 bytes a value"),
+            (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected at least 4096"),
+            (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected at least 4224"),
+            (&[Child(8)], "child 8 was requested"),
+            (&[Child(1)], "child 1 has type UInt8, expected 2 bytes per value"),
             (&[Child(3)], "child 3 has 7 values, expected 2000"),
             (&[Cast(3)], "child 3 has 7 values, expected 2000"),
-            (&[Cast(5)], "a child is of Boolean, expected integers"),
-            (&[Child(0), Cast(1)], "operator 1, Cast(1): expected what is done to words"),
-            (&[Child(0), ToFloat], "there are no floats of 2 bytes"),
-            (&[Child(0), Scale(1)], "there are no floats of 2 bytes"),
-            (&[Child(0), Validity(0)], "child 0 was used before"),
-            (&[Child(0), Validity(4)], "a child's type has nulls"),
-            (&[Child(0), Patch { indices: 6, values: 3, first: 0 }], "a child's type has nulls"),
-            (&[Dictionary { codes: 5, values: 3 }], "a child is of Boolean, expected integers"),
+            (&[Cast(5)], "a child has type Boolean, expected integers"),
+            (&[Child(0), Cast(1)], "operator 1, Cast(1): expected an operator on words"),
+            (&[Child(0), ToFloat], "expected words of 4 or 8 bytes, which floats have, got 2 bytes"),
+            (&[Child(0), Scale(1)], "expected words of 4 or 8 bytes, which floats have, got 2 bytes"),
+            (&[Child(0), Validity(0)], "child 0 is used twice"),
+            (&[Child(0), Validity(4)], "a child's type is nullable"),
+            (&[Child(0), Patch { indices: 6, values: 3, first: 0 }], "a child's type is nullable"),
+            (&[Dictionary { codes: 5, values: 3 }], "a child has type Boolean, expected integers"),
             (&[Runs { ends: 2, values: 0, first: 0 }], "child 0 has 2000 values, expected 7"),
-            (&[Runs { ends: 2, values: 3, first: u64::MAX }], "are more than there can be"),
+            (&[Runs { ends: 2, values: 3, first: u64::MAX }], "exceed the maximum"),
         ];
-        for (operators, expected) in lies {
-            let said = said(&DataType::Int16, operators);
-            assert!(said.contains(expected), "{operators:?}: {said}, expected {expected}");
+        for (operators, expected) in malformed {
+            let message = result(&DataType::Int16, operators);
+            assert!(message.contains(expected), "{operators:?}: {message}, expected {expected}");
         }
         for data_type in [DataType::Utf8, DataType::Boolean, DataType::Decimal128(9, 0)] {
-            let said = said(&data_type, &[Operator::Sequence { base: 0, step: 0 }]);
-            assert!(said.contains("expected one of 1, 2, 4 or 8 bytes"), "{said}");
+            let message = result(&data_type, &[Operator::Sequence { base: 0, step: 0 }]);
+            assert!(message.contains("expected one of 1, 2, 4 or 8 bytes"), "{message}");
         }
     }
 }

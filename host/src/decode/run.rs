@@ -1,4 +1,4 @@
-//! Programs, run by kernels: those of a node and of the nodes below it that are its source, in one pass.
+//! Runs programs by kernels: a node's program and those of its sources, in one pass.
 
 use arrow_schema::{DataType, SchemaRef};
 use crossdock_arrays::take::{self, Validity};
@@ -10,16 +10,16 @@ use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 use super::program::Program;
 use crate::plugin::Plugin;
 
-/// An error about a node, with the plugin that decodes it, and the way to it unless it says that already.
-pub(super) fn named(error: Error, plugin: &Plugin, node: EncodedNode<'_>) -> Error {
-    plugin.heed(&error);
+/// Adds the plugin and, unless the message contains it, the node's path to an error.
+pub(super) fn with_context(error: Error, plugin: &Plugin, node: EncodedNode<'_>) -> Error {
+    plugin.note_panic(&error);
     if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
         return error.context(plugin);
     }
     error.context(format_args!("{plugin}: {}", node.path()))
 }
 
-/// A node, its program, and whose that is.
+/// A node with its program and its plugin.
 pub(super) struct Link<'a> {
     pub node: EncodedNode<'a>,
     pub program: &'a Program,
@@ -27,36 +27,36 @@ pub(super) struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// What went wrong with it, which is no fault of the nodes that are run with it.
-    pub fn named(&self, failure: impl Into<Failure>) -> Failure {
+    /// Adds this link's context to an error, unless another link's was added.
+    pub fn with_context(&self, failure: impl Into<Failure>) -> Failure {
         match failure.into() {
-            Failure::Unnamed(error) => Failure::Named(named(error, self.plugin, self.node)),
-            told => told,
+            Failure::Bare(error) => Failure::InContext(with_context(error, self.plugin, self.node)),
+            in_context => in_context,
         }
     }
 }
 
-/// What went wrong in a chain.
+/// An error in a chain.
 pub(super) enum Failure {
-    /// It says with which node, and whose that is.
-    Named(Error),
-    Unnamed(Error),
+    /// It names the plugin and the node.
+    InContext(Error),
+    Bare(Error),
 }
 
-impl std::convert::From<Error> for Failure {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Unnamed(error)
+        Self::Bare(error)
     }
 }
 
 pub(super) type Outcome<T> = std::result::Result<T, Failure>;
 
-/// What was decoded of the children that a node's program needs, on the stream's device.
+/// Returns a decoded child of a node, on the stream's device.
 pub(super) type Children<'a> = dyn Fn(EncodedNode<'_>, u32) -> Result<&'a DeviceArray> + 'a;
 
-/// Where words come from.
-pub(super) enum From {
-    /// Those from a byte of a buffer on.
+/// Where a program's words come from.
+pub(super) enum WordSource {
+    /// A buffer, from this byte on.
     Words(Buffer, usize),
     Packed {
         buffer: Buffer,
@@ -67,7 +67,7 @@ pub(super) enum From {
         base: u64,
         step: u64,
     },
-    /// Integers of another width, from a byte of a buffer on.
+    /// Integers of another width, in a buffer from this byte on.
     Cast {
         buffer: Buffer,
         at: usize,
@@ -75,7 +75,7 @@ pub(super) enum From {
     },
 }
 
-/// Makes the array of the last link, each of whose nodes is the source of the next, or has its codes.
+/// Decodes the last link. Each link is the source of the next, or its codes.
 pub(super) fn run<'a>(
     chain: &[Link<'a>],
     schema: &SchemaRef,
@@ -84,7 +84,7 @@ pub(super) fn run<'a>(
 ) -> Result<DeviceBatch> {
     let link = chain.last().ok_or_else(no_chain)?;
     let run = || -> Outcome<DeviceBatch> {
-        let too_long = |_| link.node.wrong("its values are more than there can be");
+        let too_long = |_| link.node.wrong("it has more values than this machine can address");
         let len = usize::try_from(link.node.length()).map_err(too_long)?;
         let data_type = schema.fields().first().map(|field| field.data_type());
         let data_type = data_type.ok_or_else(|| Error::internal("a node without a type"))?;
@@ -95,13 +95,13 @@ pub(super) fn run<'a>(
         };
         Ok(DeviceBatch::try_new(schema.clone(), len, vec![column])?)
     };
-    run().map_err(|failure| match link.named(failure) {
-        Failure::Named(error) | Failure::Unnamed(error) => error,
+    run().map_err(|failure| match link.with_context(failure) {
+        Failure::InContext(error) | Failure::Bare(error) => error,
     })
 }
 
 pub(super) fn no_chain() -> Error {
-    Error::internal("a chain of no programs was to be run")
+    Error::internal("a chain without programs cannot be run")
 }
 
 pub(super) struct Run<'a> {
@@ -111,103 +111,111 @@ pub(super) struct Run<'a> {
     pub validity: Option<Validity>,
 }
 
-/// Values that are put in place of others.
-pub(super) struct Put<'c, 'a> {
+/// Patches, applied between steps.
+pub(super) struct PatchStep<'c, 'a> {
     link: &'c Link<'a>,
     patches: Patches<'a>,
-    /// How many of the steps come before it.
+    /// The number of steps that precede the patches.
     after: usize,
 }
 
 impl<'a> Run<'a> {
-    /// For words such as a link's.
+    /// A run over `len` words of a link's width.
     pub fn new(link: &Link<'a>, len: usize, children: &'a Children<'a>, stream: &'a Stream) -> Self {
         let words = Words { at: 0, len, width_bytes: link.program.width };
         Self { words, children, stream, validity: None }
     }
 
-    /// The array that a chain makes.
+    /// The array that the chain decodes to.
     pub fn array(mut self, chain: &[Link<'a>], data_type: &DataType) -> Outcome<DeviceArray> {
         let values = self.values(chain)?;
         Ok(self.with_values(values, data_type)?)
     }
 
-    /// The array of what was made, with the nulls that were found on the way.
+    /// An array of `values`, with the validity that the run collected.
     pub fn with_values(self, values: Buffer, data_type: &DataType) -> Result<DeviceArray> {
         let len = self.words.len;
         let null_count = if self.validity.is_none() { Some(0) } else { None };
-        let bits =
-            self.validity.map(|(bits, at)| take::from_first_bit(self.stream, &bits, at, len)).transpose()?;
+        let bits = self
+            .validity
+            .map(|(bits, at)| take::byte_aligned_bits(self.stream, &bits, at, len))
+            .transpose()?;
         let buffers = vec![bits, Some(values)];
         DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)
     }
 
-    /// All words. Every step is taken by whatever writes a word first: values of a dictionary and of runs go through them before
-    /// they are written many times, and patches through those that come after them.
+    /// All words. A step is applied when a word is first written: the values of a dictionary or of
+    /// runs go through the steps before they are repeated, and patches only through the steps after
+    /// them.
     fn values(&mut self, chain: &[Link<'a>]) -> Outcome<Buffer> {
-        let names = chain.iter().position(|link| matches!(link.program.source, Operator::Dictionary { .. }));
-        let (codes, chain) = chain.split_at_checked(names.unwrap_or(0)).ok_or_else(no_chain)?;
-        let (steps, puts) = self.steps(chain)?;
+        let dictionary =
+            chain.iter().position(|link| matches!(link.program.source, Operator::Dictionary { .. }));
+        let (codes, chain) = chain.split_at_checked(dictionary.unwrap_or(0)).ok_or_else(no_chain)?;
+        let (steps, patch_steps) = self.steps(chain)?;
         let link = chain.first().ok_or_else(no_chain)?;
         let bytes = self.words.len.saturating_mul(self.words.width_bytes);
-        let (from, steps_left) = self.source(codes, link, &steps).map_err(|error| link.named(error))?;
-        if let From::Words(buffer, at) = &from {
+        let (from, steps_left) =
+            self.source(codes, link, &steps).map_err(|error| link.with_context(error))?;
+        if let WordSource::Words(buffer, at) = &from {
             let aligned = (buffer.address() + *at as u64).is_multiple_of(self.words.width_bytes as u64);
-            if steps_left.is_empty() && puts.is_empty() && aligned {
+            if steps_left.is_empty() && patch_steps.is_empty() && aligned {
                 return Ok(buffer.slice(*at, bytes)?);
             }
         }
         let mut to = self.stream.memory().alloc(self.stream, bytes)?;
-        let (mut checks, mut puts) = (Checks::new(), puts.into_iter().peekable());
+        let (mut checks, mut patch_steps) = (Checks::new(), patch_steps.into_iter().peekable());
         match &from {
-            From::Words(buffer, at) => checks.map(buffer, *at, &mut to, self.words, steps_left)?,
-            From::Packed { buffer, bits, first } => {
+            WordSource::Words(buffer, at) => checks.map(buffer, *at, &mut to, self.words, steps_left)?,
+            WordSource::Packed { buffer, bits, first } => {
                 let packed = Packed { buffer, bits: *bits, first: *first };
-                // In the same pass, if they go through all steps or none.
-                match puts.next_if(|put| put.after == 0 || put.after == steps_left.len()) {
+                // Patches that precede or follow all steps run in the same pass.
+                match patch_steps.next_if(|patch| patch.after == 0 || patch.after == steps_left.len()) {
                     None => checks.unpack(packed, &mut to, self.words, steps_left)?,
-                    Some(Put { link, patches, after }) => {
+                    Some(PatchStep { link, patches, after }) => {
                         let (words, stepped) = (self.words, after == 0);
                         let cell =
                             checks.unpack_patched(packed, &mut to, words, steps_left, patches, stepped)?;
-                        self.all_put(link, std::mem::take(&mut checks), cell)?;
+                        self.check_patches(link, std::mem::take(&mut checks), cell)?;
                     }
                 }
             }
-            From::Counted { base, step } => checks.sequence(*base, *step, &mut to, self.words, steps_left)?,
-            From::Cast { buffer, at, of } => {
+            WordSource::Counted { base, step } => {
+                checks.sequence(*base, *step, &mut to, self.words, steps_left)?
+            }
+            WordSource::Cast { buffer, at, of } => {
                 let integers = Integers { buffer, at: *at, len: self.words.len, of: *of };
                 checks.widen(integers, &mut to, self.words, steps_left)?;
             }
         }
-        // What is left: the first with what is not launched yet, each other after it, since they may have the same places.
-        for Put { link, patches, after } in puts {
+        // The remaining patches run one after the other, because they may have indices in common.
+        for PatchStep { link, patches, after } in patch_steps {
             let after = steps.get(after..).unwrap_or_default();
             let cell = checks.patch(patches, &mut to, self.words, after)?;
-            self.all_put(link, std::mem::take(&mut checks), cell)?;
+            self.check_patches(link, std::mem::take(&mut checks), cell)?;
         }
         checks.run(self.stream)?;
         Ok(to.freeze(self.stream)?)
     }
 
-    fn all_put(&self, link: &Link<'_>, checks: Checks<'_>, cell: usize) -> Outcome<()> {
+    fn check_patches(&self, link: &Link<'_>, checks: Checks<'_>, cell: usize) -> Outcome<()> {
         match checks.run(self.stream)?.first_wrong(cell) {
             None => Ok(()),
-            Some(number) => Err(link.named(link.node.wrong(format_args!(
-                "patches: expected indices that rise, each within the array, got another as number {number}"
+            Some(number) => Err(link.with_context(link.node.wrong(format_args!(
+                "patches: expected ascending indices within the array, got another at position {number}"
             )))),
         }
     }
 
-    /// What is done to the words of a chain's source, and which are put in the places of others.
-    pub fn steps<'c>(&mut self, chain: &'c [Link<'a>]) -> Outcome<(Vec<Step>, Vec<Put<'c, 'a>>)> {
-        let (mut steps, mut puts) = (Vec::new(), Vec::new());
+    /// The steps that a chain's words go through, and its patches.
+    pub fn steps<'c>(&mut self, chain: &'c [Link<'a>]) -> Outcome<(Vec<Step>, Vec<PatchStep<'c, 'a>>)> {
+        let (mut steps, mut patch_steps) = (Vec::new(), Vec::new());
         for link in chain {
             for operator in &link.program.then {
-                self.step(link, *operator, &mut steps, &mut puts).map_err(|error| link.named(error))?;
+                self.step(link, *operator, &mut steps, &mut patch_steps)
+                    .map_err(|error| link.with_context(error))?;
             }
         }
-        Ok((steps, puts))
+        Ok((steps, patch_steps))
     }
 
     fn step<'c>(
@@ -215,7 +223,7 @@ impl<'a> Run<'a> {
         link: &'c Link<'a>,
         operator: Operator,
         steps: &mut Vec<Step>,
-        puts: &mut Vec<Put<'c, 'a>>,
+        patch_steps: &mut Vec<PatchStep<'c, 'a>>,
     ) -> Result<()> {
         match operator {
             Operator::Add(word) => steps.push(Step::Add(word)),
@@ -225,10 +233,10 @@ impl<'a> Run<'a> {
             Operator::Scale(bits) => steps.push(Step::Scale(bits)),
             Operator::Patch { indices, values, first } => {
                 let patches = self.patches(link.node, indices, values, first)?;
-                puts.extend(patches.map(|patches| Put { link, patches, after: steps.len() }));
+                patch_steps.extend(patches.map(|patches| PatchStep { link, patches, after: steps.len() }));
             }
             Operator::Validity(child) => self.valid_where(link.node, child)?,
-            _ => return Err(link.node.wrong("a source stands among its program's steps")),
+            _ => return Err(link.node.wrong("a source operator follows the first operator of its program")),
         }
         Ok(())
     }
@@ -244,9 +252,9 @@ impl<'a> Run<'a> {
         if indices.is_empty() {
             return Ok(None);
         }
-        // Their type may have nulls if the node's has, but a patch is there because of its value.
+        // The type of patches may be nullable if the node's is, but the values must not be null.
         if values.count_nulls(self.stream)? > 0 {
-            return Err(node.wrong("its patches have nulls, expected values"));
+            return Err(node.wrong("its patches have nulls, expected none"));
         }
         let index_width = indices.data_type().primitive_width().unwrap_or(0);
         Ok(Some(Patches {
@@ -261,26 +269,26 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Null also where a child of truth values is false.
+    /// Adds nulls where a boolean child is false.
     fn valid_where(&mut self, node: EncodedNode<'a>, child: u32) -> Result<()> {
-        let truths = (self.children)(node, child)?;
-        self.also(Some((values_of(truths)?.clone(), truths.offset())))
+        let booleans = (self.children)(node, child)?;
+        self.merge_validity(Some((values_of(booleans)?.clone(), booleans.offset())))
     }
 
-    pub fn also(&mut self, validity: Option<Validity>) -> Result<()> {
+    pub fn merge_validity(&mut self, validity: Option<Validity>) -> Result<()> {
         let before = self.validity.take();
-        self.validity = take::both(self.stream, before, validity, self.words.len)?;
+        self.validity = take::merge_validity(self.stream, before, validity, self.words.len)?;
         Ok(())
     }
 }
 
-/// The buffer of an array that has values.
+/// The buffer of values of an array.
 pub(super) fn values_of(array: &DeviceArray) -> Result<&Buffer> {
     let buffer = array.buffers().get(1).and_then(Option::as_ref);
-    buffer.ok_or_else(|| Error::internal("an array with values has no buffer of them"))
+    buffer.ok_or_else(|| Error::internal("an array of values has no buffer for them"))
 }
 
-/// An array's words, of so many bytes each.
+/// An array's words of `width_bytes` each.
 pub(super) fn words_of(array: &DeviceArray, width_bytes: usize) -> Result<Source<'_>> {
     let buffer = if array.is_empty() { None } else { Some(values_of(array)?) };
     Ok(Source { buffer, at: array.offset() * width_bytes, len: array.len() })

@@ -1,60 +1,62 @@
-//! The list itself.
+//! Creates a list of instances once, and replaces instances in it.
 
 use std::sync::{Arc, PoisonError};
 
 use super::sync::{Mutex, MutexGuard, ThreadId, current};
 
-/// One of each, in the order of precedence. Who has a list keeps it, whatever becomes of the session's.
+/// The instances in order of precedence. A clone does not change when the session's list does.
 pub(crate) type Instances<T> = Arc<[Arc<T>]>;
 
-/// Instances that are made once, by whoever asks first, while others wait.
+/// Instances that the first caller creates, while other callers wait.
 pub(crate) struct List<T> {
-    made: Mutex<Option<Instances<T>>>,
-    /// Who is making them, with `made` locked, or another one in the place of one.
-    makers: Mutex<Vec<ThreadId>>,
+    instances: Mutex<Option<Instances<T>>>,
+    /// The threads that are creating the list, with `instances` locked, or a replacement for an
+    /// instance.
+    creators: Mutex<Vec<ThreadId>>,
 }
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { made: Mutex::new(None), makers: Mutex::new(Vec::new()) }
+        Self { instances: Mutex::new(None), creators: Mutex::new(Vec::new()) }
     }
 }
 
 impl<T> List<T> {
-    /// What there is; `make` is run where there is nothing yet, and may run plugins' code.
-    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Vec<Arc<T>>) -> Instances<T> {
-        let mut made = lock(&self.made);
-        if let Some(made) = &*made {
-            return made.clone();
+    /// The instances. The first call runs `create`, which may run plugin code.
+    pub(crate) fn get_or_create(&self, create: impl FnOnce() -> Vec<Arc<T>>) -> Instances<T> {
+        let mut instances = lock(&self.instances);
+        if let Some(instances) = &*instances {
+            return instances.clone();
         }
-        let all = self.making(make);
-        made.insert(all.into()).clone()
+        let all = self.while_creating(create);
+        instances.insert(all.into()).clone()
     }
 
-    /// Makes one or all of them, which runs plugins' code.
-    pub(crate) fn making<R>(&self, make: impl FnOnce() -> R) -> R {
-        let own = current().id();
-        lock(&self.makers).push(own);
-        let made = make();
-        let mut makers = lock(&self.makers);
-        if let Some(at) = makers.iter().position(|maker| *maker == own) {
-            makers.swap_remove(at);
+    /// Runs `create`, which creates one or all instances and may run plugin code.
+    pub(crate) fn while_creating<R>(&self, create: impl FnOnce() -> R) -> R {
+        let thread = current().id();
+        lock(&self.creators).push(thread);
+        let created = create();
+        let mut creators = lock(&self.creators);
+        if let Some(at) = creators.iter().position(|creator| *creator == thread) {
+            creators.swap_remove(at);
         }
-        drop(makers);
-        made
+        drop(creators);
+        created
     }
 
-    /// Whether this thread makes any just now, and is in the code of one of them: it would wait for itself, or go round.
-    pub(crate) fn is_made_here(&self) -> bool {
-        lock(&self.makers).contains(&current().id())
+    /// Whether the current thread is inside [`Self::while_creating`], in plugin code: using the
+    /// list would deadlock or recurse.
+    pub(crate) fn is_creating_here(&self) -> bool {
+        lock(&self.creators).contains(&current().id())
     }
 
-    /// Puts another one in the place of one that was chosen before, if that is still there.
+    /// Replaces `old` by `new`, if `old` is still in the list.
     pub(crate) fn replace(&self, old: &Arc<T>, new: &Arc<T>) {
-        let mut made = lock(&self.made);
-        if let Some(made) = &mut *made {
-            let others = made.iter().map(|one| if Arc::ptr_eq(one, old) { new } else { one });
-            *made = others.cloned().collect();
+        let mut instances = lock(&self.instances);
+        if let Some(instances) = &mut *instances {
+            let replaced = instances.iter().map(|one| if Arc::ptr_eq(one, old) { new } else { one });
+            *instances = replaced.cloned().collect();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A session's instances of plugins, which are made when they are first needed and stand in for others that failed.
+//! Holds a session's plugin instances, which are created at first use and replaced after a panic.
 
 mod list;
 mod sync;

@@ -1,4 +1,4 @@
-//! What [`super::list`] synchronises with. Its model (tests/models) has loom's in this place.
+//! Synchronisation primitives of [`super::list`]. Its model (tests/models) uses loom's instead.
 
 pub(super) use std::sync::{Mutex, MutexGuard};
 pub(super) use std::thread::{ThreadId, current};

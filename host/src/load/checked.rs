@@ -1,9 +1,9 @@
-//! Between the last check and the first line of a plugin's code.
+//! Loads plugins that passed every check which does not run their code.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crossdock_isolation::Isolated;
+use crossdock_isolation::IsolatedPlugin;
 use crossdock_plugin_api::abi;
 
 use super::checks;
@@ -15,23 +15,23 @@ use crate::policy::Isolation;
 use crate::refusal::{Refusal, Refused};
 use crate::trust;
 
-/// Something that may turn out to be a plugin.
+/// A candidate that may be a plugin.
 pub trait Load: Send + Sync {
-    /// For messages: a path, or the name of a linked-in plugin.
-    fn who(&self) -> String;
+    /// The candidate's name for messages: a path, or the name of a linked-in plugin.
+    fn label(&self) -> String;
 
-    /// Its file, where it is one that this process opens.
+    /// Its path, if this process opens the file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// All checks that need none of its code.
+    /// Runs all checks that do not run its code.
     ///
     /// # Errors
     /// The first reason not to load it.
     fn check(&self) -> Result<Checked, Refused>;
 
-    /// The same, and then its code: all checks up to and including those of the entry.
+    /// Runs all checks and loads the plugin.
     ///
     /// # Errors
     /// The first reason not to use it.
@@ -40,10 +40,10 @@ pub trait Load: Send + Sync {
     }
 }
 
-/// A plugin that passed every check that needs none of its code. A file is held open, or copied where its policy asks what
-/// is in it: what is loaded is what was checked.
+/// A plugin that passed every check which does not run its code. Its file is open, or copied to
+/// sealed memory if the policy depends on its bytes, so that the checked bytes are loaded.
 pub struct Checked {
-    who: String,
+    label: String,
     metadata: Arc<Metadata>,
     code: Code,
 }
@@ -55,68 +55,74 @@ enum Code {
         entry_bytes: usize,
         first_run: FirstRun,
     },
-    /// Other processes load it.
+    /// Only other processes load it.
     Isolated(Content, Isolation),
 }
 
-type Loadable = (Option<&'static abi::PluginEntry>, Option<Arc<Isolated>>, Option<Arc<FirstRun>>);
+type Loadable = (Option<&'static abi::PluginEntry>, Option<Arc<IsolatedPlugin>>, Option<Arc<FirstRun>>);
 
 impl Checked {
-    pub(super) fn of_file(
-        who: String,
+    pub(super) fn from_file(
+        label: String,
         metadata: Metadata,
         content: Content,
         entry_bytes: usize,
         first_run: FirstRun,
     ) -> Self {
-        Self { who, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes, first_run } }
+        Self { label, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes, first_run } }
     }
 
-    pub(super) fn isolated(who: String, metadata: Metadata, content: Content, isolation: Isolation) -> Self {
-        Self { who, metadata: Arc::new(metadata), code: Code::Isolated(content, isolation) }
+    pub(super) fn from_isolated(
+        label: String,
+        metadata: Metadata,
+        content: Content,
+        isolation: Isolation,
+    ) -> Self {
+        Self { label, metadata: Arc::new(metadata), code: Code::Isolated(content, isolation) }
     }
 
-    pub(super) fn of_linked(who: String, metadata: Metadata, entry: &'static abi::PluginEntry) -> Self {
-        Self { who, metadata: Arc::new(metadata), code: Code::Linked(entry) }
+    pub(super) fn from_linked(label: String, metadata: Metadata, entry: &'static abi::PluginEntry) -> Self {
+        Self { label, metadata: Arc::new(metadata), code: Code::Linked(entry) }
     }
 
-    /// Who it is.
+    /// The plugin's metadata.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
     }
 
-    /// Loads it: its constructors run, if it is not loaded already. What was mapped stays mapped, refused or not.
+    /// Loads the plugin and runs its constructors, unless it is already loaded. Its file stays
+    /// mapped even if the entry is refused.
     ///
     /// # Errors
-    /// The dynamic loader fails, or the entry is unusable.
+    /// The dynamic loader fails, or the entry is not valid.
     pub fn load(self) -> Result<Loaded, Refused> {
-        let Self { who, metadata, code } = self;
-        let loaded = code.load(&who).and_then(|code| code.0.map_or(Ok(()), check_mapped).map(|()| code));
+        let Self { label, metadata, code } = self;
+        let loaded = code.load(&label).and_then(|code| code.0.map_or(Ok(()), check_mapped).map(|()| code));
         match loaded {
-            Ok((entry, isolated, first_run)) => Ok(Loaded { who, metadata, entry, isolated, first_run }),
-            Err(reason) => Err(reason.of(who)),
+            Ok((entry, isolated, first_run)) => Ok(Loaded { label, metadata, entry, isolated, first_run }),
+            Err(reason) => Err(reason.into_refused(label)),
         }
     }
 }
 
-/// It runs plugins, so that it is trusted as they are.
+/// Checks the program that runs isolated plugins: it must be trusted like a plugin.
 fn check_program(path: &Path) -> Result<(), String> {
     trust::check_program(path).map_err(|refusal| refusal.to_string())
 }
 
-/// Once more where it was looked at in its file: what is called is what is there now.
+/// Checks the mapped entry like the one in the file, because the loader may have changed it.
 fn check_mapped(entry: &abi::PluginEntry) -> Result<(), Refusal> {
-    checks::check_entry(&Entry::of(entry))
+    checks::check_entry(&Entry::from_mapped(entry))
 }
 
 impl Code {
-    fn load(self, who: &str) -> Result<Loadable, Refusal> {
+    fn load(self, label: &str) -> Result<Loadable, Refusal> {
         let (content, entry_bytes, first_run) = match self {
             Self::Linked(entry) => return Ok((Some(entry), None, None)),
             Self::Isolated(content, isolation) => {
                 let Isolation { program, deadlines, cgroup, .. } = isolation;
-                let isolated = Isolated::new(
-                    who.to_owned(),
+                let isolated = IsolatedPlugin::new(
+                    label.to_owned(),
                     content.into_sealed()?,
                     program,
                     check_program,

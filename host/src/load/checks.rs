@@ -1,21 +1,21 @@
-//! What has to agree between a plugin's build and this host, whichever way the plugin came.
+//! Compares a plugin's build with this host.
 
 use crossdock_plugin_api::abi;
 
 use crate::metadata::{Entry, Metadata};
 use crate::refusal::Refusal;
 
-/// The host's ABI version, as plugins' ranges are held against it.
+/// The host's ABI version, which plugins' version ranges must contain.
 pub fn host_abi() -> semver::Version {
     semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), 0)
 }
 
-/// The names of the ABI structs whose sizes metadata lists, in that order.
+/// The names of the ABI structs whose sizes metadata lists, in the same order.
 pub fn struct_names() -> impl Iterator<Item = &'static str> {
     abi::BUILT_SIZES.iter().map(|size| size.name)
 }
 
-/// Versions and struct sizes, as the metadata states them.
+/// Checks the versions and struct sizes in the metadata.
 pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if metadata.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
         return Err(Refusal::AbiVersion { got: metadata.abi });
@@ -24,39 +24,44 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if !metadata.api_range.matches(&host) {
         return Err(Refusal::AbiRange { range: metadata.api_range.clone(), host });
     }
-    if metadata.sizes.len() < abi::FEWEST_SIZES {
+    if metadata.sizes.len() < abi::MIN_META_SIZES {
         return Err(Refusal::StructSizes(format!(
             "it lists {} structs, expected at least {}",
             metadata.sizes.len(),
-            abi::FEWEST_SIZES
+            abi::MIN_META_SIZES
         )));
     }
-    // Within a minor structs grow at their tails: another release's are longer or shorter, and understood.
-    let strange = abi::BUILT_SIZES.iter().zip(&metadata.sizes).filter(|(ours, got)| !ours.admits(**got));
-    let strange: Vec<String> = strange
-        .map(|(ours, got)| {
-            let how = if ours.is_open() { "at least " } else { "" };
-            format!("{} expected {how}{} bytes, got {got}", ours.name, ours.least)
+    // Within a minor version, structs grow only at their ends, so other releases' sizes are
+    // compatible.
+    let wrong = abi::BUILT_SIZES.iter().zip(&metadata.sizes).filter(|(host, got)| !host.accepts(**got));
+    let wrong: Vec<String> = wrong
+        .map(|(host, got)| {
+            let how = if host.can_grow() { "at least " } else { "" };
+            format!("{}: expected {how}{} bytes, got {got}", host.name, host.min_bytes)
         })
         .collect();
-    if strange.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(strange.join("; "))) }
+    if wrong.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(wrong.join("; "))) }
 }
 
-/// The entry, before anything in it is called.
+/// Checks the entry before one of its functions is called.
 pub(super) fn check_entry(entry: &Entry) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::BadEntry(message));
     if entry.magic != abi::PLUGIN_MAGIC {
-        return bad(format!("magic number {:#018x}, expected {:#018x}", entry.magic, abi::PLUGIN_MAGIC));
+        return bad(format!(
+            "its magic number is {:#018x}, expected {:#018x}",
+            entry.magic,
+            abi::PLUGIN_MAGIC
+        ));
     }
-    let expected = abi::ENTRY_LEAST;
+    let expected = abi::MIN_ENTRY_BYTES;
     if entry.struct_size < expected {
-        return bad(format!("struct size {} bytes, expected at least {expected}", entry.struct_size));
+        return bad(format!("its struct size is {} bytes, expected at least {expected}", entry.struct_size));
     }
     if entry.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
         return Err(Refusal::AbiVersion { got: entry.abi });
     }
     if entry.flags != 0 {
-        return bad(format!("flags {:#x}, of which this host knows none", entry.flags));
+        return bad(format!("its flags are {:#x}, expected 0", entry.flags));
     }
     match entry.missing {
         Some(name) => bad(format!("its function '{name}' is NULL")),
@@ -64,7 +69,8 @@ pub(super) fn check_entry(entry: &Entry) -> Result<(), Refusal> {
     }
 }
 
-/// The entry as a plugin's file has it, before the file is loaded. Returns how many bytes it has.
+/// Checks the entry in a plugin's file before the file is loaded. Returns the entry's size in
+/// bytes.
 pub(super) fn check_entry_of_file(entry: Option<(Entry, usize)>) -> Result<usize, Refusal> {
     let (entry, bytes) = entry.ok_or(Refusal::NoEntry)?;
     check_entry(&entry).map(|()| bytes)

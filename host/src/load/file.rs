@@ -1,4 +1,4 @@
-//! Plugins in files: opened once, checked, and loaded through the very descriptor that was checked.
+//! Opens a plugin's file once, checks it, and loads it through the same descriptor.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::policy::Policy;
 use crate::refusal::{Refusal, Refused};
 use crate::trust;
 
-/// What a plugin file says of itself, and whether it would be loaded, without running any of its code.
+/// A plugin file's metadata, and whether it would be loaded, found without running its code.
 #[derive(Debug)]
 pub struct Inspection {
-    /// What it says.
+    /// The metadata.
     pub metadata: metadata::Metadata,
-    /// What would be loaded with it.
+    /// The libraries that would be loaded with it, and other requirements.
     pub needs: Needs,
-    /// What its bytes are.
+    /// The hash and the signature of its bytes.
     pub fingerprint: Fingerprint,
-    /// The first reason not to load it, of those that show without running it.
+    /// The first reason not to load it that is known without running it.
     pub refusal: Option<Refusal>,
 }
 
@@ -36,33 +36,33 @@ pub struct PluginFile {
 }
 
 impl PluginFile {
-    /// Looks at nothing yet.
+    /// A file with the default policy. It is not opened yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self::under(path, Arc::default())
+        Self::with_policy(path, Arc::default())
     }
 
-    /// The same, to be loaded if this policy lets it.
-    pub fn under(path: impl Into<PathBuf>, policy: Arc<Policy>) -> Self {
+    /// A file that may be loaded only if `policy` allows it.
+    pub fn with_policy(path: impl Into<PathBuf>, policy: Arc<Policy>) -> Self {
         Self { path: path.into(), policy }
     }
 
-    /// Where it is.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// See [`super::inspect`].
     pub fn inspect(&self) -> std::result::Result<Inspection, Refused> {
-        let look = || {
-            // Once: what is shown and what is said of it are of one file.
+        let inspect = || {
+            // Opened once, so that metadata, fingerprint and refusal describe the same file.
             let (file, stat) = trust::open(&self.path)?;
-            let Reading { metadata, needs, .. } = Reading::of(&file)?;
+            let Reading { metadata, needs, .. } = Reading::from_file(&file)?;
             let fingerprint = signature::fingerprint(&file, &self.path, &self.policy);
             let fingerprint = fingerprint.map_err(Refusal::Unreadable)?;
             let refusal = self.check_opened(file, &stat).err();
             Ok(Inspection { metadata, needs, fingerprint, refusal })
         };
-        look().map_err(|reason: Refusal| reason.of(self.who()))
+        inspect().map_err(|reason: Refusal| reason.into_refused(self.label()))
     }
 
     fn try_check(&self) -> std::result::Result<Checked, Refusal> {
@@ -74,19 +74,19 @@ impl PluginFile {
         trust::check_file(stat)?;
         trust::check_directories(&self.path)?;
         permission::check_folder(&file, &self.policy)?;
-        // From here on all is asked of the bytes that are loaded in the end.
-        let (content, fingerprint) = if self.policy.asks_for_bytes() {
-            // What is no plugin is not copied, however long it is.
-            Reading::of(&file)?;
+        // All following checks read the bytes that will be loaded.
+        let (content, fingerprint) = if self.policy.needs_bytes() {
+            // A file that is not a plugin is not copied, because it may have any size.
+            Reading::from_file(&file)?;
             let copy = sealed::copy(&file, stat.len()).map_err(Refusal::Copy)?;
             let fingerprint =
                 signature::fingerprint(&copy, &self.path, &self.policy).map_err(Refusal::Copy)?;
-            (Content::of_copy(copy, fingerprint.sha256), Some(fingerprint))
+            (Content::from_copy(copy, fingerprint.sha256), Some(fingerprint))
         } else {
-            (Content::of_file(file, stat), None)
+            (Content::from_file(file, stat), None)
         };
-        // What is no plugin is called so, whatever is asked of plugins: a library among them is ordinary.
-        let Reading { metadata, needs, entry } = Reading::of(&content.file)?;
+        // First, so that a file that is not a plugin is reported as such, whatever the policy says.
+        let Reading { metadata, needs, entry } = Reading::from_file(&content.file)?;
         permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;
         needs::check_build(&metadata, &self.policy)?;
@@ -94,67 +94,74 @@ impl PluginFile {
         let entry_bytes = checks::check_entry_of_file(entry)?;
         let sha256 = fingerprint.as_ref().map(|fingerprint| &fingerprint.sha256);
         if self.policy.isolation.which.includes(&metadata.name, sha256) {
-            // What it does when it is loaded, it does to another process.
-            return Ok(Checked::isolated(self.who(), metadata, content, self.policy.isolation.clone()));
+            // It is loaded only in other processes, so that a crash does not end this one.
+            return Ok(Checked::from_isolated(
+                self.label(),
+                metadata,
+                content,
+                self.policy.isolation.clone(),
+            ));
         }
         let first_run = FirstRun::new(self.policy.crashes.clone(), content.key());
         first_run.check()?;
-        Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
+        Ok(Checked::from_file(self.label(), metadata, content, entry_bytes, first_run))
     }
 
-    /// Lets it be loaded again though a process ended when it was, and says whether one did.
+    /// Allows the file to be loaded again after a process ended while loading it. Returns whether
+    /// one did.
     ///
     /// # Errors
-    /// There is no such file, or what is remembered of it cannot be taken away.
+    /// The file does not exist, or the record of the crash cannot be removed.
     pub fn forget_crash(&self) -> Result<bool> {
         let forget = || {
             let file = File::open(&self.path)?;
             let stat = file.metadata()?;
             let sha256 = signature::fingerprint(&file, &self.path, &self.policy)?.sha256;
-            let names = [Content::of_copy(file.try_clone()?, sha256), Content::of_file(file, &stat)];
+            let contents = [Content::from_copy(file.try_clone()?, sha256), Content::from_file(file, &stat)];
             let forget =
                 |content: &Content| FirstRun::new(self.policy.crashes.clone(), content.key()).forget();
-            names.iter().try_fold(false, |any, content| Ok(forget(content)? > 0 || any))
+            contents.iter().try_fold(false, |any, content| Ok(forget(content)? > 0 || any))
         };
-        forget().map_err(|error| Error::io(format!("cannot let '{}' be tried again", self.who()), error))
+        forget()
+            .map_err(|error| Error::io(format!("cannot allow '{}' to be loaded again", self.label()), error))
     }
 }
 
-/// A plugin whose file another process opened, checked and handed to this one.
-pub(crate) struct Handed {
+/// A plugin whose file another process opened, checked and passed to this one.
+pub(crate) struct PassedFile {
     file: File,
-    who: String,
+    label: String,
 }
 
-impl Handed {
-    pub fn new(file: File, who: String) -> Self {
-        Self { file, who }
+impl PassedFile {
+    pub fn new(file: File, label: String) -> Self {
+        Self { file, label }
     }
 
     fn try_check(&self) -> std::result::Result<Checked, Refusal> {
         let file = self.file.try_clone().map_err(Refusal::Unreadable)?;
         let stat = file.metadata().map_err(Refusal::Unreadable)?;
-        let content = Content::of_file(file, &stat);
-        let Reading { metadata, entry, .. } = Reading::of(&content.file)?;
+        let content = Content::from_file(file, &stat);
+        let Reading { metadata, entry, .. } = Reading::from_file(&content.file)?;
         checks::check_metadata(&metadata)?;
         let entry_bytes = checks::check_entry_of_file(entry)?;
         let first_run = FirstRun::new(None, content.key());
-        Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
+        Ok(Checked::from_file(self.label(), metadata, content, entry_bytes, first_run))
     }
 }
 
-impl Load for Handed {
-    fn who(&self) -> String {
-        self.who.clone()
+impl Load for PassedFile {
+    fn label(&self) -> String {
+        self.label.clone()
     }
 
     fn check(&self) -> std::result::Result<Checked, Refused> {
-        self.try_check().map_err(|reason| reason.of(self.who()))
+        self.try_check().map_err(|reason| reason.into_refused(self.label()))
     }
 }
 
 impl Load for PluginFile {
-    fn who(&self) -> String {
+    fn label(&self) -> String {
         self.path.display().to_string()
     }
 
@@ -163,6 +170,6 @@ impl Load for PluginFile {
     }
 
     fn check(&self) -> std::result::Result<Checked, Refused> {
-        self.try_check().map_err(|reason| reason.of(self.who()))
+        self.try_check().map_err(|reason| reason.into_refused(self.label()))
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins that are part of the executable: for tests, and for applications that want them so.
+//! Plugins that are linked into the executable, for tests and for applications.
 
 use crossdock_plugin_api::abi;
 
@@ -7,26 +7,28 @@ use super::checks;
 use crate::metadata::Metadata;
 use crate::refusal::{Refusal, Refused};
 
-/// An entry and its metadata, linked in.
+/// The entry and the metadata of a linked-in plugin.
 pub struct LinkedPlugin {
     entry: &'static abi::PluginEntry,
     metadata: abi::PluginMeta,
 }
 
 impl LinkedPlugin {
-    /// What `crossdock_plugin!` would export, or a C plugin's two symbols.
+    /// Takes the two symbols of a plugin, which `crossdock_plugin!` or a C plugin defines.
     pub const fn new(entry: &'static abi::PluginEntry, metadata: abi::PluginMeta) -> Self {
         Self { entry, metadata }
     }
 }
 
-// SAFETY: both are constant data; the entry's functions are callable from any thread by contract.
+// SAFETY: both fields are constant data, and the contract lets any thread call the entry's
+// functions.
 unsafe impl Send for LinkedPlugin {}
-// SAFETY: as above.
+// SAFETY: no field can be modified, and the contract lets several threads call the entry's
+// functions at once.
 unsafe impl Sync for LinkedPlugin {}
 
 impl Load for LinkedPlugin {
-    fn who(&self) -> String {
+    fn label(&self) -> String {
         match Metadata::from_raw(&self.metadata) {
             Ok(metadata) => format!("linked:{}", metadata.name),
             Err(_) => "linked".into(),
@@ -36,7 +38,7 @@ impl Load for LinkedPlugin {
     fn check(&self) -> Result<Checked, Refused> {
         let metadata = Metadata::from_raw(&self.metadata).map_err(Refusal::from);
         let checked = metadata.and_then(|metadata| checks::check_metadata(&metadata).map(|()| metadata));
-        let metadata = checked.map_err(|reason| reason.of(self.who()))?;
-        Ok(Checked::of_linked(self.who(), metadata, self.entry))
+        let metadata = checked.map_err(|reason| reason.into_refused(self.label()))?;
+        Ok(Checked::from_linked(self.label(), metadata, self.entry))
     }
 }

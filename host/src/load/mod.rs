@@ -1,5 +1,5 @@
-//! From a candidate to an entry that may be called. Loading is a trait: a plugin that is linked in goes through the
-//! same checks as one from a file, and behaves the same.
+//! Checks candidates and loads them. Plugins in files and linked-in plugins implement the same
+//! trait and pass the same checks.
 
 mod alive;
 mod checked;
@@ -16,7 +16,7 @@ mod signature;
 
 pub use checked::{Checked, Load};
 pub use checks::{host_abi, struct_names};
-pub(crate) use file::Handed;
+pub(crate) use file::PassedFile;
 pub use file::{Inspection, PluginFile};
 pub use linked::LinkedPlugin;
 pub use loaded::Loaded;
@@ -28,10 +28,10 @@ pub use signature::{Fingerprint, Signature, signature_file};
 
 pub use crate::refusal::{FAILED, Refusal, Refused};
 
-/// Looks at a plugin file.
+/// Reads a plugin file's metadata and checks whether it would be loaded, without running its code.
 ///
 /// # Errors
-/// The file has no metadata to show.
+/// The file has no readable metadata.
 pub fn inspect(path: impl Into<std::path::PathBuf>) -> Result<Inspection, Refused> {
     PluginFile::new(path).inspect()
 }

@@ -1,4 +1,4 @@
-//! What a policy says of one plugin.
+//! Applies a policy to one plugin.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::policy::{Allowed, Lock, Policy, Sha256};
 use crate::refusal::Refusal;
 use crate::trust;
 
-/// Its name and its bytes, which are known wherever the policy asks for them.
+/// Checks the plugin's name, and its bytes if the policy needs them.
 pub(super) fn check_identity(
     name: &str,
     bytes: Option<&Fingerprint>,
@@ -23,10 +23,10 @@ pub(super) fn check_identity(
     policy.lock.as_ref().map_or(Ok(()), |lock| check_lock(name, bytes.sha256, lock))
 }
 
-/// Where the file lies that was opened.
+/// Checks the folder of the opened file.
 pub(super) fn check_folder(file: &File, policy: &Policy) -> Result<(), Refusal> {
     let Some(folders) = &policy.folders else { return Ok(()) };
-    let path = trust::place(file).map_err(Refusal::Unreadable)?;
+    let path = trust::path_of(file).map_err(Refusal::Unreadable)?;
     let is_below = |folder: &Path| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder));
     if folders.iter().any(|folder| is_below(folder)) {
         return Ok(());
@@ -36,15 +36,15 @@ pub(super) fn check_folder(file: &File, policy: &Policy) -> Result<(), Refusal> 
     Err(Refusal::Folder { got, folders: folders.join(", ") })
 }
 
-/// By its name or by its content.
+/// Checks the plugin's name or hash against `allow`.
 fn check_allowed(name: &str, bytes: Option<&Fingerprint>, policy: &Policy) -> Result<(), Refusal> {
     let Some(allow) = &policy.allow else { return Ok(()) };
     let sha256 = bytes.map(|bytes| bytes.sha256);
-    let means = |entry: &Allowed| match entry {
+    let is_match = |entry: &Allowed| match entry {
         Allowed::Name(allowed) => allowed == name,
         Allowed::Hash(allowed) => Some(*allowed) == sha256,
     };
-    if allow.iter().any(means) {
+    if allow.iter().any(is_match) {
         return Ok(());
     }
     let hash = sha256.map_or_else(String::new, |sha256| format!(" nor 'sha256:{sha256}'"));

@@ -1,9 +1,11 @@
-//! Plugins whose loading ended the process, remembered from one process to the next.
+//! Remembers plugins whose loading ended a process, for later processes.
 //!
-//! Before a plugin's code runs for the first time in a process, a mark is put into a folder and kept locked; it goes when that code
-//! has returned. A mark that nobody holds a lock of is one of a process that ended in between: the system takes the lock away,
-//! however a process ends. So neither the end of a process later on counts, nor a process that loads the plugin just now. A process
-//! that the plugin's code started has the lock too, and may live on: so the mark's name also says whose it is.
+//! Before a plugin's code first runs in a process, the host creates a mark in a folder and locks
+//! it. The mark is removed when the code has returned. The system releases the lock when the
+//! process ends, in any way: an unlocked mark belongs to a process that ended while the code ran.
+//! So neither a later end of a process counts, nor a process that is loading the plugin now. A
+//! process that the plugin started inherits the lock and may live longer, so the name of the mark
+//! also identifies the process that created it.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -17,20 +19,20 @@ use crossdock_memory_backend::ProcessWide;
 
 use super::{Refusal, alive};
 
-/// A plugin's file, as it is now, and where it is marked.
+/// The first run of a plugin's file in this process.
 pub(crate) struct FirstRun {
-    /// `None`: nothing is marked.
+    /// The folder of marks. `None`: no marks are created.
     folder: Option<PathBuf>,
-    /// Another one where the file is another one.
+    /// Identifies the file's current content.
     key: String,
-    /// All of its code that runs at the beginning has returned once.
+    /// Whether all code that runs at the start has returned once.
     is_over: AtomicBool,
 }
 
-/// Those that are over in this process, whichever of its hosts loaded them: by where they are marked, and their keys.
+/// The folders and keys of plugins whose first run is over in this process, for all its hosts.
 static OVER: ProcessWide<BTreeSet<(PathBuf, String)>> = ProcessWide::new();
 
-/// What is there while code runs.
+/// A mark, which exists while code runs.
 pub(crate) struct Mark {
     path: PathBuf,
     locked: File,
@@ -38,7 +40,8 @@ pub(crate) struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // Before the lock goes. One that stays would say that the process had ended here, so this is tried and hoped.
+        // Before the lock is released, or the mark would mean a crash. Failure to remove it cannot
+        // be handled.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -48,17 +51,17 @@ impl FirstRun {
         Self { folder, key, is_over: AtomicBool::new(false) }
     }
 
-    /// Refuses a plugin of which there is a mark that nobody holds.
+    /// Refuses a plugin that has an unlocked mark.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        match marks(folder, &self.key).find_map(|path| left_behind(&path)) {
-            Some((step, ago)) => Err(Refusal::Quarantined { step, ago: words(ago) }),
+        match marks(folder, &self.key).find_map(|path| abandoned(&path)) {
+            Some((step, ago)) => Err(Refusal::Quarantined { step, ago: describe(ago) }),
             None => Ok(()),
         }
     }
 
-    /// While this lives, `step` of the plugin is what would have ended the process. `None` where nothing can be written, or where it
-    /// has returned before.
+    /// Creates a mark that blames `step` of the plugin if the process ends before the mark is
+    /// dropped. `None` if the mark cannot be written, or the first run is over.
     pub(crate) fn begin(&self, step: &str) -> Option<Mark> {
         let folder = self.folder.as_deref().filter(|_| !self.is_over.load(Ordering::Relaxed))?;
         if OVER.lock().contains(&(folder.to_path_buf(), self.key.clone())) {
@@ -67,13 +70,13 @@ impl FirstRun {
         }
         let mark = mark(folder, &self.key, step);
         mark.inspect_err(|error| {
-            tracing::debug!("cannot mark what is loaded in '{}': {error}", folder.display())
+            tracing::debug!("cannot create a mark in '{}' before loading: {error}", folder.display())
         })
         .ok()
     }
 
-    /// From now on nothing is marked in this process.
-    pub(crate) fn is_over(&self) {
+    /// Ends the first run: no more marks are created in this process.
+    pub(crate) fn finish(&self) {
         if let Some(folder) = &self.folder
             && !self.is_over.swap(true, Ordering::Relaxed)
         {
@@ -81,31 +84,32 @@ impl FirstRun {
         }
     }
 
-    /// Takes away the marks that nobody holds. Returns how many there were.
+    /// Removes abandoned marks. Returns their number.
     pub(super) fn forget(&self) -> io::Result<usize> {
         let Some(folder) = &self.folder else { return Ok(0) };
-        let left: Vec<_> = marks(folder, &self.key).filter(|path| left_behind(path).is_some()).collect();
-        left.iter().try_for_each(std::fs::remove_file)?;
-        Ok(left.len())
+        let abandoned: Vec<_> = marks(folder, &self.key).filter(|path| abandoned(path).is_some()).collect();
+        abandoned.iter().try_for_each(std::fs::remove_file)?;
+        Ok(abandoned.len())
     }
 }
 
 fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let sign = alive::own_sign();
+    let signature = alive::process_signature();
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let sign = sign.as_deref().map(|sign| format!(".{sign}")).unwrap_or_default();
-        let path = folder.join(format!("{key}.{}.{n}{sign}", std::process::id()));
+        let suffix = signature.as_deref().map(|signature| format!(".{signature}")).unwrap_or_default();
+        let path = folder.join(format!("{key}.{}.{n}{suffix}", std::process::id()));
         let mark = match File::create_new(&path) {
-            // It goes where the rest fails too: half of a word would be a step.
+            // Wrapped at once, so that an error below removes the file: a partial step must not
+            // remain.
             Ok(locked) => Mark { path, locked },
-            // Another process had this number.
+            // An earlier process had the same id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(error),
         };
-        // An empty one says nothing yet.
+        // Locked while it is empty: readers ignore empty marks.
         mark.locked.lock()?;
         (&mark.locked).write_all(step.as_bytes())?;
         return Ok(mark);
@@ -113,42 +117,43 @@ fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
 }
 
 fn marks(folder: &Path, key: &str) -> impl Iterator<Item = PathBuf> {
-    let begin = format!("{key}.");
+    let prefix = format!("{key}.");
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let of_key = move |entry: &std::fs::DirEntry| {
-        entry.file_name().to_str().is_some_and(|name| name.starts_with(&begin))
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
     };
     entries.filter(of_key).map(|entry| entry.path())
 }
 
-/// Whether the process that made a mark is known to be gone, whoever holds it.
-fn maker_has_ended(path: &Path) -> bool {
-    let of = || {
-        // Behind the plugin's key: the number of the process, that of the mark, and the sign where one could be had.
-        let (rest, sign) = path.file_name()?.to_str()?.rsplit_once('.')?;
+/// Whether the process that created a mark has certainly ended, even if the mark is locked.
+fn creator_has_ended(path: &Path) -> bool {
+    let parse = || {
+        // KEY.PROCESS.NUMBER, and .SIGNATURE if there is one.
+        let (rest, signature) = path.file_name()?.to_str()?.rsplit_once('.')?;
         let process = rest.rsplit('.').nth(1)?.parse().ok()?;
-        Some((process, sign))
+        Some((process, signature))
     };
-    of().is_some_and(|(process, sign)| alive::has_ended(process, sign))
+    parse().is_some_and(|(process, signature)| alive::has_ended(process, signature))
 }
 
-/// Of a mark that nobody holds, what it says and how old it is.
-fn left_behind(path: &Path) -> Option<(String, Duration)> {
+/// The step and the age of an abandoned mark. `None` if it is locked.
+fn abandoned(path: &Path) -> Option<(String, Duration)> {
     let mut file = File::open(path).ok()?;
-    // Shared, so that others may look at it meanwhile; whoever made it holds it alone.
+    // Shared, so that several readers do not exclude each other; the creator's lock is
+    // exclusive.
     match file.try_lock_shared() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) if maker_has_ended(path) => {}
+        Err(TryLockError::WouldBlock) if creator_has_ended(path) => {}
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
     }
-    // Its process may have taken it away since it was listed.
+    // The creator may have removed the mark since it was listed.
     let stat = file.metadata().ok().filter(|stat| stat.nlink() > 0 && stat.len() > 0)?;
     let mut step = String::new();
     file.read_to_string(&mut step).ok()?;
     Some((step, stat.modified().ok()?.elapsed().unwrap_or_default()))
 }
 
-fn words(ago: Duration) -> String {
+fn describe(ago: Duration) -> String {
     match ago.as_secs() {
         s @ 0..120 => format!("{s} s ago"),
         s @ 120..7200 => format!("{} min ago", s / 60),
@@ -166,28 +171,28 @@ mod tests {
         FirstRun::new(Some(folder.join("marks")), "key".into())
     }
 
-    /// As the end of a process leaves it.
-    fn leave(mark: Mark) {
+    /// Leaves a mark as the end of its process would.
+    fn abandon(mark: Mark) {
         let (path, step) = (mark.path.clone(), std::fs::read(&mark.path).unwrap());
         drop(mark);
         std::fs::write(path, step).unwrap();
     }
 
     #[test]
-    fn a_mark_that_nobody_holds_is_of_a_process_that_ended() {
+    fn unlocked_mark_means_that_a_process_ended() {
         let folder = tempfile::tempdir().unwrap();
         let run = first_run(folder.path());
-        assert!(run.check().is_ok(), "there is no folder yet");
+        assert!(run.check().is_ok(), "the folder does not exist yet");
         let mark = run.begin("create").unwrap();
-        assert!(first_run(folder.path()).check().is_ok(), "it is being loaded, by whomever");
-        leave(mark);
+        assert!(first_run(folder.path()).check().is_ok(), "the plugin is being loaded");
+        abandon(mark);
         let refused = run.check().unwrap_err();
         assert_eq!(refused.id(), "quarantined");
-        assert!(refused.to_string().contains("in 'create'"), "{refused}");
+        assert!(refused.to_string().contains("during create"), "{refused}");
         let path = marks(&folder.path().join("marks"), "key").next().unwrap();
         let other = File::open(path).unwrap();
         other.lock_shared().unwrap();
-        assert!(run.check().is_err(), "another process looks at it just now");
+        assert!(run.check().is_err(), "another reader has a shared lock");
         drop(other);
         assert!(FirstRun::new(run.folder.clone(), "key2".into()).check().is_ok(), "another file");
         assert_eq!((run.forget().unwrap(), run.forget().unwrap()), (1, 0));
@@ -195,22 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn what_returns_leaves_no_mark_and_is_not_marked_again() {
+    fn completed_steps_leave_no_marks_and_are_not_marked_again() {
         let folder = tempfile::tempdir().unwrap();
         let run = first_run(folder.path());
         drop(run.begin("load").unwrap());
         assert!(run.check().is_ok());
         assert_eq!(marks(&folder.path().join("marks"), "key").count(), 0);
-        let of_another_host = first_run(folder.path());
-        run.is_over();
+        let other_host = first_run(folder.path());
+        run.finish();
         assert!(run.begin("create").is_none());
-        assert!(
-            of_another_host.begin("create").is_none() && first_run(folder.path()).begin("load").is_none()
-        );
+        assert!(other_host.begin("create").is_none() && first_run(folder.path()).begin("load").is_none());
     }
 
     #[test]
-    fn where_nothing_can_be_written_nothing_is_marked() {
+    fn unwritable_folder_disables_marks() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("marks"), "a file").unwrap();
         let run = first_run(folder.path());

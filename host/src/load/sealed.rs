@@ -1,5 +1,5 @@
-//! A file's bytes where nobody can change them any more: a file can be rewritten in place after it was opened, and the
-//! dynamic loader maps what it holds then. Whoever asks what the bytes are gets them from here.
+//! Copies files to sealed memory. An opened file can still be rewritten in place, and the dynamic
+//! loader maps its current content; a sealed copy cannot change between the checks and the mapping.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,16 +7,16 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 const CHUNK_BYTES: usize = 256 << 10;
-/// Plugins have megabytes. A sparse file may say that it has any number of bytes.
-const LONGEST_BYTES: u64 = 1 << 30;
+/// Plugins have megabytes. A sparse file may have any length.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// A sealed copy in memory of the first `bytes` bytes of `file`, which has as many.
+/// A sealed copy in memory of the first `bytes` bytes of `file`.
 pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
-    if bytes > LONGEST_BYTES {
-        return Err(io::Error::other(format!("it has {bytes} bytes, expected at most {LONGEST_BYTES}")));
+    if bytes > MAX_BYTES {
+        return Err(io::Error::other(format!("it has {bytes} bytes, expected at most {MAX_BYTES}")));
     }
     let mut copy = create()?;
-    // From the beginning, whoever read it before; and no further than it was when it was looked at, though it may grow.
+    // From the start, wherever the file's position is; and at most `bytes`, even if the file grows.
     let mut from = FromStart { file, at: 0 }.take(bytes);
     io::copy(&mut from, &mut copy)?;
     crossdock_isolation::seal(&copy)?;
@@ -24,7 +24,8 @@ pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
 }
 
 fn create() -> io::Result<File> {
-    // Nobody executes it, it is mapped. Systems may insist on being told so; kernels before 6.3 do not know the flag.
+    // The copy is mapped, not executed. Some systems require MFD_NOEXEC_SEAL; kernels before 6.3
+    // reject it.
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     match memfd(flags | libc::MFD_NOEXEC_SEAL) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => memfd(flags),
@@ -33,10 +34,10 @@ fn create() -> io::Result<File> {
 }
 
 fn memfd(flags: libc::c_uint) -> io::Result<File> {
-    // SAFETY: a NUL-terminated constant.
+    // SAFETY: the name is a NUL-terminated constant.
     match unsafe { libc::memfd_create(c"crossdock-plugin".as_ptr(), flags) } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: the call returned a new descriptor, which has no other owner.
         descriptor => Ok(unsafe { File::from_raw_fd(descriptor) }),
     }
 }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_cannot_be_changed_by_those_who_made_it() -> io::Result<()> {
+    fn sealed_copy_cannot_be_changed() -> io::Result<()> {
         let mut file = memfd(libc::MFD_CLOEXEC)?;
         file.write_all(b"what was checked")?;
         let mut copy = copy(&file, 16)?;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_grows_as_much_is_copied_as_it_had() -> io::Result<()> {
+    fn copies_only_the_length_that_was_checked() -> io::Result<()> {
         let mut file = memfd(libc::MFD_CLOEXEC)?;
         file.write_all(b"sixteen of more than that")?;
         assert_eq!(copy(&file, 16)?.metadata()?.len(), 16);

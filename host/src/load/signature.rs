@@ -1,4 +1,4 @@
-//! Whose a file's bytes are: their hash, and the signature beside the file.
+//! Identifies a file's bytes by their hash, and by the signature beside the file.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,48 +13,49 @@ use crate::policy::{Key, Policy};
 use crate::refusal::Refusal;
 use crate::trust;
 
-/// No signature file is longer: four lines, of which two are comments.
-const LIMIT_BYTES: u64 = 64 << 10;
+/// The maximum length of a signature file. Signatures have four lines, of which two are comments.
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// What is known of a file's bytes.
+/// The identity of a file's bytes.
 #[derive(Clone, Debug)]
 pub struct Fingerprint {
-    /// Their hash.
+    /// The hash of the bytes.
     pub sha256: Sha256,
-    /// Whether somebody whom the policy names signed them.
+    /// The result of checking the signature.
     pub signature: Signature,
 }
 
-/// A plugin's minisign signature, held against the policy's keys.
+/// The result of checking a plugin's minisign signature against the policy's keys.
 #[derive(Clone, Debug)]
 pub enum Signature {
-    /// There is no file for it.
+    /// The signature file does not exist.
     Missing,
-    /// By this key of the policy's.
+    /// Valid, by this key of the policy.
     By(Key),
     /// By none of the policy's keys.
     Unknown,
-    /// It is no signature, or not one of these bytes; why.
+    /// Malformed, or not a signature of these bytes; the reason.
     Bad(String),
 }
 
-/// Where a plugin's signature lies: FILE.minisig.
+/// The path of a plugin's signature: FILE.minisig.
 pub fn signature_file(plugin: &Path) -> PathBuf {
     let mut name = OsString::from(plugin);
     name.push(".minisig");
     name.into()
 }
 
-/// Goes once through the bytes of `plugin`, which are those of `content`.
+/// Hashes and verifies the bytes of `content` in one pass. `plugin` is the path beside which the
+/// signature is.
 pub(super) fn fingerprint(
     content: &File,
     plugin: &Path,
     policy: &Policy,
 ) -> Result<Fingerprint, std::io::Error> {
-    let found = read_signature(plugin);
-    let mut verifier = match &found {
+    let signature = read_signature(plugin);
+    let mut verifier = match &signature {
         Ok(None) => Err(Signature::Missing),
-        Ok(Some(found)) => verifier(found, &policy.keys),
+        Ok(Some(signature)) => verifier(signature, &policy.keys),
         Err(why) => Err(Signature::Bad(why.clone())),
     };
     let mut hasher = Hasher::default();
@@ -64,42 +65,42 @@ pub(super) fn fingerprint(
             verifier.update(chunk);
         }
     })?;
-    let signature = verifier.map_or_else(|signature| signature, |(key, verifier)| held(key, verifier));
+    let signature = verifier.map_or_else(|signature| signature, |(key, verifier)| finish(key, verifier));
     Ok(Fingerprint { sha256: hasher.finish(), signature })
 }
 
-/// What has been told of the bytes, once all of them went through.
-fn held(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
+/// The verifier's result after all bytes.
+fn finish(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
     match verifier.finalize() {
         Ok(()) => Signature::By(key.clone()),
         Err(error) => Signature::Bad(error.to_string()),
     }
 }
 
-/// What a signature file of this text says of these bytes, for tests and the fuzzer.
+/// The result of checking the signature `text` of `bytes`, for tests and the fuzzer.
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub fn signature_in(text: &str, bytes: &[u8], policy: &Policy) -> Signature {
-    let found = match decoded(text) {
-        Ok(found) => found,
+    let signature = match decode(text) {
+        Ok(signature) => signature,
         Err(why) => return Signature::Bad(why),
     };
-    match verifier(&found, &policy.keys) {
+    match verifier(&signature, &policy.keys) {
         Ok((key, mut verifier)) => {
             verifier.update(bytes);
-            held(key, verifier)
+            finish(key, verifier)
         }
         Err(signature) => signature,
     }
 }
 
-/// The key whose signature it says to be, and what will tell whether it is.
+/// The key whose id the signature has, and a verifier for the bytes.
 fn verifier<'a>(
-    found: &'a minisign::Signature,
+    signature: &'a minisign::Signature,
     keys: &'a [Key],
 ) -> Result<(&'a Key, minisign::StreamVerifier<'a>), Signature> {
     for key in keys {
-        match key.key.verify_stream(found) {
+        match key.key.verify_stream(signature) {
             Ok(verifier) => return Ok((key, verifier)),
             Err(minisign::Error::UnexpectedKeyId) => {}
             Err(error) => return Err(Signature::Bad(error.to_string())),
@@ -108,7 +109,7 @@ fn verifier<'a>(
     Err(Signature::Unknown)
 }
 
-/// The signature beside the plugin, if there is one; or why what is there is none.
+/// The signature beside the plugin. `Ok(None)` if there is none; an error if it cannot be read.
 fn read_signature(plugin: &Path) -> Result<Option<minisign::Signature>, String> {
     let file = match trust::open(&signature_file(plugin)) {
         Ok((file, _)) => file,
@@ -116,22 +117,22 @@ fn read_signature(plugin: &Path) -> Result<Option<minisign::Signature>, String> 
         Err(refusal) => return Err(refusal.to_string()),
     };
     let mut text = String::new();
-    file.take(LIMIT_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    decoded(&text).map(Some)
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    decode(&text).map(Some)
 }
 
-fn decoded(text: &str) -> Result<minisign::Signature, String> {
+fn decode(text: &str) -> Result<minisign::Signature, String> {
     minisign::Signature::decode(text).map_err(|error| error.to_string())
 }
 
 impl Fingerprint {
-    /// The refusal of what a policy that asks for signatures does not take.
+    /// Refuses bytes without a valid signature, for policies that require one.
     pub(super) fn check_signature(&self, plugin: &Path) -> Result<(), Refusal> {
         let file = signature_file(plugin);
         let why = match &self.signature {
             Signature::By(_) => return Ok(()),
             Signature::Missing => return Err(Refusal::Unsigned(file)),
-            Signature::Unknown => "it is by none of the policy's `keys`".to_string(),
+            Signature::Unknown => "it was made with none of the policy's `keys`".to_string(),
             Signature::Bad(why) => why.clone(),
         };
         Err(Refusal::Signature { file, why })
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_of_its_own_bytes_and_by_a_key_that_is_named() {
+    fn signature_must_match_the_bytes_and_a_key_of_the_policy() {
         let (keys, others) = (
             ::minisign::KeyPair::generate_unencrypted_keypair(),
             ::minisign::KeyPair::generate_unencrypted_keypair(),
@@ -156,10 +157,10 @@ mod tests {
         };
         let signature =
             ::minisign::sign(Some(&keys.pk), &keys.sk, &b"bytes"[..], None, None).unwrap().to_string();
-        let said = |text: &str, bytes: &[u8], by| signature_in(text, bytes, &policy(by));
-        assert!(matches!(said(&signature, b"bytes", &keys), Signature::By(_)));
-        assert!(matches!(said(&signature, b"other", &keys), Signature::Bad(_)));
-        assert!(matches!(said(&signature, b"bytes", &others), Signature::Unknown));
-        assert!(matches!(said("no signature", b"bytes", &keys), Signature::Bad(_)));
+        let check = |text: &str, bytes: &[u8], by| signature_in(text, bytes, &policy(by));
+        assert!(matches!(check(&signature, b"bytes", &keys), Signature::By(_)));
+        assert!(matches!(check(&signature, b"other", &keys), Signature::Bad(_)));
+        assert!(matches!(check(&signature, b"bytes", &others), Signature::Unknown));
+        assert!(matches!(check("no signature", b"bytes", &keys), Signature::Bad(_)));
     }
 }

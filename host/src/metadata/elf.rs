@@ -1,5 +1,5 @@
-//! A shared library's bytes, by the tables that the dynamic loader itself goes by: program headers and the dynamic
-//! segment. Section headers may be stripped or lie.
+//! Reads a shared library by the tables that the dynamic loader uses: program headers and the
+//! dynamic segment. Section headers may be stripped or wrong.
 
 use object::elf;
 use object::read::ReadRef;
@@ -10,16 +10,16 @@ use super::error::MetadataError;
 use super::header::{self, Header, LE, Segment, check_count, damaged};
 use crossdock_plugin_api::abi;
 
-/// Entries of the dynamic segment, one for each needed library.
-const DYNAMIC_LIMIT: u64 = 4096;
-/// No plugin needs a hash table longer than this (it has 4 bytes a symbol), so nothing longer is read.
-const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
-/// Longest table of relocations or symbols that is read.
-const TABLE_LIMIT_BYTES: u64 = 64 << 20;
-/// Longest name of a library or a version, as long as a path may be.
-const NAME_LIMIT_BYTES: usize = 4096;
+/// The maximum number of entries in the dynamic segment, which has one for each needed library.
+const MAX_DYNAMIC_ENTRIES: u64 = 4096;
+/// The maximum number of bytes read of a hash table, which has 4 bytes per symbol.
+const MAX_HASH_TABLE_BYTES: u64 = 1 << 20;
+/// The maximum length of a table of relocations or symbols.
+const MAX_TABLE_BYTES: u64 = 64 << 20;
+/// The maximum length of a name of a library or a version: that of a path.
+const MAX_NAME_BYTES: usize = 4096;
 
-/// A library as its program headers lay it out.
+/// A library as its program headers map it.
 pub(super) struct Image<'data, R> {
     data: R,
     segments: &'data [Segment],
@@ -30,29 +30,30 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     pub(super) fn open(data: R) -> Result<Self, MetadataError> {
         let segments = header::segments(data)?;
         let mut image = Self { data, segments, dynamic: &[] };
-        // Like the loader: the last one, and where it is mapped, whatever place in the file its header names.
+        // Like the loader: the last such header, at its virtual address, whatever its file offset.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
-            check_count("entries in its dynamic segment", n, DYNAMIC_LIMIT)?;
+            check_count("entries in its dynamic segment", n, MAX_DYNAMIC_ENTRIES)?;
             let entries: &[elf::Dyn64<LittleEndian>] =
                 image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
-            // The loader reads as far as the entry that ends it, whatever length the header gives.
+            // The loader reads up to the DT_NULL entry, whatever length the header declares.
             let end = entries.iter().position(|entry| entry.tag(LE) == elf::DT_NULL);
-            let end = end.ok_or_else(|| damaged("its dynamic segment has no end (DT_NULL)"))?;
+            let end = end.ok_or_else(|| damaged("its dynamic segment has no DT_NULL entry"))?;
             image.dynamic = &entries[..end];
         }
         Ok(image)
     }
 
-    /// The bytes of `crossdock_plugin_meta_v1`: as many as the symbol says, never more than the struct has today.
+    /// The bytes of `crossdock_plugin_meta_v1`: the symbol's declared size, at most the size of
+    /// this version's struct.
     pub(super) fn metadata_bytes(&self) -> Result<&'data [u8], MetadataError> {
         let (address, bytes) = self.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
         self.check_not_relocated(address, bytes)?;
         self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
     }
 
-    /// Whether the loader would make the stacks of all threads executable for it. On x86-64 that is so for a library that does not
-    /// say (without `PT_GNU_STACK`) as well.
+    /// Whether the loader would make the stacks of all threads executable. On x86-64 it also does
+    /// for a library without `PT_GNU_STACK`.
     pub(super) fn wants_executable_stack(&self) -> bool {
         let stack = self.segments.iter().rfind(|s| s.p_type(LE) == elf::PT_GNU_STACK);
         stack.map_or(cfg!(target_arch = "x86_64"), |stack| stack.p_flags(LE).contains(elf::PF_X))
@@ -63,19 +64,19 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.dynamic.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))
     }
 
-    /// Of several, the last counts, as it does for the loader.
+    /// The last value with this tag, which is the one that the loader uses.
     pub(super) fn dynamic_value(&self, tag: elf::DynamicTag) -> Option<u64> {
         self.dynamic_values(tag).next_back()
     }
 
-    /// The text at `offset` of the string table.
+    /// The string at `offset` of the string table.
     pub(super) fn string(&self, offset: u64) -> Result<String, MetadataError> {
-        let bad = || damaged("a name lies outside its string table");
+        let bad = || damaged("a name is outside its string table");
         let strings = self.strings()?.ok_or_else(bad)?;
         let rest = usize::try_from(offset).ok().and_then(|o| strings.get(o..)).ok_or_else(bad)?;
-        let end = rest.iter().take(NAME_LIMIT_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
+        let end = rest.iter().take(MAX_NAME_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
         let name = String::from_utf8_lossy(&rest[..end]);
-        // Names are shown to people, and steer nobody's terminal.
+        // Messages contain the name: it must not control a terminal.
         if name.chars().any(char::is_control) {
             return Err(damaged(&format!("the name '{}' has control characters", name.escape_debug())));
         }
@@ -89,19 +90,20 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         }
     }
 
-    /// How many bytes of the file are mapped from `address` on, and where in the file they are.
+    /// The file offset of the byte at `address`, and the number of bytes of the file that are
+    /// mapped from there.
     fn file_range(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD).find_map(|s| {
             let within = address.checked_sub(s.p_vaddr(LE))?;
-            let left = s.p_filesz(LE).checked_sub(within).filter(|left| *left > 0)?;
-            Some((s.p_offset(LE).checked_add(within)?, left))
+            let remaining = s.p_filesz(LE).checked_sub(within).filter(|remaining| *remaining > 0)?;
+            Some((s.p_offset(LE).checked_add(within)?, remaining))
         })
     }
 
     pub(super) fn read(&self, address: u64, bytes: u64, what: &str) -> Result<&'data [u8], MetadataError> {
-        let outside = || damaged(&format!("{what} lies outside the file"));
-        let (offset, left) = self.file_range(address).ok_or_else(outside)?;
-        if bytes > left || bytes > TABLE_LIMIT_BYTES {
+        let outside = || damaged(&format!("{what} is outside the file"));
+        let (offset, remaining) = self.file_range(address).ok_or_else(outside)?;
+        if bytes > remaining || bytes > MAX_TABLE_BYTES {
             return Err(outside());
         }
         self.data.read_bytes_at(offset, bytes).map_err(|()| outside())
@@ -120,18 +122,19 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     fn symbol_count(&self) -> Result<u64, MetadataError> {
-        // How long the table is, only its last entry tells: to the next table at most, to the segment's end at worst.
+        // Only the table's last entry tells its length, so read up to the next table or the
+        // segment's end.
         let tail = |address: u64| {
-            let left = self.file_range(address).map_or(0, |(_, left)| left);
+            let remaining = self.file_range(address).map_or(0, |(_, remaining)| remaining);
             let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];
             let starts = tables.into_iter().filter_map(|tag| self.dynamic_value(tag)?.checked_sub(address));
-            let bytes = starts.filter(|bytes| *bytes > 0).min().unwrap_or(left);
-            self.read(address, left.min(bytes).min(HASH_TABLE_LIMIT_BYTES), "its symbol hash table")
+            let bytes = starts.filter(|bytes| *bytes > 0).min().unwrap_or(remaining);
+            self.read(address, remaining.min(bytes).min(MAX_HASH_TABLE_BYTES), "its symbol hash table")
         };
-        let bad = |_| damaged("its symbol hash table contradicts itself");
+        let bad = |_| damaged("its symbol hash table is malformed");
         if let Some(address) = self.dynamic_value(elf::DT_GNU_HASH) {
             let table = GnuHashTable::<Header>::parse(LE, tail(address)?).map_err(bad)?;
-            // A table without any symbol answers None, and so does one that is cut short: both hold nothing for us.
+            // `None` for a table without symbols and for a truncated one: neither has the metadata.
             return Ok(table.symbol_table_length(LE).unwrap_or(0).into());
         }
         if let Some(address) = self.dynamic_value(elf::DT_HASH) {
@@ -141,7 +144,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(0)
     }
 
-    /// Address and size of a defined data symbol.
+    /// The address and the size of a defined data symbol.
     pub(super) fn find_symbol(&self, name: &str) -> Result<Option<(u64, u64)>, MetadataError> {
         let n = self.symbol_count()?;
         let (Some(symbols), Some(strings)) = (self.dynamic_value(elf::DT_SYMTAB), self.strings()?) else {
@@ -161,23 +164,23 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             .map(|s| (s.st_value(LE), s.st_size(LE))))
     }
 
-    /// Bytes that the loader would change are not what a reader of the file sees.
+    /// Rejects metadata that the loader would change after it was read from the file.
     fn check_not_relocated(&self, address: u64, bytes: u64) -> Result<(), MetadataError> {
         let end = address.saturating_add(bytes);
         // A relocation writes at most 16 bytes (a TLS descriptor).
         if self.is_relocated(|at| at < end && at.saturating_add(16) > address)? {
             return Err(MetadataError::Bad(
-                "it has pointers in it, which the loader relocates; expected plain bytes".into(),
+                "it contains pointers, which the loader relocates; expected plain bytes".into(),
             ));
         }
         Ok(())
     }
 
-    /// Whether the loader changes something at an address that `is_there` is true of.
-    pub(super) fn is_relocated(&self, is_there: impl Fn(u64) -> bool) -> Result<bool, MetadataError> {
-        Ok(self.rela(elf::DT_RELA, elf::DT_RELASZ)?.iter().any(|r| is_there(r.r_offset(LE)))
-            || self.rela(elf::DT_JMPREL, elf::DT_PLTRELSZ)?.iter().any(|r| is_there(r.r_offset(LE)))
-            || self.relr_addresses()?.any(is_there))
+    /// Whether the loader writes to an address that satisfies `is_match`.
+    pub(super) fn is_relocated(&self, is_match: impl Fn(u64) -> bool) -> Result<bool, MetadataError> {
+        Ok(self.rela(elf::DT_RELA, elf::DT_RELASZ)?.iter().any(|r| is_match(r.r_offset(LE)))
+            || self.rela(elf::DT_JMPREL, elf::DT_PLTRELSZ)?.iter().any(|r| is_match(r.r_offset(LE)))
+            || self.relr_addresses()?.any(is_match))
     }
 
     fn rela(
@@ -195,8 +198,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         }
     }
 
-    /// The addresses that the compact table of relative relocations stands for: an even word is an address, an odd
-    /// one a bitmap over the 63 words that follow.
+    /// The addresses in the compact table of relative relocations (DT_RELR): an even word is an
+    /// address, an odd one a bitmap of the 63 words that follow.
     fn relr_addresses(&self) -> Result<impl Iterator<Item = u64>, MetadataError> {
         let words: &[U64<LittleEndian>] =
             match (self.dynamic_value(elf::DT_RELR), self.dynamic_value(elf::DT_RELRSZ)) {

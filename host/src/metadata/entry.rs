@@ -1,4 +1,4 @@
-//! A plugin's entry: what its file has there before anybody maps it, and what is there once it is mapped.
+//! Reads the checked fields of a plugin's entry, from its file or from memory.
 
 use std::mem::offset_of;
 
@@ -8,14 +8,14 @@ use object::read::ReadRef;
 use super::elf::Image;
 use super::error::MetadataError;
 
-/// What is looked at before anything in an entry is called.
+/// The fields of an entry that are checked before one of its functions is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub magic: u64,
     pub struct_size: usize,
     pub abi: (u32, u32),
     pub flags: u64,
-    /// The first of its functions that is NULL.
+    /// The first required function that is NULL.
     pub missing: Option<&'static str>,
 }
 
@@ -26,10 +26,10 @@ const FUNCTIONS: [(&str, usize); 3] = [
 ];
 
 impl Entry {
-    /// As it is mapped.
-    pub(crate) fn of(entry: &abi::PluginEntry) -> Self {
-        let are_there = [entry.create.is_some(), entry.destroy.is_some(), entry.get_interface.is_some()];
-        let missing = FUNCTIONS.iter().zip(are_there).find(|(_, is_there)| !is_there);
+    /// The fields of a mapped entry.
+    pub(crate) fn from_mapped(entry: &abi::PluginEntry) -> Self {
+        let are_set = [entry.create.is_some(), entry.destroy.is_some(), entry.get_interface.is_some()];
+        let missing = FUNCTIONS.iter().zip(are_set).find(|(_, is_set)| !is_set);
         Self {
             magic: entry.magic,
             struct_size: entry.struct_size,
@@ -39,16 +39,18 @@ impl Entry {
         }
     }
 
-    /// As the file has it, and how many bytes its symbol has; `None` where there is no such data symbol, or one that is too short for
-    /// an entry. What is more than a number there is for the loader to fill in.
+    /// The fields of the entry in a file, and the size of its symbol in bytes. `None` if there is
+    /// no such data symbol, or it is too short. A function counts as set if the loader relocates
+    /// its pointer.
     pub(super) fn in_image<'data, R: ReadRef<'data>>(
         image: &Image<'data, R>,
     ) -> Result<Option<(Self, usize)>, MetadataError> {
         let Some((address, length)) = image.find_symbol(abi::ENTRY_SYMBOL)? else { return Ok(None) };
-        let Some(length) = usize::try_from(length).ok().filter(|length| *length >= abi::ENTRY_LEAST) else {
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length >= abi::MIN_ENTRY_BYTES)
+        else {
             return Ok(None);
         };
-        let bytes = image.read(address, abi::ENTRY_LEAST as u64, "its entry")?;
+        let bytes = image.read(address, abi::MIN_ENTRY_BYTES as u64, "its entry")?;
         let number = |at: usize, length: usize| {
             let bytes = bytes.get(at..at + length).unwrap_or_default();
             bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -56,10 +58,10 @@ impl Entry {
         let half = |at| number(at, size_of::<u32>()) as u32;
         let mut missing = None;
         for (name, at) in FUNCTIONS {
-            let filled_in = address.checked_add(at as u64);
-            let is_there =
-                number(at, size_of::<usize>()) != 0 || image.is_relocated(|at| filled_in == Some(at))?;
-            missing = missing.or((!is_there).then_some(name));
+            let pointer = address.checked_add(at as u64);
+            let is_set =
+                number(at, size_of::<usize>()) != 0 || image.is_relocated(|at| pointer == Some(at))?;
+            missing = missing.or((!is_set).then_some(name));
         }
         let entry = Self {
             magic: number(offset_of!(abi::PluginEntry, magic), size_of::<u64>()),

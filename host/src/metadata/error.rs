@@ -1,22 +1,22 @@
-//! Why metadata cannot be read.
+//! Errors of reading metadata.
 
 use crossdock_plugin_api::abi;
 
-/// Why a file has no readable metadata.
+/// The reason why a file has no readable metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum MetadataError {
     #[error("not an ELF shared library")]
     NotElf,
-    #[error("a damaged ELF file: {0}")]
+    #[error("malformed ELF file: {0}")]
     Damaged(String),
     #[error("built for another machine: expected {expected}, got {got}")]
     WrongMachine { expected: String, got: String },
     #[error("not a Crossdock plugin: it exports no data symbol '{}'", abi::META_SYMBOL)]
     NotAPlugin,
-    #[error("its metadata is unusable: {0}")]
+    #[error("its metadata is malformed: {0}")]
     Bad(String),
-    /// Its major and minor version. The rest cannot be read.
+    /// The major and minor version. The rest of the metadata cannot be read.
     #[error("built for ABI {0}.{1}")]
     OtherAbi(u32, u32),
 }

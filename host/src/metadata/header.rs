@@ -1,4 +1,5 @@
-//! A shared library's headers: that it is one for this machine, whole, and laid out so that there is one way to read it.
+//! Checks a shared library's headers: it must be for this machine, complete, and laid out
+//! unambiguously.
 
 use object::LittleEndian;
 use object::elf;
@@ -12,10 +13,10 @@ pub(super) type Segment = elf::ProgramHeader64<LittleEndian>;
 
 pub(super) const LE: LittleEndian = LittleEndian;
 
-/// No library has more than a few dozen.
-const HEADERS_LIMIT: u64 = 1024;
+/// The maximum number of program headers. Libraries have a few dozen at most.
+const MAX_HEADERS: u64 = 1024;
 
-/// The name of this machine's ELF architecture, and its number.
+/// The name and the number of this machine's ELF architecture.
 const MACHINE: (&str, elf::Machine) =
     if cfg!(target_arch = "aarch64") { ("aarch64", elf::EM_AARCH64) } else { ("x86-64", elf::EM_X86_64) };
 
@@ -28,13 +29,13 @@ fn check_ident<'data, R: ReadRef<'data>>(data: R) -> Result<(), MetadataError> {
         Ok(b"\x7fELF") => {}
         _ => return Err(MetadataError::NotElf),
     }
-    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("its file header is cut short"))?;
+    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("its file header is truncated"))?;
     let expected = format!("64-bit little-endian {}", MACHINE.0);
     match (ident[4], ident[5]) {
         (2, 1) => Ok(()),
         (1, _) => Err(MetadataError::WrongMachine { expected, got: "a 32-bit library".into() }),
         (2, 2) => Err(MetadataError::WrongMachine { expected, got: "a big-endian library".into() }),
-        _ => Err(damaged("its class or byte order is none that ELF knows")),
+        _ => Err(damaged("its class or byte order is not one that ELF defines")),
     }
 }
 
@@ -57,28 +58,30 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
     Ok(())
 }
 
-/// What is counted is read at once. More program headers than their field can count (`PN_XNUM`) are too many as well: the section that
-/// would count them is not looked at.
-pub(super) fn check_count(what: &str, n: u64, most: u64) -> Result<(), MetadataError> {
-    if n > most {
-        return Err(damaged(&format!("it has {n} {what}, expected at most {most}")));
+/// Rejects a table of too many entries before it is read. A count of `PN_XNUM`, whose real value is
+/// in a section header, is also too large.
+pub(super) fn check_count(what: &str, n: u64, max: u64) -> Result<(), MetadataError> {
+    if n > max {
+        return Err(damaged(&format!("it has {n} {what}, expected at most {max}")));
     }
     Ok(())
 }
 
-/// The loader maps what is missing of a file as well, and whoever touches that dies of SIGBUS, or reads zeros.
+/// Rejects a truncated file. The loader would map the missing bytes too, and reading them raises
+/// SIGBUS or returns zeros.
 fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Result<(), MetadataError> {
-    let bytes = data.len().map_err(|()| damaged("its length cannot be had"))?;
+    let bytes = data.len().map_err(|()| damaged("its length cannot be read"))?;
     let end = |s: &Segment| s.p_offset(LE).checked_add(s.p_filesz(LE));
     let is_inside = |s: &Segment| s.p_type(LE) != elf::PT_LOAD || end(s).is_some_and(|end| end <= bytes);
     match segments.iter().all(is_inside) {
         true => Ok(()),
-        false => Err(damaged("it is cut short: one of its segments lies outside the file")),
+        false => Err(damaged("it is truncated: one of its segments is outside the file")),
     }
 }
 
-/// The loader maps whole pages, later segments over earlier ones. Where two had a page in common, what is at an address would be up to
-/// the order; the format has them in ascending order and apart.
+/// Rejects overlapping segments. The loader maps whole pages, later segments over earlier ones, so
+/// the content of a common page would depend on the order. The ELF specification requires ascending
+/// order.
 fn check_apart(segments: &[Segment], page_bytes: u64) -> Result<(), MetadataError> {
     let mut end = 0;
     for segment in segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD) {
@@ -86,25 +89,25 @@ fn check_apart(segments: &[Segment], page_bytes: u64) -> Result<(), MetadataErro
         let first_page = start - start % page_bytes;
         let bytes = segment.p_memsz(LE).max(segment.p_filesz(LE));
         let next = start.checked_add(bytes).filter(|_| first_page >= end);
-        end = next.ok_or_else(|| damaged("its segments lie on one another"))?;
+        end = next.ok_or_else(|| damaged("its segments overlap or are not in ascending order"))?;
     }
     Ok(())
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: a plain question.
+    // SAFETY: `sysconf` has no requirements.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).unwrap_or(4096)
 }
 
-/// Its program headers.
+/// The program headers.
 pub(super) fn segments<'data, R: ReadRef<'data>>(data: R) -> Result<&'data [Segment], MetadataError> {
     check_ident(data)?;
-    let header = Header::parse(data).map_err(|_| damaged("its file header is cut short"))?;
+    let header = Header::parse(data).map_err(|_| damaged("its file header is truncated"))?;
     check_machine(header)?;
-    check_count("program headers", header.e_phnum.get(LE).into(), HEADERS_LIMIT)?;
+    check_count("program headers", header.e_phnum.get(LE).into(), MAX_HEADERS)?;
     let segments =
-        header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
+        header.program_headers(LE, data).map_err(|_| damaged("its program headers are truncated"))?;
     check_whole(segments, data)?;
     check_apart(segments, page_bytes())?;
     Ok(segments)

@@ -1,4 +1,4 @@
-//! Who a plugin is, read from its file before a line of its code runs.
+//! Reads a plugin's metadata from its file, without running its code.
 
 mod elf;
 mod entry;
@@ -17,37 +17,40 @@ pub use error::MetadataError;
 pub use needs::Needs;
 pub(crate) use needs::parse_version;
 
-/// What a plugin says about itself.
+/// A plugin's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Its name, by which `--from`, `--to` and `--via` know it.
+    /// Its name, for `--from`, `--to` and `--via`.
     pub name: String,
     /// Its own version.
     pub version: semver::Version,
-    /// The ABI versions that it works with.
+    /// The ABI versions that it supports.
     pub api_range: semver::VersionReq,
-    /// The ABI that it was built against: major and minor.
+    /// The ABI that it was built for: major and minor.
     pub abi: (u32, u32),
-    /// An SPDX expression.
+    /// Its licence, an SPDX expression.
     pub licence: String,
-    /// "rustc 1.95.0", "gcc 12.2.0".
+    /// Its compiler: "rustc 1.95.0", "gcc 12.2.0".
     pub toolchain: String,
-    /// "unwind", "abort" or "none".
+    /// Its panic strategy: "unwind", "abort" or "none".
     pub panic: String,
-    /// Ids of the interfaces that it offers.
+    /// The ids of its interfaces.
     pub interfaces: Vec<String>,
-    /// Names of the formats that it reads or writes.
+    /// The names of the formats that it reads or writes.
     pub formats: Vec<String>,
-    /// Ids of the encodings that it decodes.
+    /// The ids of the encodings that it decodes.
     pub encodings: Vec<String>,
-    /// One line for people.
+    /// A description in one line.
     pub description: String,
-    /// The sizes of the ABI structs in its build, bytes, in the header's order.
+    /// The sizes in bytes of the ABI structs in its build, in the header's order.
     pub sizes: Vec<u32>,
 }
 
 impl Metadata {
-    /// Reads the metadata in a shared library's bytes. Nothing of it runs.
+    /// Reads the metadata from a shared library's bytes.
+    ///
+    /// # Errors
+    /// The bytes are not a shared library for this machine, or have no valid metadata.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetadataError> {
         Self::from_image(&Image::open(bytes)?)
     }
@@ -56,21 +59,22 @@ impl Metadata {
         let bytes = image.metadata_bytes()?;
         let mut raw = abi::PluginMeta::default();
         let known = bytes.len().min(size_of::<abi::PluginMeta>());
-        // SAFETY: both have that many bytes; the fields are integers and byte arrays, of which any bytes are a value.
+        // SAFETY: `known` is at most the length of both. The fields are integers and byte arrays,
+        // for which all bytes are valid.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast(), known) };
-        if bytes.len() < abi::META_LEAST {
-            // Another version's fields may be others, and fewer.
-            let has_head = bytes.len() >= abi::META_HEAD && raw.magic == abi::META_MAGIC;
+        if bytes.len() < abi::MIN_META_BYTES {
+            // Another version's struct may be shorter and have other fields.
+            let has_head = bytes.len() >= abi::META_HEAD_BYTES && raw.magic == abi::META_MAGIC;
             if has_head && (raw.abi_major, raw.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
                 return Err(MetadataError::OtherAbi(raw.abi_major, raw.abi_minor));
             }
             return Err(MetadataError::Bad(format!(
                 "the symbol has {} bytes, expected at least {}",
                 bytes.len(),
-                abi::META_LEAST
+                abi::MIN_META_BYTES
             )));
         }
-        // No more than the struct has today was looked for.
+        // `metadata_bytes` returns at most the size of this version's struct.
         if known < size_of::<abi::PluginMeta>() && raw.struct_size as usize > known {
             return Err(MetadataError::Bad(format!(
                 "the symbol has {known} bytes, expected the {} of its struct size",
@@ -80,7 +84,10 @@ impl Metadata {
         Self::from_raw(&raw)
     }
 
-    /// Checks the raw struct and takes its texts.
+    /// Checks the raw struct and converts it.
+    ///
+    /// # Errors
+    /// A field is not valid.
     pub fn from_raw(raw: &abi::PluginMeta) -> Result<Self, MetadataError> {
         if raw.magic != abi::META_MAGIC {
             return Err(MetadataError::Bad(format!(
@@ -89,15 +96,15 @@ impl Metadata {
                 abi::META_MAGIC
             )));
         }
-        if (raw.struct_size as usize) < abi::META_LEAST {
+        if (raw.struct_size as usize) < abi::MIN_META_BYTES {
             return Err(MetadataError::Bad(format!(
                 "its struct size is {} bytes, expected at least {}",
                 raw.struct_size,
-                abi::META_LEAST
+                abi::MIN_META_BYTES
             )));
         }
-        // A later version's list may be longer than ours: of that we know the beginning.
-        let room = (raw.struct_size as usize - abi::META_LEAST) / size_of::<u32>();
+        // A later version's list may be longer than this version's, whose beginning it extends.
+        let room = (raw.struct_size as usize - abi::MIN_META_BYTES) / size_of::<u32>();
         if raw.n_sizes as usize > room {
             return Err(MetadataError::Bad(format!(
                 "it lists {} struct sizes, expected at most {room}",
@@ -129,21 +136,22 @@ impl Metadata {
     }
 }
 
-/// All that a plugin's file says before any of its code runs. No more is read than the tables that lead there.
+/// Everything that is read from a plugin's file before it is loaded. Only the tables that lead
+/// there are read.
 pub(crate) struct Reading {
     pub metadata: Metadata,
     pub needs: Needs,
-    /// Its entry, and how many bytes that has; `None` where it exports none.
+    /// The entry, and its size in bytes; `None` if the file exports none.
     pub entry: Option<(Entry, usize)>,
 }
 
 impl Reading {
-    pub(crate) fn of(file: &File) -> Result<Self, MetadataError> {
+    pub(crate) fn from_file(file: &File) -> Result<Self, MetadataError> {
         let cache = ReadCache::new(file);
         let image = Image::open(&cache)?;
         Ok(Self {
             metadata: Metadata::from_image(&image)?,
-            needs: Needs::of(&image)?,
+            needs: Needs::from_image(&image)?,
             entry: Entry::in_image(&image)?,
         })
     }
@@ -156,7 +164,7 @@ pub fn entry_in(bytes: &[u8]) -> Result<(), MetadataError> {
     Entry::in_image(&Image::open(bytes)?).map(drop)
 }
 
-/// Whether a plugin may be called so.
+/// Whether `text` is a valid name for a plugin.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
@@ -170,7 +178,7 @@ fn text(field: &str, bytes: &[u8]) -> Result<String, MetadataError> {
         std::str::from_utf8(text).map_err(|e| MetadataError::Bad(format!("'{field}' is not UTF-8: {e}")))?;
     match text.chars().find(|c| c.is_control()) {
         None => Ok(text.to_string()),
-        Some(c) => Err(MetadataError::Bad(format!("'{field}' holds the control character {c:?}"))),
+        Some(c) => Err(MetadataError::Bad(format!("'{field}' contains the control character {c:?}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the dynamic loader would bring along with a library, read before it does.
+//! Reads what a library needs from the dynamic loader and the system.
 
 use object::LittleEndian;
 use object::elf;
@@ -8,36 +8,38 @@ use super::elf::Image;
 use super::error::MetadataError;
 use super::header::{LE, damaged};
 
-/// Every entry that makes the loader map another library, whose constructors run too.
+/// The dynamic entries that make the loader map another library, whose constructors run too.
 const LIBRARY_TAGS: [elf::DynamicTag; 5] =
     [elf::DT_NEEDED, elf::DT_FILTER, elf::DT_AUXILIARY, elf::DT_AUDIT, elf::DT_DEPAUDIT];
 
-/// More versions than any library needs; a table of more turns in circles.
-const VERSIONS_LIMIT: usize = 1 << 12;
+/// The maximum number of needed versions. A table with more contains a cycle.
+const MAX_VERSIONS: usize = 1 << 12;
 
-/// What a library asks of the dynamic loader and of the system.
+/// What a library needs from the dynamic loader and the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The libraries that are loaded with it, by the names that it uses.
+    /// The libraries that are loaded with it, by the names in its needs.
     pub libraries: Vec<String>,
-    /// Where it wants them looked for (`DT_RPATH`, `DT_RUNPATH`).
+    /// The paths in which it has libraries searched (`DT_RPATH`, `DT_RUNPATH`).
     pub search_paths: Vec<String>,
-    /// The newest version of glibc of which it uses something: major and minor.
+    /// The newest glibc version that it needs: major and minor.
     pub glibc: Option<(u32, u32)>,
-    /// Whether the stacks of all threads become executable with it.
+    /// Whether it makes the stacks of all threads executable.
     pub executable_stack: bool,
 }
 
 impl Needs {
-    /// Reads them in a shared library's bytes. Nothing of it runs.
+    /// Reads the needs from a shared library's bytes.
     ///
     /// # Errors
-    /// It is no shared library for this machine, or contradicts itself.
+    /// The bytes are not a shared library for this machine, or are malformed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetadataError> {
-        Self::of(&Image::open(bytes)?)
+        Self::from_image(&Image::open(bytes)?)
     }
 
-    pub(super) fn of<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Self, MetadataError> {
+    pub(super) fn from_image<'data, R: ReadRef<'data>>(
+        image: &Image<'data, R>,
+    ) -> Result<Self, MetadataError> {
         let texts = |tags: &[elf::DynamicTag]| -> Result<Vec<String>, MetadataError> {
             tags.iter().flat_map(|tag| image.dynamic_values(*tag)).map(|at| image.string(at)).collect()
         };
@@ -48,23 +50,24 @@ impl Needs {
     }
 }
 
-/// The highest GLIBC_x.y among the versions that the library's symbols have to have.
+/// The highest GLIBC_x.y among the versions that the library's symbols need.
 fn glibc<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Option<(u32, u32)>, MetadataError> {
     let what = "its table of needed versions";
+    let malformed = || damaged("its table of needed versions is malformed");
     let (Some(mut at), Some(n)) =
         (image.dynamic_value(elf::DT_VERNEED), image.dynamic_value(elf::DT_VERNEEDNUM))
     else {
         return Ok(None);
     };
-    let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(|| damaged(what));
+    let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(malformed);
     let mut highest = None;
-    let mut left = VERSIONS_LIMIT;
+    let mut remaining = MAX_VERSIONS;
     for _ in 0..n {
-        left = left.checked_sub(1).ok_or_else(|| damaged(what))?;
+        remaining = remaining.checked_sub(1).ok_or_else(malformed)?;
         let [need]: &[elf::Verneed<LittleEndian>] = image.table(at, 1, what)? else { break };
         let mut version_at = step(at, need.vn_aux.get(LE))?;
         for _ in 0..need.vn_cnt.get(LE) {
-            left = left.checked_sub(1).ok_or_else(|| damaged(what))?;
+            remaining = remaining.checked_sub(1).ok_or_else(malformed)?;
             let [version]: &[elf::Vernaux<LittleEndian>] = image.table(version_at, 1, what)? else { break };
             highest = highest.max(parse_glibc(&image.string(version.vna_name.get(LE).into())?));
             match version.vna_next.get(LE) {
@@ -80,7 +83,7 @@ fn glibc<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Option<(u3
     Ok(highest)
 }
 
-/// "GLIBC_2.34": 2 and 34. What is no number (GLIBC_PRIVATE) is left to the loader.
+/// "GLIBC_2.34" as 2 and 34. `None` for other versions (GLIBC_PRIVATE), which the loader checks.
 fn parse_glibc(version: &str) -> Option<(u32, u32)> {
     parse_version(version.strip_prefix("GLIBC_")?)
 }
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_glibc_are_compared_as_numbers() {
+    fn glibc_versions_compare_as_numbers() {
         assert_eq!(parse_glibc("GLIBC_2.2.5"), Some((2, 2)));
         assert!(parse_glibc("GLIBC_2.4") < parse_glibc("GLIBC_2.34"));
         assert_eq!(["GLIBC_PRIVATE", "GCC_3.0", "GLIBC_2"].map(parse_glibc), [None; 3]);

@@ -1,4 +1,4 @@
-//! Policies and locks as documents: read from files that nobody else can write, for they decide what runs, and as TOML.
+//! Reads policies and locks, as TOML, from files that only root and this user can write.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 use crate::refusal::Refusal;
 use crate::trust;
 
-/// No policy and no lock is longer.
-const LIMIT_BYTES: u64 = 4 << 20;
+/// The maximum length of a policy or lock file.
+const MAX_BYTES: u64 = 4 << 20;
 
-/// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
+/// A policy, or the lock file that it names, is not valid or not trusted. Nothing is loaded then.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum PolicyError {
-    #[error("'{}' is not used: {reason}", file.display())]
+    #[error("'{}' is not trusted: {reason}", file.display())]
     Untrusted { file: PathBuf, reason: Refusal },
     #[error("'{}', line {line}: {message}", file.display())]
     Text { file: PathBuf, line: usize, message: String },
@@ -30,17 +30,17 @@ pub(super) fn read(file: &Path) -> Result<String, PolicyError> {
         trust::check_file(&stat)?;
         trust::check_directories(file)?;
         let mut text = String::new();
-        let n = open.take(LIMIT_BYTES + 1).read_to_string(&mut text).map_err(Refusal::Unreadable)?;
-        if n as u64 > LIMIT_BYTES {
-            let long = format!("it is longer than {LIMIT_BYTES} bytes");
-            return Err(Refusal::Unreadable(std::io::Error::other(long)));
+        let n = open.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(Refusal::Unreadable)?;
+        if n as u64 > MAX_BYTES {
+            let too_long = format!("expected at most {MAX_BYTES} bytes");
+            return Err(Refusal::Unreadable(std::io::Error::other(too_long)));
         }
         Ok(text)
     };
     read().map_err(|reason| PolicyError::Untrusted { file: file.to_path_buf(), reason })
 }
 
-/// A document of `file`, whose text this is.
+/// Parses the text of `file`.
 pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, PolicyError> {
     toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

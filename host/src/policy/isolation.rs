@@ -1,4 +1,4 @@
-//! Which plugins run in processes of their own, and how.
+//! Settings of isolated plugins, which run in separate processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,37 +7,40 @@ use crossdock_isolation::{Deadlines, Program};
 
 use crate::hash::Sha256;
 
-/// Which plugins run in processes of their own, and how.
+/// Which plugins run in separate processes, and how.
 #[derive(Clone, Debug)]
 pub struct Isolation {
-    /// Which.
+    /// The isolated plugins.
     pub which: Which,
-    /// What runs them; otherwise what [`serve_with`](crossdock_isolation::serve_with) says, or `crossdock` beside this process's executable.
+    /// The program of their processes. By default that of
+    /// [`serve_with`](crossdock_isolation::serve_with), or `crossdock` beside this process's
+    /// executable.
     pub program: Option<Program>,
-    /// A call in which a process gives no sign of life for so long, or that takes so long in all, is an error, and the process is
-    /// ended. `None`: it is waited for.
+    /// The maximum duration of a call, and of silence during a call. If one is exceeded, the call
+    /// fails and the process is ended. `None`: unlimited.
     pub deadlines: Deadlines,
-    /// The control group (Linux, version 2) below which each process has one of its own, which limits it; it is one of this user's,
-    /// without processes of its own. `None`: the processes stay in the host's.
+    /// The control group (Linux, version 2) in which each process gets its own group with limits.
+    /// It belongs to this user and has no processes itself. `None`: the processes stay in the
+    /// host's group.
     pub cgroup: Option<PathBuf>,
 }
 
-/// Which plugins are isolated. What is linked in is not.
+/// The isolated plugins. Linked-in plugins are never isolated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// None.
     #[default]
     None,
-    /// Those of these names.
+    /// The plugins with these names.
     Named(Vec<String>),
-    /// Every one but those whose files have these hashes.
+    /// All, except files with these hashes.
     AllBut(Vec<Sha256>),
-    /// Every one.
+    /// All.
     All,
 }
 
 impl Default for Isolation {
-    /// None is isolated; one that were would have a minute to give a sign of life, and an hour for a call.
+    /// No plugin is isolated. The deadlines are a minute of silence and an hour for a call.
     fn default() -> Self {
         let (silence, call) = (Some(Duration::from_secs(60)), Some(Duration::from_secs(60 * 60)));
         Self { which: Which::None, program: None, deadlines: Deadlines { silence, call }, cgroup: None }
@@ -45,8 +48,8 @@ impl Default for Isolation {
 }
 
 impl Which {
-    /// Those of these names; `*` is every one.
-    pub fn of(names: Vec<String>) -> Self {
+    /// The plugins with these names; `*` means all.
+    pub fn from_names(names: Vec<String>) -> Self {
         match names {
             names if names.iter().any(|name| name == "*") => Self::All,
             names if names.is_empty() => Self::None,
@@ -54,8 +57,8 @@ impl Which {
         }
     }
 
-    /// Those of either; where one has exceptions and the other names, every one.
-    pub fn and(self, other: Self) -> Self {
+    /// The union of both. The union of exceptions and names is [`Self::All`].
+    pub fn union(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, which) | (which, Self::None) => which,
             (Self::Named(a), Self::Named(b)) => Self::Named(a.into_iter().chain(b).collect()),
@@ -66,7 +69,7 @@ impl Which {
         }
     }
 
-    /// Whether the plugin of this name is, whose file has this hash where that is known.
+    /// Whether a plugin of this name is isolated, whose file has this hash, if known.
     pub fn includes(&self, name: &str, sha256: Option<&Sha256>) -> bool {
         match self {
             Self::None => false,
@@ -82,10 +85,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_choices_together_isolate_what_either_does() {
+    fn union_isolates_what_either_choice_does() {
         let hash = |digit: &str| digit.repeat(64).parse::<Sha256>().unwrap();
         let (a, b, c) = (hash("a"), hash("b"), hash("c"));
-        let names = |names: &[&str]| Which::of(names.iter().map(ToString::to_string).collect());
+        let names = |names: &[&str]| Which::from_names(names.iter().map(ToString::to_string).collect());
         let all = [
             Which::None,
             names(&["x"]),
@@ -96,19 +99,19 @@ mod tests {
         ];
         let files = [None, Some(a), Some(b), Some(c)];
         for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
-            let both = one.clone().and(other.clone());
+            let both = one.clone().union(other.clone());
             for (name, file) in ["x", "y", "z"].iter().flat_map(|name| files.map(|file| (name, file))) {
                 let either = one.includes(name, file.as_ref()) || other.includes(name, file.as_ref());
                 let is_exact = !matches!(
                     (one, other),
                     (Which::Named(_), Which::AllBut(_)) | (Which::AllBut(_), Which::Named(_))
                 );
-                // Names beside exceptions are every one: more than either, and never less.
+                // The union of names and exceptions is all: more than either, never less.
                 let expected = either || !is_exact;
                 assert_eq!(both.includes(name, file.as_ref()), expected, "{one:?} {other:?} {name} {file:?}");
             }
         }
-        assert_eq!(all[4].clone().and(all[5].clone()), Which::AllBut(vec![b]));
+        assert_eq!(all[4].clone().union(all[5].clone()), Which::AllBut(vec![b]));
         assert_eq!(names(&[]), Which::None);
     }
 }

@@ -1,4 +1,4 @@
-//! Lock files: the plugins of one moment, by their hashes.
+//! Lock files, which list plugins by their hashes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,77 +7,77 @@ use serde::{Deserialize, Serialize};
 use super::document::{self, PolicyError};
 use crate::hash::Sha256;
 
-/// What the only version of the format that there is calls itself.
+/// The only version of the file format.
 const VERSION: u32 = 1;
 
 const HEADING: &str = "\
 # Written by `crossdock lock`: the plugins that a policy with `lock` and this file's path lets load.
 ";
 
-/// The plugins that a lock file lets load.
+/// The plugins that may be loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
-    /// The file, for messages.
+    /// The path of the lock file, for messages.
     pub file: PathBuf,
     /// Sorted by name.
     pub plugins: Vec<Locked>,
 }
 
-/// A plugin in a lock.
+/// A plugin in a lock file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locked {
-    /// What it calls itself.
+    /// The plugin's name.
     pub name: String,
-    /// Its own version.
+    /// The plugin's version.
     pub version: semver::Version,
-    /// The name of its file, without its folder: for readers, it is not asked for.
+    /// The name of its file, without a folder. It is only informative.
     pub file: String,
-    /// Of its file's bytes.
+    /// The hash of its file.
     pub sha256: Sha256,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct Document {
     version: u32,
     #[serde(default, rename = "plugin")]
     plugins: Vec<Locked>,
 }
 
 impl Lock {
-    /// What this file says.
+    /// Reads a lock file.
     ///
     /// # Errors
-    /// It is missing, somebody else could write it, or it is no lock.
+    /// The file is missing, other users can write it, or it is not a valid lock.
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
         Self::from_text(file, &document::read(file)?)
     }
 
-    /// What a text says that is to stand for this file.
+    /// Parses a lock as if `text` were the content of `file`.
     ///
     /// # Errors
-    /// It is no lock.
+    /// The text is not a valid lock.
     pub fn from_text(file: &Path, text: &str) -> Result<Self, PolicyError> {
-        let written: Written = document::parse(file, text)?;
-        if written.version != VERSION {
+        let document: Document = document::parse(file, text)?;
+        if document.version != VERSION {
             return Err(PolicyError::Contradiction {
                 file: file.to_path_buf(),
-                message: format!("it is of version {}, expected {VERSION}", written.version),
+                message: format!("its version is {}, expected {VERSION}", document.version),
             });
         }
-        Ok(Self { file: file.to_path_buf(), plugins: written.plugins })
+        Ok(Self { file: file.to_path_buf(), plugins: document.plugins })
     }
 
-    /// A lock of these.
-    pub fn of(file: impl Into<PathBuf>, mut plugins: Vec<Locked>) -> Self {
+    /// A lock of these plugins.
+    pub fn new(file: impl Into<PathBuf>, mut plugins: Vec<Locked>) -> Self {
         plugins.sort();
         Self { file: file.into(), plugins }
     }
 
     /// The content of its file.
     pub(crate) fn to_text(&self) -> Result<String, toml::ser::Error> {
-        let written = Written { version: VERSION, plugins: self.plugins.clone() };
-        toml::to_string(&written).map(|body| format!("{HEADING}{body}"))
+        let document = Document { version: VERSION, plugins: self.plugins.clone() };
+        toml::to_string(&document).map(|body| format!("{HEADING}{body}"))
     }
 }

@@ -1,4 +1,5 @@
-//! What a host may load: a policy, which a program makes or a file says (docs/security.md).
+//! Policies, which decide what a host may load. A program builds one, or a file contains it
+//! (docs/security.md).
 
 mod document;
 mod files;
@@ -16,31 +17,34 @@ pub use files::POLICY_VARIABLE;
 pub use isolation::{Isolation, Which};
 pub use lock::{Lock, Locked};
 
-/// What plugin files may be loaded, beyond what always holds: the default lets every plugin load whose file is safe from
-/// others, fits this host, and needs libraries of the system alone. What is linked in is not asked.
+/// Restricts the plugin files that may be loaded, beyond the checks that always apply. The default
+/// policy allows every plugin whose file only root and this user can change, that fits this host,
+/// and that needs only libraries of the system. Policies do not apply to linked-in plugins.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// The file that says it, for messages.
+    /// The path of the policy file, for messages.
     pub file: Option<PathBuf>,
     /// The only plugins to load; `None` for all.
     pub allow: Option<Vec<Allowed>>,
-    /// Whether a plugin's bytes must be signed with one of `keys`, in FILE.minisig beside it.
+    /// Whether a plugin's bytes must be signed with one of `keys`. The signature is in FILE.minisig
+    /// beside it.
     pub require_signature: bool,
-    /// Whose signatures count.
+    /// The keys of valid signatures.
     pub keys: Vec<Key>,
-    /// The only folders below which plugins may lie; `None` for all.
+    /// The folders below which plugins must be; `None` for any.
     pub folders: Option<Vec<PathBuf>>,
-    /// Libraries that plugins may need besides those of the system, by the names under which they need them.
+    /// Libraries that plugins may need in addition to the system's, by the names in their needs.
     pub libraries: Vec<String>,
-    /// Compilers whose plugins are refused, as their metadata begins: "rustc 1.90" means 1.90.0 too.
+    /// Compilers whose plugins are refused, by the beginning of the name: "rustc 1.90" includes
+    /// 1.90.0.
     pub deny_toolchains: Vec<String>,
-    /// The only files to load.
+    /// The only files that may be loaded.
     pub lock: Option<Lock>,
-    /// A folder in which plugins are marked while their code runs for the first time in a process, so that one that ended a process
-    /// is refused by the next; `None`: nothing is marked. A policy from a file has the user's own: `crossdock/loading` in
-    /// `$XDG_STATE_HOME`, or in `~/.local/state`.
+    /// A folder in which plugins are marked while their code first runs in a process, so that later
+    /// processes refuse a plugin that ended a process; `None` for no marks. A policy from a file
+    /// uses `crossdock/loading` in `$XDG_STATE_HOME` (by default `~/.local/state`).
     pub crashes: Option<PathBuf>,
-    /// Which plugins run in processes of their own.
+    /// The plugins that run in separate processes.
     pub isolation: Isolation,
 }
 
@@ -48,9 +52,9 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub enum Allowed {
-    /// Any plugin that calls itself so.
+    /// Plugins of this name.
     Name(String),
-    /// A file with this content.
+    /// A file with this hash.
     Hash(Sha256),
 }
 
@@ -63,9 +67,9 @@ pub struct Key {
 }
 
 impl Policy {
-    /// Whether it asks for something of a file's bytes: then these are copied to where nobody can change them any more,
-    /// and are checked and loaded there.
-    pub(crate) fn asks_for_bytes(&self) -> bool {
+    /// Whether it depends on a file's bytes. These are then copied to sealed memory, and checked
+    /// and loaded from there.
+    pub(crate) fn needs_bytes(&self) -> bool {
         let hashes = |allow: &Vec<Allowed>| allow.iter().any(|entry| matches!(entry, Allowed::Hash(_)));
         let exceptions = matches!(self.isolation.which, Which::AllBut(_));
         exceptions || self.require_signature || self.lock.is_some() || self.allow.as_ref().is_some_and(hashes)
@@ -82,7 +86,7 @@ impl FromStr for Allowed {
         if crate::metadata::is_name(text) {
             return Ok(Self::Name(text.to_string()));
         }
-        Err(format!("'{text}': expected a plugin's name or sha256: and a file's hash"))
+        Err(format!("'{text}': expected the name of a plugin, or 'sha256:' and the hash of a file"))
     }
 }
 
@@ -91,7 +95,7 @@ impl FromStr for Key {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let key = minisign_verify::PublicKey::from_base64(text)
-            .map_err(|error| format!("'{text}' is no minisign public key (RW...): {error}"))?;
+            .map_err(|error| format!("'{text}': expected a minisign public key (RW...): {error}"))?;
         Ok(Self { text: text.to_string(), key })
     }
 }

@@ -1,4 +1,4 @@
-//! Policies as text (TOML).
+//! Parses policies from TOML.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::{Allowed, Isolation, Key, Lock, Policy, Which};
 use crate::hash::Sha256;
 use crate::refusal::Refusal;
 
-/// The file as it is written.
+/// The keys of a policy file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
+struct Document {
     allow: Option<Vec<Allowed>>,
     require_signature: bool,
     keys: Vec<Key>,
@@ -30,63 +30,66 @@ struct Written {
     isolate_cgroup: Option<PathBuf>,
 }
 
-/// What `file` says, whose text this is. Paths in it are relative to its folder.
+/// Parses the policy `text` of `file`. Paths in it are relative to the file's folder.
 pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
-    let written: Written = document::parse(file, text)?;
+    let document: Document = document::parse(file, text)?;
     let contradiction = |message: &str| {
         Err(PolicyError::Contradiction { file: file.to_path_buf(), message: message.to_string() })
     };
-    match (written.require_signature, written.keys.is_empty()) {
-        (true, true) => return contradiction("require_signature is true, and keys names no key"),
-        (false, false) => {
+    match (document.require_signature, document.keys.is_empty()) {
+        (true, true) => {
             return contradiction(
-                "keys are given, and require_signature is not true: none would be asked for",
+                "require_signature is true, but keys names no key: add the signers' public keys",
             );
+        }
+        (false, false) => {
+            return contradiction("keys is set, but require_signature is not true: set it, or remove keys");
         }
         _ => {}
     }
-    let which = match (Which::of(written.isolate), written.isolate_all_but) {
+    let which = match (Which::from_names(document.isolate), document.isolate_all_but) {
         (which, None) => which,
         (Which::None, Some(hashes)) => Which::AllBut(hashes),
-        _ => return contradiction("isolate and isolate_all_but are both given, expected one of them"),
+        _ => return contradiction("isolate and isolate_all_but are both set, expected one of them"),
     };
-    let usual = Isolation::default().deadlines;
+    let default = Isolation::default().deadlines;
     let folder = file.parent().unwrap_or(Path::new(""));
     Ok(Policy {
         file: Some(file.to_path_buf()),
-        allow: written.allow,
-        require_signature: written.require_signature,
-        keys: written.keys,
-        folders: written.folders.map(|folders| folders.iter().map(|path| folder.join(path)).collect()),
-        libraries: written.libraries,
-        deny_toolchains: written.deny_toolchains,
-        lock: written.lock.map(|path| lock(&folder.join(path))).transpose()?,
+        allow: document.allow,
+        require_signature: document.require_signature,
+        keys: document.keys,
+        folders: document.folders.map(|folders| folders.iter().map(|path| folder.join(path)).collect()),
+        libraries: document.libraries,
+        deny_toolchains: document.deny_toolchains,
+        lock: document.lock.map(|path| lock(&folder.join(path))).transpose()?,
         crashes: None,
         isolation: Isolation {
             which,
-            program: written.isolate_program.map(|path| Program::command(folder.join(path))),
+            program: document.isolate_program.map(|path| Program::command(folder.join(path))),
             deadlines: Deadlines {
-                silence: seconds(written.isolate_silence_seconds, usual.silence),
-                call: seconds(written.isolate_call_seconds, usual.call),
+                silence: seconds(document.isolate_silence_seconds, default.silence),
+                call: seconds(document.isolate_call_seconds, default.call),
             },
-            cgroup: written.isolate_cgroup.map(|path| folder.join(path)),
+            cgroup: document.isolate_cgroup.map(|path| folder.join(path)),
         },
     })
 }
 
-/// 0 is for ever.
-fn seconds(written: Option<u64>, usual: Option<Duration>) -> Option<Duration> {
-    match written {
-        None => usual,
+/// A deadline in seconds; 0 means none.
+fn seconds(value: Option<u64>, default: Option<Duration>) -> Option<Duration> {
+    match value {
+        None => default,
         Some(0) => None,
         Some(seconds) => Some(Duration::from_secs(seconds)),
     }
 }
 
-/// One that is not written yet has no plugins: none is let in, and `crossdock lock` can write it.
+/// Reads a lock file. A missing one has no plugins, so that none is loaded, and `crossdock lock`
+/// can write it.
 fn lock(file: &Path) -> Result<Lock, PolicyError> {
     match Lock::read(file) {
-        Err(PolicyError::Untrusted { reason: Refusal::Missing, .. }) => Ok(Lock::of(file, Vec::new())),
+        Err(PolicyError::Untrusted { reason: Refusal::Missing, .. }) => Ok(Lock::new(file, Vec::new())),
         result => result,
     }
 }

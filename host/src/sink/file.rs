@@ -1,4 +1,4 @@
-//! A file that appears whole or not at all.
+//! Writes files that appear only when they are complete.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -15,36 +15,39 @@ use crate::error::{Error, Result};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Written without a name where the file system can (nothing is left even if the process is killed), else under a
-/// temporary one in the target's directory; given its name at the end. Dropped before that, it is gone.
+/// A file that has no name, or a temporary one, until it is committed.
+///
+/// If the file system supports it, the file has no name, so that nothing remains even if the
+/// process is killed. Otherwise it has a temporary name in the target's directory. Dropping it
+/// removes it.
 pub struct OutputFile {
     name: Arc<str>,
     target: PathBuf,
-    /// The temporary name; `None` for a file without one.
+    /// The temporary name, if any.
     temporary: Option<PathBuf>,
     durable: bool,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
-    /// `None` once it was committed or given up: a sink that a plugin still holds then writes nowhere.
+    /// `None` after a commit or a drop, when a plugin's sink can no longer write.
     file: Option<std::io::BufWriter<File>>,
     bytes_written: u64,
 }
 
 impl OutputFile {
-    /// Prepares to write `target`. A symbolic link is followed; a file that is there keeps its mode, and its content
-    /// until the end.
+    /// Prepares to write `target`. Follows symbolic links. An existing file keeps its mode, and
+    /// until the commit its content.
     pub fn create(target: &Path) -> Result<Self> {
-        let failed = |error| Error::io(format!("cannot write '{}'", target.display()), error);
+        let failed = |error| Error::file("cannot write", target, error);
         let resolved = target.canonicalize().unwrap_or_else(|_| target.to_path_buf());
         if resolved.is_dir() || resolved.file_name().is_none() {
             return Err(failed(std::io::Error::from_raw_os_error(libc::EISDIR)));
         }
-        let mode = std::fs::metadata(&resolved).ok().map(|there| there.permissions().mode());
+        let mode = std::fs::metadata(&resolved).ok().map(|existing| existing.permissions().mode());
         let (file, temporary) = open_beside(&resolved).map_err(failed)?;
         if let Some(mode) = mode {
-            // Best effort: a mode that cannot be kept is no reason to refuse.
+            // If the mode cannot be kept, the output is still useful.
             let _ = file.set_permissions(Permissions::from_mode(mode & 0o777));
         }
         let file = Some(std::io::BufWriter::with_capacity(BUFFER_BYTES, file));
@@ -57,13 +60,14 @@ impl OutputFile {
         })
     }
 
-    /// Whether its bytes are on the disk before it appears (`fsync`). Off unless asked for.
+    /// Sets whether the bytes are flushed to disk (`fsync`) before the file appears. Off by
+    /// default.
     pub fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;
         self
     }
 
-    pub(crate) fn unfinished(&self) -> Option<&Path> {
+    pub(crate) fn temporary_path(&self) -> Option<&Path> {
         self.temporary.as_deref()
     }
 
@@ -79,14 +83,17 @@ impl OutputFile {
         FileSink { name: self.name.clone(), state: self.state.clone() }
     }
 
-    /// Gives it its name.
+    /// Gives the file its name.
     pub fn commit(mut self) -> Result<()> {
-        self.try_commit().map_err(|error| Error::io(format!("cannot write '{}'", self.name), error))
+        self.try_commit().map_err(|source| {
+            let what = format!("cannot write '{}'", self.name);
+            Error::Io { what, path: Some(self.target.clone()), source }
+        })
     }
 
     fn try_commit(&mut self) -> std::io::Result<()> {
         let file = self.state.lock().unwrap_or_else(PoisonError::into_inner).file.take();
-        let mut file = file.ok_or_else(|| std::io::Error::other("it was given up before"))?;
+        let mut file = file.ok_or_else(|| std::io::Error::other("the output was already closed"))?;
         file.flush()?;
         let (file, _) = file.into_parts();
         if self.durable {
@@ -103,7 +110,7 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         let file = self.state.lock().unwrap_or_else(PoisonError::into_inner).file.take();
-        // What is still in the buffer is not worth writing any more.
+        // `into_parts` drops the buffer without writing it.
         drop(file.map(std::io::BufWriter::into_parts));
         if let Some(temporary) = &self.temporary {
             remove(temporary);
@@ -112,11 +119,11 @@ impl Drop for OutputFile {
 }
 
 fn remove(path: &Path) {
-    // There is nobody to tell, and nothing else to try.
+    // A failure cannot be handled or reported here.
     let _ = std::fs::remove_file(path);
 }
 
-/// The exporter's end of it.
+/// The sink of an output file.
 pub(crate) struct FileSink {
     name: Arc<str>,
     state: Arc<Mutex<State>>,
@@ -130,7 +137,7 @@ impl ByteSink for FileSink {
     fn write(&mut self, bytes: &[u8]) -> ApiResult<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let file = state.file.as_mut().ok_or_else(|| {
-            ApiError::invalid_argument(format!("'{}': written to after the end", self.name))
+            ApiError::invalid_argument(format!("'{}': expected no write after the end", self.name))
         })?;
         file.write_all(bytes).map_err(|error| write_error(&self.name, &error))?;
         state.bytes_written += bytes.len() as u64;
@@ -138,7 +145,8 @@ impl ByteSink for FileSink {
     }
 }
 
-/// A new file in the target's directory: nameless if the file system can, else with a temporary name.
+/// Creates a file in the target's directory: without a name if the file system supports it, else
+/// with a temporary name.
 fn open_beside(target: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
     let mut nameless = File::options();
     nameless.write(true).mode(0o666).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
@@ -149,12 +157,13 @@ fn open_beside(target: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
         .map(|(file, path)| (file, Some(path)))
 }
 
-/// Gives a nameless file a temporary name. The last step, a rename, replaces what is there; linking cannot.
+/// Gives a file without a name a temporary name, because linking cannot replace the target but
+/// renaming can.
 fn link(file: &File, target: &Path) -> std::io::Result<PathBuf> {
     let from = c_path(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
     let link = |path: &Path| {
         let to = c_path(path)?;
-        // SAFETY: two NUL-terminated paths, alive for the call.
+        // SAFETY: both paths are NUL-terminated and live until the call returns.
         let failed = unsafe {
             libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
         };
@@ -165,16 +174,16 @@ fn link(file: &File, target: &Path) -> std::io::Result<PathBuf> {
 
 fn with_temporary_name<T>(
     target: &Path,
-    make: impl Fn(&Path) -> std::io::Result<T>,
+    create: impl Fn(&Path) -> std::io::Result<T>,
 ) -> std::io::Result<(T, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = directory(target).join(format!(".crossdock-{}-{n}.part", std::process::id()));
-        match make(&path) {
-            // Left by a process of the same number that was killed.
+        match create(&path) {
+            // A killed process with the same id left the file.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            result => return result.map(|made| (made, path)),
+            result => return result.map(|created| (created, path)),
         }
     }
 }
@@ -196,11 +205,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_a_temporary_name_says_it_and_is_removed_when_it_is_dropped() {
+    fn dropped_output_removes_its_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("temporary");
         std::fs::write(&path, "").unwrap();
-        // Which of them there is, the file system decides.
+        // Constructed directly, because only some file systems require a temporary name.
         let output = |temporary| OutputFile {
             name: "target".into(),
             target: folder.path().join("target"),
@@ -208,9 +217,9 @@ mod tests {
             durable: false,
             state: Arc::new(Mutex::new(State { file: None, bytes_written: 0 })),
         };
-        assert_eq!(output(None).unfinished(), None);
+        assert_eq!(output(None).temporary_path(), None);
         let named = output(Some(path.clone()));
-        assert_eq!(named.unfinished(), Some(path.as_path()));
+        assert_eq!(named.temporary_path(), Some(path.as_path()));
         drop(named);
         assert!(!path.exists());
     }

@@ -1,4 +1,4 @@
-//! Where bytes go: files that appear whole or not at all, pipes, memory.
+//! Destinations of bytes: files, pipes, memory.
 
 mod failure;
 mod file;
@@ -17,28 +17,28 @@ pub use vec::VecSink;
 
 use crate::error::Result;
 
-/// By which formats claim standard output, and users name it.
+/// The name of standard output, for users and as an extension of formats.
 pub(crate) const STANDARD_OUTPUT: &str = "-";
 
-/// Where output goes. Dropped without [`Output::commit`], it leaves no file behind.
+/// A destination of bytes. If it is dropped before [`Output::commit`], no file remains.
 pub enum Output {
-    /// A file that does not exist yet, or is to be replaced.
+    /// A file, which may replace an existing one.
     File(OutputFile),
-    /// A pipe, a terminal, a device: written as it comes.
+    /// A pipe, a terminal or a device, written directly.
     Stream(StreamSink),
     /// Memory.
     Memory(VecSink),
-    /// Anything else.
+    /// Any other sink.
     Other(SharedSink),
 }
 
 impl Output {
-    /// Opens a path. A regular file is written beside and moved into place at the end; what is there already and is
-    /// no regular file (a named pipe, a device) is written directly.
+    /// Opens a path. A regular file is written under another name and renamed at the end. A named
+    /// pipe or a device is written directly.
     pub fn create(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         match std::fs::metadata(path) {
-            Ok(there) if !there.is_file() && !there.is_dir() => {
+            Ok(existing) if !existing.is_file() && !existing.is_dir() => {
                 Ok(Self::Stream(StreamSink::open(path, cancel.clone())?))
             }
             _ => Ok(Self::File(OutputFile::create(path)?)),
@@ -50,7 +50,8 @@ impl Output {
         Ok(Self::Stream(StreamSink::stdout(cancel.clone())?))
     }
 
-    /// A sink of the caller's. What was written to it when the commit fails, or never comes, is its own to throw away.
+    /// Wraps a sink. If the commit fails or never happens, the caller must discard what was written
+    /// to it.
     pub fn to(sink: impl ByteSink + 'static) -> Self {
         Self::Other(SharedSink::new(Box::new(sink)))
     }
@@ -65,15 +66,16 @@ impl Output {
         }
     }
 
-    /// The temporary name that it has until the commit, if any. Who ends the process without dropping it removes this.
-    pub fn unfinished(&self) -> Option<&Path> {
+    /// The temporary name until the commit, if any. A process that ends without dropping the output
+    /// should remove this file.
+    pub fn temporary_path(&self) -> Option<&Path> {
         match self {
-            Self::File(file) => file.unfinished(),
+            Self::File(file) => file.temporary_path(),
             Self::Stream(_) | Self::Memory(_) | Self::Other(_) => None,
         }
     }
 
-    /// By what its format is known: the path, or "-" for standard output.
+    /// The name that determines the format: the path, or "-" for standard output.
     pub fn target(&self) -> &str {
         match self {
             Self::Stream(stream) if stream.is_stdout() => STANDARD_OUTPUT,
@@ -81,12 +83,12 @@ impl Output {
         }
     }
 
-    /// What an exporter writes to. One at a time.
+    /// A sink for an exporter. Only one may be used at a time.
     pub fn sink(&self) -> Sink {
         Sink::new(self.bytes())
     }
 
-    /// The same, not yet offered to anybody.
+    /// The same, as a trait object.
     pub(crate) fn bytes(&self) -> Box<dyn ByteSink> {
         match self {
             Self::File(file) => Box::new(file.sink()),
@@ -96,7 +98,7 @@ impl Output {
         }
     }
 
-    /// Bytes that were written so far.
+    /// The number of bytes written so far.
     pub fn bytes_written(&self) -> u64 {
         match self {
             Self::File(file) => file.bytes_written(),
@@ -106,7 +108,7 @@ impl Output {
         }
     }
 
-    /// Everything was written: makes it appear.
+    /// Completes the output: a file appears at its path.
     pub fn commit(self) -> Result<()> {
         match self {
             Self::File(file) => file.commit(),

@@ -1,10 +1,10 @@
-//! A sink of somebody else's.
+//! Counts the bytes of any sink.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{ByteSink, Result};
 
-/// Any sink, with its bytes counted. Clones are the same one.
+/// Any sink, with its bytes counted. Clones share it.
 #[derive(Clone)]
 pub struct SharedSink {
     name: Arc<str>,

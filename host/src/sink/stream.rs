@@ -1,4 +1,4 @@
-//! Pipes, terminals, devices: written as it comes.
+//! Writes pipes, terminals and devices.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -16,8 +16,8 @@ use crate::readiness;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A stream of bytes out of the process. Small writes are collected, large ones pass straight through. Clones are the
-/// same one.
+/// A stream of bytes out of the process. Small writes are buffered, large ones are not. Clones
+/// share it.
 #[derive(Clone)]
 pub struct StreamSink {
     name: Arc<str>,
@@ -28,26 +28,29 @@ pub struct StreamSink {
 
 struct State {
     file: File,
-    /// The most bytes to give it at once, so that it takes them without waiting once it says that it is ready.
-    at_once_bytes: usize,
+    /// The maximum number of bytes per write for which a ready file does not block.
+    max_write_bytes: usize,
     buffer: Vec<u8>,
     bytes_written: u64,
 }
 
 impl StreamSink {
-    /// Opens what is there already. A named pipe is waited for until somebody reads it, or `cancel` is set.
+    /// Opens an existing pipe or device. Opening a named pipe waits for a reader, or until `cancel`
+    /// is set.
     pub(crate) fn open(path: &Path, cancel: CancelFlag) -> Result<Self> {
-        let is_pipe = || std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
+        let is_pipe = || std::fs::metadata(path).is_ok_and(|existing| existing.file_type().is_fifo());
         loop {
             match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
-                Ok(file) => return Ok(Self::over(file, usize::MAX, path.display().to_string(), cancel)),
+                Ok(file) => {
+                    return Ok(Self::with_max_write(file, usize::MAX, path.display().to_string(), cancel));
+                }
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) && is_pipe() => {
                     if cancel.is_cancelled() {
                         return Err(Error::Cancelled);
                     }
                     std::thread::sleep(Duration::from_millis(readiness::NAP_MS.into()));
                 }
-                Err(error) => return Err(Error::io(format!("cannot write to '{}'", path.display()), error)),
+                Err(error) => return Err(Error::file("cannot write to", path, error)),
             }
         }
     }
@@ -58,14 +61,15 @@ impl StreamSink {
         Ok(Self { is_stdout: true, ..Self::new(File::from(fd), "standard output".into(), cancel) })
     }
 
-    /// Writes to `file`. Waiting for it to take more ends when `cancel` is set.
+    /// Writes to `file`. Setting `cancel` ends a wait for the reader.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
-        let (file, at_once_bytes) = without_waiting(file);
-        Self::over(file, at_once_bytes, name, cancel)
+        let (file, max_write_bytes) = non_blocking(file);
+        Self::with_max_write(file, max_write_bytes, name, cancel)
     }
 
-    fn over(file: File, at_once_bytes: usize, name: String, cancel: CancelFlag) -> Self {
-        let state = State { file, at_once_bytes, buffer: Vec::with_capacity(BUFFER_BYTES), bytes_written: 0 };
+    fn with_max_write(file: File, max_write_bytes: usize, name: String, cancel: CancelFlag) -> Self {
+        let buffer = Vec::with_capacity(BUFFER_BYTES);
+        let state = State { file, max_write_bytes, buffer, bytes_written: 0 };
         Self { name: name.into(), is_stdout: false, cancel, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -98,9 +102,9 @@ impl StreamSink {
     fn write_all(&self, state: &mut State, mut bytes: &[u8]) -> ApiResult<()> {
         while !bytes.is_empty() {
             readiness::wait(&state.file, libc::POLLOUT, || self.check_cancelled())?;
-            let piece = bytes.get(..state.at_once_bytes).unwrap_or(bytes);
+            let piece = bytes.get(..state.max_write_bytes).unwrap_or(bytes);
             match state.file.write(piece) {
-                Ok(0) => return Err(ApiError::io(format!("'{}' takes no more bytes", self.name))),
+                Ok(0) => return Err(ApiError::io(format!("'{}' accepts no more bytes", self.name))),
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 Err(error) => return Err(write_error(&self.name, &error)),
@@ -114,21 +118,24 @@ impl StreamSink {
     }
 }
 
-/// The file to write to in place of `file`, and how many bytes it takes at once without waiting.
-fn without_waiting(file: File) -> (File, usize) {
-    let Ok(kind) = file.metadata().map(|there| there.file_type()) else { return (file, libc::PIPE_BUF) };
+/// The file to write to instead of `file`, and the maximum number of bytes per write that does not
+/// block.
+fn non_blocking(file: File) -> (File, usize) {
+    let Ok(kind) = file.metadata().map(|metadata| metadata.file_type()) else {
+        return (file, libc::PIPE_BUF);
+    };
     if kind.is_file() {
         return (file, usize::MAX);
     }
     if kind.is_fifo() {
-        // O_NONBLOCK belongs to what was opened, which we may share with the shell that started us and with others who
-        // write to it. So it is opened anew, for ourselves.
-        let anew = format!("/proc/self/fd/{}", file.as_raw_fd());
-        if let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(anew) {
+        // O_NONBLOCK applies to the open file description, which other processes may share. So the
+        // pipe is opened again.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
             return (file, usize::MAX);
         }
     }
-    // What says that it is ready has room for this many.
+    // A file that is ready accepts at least this many bytes without blocking.
     (file, libc::PIPE_BUF)
 }
 

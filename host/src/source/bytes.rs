@@ -1,18 +1,18 @@
-//! Bytes in memory.
+//! Reads bytes in memory.
 
 use std::sync::Arc;
 
 use crossdock_isolation::read_from;
 use crossdock_plugin_api::{ByteSource, Result};
 
-/// Bytes that somebody owns, and that stay where they are.
+/// Immutable bytes with an owner.
 #[derive(Clone, Debug)]
 pub enum Bytes {
-    /// Its own.
+    /// A vector.
     Owned(Arc<Vec<u8>>),
-    /// Shared with others.
+    /// A shared slice.
     Shared(Arc<[u8]>),
-    /// There for ever.
+    /// A static slice.
     Static(&'static [u8]),
 }
 
@@ -34,11 +34,11 @@ impl From<&'static [u8]> for Bytes {
     }
 }
 
-/// Bytes in memory. Importers may use them in place.
+/// A source of bytes in memory. Importers may use them without copying.
 pub struct BytesSource(Bytes);
 
 impl BytesSource {
-    /// Takes the bytes.
+    /// Creates a source of these bytes.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }

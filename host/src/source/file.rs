@@ -1,4 +1,4 @@
-//! Regular files: mapped where that works, read at an offset where not.
+//! Reads regular files, through a mapping if possible.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,90 +11,94 @@ use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
 use crate::error::{Error, Result};
 
-/// A regular file of the length that it had when it was opened.
+/// A regular file with the length that it had when it was opened.
 ///
-/// Its content is mapped, so that host memory need not be copied. Whoever cuts a mapped file short takes the ground from
-/// under its readers: the system then sends SIGBUS to the process that looks at the missing part. The host asks for the
-/// length before every batch and at the end ([`FileSource::check_length`]) and stops with an error, which closes all but a
-/// short moment. Signal handlers are the application's to decide on, so the library installs one only when it is asked to
-/// ([`crate::truncated::handle_sigbus`]; the Python package does, the command has its own). Who cannot trust the writers of a
-/// file opens it with [`FileSource::unmapped`].
+/// Its content is mapped, so that host memory is not copied. If another process truncates a mapped
+/// file, reading the missing part raises SIGBUS. The host checks the length before every batch and
+/// at the end ([`FileSource::check_length`]) and returns an error, which leaves only a short
+/// window. Signal handlers are the application's decision, so the library installs one only on
+/// request ([`crate::truncated::handle_sigbus`]; the Python package does, the command has its own).
+/// If the writers of a file are not trusted, open it with [`FileSource::unmapped`].
 pub struct FileSource {
     file: Arc<File>,
     name: String,
     bytes: u64,
-    /// Made when somebody asks for it; `None` in it where there is none to be had.
+    /// Mapped at the first use. `Some(None)`: the file cannot or must not be mapped.
     mapping: OnceLock<Option<Arc<Mapping>>>,
 }
 
-/// From this size on, pages leave the process on a thread of their own: for a few gigabytes that takes a good part of the
-/// time in which they go to a device.
-const WORTH_A_THREAD: usize = 64 << 20;
+/// From this size on, another thread unmaps: for gigabytes that takes a considerable part of the
+/// time of a copy to a device.
+const MIN_THREAD_BYTES: usize = 64 << 20;
 
 impl FileSource {
-    /// Takes an open file, which is mapped for whoever wants to look at its bytes in place.
+    /// A source of an open file. The file is mapped when an importer uses its bytes in place.
     pub fn new(file: File, name: String) -> Result<Self> {
         let metadata = file.metadata().map_err(|error| Error::io(format!("cannot open '{name}'"), error))?;
         Ok(Self { bytes: metadata.len(), file: Arc::new(file), name, mapping: OnceLock::new() })
     }
 
-    /// Takes an open file, to be read with `pread` only.
+    /// A source of an open file that is never mapped, only read with `pread`.
     pub fn unmapped(file: File, name: String) -> Result<Self> {
         let source = Self::new(file, name)?;
         source.leave_unmapped();
         Ok(source)
     }
 
-    /// From now on it is read with `pread` only, unless it is mapped already.
+    /// Prevents mapping, unless the file is already mapped.
     pub(crate) fn leave_unmapped(&self) {
         self.mapping.get_or_init(|| None);
     }
 
-    /// Its bytes where it is mapped already.
+    /// The file's bytes, if it is mapped.
     pub(crate) fn mapped(&self) -> Option<&[u8]> {
         self.mapping.get()?.as_deref().map(Mapping::bytes)
     }
 
-    /// Whether its pages come one by one, each with a fault, so that reading it takes less time than mapping it where all of
-    /// it is wanted once. Other file systems keep what they have cached in larger pieces, and map many pages at a time.
+    /// Whether each page of the file causes its own page fault, as on tmpfs, so that reading the
+    /// file once is faster than mapping it. Other file systems map many cached pages at a time.
     pub(crate) fn has_single_pages(&self) -> bool {
-        let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-        // SAFETY: an open file, and a place for the answer, of which zeros are a value too.
-        let found = unsafe {
-            libc::fstatfs(self.file.as_raw_fd(), found.as_mut_ptr());
-            found.assume_init()
+        let mut stat = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: the descriptor is open and `stat` is writable; all zeros is a valid `statfs` if
+        // the call fails.
+        let stat = unsafe {
+            libc::fstatfs(self.file.as_raw_fd(), stat.as_mut_ptr());
+            stat.assume_init()
         };
-        found.f_type == libc::TMPFS_MAGIC
+        stat.f_type == libc::TMPFS_MAGIC
     }
 
-    /// Whether the file still has the length that it had when it was opened.
+    /// Checks that the file has not been truncated since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the file is shorter now, [`Error::Io`] if its length cannot be read.
     pub fn check_length(&self) -> Result<()> {
         let now = self
             .file
             .metadata()
-            .map_err(|error| Error::io(format!("cannot look at '{}'", self.name), error))?;
+            .map_err(|error| Error::io(format!("cannot read the length of '{}'", self.name), error))?;
         if now.len() >= self.bytes {
             return Ok(());
         }
         Err(Error::data(
             format!("cannot read '{}'", self.name),
             ApiError::io(format!(
-                "somebody cut it short while it was being read: expected {} bytes, got {}",
+                "it was cut short while it was being read: expected {} bytes, got {}",
                 self.bytes,
                 now.len()
             )),
         ))
     }
 
-    /// Takes the pages that were looked at out of this process again, some time soon. They stay in the system's cache, and
-    /// come back when they are looked at.
+    /// Removes the pages that were read from this process, soon. They stay in the system's page
+    /// cache.
     pub(crate) fn trim(&self) {
         let Some(Some(mapping)) = self.mapping.get() else { return };
         if mapping.trimming.swap(true, Ordering::Relaxed) {
             return;
         }
-        let theirs = mapping.clone();
-        if !aside(mapping.bytes().len(), move || theirs.trim()) {
+        let shared = mapping.clone();
+        if !run_on_thread(mapping.bytes().len(), move || shared.trim()) {
             mapping.trim();
         }
     }
@@ -103,16 +107,17 @@ impl FileSource {
 impl Drop for FileSource {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take().flatten() {
-            // It goes with its last share, here or there.
-            aside(mapping.bytes().len(), move || drop(mapping));
+            // The last of the Arcs unmaps the file, on either thread.
+            run_on_thread(mapping.bytes().len(), move || drop(mapping));
         }
     }
 }
 
-/// Has `work` on a mapping of `bytes` bytes done by another thread, if that is worth it and there is one to be had.
-fn aside(bytes: usize, work: impl FnOnce() + Send + 'static) -> bool {
+/// Runs `work` for a mapping of `bytes` bytes on another thread, if the mapping is large and a
+/// thread can be started. Returns whether it did.
+fn run_on_thread(bytes: usize, work: impl FnOnce() + Send + 'static) -> bool {
     let thread = std::thread::Builder::new().name("crossdock-unmap".into());
-    bytes >= WORTH_A_THREAD && thread.spawn(work).is_ok()
+    bytes >= MIN_THREAD_BYTES && thread.spawn(work).is_ok()
 }
 
 impl ByteSource for FileSource {
@@ -139,9 +144,9 @@ impl ByteSource for FileSource {
 
     fn map(&self) -> Option<&[u8]> {
         // A file that cannot be mapped can still be read.
-        let map = || Mapping::of(self.file.clone()).ok().flatten();
+        let map = || Mapping::new(self.file.clone()).ok().flatten();
         let bytes = self.mapping.get_or_init(map).as_deref().map(Mapping::bytes)?;
-        // One that has grown since shows what it had.
+        // If the file has grown, the length at opening applies.
         bytes.get(..usize::try_from(self.bytes).ok()?)
     }
 }
@@ -152,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// KiB of the file that are in this process; `None` where it is not mapped.
+    /// The KiB of the file that are resident in this process; `None` if it is not mapped.
     fn resident(name: &str) -> Option<u64> {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = maps.lines().skip_while(|line| !line.ends_with(name));
@@ -160,7 +165,7 @@ mod tests {
         rss.trim().strip_suffix(" kB")?.parse().ok()
     }
 
-    fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !done() {
             assert!(start.elapsed() < Duration::from_secs(30), "{what}");
@@ -169,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_gives_its_pages_back_and_goes_whatever_its_size() {
+    fn trim_releases_pages_and_drop_unmaps_files_of_any_size() {
         let folder = tempfile::tempdir().unwrap();
-        for bytes in [100_000, WORTH_A_THREAD + 5] {
+        for bytes in [100_000, MIN_THREAD_BYTES + 5] {
             let name = format!("of-{bytes}-bytes");
             let path = folder.path().join(&name);
             std::fs::write(&path, vec![1; bytes]).unwrap();
@@ -180,12 +185,12 @@ mod tests {
                 assert_eq!(source.map().unwrap().iter().map(|b| usize::from(*b)).sum::<usize>(), bytes);
                 assert!(resident(&name).unwrap() as usize >= bytes / 1024);
                 source.trim();
-                soon("it is still here", || resident(&name).unwrap() == 0);
+                wait_until("pages stay resident", || resident(&name).unwrap() == 0);
                 let trimming = &source.mapping.get().unwrap().as_ref().unwrap().trimming;
-                soon("nobody can trim it any more", || !trimming.load(Ordering::Relaxed));
+                wait_until("trimming never ends", || !trimming.load(Ordering::Relaxed));
             }
             drop(source);
-            soon("it is still mapped", || resident(&name).is_none());
+            wait_until("the file stays mapped", || resident(&name).is_none());
         }
     }
 }

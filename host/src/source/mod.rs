@@ -1,4 +1,4 @@
-//! Where bytes come from: files, pipes, memory.
+//! Sources of bytes: files, pipes, memory.
 
 mod bytes;
 mod file;
@@ -18,28 +18,29 @@ pub use pipe::PipeSource;
 
 use crate::error::{Error, Result};
 
-/// Something to read, and what the host itself may do with it besides.
+/// A source of bytes for an importer.
 #[derive(Clone)]
 pub enum Input {
     /// A regular file.
     File(Arc<FileSource>),
-    /// Bytes that come in order, once.
+    /// A source that is read once, in order.
     Pipe(Arc<PipeSource>),
-    /// Anything else.
+    /// Any other source.
     Bytes(Arc<dyn ByteSource>),
 }
 
 impl Input {
-    /// Opens a path: a regular file is mapped where its bytes are wanted in place, anything else read in order.
+    /// Opens a path. A regular file may be mapped; anything else is read in order.
     pub fn open(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
-        let what = || format!("cannot open '{}'", path.display());
-        // Without O_NONBLOCK, opening a named pipe sleeps until somebody writes to it, cancelled or not.
+        let failed = |error| Error::file("cannot open", path, error);
+        // Without O_NONBLOCK, opening a named pipe would wait for a writer, and could not be
+        // cancelled.
         let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let file = file.map_err(|error| Error::io(what(), error))?;
-        let kind = file.metadata().map_err(|error| Error::io(what(), error))?.file_type();
+        let file = file.map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
         if kind.is_dir() {
-            return Err(Error::io(what(), std::io::Error::from_raw_os_error(libc::EISDIR)));
+            return Err(failed(std::io::Error::from_raw_os_error(libc::EISDIR)));
         }
         let name = path.display().to_string();
         if kind.is_file() {
@@ -48,8 +49,8 @@ impl Input {
         Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
     }
 
-    /// The same input, whose file is read and never mapped: a file that is cut short is then an error, and not a signal that ends
-    /// the process, in return for a copy.
+    /// Prevents mapping of a file: if the file is truncated, reads return an error instead of
+    /// raising SIGBUS, but its bytes must be copied.
     pub fn without_mapping(self) -> Self {
         if let Self::File(file) = &self {
             file.leave_unmapped();
@@ -57,13 +58,13 @@ impl Input {
         self
     }
 
-    /// Standard input: a regular file that stands at its start is taken for one, anything else is read in order.
+    /// Standard input. A regular file at its start may be mapped; anything else is read in order.
     pub fn stdin(cancel: &CancelFlag) -> Result<Self> {
         let what = "cannot read standard input";
         let fd = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
         let mut file = std::fs::File::from(fd.map_err(|error| Error::io(what, error))?);
         let name = "standard input".to_string();
-        let is_file = file.metadata().is_ok_and(|there| there.is_file());
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         if is_file && file.stream_position().is_ok_and(|position| position == 0) {
             return Ok(Self::File(Arc::new(FileSource::new(file, name)?)));
         }
@@ -88,7 +89,7 @@ impl Input {
         }
     }
 
-    /// Its bytes, where they are in memory already.
+    /// The bytes, if they are in memory.
     pub(crate) fn in_memory(&self) -> Option<&[u8]> {
         match self {
             Self::File(file) => file.mapped(),
@@ -97,7 +98,7 @@ impl Input {
         }
     }
 
-    /// The source itself, to hand to an importer.
+    /// The source, for an importer.
     pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {
             Self::File(file) => file.clone(),
@@ -106,7 +107,7 @@ impl Input {
         }
     }
 
-    /// Up to `bytes` bytes from its start, which are still there to be read.
+    /// Up to `bytes` bytes from the start, without consuming them.
     pub(crate) fn head(&self, bytes: usize) -> Result<Vec<u8>> {
         let failed = |error| Error::data(format!("cannot read '{}'", self.name()), error);
         if let Self::Pipe(pipe) = self {

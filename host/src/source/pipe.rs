@@ -1,4 +1,4 @@
-//! Bytes that come in order, once: pipes, terminals, sockets.
+//! Reads pipes, terminals and sockets.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -9,7 +9,7 @@ use crossdock_plugin_api::{ByteSource, CancelFlag, Error, Result};
 
 use crate::readiness;
 
-/// A stream of bytes of unknown length.
+/// A stream of bytes of unknown length that can be read once, in order.
 pub struct PipeSource {
     name: String,
     cancel: CancelFlag,
@@ -19,31 +19,31 @@ pub struct PipeSource {
 
 struct State {
     file: File,
-    /// Read ahead, to recognise the format by; its first byte is at `position` until it is used up.
+    /// Bytes that were read to recognise the format. The first of them is at `position`.
     ahead: Vec<u8>,
     position: u64,
-    /// Why bytes were lost that had been read: what follows has no place any more.
+    /// The error after which bytes are missing, so that no more can be read.
     broken: Option<Error>,
 }
 
 impl PipeSource {
-    /// Reads `file` from where it stands. Waiting for bytes ends when `cancel` is set.
+    /// Reads `file` from its current position. Setting `cancel` ends a wait for bytes.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
         let state = Mutex::new(State { file, ahead: Vec::new(), position: 0, broken: None });
         Self { name, cancel, closed: AtomicBool::new(false), state }
     }
 
-    /// Nobody wants the rest: whoever waits for bytes, and whoever asks from now on, gets an error.
+    /// Makes pending and future reads fail, because the rest is not needed.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// The next bytes, without using them up: fewer only at the end.
+    /// The next bytes, without consuming them. Returns fewer than `bytes` only at the end.
     pub fn peek(&self, bytes: usize) -> Result<Vec<u8>> {
         let mut state = self.state();
-        let had = state.ahead.len();
-        if had < bytes {
-            let mut more = vec![0; bytes - had];
+        let n_ahead = state.ahead.len();
+        if n_ahead < bytes {
+            let mut more = vec![0; bytes - n_ahead];
             let n = self.fill(&mut state, &mut more)?;
             more.truncate(n);
             state.ahead.extend(more);
@@ -59,9 +59,9 @@ impl PipeSource {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        let filled = self.read(&mut state.file, to);
-        state.broken = filled.as_ref().err().cloned();
-        filled
+        let result = self.read(&mut state.file, to);
+        state.broken = result.as_ref().err().cloned();
+        result
     }
 
     fn read(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
@@ -78,13 +78,13 @@ impl PipeSource {
         Ok(done)
     }
 
-    /// Whether to go on waiting for bytes.
+    /// An error if reading must stop.
     fn check(&self) -> Result<()> {
         if self.cancel.is_cancelled() {
             return Err(Error::cancelled("cancelled"));
         }
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::cancelled(format!("'{}' has been closed", self.name)));
+            return Err(Error::cancelled(format!("'{}' was closed", self.name)));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Tables from and to arrow-rs, through the C Data interface.
+//! Converts tables from and to arrow-rs, through the C Data interface.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<abi::ArrowArray>(
 const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<abi::ArrowArray>());
 
 impl Table {
-    /// A table of record batches. On `cpu` their buffers are used as they are.
+    /// A table of record batches. On `cpu` it shares their buffers.
     pub fn from_record_batches(
         session: &Session,
         schema: SchemaRef,
@@ -37,14 +37,14 @@ impl Table {
         Self::from_record_batches(session, batch.schema(), std::slice::from_ref(batch))
     }
 
-    /// The table as record batches in host memory: the buffers themselves where they are there already. The contents
-    /// are validated, for arrow-rs trusts them. Metadata that arrow-rs has no place for are under the keys of
-    /// [`crossdock_arrays::metadata`].
+    /// The table as record batches in host memory, which share buffers that are already there. The
+    /// contents are validated, because arrow-rs trusts them. Metadata that record batches cannot
+    /// hold is stored under the keys of [`crossdock_arrays::metadata`].
     pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
         self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
     }
 
-    /// A batch of the table's schema without rows.
+    /// An empty batch of the table's schema.
     pub fn empty_batch(&self) -> Result<DeviceBatch> {
         let batch = import_record_batch(&self.session, &RecordBatch::new_empty(self.schema.clone()))?;
         to_device(&self.session, batch.with_schema(self.schema.clone()).map_err(in_table)?)
@@ -52,29 +52,31 @@ impl Table {
 
     fn to_record_batch(&self, batch: &DeviceBatch) -> Result<RecordBatch> {
         let stream = self.session.stream();
-        let failed = |error| Error::data("cannot give a record batch", error);
+        let failed = |error| Error::data("cannot create a record batch", error);
         validate(batch, Level::Full, stream).map_err(failed)?;
         let batch = batch.move_to(stream, Device::CPU).map_err(failed)?;
-        // arrow-rs reads at once, and knows no events.
+        // arrow-rs reads the buffers without waiting for events.
         stream.synchronize().map_err(failed)?;
-        let foreign = |error: arrow_schema::ArrowError| failed(ApiError::internal(error.to_string()));
+        let arrow_error = |error: arrow_schema::ArrowError| failed(ApiError::internal(error.to_string()));
         let mut columns = Vec::with_capacity(batch.columns().len());
         for (column, field) in batch.columns().iter().zip(self.schema.fields()) {
             let raw = export_array(column, stream).map_err(failed)?.into_raw();
-            // SAFETY: both are the struct of the C Data interface (sizes are asserted above); ownership moves along, for
-            // `raw` has no drop.
+            // SAFETY: both types are the struct of the C Data interface (sizes are asserted above).
+            // Ownership moves to the copy, because the original has no drop.
             let raw = unsafe { std::ptr::read(std::ptr::from_ref(&raw).cast::<FFI_ArrowArray>()) };
-            // SAFETY: an array of this type in host memory, just exported, its contents validated.
-            let data = unsafe { from_ffi_and_data_type(raw, field.data_type().clone()) }.map_err(foreign)?;
+            // SAFETY: `raw` is an array of this type in host memory, exported above, with validated
+            // contents.
+            let data =
+                unsafe { from_ffi_and_data_type(raw, field.data_type().clone()) }.map_err(arrow_error)?;
             columns.push(make_array(data));
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(foreign)
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(arrow_error)
     }
 }
 
 fn import_record_batch(session: &Session, batch: &RecordBatch) -> Result<DeviceBatch> {
-    // A struct array without fields has no length of its own to be made from.
+    // `StructArray::new` takes the length from the fields.
     let fields = batch.schema().fields().clone();
     let array = if fields.is_empty() {
         StructArray::new_empty_fields(batch.num_rows(), None)
@@ -85,12 +87,12 @@ fn import_record_batch(session: &Session, batch: &RecordBatch) -> Result<DeviceB
         .map_err(|error| in_table(ApiError::invalid_argument(error.to_string())))?;
     let raw = std::mem::ManuallyDrop::new(raw);
     let mut out = abi::Batch::new();
-    // SAFETY: both are the struct of the C Data interface (sizes are asserted above), and `ManuallyDrop` leaves the
-    // release to the new owner.
+    // SAFETY: both types are the struct of the C Data interface (sizes are asserted above).
+    // Ownership moves to the copy, because the original is a ManuallyDrop.
     out.array.array = unsafe { std::ptr::read(std::ptr::from_ref(&*raw).cast::<abi::ArrowArray>()) };
     out.array.device_type = Device::CPU.r#type;
     out.array.device_id = Device::CPU.id;
-    // SAFETY: complete, and nobody else has it.
+    // SAFETY: all fields of `out` are set, and it has no other owner.
     let out = unsafe { Owned::new(out) };
     debug_assert!(matches!(array.data_type(), DataType::Struct(_)));
     import_batch(out, &Arc::clone(&batch.schema()), session.memory()).map_err(in_table)

@@ -1,4 +1,4 @@
-//! Tables from slices.
+//! Builds tables from slices.
 
 use arrow_schema::{DataType, Field, SchemaRef};
 use crossdock_arrays::layout::layout;
@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 
 impl Table {
-    /// A table of one batch, from a slice for each column of `schema`. The bytes are copied, once, to where they belong
-    /// on the session's device.
+    /// Builds a table of one batch from a slice for each column of `schema`. The bytes are copied
+    /// once, to the session's device.
     ///
-    /// Columns of fixed width take a slice of the Rust type, or raw little-endian bytes; temporal and decimal columns
-    /// take the signed integer of their width. Utf8 and binary columns take slices of strings, or offsets and data;
-    /// boolean columns a slice of `bool`.
+    /// Columns of fixed width accept a slice of the Rust type, or raw little-endian bytes; temporal
+    /// and decimal columns accept the signed integer of their width. Utf8 and binary columns accept
+    /// slices of strings, or offsets and data; boolean columns accept a slice of `bool`.
     ///
     /// # Errors
-    /// [`Error::Usage`] that names the column, what was expected and what was given: another number of columns, another
-    /// length, another width or type, a null where the schema allows none.
+    /// [`Error::Usage`] names the column, and what was expected and given: another number of
+    /// columns, another length, width or type, or a null in a column that is not nullable.
     pub fn from_columns(session: &Session, schema: SchemaRef, columns: &[ColumnSlice<'_>]) -> Result<Self> {
         if columns.len() != schema.fields().len() {
             return Err(Error::usage(format!(
-                "expected {} columns, as the schema has, got {}",
+                "expected {} columns, one for each field of the schema, got {}",
                 schema.fields().len(),
                 columns.len()
             )));
@@ -32,18 +32,18 @@ impl Table {
         let mut rows = None;
         let mut arrays = Vec::with_capacity(columns.len());
         for (field, column) in schema.fields().iter().zip(columns) {
-            let named = |what: String| Error::usage(format!("column '{}': {what}", field.name()));
-            let len = length(field, column).map_err(named)?;
+            let in_column = |what: String| Error::usage(format!("column '{}': {what}", field.name()));
+            let len = length(field, column).map_err(in_column)?;
             match rows {
                 None => rows = Some(len),
                 Some(rows) if rows != len => {
-                    return Err(named(format!(
-                        "expected {rows} values, as the columns before it have, got {len}"
+                    return Err(in_column(format!(
+                        "expected {rows} values, as many as the columns before it, got {len}"
                     )));
                 }
                 Some(_) => {}
             }
-            check_validity(field, column, len).map_err(named)?;
+            check_validity(field, column, len).map_err(in_column)?;
             let array = upload(session, field, column, len);
             arrays.push(array.map_err(|e| Error::data(format!("column '{}'", field.name()), e))?);
         }
@@ -52,15 +52,15 @@ impl Table {
     }
 }
 
-/// How many values the slice has for this field's type, or why it does not fit.
+/// The number of values in the slice, or the reason why it does not fit the field's type.
 fn length(field: &Field, column: &ColumnSlice<'_>) -> Result<usize, String> {
     let data_type = field.data_type();
-    let misfit = |got: &str| Err(format!("expected {}, got {got}", wanted(data_type)));
+    let misfit = |got: &str| Err(format!("expected {}, got {got}", expected_slice(data_type)));
     match column.values {
         Values::Bools(values) if *data_type == DataType::Boolean => Ok(values.len()),
         Values::Bools(_) => misfit("booleans"),
         Values::Texts(values) if *data_type == DataType::Utf8 => Ok(values.len()),
-        Values::Texts(_) => misfit("texts"),
+        Values::Texts(_) => misfit("strings"),
         Values::Binary(values) if *data_type == DataType::Binary => Ok(values.len()),
         Values::Binary(_) => misfit("byte strings"),
         Values::Offsets { offsets, data } => match data_type {
@@ -78,11 +78,12 @@ fn length(field: &Field, column: &ColumnSlice<'_>) -> Result<usize, String> {
             Ok(bytes.len() / width)
         }
         Values::Native { bytes, width_bytes, data_type: native } => {
-            // Numbers are exactly themselves; dates, times and decimals are signed integers of their width.
+            // Integers and floats must have exactly the field's type; dates, times and decimals are
+            // stored as signed integers of their width.
             let is_number = data_type.is_integer() || data_type.is_floating();
-            let stored = !is_number && !matches!(data_type, DataType::FixedSizeBinary(_));
+            let is_stored = !is_number && !matches!(data_type, DataType::FixedSizeBinary(_));
             let signed = native.is_signed_integer() || matches!(native, DataType::Decimal128(..));
-            if data_type != native && !(stored && signed && fixed_width(data_type) == Some(width_bytes)) {
+            if data_type != native && !(is_stored && signed && fixed_width(data_type) == Some(width_bytes)) {
                 return misfit(&format!("values of {native}, {width_bytes} bytes each"));
             }
             Ok(bytes.len() / width_bytes)
@@ -90,22 +91,22 @@ fn length(field: &Field, column: &ColumnSlice<'_>) -> Result<usize, String> {
     }
 }
 
-/// What a column of this type takes, in words.
-fn wanted(data_type: &DataType) -> String {
+/// Describes the slices that a column of this type accepts.
+fn expected_slice(data_type: &DataType) -> String {
     match (data_type, fixed_width(data_type)) {
         (DataType::Boolean, _) => "booleans".into(),
-        (DataType::Utf8, _) => "texts, or offsets and data".into(),
+        (DataType::Utf8, _) => "strings, or offsets and data".into(),
         (DataType::Binary, _) => "byte strings, or offsets and data".into(),
         (other, Some(width)) => format!("values of {other}, {width} bytes each"),
         (other, None) => {
             format!(
-                "a type that slices can be given for (fixed width, boolean, utf8, binary); its type is {other}"
+                "a type of fixed width, boolean, utf8 or binary, which slices support; the column's type is {other}"
             )
         }
     }
 }
 
-/// Bytes of one value, for types whose only content is one buffer of such values.
+/// The bytes of one value, for types with a single buffer of values.
 fn fixed_width(data_type: &DataType) -> Option<usize> {
     let row = layout(data_type);
     match row.buffers() {
@@ -120,7 +121,7 @@ fn fixed_width(data_type: &DataType) -> Option<usize> {
 
 fn check_offsets(offsets: &[i32], data: &[u8], is_text: bool) -> Result<usize, String> {
     let Some(rows) = offsets.len().checked_sub(1) else {
-        return Err("expected one more offset than values, got none".into());
+        return Err("expected one offset more than values, got none".into());
     };
     let mut start = 0;
     for (i, end) in offsets.iter().enumerate() {
@@ -156,9 +157,7 @@ fn check_validity(field: &Field, column: &ColumnSlice<'_>, len: usize) -> Result
         return Err("expected no validity for the type Null".into());
     }
     match (0..len).find(|i| !is_valid(validity, *i)) {
-        Some(i) if !field.is_nullable() => {
-            Err(format!("value {i} is null, but the schema says that none is"))
-        }
+        Some(i) if !field.is_nullable() => Err(format!("value {i} is null, but the field is not nullable")),
         _ => Ok(()),
     }
 }
@@ -195,7 +194,7 @@ fn upload(session: &Session, field: &Field, column: &ColumnSlice<'_>, len: usize
     DeviceArray::try_new(field.data_type().clone(), len, 0, Some(nulls), buffers, Vec::new(), None)
 }
 
-/// Offsets and data of separate pieces.
+/// Concatenates values. Returns the buffers of offsets and data.
 fn pieces<'a>(session: &Session, values: impl Iterator<Item = &'a [u8]> + Clone) -> ApiResult<Vec<Buffer>> {
     let mut total = 0usize;
     let mut offsets = vec![0i32];
@@ -203,7 +202,7 @@ fn pieces<'a>(session: &Session, values: impl Iterator<Item = &'a [u8]> + Clone)
         total = total.saturating_add(value.len());
         offsets.push(i32::try_from(total).map_err(|_| {
             ApiError::unsupported(format!(
-                "more than {} bytes of strings in one batch: make several",
+                "expected at most {} bytes of strings in one batch, got more: split the column into several batches",
                 i32::MAX
             ))
         })?);
@@ -212,8 +211,8 @@ fn pieces<'a>(session: &Session, values: impl Iterator<Item = &'a [u8]> + Clone)
     let data = put(session, total, |to| {
         let mut rest = to;
         for value in values {
-            let (place, after) = rest.split_at_mut(value.len());
-            place.copy_from_slice(value);
+            let (slot, after) = rest.split_at_mut(value.len());
+            slot.copy_from_slice(value);
             rest = after;
         }
     })?;
@@ -223,7 +222,7 @@ fn pieces<'a>(session: &Session, values: impl Iterator<Item = &'a [u8]> + Clone)
 fn write_offsets(to: &mut [u8], offsets: impl Iterator<Item = i32>) {
     to.chunks_exact_mut(4)
         .zip(offsets)
-        .for_each(|(place, offset)| place.copy_from_slice(&offset.to_le_bytes()));
+        .for_each(|(slot, offset)| slot.copy_from_slice(&offset.to_le_bytes()));
 }
 
 fn set_bits(to: &mut [u8], bit: impl Fn(usize) -> bool) {
@@ -232,7 +231,7 @@ fn set_bits(to: &mut [u8], bit: impl Fn(usize) -> bool) {
     }
 }
 
-/// A buffer on the session's device whose bytes `write` writes, all of them.
+/// A buffer on the session's device. `write` must write all its bytes.
 fn put(session: &Session, bytes: usize, write: impl FnOnce(&mut [u8])) -> ApiResult<Buffer> {
     let buffer = session.memory().alloc_with(session.stream(), bytes, |to| {
         write(to);

@@ -1,82 +1,82 @@
-//! Columns as host applications have them: slices.
+//! Columns of host applications, as slices.
 
 use arrow_schema::DataType;
 
-/// One column's values and which of them are null, borrowed. See [`crate::Table::from_columns`].
+/// Borrowed values of one column and their validity. See [`crate::Table::from_columns`].
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnSlice<'a> {
     pub(super) values: Values<'a>,
     pub(super) validity: Option<Validity<'a>>,
 }
 
-/// The values.
+/// The values of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Values<'a> {
-    /// Numbers of a Rust type: their bytes, and the Arrow type that they are.
+    /// Numbers of a Rust type.
     Native {
         /// The slice's bytes.
         bytes: &'a [u8],
-        /// One value's bytes.
+        /// The bytes of one value.
         width_bytes: usize,
         /// The Arrow type of the Rust type.
         data_type: &'a DataType,
     },
-    /// The bytes of a column of fixed width, little-endian, value after value.
+    /// The values of a column of fixed width, as little-endian bytes.
     Raw(&'a [u8]),
     /// Booleans.
     Bools(&'a [bool]),
-    /// Texts.
+    /// Strings.
     Texts(&'a [&'a str]),
     /// Byte strings.
     Binary(&'a [&'a [u8]]),
-    /// Texts or byte strings in one piece: value `i` is `data[offsets[i]..offsets[i + 1]]`.
+    /// Concatenated strings or byte strings: value `i` is `data[offsets[i]..offsets[i + 1]]`.
     Offsets {
-        /// One more than there are values, not decreasing, the last within `data`.
+        /// One more than there are values, ascending, at most `data.len()`.
         offsets: &'a [i32],
-        /// Their bytes.
+        /// The bytes of all values.
         data: &'a [u8],
     },
 }
 
-/// Which values are there; the others are null.
+/// The validity of a column's values. Invalid values are null.
 #[derive(Clone, Copy, Debug)]
 pub enum Validity<'a> {
-    /// One a value.
+    /// One boolean per value.
     Bools(&'a [bool]),
-    /// One bit a value, the lowest of each byte first, as Arrow has it.
+    /// An Arrow validity bitmap: one bit per value, starting with the lowest bit of each byte.
     Bits(&'a [u8]),
 }
 
 impl<'a> ColumnSlice<'a> {
-    /// Values without nulls.
+    /// A column without nulls.
     pub fn new(values: impl Into<Values<'a>>) -> Self {
         Self { values: values.into(), validity: None }
     }
 
-    /// The bytes of a column of fixed width, little-endian.
+    /// A column of fixed width, from little-endian bytes.
     pub fn raw(bytes: &'a [u8]) -> Self {
         Self::new(Values::Raw(bytes))
     }
 
-    /// Texts or byte strings in one piece, with offsets.
+    /// A column of concatenated strings or byte strings with offsets.
     pub fn with_offsets(offsets: &'a [i32], data: &'a [u8]) -> Self {
         Self::new(Values::Offsets { offsets, data })
     }
 
-    /// The values at which `validity` is false are null.
+    /// Makes the values null where `validity` is false.
     pub fn with_validity(mut self, validity: &'a [bool]) -> Self {
         self.validity = Some(Validity::Bools(validity));
         self
     }
 
-    /// The values whose bit is not set are null.
+    /// Makes the values null whose bit is 0.
     pub fn with_validity_bits(mut self, bits: &'a [u8]) -> Self {
         self.validity = Some(Validity::Bits(bits));
         self
     }
 }
 
-/// A Rust number that is an Arrow type, byte for byte.
+/// A Rust number with the same representation as an Arrow type.
 pub trait Native: Sized + Copy + sealed::Sealed + 'static {
     /// The Arrow type.
     const TYPE: &'static DataType;
@@ -110,8 +110,8 @@ native!(
 
 impl<'a, T: Native> From<&'a [T]> for Values<'a> {
     fn from(values: &'a [T]) -> Self {
-        // SAFETY: `Native` is sealed to numbers, which have no padding: their bytes are initialised. The range is the
-        // slice's own.
+        // SAFETY: `Native` is sealed to numbers, which have no padding, so all
+        // `size_of_val(values)` bytes of the slice are initialised.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) };
         Self::Native { bytes, width_bytes: size_of::<T>(), data_type: T::TYPE }
     }

@@ -1,4 +1,4 @@
-//! Dictionary-encoded columns as their values.
+//! Decodes dictionary-encoded columns of tables.
 
 use std::sync::Arc;
 
@@ -9,21 +9,20 @@ use super::Table;
 use crate::error::{Error, Result};
 
 impl Table {
-    /// The table with the columns at `indices` as the values that their keys stand for, where they are. Values that are
-    /// dictionary-encoded themselves stay so.
+    /// Decodes the dictionaries of the columns at `indices`, on their device. Values that are
+    /// dictionary-encoded themselves are not decoded further.
     ///
     /// # Errors
-    /// [`Error::Usage`] that names a column that is not dictionary-encoded, or where there is none; [`Error::Data`] for keys that
-    /// point at no value, and for values of a type that is not decoded.
+    /// [`Error::Usage`] if an index is out of range or its column is not dictionary-encoded,
+    /// [`Error::Data`] if a key is out of range or decoding does not support the type of the
+    /// values.
     pub fn decode_dictionaries(&self, indices: &[usize]) -> Result<Table> {
         let mut fields: Vec<_> = self.schema.fields().iter().cloned().collect();
         let mut columns: Vec<_> = self.batches.iter().map(|batch| batch.columns().to_vec()).collect();
         for &i in indices {
             let n = fields.len();
             let field = fields.get_mut(i).ok_or_else(|| {
-                Error::usage(format!(
-                    "column {i} was asked for, and the table has columns 0 to {n} exclusive"
-                ))
+                Error::usage(format!("column {i}: the table has {n} columns, expected an index below {n}"))
             })?;
             let name = field.name().clone();
             if !matches!(field.data_type(), DataType::Dictionary(..)) {
@@ -45,10 +44,10 @@ impl Table {
             *field = Arc::new(decoded_field(field, has_nulls).map_err(failed)?);
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
-        let failed = |error| Error::data("cannot take decoded columns", error);
+        let failed = |error| Error::data("cannot create the decoded table", error);
         let batches = self.batches.iter().zip(columns).map(|(batch, columns)| {
-            let decoded =
-                DeviceBatch::try_new(schema.clone(), batch.len(), columns)?.lying_on(batch.device())?;
+            let decoded = DeviceBatch::try_new(schema.clone(), batch.len(), columns)?
+                .with_default_device(batch.device())?;
             Ok(decoded.with_metadata(batch.metadata().clone()))
         });
         let batches = batches.collect::<crossdock_plugin_api::Result<_>>().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Tables from and to files and bytes, through plugins.
+//! Reads and writes tables as files and bytes, through plugins.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::writer::WriteOptions;
 /// The two forms of Arrow IPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpcForm {
-    /// With a footer, for reading anywhere in it.
+    /// With a footer, for random access.
     File,
-    /// For reading in order.
+    /// Without a footer, for reading in order.
     Stream,
 }
 
 impl IpcForm {
-    /// The format's name.
+    /// The name of the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "arrow-ipc-file",
@@ -32,11 +32,11 @@ impl IpcForm {
     }
 }
 
-/// Arrow columnar format, "IPC File Format".
+/// The first bytes of a file: Arrow columnar format, "IPC File Format".
 const FILE_MAGIC: &[u8] = b"ARROW1";
 
 impl Table {
-    /// Everything that a reader gives.
+    /// Reads all batches of a reader.
     pub fn from_reader(session: &Session, mut reader: Reader) -> Result<Self> {
         let schema = reader.schema().clone();
         let mut batches = Vec::new();
@@ -46,42 +46,43 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches })
     }
 
-    /// A file of any format that a plugin reads, recognised by its bytes.
+    /// Reads a file. The format is recognised.
     pub fn read(session: &Session, path: impl AsRef<Path>) -> Result<Self> {
         let input = Input::open(path, session.cancel_flag())?;
         Self::from_reader(session, session.read_shared(input, &ReadOptions::default())?)
     }
 
-    /// Arrow IPC in memory, either form. On `cpu` the columns are parts of `bytes`.
+    /// Reads Arrow IPC of either form from memory. On `cpu` the columns share `bytes`.
     pub fn from_ipc_bytes(session: &Session, bytes: impl Into<Bytes>) -> Result<Self> {
         Self::from_ipc_input(session, Input::bytes(bytes))
     }
 
-    /// Arrow IPC of either form from any input.
+    /// Reads Arrow IPC of either form from any input.
     pub fn from_ipc_input(session: &Session, input: Input) -> Result<Self> {
-        Self::from_ipc_input_heard(session, input, None)
+        Self::from_ipc_input_with_progress(session, input, None)
     }
 
-    /// The same, where somebody hears of bytes read: the last time, of how many the table was made. Of a stream these need not be
-    /// all that there are.
-    pub fn from_ipc_input_heard(
+    /// Like [`Self::from_ipc_input`], with a receiver of the bytes read so far. Its last call has
+    /// the number of bytes that the table was read from, which for a stream may be fewer than the
+    /// input has.
+    pub fn from_ipc_input_with_progress(
         session: &Session,
         input: Input,
         progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
-        // A file begins with its magic number; streams of old writers begin with nothing that could be recognised.
+        // A file begins with its magic number; streams of old writers have none.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
         let options = ReadOptions { from: Some(form.name().into()), progress, ..ReadOptions::default() };
         Self::from_reader(session, session.read_shared(input, &options)?)
     }
 
-    /// Writes a file of the format that its ending says. It appears whole or not at all.
+    /// Writes a file in the format of its extension. The file appears only when it is complete.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let output = Output::create(path, self.session.cancel_flag())?;
         self.write_to(output, &WriteOptions::default())
     }
 
-    /// Writes to any output, as any format.
+    /// Writes to any output in any format.
     pub fn write_to(&self, output: Output, options: &WriteOptions) -> Result<()> {
         let mut writer = self.session.write(output, &self.schema, options)?;
         for batch in &self.batches {
@@ -90,7 +91,7 @@ impl Table {
         writer.finish().map(|_| ())
     }
 
-    /// Arrow IPC in memory.
+    /// Writes Arrow IPC to memory.
     pub fn to_ipc_bytes(&self, form: IpcForm) -> Result<Vec<u8>> {
         let sink = VecSink::new();
         let options = WriteOptions { to: Some(form.name().into()), ..WriteOptions::default() };

@@ -1,4 +1,4 @@
-//! Tables for host applications: a schema and batches, in a session.
+//! Tables of a schema and batches, for host applications.
 
 mod arrow;
 mod build;
@@ -31,14 +31,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of batches that the session, or another one of its host, made.
+    /// A table of batches from the session or another session of its host.
     ///
     /// # Errors
-    /// A batch is of another schema.
+    /// [`Error::Usage`] if a batch has another schema.
     pub fn from_batches(session: &Session, schema: SchemaRef, batches: Vec<DeviceBatch>) -> Result<Self> {
         for (i, batch) in batches.iter().enumerate() {
             if let Some(difference) = schema_difference(&schema, batch.schema()) {
-                return Err(Error::usage(format!("batch {i} does not fit the table: {difference}")));
+                return Err(Error::usage(format!(
+                    "batch {i} does not have the table's schema: {difference}"
+                )));
             }
         }
         Ok(Self { session: session.clone(), schema, batches })
@@ -54,48 +56,48 @@ impl Table {
         &self.batches
     }
 
-    /// Rows of all batches.
+    /// The number of rows in all batches.
     pub fn rows(&self) -> u64 {
         self.batches.iter().map(|batch| batch.len() as u64).sum()
     }
 
-    /// The session that it is in.
+    /// The table's session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Bytes of all buffers' parts that its rows use, as far as lengths are known.
+    /// The bytes that the table's rows use of all buffers whose lengths are known.
     pub fn bytes(&self) -> u64 {
-        self.batches.iter().map(DeviceBatch::bytes).sum()
+        self.batches.iter().map(DeviceBatch::buffer_bytes).sum()
     }
 
-    /// The columns at `indices`, in that order. No buffer is copied.
+    /// The columns at `indices`, in that order. Shares the buffers.
     ///
     /// # Errors
-    /// [`Error::Usage`] where there is no such column.
+    /// [`Error::Usage`] if an index is out of range.
     pub fn select(&self, indices: &[usize]) -> Result<Table> {
         let n = self.schema.fields().len();
         let schema = self.schema.project(indices).map_err(|_| {
             Error::usage(format!(
-                "columns {indices:?} were asked for, and the table has columns 0 to {n} exclusive"
+                "columns {indices:?}: the table has {n} columns, expected indices below {n}"
             ))
         })?;
         let schema = SchemaRef::new(schema);
         let batches = self.batches.iter().map(|batch| {
-            batch.select(indices).and_then(|chosen| chosen.with_schema(schema.clone())).map_err(in_table)
+            batch.select(indices).and_then(|batch| batch.with_schema(schema.clone())).map_err(in_table)
         });
         Ok(Self { session: self.session.clone(), batches: batches.collect::<Result<_>>()?, schema })
     }
 
-    /// `rows` rows from row `offset` on, fewer where the table ends. No buffer is copied.
+    /// At most `rows` rows from row `offset` on, up to the end of the table. Shares the buffers.
     pub fn slice(&self, offset: u64, rows: u64) -> Result<Table> {
-        let (mut skip, mut left) = (offset, rows);
+        let (mut skip, mut remaining) = (offset, rows);
         let mut batches = Vec::new();
         for batch in &self.batches {
             let len = batch.len() as u64;
             let from = skip.min(len);
-            let take = left.min(len - from);
-            (skip, left) = (skip - from, left - take);
+            let take = remaining.min(len - from);
+            (skip, remaining) = (skip - from, remaining - take);
             if take > 0 {
                 batches.push(batch.slice(from as usize, take as usize).map_err(in_table)?);
             }
@@ -103,20 +105,20 @@ impl Table {
         Ok(Self { session: self.session.clone(), schema: self.schema.clone(), batches })
     }
 
-    /// The same columns under a schema of the same types.
+    /// The same columns with a schema of the same types.
     ///
     /// # Errors
-    /// [`Error::Data`] where the types differ.
+    /// [`Error::Data`] if the types differ.
     pub fn with_schema(&self, schema: &SchemaRef) -> Result<Table> {
         let batches = self.batches.iter().map(|batch| batch.clone().with_schema(schema.clone()));
         let batches = batches.collect::<std::result::Result<_, _>>().map_err(in_table)?;
         Ok(Self { session: self.session.clone(), schema: schema.clone(), batches })
     }
 
-    /// The table on a device: itself where it is there.
+    /// The table on another device. Batches that are already there share their buffers.
     ///
     /// # Errors
-    /// The device does not exist, or has no memory left.
+    /// [`Error::Device`] if the device does not exist or has too little memory.
     pub fn move_to(&self, device: Device) -> Result<Table> {
         let moved = self.batches.iter().map(|batch| move_batch(&self.session, batch.clone(), device));
         Ok(Self {
@@ -127,11 +129,11 @@ impl Table {
     }
 }
 
-/// The batch on the session's device.
+/// Moves the batch to the session's device.
 fn to_device(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
     move_batch(session, batch, session.device())
 }
 
 fn in_table(error: ApiError) -> Error {
-    Error::data("cannot take the table", error)
+    Error::data("cannot create the table", error)
 }

@@ -1,16 +1,20 @@
-//! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
-//! format "mini-capsules" gives and takes device arrays; "mini-of-host" is `HOST` and the same values, and knows host memory
-//! alone; "mini-odd" is read alone, `ODD!`, and has columns that not every format takes, and no rows. The value -666 cannot be
-//! written, -667 panics, as does a column called "panic" in capsules,
-//! and a batch of one value is lost on its way back from capsules.
+//! A linked-in plugin in Rust, with four formats:
+//!
+//! - `mini`: the bytes `MINI`, then `i32` values, in batches of four;
+//! - `mini-capsules`: device arrays in capsules;
+//! - `mini-of-host`: the bytes `HOST` and the same values, only in host memory;
+//! - `mini-odd`, read only: the bytes `ODD!`; no rows, and columns that not every format accepts.
+//!
+//! Writing the value -666 fails. Writing the value -667 panics, and so does writing capsules of a
+//! column named "panic". Reading a batch of one value from capsules returns no batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
-    About, BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format,
-    Host as HostHandle, Importer, Input, Options, Owned, Plugin, Result, Sink, Source, Verdict, abi, entry,
+    BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host as HostHandle,
+    Importer, Input, Options, Owned, Plugin, PluginDescription, Result, Sink, Source, Verdict, abi, entry,
 };
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
@@ -20,24 +24,24 @@ use crossdock_arrays::{
 };
 use crossdock_memory::{Memory, Stream};
 
-/// How many instances there are in this process.
+/// The number of instances in this process.
 pub static ALIVE: AtomicIsize = AtomicIsize::new(0);
 
 static ENTRY: abi::PluginEntry = entry::<Mini>();
-static TWIN: abi::PluginEntry = entry::<Mini>();
+static SECOND_ENTRY: abi::PluginEntry = entry::<Mini>();
 
-/// The plugin as a host takes it.
+/// The plugin.
 pub fn linked() -> LinkedPlugin {
     LinkedPlugin::new(&ENTRY, about("mini").meta())
 }
 
-/// The same under another name.
-pub fn twin() -> LinkedPlugin {
-    LinkedPlugin::new(&TWIN, about("twin").meta())
+/// The same plugin with another name.
+pub fn linked_as_second() -> LinkedPlugin {
+    LinkedPlugin::new(&SECOND_ENTRY, about("second").meta())
 }
 
-fn about(name: &'static str) -> About {
-    About {
+fn about(name: &'static str) -> PluginDescription {
+    PluginDescription {
         name,
         version: "0.1.0",
         description: "i32 values",
@@ -48,7 +52,7 @@ fn about(name: &'static str) -> About {
     }
 }
 
-/// A host that has this plugin and no other.
+/// A host with only this plugin.
 pub fn host() -> crossdock::Host {
     crossdock::Host::builder()
         .search(Search::nowhere().linked(linked()))
@@ -57,7 +61,7 @@ pub fn host() -> crossdock::Host {
         .unwrap()
 }
 
-/// A file's content.
+/// The content of a file with these values.
 pub fn bytes(values: &[i32]) -> Vec<u8> {
     values.iter().fold(b"MINI".to_vec(), |mut bytes, value| {
         bytes.extend(value.to_le_bytes());
@@ -122,8 +126,8 @@ impl Mini {
         if format == "mini-of-host" {
             return self.memory.default_stream(Device::CPU);
         }
-        // SAFETY: the call's own stream, which its caller keeps alive.
-        unsafe { Stream::of_call(&self.memory, call.device(), call.stream()) }
+        // SAFETY: the call's stream is valid during the call.
+        unsafe { Stream::from_call(&self.memory, call.device(), call.stream()) }
     }
 }
 
@@ -196,7 +200,8 @@ impl BatchStream for Values {
     }
 }
 
-/// A column of a type that cannot be written, one that comes back, and one that panics on its way.
+/// A table without rows: a column of an unsupported type, a supported one, and one whose export to
+/// capsules panics.
 struct Odd;
 
 impl BatchStream for Odd {
@@ -225,7 +230,7 @@ impl BatchStream for One {
         let batch = self.array.take().filter(|array| array.array.length != 1).map(|array| {
             let mut raw = abi::Batch::new();
             raw.array = array.into_raw();
-            // SAFETY: the array was the `Owned` one's; a batch without a schema of its own.
+            // SAFETY: the array came from an `Owned`; the batch has no schema to own.
             unsafe { Owned::new(raw) }
         });
         Ok(batch)
@@ -245,7 +250,7 @@ impl Exporter for Mini {
         _from: Device,
         _options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        // SAFETY: the caller's schema, valid for the call.
+        // SAFETY: the caller's schema is valid during the call.
         let schema = unsafe { import_schema_ref(schema) }?;
         let column = |field: &Arc<Field>| ColumnPlan {
             name: field.name().clone(),
@@ -269,7 +274,7 @@ impl Exporter for Mini {
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
         options.only("mini", &[])?;
-        // SAFETY: the caller's schema, valid for the call.
+        // SAFETY: the caller's schema is valid during the call.
         let schema = Arc::new(unsafe { import_schema_ref(schema) }?);
         if sink.is_some() && schema.fields().iter().any(|field| field.data_type() != &DataType::Int32) {
             return Err(Error::unsupported("mini holds one Int32 column"));
@@ -294,12 +299,10 @@ impl BatchWriter for MiniWriter {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         assert!(batch_schema(&batch)?.is_none());
         let Some(sink) = &mut self.sink else {
-            assert!(
-                self.schema.fields().iter().all(|field| field.name() != "panic"),
-                "a column called panic"
-            );
+            assert!(self.schema.fields().iter().all(|field| field.name() != "panic"), "a column named panic");
             let mut raw = batch.into_raw();
-            // SAFETY: the batch was the `Owned` one's, and it has no schema of its own.
+            // SAFETY: `raw` came from an `Owned` and is not used afterwards; it has no schema to
+            // release.
             let array = unsafe { Owned::take(&mut raw.array) };
             return Ok(vec![Capsule::new(export_schema(&self.schema)?), Capsule::new(array)]);
         };

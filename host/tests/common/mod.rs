@@ -1,6 +1,8 @@
-//! What the tests of the host and of the command share: plugins in C, made on the spot, and one in Rust, linked in.
+//! Plugins for the tests of the host and of the command: in C, compiled by the tests, and in Rust,
+//! linked in.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod encoding;
 pub mod mini;
 
 use std::path::{Path, PathBuf};
@@ -11,12 +13,12 @@ use crossdock::Policy;
 use crossdock::load::{Load, PluginFile};
 use crossdock::policy::PolicyError;
 
-/// Compiles `common/plugin.c` with these definitions into `directory`.
+/// Compiles `common/plugin.c` with these definitions to `directory`/`file`.
 pub fn c_plugin(directory: &Path, file: &str, definitions: &[&str]) -> PathBuf {
     c_plugin_with(directory, file, definitions, &[])
 }
 
-/// The same, linked with more.
+/// Like [`c_plugin`], with further linker arguments.
 pub fn c_plugin_with(directory: &Path, file: &str, definitions: &[&str], linked: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let include = here.join("../plugin-api/include").display().to_string();
@@ -28,7 +30,7 @@ pub fn c_plugin_with(directory: &Path, file: &str, definitions: &[&str], linked:
     c_library(directory, file, &args)
 }
 
-/// Compiles a shared library in C into `directory`.
+/// Compiles a shared library in C to `directory`/`file`.
 pub fn c_library(directory: &Path, file: &str, args: &[&str]) -> PathBuf {
     let out = directory.join(file);
     let result = Command::new("cc")
@@ -42,7 +44,7 @@ pub fn c_library(directory: &Path, file: &str, args: &[&str]) -> PathBuf {
     out
 }
 
-/// The policy that this text says, which is put into `directory` as `crossdock.toml`.
+/// Writes the policy `text` to `crossdock.toml` in `directory`, and reads it.
 pub fn policy(directory: &Path, text: &str) -> Result<Arc<Policy>, PolicyError> {
     Policy::from_file(&policy_file(directory, text)).map(Arc::new)
 }
@@ -54,23 +56,23 @@ pub fn policy_file(directory: &Path, text: &str) -> PathBuf {
     file
 }
 
-/// Why a plugin is not loaded: the reason's name and the whole sentence.
+/// The id and the message of a plugin's refusal.
 pub fn refusal_under(path: &Path, policy: &Arc<Policy>) -> (&'static str, String) {
-    let refused = PluginFile::under(path, policy.clone()).load().expect_err("a refusal");
+    let refused = PluginFile::with_policy(path, policy.clone()).load().expect_err("a refusal");
     (refused.reason.id(), refused.to_string())
 }
 
-/// What stands in the file that plugins with `-DRAN` leave lines in.
+/// The lines of a file to which plugins with `-DRAN` append.
 pub fn lines(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().map(str::to_string).collect()
 }
 
-/// Types of a library's segments.
+/// Types of ELF segments.
 pub const SEGMENT_LOAD: u32 = 1;
 pub const SEGMENT_DYNAMIC: u32 = 2;
 
-/// Where the program headers of the segments of this type are.
+/// The offsets of the program headers of this type.
 pub fn segments(library: &[u8], kind: u32) -> Vec<usize> {
     let headers = usize::from_le_bytes(library[32..40].try_into().unwrap());
     let count = usize::from(u16::from_le_bytes(library[56..58].try_into().unwrap()));
@@ -78,7 +80,7 @@ pub fn segments(library: &[u8], kind: u32) -> Vec<usize> {
     all.filter(|at| library[*at..at + 4] == kind.to_le_bytes()).collect()
 }
 
-/// Whatever the umask of the one who runs the tests.
+/// Sets the mode, independently of the umask.
 pub fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -88,7 +90,7 @@ pub fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// The names of a directory's files, hidden ones included.
+/// The names of a directory's files, including hidden ones.
 pub fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(directory)
         .unwrap()

@@ -1,4 +1,5 @@
-/* A plugin in C that does nothing, and whose every statement about itself can be made wrong from the command line. */
+/* A plugin in C that does nothing. Definitions on the command line replace fields of its metadata
+   and entry, and add faults. */
 #include "crossdock.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ struct crossdock_instance {
 };
 
 #ifdef RAN
-/* Leaves a line in the file RAN when it is loaded: that code of it ran, and whose. */
+/* Appends its name to the file RAN when it is loaded. */
 __attribute__((constructor)) static void ran(void) {
   FILE* file = fopen(RAN, "a");
   if (file) {
@@ -73,7 +74,7 @@ __attribute__((constructor)) static void ran(void) {
 #endif
 
 #ifdef ENDS_IN_LOAD
-/* As a bug would. */
+/* Crashes, as a bug would. */
 __attribute__((constructor)) static void ends(void) { __builtin_trap(); }
 #endif
 
@@ -81,7 +82,7 @@ __attribute__((constructor)) static void ends(void) { __builtin_trap(); }
 #include <unistd.h>
 __attribute__((constructor)) static void forks_and_ends(void) {
   if (fork() == 0) {
-    /* It has all that its parent has open, but for what others read to its end; and not for ever. */
+    /* The child keeps the parent's open files, except standard streams, and ends after 20 s. */
     for (int i = 0; i < 3; i++) close(i);
     alarm(20);
     for (;;) pause();
@@ -91,7 +92,7 @@ __attribute__((constructor)) static void forks_and_ends(void) {
 #endif
 
 #ifdef UNRESOLVED
-extern int a_function_that_nobody_has(void);
+extern int undefined_function(void);
 #endif
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
@@ -106,14 +107,14 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   __builtin_trap();
 #endif
 #ifdef WAITS_IN_CREATE
-  /* Until somebody opens the other end of it. */
+  /* Waits until another process opens the pipe for reading. */
   fclose(fopen(WAITS_IN_CREATE, "w"));
 #endif
 #ifdef CREATE_GARBAGE
   return 4711;
 #endif
 #ifdef UNRESOLVED
-  n += a_function_that_nobody_has();
+  n += undefined_function();
 #endif
 #ifdef WARNS
   const crossdock_host_log* log = host->get_interface(host, CROSSDOCK_HOST_LOG_ID);

@@ -1,4 +1,4 @@
-//! Sources and sinks.
+//! Tests of sources and sinks.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn write(output: &Output, bytes: &[u8]) {
 }
 
 #[test]
-fn an_output_file_appears_whole_at_the_commit_and_not_before() {
+fn output_file_appears_at_the_commit() {
     let directory = temporary();
     let path = directory.path().join("out");
     let output = Output::create(&path, &no_cancel()).unwrap();
@@ -31,7 +31,7 @@ fn an_output_file_appears_whole_at_the_commit_and_not_before() {
 }
 
 #[test]
-fn an_output_that_is_dropped_leaves_nothing_and_what_was_there_stays() {
+fn dropped_output_leaves_the_old_file_unchanged() {
     let directory = temporary();
     let path = directory.path().join("out");
     std::fs::write(&path, "old").unwrap();
@@ -43,7 +43,7 @@ fn an_output_that_is_dropped_leaves_nothing_and_what_was_there_stays() {
 }
 
 #[test]
-fn a_replaced_file_keeps_its_mode_and_a_symbolic_link_its_target() {
+fn replaced_file_keeps_its_mode_and_symbolic_link_its_target() {
     let directory = temporary();
     let (path, link) = (directory.path().join("out"), directory.path().join("link"));
     std::fs::write(&path, "old").unwrap();
@@ -58,7 +58,7 @@ fn a_replaced_file_keeps_its_mode_and_a_symbolic_link_its_target() {
 }
 
 #[test]
-fn a_target_that_cannot_be_written_is_named() {
+fn error_names_a_target_that_cannot_be_written() {
     let directory = temporary();
     for path in [directory.path().join("no/where"), directory.path().to_path_buf()] {
         let error = Output::create(&path, &no_cancel()).err().unwrap();
@@ -67,7 +67,7 @@ fn a_target_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_sink_that_outlives_the_commit_writes_nowhere() {
+fn sink_rejects_writes_after_the_commit() {
     let directory = temporary();
     let path = directory.path().join("out");
     let output = Output::create(&path, &no_cancel()).unwrap();
@@ -79,16 +79,16 @@ fn a_sink_that_outlives_the_commit_writes_nowhere() {
 }
 
 #[test]
-fn a_device_is_written_directly_and_a_full_one_is_an_error_of_input_and_output() {
+fn full_device_is_an_io_error() {
     let output = Output::create("/dev/full", &no_cancel()).unwrap();
-    let Output::Stream(mut sink) = output else { panic!("a device is no file to be replaced") };
+    let Output::Stream(mut sink) = output else { panic!("a device must be written directly") };
     let error = sink.write(&vec![0; 1 << 20]).unwrap_err();
     assert_eq!(error.code(), Code::IO);
     assert!(error.message().contains("/dev/full"), "{error}");
 }
 
 #[test]
-fn a_pipe_whose_reader_is_gone_is_an_error_that_says_so() {
+fn error_says_that_the_reader_closed_the_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let file = std::fs::File::from(std::os::fd::OwnedFd::from(writer));
@@ -98,7 +98,7 @@ fn a_pipe_whose_reader_is_gone_is_an_error_that_says_so() {
 }
 
 #[test]
-fn small_and_large_writes_to_a_stream_arrive_in_order() {
+fn stream_keeps_the_order_of_small_and_large_writes() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let file = std::fs::File::from(std::os::fd::OwnedFd::from(writer));
     let thread = std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn small_and_large_writes_to_a_stream_arrive_in_order() {
 }
 
 #[test]
-fn a_pipe_is_read_in_order_after_a_look_at_its_head() {
+fn pipe_is_read_in_order_after_a_peek() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(b"0123456789").unwrap();
     drop(writer);
@@ -141,7 +141,7 @@ fn a_pipe_is_read_in_order_after_a_look_at_its_head() {
 }
 
 #[test]
-fn waiting_for_a_silent_pipe_ends_when_it_is_cancelled() {
+fn cancelling_ends_a_read_of_a_silent_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     let file = std::fs::File::from(std::os::fd::OwnedFd::from(reader));
     let cancel = CancelFlag::new();
@@ -153,23 +153,23 @@ fn waiting_for_a_silent_pipe_ends_when_it_is_cancelled() {
 }
 
 #[test]
-fn a_socket_whose_other_end_broke_off_does_not_look_finished_when_it_is_read_again() {
-    let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    ours.write_all(b"which nobody reads").unwrap();
-    theirs.write_all(b"01").unwrap();
-    // The system tells of what was not read there once, and then of an end.
-    drop(theirs);
-    let file = std::fs::File::from(std::os::fd::OwnedFd::from(ours));
+fn reset_socket_never_looks_finished() {
+    let (mut local, mut remote) = std::os::unix::net::UnixStream::pair().unwrap();
+    local.write_all(b"not read").unwrap();
+    remote.write_all(b"01").unwrap();
+    // The system reports the reset once, and an end of file afterwards.
+    drop(remote);
+    let file = std::fs::File::from(std::os::fd::OwnedFd::from(local));
     let source = PipeSource::new(file, "the socket".into(), no_cancel());
     for _ in 0..2 {
-        let said = source.read_at(0, &mut [0; 8]).unwrap_err();
-        assert!(said.code() == Code::IO && said.message().contains("reset"), "{said}");
+        let error = source.read_at(0, &mut [0; 8]).unwrap_err();
+        assert!(error.code() == Code::IO && error.message().contains("reset"), "{error}");
     }
     assert_eq!(source.peek(4).unwrap_err().code(), Code::IO);
 }
 
 #[test]
-fn a_file_reads_the_same_mapped_and_at_an_offset() {
+fn mapped_and_unmapped_files_read_the_same() {
     let directory = temporary();
     let path = directory.path().join("in");
     std::fs::write(&path, b"0123456789").unwrap();
@@ -187,7 +187,7 @@ fn a_file_reads_the_same_mapped_and_at_an_offset() {
 }
 
 #[test]
-fn an_empty_file_is_read_without_a_mapping() {
+fn empty_file_is_not_mapped() {
     let directory = temporary();
     let path = directory.path().join("in");
     std::fs::write(&path, b"").unwrap();
@@ -197,7 +197,7 @@ fn an_empty_file_is_read_without_a_mapping() {
 }
 
 #[test]
-fn a_mapped_file_that_is_cut_short_is_noticed_with_both_lengths() {
+fn truncation_of_a_mapped_file_is_reported_with_both_lengths() {
     let directory = temporary();
     let path = directory.path().join("in");
     std::fs::write(&path, vec![0; 100]).unwrap();
@@ -209,7 +209,7 @@ fn a_mapped_file_that_is_cut_short_is_noticed_with_both_lengths() {
 }
 
 #[test]
-fn an_input_that_is_missing_or_a_directory_is_named() {
+fn error_names_a_missing_input_or_a_directory() {
     let directory = temporary();
     for path in [directory.path().join("none"), directory.path().to_path_buf()] {
         let line = Input::open(&path, &no_cancel()).err().unwrap().one_line();
@@ -218,7 +218,7 @@ fn an_input_that_is_missing_or_a_directory_is_named() {
 }
 
 #[test]
-fn bytes_in_memory_are_their_own_mapping() {
+fn bytes_in_memory_can_be_mapped() {
     let source = BytesSource::new(b"abcdef".to_vec());
     assert_eq!(source.map().unwrap(), b"abcdef");
     let mut bytes = [0; 4];
@@ -228,7 +228,7 @@ fn bytes_in_memory_are_their_own_mapping() {
 }
 
 #[test]
-fn a_vector_takes_what_is_written() {
+fn vec_sink_collects_writes_of_its_clones() {
     let sink = VecSink::new();
     sink.clone().write(b"ab").unwrap();
     sink.clone().write(b"c").unwrap();
@@ -236,11 +236,11 @@ fn a_vector_takes_what_is_written() {
 }
 
 #[test]
-fn a_sink_of_the_caller_s_own_keeps_its_name_and_has_its_bytes_counted() {
-    struct Counting(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-    impl ByteSink for Counting {
+fn custom_sink_keeps_its_name_and_its_bytes_are_counted() {
+    struct Custom(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+    impl ByteSink for Custom {
         fn name(&self) -> &str {
-            "the caller's"
+            "custom"
         }
 
         fn write(&mut self, bytes: &[u8]) -> crossdock::api::Result<()> {
@@ -249,33 +249,33 @@ fn a_sink_of_the_caller_s_own_keeps_its_name_and_has_its_bytes_counted() {
         }
     }
     let written = std::sync::Arc::default();
-    let output = Output::to(Counting(std::sync::Arc::clone(&written)));
-    assert_eq!((output.name(), output.target(), output.bytes_written()), ("the caller's", "the caller's", 0));
+    let output = Output::to(Custom(std::sync::Arc::clone(&written)));
+    assert_eq!((output.name(), output.target(), output.bytes_written()), ("custom", "custom", 0));
     output.sink().write(b"abc").unwrap();
     output.sink().write(b"d").unwrap();
     assert_eq!(output.bytes_written(), 4);
-    assert_eq!(output.unfinished(), None);
+    assert_eq!(output.temporary_path(), None);
     output.commit().unwrap();
     assert_eq!(*written.lock().unwrap(), b"abcd");
 }
 
 #[test]
-fn waiting_for_a_full_pipe_or_socket_ends_when_it_is_cancelled() {
+fn cancelling_ends_a_write_to_a_full_pipe_or_socket() {
     let (reader, pipe) = std::io::pipe().unwrap();
-    let (other, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (peer, socket) = std::os::unix::net::UnixStream::pair().unwrap();
     for fd in [std::os::fd::OwnedFd::from(pipe), std::os::fd::OwnedFd::from(socket)] {
         let cancel = CancelFlag::new();
         let mut sink = StreamSink::new(fd.into(), "the pipe".into(), cancel.clone());
-        // More than either holds.
+        // More than the capacity of either.
         let thread = std::thread::spawn(move || sink.write(&vec![0; 16 << 20]));
         cancel.cancel();
         assert_eq!(thread.join().unwrap().unwrap_err().code(), Code::CANCELLED);
     }
-    drop((reader, other));
+    drop((reader, peer));
 }
 
 #[test]
-fn a_pipe_that_others_share_stays_one_that_waits() {
+fn shared_pipe_stays_blocking() {
     use std::os::fd::AsRawFd;
     let (_reader, writer) = std::io::pipe().unwrap();
     let mut sink = StreamSink::new(
@@ -284,13 +284,13 @@ fn a_pipe_that_others_share_stays_one_that_waits() {
         no_cancel(),
     );
     sink.write(b"something").unwrap();
-    // SAFETY: an open pipe.
+    // SAFETY: the descriptor is open, and F_GETFL takes no argument.
     let flags = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETFL) };
     assert_eq!(flags & libc::O_NONBLOCK, 0);
 }
 
 #[test]
-fn a_socket_takes_everything_in_order() {
+fn socket_receives_all_bytes_in_order() {
     let (mut reader, socket) = std::os::unix::net::UnixStream::pair().unwrap();
     let expected: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
     let bytes = expected.clone();
@@ -300,8 +300,8 @@ fn a_socket_takes_everything_in_order() {
         output.sink().write(&bytes).unwrap();
         output.commit().unwrap();
     });
-    let mut got = Vec::new();
-    reader.read_to_end(&mut got).unwrap();
+    let mut received = Vec::new();
+    reader.read_to_end(&mut received).unwrap();
     thread.join().unwrap();
-    assert!(got == expected);
+    assert!(received == expected);
 }

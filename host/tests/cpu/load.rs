@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Loads plugin files, and checks refusals and their messages.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -10,7 +10,7 @@ use crate::common::{
 use crossdock::load::{Load, PluginFile, inspect};
 use crossdock::metadata::{Metadata, MetadataError, Needs};
 
-/// The reason's name and the whole sentence.
+/// The id and the message of a file's refusal.
 fn refusal(path: &Path) -> (&'static str, String) {
     let refused = PluginFile::new(path).load().expect_err("a refusal");
     (refused.reason.id(), refused.to_string())
@@ -21,16 +21,16 @@ fn refusal_of(definitions: &[&str]) -> (&'static str, String) {
     refusal(&c_plugin(directory.path(), "plugin.so", definitions))
 }
 
-fn assert_refused(definitions: &[&str], id: &str, words: &[&str]) {
+fn assert_refused(definitions: &[&str], id: &str, parts: &[&str]) {
     let (got, sentence) = refusal_of(definitions);
     assert_eq!(got, id, "{sentence}");
-    for word in words {
-        assert!(sentence.contains(word), "'{word}' is not in: {sentence}");
+    for part in parts {
+        assert!(sentence.contains(part), "'{part}' is not in: {sentence}");
     }
 }
 
 #[test]
-fn a_plugin_in_c_loads_and_says_who_it_is() {
+fn loads_a_plugin_in_c_with_its_metadata() {
     let directory = temporary();
     let loaded = PluginFile::new(c_plugin(directory.path(), "plugin.so", &[])).load().unwrap();
     assert_eq!(loaded.metadata.name, "c-nothing");
@@ -39,26 +39,26 @@ fn a_plugin_in_c_loads_and_says_who_it_is() {
 }
 
 #[test]
-fn a_missing_file_is_called_missing() {
+fn rejects_a_missing_file() {
     let (id, sentence) = refusal(Path::new("/nowhere/plugin.so"));
     assert_eq!(id, "missing");
     assert!(sentence.contains("/nowhere/plugin.so"), "{sentence}");
 }
 
 #[test]
-fn directories_and_named_pipes_are_no_plugin_files() {
+fn rejects_directories_and_named_pipes() {
     let directory = temporary();
     assert_eq!(refusal(directory.path()).0, "not-a-file");
     let pipe = directory.path().join("pipe.so");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(status.success());
     let (id, sentence) = refusal(&pipe);
     assert_eq!(id, "not-a-file");
     assert!(sentence.contains("a named pipe"), "{sentence}");
 }
 
 #[test]
-fn a_text_file_is_not_an_elf_file() {
+fn rejects_files_that_are_not_elf() {
     let directory = temporary();
     let path = directory.path().join("plugin.so");
     for content in ["hello, world", "", "\x7fEL"] {
@@ -68,7 +68,7 @@ fn a_text_file_is_not_an_elf_file() {
 }
 
 #[test]
-fn tables_of_more_entries_than_any_library_has_are_refused_before_they_are_read() {
+fn rejects_tables_with_too_many_entries() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let whole = std::fs::read(&path).unwrap();
@@ -77,11 +77,12 @@ fn tables_of_more_entries_than_any_library_has_are_refused_before_they_are_read(
         let mut bytes = whole.clone();
         changes.iter().for_each(|(at, new)| bytes[*at..*at + new.len()].copy_from_slice(new));
         std::fs::write(&path, bytes).unwrap();
-        // Room enough for whatever is counted.
+        // Large enough for any table.
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 32).unwrap();
         refusal(&path)
     };
-    // The field of the file's header, and the first section's by which more are counted than have room in it.
+    // The header's count of program headers, and the field of the first section that replaces it
+    // (PN_XNUM).
     let (sections, many) = (word(0x28) as usize, (1u32 << 24).to_le_bytes());
     let (id, sentence) = changed(&[(0x38, &[0xff, 0xff]), (sections + 44, &many)]);
     assert!(
@@ -90,14 +91,14 @@ fn tables_of_more_entries_than_any_library_has_are_refused_before_they_are_read(
     );
     let (id, sentence) = changed(&[(0x38, &1025u16.to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("1025 program headers"), "{sentence}");
-    // How long the dynamic segment's program header says that it is.
+    // The length of the dynamic segment in its program header.
     let dynamic = segments(&whole, SEGMENT_DYNAMIC)[0];
     let (id, sentence) = changed(&[(dynamic + 32, &(4097u64 * 16).to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("4097 entries in its dynamic segment"), "{sentence}");
 }
 
 #[test]
-fn a_file_that_others_may_write_is_refused_with_its_mode_and_the_remedy() {
+fn rejects_files_that_others_can_write_with_mode_and_advice() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     for mode in [0o775, 0o757] {
@@ -110,7 +111,7 @@ fn a_file_that_others_may_write_is_refused_with_its_mode_and_the_remedy() {
 }
 
 #[test]
-fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_mode() {
+fn rejects_files_in_directories_that_all_users_can_write() {
     let directory = temporary();
     let open = directory.path().join("open");
     std::fs::create_dir(&open).unwrap();
@@ -124,7 +125,7 @@ fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_m
         }
         assert_eq!(inspect(&path).unwrap().refusal.unwrap().id(), "directory-mode");
     }
-    // Files in it belong to their owners; a group that may be the user's own.
+    // The sticky bit protects the files, and a group may be the user's private one.
     for mode in [0o1777, 0o775, 0o755] {
         set_mode(&open, mode);
         assert!(PluginFile::new(&path).check().is_ok(), "{mode:o}");
@@ -132,55 +133,55 @@ fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_m
 }
 
 #[test]
-fn a_file_that_is_inspected_is_opened_once_so_that_all_that_is_said_is_of_the_same() {
+fn inspection_opens_the_file_once() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a flag.
+    // SAFETY: `inotify_init1` takes only flags.
     let watch = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
     assert!(watch >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: the call returned a new descriptor, which has no other owner.
     let mut watch = unsafe { std::fs::File::from_raw_fd(watch) };
     let what = libc::IN_OPEN | libc::IN_ACCESS;
-    // SAFETY: a descriptor of that kind and a NUL-terminated path.
+    // SAFETY: the descriptor is an inotify instance and the path is NUL-terminated.
     let watched = unsafe { libc::inotify_add_watch(watch.as_raw_fd(), name.as_ptr(), what) };
     assert!(watched >= 0, "{}", std::io::Error::last_os_error());
     assert!(inspect(&path).unwrap().refusal.is_none());
-    // Of the same events on end one is told, but what is opened is read before it is opened again.
-    let mut told = [0; 1 << 16];
-    let bytes = watch.read(&mut told).unwrap();
-    // Behind the number of the watch, what happened.
-    let events = told[..bytes].chunks(size_of::<libc::inotify_event>());
+    // Equal consecutive events are merged, but reads come between two opens.
+    let mut buffer = [0; 1 << 16];
+    let bytes = watch.read(&mut buffer).unwrap();
+    // The mask follows the watch descriptor.
+    let events = buffer[..bytes].chunks(size_of::<libc::inotify_event>());
     let opened = events.filter(|event| u32::from_ne_bytes(event[4..8].try_into().unwrap()) == libc::IN_OPEN);
     assert_eq!(opened.count(), 1);
 }
 
 #[test]
-fn what_is_somebody_else_s_is_refused_with_both_users() {
-    // SAFETY: no conditions.
+fn rejects_files_of_other_users_with_both_users() {
+    // SAFETY: `geteuid` has no requirements.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!(
-            "skipped: what_is_somebody_else_s_is_refused_with_both_users: only root gives files away"
+            "skipped: rejects_files_of_other_users_with_both_users: only root can change owners"
         );
     }
-    const SOMEBODY: u32 = 54_321;
+    const OTHER_USER: u32 = 54_321;
     let directory = temporary();
-    let theirs = directory.path().join("theirs");
-    std::fs::create_dir(&theirs).unwrap();
-    let path = c_plugin(&theirs, "plugin.so", &[]);
+    let folder = directory.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let path = c_plugin(&folder, "plugin.so", &[]);
     assert!(PluginFile::new(&path).check().is_ok());
-    for (given, refused_as) in [(&path, "owner"), (&theirs, "directory-owner")] {
-        std::os::unix::fs::chown(given, Some(SOMEBODY), None).unwrap();
+    for (changed, refused_as) in [(&path, "owner"), (&folder, "directory-owner")] {
+        std::os::unix::fs::chown(changed, Some(OTHER_USER), None).unwrap();
         let (id, sentence) = refusal(&path);
         assert_eq!(id, refused_as);
         assert!(sentence.contains("user 0") && sentence.contains("owner 54321"), "{sentence}");
-        std::os::unix::fs::chown(given, Some(0), None).unwrap();
+        std::os::unix::fs::chown(changed, Some(0), None).unwrap();
     }
     assert!(PluginFile::new(&path).check().is_ok());
 }
 
 #[test]
-fn a_link_is_refused_whose_own_directory_or_whose_target_s_all_the_world_may_write() {
+fn rejects_links_from_or_to_directories_that_all_users_can_write() {
     let directory = temporary();
     let at = |name: &str| directory.path().join(name);
     for name in ["open", "closed"] {
@@ -198,58 +199,58 @@ fn a_link_is_refused_whose_own_directory_or_whose_target_s_all_the_world_may_wri
 }
 
 #[test]
-fn every_link_on_the_way_to_a_plugin_is_looked_at() {
+fn checks_every_link_on_the_path() {
     let directory = temporary();
     let at = |name: &str| directory.path().join(name);
     for name in ["first", "open", "last"] {
         std::fs::create_dir(at(name)).unwrap();
     }
     c_plugin(&at("last"), "plugin.so", &[]);
-    // A file by a link in the middle, a directory by one, and both by relative paths.
+    // A link to a file, a link to a directory, and relative links to both.
     std::os::unix::fs::symlink("../last/plugin.so", at("open/middle.so")).unwrap();
     std::os::unix::fs::symlink("../open/middle.so", at("first/link.so")).unwrap();
     std::os::unix::fs::symlink(at("last"), at("open/folder")).unwrap();
     std::os::unix::fs::symlink(at("open/folder"), at("first/folder")).unwrap();
     std::os::unix::fs::symlink("endless.so", at("first/endless.so")).unwrap();
-    let ways = [at("first/link.so"), at("first/folder/plugin.so"), at("first/../open/folder/plugin.so")];
-    for way in &ways {
-        assert!(PluginFile::new(way).check().is_ok(), "{way:?}");
+    let paths = [at("first/link.so"), at("first/folder/plugin.so"), at("first/../open/folder/plugin.so")];
+    for path in &paths {
+        assert!(PluginFile::new(path).check().is_ok(), "{path:?}");
     }
     set_mode(&at("open"), 0o777);
-    for way in &ways {
-        let (id, sentence) = refusal(way);
-        assert_eq!(id, "directory-mode", "{way:?}");
+    for path in &paths {
+        let (id, sentence) = refusal(path);
+        assert_eq!(id, "directory-mode", "{path:?}");
         assert!(sentence.contains(at("open").to_str().unwrap()), "{sentence}");
     }
     assert_eq!(refusal(&at("first/endless.so")).0, "unreadable");
     set_mode(&at("open"), 0o1777);
-    assert!(PluginFile::new(&ways[0]).check().is_ok());
-    // SAFETY: no conditions.
+    assert!(PluginFile::new(&paths[0]).check().is_ok());
+    // SAFETY: `geteuid` has no requirements.
     if unsafe { libc::geteuid() } == 0 {
         std::os::unix::fs::lchown(at("open/middle.so"), Some(54_321), None).unwrap();
-        assert_eq!(refusal(&ways[0]).0, "link-owner");
+        assert_eq!(refusal(&paths[0]).0, "link-owner");
     }
 }
 
 #[test]
-fn a_library_without_the_metadata_symbol_is_not_a_plugin() {
+fn rejects_libraries_without_metadata_as_not_a_plugin() {
     assert_refused(&["NO_META"], "not-a-plugin", &["crossdock_plugin_meta_v1"]);
 }
 
 #[test]
-fn another_abi_version_is_refused_with_both_versions() {
+fn rejects_other_abi_versions_with_both_versions() {
     assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.0", "expected 1.0"]);
     assert_refused(&["MINOR=2"], "abi-version", &["ABI 1.2", "expected 1.0"]);
     assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.0"]);
 }
 
 #[test]
-fn a_range_that_leaves_this_host_out_is_refused() {
+fn rejects_version_ranges_without_this_host() {
     assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "1.0.0"]);
 }
 
 #[test]
-fn metadata_that_makes_no_sense_is_refused_with_the_field() {
+fn rejects_malformed_metadata_and_names_the_field() {
     assert_refused(&["META_MAGIC=1"], "bad-metadata", &["magic"]);
     assert_refused(&["META_SIZE=16"], "bad-metadata", &["16 bytes"]);
     assert_refused(&["N_SIZES=129"], "bad-metadata", &["129 struct sizes"]);
@@ -263,17 +264,17 @@ fn metadata_that_makes_no_sense_is_refused_with_the_field() {
 }
 
 #[test]
-fn structs_of_another_size_are_named_with_both_sizes() {
+fn rejects_other_struct_sizes_with_both_sizes() {
     assert_refused(
         &["SIZES={72,80,128,49}"],
         "struct-sizes",
-        &["crossdock_error expected at least 48 bytes, got 49"],
+        &["crossdock_error: expected at least 48 bytes, got 49"],
     );
     assert_refused(&["N_SIZES=25"], "struct-sizes", &["25 structs, expected at least 26"]);
 }
 
 #[test]
-fn metadata_of_another_release_is_read_as_far_as_it_goes() {
+fn reads_the_known_part_of_another_versions_metadata() {
     let directory = temporary();
     let load = |name: &str, definitions: &[&str]| {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
@@ -281,19 +282,19 @@ fn metadata_of_another_release_is_read_as_far_as_it_goes() {
     let all = "sizeof(crossdock_plugin_meta)";
     let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+104";
     assert_eq!(load("short.so", &[no_more]).unwrap(), 26);
-    assert_eq!(load("more.so", &["N_SIZES=27"]).unwrap(), 27, "a later release lists more structs");
+    assert_eq!(load("more.so", &["N_SIZES=27"]).unwrap(), 27, "a later version lists more structs");
     let longer = format!("META_SIZE={all}+32");
     assert_eq!(
         load("long.so", &[&longer, "N_SIZES=136"]).unwrap(),
         128,
-        "and more than there is room for here"
+        "more sizes than this version's struct has room for"
     );
-    let words = ["lists 27 struct sizes, expected at most 26"];
-    assert_refused(&[no_more, "N_SIZES=27"], "bad-metadata", &words);
+    let expected = ["lists 27 struct sizes, expected at most 26"];
+    assert_refused(&[no_more, "N_SIZES=27"], "bad-metadata", &expected);
 }
 
 #[test]
-fn structs_that_have_grown_or_lack_their_ends_are_no_reason_to_refuse_a_plugin() {
+fn accepts_structs_that_have_grown_or_are_shorter() {
     let directory = temporary();
     let sizes = |change: &dyn Fn(&str, u32) -> u32| {
         let all = crossdock::api::abi::BUILT_SIZES.map(|size| change(size.name, size.bytes).to_string());
@@ -306,41 +307,41 @@ fn structs_that_have_grown_or_lack_their_ends_are_no_reason_to_refuse_a_plugin()
         assert!(plugin.load().is_ok(), "{definition}");
     }
     let arrow = sizes(&|name, bytes| if name == "ArrowArray" { bytes + 8 } else { bytes });
-    assert_refused(&[&arrow], "struct-sizes", &["ArrowArray expected 80 bytes, got 88"]);
+    assert_refused(&[&arrow], "struct-sizes", &["ArrowArray: expected 80 bytes, got 88"]);
     let odd = sizes(&|name, bytes| if name == "crossdock_call" { bytes + 4 } else { bytes });
-    assert_refused(&[&odd], "struct-sizes", &["crossdock_call expected at least 24 bytes, got"]);
+    assert_refused(&[&odd], "struct-sizes", &["crossdock_call: expected at least 24 bytes, got"]);
 }
 
 #[test]
-fn metadata_with_pointers_in_it_is_refused_unread() {
+fn rejects_metadata_with_pointers() {
     assert_refused(&["META_POINTERS"], "bad-metadata", &["pointers"]);
 }
 
 #[test]
-fn an_unresolved_symbol_is_named() {
-    assert_refused(&["UNRESOLVED"], "dlopen", &["a_function_that_nobody_has"]);
+fn refusal_names_an_unresolved_symbol() {
+    assert_refused(&["UNRESOLVED"], "dlopen", &["undefined_function"]);
 }
 
 #[test]
-fn an_entry_that_cannot_be_used_is_refused() {
+fn rejects_malformed_entries_without_running_code() {
     let directory = temporary();
     let ran = directory.path().join("ran");
-    let leaves = format!("RAN=\"{}\"", ran.display());
-    for (definition, id, words) in [
+    let records_runs = format!("RAN=\"{}\"", ran.display());
+    for (definition, id, part) in [
         ("NO_ENTRY", "no-entry", "crossdock_plugin_v1"),
         ("ENTRY_MAGIC=7", "bad-entry", "magic"),
         ("ENTRY_MAJOR=7", "abi-version", "built for ABI 7."),
         ("DESTROY=0", "bad-entry", "'destroy' is NULL"),
     ] {
-        assert_refused(&[definition, &leaves], id, &[words]);
+        assert_refused(&[definition, &records_runs], id, &[part]);
     }
-    assert_eq!(lines(&ran), [""; 0], "none of its code ran");
-    PluginFile::new(c_plugin(directory.path(), "good.so", &[&leaves])).load().unwrap();
+    assert_eq!(lines(&ran), [""; 0], "code ran");
+    PluginFile::new(c_plugin(directory.path(), "good.so", &[&records_runs])).load().unwrap();
     assert_eq!(lines(&ran), ["c-nothing"]);
 }
 
 #[test]
-fn a_library_that_can_be_read_in_two_ways_is_damaged() {
+fn rejects_ambiguous_libraries_as_damaged() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let good = std::fs::read(&path).unwrap();
@@ -351,16 +352,17 @@ fn a_library_that_can_be_read_in_two_ways_is_damaged() {
         refusal(&path)
     };
     let dynamic = segments(&good, SEGMENT_DYNAMIC)[0];
-    // The loader goes on to the entry that ends it, past what its header says (the length is 32 bytes into it).
+    // The loader reads up to the DT_NULL entry, whatever the header declares (its length is at
+    // offset 32).
     let (id, sentence) = patched(dynamic + 32, 16);
     assert!(id == "damaged" && sentence.contains("DT_NULL"), "{sentence}");
-    // The second segment's address is the first one's (16 bytes into its header).
+    // The second segment gets the first one's address, at offset 16 of its header.
     let (id, sentence) = patched(segments(&good, SEGMENT_LOAD)[1] + 16, 0);
-    assert!(id == "damaged" && sentence.contains("lie on one another"), "{sentence}");
+    assert!(id == "damaged" && sentence.contains("segments overlap"), "{sentence}");
 }
 
 #[test]
-fn a_needed_library_s_name_does_not_steer_a_terminal() {
+fn names_of_needed_libraries_cannot_control_a_terminal() {
     let directory = temporary();
     c_library(directory.path(), "lib\x1b[2Jx.so", &["-x", "c", "/dev/null"]);
     let at = format!("-L{}", directory.path().display());
@@ -370,7 +372,7 @@ fn a_needed_library_s_name_does_not_steer_a_terminal() {
 }
 
 #[test]
-fn a_library_for_another_machine_is_named() {
+fn rejects_libraries_for_other_machines_by_name() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let good = std::fs::read(&path).unwrap();
@@ -389,7 +391,7 @@ fn a_library_for_another_machine_is_named() {
 }
 
 #[test]
-fn metadata_survives_stripping_and_the_loss_of_all_section_headers() {
+fn metadata_survives_stripping_and_missing_section_headers() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let expected = inspect(&path).unwrap().metadata;
@@ -402,25 +404,25 @@ fn metadata_survives_stripping_and_the_loss_of_all_section_headers() {
     assert_eq!(Metadata::from_bytes(&bytes).unwrap(), expected);
 }
 
-/// Up to where the loadable segments need the file.
-fn end_of_what_is_mapped(library: &[u8]) -> usize {
+/// The end of the last loadable segment in the file.
+fn end_of_segments(library: &[u8]) -> usize {
     let number = |at: usize| u64::from_le_bytes(library[at..at + 8].try_into().unwrap()) as usize;
     segments(library, SEGMENT_LOAD).into_iter().map(|at| number(at + 8) + number(at + 32)).max().unwrap()
 }
 
 #[test]
-fn a_truncated_library_is_an_error_at_every_length() {
+fn rejects_truncated_libraries_of_every_length() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere/ran\""]);
     let bytes = std::fs::read(&path).unwrap();
     let whole = (Metadata::from_bytes(&bytes).unwrap(), Needs::from_bytes(&bytes).unwrap());
     assert!(whole.1.glibc.is_some());
-    let mapped = end_of_what_is_mapped(&bytes);
+    let end = end_of_segments(&bytes);
     for length in (0..bytes.len()).step_by(7) {
         let read = |bytes| Ok((Metadata::from_bytes(bytes)?, Needs::from_bytes(bytes)?));
         match read(&bytes[..length]) {
-            // Section headers come last, and nobody needs them. What is mapped and not there ends the process.
-            Ok(read) => assert!(read == whole && length >= mapped, "{length} bytes, {mapped} mapped"),
+            // Section headers come last and are not needed; all segments must be complete.
+            Ok(read) => assert!(read == whole && length >= end, "{length} bytes, segments end at {end}"),
             Err(MetadataError::NotElf) => assert!(length < 4),
             Err(error) => assert!(matches!(error, MetadataError::Damaged(_)), "{length}: {error}"),
         }
@@ -428,7 +430,7 @@ fn a_truncated_library_is_an_error_at_every_length() {
 }
 
 #[test]
-fn no_single_wrong_byte_in_the_headers_makes_the_reader_panic() {
+fn no_single_wrong_byte_in_the_headers_causes_a_panic() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere/ran\""]);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -444,21 +446,23 @@ fn no_single_wrong_byte_in_the_headers_makes_the_reader_panic() {
 }
 
 #[test]
-fn a_table_of_symbols_ends_where_the_next_table_begins() {
+fn symbol_hash_table_is_read_up_to_the_next_table() {
     let directory = temporary();
     let path = c_plugin_with(directory.path(), "plugin.so", &[], &["-Wl,--hash-style=gnu"]);
     let mut bytes = std::fs::read(&path).unwrap();
     assert!(Metadata::from_bytes(&bytes).is_ok());
-    // The table of symbols follows the one of their hashes, of which the last word says that it is the last.
-    let entry = |tag: u64| {
+    // The symbol table follows the hash table, in which bit 0 of a hash marks the end of a chain.
+    // Without the last mark, the chain would continue in the symbol table.
+    let address_of = |tag: u64| {
         let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let (at, length) = (word(dynamic + 8) as usize, word(dynamic + 32) as usize);
         let entry = (at..at + length).step_by(16).find(|entry| word(*entry) == tag).unwrap();
         word(entry + 8) as usize
     };
-    let (hashes, symbols) = (entry(0x6fff_fef5), entry(6));
-    assert!(hashes < symbols, "the linker has put them in another order");
+    // DT_GNU_HASH and DT_SYMTAB.
+    let (hashes, symbols) = (address_of(0x6fff_fef5), address_of(6));
+    assert!(hashes < symbols, "the linker ordered the tables differently");
     for at in [symbols - 8, symbols - 4] {
         bytes[at] &= !1;
     }
@@ -466,7 +470,7 @@ fn a_table_of_symbols_ends_where_the_next_table_begins() {
 }
 
 #[test]
-fn one_file_is_one_image_and_two_files_are_two() {
+fn loading_a_file_again_returns_the_same_entry() {
     let directory = temporary();
     let first = c_plugin(directory.path(), "a.so", &["NAME=\"a\""]);
     let second = c_plugin(directory.path(), "b.so", &["NAME=\"b\""]);
@@ -479,11 +483,11 @@ fn one_file_is_one_image_and_two_files_are_two() {
 }
 
 #[test]
-fn a_file_that_was_rewritten_after_loading_is_refused() {
+fn rejects_a_file_that_was_rewritten_after_loading() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     PluginFile::new(&path).load().unwrap();
-    // The same bytes at another time: other bytes under a mapped library would end this very process.
+    // Only the time changes: other bytes under a mapped library would crash this process.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let (id, sentence) = refusal(&path);

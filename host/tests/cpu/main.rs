@@ -1,16 +1,17 @@
-//! The host without a device: what is found, refused and loaded, and what a session asks of plugins that only the CPU sees.
+//! Tests of the host that need no device: discovery, refusals, loading, and calls of plugins on the
+//! CPU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bytes;
 #[path = "../common/mod.rs"]
 mod common;
-mod decode_early;
+mod decode_in_create;
 mod discovery;
+mod foreign_memory;
 mod load;
 mod needs;
-mod outside;
 mod policy;
 mod programs;
-mod programs_alone;
+mod programs_without_decode;
 mod sealed;
 mod security_page;

@@ -1,4 +1,4 @@
-//! What a plugin brings along and asks of the system, refused before a line of it or of its libraries runs.
+//! Refusals for a plugin's needs, before code of the plugin or of its libraries runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::common::{
 use crossdock::Policy;
 use crossdock::load::{Load, PluginFile, inspect};
 
-/// A library `libhelper.so` whose constructor leaves a line in `ran`, and a plugin that needs it and leaves one too.
+/// A library `libhelper.so` and a plugin that needs it, whose constructors each append a line to
+/// `ran`.
 fn plugin_with_a_library(directory: &Path, ran: &Path, linked: &[&str]) -> PathBuf {
     let source = directory.join("helper.c");
     let text = "#include <stdio.h>\n\
@@ -22,7 +23,7 @@ fn plugin_with_a_library(directory: &Path, ran: &Path, linked: &[&str]) -> PathB
     let soname = directory.join("libhelper.so").display().to_string();
     let soname_option = format!("-Wl,-soname,{soname}");
     let mut args = vec![source.to_str().unwrap(), &define];
-    // Its name is its path, so that the loader finds it without being told where to look.
+    // The soname is a path, so that the loader finds the library without a search path.
     args.push(&soname_option);
     c_library(directory, "libhelper.so", &args);
     let mut all = vec!["-Wl,--no-as-needed", &soname];
@@ -31,7 +32,7 @@ fn plugin_with_a_library(directory: &Path, ran: &Path, linked: &[&str]) -> PathB
 }
 
 #[test]
-fn neither_a_refused_plugin_s_constructors_run_nor_those_of_a_library_that_it_needs() {
+fn no_constructors_run_of_a_refused_plugin_or_its_libraries() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let plugin = plugin_with_a_library(directory.path(), &ran, &[]);
@@ -43,15 +44,15 @@ fn neither_a_refused_plugin_s_constructors_run_nor_those_of_a_library_that_it_ne
     let inspection = inspect(&plugin).unwrap();
     assert_eq!(inspection.refusal.unwrap().id(), "needed-library");
     assert!(inspection.needs.libraries.contains(&helper));
-    assert_eq!(lines(&ran), [""; 0], "nothing has run");
+    assert_eq!(lines(&ran), [""; 0], "code ran");
 
     let allowed = policy(directory.path(), &format!("libraries = ['{helper}']")).unwrap();
-    PluginFile::under(&plugin, allowed).load().unwrap();
-    assert_eq!(lines(&ran), ["helper", "c-nothing"], "now both have");
+    PluginFile::with_policy(&plugin, allowed).load().unwrap();
+    assert_eq!(lines(&ran), ["helper", "c-nothing"]);
 }
 
 #[test]
-fn libraries_that_are_filtered_or_audited_by_are_needed_ones() {
+fn filter_and_audit_libraries_count_as_needed() {
     let directory = temporary();
     for option in ["-Wl,--auxiliary,libother.so", "-Wl,--filter,libother.so", "-Wl,--audit,libother.so"] {
         let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &[option]);
@@ -62,7 +63,7 @@ fn libraries_that_are_filtered_or_audited_by_are_needed_ones() {
 }
 
 #[test]
-fn a_search_path_of_its_own_is_refused_with_the_remedy() {
+fn rejects_search_paths_with_advice() {
     let directory = temporary();
     for option in ["-Wl,-rpath,/somewhere,--enable-new-dtags", "-Wl,-rpath,/somewhere,--disable-new-dtags"] {
         let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &[option]);
@@ -72,7 +73,7 @@ fn a_search_path_of_its_own_is_refused_with_the_remedy() {
     }
 }
 
-/// Puts `to` in the place of the first version of glibc that stands in the file, of as many characters.
+/// Replaces the first glibc version in the file by another of the same length.
 fn with_another_glibc(plugin: &Path, to: impl Fn(usize) -> String) {
     let mut bytes = std::fs::read(plugin).unwrap();
     let prefix = b"GLIBC_";
@@ -85,7 +86,7 @@ fn with_another_glibc(plugin: &Path, to: impl Fn(usize) -> String) {
 }
 
 #[test]
-fn a_glibc_that_is_not_out_yet_is_refused_by_name_before_the_loader_is_asked() {
+fn rejects_newer_glibc_before_loading() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere\""]);
     let needs = inspect(&plugin).unwrap().needs;
@@ -97,7 +98,7 @@ fn a_glibc_that_is_not_out_yet_is_refused_by_name_before_the_loader_is_asked() {
 }
 
 #[test]
-fn a_rust_plugin_whose_panics_abort_is_refused_and_what_is_no_rust_is_not() {
+fn rejects_rust_plugins_whose_panics_abort() {
     let directory = temporary();
     let load = |toolchain: &str, panic: &str| {
         let definitions = [format!("TOOLCHAIN=\"{toolchain}\""), format!("PANIC=\"{panic}\"")];
@@ -112,7 +113,7 @@ fn a_rust_plugin_whose_panics_abort_is_refused_and_what_is_no_rust_is_not() {
 }
 
 #[test]
-fn a_plugin_that_asks_for_an_executable_stack_is_refused() {
+fn rejects_executable_stack() {
     let directory = temporary();
     let load = |stack: &str| {
         let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &["-z", stack]);
@@ -127,12 +128,12 @@ fn a_plugin_that_asks_for_an_executable_stack_is_refused() {
 }
 
 #[test]
-fn toolchains_that_the_policy_denies_are_refused() {
+fn rejects_denied_toolchains() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "plugin.so", &["TOOLCHAIN=\"rustc 1.90.1\""]);
     let under = |denied: &str| {
         let policy = Policy { deny_toolchains: vec![denied.to_string()], ..Policy::default() };
-        PluginFile::under(&plugin, Arc::new(policy)).check().map_err(|refused| refused.to_string())
+        PluginFile::with_policy(&plugin, Arc::new(policy)).check().map_err(|refused| refused.to_string())
     };
     let sentence = under("rustc 1.90").err().unwrap();
     assert!(sentence.contains("(toolchain)") && sentence.contains("'rustc 1.90.1'"), "{sentence}");
@@ -141,7 +142,7 @@ fn toolchains_that_the_policy_denies_are_refused() {
 }
 
 #[test]
-fn of_several_string_tables_the_last_counts_as_it_does_for_the_loader() {
+fn uses_the_last_string_table_like_the_loader() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "plugin.so", &[]);
     let mut bytes = std::fs::read(&plugin).unwrap();
@@ -150,8 +151,8 @@ fn of_several_string_tables_the_last_counts_as_it_does_for_the_loader() {
     let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
     let (start, n) = (word(&bytes, dynamic + 8) as usize, word(&bytes, dynamic + 32) as usize / 16);
     let end = (0..n).map(|i| start + i * 16).find(|at| word(&bytes, *at) == 0).unwrap();
-    assert!(end + 16 < start + n * 16, "there is an empty entry to spare");
-    // Another string table, in the middle of nowhere.
+    assert!(end + 16 < start + n * 16, "the dynamic segment has no spare entry");
+    // Another string table, at an address that is not mapped.
     bytes[end..end + 8].copy_from_slice(&5u64.to_le_bytes());
     bytes[end + 8..end + 16].copy_from_slice(&u64::MAX.to_le_bytes());
     std::fs::write(&plugin, bytes).unwrap();

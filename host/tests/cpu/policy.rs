@@ -1,4 +1,4 @@
-//! What a policy can say, and what it lets load.
+//! Tests of policies and of what they allow to load.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ fn sha256(file: &Path) -> Sha256 {
 }
 
 fn loads(plugin: &Path, policy: &Arc<Policy>) -> bool {
-    PluginFile::under(plugin, policy.clone()).load().is_ok()
+    PluginFile::with_policy(plugin, policy.clone()).load().is_ok()
 }
 
-/// What the policy of this text is refused with.
-fn complaint(text: &str) -> String {
-    policy(temporary().path(), text).expect_err("a complaint").to_string()
+/// The error of the policy `text`.
+fn error_of(text: &str) -> String {
+    policy(temporary().path(), text).expect_err("an error").to_string()
 }
 
 fn sign(plugin: &Path, keys: &KeyPair) {
@@ -36,40 +36,40 @@ fn signed_policy(directory: &Path, keys: &[&KeyPair]) -> Arc<Policy> {
 }
 
 #[test]
-fn an_empty_policy_lets_every_plugin_load_that_fits() {
+fn empty_policy_allows_all_compatible_plugins() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "a.so", &[]);
     assert!(loads(&plugin, &policy(directory.path(), "").unwrap()));
 }
 
 #[test]
-fn mistakes_in_a_policy_are_errors_with_the_file_and_the_line() {
-    let unknown = complaint("# what may run\nalow = ['a']\n");
+fn errors_in_a_policy_name_the_file_and_the_line() {
+    let unknown = error_of("# what may run\nalow = ['a']\n");
     for word in ["crossdock.toml', line 2", "alow", "allow"] {
         assert!(unknown.contains(word), "{unknown}");
     }
-    let broken = complaint("allow = [\n'a'\nlibraries = []");
+    let broken = error_of("allow = [\n'a'\nlibraries = []");
     assert!(broken.contains("line 3"), "{broken}");
-    let hash = complaint("\nallow = ['a', 'sha256:12']");
+    let hash = error_of("\nallow = ['a', 'sha256:12']");
     assert!(hash.contains("line 2") && hash.contains("64 hexadecimal digits"), "{hash}");
-    let name = complaint("allow = ['a/b']");
+    let name = error_of("allow = ['a/b']");
     assert!(name.contains("line 1") && name.contains("'a/b'"), "{name}");
-    let key = complaint("require_signature = true\nkeys = ['RWnonsense']");
+    let key = error_of("require_signature = true\nkeys = ['RWnonsense']");
     assert!(key.contains("line 2") && key.contains("RWnonsense"), "{key}");
-    assert!(complaint("libraries = 'a.so'").contains("line 1"));
-    let both = complaint(&format!("isolate = ['a']\nisolate_all_but = ['{}']", Sha256::of(b"")));
+    assert!(error_of("libraries = 'a.so'").contains("line 1"));
+    let both = error_of(&format!("isolate = ['a']\nisolate_all_but = ['{}']", Sha256::of(b"")));
     assert!(both.contains("expected one of them"), "{both}");
 }
 
-/// A typing mistake would isolate nothing, and say nothing.
+/// A misspelt name would isolate nothing.
 #[test]
-fn a_name_to_isolate_that_no_file_of_a_plugin_has_is_an_error() {
+fn rejects_names_to_isolate_that_no_plugin_file_has() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "a.so", &[]);
     let name = crossdock::load::inspect(&plugin).unwrap().metadata.name;
     let build = |isolated: &str| {
         let policy = Policy::clone(&policy(directory.path(), &format!("isolate = ['{isolated}']")).unwrap());
-        let search = Search::nowhere().given(&plugin).linked(crate::common::mini::linked());
+        let search = Search::nowhere().with_path(&plugin).linked(crate::common::mini::linked());
         Host::builder().search(search).policy(policy).build()
     };
     assert!(build(&name).is_ok() && build("*").is_ok());
@@ -80,7 +80,7 @@ fn a_name_to_isolate_that_no_file_of_a_plugin_has_is_an_error() {
 }
 
 #[test]
-fn all_but_files_of_some_hashes_can_be_isolated() {
+fn files_can_be_excluded_from_isolation_by_hash() {
     let directory = temporary();
     let (here, apart) = (c_plugin(directory.path(), "a.so", &[]), c_plugin(directory.path(), "b.so", &[]));
     let text = format!("isolate_all_but = ['{}']", sha256(&here));
@@ -92,31 +92,35 @@ fn all_but_files_of_some_hashes_can_be_isolated() {
 }
 
 #[test]
-fn a_policy_that_asks_for_signatures_of_nobody_or_names_keys_for_nothing_is_refused() {
-    assert!(complaint("require_signature = true").contains("keys names no key"));
+fn rejects_signatures_without_keys_and_keys_without_signatures() {
+    assert!(error_of("require_signature = true").contains("keys names no key"));
     let pair = KeyPair::generate_unencrypted_keypair().unwrap();
-    let idle = complaint(&format!("keys = ['{}']", pair.pk.to_base64()));
-    assert!(idle.contains("require_signature is not true"), "{idle}");
+    let unused = error_of(&format!("keys = ['{}']", pair.pk.to_base64()));
+    assert!(unused.contains("require_signature is not true"), "{unused}");
 }
 
 #[test]
-fn a_policy_that_others_may_write_or_replace_or_that_is_missing_is_not_used() {
+fn rejects_a_policy_that_is_missing_or_that_others_can_change() {
     let directory = temporary();
     let file = policy_file(directory.path(), "");
-    let words = || Policy::from_file(&file).unwrap_err().to_string();
+    let message = || Policy::from_file(&file).unwrap_err().to_string();
     set_mode(&file, 0o664);
-    assert!(words().contains("crossdock.toml' is not used") && words().contains("chmod go-w"), "{}", words());
+    assert!(
+        message().contains("crossdock.toml' is not trusted") && message().contains("chmod go-w"),
+        "{}",
+        message()
+    );
     set_mode(&file, 0o644);
     set_mode(directory.path(), 0o777);
-    assert!(words().contains("chmod o-w"), "{}", words());
+    assert!(message().contains("chmod o-w"), "{}", message());
     set_mode(directory.path(), 0o755);
     assert!(Policy::from_file(&file).is_ok());
     std::fs::remove_file(&file).unwrap();
-    assert!(words().contains("there is no such file"), "{}", words());
+    assert!(message().contains("there is no such file"), "{}", message());
 }
 
 #[test]
-fn only_plugins_load_that_are_allowed_by_name_or_by_hash() {
+fn allow_list_matches_names_and_hashes() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "a.so", &["NAME=\"a\""]);
     let hash = sha256(&plugin);
@@ -135,7 +139,7 @@ fn only_plugins_load_that_are_allowed_by_name_or_by_hash() {
 }
 
 #[test]
-fn only_plugins_below_the_policy_s_folders_load_and_links_are_followed() {
+fn folders_apply_to_the_targets_of_links() {
     let directory = temporary();
     let at = |name: &str| directory.path().join(name);
     for folder in ["in", "in/deep", "out", "in-name-only"] {
@@ -156,46 +160,46 @@ fn only_plugins_below_the_policy_s_folders_load_and_links_are_followed() {
 }
 
 #[test]
-fn only_plugins_load_that_one_of_the_keys_signed() {
+fn rejects_plugins_without_a_valid_signature() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let plugin = c_plugin(directory.path(), "a.so", &[&format!("RAN=\"{}\"", ran.display())]);
-    let [ours, other, stranger] = [(); 3].map(|()| KeyPair::generate_unencrypted_keypair().unwrap());
-    let policy = signed_policy(directory.path(), &[&other, &ours]);
+    let [signer, other, unknown] = [(); 3].map(|()| KeyPair::generate_unencrypted_keypair().unwrap());
+    let policy = signed_policy(directory.path(), &[&other, &signer]);
     let file = signature_file(&plugin);
     assert_eq!(file, directory.path().join("a.so.minisig"));
-    let refused_with = |id: &str, words: &str| {
+    let refused_with = |id: &str, text: &str| {
         let (got, sentence) = refusal_under(&plugin, &policy);
         assert_eq!(got, id, "{sentence}");
-        assert!(sentence.contains(words) && sentence.contains("a.so.minisig"), "{sentence}");
+        assert!(sentence.contains(text) && sentence.contains("a.so.minisig"), "{sentence}");
     };
     refused_with("unsigned", "expected it in");
-    sign(&plugin, &stranger);
-    refused_with("signature", "by none of the policy's `keys`");
+    sign(&plugin, &unknown);
+    refused_with("signature", "with none of the policy's `keys`");
     std::fs::write(&file, "a scribble").unwrap();
-    refused_with("signature", "does not count");
+    refused_with("signature", "is not valid");
 
-    // Of other bytes, by the right key.
+    // A signature of other bytes, with the right key.
     let copy = c_plugin(directory.path(), "copy.so", &["VERSION=\"2.0.0\""]);
-    sign(&copy, &ours);
+    sign(&copy, &signer);
     std::fs::rename(signature_file(&copy), &file).unwrap();
-    refused_with("signature", "does not count");
+    refused_with("signature", "is not valid");
 
-    // By the right key in the manner of old, in which the whole file is signed instead of its hash.
-    sign(&plugin, &ours);
+    // In the legacy format, which signs the whole file instead of its hash, with the right key.
+    sign(&plugin, &signer);
     let good = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, good.replacen("\nRU", "\nRW", 1)).unwrap();
-    refused_with("signature", "does not count");
-    // With another comment than the one that was signed.
+    refused_with("signature", "is not valid");
+    // With another comment than the signed one.
     std::fs::write(&file, good.replacen("trusted comment: ", "trusted comment: not ", 2)).unwrap();
-    refused_with("signature", "does not count");
+    refused_with("signature", "is not valid");
 
-    assert_eq!(lines(&ran), [""; 0], "nothing has run");
+    assert_eq!(lines(&ran), [""; 0], "code ran");
     std::fs::write(&file, good).unwrap();
     assert!(loads(&plugin, &policy));
-    let inspection = PluginFile::under(&plugin, policy).inspect().unwrap();
+    let inspection = PluginFile::with_policy(&plugin, policy).inspect().unwrap();
     assert!(
-        matches!(inspection.fingerprint.signature, Signature::By(key) if key.to_string() == ours.pk.to_base64())
+        matches!(inspection.fingerprint.signature, Signature::By(key) if key.to_string() == signer.pk.to_base64())
     );
     assert_eq!(inspection.fingerprint.sha256, sha256(&plugin));
 }
@@ -207,26 +211,26 @@ fn locked(plugin: &Path, name: &str) -> Locked {
 
 fn write_lock(directory: &Path, plugins: Vec<Locked>) -> PathBuf {
     let file = directory.join("crossdock.lock");
-    Lock::of(&file, plugins).write().unwrap();
+    Lock::new(&file, plugins).write().unwrap();
     file
 }
 
 #[test]
-fn only_plugins_load_that_the_lock_has_with_their_hash() {
+fn lock_matches_names_and_hashes() {
     let directory = temporary();
     let a = c_plugin(directory.path(), "a.so", &["NAME=\"a\""]);
     let b = c_plugin(directory.path(), "b.so", &["NAME=\"b\""]);
     let under_lock = || policy(directory.path(), "lock = 'crossdock.lock'").unwrap();
     let (id, sentence) = refusal_under(&a, &under_lock());
-    assert_eq!(id, "not-locked", "a lock that is not there holds nothing: {sentence}");
+    assert_eq!(id, "not-locked", "a missing lock file lists nothing: {sentence}");
     let file = write_lock(directory.path(), vec![locked(&b, "c"), locked(&a, "a")]);
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-    assert_eq!(mode & 0o622, 0o600, "only its owner may write it: {mode:o}");
+    assert_eq!(mode & 0o622, 0o600, "only the owner may write the lock file: {mode:o}");
     let policy = under_lock();
     assert_eq!(Lock::read(&file).unwrap().plugins, [locked(&a, "a"), locked(&b, "c")], "sorted");
     assert!(loads(&a, &policy));
     let (id, sentence) = refusal_under(&b, &policy);
-    assert_eq!(id, "not-locked", "it is not locked under its name");
+    assert_eq!(id, "not-locked", "the lock lists the file under another name");
     assert!(sentence.contains("crossdock.lock") && sentence.contains("'b'"), "{sentence}");
     let old = sha256(&a);
     let a = c_plugin(directory.path(), "a.so", &["NAME=\"a\"", "VERSION=\"1.0.1\""]);
@@ -238,21 +242,21 @@ fn only_plugins_load_that_the_lock_has_with_their_hash() {
 }
 
 #[test]
-fn a_lock_that_is_none_or_that_others_may_write_is_not_used() {
+fn rejects_a_malformed_lock_or_one_that_others_can_change() {
     let directory = temporary();
     let file = write_lock(directory.path(), Vec::new());
-    let words = || policy(directory.path(), "lock = 'crossdock.lock'").unwrap_err().to_string();
+    let message = || policy(directory.path(), "lock = 'crossdock.lock'").unwrap_err().to_string();
     set_mode(&file, 0o666);
-    assert!(words().contains("crossdock.lock' is not used"), "{}", words());
+    assert!(message().contains("crossdock.lock' is not trusted"), "{}", message());
     set_mode(&file, 0o644);
     std::fs::write(&file, "version = 2\n").unwrap();
-    assert!(words().contains("version 2, expected 1"), "{}", words());
+    assert!(message().contains("version is 2, expected 1"), "{}", message());
     std::fs::write(&file, "version = 1\n[[plugin]]\nname = 'a'\n").unwrap();
-    assert!(words().contains("crossdock.lock', line 2"), "{}", words());
+    assert!(message().contains("crossdock.lock', line 2"), "{}", message());
 }
 
 #[test]
-fn a_host_s_catalog_holds_what_its_policy_refuses_and_loads_the_rest() {
+fn catalog_lists_refused_plugins_and_loads_the_others() {
     let directory = temporary();
     let folder = directory.path().join("plugins");
     std::fs::create_dir(&folder).unwrap();
@@ -261,7 +265,7 @@ fn a_host_s_catalog_holds_what_its_policy_refuses_and_loads_the_rest() {
     }
     c_plugin(&folder, "library.so", &["NO_META"]);
     let policy = policy(directory.path(), "allow = ['b']").unwrap();
-    let host = Host::builder().policy(Policy::clone(&policy)).search(Search::nowhere().given(&folder));
+    let host = Host::builder().policy(Policy::clone(&policy)).search(Search::nowhere().with_path(&folder));
     let host = host.build().unwrap();
     let names: Vec<_> = host.plugins().map(|metadata| metadata.name.clone()).collect();
     assert_eq!(names, ["b"]);

@@ -1,37 +1,37 @@
-//! What programs do with buffers, and with what a plugin decodes below them, here values that do not begin where their buffer
-//! does.
+//! Decoding by programs, over buffers and over children that a plugin decodes.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
+use crossdock::Session;
 use crossdock::api::{
-    About, Call, Device, EncodedArray, EncodedNode, Encoding, Host as HostHandle, LogicalType, NodeParts,
-    Operator, Owned, Plugin, Result, abi, entry,
+    Call, Device, EncodedNode, Encoding, Host as HostHandle, LogicalType, NodeParts, Operator, Owned, Plugin,
+    Result, abi, entry,
 };
-use crossdock::discovery::Search;
-use crossdock::load::LinkedPlugin;
 use crossdock::memory::Backend;
-use crossdock::{Host, Session};
 use crossdock_arrays::{DeviceArray, DeviceBatch, cells, export_batch, export_field};
-use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready, Stream};
+use crossdock_memory::{Memory, Stream};
 
+use crate::common::encoding::{self, node, tree};
+
+/// The encodings, with one program each.
 const IDS: [&str; 9] = [
-    "of.load",
-    "of.unpack",
-    "of.codes",
-    "of.child",
-    "of.cast",
-    "of.dictionary",
-    "of.runs",
-    "of.patches",
-    "of.sequence",
+    "test.load",
+    "test.unpack",
+    "test.codes",
+    "test.child",
+    "test.cast",
+    "test.dictionary",
+    "test.runs",
+    "test.patches",
+    "test.sequence",
 ];
 
-/// The same for the metadata.
-const OF_PROGRAMS: &str =
-    "of.load of.unpack of.codes of.child of.cast of.dictionary of.runs of.patches of.sequence";
+/// The same ids, as the metadata lists them.
+const IDS_IN_METADATA: &str = "test.load test.unpack test.codes test.child test.cast test.dictionary \
+    test.runs test.patches test.sequence";
 
-/// Has programs alone, called after what they begin with.
+/// A plugin whose encodings have only programs.
 struct Programs;
 
 impl Plugin for Programs {
@@ -64,14 +64,14 @@ impl Encoding for Programs {
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let add = Operator::Add(100);
         Ok(Some(match node.encoding() {
-            "of.load" => vec![Operator::Load { buffer: 0, at: 4 }],
-            "of.unpack" => vec![Operator::Unpack { buffer: 0, bits: 32, first: 2 }, add],
-            "of.codes" => vec![Operator::Unpack { buffer: 0, bits: 8, first: 0 }],
-            "of.child" => vec![Operator::Child(0), add],
-            "of.cast" => vec![Operator::Cast(0), add],
-            "of.dictionary" => vec![Operator::Dictionary { codes: 0, values: 1 }, add],
-            "of.runs" => vec![Operator::Runs { ends: 0, values: 1, first: 1 }, add],
-            "of.patches" => {
+            "test.load" => vec![Operator::Load { buffer: 0, at: 4 }],
+            "test.unpack" => vec![Operator::Unpack { buffer: 0, bits: 32, first: 2 }, add],
+            "test.codes" => vec![Operator::Unpack { buffer: 0, bits: 8, first: 0 }],
+            "test.child" => vec![Operator::Child(0), add],
+            "test.cast" => vec![Operator::Cast(0), add],
+            "test.dictionary" => vec![Operator::Dictionary { codes: 0, values: 1 }, add],
+            "test.runs" => vec![Operator::Runs { ends: 0, values: 1, first: 1 }, add],
+            "test.patches" => {
                 let patch = Operator::Patch { indices: 0, values: 1, first: 1 };
                 vec![Operator::Load { buffer: 0, at: 0 }, patch, add]
             }
@@ -80,10 +80,10 @@ impl Encoding for Programs {
     }
 }
 
-/// Decodes its nodes to 1, 2, 3 and so on, from the second place of a buffer on.
-struct Further(Memory);
+/// A plugin whose encoding decodes to 1, 2, 3 and so on, in arrays with the offset 1.
+struct WithOffset(Memory);
 
-impl Plugin for Further {
+impl Plugin for WithOffset {
     fn create(host: HostHandle) -> Result<Self> {
         Memory::from_host(&host).map(Self)
     }
@@ -93,9 +93,9 @@ impl Plugin for Further {
     }
 }
 
-impl Encoding for Further {
+impl Encoding for WithOffset {
     fn ids(&self) -> &[&'static str] {
-        &["further"]
+        &["with-offset"]
     }
 
     fn check(&self, _: EncodedNode<'_>) -> Result<()> {
@@ -112,9 +112,10 @@ impl Encoding for Further {
         node: EncodedNode<'_>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        // SAFETY: the call's own stream, which its caller keeps alive.
-        let stream = unsafe { Stream::of_call(&self.0, call.device(), call.stream()) }?;
-        // SAFETY: the tree was found sound: each node has a schema that lives as long as the array.
+        // SAFETY: the call's stream is valid during the call.
+        let stream = unsafe { Stream::from_call(&self.0, call.device(), call.stream()) }?;
+        // SAFETY: the host checked the tree: each node has a schema, which lives as long as the
+        // array.
         let field = unsafe { crossdock_arrays::import_field_ref(node.schema()?) }?;
         let width = field.data_type().primitive_width().unwrap();
         let bytes = (0..=node.length()).flat_map(|i| i.to_le_bytes()[..width].to_vec()).collect::<Vec<u8>>();
@@ -122,9 +123,9 @@ impl Encoding for Further {
             to.copy_from_slice(&bytes);
             Ok(())
         };
-        let buffer = self.0.alloc_with(&stream, bytes.len(), fill)?.freeze(&stream)?;
+        let values = self.0.alloc_with(&stream, bytes.len(), fill)?.freeze(&stream)?;
         let (data_type, n) = (field.data_type().clone(), node.length() as usize);
-        // Of values that may be null the fourth place's is.
+        // If the type is nullable, the value 3 is null.
         let bits = |to: &mut [u8]| {
             to.fill(0b1111_0111);
             Ok(())
@@ -133,57 +134,32 @@ impl Encoding for Further {
             field.is_nullable().then(|| self.0.alloc_with(&stream, n / 8 + 1, bits)?.freeze(&stream));
         let (validity, null_count) =
             (validity.transpose()?, if field.is_nullable() { None } else { Some(0) });
-        let buffers = vec![validity, Some(buffer)];
+        let buffers = vec![validity, Some(values)];
         let column = DeviceArray::try_new(data_type, n + 1, 0, null_count, buffers, vec![], None)?;
         let schema = Arc::new(Schema::new(vec![field.with_name("")]));
         let batch = export_batch(&DeviceBatch::try_new(schema, n + 1, vec![column])?, false, &stream)?;
-        // As others export a part of an array.
+        // A slice of the column without its first value, as Arrow libraries export it.
         let mut raw = batch.into_raw();
         raw.array.array.length = n as i64;
-        // SAFETY: the struct has one child, which lives as long.
+        // SAFETY: the batch has one column, which lives as long as the batch.
         let child = unsafe { &mut **raw.array.array.children };
         (child.length, child.offset) = (n as i64, 1);
-        // SAFETY: the batch was the `Owned` one's.
+        // SAFETY: `raw` came from an `Owned`, and nothing else owns it.
         Ok(unsafe { Owned::new(raw) })
     }
 }
 
-fn plugin(entry: &'static abi::PluginEntry, name: &'static str, encodings: &'static str) -> LinkedPlugin {
-    let about = About {
-        name,
-        version: "0.1.0",
-        description: "decodes",
-        licence: "Apache-2.0",
-        interfaces: "crossdock.encoding/1",
-        formats: "",
-        encodings,
-    };
-    LinkedPlugin::new(entry, about.meta())
-}
-
 fn session(device: Device, limit_bytes: Option<usize>) -> Session {
     static PROGRAMS: abi::PluginEntry = entry::<Programs>();
-    static FURTHER: abi::PluginEntry = entry::<Further>();
-    let search = Search::nowhere()
-        .linked(plugin(&PROGRAMS, "programs", OF_PROGRAMS))
-        .linked(plugin(&FURTHER, "further", "further"));
+    static WITH_OFFSET: abi::PluginEntry = entry::<WithOffset>();
     let backend = limit_bytes
         .into_iter()
         .fold(Backend::builder().untouchable(true), |builder, bytes| builder.limit_bytes(bytes));
-    let host = Host::builder().backend(backend.build()).search(search).build().unwrap();
-    host.session().device(device).open().unwrap()
-}
-
-/// A node of this encoding, type and length, with so many buffers and children.
-fn node(encoding: &str, data_type: DataType, length: u64, n_buffers: u32, n_children: u32) -> NodeParts {
-    NodeParts {
-        encoding: encoding.into(),
-        logical_type: LogicalType::Schema(export_field(&Field::new("", data_type, false)).unwrap()),
-        length,
-        metadata: Vec::new(),
-        n_buffers,
-        n_children,
-    }
+    let plugins = [
+        (&PROGRAMS, encoding::description("programs", IDS_IN_METADATA)),
+        (&WITH_OFFSET, encoding::description("with-offset", "with-offset")),
+    ];
+    encoding::host(backend.build(), plugins).session().device(device).open().unwrap()
 }
 
 fn nullable(node: NodeParts, data_type: DataType) -> NodeParts {
@@ -191,24 +167,13 @@ fn nullable(node: NodeParts, data_type: DataType) -> NodeParts {
     NodeParts { logical_type: LogicalType::Schema(field), ..node }
 }
 
-fn words(words: impl IntoIterator<Item = i32>) -> Vec<u8> {
-    words.into_iter().flat_map(i32::to_le_bytes).collect()
+fn bytes_of(values: impl IntoIterator<Item = i32>) -> Vec<u8> {
+    values.into_iter().flat_map(i32::to_le_bytes).collect()
 }
 
-fn tree(nodes: Vec<NodeParts>, buffers: Vec<Vec<u8>>) -> EncodedArray {
-    let lent = |bytes: Vec<u8>| {
-        let (address, n) = (bytes.as_ptr() as u64, bytes.len() as u64);
-        // SAFETY: the owner has as many bytes there, which stay.
-        let buffer =
-            unsafe { Buffer::foreign(&ForeignOwner::new(bytes), Device::CPU, address, Some(n), Ready::Now) };
-        buffer.to_encoded()
-    };
-    EncodedArray::new(nodes, buffers.into_iter().map(lent).collect()).unwrap()
-}
-
-/// What a tree of i32 decodes to, which is the same on every device.
+/// The values that an array of i32 decodes to, which are the same on every device.
 fn decoded(nodes: impl Fn() -> Vec<NodeParts>, buffers: &[Vec<u8>]) -> Vec<i32> {
-    let [on_cpu, elsewhere] = [Device::CPU, Device::UNTOUCHABLE].map(|device| {
+    let [on_cpu, on_device] = [Device::CPU, Device::UNTOUCHABLE].map(|device| {
         let session = session(device, None);
         let batch = session.decode(tree(nodes(), buffers.to_vec())).unwrap();
         assert_eq!(batch.device(), device);
@@ -219,38 +184,40 @@ fn decoded(nodes: impl Fn() -> Vec<NodeParts>, buffers: &[Vec<u8>]) -> Vec<i32> 
         let bytes = values.host_view(session.stream()).unwrap();
         bytes.chunks_exact(4).map(|word| i32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
     });
-    assert_eq!(on_cpu, elsewhere);
+    assert_eq!(on_cpu, on_device);
     on_cpu
 }
 
 #[test]
-fn words_of_a_buffer_are_loaded_from_the_byte_that_the_program_says() {
-    let nodes = || vec![node("of.load", DataType::Int32, 3, 1, 0)];
-    assert_eq!(decoded(nodes, &[words([9, 10, 20, 30])]), [10, 20, 30]);
+fn load_begins_at_its_byte_offset() {
+    let nodes = || vec![node("test.load", DataType::Int32, 3, 1, 0)];
+    assert_eq!(decoded(nodes, &[bytes_of([9, 10, 20, 30])]), [10, 20, 30]);
 }
 
 #[test]
-fn packed_words_are_unpacked_from_the_first_that_is_meant() {
-    let nodes = || vec![node("of.unpack", DataType::Int32, 3, 1, 0)];
-    // With as many bits as a word has, every place of a block has the word of another one: all are the same here.
-    assert_eq!(decoded(nodes, &[words([7; 1024])]), [107, 107, 107]);
+fn unpack_begins_at_its_first_value() {
+    let nodes = || vec![node("test.unpack", DataType::Int32, 3, 1, 0)];
+    // All values are equal, because packing transposes the values of a block.
+    assert_eq!(decoded(nodes, &[bytes_of([7; 1024])]), [107, 107, 107]);
 }
 
 #[test]
-fn values_that_do_not_begin_where_their_buffer_does_are_taken_from_where_they_begin() {
-    let of = |encoding: &'static str, data_type: DataType| {
-        move || vec![node(encoding, DataType::Int32, 3, 0, 1), node("further", data_type.clone(), 3, 0, 0)]
-    };
-    assert_eq!(decoded(of("of.child", DataType::Int32), &[]), [101, 102, 103]);
-    assert_eq!(decoded(of("of.cast", DataType::UInt8), &[]), [101, 102, 103]);
-    assert_eq!(decoded(of("of.cast", DataType::Int64), &[]), [101, 102, 103]);
-}
-
-#[test]
-fn values_of_dictionaries_and_runs_go_through_the_steps_from_where_they_begin() {
-    let of = |encoding: &'static str, length: u64| {
+fn child_and_cast_apply_the_offset_of_their_child() {
+    let nodes = |encoding: &'static str, data_type: DataType| {
         move || {
-            let child = |length| node("further", DataType::Int32, length, 0, 0);
+            vec![node(encoding, DataType::Int32, 3, 0, 1), node("with-offset", data_type.clone(), 3, 0, 0)]
+        }
+    };
+    assert_eq!(decoded(nodes("test.child", DataType::Int32), &[]), [101, 102, 103]);
+    assert_eq!(decoded(nodes("test.cast", DataType::UInt8), &[]), [101, 102, 103]);
+    assert_eq!(decoded(nodes("test.cast", DataType::Int64), &[]), [101, 102, 103]);
+}
+
+#[test]
+fn steps_apply_to_values_of_dictionaries_and_runs_with_an_offset() {
+    let nodes = |encoding: &'static str, length: u64| {
+        move || {
+            let child = |length| node("with-offset", DataType::Int32, length, 0, 0);
             vec![
                 node(encoding, DataType::Int32, length, 0, 2),
                 child(3),
@@ -259,17 +226,17 @@ fn values_of_dictionaries_and_runs_go_through_the_steps_from_where_they_begin() 
         }
     };
     // The codes are 1, 2 and 3.
-    assert_eq!(decoded(of("of.dictionary", 3), &[]), [102, 103, 104]);
-    // Runs of one value each, of which the first is left out.
-    assert_eq!(decoded(of("of.runs", 2), &[]), [102, 103]);
+    assert_eq!(decoded(nodes("test.dictionary", 3), &[]), [102, 103, 104]);
+    // The runs have one value each, and the program skips the first.
+    assert_eq!(decoded(nodes("test.runs", 2), &[]), [102, 103]);
 }
 
 #[test]
-fn nulls_of_values_stay_where_they_are_looked_up_and_where_they_run() {
-    let of = |encoding: &'static str, length: u64, n_values: u64| {
+fn dictionaries_and_runs_keep_nulls_of_their_values() {
+    let nodes = |encoding: &'static str, length: u64, n_values: u64| {
         let root = nullable(node(encoding, DataType::Int32, length, 0, 2), DataType::Int32);
-        let values = nullable(node("further", DataType::Int32, n_values, 0, 0), DataType::Int32);
-        vec![root, node("further", DataType::Int32, 3, 0, 0), values]
+        let values = nullable(node("with-offset", DataType::Int32, n_values, 0, 0), DataType::Int32);
+        vec![root, node("with-offset", DataType::Int32, 3, 0, 0), values]
     };
     for device in [Device::CPU, Device::UNTOUCHABLE] {
         let session = session(device, None);
@@ -277,85 +244,86 @@ fn nulls_of_values_stay_where_they_are_looked_up_and_where_they_run() {
             let batch = session.decode(tree(nodes, Vec::new())).unwrap();
             cells(&batch, batch.len(), session.stream()).unwrap().remove(0)
         };
-        assert_eq!(decoded(of("of.dictionary", 3, 4)), ["102", "null", "104"], "{device}");
-        assert_eq!(decoded(of("of.runs", 2, 3)), ["102", "null"], "{device}");
+        assert_eq!(decoded(nodes("test.dictionary", 3, 4)), ["102", "null", "104"], "{device}");
+        assert_eq!(decoded(nodes("test.runs", 2, 3)), ["102", "null"], "{device}");
     }
 }
 
-/// Why a tree is not decoded on the CPU.
-fn refused(nodes: Vec<NodeParts>, buffers: &[Vec<u8>]) -> String {
+/// The error of decoding an array on the CPU.
+fn error_of(nodes: Vec<NodeParts>, buffers: &[Vec<u8>]) -> String {
     session(Device::CPU, None).decode(tree(nodes, buffers.to_vec())).unwrap_err().one_line()
 }
 
 #[test]
-fn patches_are_put_where_they_belong_and_go_through_the_steps_that_follow() {
+fn steps_after_patches_apply_to_patched_values() {
     let nodes = |length| {
-        // The indices are 1, 2 and so on, from each of which 1 is taken off.
+        // The indices are 1 and 2, less `first`, which is 1.
         let (indices, values) = (DataType::UInt16, DataType::Int32);
         vec![
-            node("of.patches", DataType::Int32, length, 1, 2),
-            node("further", indices, 2, 0, 0),
-            node("further", values, 2, 0, 0),
+            node("test.patches", DataType::Int32, length, 1, 2),
+            node("with-offset", indices, 2, 0, 0),
+            node("with-offset", values, 2, 0, 0),
         ]
     };
-    assert_eq!(decoded(|| nodes(4), &[words([9, 9, 9, 9])]), [101, 102, 109, 109]);
-    let told = refused(nodes(1), &[words([9])]);
-    assert!(told.contains("indices that rise, each within the array, got another as number 1"), "{told}");
+    assert_eq!(decoded(|| nodes(4), &[bytes_of([9, 9, 9, 9])]), [101, 102, 109, 109]);
+    let error = error_of(nodes(1), &[bytes_of([9])]);
+    let expected = "patches: expected ascending indices within the array, got another at position 1";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
-fn packed_codes_are_looked_up_and_those_that_stand_for_nothing_are_refused() {
+fn rejects_packed_codes_beyond_the_dictionary() {
     let nodes = || {
         vec![
-            node("of.dictionary", DataType::Int32, 3, 0, 2),
-            node("of.codes", DataType::UInt8, 3, 1, 0),
-            node("further", DataType::Int32, 3, 0, 0),
+            node("test.dictionary", DataType::Int32, 3, 0, 2),
+            node("test.codes", DataType::UInt8, 3, 1, 0),
+            node("with-offset", DataType::Int32, 3, 0, 0),
         ]
     };
     assert_eq!(decoded(nodes, &[vec![2; 1024]]), [103, 103, 103]);
-    let told = refused(nodes(), &[vec![3; 1024]]);
-    assert!(told.contains("dictionary: expected codes below 3, got another as number 0"), "{told}");
+    let error = error_of(nodes(), &[vec![3; 1024]]);
+    assert!(error.contains("dictionary: expected codes below 3, got another at position 0"), "{error}");
 }
 
 #[test]
-fn nodes_may_take_as_many_bytes_as_there_are_and_no_more() {
+fn rejects_nodes_that_need_more_than_the_memory_limit() {
     let plan = |limit_bytes| {
-        let tree = tree(vec![node("of.sequence", DataType::Int32, 64, 0, 0)], Vec::new());
+        let tree = tree(vec![node("test.sequence", DataType::Int32, 64, 0, 0)], Vec::new());
         session(Device::CPU, Some(limit_bytes)).plan_decoding(&tree, Device::CPU)
     };
     plan(256).unwrap();
-    let told = plan(255).unwrap_err().one_line();
-    assert!(told.contains("64 values would take 256 bytes, more than the 255 that there are"), "{told}");
-    // Neither is too large alone: the codes are there while the values are made.
-    let both = |limit_bytes| {
+    let error = plan(255).unwrap_err().one_line();
+    assert!(error.contains("64 values need 256 bytes, expected at most 255"), "{error}");
+    // Neither node is too large alone, but the codes are alive while the values are decoded.
+    let plan_both = |limit_bytes| {
         let children =
-            [node("of.sequence", DataType::Int32, 64, 0, 0), node("further", DataType::Int32, 3, 0, 0)];
-        let mut nodes = vec![node("of.dictionary", DataType::Int32, 64, 0, 2)];
+            [node("test.sequence", DataType::Int32, 64, 0, 0), node("with-offset", DataType::Int32, 3, 0, 0)];
+        let mut nodes = vec![node("test.dictionary", DataType::Int32, 64, 0, 2)];
         nodes.extend(children);
         session(Device::CPU, Some(limit_bytes)).plan_decoding(&tree(nodes, Vec::new()), Device::CPU)
     };
-    both(512).unwrap();
-    let told = both(511).unwrap_err().one_line();
-    assert!(told.contains("512 bytes together, more than the 511 that there are"), "{told}");
+    plan_both(512).unwrap();
+    let error = plan_both(511).unwrap_err().one_line();
+    assert!(error.contains("its nodes together need 512 bytes, expected at most 511"), "{error}");
 }
 
 #[test]
-fn what_planning_a_large_tree_holds_is_counted_before_anything_is_decoded() {
+fn memory_of_the_plan_counts_against_the_limit() {
     const NODES: usize = 2000;
     let large = || {
-        let leaf = || node("further", DataType::Int32, 0, 0, 0);
-        let root = node("further", DataType::Int32, 0, 0, NODES as u32);
+        let leaf = || node("with-offset", DataType::Int32, 0, 0, 0);
+        let root = node("with-offset", DataType::Int32, 0, 0, NODES as u32);
         tree(std::iter::once(root).chain((0..NODES).map(|_| leaf())).collect(), Vec::new())
     };
-    let told = session(Device::CPU, Some(1 << 20)).decode(large()).unwrap_err().one_line();
-    assert!(told.contains("a tree of 2001 nodes"), "{told}");
+    let error = session(Device::CPU, Some(1 << 20)).decode(large()).unwrap_err().one_line();
+    assert!(error.contains("a tree of 2001 nodes"), "{error}");
     session(Device::CPU, Some(64 << 20)).decode(large()).unwrap();
 }
 
 #[test]
-fn what_was_decoded_elsewhere_is_moved_to_where_it_is_wanted() {
+fn decoded_batch_is_moved_to_the_device_of_the_session() {
     for device in [Device::CPU, Device::UNTOUCHABLE] {
-        let tree = tree(vec![node("further", DataType::Int32, 3, 0, 0)], Vec::new());
+        let tree = tree(vec![node("with-offset", DataType::Int32, 3, 0, 0)], Vec::new());
         assert_eq!(session(device, None).decode(tree).unwrap().device(), device);
     }
 }

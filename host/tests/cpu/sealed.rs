@@ -1,4 +1,4 @@
-//! What is loaded is what was checked, whatever became of the file in between.
+//! The loaded bytes are those that were checked, even if the file changes in between.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use crossdock::discovery::Search;
 use crossdock::load::{Load, PluginFile, inspect};
 use crossdock::{Error, Host, Policy};
 
-/// A plugin that leaves its name in `ran` when it is loaded.
+/// A plugin that appends its name to `ran` when it is loaded.
 fn plugin(directory: &Path, file: &str, name: &str, ran: &Path) -> PathBuf {
     c_plugin(directory, file, &[&format!("NAME=\"{name}\""), &format!("RAN=\"{}\"", ran.display())])
 }
 
-/// A policy that allows the file as it is, and names nobody.
+/// A policy that allows the file's current content, by its hash.
 fn only(directory: &Path, plugin: &Path) -> Arc<Policy> {
     let sha256 = inspect(plugin).unwrap().fingerprint.sha256;
     policy(directory, &format!("allow = ['sha256:{sha256}']")).unwrap()
 }
 
 #[test]
-fn a_file_that_is_swapped_after_it_was_checked_is_loaded_as_it_was() {
+fn replaced_file_is_loaded_as_it_was_checked() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     for hashed in [true, false] {
         let good = plugin(directory.path(), "good.so", &format!("good-{hashed}"), &ran);
         let bad = plugin(directory.path(), "bad.so", "bad", &ran);
         let policy = if hashed { only(directory.path(), &good) } else { Arc::default() };
-        let checked = PluginFile::under(&good, policy).check().unwrap();
+        let checked = PluginFile::with_policy(&good, policy).check().unwrap();
         std::fs::rename(&bad, &good).unwrap();
         let loaded = checked.load().unwrap();
         assert_eq!(loaded.metadata.name, format!("good-{hashed}"));
@@ -37,12 +37,12 @@ fn a_file_that_is_swapped_after_it_was_checked_is_loaded_as_it_was() {
 }
 
 #[test]
-fn a_file_that_is_rewritten_in_place_after_it_was_checked_is_loaded_as_it_was() {
+fn rewritten_file_is_loaded_as_it_was_checked() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let good = plugin(directory.path(), "good.so", "good", &ran);
     let bad = plugin(directory.path(), "bad.so", "bad", &ran);
-    let checked = PluginFile::under(&good, only(directory.path(), &good)).check().unwrap();
+    let checked = PluginFile::with_policy(&good, only(directory.path(), &good)).check().unwrap();
     let inode = std::fs::metadata(&good).unwrap().ino();
     std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
     assert_eq!(std::fs::metadata(&good).unwrap().ino(), inode, "the same file with other bytes");
@@ -51,14 +51,14 @@ fn a_file_that_is_rewritten_in_place_after_it_was_checked_is_loaded_as_it_was() 
 }
 
 #[test]
-fn without_a_copy_a_file_that_is_rewritten_after_it_was_checked_is_refused() {
+fn rewritten_file_is_refused_without_a_copy() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let good = plugin(directory.path(), "good.so", "good", &ran);
     let bad = plugin(directory.path(), "bad.so", "bad", &ran);
     let checked = PluginFile::new(&good).check().unwrap();
     std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
-    // Two writes may fall into one tick of the file system's clock.
+    // Both writes may have the same timestamp.
     let file = std::fs::File::options().write(true).open(&good).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let refused = checked.load().expect_err("a refusal");
@@ -67,7 +67,7 @@ fn without_a_copy_a_file_that_is_rewritten_after_it_was_checked_is_refused() {
 }
 
 #[test]
-fn what_is_no_plugin_or_too_long_for_one_is_not_copied_to_memory() {
+fn files_that_cannot_be_plugins_are_not_copied_to_memory() {
     let directory = temporary();
     let good = plugin(directory.path(), "good.so", "good", &directory.path().join("ran"));
     let policy = only(directory.path(), &good);
@@ -77,20 +77,20 @@ fn what_is_no_plugin_or_too_long_for_one_is_not_copied_to_memory() {
     std::fs::write(&text, "no library").unwrap();
     for (path, id) in [(&text, "not-elf"), (&good, "copy")] {
         grow(path);
-        let refused = PluginFile::under(path, policy.clone()).check().err().expect("a refusal");
+        let refused = PluginFile::with_policy(path, policy.clone()).check().err().expect("a refusal");
         assert_eq!(refused.reason.id(), id, "{refused}");
     }
 }
 
 #[test]
-fn a_host_refuses_a_plugin_that_was_swapped_for_another_after_it_was_chosen() {
+fn host_refuses_a_plugin_that_was_replaced_after_the_search() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let reason = |hashed: bool| {
         let good = plugin(directory.path(), "good.so", "good", &ran);
         let bad = plugin(directory.path(), "bad.so", "bad", &ran);
         let policy = if hashed { Policy::clone(&only(directory.path(), &good)) } else { Policy::default() };
-        let host = Host::builder().search(Search::nowhere().given(&good)).policy(policy).build().unwrap();
+        let host = Host::builder().search(Search::nowhere().with_path(&good)).policy(policy).build().unwrap();
         std::fs::rename(&bad, &good).unwrap();
         match host.load("good").unwrap_err() {
             Error::Refused(refused) => refused.reason.id(),
@@ -99,21 +99,22 @@ fn a_host_refuses_a_plugin_that_was_swapped_for_another_after_it_was_chosen() {
     };
     assert_eq!(reason(true), "not-allowed");
     assert_eq!(reason(false), "changed");
-    assert_eq!(lines(&ran), [""; 0], "nothing of it has run");
+    assert_eq!(lines(&ran), [""; 0], "code ran");
 }
 
 #[test]
-fn two_hosts_that_load_the_same_bytes_share_one_image_and_others_do_not() {
+fn hosts_share_the_image_of_equal_bytes() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let a = plugin(directory.path(), "a.so", "a", &ran);
     let copy = directory.path().join("copy.so");
     std::fs::copy(&a, &copy).unwrap();
     let b = plugin(directory.path(), "b.so", "b", &ran);
-    let load =
-        |path: &Path| PluginFile::under(path, only(directory.path(), path)).load().unwrap().entry.unwrap();
+    let load = |path: &Path| {
+        PluginFile::with_policy(path, only(directory.path(), path)).load().unwrap().entry.unwrap()
+    };
     assert!(std::ptr::eq(load(&a), load(&a)));
-    assert!(std::ptr::eq(load(&a), load(&copy)), "bytes count, and not where they lie");
+    assert!(std::ptr::eq(load(&a), load(&copy)), "equal bytes at another path");
     assert!(!std::ptr::eq(load(&a), load(&b)));
     assert_eq!(lines(&ran), ["a", "b"], "each was loaded once");
 }

@@ -1,9 +1,9 @@
-//! Conversions, with a plugin that is linked in.
+//! Tests of conversions with a linked-in plugin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::mini::{bytes, host, linked, twin};
+use crate::common::mini::{bytes, host, linked, linked_as_second};
 use crate::common::{names, temporary};
 use crossdock::api::{CancelFlag, Device, Options, Verdict};
 use crossdock::convert::Report;
@@ -26,7 +26,7 @@ fn to_memory(session: &Session, values: &[i32], vias: &[&str]) -> Result<(Vec<u8
 }
 
 #[test]
-fn what_goes_in_comes_out_directly_and_through_capsules_on_every_device() {
+fn conversions_keep_values_on_every_device() {
     let values: Vec<i32> = (0..11).collect();
     for device in devices().iter().copied() {
         let host = host();
@@ -44,7 +44,7 @@ fn what_goes_in_comes_out_directly_and_through_capsules_on_every_device() {
 }
 
 #[test]
-fn the_report_tells_what_the_ledger_saw_copied_for_each_stage() {
+fn report_has_the_ledgers_copies_of_each_stage() {
     let host = host();
     let (_, report) = to_memory(&session(&host, Device::CPU), &[1, 2, 3], &["mini"]).unwrap();
     assert!(report.stages.iter().all(|stage| stage.copied.bytes() == 0), "{report:?}");
@@ -55,13 +55,13 @@ fn the_report_tells_what_the_ledger_saw_copied_for_each_stage() {
     assert_eq!((write.copied.host_to_device.bytes, write.copied.device_to_host.bytes), (0, 12));
 }
 
-/// The content of a file of the format that knows host memory alone.
+/// The content of a file of the format that supports only host memory.
 fn of_host(values: &[i32]) -> Vec<u8> {
     [b"HOST", &bytes(values)[4..]].concat()
 }
 
 #[test]
-fn what_formats_of_host_memory_read_arrives_on_the_session_s_device() {
+fn formats_of_host_memory_are_read_to_the_sessions_device() {
     let directory = temporary();
     let path = directory.path().join("in.minih");
     std::fs::write(&path, of_host(&[1, 2, 3, 4, 5])).unwrap();
@@ -91,20 +91,20 @@ fn what_formats_of_host_memory_read_arrives_on_the_session_s_device() {
 }
 
 #[test]
-fn foreign_objects_in_host_memory_arrive_on_the_session_s_device() {
+fn external_objects_are_read_to_the_sessions_device() {
     for device in devices().iter().copied() {
         let host = host();
-        let (here, there) = (session(&host, Device::CPU), session(&host, device));
-        let mut reader = here.read(Input::bytes(bytes(&[1, 2])), &ReadOptions::default()).unwrap();
-        let mut writer = here.write_capsules("mini", reader.schema(), &Options::new()).unwrap();
+        let (on_cpu, on_device) = (session(&host, Device::CPU), session(&host, device));
+        let mut reader = on_cpu.read(Input::bytes(bytes(&[1, 2])), &ReadOptions::default()).unwrap();
+        let mut writer = on_cpu.write_capsules("mini", reader.schema(), &Options::new()).unwrap();
         let capsules = writer.write(reader.next().unwrap().unwrap()).unwrap();
-        let mut back = there.read_capsules("mini", capsules, None, &Options::new()).unwrap();
+        let mut back = on_device.read_capsules("mini", capsules, None, &Options::new()).unwrap();
         assert_eq!(back.next().unwrap().unwrap().device(), device);
     }
 }
 
 #[test]
-fn a_conversion_tells_which_batches_were_moved_to_the_device_and_back() {
+fn report_has_the_batches_moved_between_devices() {
     let host = host();
     let session = session(&host, Device::UNTOUCHABLE);
     let sink = VecSink::new();
@@ -128,12 +128,12 @@ fn a_conversion_tells_which_batches_were_moved_to_the_device_and_back() {
         .iter()
         .map(|s| (s.copied.host_to_device.bytes, s.copied.device_to_host.bytes))
         .collect();
-    // The host moves what goes through too, and tells it with what it moves to the output.
+    // The last move includes the host's copies for the format in between.
     assert_eq!(copied, [(0, 0), (20, 0), (0, 0), (20, 40), (0, 0)]);
 }
 
 #[test]
-fn an_input_without_rows_converts_to_an_output_without_rows() {
+fn input_without_rows_converts_to_output_without_rows() {
     let host = host();
     for vias in [&[][..], &["mini"]] {
         let (out, report) = to_memory(&session(&host, Device::CPU), &[], vias).unwrap();
@@ -143,29 +143,29 @@ fn an_input_without_rows_converts_to_an_output_without_rows() {
 }
 
 #[test]
-fn a_failure_in_the_middle_leaves_the_old_file_and_nothing_else() {
+fn failed_conversion_keeps_the_old_file() {
     let directory = temporary();
     let out = directory.path().join("out.mini");
-    std::fs::write(&out, "what was there").unwrap();
+    std::fs::write(&out, "old content").unwrap();
     let host = host();
     let session = session(&host, Device::CPU);
-    for (bad, words) in [(-666, "value -666"), (-667, "panicked")] {
+    for (bad, message) in [(-666, "value -666"), (-667, "panicked")] {
         let output = Output::create(&out, session.cancel_flag()).unwrap();
         let values = [1, 2, 3, 4, bad];
         let error = session.conversion().run(Input::bytes(bytes(&values)), output).unwrap_err();
         assert!(matches!(error, Error::Plugin { .. }), "{error:?}");
         let line = error.one_line();
-        assert!(line.contains("mini 0.1.0 could not write") && line.contains(words), "{line}");
+        assert!(line.contains("mini 0.1.0 could not write") && line.contains(message), "{line}");
         assert!(!line.contains('\n'));
         assert_eq!(names(directory.path()), ["out.mini"]);
-        assert_eq!(std::fs::read(&out).unwrap(), b"what was there");
+        assert_eq!(std::fs::read(&out).unwrap(), b"old content");
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_cancelled_conversion_says_so_and_leaves_no_file() {
+fn cancelled_conversion_leaves_no_file() {
     let directory = temporary();
     let cancel = CancelFlag::new();
     let host = host();
@@ -178,21 +178,21 @@ fn a_cancelled_conversion_says_so_and_leaves_no_file() {
 }
 
 #[test]
-fn progress_is_heard_with_the_total() {
+fn progress_has_the_total() {
     let host = host();
     let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-    let heard = seen.clone();
+    let receiver = seen.clone();
     let conversion =
         session(&host, Device::CPU).conversion().to("mini").progress(Arc::new(move |done, total| {
-            heard.0.store(done, Ordering::SeqCst);
-            heard.1.store(total, Ordering::SeqCst);
+            receiver.0.store(done, Ordering::SeqCst);
+            receiver.1.store(total, Ordering::SeqCst);
         }));
     conversion.run(Input::bytes(bytes(&[1; 9])), Output::Memory(VecSink::new())).unwrap();
     assert_eq!((seen.0.load(Ordering::SeqCst), seen.1.load(Ordering::SeqCst)), (40, 40));
 }
 
 #[test]
-fn columns_that_are_not_there_are_named_with_those_that_are() {
+fn error_for_an_unknown_column_lists_the_known_ones() {
     let host = host();
     let session = session(&host, Device::CPU);
     let run = |columns: &[&str]| {
@@ -203,11 +203,11 @@ fn columns_that_are_not_there_are_named_with_those_that_are() {
     assert!(run(&["v"]).is_ok());
     let error = run(&["w"]).unwrap_err();
     assert!(matches!(error, Error::Usage(_)));
-    assert!(error.to_string().contains("'w'") && error.to_string().contains("columns: v"), "{error}");
+    assert!(error.to_string().contains("'w'") && error.to_string().contains("columns are: v"), "{error}");
 }
 
 #[test]
-fn unknown_names_and_formats_are_named_with_the_option_and_the_known_ones() {
+fn error_for_an_unknown_format_names_the_option_and_the_known_formats() {
     let host = host();
     let session = session(&host, Device::CPU);
     let run = |conversion: crossdock::convert::Conversion, content: Vec<u8>| {
@@ -220,18 +220,18 @@ fn unknown_names_and_formats_are_named_with_the_option_and_the_known_ones() {
         (run(session.conversion().to("mini").via("nope"), good()), "--via nope"),
         (run(session.conversion().to("mini-capsules"), good()), "through capsules"),
     ];
-    for (error, words) in cases {
+    for (error, part) in cases {
         assert!(matches!(error, Error::Usage(_)), "{error:?}");
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
     }
     let error = run(session.conversion().to("mini"), b"something else".to_vec());
     assert!(matches!(error, Error::Unrecognised(_)), "{error:?}");
     let error = run(session.conversion(), good());
-    assert!(error.to_string().contains("--to: mini (.mini)"), "{error}");
+    assert!(error.to_string().contains("pass --to NAME, with one of: mini (.mini)"), "{error}");
 }
 
 #[test]
-fn an_option_that_the_format_does_not_know_is_refused() {
+fn rejects_options_that_the_format_does_not_support() {
     let host = host();
     let session = session(&host, Device::CPU);
     let conversion = session.conversion().to("mini").write_options(Options::new().with("colour", "red"));
@@ -240,30 +240,30 @@ fn an_option_that_the_format_does_not_know_is_refused() {
 }
 
 #[test]
-fn two_plugins_that_claim_one_input_are_an_error_that_names_both_and_the_way_out() {
-    let search = Search::nowhere().linked(linked()).linked(twin());
+fn error_for_an_ambiguous_input_names_both_plugins_and_the_option() {
+    let search = Search::nowhere().linked(linked()).linked(linked_as_second());
     let host = Host::builder().search(search).build().unwrap();
     let session = session(&host, Device::CPU);
     let input = || Input::bytes(bytes(&[1]));
     let error = session.read(input(), &ReadOptions::default()).err().unwrap();
-    let words = error.to_string();
-    assert!(words.contains("mini of mini, mini of twin") && words.contains("--from"), "{words}");
-    let from = ReadOptions { from: Some("twin".into()), ..ReadOptions::default() };
-    assert_eq!(session.read(input(), &from).unwrap().plugin().name(), "twin");
+    let message = error.to_string();
+    assert!(message.contains("mini of mini, mini of second") && message.contains("--from"), "{message}");
+    let from = ReadOptions { from: Some("second".into()), ..ReadOptions::default() };
+    assert_eq!(session.read(input(), &from).unwrap().plugin().name(), "second");
 }
 
 #[test]
-fn a_format_that_is_known_by_its_bytes_is_not_read_from_those_of_another() {
+fn rejects_from_option_that_contradicts_the_first_bytes() {
     let host = host();
     let session = session(&host, Device::CPU);
     let options = ReadOptions { from: Some("mini".into()), ..ReadOptions::default() };
     let error = session.read(Input::bytes(b"ODD!".to_vec()), &options).err().unwrap().one_line();
     assert!(error.contains("--from mini: the first bytes of "), "{error}");
-    assert!(error.contains(" are those of mini-odd; leave --from out, or say --from mini-odd"), "{error}");
+    assert!(error.contains(" are those of mini-odd; omit the option, or pass --from mini-odd"), "{error}");
 }
 
 #[test]
-fn an_input_is_known_by_its_bytes_whatever_its_name_and_an_output_by_its_ending() {
+fn inputs_are_recognised_by_bytes_and_outputs_by_extension() {
     let directory = temporary();
     let path = directory.path().join("data.txt");
     std::fs::write(&path, bytes(&[5, 6])).unwrap();
@@ -277,7 +277,7 @@ fn an_input_is_known_by_its_bytes_whatever_its_name_and_an_output_by_its_ending(
 }
 
 #[test]
-fn a_plan_gives_each_column_its_verdict_and_bytes() {
+fn plan_has_a_verdict_and_bytes_for_each_column() {
     let host = host();
     let session = session(&host, Device::CPU);
     let input = Input::bytes(bytes(&[1, 2, 3, 4, 5]));
@@ -289,7 +289,7 @@ fn a_plan_gives_each_column_its_verdict_and_bytes() {
 }
 
 #[test]
-fn a_plan_by_capsules_tries_each_column_that_the_exporter_takes_alone() {
+fn plan_through_capsules_tries_each_supported_column_alone() {
     let host = host();
     let session = session(&host, Device::CPU);
     let input = Input::bytes(b"ODD!".to_vec());
@@ -298,11 +298,11 @@ fn a_plan_by_capsules_tries_each_column_that_the_exporter_takes_alone() {
     let expected =
         [("text", Verdict::Unsupported), ("v", Verdict::Converted), ("panic", Verdict::Unsupported)];
     assert_eq!(verdicts, expected);
-    assert!(plan.columns[2].reason.contains("a column called panic"), "{:?}", plan.columns);
+    assert!(plan.columns[2].reason.contains("a column named panic"), "{:?}", plan.columns);
 }
 
 #[test]
-fn a_batch_of_another_schema_is_not_written() {
+fn rejects_a_batch_of_another_schema() {
     use arrow_schema::{DataType, Field, Schema};
     let host = host();
     let session = session(&host, Device::CPU);
@@ -312,13 +312,13 @@ fn a_batch_of_another_schema_is_not_written() {
     let to = WriteOptions { to: Some("mini".into()), ..WriteOptions::default() };
     let mut writer = session.write(Output::Memory(VecSink::new()), &other, &to).unwrap();
     let error = writer.write(batch).err().unwrap();
-    assert!(error.to_string().contains("expected a column 'w', got 'v'"), "{error}");
+    assert!(error.to_string().contains("expected column 'w', got 'v'"), "{error}");
     let error = writer.finish().err().unwrap();
-    assert!(error.to_string().contains("a batch before was not written"), "{error}");
+    assert!(error.to_string().contains("an earlier batch was not written"), "{error}");
 }
 
 #[test]
-fn capsules_are_meant_by_a_plugin_s_name_as_by_a_format_s() {
+fn formats_of_capsules_are_found_by_plugin_and_by_format() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = || session.read(Input::bytes(bytes(&[7, 8])), &ReadOptions::default()).unwrap();
@@ -336,16 +336,16 @@ fn capsules_are_meant_by_a_plugin_s_name_as_by_a_format_s() {
 }
 
 #[test]
-fn rows_that_do_not_come_back_are_an_error_and_not_a_shorter_table() {
+fn lost_rows_are_an_error() {
     let host = host();
     let session = session(&host, Device::CPU);
     let error = to_memory(&session, &[1, 2, 3, 4, 5], &["mini-capsules"]).err().unwrap();
-    let words = error.one_line();
-    assert!(words.contains("via mini") && words.contains("1 of the rows that went out have not"), "{words}");
+    let message = error.one_line();
+    assert!(message.contains("through mini") && message.contains("1 rows did not come back"), "{message}");
 }
 
 #[test]
-fn after_a_failure_a_reader_gives_nothing_more_and_says_so() {
+fn failed_reader_repeats_its_error() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = |bytes: &[u8]| session.read(Input::bytes(bytes.to_vec()), &ReadOptions::default()).unwrap();
@@ -355,10 +355,10 @@ fn after_a_failure_a_reader_gives_nothing_more_and_says_so() {
     assert_eq!(reader.next().unwrap().unwrap().len(), 4);
     assert!(reader.next().unwrap_err().one_line().contains("a value of 2 bytes, expected 4"));
     for _ in 0..2 {
-        assert!(reader.next().unwrap_err().one_line().contains("has failed before"));
+        assert!(reader.next().unwrap_err().one_line().contains("an earlier read failed"));
     }
-    let said: Vec<bool> = read(&damaged).map(|batch| batch.is_ok()).collect();
-    assert_eq!(said, [true, false], "a failure once, and then the end");
+    let results: Vec<bool> = read(&damaged).map(|batch| batch.is_ok()).collect();
+    assert_eq!(results, [true, false], "the iterator returns the error once and then ends");
     let mut reader = read(&bytes(&[1]));
     assert!(reader.next().unwrap().is_some());
     assert!(reader.next().unwrap().is_none() && reader.next().unwrap().is_none());

@@ -1,6 +1,8 @@
-//! The host's kernels, launched by name through a session's host object.
+//! Tests of the host's kernels, launched by name through a session's host object.
 use crossdock::Host;
-use crossdock::api::{About, Code, Device, Error, Host as HostHandle, Plugin, Result, abi, entry};
+use crossdock::api::{
+    Code, Device, Error, Host as HostHandle, Plugin, PluginDescription, Result, abi, entry,
+};
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock_kernels::Jobs;
@@ -12,7 +14,7 @@ fn host() -> Host {
     Host::builder().search(Search::nowhere()).backend(backend).build().unwrap()
 }
 
-/// Three bytes that a kernel of the host's copied on a device.
+/// Copies three bytes on a device with a kernel of the host.
 fn copied(memory: &Memory, device: Device) -> Result<Vec<u8>> {
     let stream = memory.default_stream(device)?;
     let fill = |to: &mut [u8]| {
@@ -27,16 +29,16 @@ fn copied(memory: &Memory, device: Device) -> Result<Vec<u8>> {
     Ok(to.freeze(&stream)?.host_view(&stream)?.to_vec())
 }
 
-/// What becomes of a launch of `kernel` without a job.
+/// Launches `kernel` without a job.
 fn launch(memory: &Memory, kernel: &'static HostKernel) -> Result<()> {
     let stream = memory.default_stream(Device::CPU)?;
     let grid = abi::Grid { blocks: 0, threads: abi::HOST_KERNEL_THREADS, shared_bytes: 0, reserved: 0 };
-    // SAFETY: no job, for any kernel.
+    // SAFETY: the grid has no blocks, so the kernel reads no arguments.
     unsafe { stream.launch_by_name(kernel, grid, &mut [] as &mut [Arg<'_>]) }
 }
 
 #[test]
-fn two_hosts_in_one_process_run_their_kernels_on_every_device() {
+fn kernels_of_two_hosts_run_on_every_device() {
     let hosts = [host(), host()];
     for device in devices().iter().copied() {
         let sessions = hosts.each_ref().map(|host| host.session().device(device).open().unwrap());
@@ -49,49 +51,53 @@ fn two_hosts_in_one_process_run_their_kernels_on_every_device() {
 }
 
 #[test]
-fn an_unknown_name_and_other_arguments_are_refused_with_the_caller_s_name() {
+fn rejects_unknown_names_and_other_arguments_with_the_callers_name() {
     static UNKNOWN: HostKernel = HostKernel::new(c"crossdock_unheard_of", c"");
     static OTHER: HostKernel = HostKernel::new(c"crossdock_gather", c"rvvw");
     let session = host().session().open().unwrap();
-    let memory = Memory::from_host(&session.host_handle("asker").unwrap()).unwrap();
-    let refused = |kernel, words: &str| {
+    let memory = Memory::from_host(&session.host_handle("launcher").unwrap()).unwrap();
+    let assert_rejected = |kernel, words: &str| {
         let error = launch(&memory, kernel).unwrap_err();
         assert_eq!(error.code(), Code::VERSION);
         assert!(error.message().starts_with(words), "{error}");
     };
-    refused(&UNKNOWN, "plugin 'asker': this host has no kernel 'crossdock_unheard_of': use a newer host");
-    refused(
+    assert_rejected(
+        &UNKNOWN,
+        "plugin 'launcher': this host has no kernel 'crossdock_unheard_of': use a newer host",
+    );
+    assert_rejected(
         &OTHER,
-        "plugin 'asker': the kernel 'crossdock_gather' takes the arguments 'rvvw(vv)', and the caller states 'rvvw': ",
+        "plugin 'launcher': the kernel 'crossdock_gather' takes the arguments 'rvvw(vv)', and the caller states 'rvvw': ",
     );
 }
 
 #[test]
-fn null_pointers_are_refused() {
+fn rejects_null_pointers() {
     let session = host().session().open().unwrap();
-    let handle = session.host_handle("asker").unwrap();
+    let handle = session.host_handle("launcher").unwrap();
     // SAFETY: `HostKernels` is what the header defines for this id.
     let (object, table) = unsafe { handle.interface::<abi::HostKernels>(abi::HOST_KERNELS_ID) }.unwrap();
     let (name, arguments, mut out) = (c"crossdock_copy_ranges".as_ptr(), c"rw".as_ptr(), std::ptr::null());
     let null = std::ptr::null();
     let find = |object, name, arguments, out| {
-        // SAFETY: constants, a local's place, or null.
+        // SAFETY: each pointer is null, a NUL-terminated constant, or a local variable that
+        // outlives the call.
         Error::check(|err| unsafe { table.find.unwrap()(object, Device::CPU, name, arguments, out, err) })
     };
     let object = object.as_ptr().cast_const();
     assert_eq!(find(object, name, arguments, &mut out), Ok(()));
     assert!(!out.is_null());
-    for refused in [
+    for result in [
         find(std::ptr::null(), name, arguments, &mut out),
         find(object, null, arguments, &mut out),
         find(object, name, null, &mut out),
         find(object, name, arguments, std::ptr::null_mut()),
     ] {
-        assert_eq!(refused.unwrap_err().code(), Code::INVALID_ARGUMENT);
+        assert_eq!(result.unwrap_err().code(), Code::INVALID_ARGUMENT);
     }
 }
 
-/// A plugin that launches what no host has.
+/// A plugin that launches a kernel which no host has.
 struct Newer;
 
 impl Plugin for Newer {
@@ -102,9 +108,9 @@ impl Plugin for Newer {
 }
 
 #[test]
-fn a_plugin_that_needs_a_kernel_of_a_newer_host_says_which() {
+fn error_names_the_kernel_of_a_newer_host() {
     static ENTRY: abi::PluginEntry = entry::<Newer>();
-    let about = About {
+    let about = PluginDescription {
         name: "newer",
         version: "0.1.0",
         description: "",

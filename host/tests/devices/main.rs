@@ -1,4 +1,4 @@
-//! The host's work with arrays, which runs on every device.
+//! Tests of the host's work with arrays, on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Tables for host applications.
+//! Tests of tables for host applications.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn one(data_type: DataType, nullable: bool) -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("price", data_type, nullable)]))
 }
 
-/// The usage error of a table of one column.
-fn misfit(data_type: DataType, nullable: bool, column: ColumnSlice<'_>) -> String {
+/// The usage error of building a table of one column.
+fn usage_error(data_type: DataType, nullable: bool, column: ColumnSlice<'_>) -> String {
     let error =
         Table::from_columns(&session(Device::CPU), one(data_type, nullable), &[column]).err().unwrap();
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
@@ -32,7 +32,7 @@ fn misfit(data_type: DataType, nullable: bool, column: ColumnSlice<'_>) -> Strin
 }
 
 #[test]
-fn slices_of_every_kind_become_a_table_on_every_device() {
+fn builds_tables_from_slices_of_every_kind_on_every_device() {
     let schema = Arc::new(Schema::new(vec![
         Field::new("i", DataType::Int32, true),
         Field::new("t", DataType::Timestamp(TimeUnit::Microsecond, None), false),
@@ -53,7 +53,8 @@ fn slices_of_every_kind_become_a_table_on_every_device() {
         ];
         let table = Table::from_columns(&session, schema.clone(), &columns).unwrap();
         assert_eq!(table.rows(), 3);
-        // Three values of 4, 8 and 2 bytes, 3 bits, two texts of 5 and 3 bytes with 4 offsets each, and three bitmaps.
+        // Three values of 4, 8 and 2 bytes, 3 bits, strings of 5 and 3 bytes with 4 offsets each,
+        // and three bitmaps.
         assert_eq!(table.bytes(), 3 * 14 + 1 + (4 * 4 + 5) + (4 * 4 + 3) + 2);
         assert_eq!(table.batches()[0].device(), device);
         let batch = table.to_record_batches().unwrap().remove(0);
@@ -67,15 +68,15 @@ fn slices_of_every_kind_become_a_table_on_every_device() {
         assert_eq!(floats.buffers()[0].as_slice(), [0x00, 0x3c, 0x00, 0x40, 0x00, 0x42]);
         let bools = batch.column(3).as_any().downcast_ref::<BooleanArray>().unwrap();
         assert_eq!(bools.iter().collect::<Vec<_>>(), [None, Some(false), Some(true)]);
-        let texts = batch.column(4).as_any().downcast_ref::<StringArray>().unwrap();
-        assert_eq!(texts.iter().flatten().collect::<Vec<_>>(), ["a", "", "déf"]);
+        let strings = batch.column(4).as_any().downcast_ref::<StringArray>().unwrap();
+        assert_eq!(strings.iter().flatten().collect::<Vec<_>>(), ["a", "", "déf"]);
         let offsets = batch.column(5).as_any().downcast_ref::<StringArray>().unwrap();
         assert_eq!(offsets.iter().flatten().collect::<Vec<_>>(), ["x", "", "yz"]);
     }
 }
 
 #[test]
-fn another_number_of_columns_is_refused_with_both_numbers() {
+fn rejects_another_number_of_columns_with_both_numbers() {
     let error = Table::from_columns(&session(Device::CPU), one(DataType::Int32, false), &[]).err().unwrap();
     assert!(
         error.to_string().contains("expected 1 columns") && error.to_string().contains("got 0"),
@@ -84,7 +85,7 @@ fn another_number_of_columns_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn columns_of_different_lengths_are_refused_with_the_columns_name_and_both_lengths() {
+fn rejects_columns_of_different_lengths_with_name_and_lengths() {
     let schema = Arc::new(Schema::new(vec![
         Field::new("a", DataType::Int32, false),
         Field::new("price", DataType::Int32, false),
@@ -95,32 +96,32 @@ fn columns_of_different_lengths_are_refused_with_the_columns_name_and_both_lengt
 }
 
 #[test]
-fn values_of_another_width_or_type_are_refused_with_what_was_expected() {
-    let text = misfit(DataType::Int32, false, ColumnSlice::new(&[1i64][..]));
+fn rejects_values_of_another_width_or_type() {
+    let text = usage_error(DataType::Int32, false, ColumnSlice::new(&[1i64][..]));
     assert!(
         text.contains("expected values of Int32, 4 bytes each, got values of Int64, 8 bytes each"),
         "{text}"
     );
-    let text = misfit(DataType::Int32, false, ColumnSlice::new(&[1f32][..]));
+    let text = usage_error(DataType::Int32, false, ColumnSlice::new(&[1f32][..]));
     assert!(text.contains("got values of Float32"), "{text}");
-    let text = misfit(DataType::Date32, false, ColumnSlice::new(&[1u32][..]));
+    let text = usage_error(DataType::Date32, false, ColumnSlice::new(&[1u32][..]));
     assert!(text.contains("expected values of Date32"), "{text}");
-    let text = misfit(DataType::Int32, false, ColumnSlice::raw(&[0; 7]));
+    let text = usage_error(DataType::Int32, false, ColumnSlice::raw(&[0; 7]));
     assert!(text.contains("a multiple of 4 bytes") && text.contains("got 7 bytes"), "{text}");
-    let text = misfit(DataType::Utf8, false, ColumnSlice::raw(&[0; 8]));
-    assert!(text.contains("expected texts") && text.contains("got raw bytes"), "{text}");
-    let text = misfit(DataType::Int32, false, ColumnSlice::new(&["a"][..]));
-    assert!(text.contains("got texts"), "{text}");
+    let text = usage_error(DataType::Utf8, false, ColumnSlice::raw(&[0; 8]));
+    assert!(text.contains("expected strings") && text.contains("got raw bytes"), "{text}");
+    let text = usage_error(DataType::Int32, false, ColumnSlice::new(&["a"][..]));
+    assert!(text.contains("got strings"), "{text}");
     let list = DataType::new_list(DataType::Int32, true);
-    assert!(misfit(list, false, ColumnSlice::raw(&[0; 8])).contains("a type that slices can be given for"));
+    assert!(usage_error(list, false, ColumnSlice::raw(&[0; 8])).contains("which slices support"));
 }
 
 #[test]
-fn offsets_that_contradict_the_data_are_refused_with_the_first_wrong_one() {
+fn rejects_malformed_offsets_and_names_the_first() {
     let offsets = |offsets: &'static [i32], data: &'static [u8]| {
-        misfit(DataType::Utf8, false, ColumnSlice::with_offsets(offsets, data))
+        usage_error(DataType::Utf8, false, ColumnSlice::with_offsets(offsets, data))
     };
-    assert!(offsets(&[], b"").contains("one more offset than values"));
+    assert!(offsets(&[], b"").contains("one offset more than values"));
     assert!(offsets(&[0, 2, 1], b"ab").contains("offset 2 is 1, expected 2 to 2"));
     assert!(offsets(&[0, 9], b"ab").contains("offset 1 is 9"));
     assert!(offsets(&[-1, 1], b"ab").contains("offset 0 is -1"));
@@ -128,18 +129,19 @@ fn offsets_that_contradict_the_data_are_refused_with_the_first_wrong_one() {
 }
 
 #[test]
-fn validity_that_does_not_fit_is_refused() {
+fn rejects_validity_that_does_not_fit() {
     let values = &[1i32, 2, 3][..];
-    let text = misfit(DataType::Int32, true, ColumnSlice::new(values).with_validity(&[true]));
+    let text = usage_error(DataType::Int32, true, ColumnSlice::new(values).with_validity(&[true]));
     assert!(text.contains("validity for 3 values, got 1"), "{text}");
-    let text = misfit(DataType::Int32, true, ColumnSlice::new(values).with_validity_bits(&[]));
+    let text = usage_error(DataType::Int32, true, ColumnSlice::new(values).with_validity_bits(&[]));
     assert!(text.contains("expected 1 bytes of validity bits"), "{text}");
-    let text = misfit(DataType::Int32, false, ColumnSlice::new(values).with_validity(&[true, false, true]));
+    let text =
+        usage_error(DataType::Int32, false, ColumnSlice::new(values).with_validity(&[true, false, true]));
     assert!(text.contains("value 1 is null"), "{text}");
 }
 
 #[test]
-fn record_batches_come_back_as_they_went_in_on_every_device() {
+fn record_batches_survive_a_round_trip_on_every_device() {
     let schema = Arc::new(Schema::new_with_metadata(
         vec![Field::new("v", DataType::Int32, true), Field::new("s", DataType::Utf8, true)],
         [("owner".to_string(), "us".to_string())],
@@ -156,7 +158,7 @@ fn record_batches_come_back_as_they_went_in_on_every_device() {
 }
 
 #[test]
-fn a_record_batch_with_rows_and_no_columns_keeps_its_rows() {
+fn record_batch_without_columns_keeps_its_rows() {
     let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(5));
     let empty = Arc::new(Schema::empty());
     let batch = RecordBatch::try_new_with_options(empty, vec![], &options).unwrap();
@@ -166,7 +168,7 @@ fn a_record_batch_with_rows_and_no_columns_keeps_its_rows() {
 }
 
 #[test]
-fn a_record_batch_of_another_schema_is_refused() {
+fn rejects_a_record_batch_of_another_schema() {
     let array: Arc<dyn Array> = Arc::new(Int32Array::from(vec![1]));
     let batch = RecordBatch::try_new(one(DataType::Int32, false), vec![array]).unwrap();
     let other = one(DataType::Int64, false);
@@ -174,7 +176,7 @@ fn a_record_batch_of_another_schema_is_refused() {
 }
 
 #[test]
-fn tables_are_read_from_and_written_to_files_that_a_plugin_knows() {
+fn reads_and_writes_files_of_a_plugins_format() {
     let directory = crate::common::temporary();
     let path = directory.path().join("t.mini");
     let session = session(Device::CPU);
@@ -187,13 +189,13 @@ fn tables_are_read_from_and_written_to_files_that_a_plugin_knows() {
 }
 
 #[test]
-fn arrow_ipc_without_its_plugin_is_an_error_that_names_it() {
+fn error_for_arrow_ipc_without_its_plugin_names_it() {
     let error = Table::from_ipc_bytes(&session(Device::CPU), vec![0; 8]).err().unwrap();
     assert!(error.to_string().contains("arrow-ipc"), "{error}");
 }
 
 /// Numbers 0 to 7 and their names, in batches of 3, 0, 4 and 1 rows.
-fn in_pieces(session: &Session) -> Table {
+fn in_batches(session: &Session) -> Table {
     let batch = |rows: std::ops::Range<i32>| {
         let names: Vec<_> = rows.clone().map(|n| n.to_string()).collect();
         let columns: Vec<(&str, Arc<dyn Array>)> = vec![
@@ -216,10 +218,10 @@ fn numbers(table: &Table) -> Vec<i32> {
 }
 
 #[test]
-fn rows_are_sliced_over_batches_and_end_where_the_table_does() {
+fn slices_cross_batches_and_end_with_the_table() {
     for device in devices().iter().copied() {
         let session = session(device);
-        let table = in_pieces(&session);
+        let table = in_batches(&session);
         for (offset, rows, expected) in
             [(0, 8, 0..8), (2, 3, 2..5), (3, 4, 3..7), (6, 99, 6..8), (8, 1, 8..8)]
         {
@@ -236,45 +238,45 @@ fn rows_are_sliced_over_batches_and_end_where_the_table_does() {
 }
 
 #[test]
-fn columns_are_selected_in_the_order_asked_for_and_others_are_refused() {
+fn select_orders_columns_and_rejects_other_indices() {
     let session = session(Device::CPU);
-    let table = in_pieces(&session);
+    let table = in_batches(&session);
     let chosen = table.select(&[1, 0, 1]).unwrap();
     let names: Vec<_> = chosen.schema().fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!((names, chosen.rows()), (vec!["name", "n", "name"], 8));
     let error = table.select(&[2]).err().unwrap();
-    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("columns 0 to 2"), "{error}");
+    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("indices below 2"), "{error}");
 }
 
 #[test]
-fn a_table_moves_to_every_device_and_back() {
+fn tables_move_to_every_device_and_back() {
     for (from, to) in device_pairs() {
         let session = session(from);
-        let table = in_pieces(&session);
-        let there = table.move_to(to).unwrap();
-        assert!(there.batches().iter().filter(|batch| !batch.is_empty()).all(|batch| batch.device() == to));
-        assert_eq!(numbers(&there.move_to(from).unwrap()), numbers(&table), "{from} to {to}");
+        let table = in_batches(&session);
+        let moved = table.move_to(to).unwrap();
+        assert!(moved.batches().iter().filter(|batch| !batch.is_empty()).all(|batch| batch.device() == to));
+        assert_eq!(numbers(&moved.move_to(from).unwrap()), numbers(&table), "{from} to {to}");
     }
 }
 
 #[test]
-fn a_flag_stops_one_piece_of_work_and_not_the_session() {
+fn cancel_flag_stops_only_its_own_task() {
     let session = session(Device::CPU);
-    let table = in_pieces(&session).slice(0, 3).unwrap();
+    let table = in_batches(&session).slice(0, 3).unwrap();
     let flag = crossdock::api::CancelFlag::new();
-    let stopped = session.with_cancel_flag(flag.clone());
+    let cancelled = session.with_cancel_flag(flag.clone());
     flag.cancel();
     let options = WriteOptions { to: Some("mini".into()), ..Default::default() };
     let write = |session: &Session| {
-        let ours = Table::from_batches(session, table.schema().clone(), table.batches().to_vec()).unwrap();
-        ours.select(&[0]).unwrap().write_to(Output::Memory(VecSink::new()), &options)
+        let table = Table::from_batches(session, table.schema().clone(), table.batches().to_vec()).unwrap();
+        table.select(&[0]).unwrap().write_to(Output::Memory(VecSink::new()), &options)
     };
-    assert!(matches!(write(&stopped), Err(Error::Cancelled)));
+    assert!(matches!(write(&cancelled), Err(Error::Cancelled)));
     write(&session).unwrap();
 }
 
 #[test]
-fn an_instance_that_panicked_is_replaced_and_the_session_goes_on() {
+fn panicked_instance_is_replaced() {
     let session = session(Device::CPU);
     let write = |name: &str| {
         let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Int32, false)]));
@@ -285,5 +287,5 @@ fn an_instance_that_panicked_is_replaced_and_the_session_goes_on() {
     assert_eq!(write("n").unwrap().len(), 2);
     let error = write("panic").err().unwrap();
     assert!(error.one_line().contains("panicked"), "{error:?}");
-    assert_eq!(write("n").unwrap().len(), 2, "by another instance");
+    assert_eq!(write("n").unwrap().len(), 2, "with another instance");
 }

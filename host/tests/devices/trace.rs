@@ -1,4 +1,4 @@
-//! The record of calls between the host and plugins.
+//! Traces of calls between the host and plugins.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -30,17 +30,17 @@ fn convert(trace: Arc<Trace>, input: Vec<u8>, device: Device) -> crossdock::Resu
     result.map(|_| sink.take())
 }
 
-/// A call that has ended.
+/// A completed call.
 struct Call {
     name: String,
-    /// The names of the calls that it was made in, the outermost first.
+    /// The names of the enclosing calls, the outermost first.
     within: Vec<String>,
     kind: String,
     ns: f64,
     args: Value,
 }
 
-/// All calls of the file, each of which has ended, and not before those in it.
+/// All calls in the file. Each must have ended, after the calls inside it.
 fn calls(path: &Path) -> Vec<Call> {
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();
@@ -53,7 +53,7 @@ fn calls(path: &Path) -> Vec<Call> {
             continue;
         }
         assert_eq!(event["ph"], "E");
-        let begin = of_thread.pop().expect("a call ends that began");
+        let begin = of_thread.pop().expect("a call that began");
         let text = |value: &Value| value.as_str().unwrap().to_string();
         ended.push(Call {
             name: text(&begin["name"]),
@@ -63,7 +63,7 @@ fn calls(path: &Path) -> Vec<Call> {
             args: event["args"].clone(),
         });
     }
-    assert!(open.values().all(Vec::is_empty), "every call that began has ended");
+    assert!(open.values().all(Vec::is_empty), "a call has not ended");
     ended
 }
 
@@ -76,7 +76,7 @@ fn sum(calls: &[&Call]) -> u64 {
 }
 
 #[test]
-fn each_call_of_a_conversion_is_recorded_with_who_what_time_and_bytes() {
+fn trace_has_each_call_with_caller_name_time_and_bytes() {
     let folder = crate::common::temporary();
     let path = folder.path().join("trace.json");
     let values: Vec<i32> = (0..11).collect();
@@ -97,7 +97,7 @@ fn each_call_of_a_conversion_is_recorded_with_who_what_time_and_bytes() {
         ("mini (read): stream.get_next", 4),
         ("mini (read): array.release", 3),
         ("mini (read): stream.release", 1),
-        // Once without rows, to see whether they come back as they go.
+        // Once more without rows, to check the schema's round trip.
         ("mini (via): exporter.plan", 1),
         ("mini (via): exporter.begin", 2),
         ("mini (via): writer.write", 4),
@@ -108,10 +108,10 @@ fn each_call_of_a_conversion_is_recorded_with_who_what_time_and_bytes() {
     ] {
         assert_eq!(of(&calls, name).len(), times, "{name}");
     }
-    // What goes out to a plugin comes back: four batches to the one in between and three to the one that writes.
+    // Four batches are passed to the plugin in between, three to the one that writes.
     assert_eq!(of(&calls, "host: array.release").len(), 7);
     assert_eq!(sum(&of(&calls, "host: sink.write")), out.len() as u64);
-    // The host looks at the first bytes itself.
+    // The host reads the first bytes itself, which is not a callback.
     assert_eq!(sum(&of(&calls, "host: source.read_at")), 4 * values.len() as u64);
     let by_writer = |call: &&Call| call.within.iter().any(|name| name.starts_with("mini (write): "));
     assert!(of(&calls, "host: sink.write").iter().all(by_writer));
@@ -120,7 +120,7 @@ fn each_call_of_a_conversion_is_recorded_with_who_what_time_and_bytes() {
 }
 
 #[test]
-fn a_call_that_fails_is_recorded_with_its_error() {
+fn trace_has_the_error_of_a_failed_call() {
     let folder = crate::common::temporary();
     let path = folder.path().join("trace.json");
     let error = convert(trace_to(&path).unwrap(), b"no mini".to_vec(), Device::CPU).unwrap_err();
@@ -133,18 +133,18 @@ fn a_call_that_fails_is_recorded_with_its_error() {
 }
 
 #[test]
-fn where_the_record_cannot_be_written_it_ends_and_nothing_else_does() {
+fn failed_write_ends_the_trace_and_not_the_conversion() {
     let (reader, writer) = std::io::pipe().unwrap();
     let trace = trace_to(Path::new(&format!("/proc/self/fd/{}", writer.as_raw_fd()))).unwrap();
-    assert!(trace.is_whole());
+    assert!(trace.is_complete());
     drop((reader, writer));
     let values = [1, 2, 3];
     assert_eq!(convert(trace.clone(), bytes(&values), Device::CPU).unwrap(), bytes(&values));
-    assert!(!trace.is_whole());
+    assert!(!trace.is_complete());
 }
 
 #[test]
-fn a_file_that_cannot_be_made_is_an_error_that_names_it() {
-    let Err(error) = trace_to(Path::new("/none/such/trace.json")) else { panic!("made") };
+fn error_names_a_trace_file_that_cannot_be_created() {
+    let Err(error) = trace_to(Path::new("/none/such/trace.json")) else { panic!("no error") };
     assert!(error.one_line().contains("'/none/such/trace.json'"), "{}", error.one_line());
 }

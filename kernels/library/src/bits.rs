@@ -1,12 +1,12 @@
-//! Bitmaps as kernels see them: least significant bit first, from any bit on.
+//! Reads bitmaps that begin at any bit, least significant bit first.
 
-/// One bit; a bitmap of no bytes has every bit set.
+/// Whether bit `i` is set. All bits of a bitmap without bytes are set.
 #[inline]
 pub(crate) fn is_set(bits: &[u8], i: usize) -> bool {
     bits.is_empty() || bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1)
 }
 
-/// How many of bits `first..first + len` are set; those beyond the bytes are not.
+/// Counts the set bits among bits `first..first + len`. Bits beyond the bytes are not set.
 pub(crate) fn count_ones(bits: &[u8], first: usize, len: usize) -> u64 {
     let end = (first + len).min(bits.len() * 8);
     if first >= end {
@@ -29,12 +29,12 @@ pub(crate) fn count_ones(bits: &[u8], first: usize, len: usize) -> u64 {
     ones - u64::from(before.count_ones()) - u64::from(after.count_ones())
 }
 
-/// The lowest `n` (below 8) bits.
+/// A mask of the lowest `n` (below 8) bits.
 pub(crate) fn low_bits(n: usize) -> u8 {
     (1u8 << n) - 1
 }
 
-/// Bits `8 * i..` of those that begin at bit `shift` (below 8); those beyond the bytes are clear.
+/// The 8 bits from bit `shift + 8 * i` on (`shift` below 8). Bits beyond the bytes are clear.
 pub(crate) fn byte(bits: &[u8], shift: usize, i: usize) -> u8 {
     let low = bits.get(i).copied().unwrap_or(0);
     let high = bits.get(i + 1).copied().unwrap_or(0);
@@ -43,8 +43,8 @@ pub(crate) fn byte(bits: &[u8], shift: usize, i: usize) -> u8 {
 
 /// Clears the bits from bit `len` on.
 pub(crate) fn clear_after(to: &mut [u8], len: usize) {
-    let kept = to.len().min(len / 8);
-    for (i, byte) in to.iter_mut().enumerate().skip(kept) {
+    let whole = to.len().min(len / 8);
+    for (i, byte) in to.iter_mut().enumerate().skip(whole) {
         *byte &= if i == len / 8 { low_bits(len % 8) } else { 0 };
     }
 }

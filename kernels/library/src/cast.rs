@@ -1,30 +1,30 @@
-//! Numbers of one type as those of another.
+//! Converts numbers between types.
 
 use crossdock_kernels::NumberType;
 
 use crate::door::Args;
-use crate::half::{half_of, half_to};
+use crate::half::{half_from_f64, half_to_f64};
 
-/// The types as this language has them.
+/// The Rust type of each number type.
 macro_rules! number_types {
     ($($variant:ident $t:ty),* $(,)?) => {
-        fn each(args: &Args<'_>, from: NumberType, to: NumberType) -> Option<()> {
+        fn convert(args: &Args<'_>, from: NumberType, to: NumberType) -> Option<()> {
             match from { $(NumberType::$variant => {
                 let numbers = args.read(0)?.as_chunks().0.iter();
-                into(args, numbers.map(|word| <$t as Number>::load(*word)), to)
+                write_as(args, numbers.map(|word| <$t as Number>::load(*word)), to)
             })* }
         }
 
-        fn into(args: &Args<'_>, from: impl Iterator<Item = Any>, to: NumberType) -> Option<()> {
+        fn write_as(args: &Args<'_>, from: impl Iterator<Item = Any>, to: NumberType) -> Option<()> {
             match to { $(NumberType::$variant => {
-                let mut found = None;
+                let mut first_wrong = None;
                 let target = args.write(2)?.as_chunks_mut().0.iter_mut();
                 for (i, (to, number)) in target.zip(from).enumerate() {
-                    let (value, fits) = <$t as Number>::of(number);
+                    let (value, fits) = <$t as Number>::from_any(number);
                     *to = value.store();
-                    found = found.or((!fits).then_some(i));
+                    first_wrong = first_wrong.or((!fits).then_some(i));
                 }
-                args.found(4, found)
+                args.report_wrong(4, first_wrong)
             })* }
         }
     };
@@ -45,8 +45,8 @@ number_types!(
 );
 
 pub(crate) fn run(args: Args<'_>) -> Option<()> {
-    let of = |i: usize| NumberType::ALL.get(args.index(i)?).copied();
-    each(&args, of(1)?, of(3)?)
+    let number_type = |i: usize| NumberType::ALL.get(args.index(i)?).copied();
+    convert(&args, number_type(1)?, number_type(3)?)
 }
 
 /// A number of any type.
@@ -56,7 +56,7 @@ enum Any {
     Float(f64),
 }
 
-/// The bits of a float of 2 bytes.
+/// A float of 2 bytes, as bits.
 #[derive(Clone, Copy)]
 struct Half(u16);
 
@@ -64,8 +64,8 @@ trait Number: Sized {
     type Bytes;
     fn load(bytes: Self::Bytes) -> Any;
     fn store(self) -> Self::Bytes;
-    /// The number, and whether it is the same as far as this type goes.
-    fn of(any: Any) -> (Self, bool);
+    /// Converts a number. Also returns whether this type can represent it, apart from rounding.
+    fn from_any(any: Any) -> (Self, bool);
 }
 
 macro_rules! integers {
@@ -78,7 +78,7 @@ macro_rules! integers {
             fn store(self) -> Self::Bytes {
                 self.to_ne_bytes()
             }
-            fn of(any: Any) -> (Self, bool) {
+            fn from_any(any: Any) -> (Self, bool) {
                 match any {
                     Any::Integer(n) => (n as $t, <$t>::try_from(n).is_ok()),
                     Any::Float(x) => (x as $t, x.trunc() >= <$t>::MIN as f64 && x.trunc() < above::<$t>()),
@@ -95,7 +95,7 @@ macro_rules! integers {
 
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// One more than an integer type's greatest, a power of two.
+/// The maximum of an integer type plus one, which is a power of two.
 trait Above {
     fn above() -> f64;
 }
@@ -104,7 +104,7 @@ fn above<T: Above>() -> f64 {
     T::above()
 }
 
-/// One NaN stands for all, so that devices agree.
+/// Replaces every NaN by the same one, so that all devices give the same bits.
 fn quiet(x: f64) -> f64 {
     if x.is_nan() { f64::from_bits(0x7ff8 << 48) } else { x }
 }
@@ -117,7 +117,7 @@ impl Number for f64 {
     fn store(self) -> [u8; 8] {
         self.to_ne_bytes()
     }
-    fn of(any: Any) -> (Self, bool) {
+    fn from_any(any: Any) -> (Self, bool) {
         match any {
             Any::Integer(n) => (n as f64, true),
             Any::Float(x) => (x, true),
@@ -133,7 +133,7 @@ impl Number for f32 {
     fn store(self) -> [u8; 4] {
         self.to_ne_bytes()
     }
-    fn of(any: Any) -> (Self, bool) {
+    fn from_any(any: Any) -> (Self, bool) {
         match any {
             Any::Integer(n) => (n as f32, true),
             Any::Float(x) if x.is_nan() => (f32::from_bits(0x7fc0 << 16), true),
@@ -145,15 +145,15 @@ impl Number for f32 {
 impl Number for Half {
     type Bytes = [u8; 2];
     fn load(bytes: [u8; 2]) -> Any {
-        Any::Float(half_to(u16::from_ne_bytes(bytes)))
+        Any::Float(half_to_f64(u16::from_ne_bytes(bytes)))
     }
     fn store(self) -> [u8; 2] {
         self.0.to_ne_bytes()
     }
-    fn of(any: Any) -> (Self, bool) {
-        // Integers that an f64 rounds are far beyond what a half holds.
-        let (x, _) = f64::of(any);
-        let half = half_of(x);
+    fn from_any(any: Any) -> (Self, bool) {
+        // An integer that is rounded to `f64` is far beyond the range of a half.
+        let (x, _) = f64::from_any(any);
+        let half = half_from_f64(x);
         (Self(half), half & 0x7fff != 0x7c00 || x.is_infinite())
     }
 }

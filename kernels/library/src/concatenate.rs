@@ -1,4 +1,4 @@
-//! Ranges and bitmaps, one after the other in one buffer.
+//! Concatenates byte ranges and bitmaps.
 
 use crate::bits;
 use crate::door::Args;
@@ -16,7 +16,8 @@ pub(crate) fn concatenate(args: Args<'_>) -> Option<()> {
     let mut at = before;
     for i in (FIRST..args.len()).step_by(3) {
         let (source, first, len) = (args.read(i)?, args.index(i + 1)?, args.index(i + 2)?);
-        // Byte by byte of the source; what is beyond its bits is cut off, and what crosses a byte of the target goes to two.
+        // Byte by byte of the source. Excess bits are cleared, and a byte that crosses a byte of
+        // the target is split.
         for (k, bit) in (0..len).step_by(8).enumerate() {
             let (skip, shift) = (first / 8, first % 8);
             let byte = if source.is_empty() { 0xff } else { bits::byte(source.get(skip..)?, shift, k) };

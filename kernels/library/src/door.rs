@@ -1,4 +1,4 @@
-//! The one way into a twin: arguments checked, panics caught.
+//! FFI door of the CPU implementations: checks arguments and stops panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,41 +13,43 @@ impl<'a> Args<'a> {
         self.0.get(i).filter(|arg| arg.kind == kind)
     }
 
-    /// How many there are.
+    /// The number of arguments.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// A number.
+    /// Argument `i` as a number.
     pub(crate) fn value(&self, i: usize) -> Option<u64> {
         self.of(i, abi::ARG_VALUE).map(|arg| arg.value)
     }
 
-    /// A number that counts something in memory.
+    /// Argument `i` as a number of bytes or elements.
     pub(crate) fn index(&self, i: usize) -> Option<usize> {
         usize::try_from(self.value(i)?).ok()
     }
 
-    /// Bytes to read.
+    /// Argument `i` as bytes to read.
     pub(crate) fn read(&self, i: usize) -> Option<&'a [u8]> {
-        // SAFETY: `door` was called by a host's launch, and `'a` ends before it returns.
+        // SAFETY: `door` requires the arguments of a launch on a host device, so the range is
+        // readable until `door` returns, and `'a` ends before.
         self.of(i, abi::ARG_READ).map(|arg| unsafe { bytes_of_host_arg(arg) })
     }
 
-    /// Bytes to write. Each argument is taken once.
+    /// Argument `i` as bytes to write. Must be called once per argument.
     pub(crate) fn write(&self, i: usize) -> Option<&'a mut [u8]> {
-        // SAFETY: as for `read`; the launchers pass each written range once.
+        // SAFETY: `door` requires the arguments of a launch on a host device, so the range is
+        // writable until `door` returns. A launch passes each written range once.
         self.of(i, abi::ARG_WRITE).map(|arg| unsafe { bytes_of_host_arg_mut(arg) })
     }
 
-    /// What a cell holds.
+    /// The content of a cell.
     pub(crate) fn cell(&self, cell: usize) -> Option<u64> {
         let cell = <&[u8; 8]>::try_from(&*self.write(cell)?).ok()?;
         Some(u64::from_ne_bytes(*cell))
     }
 
     /// Lowers a cell to `index`, if there is one.
-    pub(crate) fn found(&self, cell: usize, index: Option<usize>) -> Option<()> {
+    pub(crate) fn report_wrong(&self, cell: usize, index: Option<usize>) -> Option<()> {
         let cell = <&mut [u8; 8]>::try_from(self.write(cell)?).ok()?;
         if let Some(index) = index {
             *cell = u64::from_ne_bytes(*cell).min(index as u64).to_ne_bytes();
@@ -63,18 +65,20 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Runs a twin's body for each job; `None` from it means that the arguments are not the kernel's.
+/// Runs the body of a CPU implementation for each job. The body returns `None` if the arguments are
+/// not the kernel's.
 ///
 /// # Safety
-/// `args` are the `n` arguments that a host's launch gave.
+/// `args` are the `n` arguments of a launch on a host device, which are valid until this function
+/// returns.
 pub(crate) unsafe fn door(
     args: *const abi::Arg,
     n: usize,
     body: impl Fn(Args<'_>) -> Option<()>,
 ) -> abi::Code {
-    // SAFETY: by the caller's word; a launch without arguments may give no list.
+    // SAFETY: the caller guarantees `n` arguments. A launch without arguments may pass a null list.
     let args = if n == 0 || args.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(args, n) } };
-    match catch_unwind(AssertUnwindSafe(|| each(args, body))) {
+    match catch_unwind(AssertUnwindSafe(|| for_each_job(args, body))) {
         Ok(Some(())) => abi::OK,
         Ok(None) => abi::INVALID_ARGUMENT,
         Err(payload) => {
@@ -84,9 +88,9 @@ pub(crate) unsafe fn door(
     }
 }
 
-/// A job begins with a head, whose upper half says how many arguments it has, the head included. The lower half is about
-/// blocks, which a host has none of.
-fn each(mut args: &[abi::Arg], body: impl Fn(Args<'_>) -> Option<()>) -> Option<()> {
+/// The upper half of a job's head is its number of arguments, including the head. The lower half is
+/// about blocks, which do not exist on the host.
+fn for_each_job(mut args: &[abi::Arg], body: impl Fn(Args<'_>) -> Option<()>) -> Option<()> {
     while let Some(head) = args.first().filter(|head| head.kind == abi::ARG_VALUE) {
         let n = usize::try_from(head.value >> 32).ok()?;
         let (job, rest) = args.split_at_checked(n)?;

@@ -1,4 +1,4 @@
-//! Tensors with any strides, made contiguous.
+//! Copies strided tensors to contiguous memory.
 
 use crossdock_kernels::Dim;
 
@@ -13,29 +13,29 @@ pub(crate) fn run(args: Args<'_>) -> Option<()> {
     let dims = dims?;
     let (inner, outer) = dims.split_last()?;
     let mut to = to.chunks_exact_mut(inner.size.checked_mul(width)?);
-    // Where each row of the inner dimension begins: an odometer over the outer ones.
+    // Iterates over the rows of the inner dimension by counting up the indices of the outer ones.
     let mut digits = vec![0; outer.len()];
     let mut at = first as i64;
     loop {
         row(from, at, *inner, width, to.next()?)?;
-        let mut turned = false;
+        let mut has_next = false;
         for (digit, dim) in digits.iter_mut().zip(outer).rev() {
             *digit += 1;
             at = at.checked_add(dim.stride)?;
             if *digit < dim.size {
-                turned = true;
+                has_next = true;
                 break;
             }
             at = at.checked_sub(dim.stride.checked_mul(dim.size as i64)?)?;
             *digit = 0;
         }
-        if !turned {
+        if !has_next {
             return Some(());
         }
     }
 }
 
-/// Copies one row, after a look at whether both of its ends lie within `from`.
+/// Copies one row, after checking that both of its ends are within `from`.
 fn row(from: &[u8], at: i64, inner: Dim, width: usize, to: &mut [u8]) -> Option<()> {
     let start = usize::try_from(at).ok()?;
     if inner.stride == width as i64 {

@@ -1,4 +1,4 @@
-//! A dictionary's keys.
+//! Checks dictionary keys.
 
 use crate::bits;
 use crate::door::Args;
@@ -9,23 +9,23 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
     let (validity, first, limit) = (args.read(3)?, args.index(4)?, args.value(5)?);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let is_valid = |i| bits::is_set(validity, first + i);
-    let found = match (width, signed != 0) {
-        (1, true) => first_wrong::<i8>(keys, limit, is_valid),
-        (2, true) => first_wrong::<i16>(keys, limit, is_valid),
-        (4, true) => first_wrong::<i32>(keys, limit, is_valid),
-        (8, true) => first_wrong::<i64>(keys, limit, is_valid),
-        (1, false) => first_wrong::<u8>(keys, limit, is_valid),
-        (2, false) => first_wrong::<u16>(keys, limit, is_valid),
-        (4, false) => first_wrong::<u32>(keys, limit, is_valid),
-        (8, false) => first_wrong::<u64>(keys, limit, is_valid),
+    let first_wrong = match (width, signed != 0) {
+        (1, true) => find_wrong::<i8>(keys, limit, is_valid),
+        (2, true) => find_wrong::<i16>(keys, limit, is_valid),
+        (4, true) => find_wrong::<i32>(keys, limit, is_valid),
+        (8, true) => find_wrong::<i64>(keys, limit, is_valid),
+        (1, false) => find_wrong::<u8>(keys, limit, is_valid),
+        (2, false) => find_wrong::<u16>(keys, limit, is_valid),
+        (4, false) => find_wrong::<u32>(keys, limit, is_valid),
+        (8, false) => find_wrong::<u64>(keys, limit, is_valid),
         _ => return None,
     };
-    args.found(6, found)
+    args.report_wrong(6, first_wrong)
 }
 
-fn first_wrong<T: Word>(keys: &[u8], limit: i64, is_valid: impl Fn(usize) -> bool) -> Option<usize> {
+fn find_wrong<T: Word>(keys: &[u8], limit: i64, is_valid: impl Fn(usize) -> bool) -> Option<usize> {
     let wrong = |key: T| key.wide() < 0 || key.wide() >= limit;
-    // Without an early end, so that the compiler takes many at once.
+    // Without an early exit, so that the compiler vectorizes the loop.
     if !T::all(keys).fold(false, |bad, key| bad | wrong(key)) {
         return None;
     }

@@ -1,14 +1,14 @@
-//! `crossdock.host.kernels/1` over the library: what every host does with the arguments of `find`.
+//! Implements `crossdock_host_kernels.find`.
 
 use std::ffi::{CStr, c_char};
 
 use crossdock_memory::{Device, Error, Result};
 use crossdock_plugin_api::abi;
 
-/// Does what `crossdock_host_kernels.find` promises the plugin `caller`, whose name errors begin with.
+/// Finds a kernel for the plugin `caller`, whose name precedes error messages.
 ///
 /// # Errors
-/// Those of [`find`](crate::find), and `INVALID_ARGUMENT` for a null pointer.
+/// The errors of [`find`](crate::find), and `INVALID_ARGUMENT` for a null pointer.
 ///
 /// # Safety
 /// `name` and `arguments` are null or NUL-terminated; `out` is null or valid for a write.
@@ -20,13 +20,13 @@ pub unsafe fn find_for(
     out: *mut *const abi::Kernel,
 ) -> Result<()> {
     if name.is_null() || arguments.is_null() || out.is_null() {
-        let message = format!("{caller}: 'find' was given a NULL name, arguments or result");
+        let message = format!("{caller}: 'find' got NULL as the name, the arguments or the result");
         return Err(Error::invalid_argument(message));
     }
-    // SAFETY: not null, and NUL-terminated by the caller's word.
+    // SAFETY: not null, so the caller guarantees that both are NUL-terminated.
     let (name, arguments) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(arguments)) };
     let kernel = crate::find(device, name, arguments).map_err(|error| error.context(caller))?;
-    // SAFETY: not null, and valid by the caller's word.
+    // SAFETY: not null, so the caller guarantees that it is valid for a write.
     unsafe { out.write(kernel.as_abi()) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Differences in the FastLanes layout, summed up.
+//! Sums differences in the FastLanes layout.
 
 use crossdock_kernels::limits::{FASTLANES_BLOCK as BLOCK, FASTLANES_ROW_BYTES as LINE};
 
@@ -11,7 +11,7 @@ pub(crate) fn sum_lanes(args: Args<'_>) -> Option<()> {
     with_word!(width, T => each_block::<T>(bases, deltas, first, to))
 }
 
-/// Rows of eight bits' numbers go by groups in this order, and come back by the same.
+/// The order of groups of eight rows; its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 fn each_block<T: Stepped>(bases: &[u8], deltas: &[u8], first: usize, to: &mut [u8]) -> Option<()> {

@@ -1,8 +1,9 @@
-//! The kernels that a host owns: their CPU implementations, and the images that CUDA devices run.
+//! The kernels that a host owns: CPU implementations, and the images for CUDA devices.
 //!
-//! Names and arguments are those of `crossdock-kernels`, whose launchers ask a host for them by name. A module
-//! here has the CPU implementations of the launchers in that crate's module of the same name. Each stays within the ranges
-//! that it is given, whatever the bytes in them say, and gives what the CUDA function of its name gives, bit for bit.
+//! Names and arguments are in `crossdock-kernels`, whose launchers request kernels from a host by
+//! name. Each module has the CPU implementations for the launchers in the module of the same name
+//! there. Each implementation stays within its argument ranges whatever their contents, and
+//! computes the same bits as its CUDA function.
 
 mod bits;
 mod blocks;

@@ -1,4 +1,4 @@
-//! Lists that lie anywhere in their elements, put one after the other.
+//! Gathers lists that lie anywhere in their elements.
 
 use crossdock_kernels::IntType;
 
@@ -6,25 +6,25 @@ use crate::bits;
 use crate::door::Args;
 use crate::words::{integers, with_offset_type};
 
-/// More elements than offsets of 31 bits reach to, as lists.cu has it.
+/// The first number of elements that 32-bit offsets cannot address, as in `lists.cu`.
 const TOO_MANY: u64 = 1 << 31;
 
-/// What the first arguments of a twin say of lists.
-struct Told<'a> {
-    begins: Bytes<'a>,
-    rest: Bytes<'a>,
-    ends: bool,
+/// The arguments that describe lists.
+struct ListArgs<'a> {
+    begins: IntegerBytes<'a>,
+    ends_or_sizes: IntegerBytes<'a>,
+    has_ends: bool,
     validity: &'a [u8],
     first: usize,
     limit: u64,
     shift: u32,
 }
 
-/// Integers, and of which type they are.
-struct Bytes<'a>(&'a [u8], IntType);
+/// Integers with their type.
+struct IntegerBytes<'a>(&'a [u8], IntType);
 
-impl<'a> Bytes<'a> {
-    /// As many at a time as stay in the processor's caches.
+impl<'a> IntegerBytes<'a> {
+    /// Reads the integers in chunks that fit into the processor's caches.
     fn chunks(&self) -> impl Iterator<Item = Option<Vec<i64>>> + 'a {
         const CHUNK: usize = 256;
         let IntType { width_bytes, signed } = self.1;
@@ -33,16 +33,16 @@ impl<'a> Bytes<'a> {
     }
 }
 
-impl<'a> Told<'a> {
-    fn of(args: &Args<'a>) -> Option<Self> {
+impl<'a> ListArgs<'a> {
+    fn from_args(args: &Args<'a>) -> Option<Self> {
         let integers = |at| {
             let of = IntType { width_bytes: args.index(at + 1)?, signed: args.value(at + 2)? != 0 };
-            Some(Bytes(args.read(at)?, of))
+            Some(IntegerBytes(args.read(at)?, of))
         };
         Some(Self {
             begins: integers(0)?,
-            rest: integers(3)?,
-            ends: args.value(6)? != 0,
+            ends_or_sizes: integers(3)?,
+            has_ends: args.value(6)? != 0,
             validity: args.read(7)?,
             first: args.index(8)?,
             limit: args.value(9)?.min(i64::MAX as u64),
@@ -50,13 +50,13 @@ impl<'a> Told<'a> {
         })
     }
 
-    /// Calls `visit` with the number of each, where it begins and how many elements it has; `None` where they are not within
-    /// those that there are.
-    fn each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
+    /// Calls `visit` with the index of each list, its begin and its number of elements; `None` if
+    /// it is not within the elements.
+    fn for_each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
         let mut i = 0;
-        for (begins, rest) in self.begins.chunks().zip(self.rest.chunks()) {
-            for (begin, told) in begins?.into_iter().zip(rest?) {
-                visit(i, self.list(i, begin, told))?;
+        for (begins, rest) in self.begins.chunks().zip(self.ends_or_sizes.chunks()) {
+            for (begin, end_or_size) in begins?.into_iter().zip(rest?) {
+                visit(i, self.list(i, begin, end_or_size))?;
                 i += 1;
             }
         }
@@ -64,44 +64,44 @@ impl<'a> Told<'a> {
     }
 
     #[inline]
-    fn list(&self, i: usize, begin: i64, told: i64) -> Option<(u64, u64)> {
+    fn list(&self, i: usize, begin: i64, end_or_size: i64) -> Option<(u64, u64)> {
         if !bits::is_set(self.validity, self.first + i) {
             return Some((0, 0));
         }
-        let (begin, told) = (u64::try_from(begin).ok()?, u64::try_from(told).ok()?);
-        let end = if self.ends { told } else { begin + told };
+        let (begin, end_or_size) = (u64::try_from(begin).ok()?, u64::try_from(end_or_size).ok()?);
+        let end = if self.has_ends { end_or_size } else { begin + end_or_size };
         let size = end.checked_sub(begin).filter(|_| end <= self.limit)?;
         Some((begin, size.min(TOO_MANY)))
     }
 }
 
 pub(crate) fn measure(args: Args<'_>) -> Option<()> {
-    let told = Told::of(&args)?;
+    let lists = ListArgs::from_args(&args)?;
     let sizes = args.write(11)?.as_chunks_mut::<8>().0;
     sizes.fill([0; 8]);
     let mut wrong = None;
-    told.each(|i, list| {
+    lists.for_each(|i, list| {
         let Some((_, size)) = list else {
             wrong = wrong.or(Some(i));
             return Some(());
         };
-        let sum = sizes.get_mut(i >> told.shift)?;
+        let sum = sizes.get_mut(i >> lists.shift)?;
         *sum = (u64::from_ne_bytes(*sum) + size).min(TOO_MANY).to_ne_bytes();
         Some(())
     })?;
-    args.found(12, wrong)
+    args.report_wrong(12, wrong)
 }
 
 pub(crate) fn place(args: Args<'_>) -> Option<()> {
-    let told = Told::of(&args)?;
+    let lists = ListArgs::from_args(&args)?;
     let (bases, offsets) = (args.write(11)?.as_chunks::<8>().0, args.write(12)?.as_chunks_mut::<4>().0);
     let Some((first, ends)) = offsets.split_first_mut() else { return Some(()) };
     *first = [0; 4];
     let (mut sum, mut moved) = (0, None);
-    told.each(|i, list| {
+    lists.for_each(|i, list| {
         let Some(to) = ends.get_mut(i) else { return Some(()) };
-        if i.is_multiple_of(1 << told.shift) {
-            sum = u64::from_ne_bytes(*bases.get(i >> told.shift)?);
+        if i.is_multiple_of(1 << lists.shift) {
+            sum = u64::from_ne_bytes(*bases.get(i >> lists.shift)?);
         }
         let (begin, size) = list.unwrap_or((0, 0));
         moved = moved.or((size > 0 && begin != sum).then_some(i));
@@ -109,7 +109,7 @@ pub(crate) fn place(args: Args<'_>) -> Option<()> {
         *to = (sum as u32).to_ne_bytes();
         Some(())
     })?;
-    args.found(13, moved)
+    args.report_wrong(13, moved)
 }
 
 pub(crate) fn name(args: Args<'_>) -> Option<()> {
@@ -120,11 +120,11 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     with_offset_type!(offset_width, T => size_of::<T>())?;
     let offsets = integers(offsets, offset_width, false)?;
     let is_valid = |list| bits::is_set(validity, first + list);
-    with_offset_type!(width, T => name_each::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
+    with_offset_type!(width, T => write_rows::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
 }
 
-/// Writes the row of each place's element. The last list has all places after the list before it.
-fn name_each<const N: usize>(
+/// Writes the row of the element at each position. The last list has all remaining positions.
+fn write_rows<const N: usize>(
     begins: &[i64],
     offsets: &[i64],
     is_valid: impl Fn(usize) -> bool,
@@ -132,18 +132,18 @@ fn name_each<const N: usize>(
 ) {
     let rows = rows.as_chunks_mut::<N>().0;
     let (lists, all) = (begins.len().min(offsets.len().saturating_sub(1)), rows.len());
-    let mut place = 0;
+    let mut next = 0;
     for (list, ((begin, offset), end)) in begins.iter().zip(offsets).zip(offsets.iter().skip(1)).enumerate() {
         let end = usize::try_from(*end).unwrap_or(0).min(all);
         let end = if list + 1 == lists { all } else { end };
-        let Some(places) = rows.get_mut(place..end) else { continue };
+        let Some(targets) = rows.get_mut(next..end) else { continue };
         let difference = is_valid(list).then(|| begin.wrapping_sub(*offset));
-        for (place, to) in (place as i64..).zip(places) {
-            let row = difference.map_or(-1, |difference| difference.wrapping_add(place));
+        for (position, to) in (next as i64..).zip(targets) {
+            let row = difference.map_or(-1, |difference| difference.wrapping_add(position));
             if let Some(low) = row.to_le_bytes().first_chunk() {
                 *to = *low;
             }
         }
-        place = end;
+        next = end;
     }
 }

@@ -1,4 +1,4 @@
-//! Two bitmaps made one.
+//! Merges two bitmaps.
 
 use crate::bits;
 use crate::door::Args;

@@ -1,4 +1,4 @@
-//! How many values are null.
+//! Counts nulls.
 
 use crate::bits;
 use crate::door::Args;

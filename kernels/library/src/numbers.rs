@@ -1,4 +1,4 @@
-//! Single numbers on the device: read for the host, and held against what it expects.
+//! Reads and checks single integers.
 
 use crate::door::Args;
 use crate::words::Word;
@@ -22,6 +22,6 @@ pub(crate) fn read(args: Args<'_>) -> Option<()> {
 
 pub(crate) fn check(args: Args<'_>) -> Option<()> {
     let number = words(args.read(0)?, args.value(1)?, args.value(2)?)?.next();
-    let (least, most) = (args.value(3)? as i64, args.value(4)? as i64);
-    args.found(5, number.is_some_and(|number| number < least || number > most).then_some(0))
+    let (min, max) = (args.value(3)? as i64, args.value(4)? as i64);
+    args.report_wrong(5, number.is_some_and(|number| number < min || number > max).then_some(0))
 }

@@ -1,4 +1,4 @@
-//! Offsets of lists and of variable-length values: checked, and rebased after a move of a part.
+//! Checks, converts and rebases offsets of lists and variable-length values.
 
 use crate::door::Args;
 use crate::words::{Word, with_offset_type};
@@ -6,13 +6,13 @@ use crate::words::{Word, with_offset_type};
 pub(crate) fn check(args: Args<'_>) -> Option<()> {
     let (bytes, width, limit) = (args.read(0)?, args.index(1)?, args.value(2)?);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    args.found(3, with_offset_type!(width, T => first_wrong::<T>(bytes, limit))?)
+    args.report_wrong(3, with_offset_type!(width, T => find_wrong::<T>(bytes, limit))?)
 }
 
-fn first_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
+fn find_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
     let all = T::all(bytes);
     let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
-    // Without an early end, so that the compiler takes many at once.
+    // Without an early exit, so that the compiler vectorizes the loop.
     let descends = all.clone().zip(all.clone().skip(1)).fold(false, |bad, (a, b)| bad | (b < a));
     if !descends && first.wide() >= 0 && last.wide() <= limit {
         return None;
@@ -45,13 +45,14 @@ pub(crate) fn rebase(args: Args<'_>) -> Option<()> {
 pub(crate) fn convert(args: Args<'_>) -> Option<()> {
     let (from, width, base) = (args.read(0)?, args.index(1)?, args.value(2)? as i64);
     let (to, to_width) = (args.write(3)?, args.index(4)?);
-    args.found(
+    args.report_wrong(
         5,
         with_offset_type!(width, T => convert_to(T::all(from).map(Word::wide), base, to, to_width))??,
     )
 }
 
-/// `None` for a width that there is not; else where a number was too great for it.
+/// Writes the offsets. Returns `None` for an unknown width, else the index of the first offset that
+/// does not fit.
 fn convert_to(
     from: impl Iterator<Item = i64>,
     base: i64,
@@ -61,12 +62,12 @@ fn convert_to(
     let from = from.map(|offset| offset.wrapping_sub(base));
     match width {
         4 => {
-            let mut found = None;
+            let mut first_wrong = None;
             for (i, (to, offset)) in to.as_chunks_mut::<4>().0.iter_mut().zip(from).enumerate() {
                 *to = (offset as i32).to_ne_bytes();
-                found = found.or(i32::try_from(offset).is_err().then_some(i));
+                first_wrong = first_wrong.or(i32::try_from(offset).is_err().then_some(i));
             }
-            Some(found)
+            Some(first_wrong)
         }
         8 => {
             to.as_chunks_mut::<8>()

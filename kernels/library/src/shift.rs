@@ -1,4 +1,4 @@
-//! Bitmaps copied to where they begin on a byte.
+//! Copies bitmaps to begin at bit 0.
 
 use crate::bits;
 use crate::door::Args;

@@ -1,22 +1,22 @@
-//! What is done to each value of a chain, step after step.
+//! Applies steps to values.
 
 use crossdock_kernels::Step;
 
 use crate::door::Args;
 
-/// Those that a twin was given, from argument `first` on.
-pub(crate) fn of(args: &Args<'_>, first: usize) -> Option<Vec<Step>> {
-    (first..args.len()).step_by(2).map(|i| Step::of_code(args.value(i)?, args.value(i + 1)?)).collect()
+/// Reads the steps of a job, from argument `first` on.
+pub(crate) fn from_args(args: &Args<'_>, first: usize) -> Option<Vec<Step>> {
+    (first..args.len()).step_by(2).map(|i| Step::from_code(args.value(i)?, args.value(i + 1)?)).collect()
 }
 
-/// A word that steps are taken with.
+/// A word to which steps apply.
 pub(crate) trait Stepped: Copy {
     type Bytes: AsRef<[u8]>;
     fn low(of: u64) -> Self;
     fn wide(self) -> u64;
     fn load(bytes: &[u8]) -> Option<Self>;
     fn store(self) -> Self::Bytes;
-    /// `None` where words of this width have no such step.
+    /// Applies a step; `None` if it does not apply to words of this width.
     fn step(self, step: Step) -> Option<Self>;
 
     fn steps(self, steps: &[Step]) -> Option<Self> {
@@ -63,7 +63,7 @@ stepped!(
         |word, bits| Some((f64::from_bits(word) * f64::from_bits(bits)).to_bits())
 );
 
-/// Runs `$body` with `$t` standing for the word of `$width` bytes; `None` for a width that no word has.
+/// Evaluates `$body` with `$t` as the word type of `$width` bytes; `None` for other widths.
 macro_rules! with_word {
     ($width:expr, $t:ident => $body:expr) => {
         match $width {

@@ -1,4 +1,4 @@
-//! Each kernel with its CPU implementation and, for CUDA, the images.
+//! The library: each kernel with its CPU implementation and, for CUDA, the images.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -17,16 +17,18 @@ use crate::{
 struct Entry {
     row: &'static Row,
     on_cpu: Kernel,
-    /// With the images, once a CUDA device has asked for it.
+    /// The kernel with images, created at the first request for a CUDA device.
     on_cuda: OnceLock<Kernel>,
 }
 
-/// The library: a row of the kernels' table, and the function that is its CPU implementation.
+/// Declares the library: a row of the kernels' table, and the function that is its CPU
+/// implementation.
 macro_rules! library {
     ($($row:ident => $body:path,)*) => {
         static LIBRARY: [Entry; rows::TABLE.len()] = [$({
             unsafe extern "C" fn entry(args: *const abi::Arg, n: usize) -> abi::Code {
-                // SAFETY: only a launch calls a CPU implementation, with addresses that the host may dereference.
+                // SAFETY: only a launch on a host device calls a CPU implementation, with valid
+                // arguments for the length of the call.
                 unsafe { $crate::door::door(args, n, $body) }
             }
             Entry {
@@ -88,22 +90,23 @@ library! {
     WIDEN => widen::widen,
 }
 
-/// Finds the kernel `name` for devices of the type of `device`. Images are unpacked only for a device that runs them.
+/// Finds the kernel `name` for devices of the type of `device`. Images are decompressed only for a
+/// device that runs them.
 ///
 /// # Errors
-/// `VERSION` if there is none, or one with other arguments than `arguments` states; `UNSUPPORTED` if kernels do not run on
-/// such devices.
+/// `VERSION` if there is no such kernel, or its arguments differ from `arguments`; `UNSUPPORTED` if
+/// kernels do not run on such devices.
 pub fn find(device: Device, name: &CStr, arguments: &CStr) -> Result<&'static Kernel> {
     let entry = LIBRARY.iter().find(|entry| entry.row.name == name);
     let (name, stated) = (name.to_string_lossy(), arguments.to_string_lossy());
     let Some(entry) = entry else {
         return Err(Error::version(format!("this host has no kernel '{name}': {ADVICE}")));
     };
-    let own = entry.row.host.arguments();
-    if own != arguments {
+    let expected = entry.row.host.arguments();
+    if expected != arguments {
         return Err(Error::version(format!(
             "the kernel '{name}' takes the arguments '{}', and the caller states '{stated}': {ADVICE}",
-            own.to_string_lossy()
+            expected.to_string_lossy()
         )));
     }
     match device.r#type {

@@ -1,4 +1,4 @@
-//! Values by their numbers, values that are repeated, and values put in their places.
+//! Takes values by code, expands runs, and applies patches.
 
 use crossdock_kernels::Step;
 
@@ -10,12 +10,13 @@ use crate::words::Word;
 pub(crate) fn patch(args: Args<'_>) -> Option<()> {
     let (indices, index_width, first) = (args.read(0)?, args.index(1)?, args.value(2)?);
     let (values, to, width) = (args.read(3)?, args.write(4)?, args.index(5)?);
-    let steps = steps::of(&args, 7)?;
-    let found = with_word!(width, T => put::<T>(numbers(indices, index_width)?, first, values, to, &steps));
-    args.found(6, found?)
+    let steps = steps::from_args(&args, 7)?;
+    let first_wrong =
+        with_word!(width, T => put::<T>(numbers(indices, index_width)?, first, values, to, &steps));
+    args.report_wrong(6, first_wrong?)
 }
 
-/// The number of the first that is wrong, if any is.
+/// Writes patches. Returns the index of the first wrong one, if there is one.
 pub(crate) fn put<T: Stepped>(
     indices: impl Iterator<Item = u64>,
     first: u64,
@@ -24,23 +25,23 @@ pub(crate) fn put<T: Stepped>(
     steps: &[Step],
 ) -> Option<Option<usize>> {
     let width = size_of::<T>();
-    let (mut found, mut before) = (None, None);
+    let (mut first_wrong, mut before) = (None, None);
     for (i, index) in indices.enumerate() {
-        let falls = before.replace(index).is_some_and(|before| before >= index);
-        let at = index.checked_sub(first).and_then(|place| usize::try_from(place).ok()?.checked_mul(width));
-        let place = at.and_then(|at| to.get_mut(at..at.checked_add(width)?)).filter(|_| !falls);
-        match place {
-            Some(place) => {
+        let is_not_ascending = before.replace(index).is_some_and(|before| before >= index);
+        let at = index.checked_sub(first).and_then(|row| usize::try_from(row).ok()?.checked_mul(width));
+        let target = at.and_then(|at| to.get_mut(at..at.checked_add(width)?)).filter(|_| !is_not_ascending);
+        match target {
+            Some(target) => {
                 let value = T::load(values.get(i * width..(i + 1) * width)?)?;
-                place.copy_from_slice(value.steps(steps)?.store().as_ref());
+                target.copy_from_slice(value.steps(steps)?.store().as_ref());
             }
-            None => found = found.or(Some(i)),
+            None => first_wrong = first_wrong.or(Some(i)),
         }
     }
-    Some(found)
+    Some(first_wrong)
 }
 
-/// Numbers without a sign, none of which is above the greatest `i64`, as on a device.
+/// Reads unsigned integers. Those above `i64::MAX` become `i64::MAX`, as on a device.
 pub(crate) fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item = u64> + '_> {
     if ![1, 2, 4, 8].contains(&width) {
         return None;
@@ -53,7 +54,7 @@ pub(crate) fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item =
     Some(bytes.chunks_exact(width).map(number))
 }
 
-/// Runs `$body` with `$n` standing for a width of values in bytes; `None` for a width that no value has.
+/// Evaluates `$body` with `$n` as the width of values in bytes; `None` for other widths.
 macro_rules! with_value_width {
     ($width:expr, $n:ident => $body:expr) => {
         match $width {
@@ -93,10 +94,11 @@ pub(crate) fn take(args: Args<'_>) -> Option<()> {
     if codes.len().checked_div(code_width)? < to.len().checked_div(width)? {
         return None;
     }
-    args.found(7, take_each((codes, code_width), validity, first, values, to, width)?)
+    args.report_wrong(7, take_each((codes, code_width), validity, first, values, to, width)?)
 }
 
-/// The number of the first code that is wrong, if any is. `codes` are bytes, and the width of a code in them.
+/// Takes values. Returns the index of the first wrong code, if there is one. `codes` are bytes, and
+/// the width of a code.
 pub(crate) fn take_each(
     codes: (&[u8], usize),
     validity: &[u8],
@@ -111,17 +113,17 @@ pub(crate) fn take_each(
         values: &[u8],
         to: &mut [u8],
     ) -> Option<usize> {
-        let (values, mut found) = (values.as_chunks::<N>().0, None);
+        let (values, mut first_wrong) = (values.as_chunks::<N>().0, None);
         for (i, (to, code)) in to.as_chunks_mut::<N>().0.iter_mut().zip(T::all(codes)).enumerate() {
             match usize::try_from(code.wide()).ok().and_then(|code| values.get(code)) {
                 Some(value) => *to = *value,
                 None => {
                     *to = [0; N];
-                    found = found.or(is_valid(i).then_some(i));
+                    first_wrong = first_wrong.or(is_valid(i).then_some(i));
                 }
             }
         }
-        found
+        first_wrong
     }
     let is_valid = |i| bits::is_set(validity, first + i);
     let (codes, code_width) = codes;
@@ -131,7 +133,7 @@ pub(crate) fn take_each(
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {
-    /// The value of each run up to its end, and the last run's in all places after the end before.
+    /// Writes the value of each run up to its end. The last run has all remaining positions.
     fn each<const N: usize>(ends: &[u64], first: u64, values: &[u8], to: &mut [u8]) {
         let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let (runs, all) = (ends.len().min(values.len()), to.len());
@@ -139,8 +141,8 @@ pub(crate) fn expand(args: Args<'_>) -> Option<()> {
         for (run, (end, value)) in ends.iter().zip(values).enumerate() {
             let end = usize::try_from(end.saturating_sub(first)).unwrap_or(all).min(all);
             let end = if run + 1 == runs { all } else { end };
-            if let Some(places) = to.get_mut(begin..end) {
-                places.fill(*value);
+            if let Some(targets) = to.get_mut(begin..end) {
+                targets.fill(*value);
                 begin = end;
             }
         }
@@ -153,8 +155,8 @@ pub(crate) fn expand(args: Args<'_>) -> Option<()> {
         Some(())
     })?;
     let before = std::iter::once(&0).chain(&ends);
-    let falls = ends.iter().zip(before).position(|(end, before)| end <= before);
+    let first_wrong = ends.iter().zip(before).position(|(end, before)| end <= before);
     let covered = first + (to.len() / width) as u64;
-    let short = ends.last().copied().unwrap_or(0) < covered;
-    args.found(6, falls.or(short.then_some(ends.len())))
+    let is_short = ends.last().copied().unwrap_or(0) < covered;
+    args.report_wrong(6, first_wrong.or(is_short.then_some(ends.len())))
 }

@@ -1,4 +1,4 @@
-//! A union's type ids, and a dense one's offsets.
+//! Checks type ids and offsets of unions.
 
 use crossdock_kernels::limits::NO_CHILD;
 
@@ -13,7 +13,7 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
         *slot = args.value(i)?;
     }
     let len_of = |id: u8| lens.get(usize::from(id)).copied().filter(|len| *len != NO_CHILD);
-    let found = if offsets.is_empty() {
+    let first_wrong = if offsets.is_empty() {
         ids.iter().position(|id| len_of(*id).is_none())
     } else {
         let in_child = |(id, offset): (&u8, i32)| {
@@ -21,5 +21,5 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
         };
         ids.iter().zip(i32::all(offsets)).position(|value| !in_child(value))
     };
-    args.found(2, found)
+    args.report_wrong(2, first_wrong)
 }

@@ -1,4 +1,4 @@
-//! Whether text is UTF-8.
+//! Checks that text is UTF-8.
 
 use crate::bits;
 use crate::door::Args;
@@ -11,10 +11,10 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
         return Some(());
     }
     let is_valid = |i| bits::is_set(validity, first + i);
-    args.found(6, with_offset_type!(width, T => first_wrong::<T>(bytes, data, is_valid))?)
+    args.report_wrong(6, with_offset_type!(width, T => find_wrong::<T>(bytes, data, is_valid))?)
 }
 
-fn first_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {
+fn find_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {
     let at = |offset: T| usize::try_from(offset.wide()).unwrap_or(usize::MAX);
     let all = T::all(offsets);
     let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
@@ -22,7 +22,8 @@ fn first_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) ->
         if text.is_ascii() {
             return None;
         }
-        // A value that begins on a character's first byte ends before one, so that all is well if the whole is.
+        // If every value begins at the first byte of a character, each value is UTF-8 if the whole
+        // text is.
         let begins = |offset: usize| data.get(offset).is_none_or(|byte| byte & 0xc0 != 0x80);
         if std::str::from_utf8(text).is_ok() && all.clone().all(|offset| begins(at(offset))) {
             return None;

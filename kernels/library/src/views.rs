@@ -1,17 +1,18 @@
-//! Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
+//! Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
+//! first 4 bytes, buffer and offset.
 
 use crossdock_kernels::limits::VIEW_BYTES as BYTES;
 
 use crate::bits;
 use crate::door::Args;
 
-const IN_PLACE: usize = 12;
+const MAX_INLINE: usize = 12;
 
 pub(crate) fn renumber(args: Args<'_>) -> Option<()> {
     let (views, more) = (args.write(0)?, args.value(1)? as u32);
     for view in views.as_chunks_mut::<BYTES>().0 {
         let [len, _, buffer, _] = words(view);
-        if usize::try_from(len.cast_signed()).is_ok_and(|len| len > IN_PLACE) {
+        if usize::try_from(len.cast_signed()).is_ok_and(|len| len > MAX_INLINE) {
             let [.., to, _] = view.as_chunks_mut::<4>().0 else { return None };
             *to = buffer.wrapping_add(more).to_ne_bytes();
         }
@@ -31,68 +32,68 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
     let (views, validity, first, utf8) = (args.read(0)?, args.read(1)?, args.index(2)?, args.value(3)? != 0);
     let data: Vec<&[u8]> = (DATA..args.len()).map(|i| args.read(i)).collect::<Option<_>>()?;
     let window = Window { n_data: args.index(4)?, first: args.index(5)?, data: &data };
-    let found = views
+    let first_wrong = views
         .as_chunks::<BYTES>()
         .0
         .iter()
         .enumerate()
-        .find(|(i, view)| bits::is_set(validity, first + i) && !is_right(view, &window, utf8))
+        .find(|(i, view)| bits::is_set(validity, first + i) && !is_valid(view, &window, utf8))
         .map(|(i, _)| i);
-    args.found(6, found)
+    args.report_wrong(6, first_wrong)
 }
 
-/// Some of an array's data buffers.
+/// A window of an array's data buffers.
 struct Window<'a> {
-    /// How many the array has.
+    /// Number of data buffers of the array.
     n_data: usize,
-    /// The first that is here.
+    /// Index of the window's first buffer.
     first: usize,
     data: &'a [&'a [u8]],
 }
 
-/// Whether a view keeps the rules, as far as this window can tell.
-fn is_right(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
+/// Whether a view is valid, as far as this window determines it.
+fn is_valid(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
     match value(view, window) {
-        Found::Value(value) => !utf8 || std::str::from_utf8(value).is_ok(),
-        Found::Elsewhere => true,
-        Found::Wrong => false,
+        ViewValue::Value(value) => !utf8 || std::str::from_utf8(value).is_ok(),
+        ViewValue::InOtherWindow => true,
+        ViewValue::Malformed => false,
     }
 }
 
-enum Found<'a> {
+enum ViewValue<'a> {
     Value(&'a [u8]),
-    /// Another window's to look at.
-    Elsewhere,
-    Wrong,
+    /// Another window checks the view.
+    InOtherWindow,
+    Malformed,
 }
 
-fn value<'a>(view: &'a [u8; BYTES], window: &Window<'a>) -> Found<'a> {
+fn value<'a>(view: &'a [u8; BYTES], window: &Window<'a>) -> ViewValue<'a> {
     let word = |i: usize| {
         let bytes = view.get(i * 4..).and_then(|rest| rest.first_chunk::<4>());
         usize::try_from(bytes.map_or(-1, |bytes| i32::from_ne_bytes(*bytes)))
     };
     let (_, rest) = view.split_at(4);
-    let Ok(len) = word(0) else { return window.of_first(Found::Wrong) };
-    if let (0..=IN_PLACE, Some((value, padding))) = (len, rest.split_at_checked(len)) {
-        let zeros = padding.iter().all(|byte| *byte == 0);
-        return window.of_first(if zeros { Found::Value(value) } else { Found::Wrong });
+    let Ok(len) = word(0) else { return window.in_first(ViewValue::Malformed) };
+    if let (0..=MAX_INLINE, Some((value, padding))) = (len, rest.split_at_checked(len)) {
+        let is_zero = padding.iter().all(|byte| *byte == 0);
+        return window.in_first(if is_zero { ViewValue::Value(value) } else { ViewValue::Malformed });
     }
     let Some(buffer) = word(2).ok().filter(|buffer| *buffer < window.n_data) else {
-        return window.of_first(Found::Wrong);
+        return window.in_first(ViewValue::Malformed);
     };
     let Some(data) = buffer.checked_sub(window.first).and_then(|i| window.data.get(i)) else {
-        return Found::Elsewhere;
+        return ViewValue::InOtherWindow;
     };
     let range = word(3).ok().and_then(|offset| data.get(offset..offset.checked_add(len)?));
     match (range, rest.first_chunk::<4>()) {
-        (Some(value), Some(prefix)) if value.starts_with(prefix) => Found::Value(value),
-        _ => Found::Wrong,
+        (Some(value), Some(prefix)) if value.starts_with(prefix) => ViewValue::Value(value),
+        _ => ViewValue::Malformed,
     }
 }
 
 impl Window<'_> {
-    /// What needs no buffer is the first window's to look at.
-    fn of_first<'a>(&self, found: Found<'a>) -> Found<'a> {
-        if self.first == 0 { found } else { Found::Elsewhere }
+    /// The first window checks views that need no buffer.
+    fn in_first<'a>(&self, value: ViewValue<'a>) -> ViewValue<'a> {
+        if self.first == 0 { value } else { ViewValue::InOtherWindow }
     }
 }

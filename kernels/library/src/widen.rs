@@ -1,4 +1,4 @@
-//! Whole numbers in another width, with the sign that they have.
+//! Converts integers to another width.
 
 use crossdock_kernels::{IntType, Step};
 
@@ -6,7 +6,7 @@ use crate::bits;
 use crate::door::Args;
 use crate::steps::{self, Stepped, with_word};
 
-/// All of the whole ones, as wide as any.
+/// Reads integers of any type.
 pub(crate) fn integers(bytes: &[u8], of: IntType) -> Option<impl Iterator<Item = i128> + '_> {
     let number = move |bytes: &[u8]| {
         let sign = of.signed && bytes.last().is_some_and(|byte| byte >> 7 == 1);
@@ -18,8 +18,8 @@ pub(crate) fn integers(bytes: &[u8], of: IntType) -> Option<impl Iterator<Item =
 }
 
 pub(crate) fn widen(args: Args<'_>) -> Option<()> {
-    let (from, of) = (args.read(0)?, IntType::of_code(args.index(1)?)?);
-    let (to, width, steps) = (args.write(2)?, args.index(3)?, steps::of(&args, 4)?);
+    let (from, of) = (args.read(0)?, IntType::from_code(args.index(1)?)?);
+    let (to, width, steps) = (args.write(2)?, args.index(3)?, steps::from_args(&args, 4)?);
     if from.len() / of.width_bytes < to.len().checked_div(width)? {
         return None;
     }
@@ -49,13 +49,13 @@ fn each_stepped<T: Stepped>(
 pub(crate) fn narrow(args: Args<'_>) -> Option<()> {
     let (from, validity, first) = (args.read(0)?, args.read(1)?, args.index(2)?);
     let to = args.write(3)?.as_chunks_mut::<16>().0.iter_mut();
-    let mut found = None;
+    let mut first_wrong = None;
     for (i, (to, from)) in to.zip(from.as_chunks::<32>().0).enumerate() {
         let (low, high) = from.split_first_chunk::<16>()?;
         *to = *low;
         let sign = if i128::from_ne_bytes(*low) < 0 { 0xff } else { 0 };
         let fits = high.iter().all(|byte| *byte == sign);
-        found = found.or((!fits && bits::is_set(validity, first + i)).then_some(i));
+        first_wrong = first_wrong.or((!fits && bits::is_set(validity, first + i)).then_some(i));
     }
-    args.found(4, found)
+    args.report_wrong(4, first_wrong)
 }

@@ -1,10 +1,10 @@
-//! Whole numbers as they lie in buffers: in native byte order, at any address.
+//! Reads integers from buffers: native byte order, any alignment.
 
-/// An integer of a buffer.
+/// An integer type in a buffer.
 pub(crate) trait Word: Copy + Ord + 'static {
-    /// All of the whole ones in `bytes`.
+    /// All complete integers in `bytes`.
     fn all(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + '_;
-    /// The same value; what an `i64` does not hold becomes its greatest.
+    /// Converts to `i64`; a greater value becomes `i64::MAX`.
     fn wide(self) -> i64;
 }
 
@@ -25,7 +25,8 @@ macro_rules! words {
 
 words!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Runs `$body` with `$t` standing for the signed type of `$width` bytes, 4 or 8; `None` for others.
+/// Evaluates `$body` with `$t` as the signed type of `$width` bytes, 4 or 8; `None` for other
+/// widths.
 macro_rules! with_offset_type {
     ($width:expr, $t:ident => $body:expr) => {
         match $width {
@@ -44,7 +45,7 @@ macro_rules! with_offset_type {
 
 pub(crate) use with_offset_type;
 
-/// Whole numbers of any type, as kernels read them; see [`Word::wide`].
+/// Reads integers of any type; see [`Word::wide`].
 pub(crate) fn integers(bytes: &[u8], width: usize, signed: bool) -> Option<Vec<i64>> {
     fn all<T: Word>(bytes: &[u8]) -> Vec<i64> {
         T::all(bytes).map(Word::wide).collect()

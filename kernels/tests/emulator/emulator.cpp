@@ -34,7 +34,7 @@ bool all_at(unsigned begin, unsigned end, State state) {
   bool any = false;
   for (unsigned t = begin; t < end; t++) {
     if (states[t] == state) any = true;
-    // A barrier that some have left the kernel without is as wrong as one that some never reach.
+    // A barrier that some threads skip by returning is as wrong as one that some never reach.
     else return false;
   }
   return any;
@@ -71,7 +71,7 @@ void run_block(unsigned block) {
     }
     if (woke) continue;
     for (unsigned t = 0; t < N; t++) {
-      if (states[t] != DONE) fault("threads wait for others that do not come", 0, t);
+      if (states[t] != DONE) fault("threads wait at a barrier that others do not reach", 0, t);
     }
     return;
   }
@@ -91,7 +91,7 @@ void check_access(bool write, const void* at, size_t bytes, size_t alignment) {
   uint64_t begin = (uint64_t)at;
   if (begin % alignment != 0) fault("a misaligned address", at, bytes);
   uint32_t kind = write ? CROSSDOCK_ARG_WRITE : CROSSDOCK_ARG_READ;
-  // Most often it is the range of the access before.
+  // Usually the range is that of the previous access.
   static uint64_t last[2];
   for (uint64_t i = 0; i <= args->n_args; i++) {
     uint64_t at = i == 0 ? last[write] : i - 1;
@@ -109,9 +109,9 @@ void meet_warp() { meet(AT_WARP); }
 unsigned long long __shfl_sync(unsigned, unsigned long long value, unsigned lane) {
   values[current] = value;
   meet(AT_WARP);
-  unsigned long long got = values[current / 32 * 32 + lane % 32];
+  unsigned long long result = values[current / 32 * 32 + lane % 32];
   meet(AT_WARP);
-  return got;
+  return result;
 }
 
 unsigned long long __shfl_xor_sync(unsigned mask, unsigned long long value, unsigned lanes) {
@@ -127,14 +127,14 @@ unsigned __ballot_sync(unsigned, int value) {
   return bits;
 }
 
-// Runs one launch.
+// Emulates one launch.
 extern "C" void emulate(const char* kernel_name, void* entry, unsigned blocks, const crossdock_arg* list, uint64_t n) {
-  static crossdock_kernel_args now;
-  memset(&now, 0xee, sizeof now);
-  now.n_args = n;
-  memcpy(now.args, list, n * sizeof *list);
+  static crossdock_kernel_args launch;
+  memset(&launch, 0xee, sizeof launch);
+  launch.n_args = n;
+  memcpy(launch.args, list, n * sizeof *list);
   if (!stacks) stacks = (char*)malloc(N * STACK);
-  args = &now;
+  args = &launch;
   name = kernel_name;
   kernel = (void (*)(crossdock_kernel_args))entry;
   for (unsigned block = 0; block < blocks; block++) run_block(block);

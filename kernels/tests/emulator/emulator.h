@@ -1,5 +1,6 @@
-// CUDA on a processor, for tests: the threads of a block are fibers that take turns, blocks run one after the other. Every
-// load of what is only read, and every store, is held to the ranges of the launch and to its type's alignment.
+// Emulates CUDA on a CPU, for tests. The threads of a block are fibers that run in turn, and blocks
+// run one after the other. Every load of read-only data and every store is checked against the
+// argument ranges of the launch and the alignment of its type.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -27,10 +28,10 @@ struct alignas(16) ulonglong2 {
 };
 static inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
 
-// Ends the process with a message: a kernel that leaves its ranges is wrong whatever it computes.
+// Aborts the process with a message: a kernel that leaves its ranges is wrong whatever it computes.
 void fault(const char* what, const void* at, size_t bytes);
 void check_access(bool write, const void* at, size_t bytes, size_t alignment);
-// Waits until all of the block, or of the warp, have come here. `value` is seen by the others.
+// Waits for all threads of the block, or of the warp.
 void meet_block();
 void meet_warp();
 extern unsigned long long warp_values[32];
@@ -74,7 +75,7 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
   return old;
 }
 
-// Only of what the threads of a block share, which is no range of the launch.
+// Only for shared memory of a block, which is not a range of the launch.
 static inline unsigned atomicOr(unsigned* at, unsigned value) {
   unsigned old = *at;
   *at |= value;

@@ -1,38 +1,38 @@
-//! Each kernel against a plain restatement of what it promises, on every device, at odd addresses.
+//! Tests each kernel against a simple reference on every device, at odd addresses.
 
 use crate::common::{bit, buffer, noise, on_every_device};
 use crossdock_kernels::*;
 use crossdock_memory::Stream;
 
-fn one<'a>(stream: &Stream, ask: impl FnOnce(&mut Checks<'a>) -> usize) -> (Findings, usize) {
+fn run_one<'a>(stream: &Stream, add: impl FnOnce(&mut Checks<'a>) -> usize) -> (Findings, usize) {
     let mut checks = Checks::new();
-    let cell = ask(&mut checks);
+    let cell = add(&mut checks);
     (checks.run(stream).unwrap(), cell)
 }
 
-/// What one check found first.
-fn first_wrong<'a>(stream: &Stream, ask: impl FnOnce(&mut Checks<'a>) -> usize) -> Option<u64> {
-    let (found, cell) = one(stream, ask);
-    found.first_wrong(cell)
+/// The first index with an error according to one check.
+fn first_wrong<'a>(stream: &Stream, add: impl FnOnce(&mut Checks<'a>) -> usize) -> Option<u64> {
+    let (findings, cell) = run_one(stream, add);
+    findings.first_wrong(cell)
 }
 
 #[test]
-fn nulls_are_counted_from_any_bit_and_over_any_length() {
+fn counts_nulls_of_any_range() {
     on_every_device(|s| {
         let bytes = noise();
         let bits = buffer(s, &bytes);
         for first in 0..64 {
             for len in [0, 1, 7, 8, 9, 63, 64, 65, 200] {
                 let expected = (first..first + len).filter(|i| !bit(&bytes, *i)).count() as u64;
-                let (found, cell) = one(s, |checks| checks.null_count(&bits, first, len).unwrap());
-                assert_eq!(found.count(cell), expected, "{first} {len}");
+                let (findings, cell) = run_one(s, |checks| checks.null_count(&bits, first, len).unwrap());
+                assert_eq!(findings.count(cell), expected, "{first} {len}");
             }
         }
     });
 }
 
 #[test]
-fn a_shifted_bitmap_begins_at_bit_0_and_ends_in_zeros() {
+fn shift_bits_clears_unused_bits_and_nothing_else() {
     on_every_device(|s| {
         let bytes = noise();
         let bits = buffer(s, &bytes);
@@ -56,7 +56,7 @@ fn a_shifted_bitmap_begins_at_bit_0_and_ends_in_zeros() {
 }
 
 #[test]
-fn the_first_offset_out_of_order_is_found_in_both_widths() {
+fn finds_first_wrong_offset_of_both_widths() {
     on_every_device(|s| {
         for (values, limit, expected) in [
             (&[0, 0, 5, 9][..], 9, None),
@@ -72,15 +72,15 @@ fn the_first_offset_out_of_order_is_found_in_both_widths() {
                 let bytes: Vec<u8> = if width_bytes == 4 { narrow.collect() } else { wide.collect() };
                 let bytes = buffer(s, &bytes);
                 let offsets = Offsets { buffer: &bytes, width_bytes, first: 0, len: 3 };
-                let found = first_wrong(s, |checks| checks.offsets(offsets, limit).unwrap());
-                assert_eq!(found, expected, "{values:?}");
+                let index = first_wrong(s, |checks| checks.offsets(offsets, limit).unwrap());
+                assert_eq!(index, expected, "{values:?}");
             }
         }
     });
 }
 
 #[test]
-fn rebased_offsets_lose_their_base_and_nothing_else_changes() {
+fn rebase_offsets_changes_only_its_range() {
     on_every_device(|s| {
         let fill = |to: &mut [u8]| {
             let values = [100i64, 107, 107, 120].iter().flat_map(|v| v.to_ne_bytes());
@@ -100,7 +100,7 @@ fn rebased_offsets_lose_their_base_and_nothing_else_changes() {
 }
 
 #[test]
-fn keys_of_every_width_and_sign_are_checked_where_they_are_not_null() {
+fn checks_valid_keys_of_every_type() {
     on_every_device(|s| {
         for width_bytes in [1usize, 2, 4, 8] {
             for signed in [false, true] {
@@ -122,45 +122,45 @@ fn keys_of_every_width_and_sign_are_checked_where_they_are_not_null() {
 }
 
 #[test]
-fn text_is_checked_value_by_value() {
+fn checks_utf8_of_each_value() {
     on_every_device(|s| {
         let data = buffer(s, "aöb日".as_bytes());
         for (offsets, expected) in [
             ([0, 1, 3, 7], None),
             ([0, 2, 3, 7], Some(0)),
             ([1, 3, 5, 7], Some(1)),
-            // Where offsets are wrong, nothing is looked at.
+            // If the offsets are wrong, text is not checked.
             ([0, 2, 900, 901], None),
             ([3, 1, -4, 7], None),
         ] {
             let bytes: Vec<u8> = offsets.iter().flat_map(|v: &i32| v.to_ne_bytes()).collect();
             let bytes = buffer(s, &bytes);
             let offsets = Offsets { buffer: &bytes, width_bytes: 4, first: 0, len: 3 };
-            let found = first_wrong(s, |checks| {
+            let index = first_wrong(s, |checks| {
                 let checked = checks.offsets(offsets, 7).unwrap();
                 checks.utf8(offsets, checked, &data, None).unwrap()
             });
-            assert_eq!(found, expected);
+            assert_eq!(index, expected);
         }
     });
 }
 
 #[test]
-fn many_checks_share_their_launches_and_one_read() {
+fn runs_more_checks_than_fit_into_one_launch() {
     on_every_device(|s| {
         let bits = buffer(s, &[0b1010_1010; 40]);
         let mut checks = Checks::new();
-        // More than one launch has room for.
+        // More than fit into one launch.
         let cells: Vec<usize> = (0..100).map(|i| checks.null_count(&bits, i, 2 * i).unwrap()).collect();
-        let found = checks.run(s).unwrap();
+        let findings = checks.run(s).unwrap();
         for (i, cell) in cells.into_iter().enumerate() {
-            assert_eq!(found.count(cell), i as u64);
+            assert_eq!(findings.count(cell), i as u64);
         }
     });
 }
 
 #[test]
-fn a_range_outside_the_buffer_is_refused_before_the_launch() {
+fn rejects_range_outside_buffer() {
     on_every_device(|s| {
         let bits = buffer(s, &[0; 4]);
         let mut checks = Checks::new();

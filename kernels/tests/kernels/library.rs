@@ -1,4 +1,5 @@
-//! The library finds each kernel by its name, and refuses a caller that expects another one.
+//! Tests that the library finds each kernel by name, and rejects callers that expect other
+//! arguments.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -18,11 +19,11 @@ const DEVICES: [(Device, bool); 5] = [
 ];
 
 #[test]
-fn finds_every_kernel_of_the_table_on_every_type_of_device() {
+fn finds_every_kernel_on_every_type_of_device() {
     for row in TABLE {
         for (device, is_cuda) in DEVICES {
             let kernel = find(device, row.name, row.host.arguments()).unwrap().as_abi();
-            // SAFETY: names of kernels are NUL-terminated constants.
+            // SAFETY: the name of a kernel is a NUL-terminated constant.
             assert_eq!(unsafe { CStr::from_ptr(kernel.name) }, row.name);
             assert!(kernel.host_twin.is_some(), "{:?}", row.name);
             let image = if is_cuda { images().as_ptr() } else { std::ptr::null() };
@@ -32,7 +33,7 @@ fn finds_every_kernel_of_the_table_on_every_type_of_device() {
 }
 
 #[test]
-fn each_name_has_a_cpu_implementation_of_its_own() {
+fn each_kernel_has_its_own_cpu_implementation() {
     let names: BTreeSet<_> = TABLE.iter().map(|row| row.name).collect();
     assert_eq!(names.len(), TABLE.len());
     let implementations: BTreeSet<_> = TABLE
@@ -45,7 +46,7 @@ fn each_name_has_a_cpu_implementation_of_its_own() {
 }
 
 #[test]
-fn gives_the_same_address_at_each_lookup() {
+fn find_returns_same_address_each_time() {
     for (device, _) in DEVICES {
         let address = || std::ptr::from_ref(find(device, c"crossdock_cast", c"rvwvw").unwrap());
         assert_eq!(address(), address());
@@ -53,7 +54,7 @@ fn gives_the_same_address_at_each_lookup() {
 }
 
 #[test]
-fn states_arguments_by_a_letter_each_with_repeated_ones_in_parentheses() {
+fn writes_arguments_as_letters_with_repeatable_ones_in_parentheses() {
     let arguments = |name: &CStr| TABLE.iter().find(|row| row.name == name).unwrap().host.arguments();
     assert_eq!(arguments(c"crossdock_copy_ranges"), c"rw");
     assert_eq!(arguments(c"crossdock_gather"), c"rvvw(vv)");
@@ -61,33 +62,33 @@ fn states_arguments_by_a_letter_each_with_repeated_ones_in_parentheses() {
 }
 
 #[test]
-fn refuses_an_unknown_name() {
+fn rejects_unknown_name() {
     let error = find(Device::CPU, c"crossdock_unheard_of", c"rw").unwrap_err();
     assert_eq!(error.code(), Code::VERSION);
     assert!(error.message().starts_with("this host has no kernel 'crossdock_unheard_of': "), "{error}");
 }
 
 #[test]
-fn refuses_other_arguments_and_names_both() {
+fn rejects_other_arguments_and_names_both() {
     for stated in [c"", c"r", c"wr", c"rwv", c"rw(vv)", c"(rw)"] {
         let error = find(Device::cuda(0), c"crossdock_copy_ranges", stated).unwrap_err();
         assert_eq!(error.code(), Code::VERSION);
-        let words = format!(
+        let message = format!(
             "the kernel 'crossdock_copy_ranges' takes the arguments 'rw', and the caller states '{}': ",
             stated.to_str().unwrap()
         );
-        assert!(error.message().starts_with(&words), "{error}");
+        assert!(error.message().starts_with(&message), "{error}");
     }
 }
 
 #[test]
-fn refuses_a_device_that_no_kernel_runs_on() {
+fn rejects_device_without_kernels() {
     let device = Device { r#type: 7, ..Device::CPU };
     let error = find(device, c"crossdock_copy_ranges", c"rw").unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
 }
 
 #[test]
-fn all_kernels_have_room_among_those_that_a_memory_remembers() {
-    assert!(TABLE.len() <= HostKernel::REMEMBERED);
+fn all_kernels_fit_into_cache() {
+    assert!(TABLE.len() <= HostKernel::MAX_CACHED);
 }

@@ -1,4 +1,5 @@
-//! The kernels on every device. One program, so that the emulator of the CUDA sources is compiled once.
+//! Tests the kernels on every device. They are one program, so that the emulator of the CUDA
+//! sources is compiled once.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod common;

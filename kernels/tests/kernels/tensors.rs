@@ -1,10 +1,10 @@
-//! The kernels that tensors need: booleans of bits and of bytes, strides.
+//! Tests the kernels of tensors: conversion of booleans, and strided copies.
 
 use crate::common::{bit, buffer, noise, on_every_device};
 use crossdock_kernels::*;
 
 #[test]
-fn bits_become_bytes_from_any_bit_on() {
+fn unpacks_any_range_of_bits() {
     on_every_device(|s| {
         let bytes = noise();
         let bits = buffer(s, &bytes);
@@ -28,7 +28,7 @@ fn bits_become_bytes_from_any_bit_on() {
 }
 
 #[test]
-fn bytes_become_bits_and_what_is_left_of_the_last_byte_is_zero() {
+fn packs_bytes_and_clears_unused_bits() {
     on_every_device(|s| {
         let bytes: Vec<u8> = noise().iter().map(|byte| if byte % 3 == 0 { 0 } else { *byte }).collect();
         let from = buffer(s, &bytes);
@@ -52,7 +52,7 @@ fn bytes_become_bits_and_what_is_left_of_the_last_byte_is_zero() {
     });
 }
 
-/// The elements of a tensor by the definition of strides.
+/// The elements of a tensor according to the definition of strides.
 fn expected(bytes: &[u8], first: i64, width: usize, dims: &[Dim]) -> Vec<u8> {
     match dims.split_first() {
         None => bytes[first as usize..][..width].to_vec(),
@@ -63,7 +63,7 @@ fn expected(bytes: &[u8], first: i64, width: usize, dims: &[Dim]) -> Vec<u8> {
 }
 
 #[test]
-fn tensors_of_any_strides_become_contiguous() {
+fn gathers_tensors_of_any_strides() {
     let bytes: Vec<u8> = (0..4000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     let d = |size, stride| Dim { size, stride };
     on_every_device(|s| {
@@ -99,7 +99,7 @@ fn tensors_of_any_strides_become_contiguous() {
 }
 
 #[test]
-fn a_tensor_that_leaves_its_buffer_is_an_error_and_not_a_read_beyond_it() {
+fn rejects_tensor_outside_its_buffer() {
     on_every_device(|s| {
         let from = buffer(s, &[1; 40]);
         let d = |size, stride| Dim { size, stride };

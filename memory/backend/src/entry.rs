@@ -1,4 +1,4 @@
-//! What a backend has of each device.
+//! A device of a backend, with its default stream.
 
 use crate::device::{DeviceBackend, Stream};
 
@@ -9,13 +9,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// `raw` is the default stream's own handle.
+    /// `native` is the native handle of the default stream.
     pub(crate) fn new(
         backend: usize,
         index: usize,
         device: Box<dyn DeviceBackend>,
-        raw: *mut std::ffi::c_void,
+        native: *mut std::ffi::c_void,
     ) -> Self {
-        Self { backend: device, default_stream: Stream::new(backend, index, raw) }
+        Self { backend: device, default_stream: Stream::new(backend, index, native) }
     }
 }

@@ -1,19 +1,21 @@
-//! Forked children: they inherit memory without the threads, the locks' holders and the driver's state behind it, so what
-//! was made before the fork is not given back in them.
+//! Counts forks. A forked child inherits memory without the threads, lock owners and driver state
+//! behind it, so that it must not release what was created before the fork.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many forks lie between the process that first asked and this one.
+/// Number of forks between the first call of this function and this process.
 pub fn count() -> u32 {
-    // No `OnceLock`: a child that is forked off while another thread is in its initialiser would wait for that thread for ever.
-    // Two threads may both register the handler; the child then counts by two.
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WATCHED.load(Ordering::Acquire) {
-        // SAFETY: the handler does nothing but count. Where the system has no memory for it, nobody is told of forks.
+    // No `OnceLock`: a child that is forked while another thread runs its initialiser would wait
+    // for that thread forever. Two threads may both register the handler; the child then counts by
+    // two.
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !IS_REGISTERED.load(Ordering::Acquire) {
+        // SAFETY: the handler only increments a counter. If the system has no memory to register
+        // it, forks are not counted.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        WATCHED.store(true, Ordering::Release);
+        IS_REGISTERED.store(true, Ordering::Release);
     }
     FORKS.load(Ordering::Relaxed)
 }

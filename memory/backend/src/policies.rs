@@ -1,4 +1,4 @@
-//! What applies to every device's memory.
+//! Policies for the memory of all devices.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ pub(crate) struct Policies {
     faults: Option<Faults>,
 }
 
-/// Pinned memory is so slow to get (half a second a GiB) that more of it is kept than of other host memory.
-const PINNED_POOLS: usize = 8;
+/// Size of the pool of pinned memory, in pools of other memory. Pinning is slow (half a second per
+/// GiB).
+const PINNED_POOL_FACTOR: usize = 8;
 
 impl Policies {
     pub(crate) fn new(limit_bytes: Option<usize>, pool_bytes: usize, faults: Option<Faults>) -> Self {
@@ -33,20 +34,21 @@ impl Policies {
         self.faults.as_ref()
     }
 
-    /// What the pool of pinned memory keeps at most.
+    /// Maximum number of bytes that the pool of pinned memory caches.
     pub(crate) fn pinned_pool_bytes(&self) -> usize {
-        self.pool_bytes.saturating_mul(PINNED_POOLS)
+        self.pool_bytes.saturating_mul(PINNED_POOL_FACTOR)
     }
 
-    /// What a device's own pool keeps at most: all of it, since getting it again costs fifty times a reuse.
-    pub(crate) fn keep_on_device_bytes(&self) -> u64 {
+    /// Maximum number of bytes that the pool of a CUDA device caches: all, because allocating again
+    /// takes fifty times as long as reuse.
+    pub(crate) fn device_pool_bytes(&self) -> u64 {
         match self.pool_bytes {
             0 => 0,
             _ => self.limit_bytes().map_or(u64::MAX, |bytes| bytes as u64),
         }
     }
 
-    /// Memory with a pool over it, unless pools keep nothing.
+    /// Adds a pool, unless pools are disabled.
     pub(crate) fn pooled(&self, memory: impl Resource + 'static) -> Box<dyn Resource> {
         if self.pool_bytes == 0 {
             return Box::new(memory);
@@ -54,7 +56,7 @@ impl Policies {
         Box::new(Pool::new(memory, self.pool_bytes, self.budget.clone()))
     }
 
-    /// The budget and the faults over a device's memory.
+    /// Adds the budget and the fault plan.
     pub(crate) fn apply(&self, mut memory: Box<dyn Resource>) -> Box<dyn Resource> {
         if let Some(budget) = &self.budget {
             memory = Box::new(Limited::new(memory, budget.clone()));

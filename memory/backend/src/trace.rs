@@ -1,7 +1,9 @@
-//! A record of calls across the boundary, in the JSON array form of Chrome's trace event format, which Perfetto opens.
+//! Records calls across the plugin boundary in the JSON array form of Chrome's trace event format,
+//! which Perfetto opens.
 //!
-//! A call is written down when it begins and again when it ends, each by one write to the file: what a process did last is
-//! there even where it crashed. The array's end is not written, which the format allows.
+//! A call is recorded when it begins and when it ends, each time by one write to the file, so that
+//! the trace of a crashed process is complete up to the crash. The closing bracket of the array is
+//! omitted, which the format allows.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,149 +17,149 @@ use std::time::Duration;
 use crate::forks;
 
 thread_local! {
-    /// Bytes that the innermost call of this thread has said that it is about.
+    /// Number of bytes noted for the innermost call of this thread.
     static BYTES: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Who calls.
+/// The side that makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Host,
     Plugin,
 }
 
-/// A call that begins, or that ends, on some thread.
+/// The beginning or end of a call on a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The system's number of the thread.
+    /// Thread id of the system.
     pub thread: i32,
-    /// Since the record of all calls began.
+    /// Time since the start of the trace, in ns.
     pub ns: u64,
-    /// Which.
-    pub moment: Moment<'a>,
+    /// What happened.
+    pub phase: Phase<'a>,
 }
 
-/// What is known of a call when it begins, and when it ends.
+/// The beginning or end of a call, with what is known at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moment<'a> {
-    /// It begins.
+pub enum Phase<'a> {
+    /// The call begins.
     Begin {
-        /// The plugin that is called, or that calls the host.
+        /// The plugin that is called or calls.
         plugin: Cow<'a, str>,
-        /// The function.
+        /// The function that is called.
         what: Cow<'a, str>,
-        /// Whether the plugin calls.
+        /// Whether the plugin calls the host.
         is_callback: bool,
     },
-    /// The last one that began on its thread ends.
+    /// The most recent open call of the thread ends.
     End {
-        /// What it was about, if it said so.
+        /// Number of bytes that the call handled, if known.
         bytes: Option<u64>,
-        /// What went wrong.
+        /// The error that the call returned.
         error: Option<Cow<'a, str>>,
     },
 }
 
-/// A file that calls are recorded in. What is recorded by a forked child is lost.
+/// A trace. Calls of a forked child are not recorded.
 pub struct Trace {
-    to: To,
+    target: Target,
     start: Duration,
     forks: u32,
-    /// A write failed; nothing more is recorded, for half a record is none.
+    /// A write failed. Recording stops, because a partial record makes the file invalid.
     broken: AtomicBool,
 }
 
-enum To {
+enum Target {
     File(PathBuf, File),
-    Another(Box<dyn Fn(Record<'_>) + Send + Sync>),
+    Forwarded(Box<dyn Fn(Record<'_>) + Send + Sync>),
 }
 
 impl Trace {
-    /// A new file, or an empty one in place of what is there. It is locked while this lives.
+    /// Creates a trace file, or truncates an existing one. The file is locked while this lives.
     ///
     /// # Errors
-    /// It cannot be made, or written; [`ErrorKind::ResourceBusy`] where another record is being written to it.
+    /// If the file cannot be created or written; [`ErrorKind::ResourceBusy`] if another trace is
+    /// being written to it.
     pub fn create(path: impl AsRef<Path>) -> std::io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         let mut file = File::options().write(true).create(true).truncate(false).open(&path)?;
-        // Before anything is thrown away. Not every file system has locks, and no pipe has another writer's record in it.
+        // The lock comes before the truncation. Not every file system has locks, and a pipe cannot
+        // hold another trace.
         if file.metadata()?.is_file() {
             if let Err(TryLockError::WouldBlock) = file.try_lock() {
-                return Err(Error::new(
-                    ErrorKind::ResourceBusy,
-                    "another record of calls is being written to it",
-                ));
+                return Err(Error::new(ErrorKind::ResourceBusy, "another trace is being written to it"));
             }
             file.set_len(0)?;
         }
         file.write_all(b"[\n")?;
-        Ok(Self::new(To::File(path, file), clock()))
+        Ok(Self::new(Target::File(path, file), monotonic_time()))
     }
 
-    /// Part of another process's, which began at `began`, as that says it: `tell` has it written there, by [`Trace::add`].
-    pub fn of_another(began: Duration, tell: impl Fn(Record<'_>) + Send + Sync + 'static) -> Self {
-        Self::new(To::Another(Box::new(tell)), began)
+    /// A part of the trace of another process, which began at `start` on `CLOCK_MONOTONIC`.
+    /// `forward` sends each record to that process, which adds it with [`Trace::add`].
+    pub fn forwarded(start: Duration, forward: impl Fn(Record<'_>) + Send + Sync + 'static) -> Self {
+        Self::new(Target::Forwarded(Box::new(forward)), start)
     }
 
-    fn new(to: To, start: Duration) -> Self {
-        Self { to, start, forks: forks::count(), broken: AtomicBool::new(false) }
+    fn new(target: Target, start: Duration) -> Self {
+        Self { target, start, forks: forks::count(), broken: AtomicBool::new(false) }
     }
 
-    /// When it began, by the clock that all processes have (`CLOCK_MONOTONIC`).
-    pub fn began(&self) -> Duration {
+    /// When the trace began, on the clock that all processes share (`CLOCK_MONOTONIC`).
+    pub fn start(&self) -> Duration {
         self.start
     }
 
-    /// Whether all that happened so far was recorded.
-    pub fn is_whole(&self) -> bool {
+    /// Whether all calls so far were recorded.
+    pub fn is_complete(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// Writes down what another process has recorded.
+    /// Adds a record of another process.
     pub fn add(&self, process: u32, record: &Record<'_>) {
-        let To::File(path, file) = &self.to else { return };
-        if !self.is_whole() || forks::count() != self.forks {
+        let Target::File(path, file) = &self.target else { return };
+        if !self.is_complete() || forks::count() != self.forks {
             return;
         }
         let line = line(process, record);
         if let Err(error) = (&*file).write_all(line.as_bytes())
             && !self.broken.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!("the record of calls in '{}' ends here: {error}", path.display());
+            tracing::warn!("the trace '{}' is incomplete: {error}", path.display());
         }
     }
 
-    fn put(&self, moment: Moment<'_>) {
-        let ns = u64::try_from(clock().saturating_sub(self.start).as_nanos()).unwrap_or(u64::MAX);
-        // SAFETY: a plain question.
-        let record = Record { thread: unsafe { libc::gettid() }, ns, moment };
-        match &self.to {
-            To::File(..) => self.add(std::process::id(), &record),
-            To::Another(tell) => tell(record),
+    fn put(&self, phase: Phase<'_>) {
+        let ns = u64::try_from(monotonic_time().saturating_sub(self.start).as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: `gettid` has no requirements.
+        let record = Record { thread: unsafe { libc::gettid() }, ns, phase };
+        match &self.target {
+            Target::File(..) => self.add(std::process::id(), &record),
+            Target::Forwarded(forward) => forward(record),
         }
     }
 }
 
-/// The one that all processes have.
-fn clock() -> Duration {
+/// The clock that all processes share.
+fn monotonic_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a pointer to a local. The clock is there on every Linux.
+    // SAFETY: the pointer is to a local. Every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// As the format has it.
+/// A record as a line of the trace format.
 fn line(process: u32, record: &Record<'_>) -> String {
-    let Record { thread, ns, moment } = record;
+    let Record { thread, ns, phase } = record;
     let (us, ns) = (ns / 1000, ns % 1000);
-    let (phase, more) = match moment {
-        Moment::Begin { plugin, what, is_callback } => {
-            let (called, kind) = if *is_callback { ("host", "callback") } else { (&**plugin, "call") };
-            let (name, plugin) = (Quoted(format_args!("{called}: {what}")), Quoted(format_args!("{plugin}")));
+    let (letter, rest) = match phase {
+        Phase::Begin { plugin, what, is_callback } => {
+            let (callee, kind) = if *is_callback { ("host", "callback") } else { (&**plugin, "call") };
+            let (name, plugin) = (Quoted(format_args!("{callee}: {what}")), Quoted(format_args!("{plugin}")));
             let name = name.to_string();
             ('B', format!(",\"name\":{name},\"cat\":\"{kind}\",\"args\":{{\"plugin\":{plugin}}}"))
         }
-        Moment::End { bytes, error } => {
+        Phase::End { bytes, error } => {
             let mut args = bytes.map_or_else(String::new, |bytes| format!("\"bytes\":{bytes}"));
             if let Some(error) = error {
                 let comma = if args.is_empty() { "" } else { "," };
@@ -167,15 +169,15 @@ fn line(process: u32, record: &Record<'_>) -> String {
             ('E', format!(",\"args\":{{{args}}}"))
         }
     };
-    format!("{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{ns:03}{more}}},\n")
+    format!("{{\"ph\":\"{letter}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{ns:03}{rest}}},\n")
 }
 
-/// Says how many bytes the call is about that this thread is in.
+/// Notes how many bytes the current call of this thread handles.
 pub fn note_bytes(bytes: u64) {
     BYTES.set(Some(bytes));
 }
 
-/// Runs `f`, a call between the host and `plugin` of the function `what`, and records it.
+/// Runs `f`, a call of the function `what` between the host and `plugin`, and records it.
 pub(crate) fn record<T, E: Display>(
     trace: Option<&Trace>,
     caller: Caller,
@@ -185,24 +187,24 @@ pub(crate) fn record<T, E: Display>(
 ) -> Result<T, E> {
     let Some(trace) = trace else { return f() };
     let is_callback = caller == Caller::Plugin;
-    trace.put(Moment::Begin { plugin: plugin.into(), what: what.into(), is_callback });
-    let mut end = End { trace, above: BYTES.take(), error: None };
+    trace.put(Phase::Begin { plugin: plugin.into(), what: what.into(), is_callback });
+    let mut end = End { trace, outer_bytes: BYTES.take(), error: None };
     let result = f();
     end.error = result.as_ref().err().map(ToString::to_string);
     result
 }
 
-/// Of a call that has begun: when it is dropped, it has ended, whichever way.
+/// Records the end of a call when it is dropped, also during unwinding.
 struct End<'a> {
     trace: &'a Trace,
-    above: Option<u64>,
+    outer_bytes: Option<u64>,
     error: Option<String>,
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        let (bytes, error) = (BYTES.replace(self.above), self.error.take());
-        self.trace.put(Moment::End { bytes, error: error.map(Cow::Owned) });
+        let (bytes, error) = (BYTES.replace(self.outer_bytes), self.error.take());
+        self.trace.put(Phase::End { bytes, error: error.map(Cow::Owned) });
     }
 }
 
@@ -235,14 +237,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_text_becomes_a_json_string() {
+    fn quotes_any_text_as_a_json_string() {
         let text = "a \"b\"\\c\n\t\u{1}ß𝄞";
         let quoted = Quoted(format_args!("{text}")).to_string();
         assert_eq!(quoted, "\"a \\\"b\\\"\\\\c\\u000a\\u0009\\u0001ß𝄞\"");
     }
 
     #[test]
-    fn bytes_are_those_of_the_innermost_call_that_says_them() {
+    fn bytes_belong_to_the_innermost_call_that_notes_them() {
         let (reader, writer) = std::io::pipe().unwrap();
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let trace = Trace::create(path).unwrap();
@@ -265,6 +267,6 @@ mod tests {
         let ends =
             text.lines().filter(|line| line.contains("\"E\"")).map(|line| line.split("args").nth(1).unwrap());
         assert_eq!(ends.collect::<Vec<_>>(), ["\":{\"bytes\":3}},", "\":{}},", "\":{\"bytes\":2}},"]);
-        assert_eq!(BYTES.take(), Some(1), "of whoever this thread is in");
+        assert_eq!(BYTES.take(), Some(1), "the outer value is restored");
     }
 }

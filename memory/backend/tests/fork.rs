@@ -1,5 +1,5 @@
-//! A forked child gives nothing back that it inherited, and waits for nobody. By itself in its program: a child has none of the
-//! threads that other tests run on.
+//! Tests that a forked child releases nothing that it inherited, and does not wait for threads of
+//! its parent. A program of its own, because a child has none of the threads of other tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -9,67 +9,68 @@ use crossdock_memory_backend::{Backend, ProcessWide};
 use crossdock_plugin_api::Device;
 
 #[test]
-fn what_was_inherited_is_not_given_back_and_what_is_new_is() {
+fn child_frees_only_its_own_blocks() {
     let backend = Backend::builder().build();
     let account = backend.account("parent");
     let block = table(&account).alloc(Device::CPU, 1000).unwrap();
-    // SAFETY: the child does nothing but allocate, free, and end.
+    // SAFETY: the child only allocates, frees and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         table(&account).free(block);
         let inherited = backend.ledger().live_bytes();
-        let ours = Backend::builder().build();
-        let account = ours.account("child");
+        let own_backend = Backend::builder().build();
+        let account = own_backend.account("child");
         let block = table(&account).alloc(Device::CPU, 24).unwrap();
-        let held = ours.ledger().live_bytes();
+        let own_bytes = own_backend.ledger().live_bytes();
         table(&account).free(block);
-        let right = (inherited, held, ours.ledger().live_bytes()) == (1000, 24, 0);
-        // SAFETY: ends the child without what the test runner does at the end.
-        unsafe { libc::_exit(i32::from(!right)) }
+        let is_correct = (inherited, own_bytes, own_backend.ledger().live_bytes()) == (1000, 24, 0);
+        // SAFETY: `_exit` ends the child without the exit handlers of the test runner.
+        unsafe { libc::_exit(i32::from(!is_correct)) }
     }
     let mut status = 0;
-    // SAFETY: our own child, and a local.
+    // SAFETY: `child` is our child, and the pointer is to a local.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child saw it otherwise");
+    assert_eq!(status, 0, "the child counted other bytes");
     assert_eq!(backend.ledger().live_bytes(), 1000);
     table(&account).free(block);
     assert_eq!(backend.ledger().live_bytes(), 0);
 }
 
-/// Forks while another thread has the lock, or has let go of it, and returns what the child finds behind it.
-fn in_a_child(is_locked: bool) -> i32 {
+/// Forks while another thread holds the lock, or after it released the lock. Returns the value that
+/// the child sees.
+fn value_in_child(is_locked: bool) -> i32 {
     static VALUE: ProcessWide<i32> = ProcessWide::new();
     *VALUE.lock() = 7;
-    let (say, hear) = std::sync::mpsc::channel::<()>();
-    let (ready, at) = std::sync::mpsc::channel::<()>();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (ready, is_ready) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
-        let held = is_locked.then(|| VALUE.lock());
+        let guard = is_locked.then(|| VALUE.lock());
         ready.send(()).unwrap();
-        let _ = hear.recv();
-        drop(held);
+        let _ = stopped.recv();
+        drop(guard);
     });
-    at.recv().unwrap();
-    // SAFETY: the child takes a lock, and ends.
+    is_ready.recv().unwrap();
+    // SAFETY: the child only takes a lock and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: without the lock's release the child would wait for ever; the system ends it then.
+        // SAFETY: `alarm` has no requirements. It ends a child that waits for the lock forever.
         unsafe { libc::alarm(10) };
-        let found = *VALUE.lock();
-        // SAFETY: ends the child without what the test runner does at the end.
-        unsafe { libc::_exit(found) }
+        let value = *VALUE.lock();
+        // SAFETY: `_exit` ends the child without the exit handlers of the test runner.
+        unsafe { libc::_exit(value) }
     }
-    drop(say);
+    drop(stop);
     other.join().unwrap();
     let mut status = 0;
-    // SAFETY: our own child, and a local.
+    // SAFETY: `child` is our child, and the pointer is to a local.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(*VALUE.lock(), 7, "the parent's is its own");
+    assert_eq!(*VALUE.lock(), 7, "the parent's value changed");
     assert!(libc::WIFEXITED(status), "the child waited for a thread that it does not have");
     libc::WEXITSTATUS(status)
 }
 
 #[test]
-fn a_forked_child_does_not_wait_for_a_thread_of_its_parent() {
-    assert_eq!(in_a_child(false), 7);
-    assert_eq!(in_a_child(true), 0, "the value may have been half changed");
+fn child_does_not_wait_for_a_thread_of_its_parent() {
+    assert_eq!(value_in_child(false), 7);
+    assert_eq!(value_in_child(true), 0, "the value may have been changing");
 }

@@ -1,10 +1,11 @@
-/* A libcuda.so that drives nothing: as many devices, and as bad an answer to cuInit, as the environment says. */
+/* A stand-in for libcuda.so. The environment sets the number of devices and the result of
+   cuInit. */
 #include <stdlib.h>
 #include <string.h>
 
-static int number(const char* name, int otherwise) {
+static int number(const char* name, int default_value) {
   const char* text = getenv(name);
-  return text ? atoi(text) : otherwise;
+  return text ? atoi(text) : default_value;
 }
 
 int cuInit(unsigned flags) { return flags ? 1 : number("STAND_IN_INIT", 0); }
@@ -42,7 +43,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   return 0;
 }
 
-/* What looking for devices does not call, and must be there all the same. */
+/* Functions that must exist, but are not called when looking for devices. */
 #define UNUSED(name) int name(void) { return 999; }
 UNUSED(cuGetErrorName)
 UNUSED(cuDeviceGetUuid_v2)

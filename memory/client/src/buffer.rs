@@ -1,4 +1,4 @@
-//! Ranges on a device.
+//! Buffers: ranges of bytes on a device.
 
 use std::any::Any;
 use std::fmt;
@@ -9,14 +9,15 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 use crate::owner::Owner;
 use crate::{HostView, Memory, Ready, Stream};
 
-/// Bytes on a device, shared and not changed any more. Clones and slices keep the whole of what they lie in alive.
+/// Immutable, shared bytes on a device. Clones and slices keep the whole allocation alive.
 ///
-/// The length may be unknown, where the bytes came through a struct that does not tell; see [`Buffer::len`].
+/// The length is unknown if the bytes came through a struct that has no field for it; see
+/// [`Buffer::len`].
 #[derive(Clone)]
 pub struct Buffer {
     owner: Arc<Owner>,
     address: u64,
-    /// `u64::MAX` where nobody said.
+    /// `UNKNOWN` if the length is unknown.
     bytes: u64,
     device: Device,
     ready: Ready,
@@ -25,12 +26,14 @@ pub struct Buffer {
 const UNKNOWN: u64 = u64::MAX;
 
 impl Buffer {
-    /// A range that somebody else owns: `owner` is dropped (which releases it) when the last buffer in it is gone and
-    /// our work on it is done. `bytes` is `None` where the size is not known.
+    /// A range of foreign memory. `owner` is dropped, which releases the memory, when its last
+    /// buffer has been dropped and our work on it is complete. `bytes` is `None` if the length is
+    /// unknown.
     ///
     /// # Safety
-    /// `address..+bytes` (if known) is readable memory of `device`, after `ready`, until `owner` is dropped, and so is
-    /// the event in `ready`. Where no size is known, the range is as long as the array that it becomes a part of says.
+    /// Once `ready` has passed, `address..+bytes` is readable memory of `device`. The memory and
+    /// the event in `ready` stay valid until `owner` is dropped. A range of unknown length is as
+    /// long as the array that it becomes a part of requires.
     pub unsafe fn foreign(
         owner: &ForeignOwner,
         device: Device,
@@ -41,36 +44,40 @@ impl Buffer {
         Self { owner: owner.0.clone(), address, bytes: bytes.unwrap_or(UNKNOWN), device, ready }
     }
 
-    /// Where it begins, on its device: a number, not something to dereference.
+    /// The address of the first byte on the device. It is a number that the host must not
+    /// dereference.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length in bytes, `None` where nobody said.
+    /// The length in bytes; `None` if it is unknown.
     pub fn len(&self) -> Option<usize> {
         (self.bytes != UNKNOWN).then_some(self.bytes as usize)
     }
 
-    /// Whether it is known to have no bytes.
+    /// Whether the length is known to be 0.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Where it lives.
+    /// The device of the memory.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// When it may be read.
+    /// The event after which the bytes may be read.
     pub fn ready(&self) -> &Ready {
         &self.ready
     }
 
-    /// The same range with its length made known. The caller has it from what the range holds (an offset read from
-    /// the device, a type's width times a length). Where a length was known, a longer one is refused.
+    /// Sets the length, which the caller derives from the contents (an offset read from the device,
+    /// or the width of a type times a number of values).
+    ///
+    /// # Errors
+    /// If the length is known and shorter than `bytes`.
     ///
     /// # Safety
-    /// Where no length was known, there are that many bytes, as its producer vouches.
+    /// If the length is unknown, the range has at least `bytes` bytes.
     pub unsafe fn with_len(mut self, bytes: usize) -> Result<Self> {
         if self.bytes != UNKNOWN && bytes as u64 > self.bytes {
             return Err(Error::bad_data(format!(
@@ -82,7 +89,7 @@ impl Buffer {
         Ok(self)
     }
 
-    /// `bytes` bytes from `offset` on, in the same memory. Of unknown length there are none to be had.
+    /// Returns the range `offset..offset + bytes`. An error if the length is unknown.
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<Self> {
         self.check(offset, bytes)?;
         Ok(Self { address: self.address + offset as u64, bytes: bytes as u64, ..self.clone() })
@@ -102,29 +109,30 @@ impl Buffer {
         Err(Error::bad_data(format!("bytes {offset}..+{bytes} lie outside a buffer of {len}")))
     }
 
-    /// Its bytes, for the host: in place where the host may look, else copied (and counted). Blocks until they are
-    /// there.
+    /// Gives the host access to all bytes: in place if the host can reach them, else as a copy,
+    /// which is counted. Blocks until they are ready.
     pub fn host_view(&self, stream: &Stream) -> Result<HostView<'_>> {
         let bytes = self
             .len()
-            .ok_or_else(|| Error::internal("a buffer of unknown length was asked for its bytes"))?;
+            .ok_or_else(|| Error::internal("cannot view a buffer of unknown length on the host"))?;
         HostView::new(self, 0, bytes, stream)
     }
 
-    /// Some of its bytes, likewise.
+    /// Gives the host access to the range `offset..offset + bytes`.
     pub fn host_view_of(&self, offset: usize, bytes: usize, stream: &Stream) -> Result<HostView<'_>> {
         self.check(offset, bytes)?;
         HostView::new(self, offset, bytes, stream)
     }
 
-    /// Another library is about to see it, which may release it while its own work still runs: its memory is reused only
-    /// after everything in flight on its device. Not needed for what passes between host and plugin, each of which has
-    /// finished with what it releases.
-    pub fn mark_lent(&self) {
-        self.owner.note_lent();
+    /// Marks the memory as exported to another library, which may release it while its own work
+    /// still runs. The memory is then reused only after all work in flight on its device. Not
+    /// needed between host and plugins, which complete their work before they release.
+    pub fn mark_exported(&self) {
+        self.owner.note_exported();
     }
 
-    /// Work that `stream` has been given so far uses the range: it must not go back before that has run.
+    /// Marks the range as used by the work enqueued on `stream` so far. Its memory is not released
+    /// before that work has run.
     pub fn mark_used(&self, stream: &Stream) -> Result<()> {
         stream.note_uses(Ok(()), || std::iter::once(&*self.owner))
     }
@@ -133,7 +141,7 @@ impl Buffer {
         &self.owner
     }
 
-    /// Whether both lie in one allocation, or in one stranger's array.
+    /// Whether both buffers belong to the same allocation, or to the same external array.
     pub fn same_owner(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.owner, &other.owner)
     }
@@ -148,36 +156,36 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// What keeps a stranger's memory alive, shared by the buffers that lie in it.
+/// The owner of foreign memory, shared by the buffers in that memory.
 #[derive(Clone)]
 pub struct ForeignOwner(Arc<Owner>);
 
 impl ForeignOwner {
-    /// `owner`'s drop is the release.
+    /// Dropping `owner` releases the memory.
     pub fn new(owner: impl Any + Send + Sync) -> Self {
         Self(Owner::foreign(Box::new(owner)))
     }
 
-    /// The same for what came from the other side of the plugin boundary, and lies on `device`: its maker relies on us for
-    /// what other libraries do with it. See [`Buffer::mark_lent`].
-    pub fn peer(owner: impl Any + Send + Sync, device: Device, memory: &Memory) -> Self {
+    /// For memory on `device` that came from the other side of the plugin boundary. Its producer
+    /// relies on us to track what other libraries do with it. See [`Buffer::mark_exported`].
+    pub fn from_peer(owner: impl Any + Send + Sync, device: Device, memory: &Memory) -> Self {
         match device.r#type {
             abi::DEVICE_CUDA | abi::DEVICE_CUDA_HOST | abi::DEVICE_CUDA_MANAGED => {
                 Self(Owner::peer(Box::new(owner), memory.clone()))
             }
-            // Elsewhere work is done when a call returns.
+            // On host devices, work is complete when the call returns.
             _ => Self::new(owner),
         }
     }
 
-    /// The same with a function for the release. It runs once: after our last use, on a thread of the host's where that
-    /// use is still to come, else where the last buffer is dropped.
+    /// Releases the memory by calling `release`, once: after our last use, on a thread of the host
+    /// if that use has not completed yet, else where the last buffer is dropped.
     pub fn on_release(release: impl FnOnce() + Send + 'static) -> Self {
         Self::new(OnRelease(Mutex::new(Some(Box::new(release)))))
     }
 }
 
-/// Calls what it holds when it goes.
+/// Calls the function when it is dropped.
 struct OnRelease(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Drop for OnRelease {
@@ -188,7 +196,7 @@ impl Drop for OnRelease {
     }
 }
 
-/// Bytes on a device that one holder may still write.
+/// Bytes on a device with a single owner that may write them.
 pub struct BufferMut {
     owner: Arc<Owner>,
     memory: Memory,
@@ -202,21 +210,22 @@ impl BufferMut {
         Self { owner, memory, address, bytes, device }
     }
 
-    /// A block that the host's owner of memory gave in another way than [`Memory::alloc`]. It goes back to `memory` when
-    /// the last buffer in it is gone.
+    /// Wraps a block that the host's memory allocated in another way than through
+    /// [`Memory::alloc`]. It is freed through `memory` when its last buffer is dropped.
     ///
     /// # Safety
-    /// `block` is one of `device`, of the host that `memory` belongs to, and nobody else has it or gives it back.
+    /// `block` is a block on `device` of the host that `memory` belongs to, and nothing else uses
+    /// or frees it.
     pub unsafe fn from_block(memory: &Memory, device: Device, block: abi::Allocation) -> Self {
         let owner = Owner::block(memory.clone(), block.block);
         Self::new(owner, memory.clone(), block.address as u64, block.bytes, device)
     }
 
-    /// Somebody else's memory, to be written here.
+    /// Wraps writable foreign memory.
     ///
     /// # Safety
-    /// `owner` keeps `bytes` bytes at `address` on `device`, which may be written, and nobody else looks at them until all that is
-    /// enqueued here has run.
+    /// `owner` keeps `bytes` writable bytes at `address` on `device` alive, and nothing else reads
+    /// or writes them until the work enqueued on them here has run.
     pub unsafe fn foreign(
         memory: &Memory,
         owner: &ForeignOwner,
@@ -227,45 +236,47 @@ impl BufferMut {
         Self::new(owner.0.clone(), memory.clone(), address, bytes, device)
     }
 
-    /// Bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it has none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Where it begins, on its device.
+    /// The address of the first byte on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Where it lives.
+    /// The device of the memory.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Its bytes where the host may write them in place; `None` on other devices.
+    /// The bytes, if the host can write them in place; `None` on other devices.
     pub fn host_slice_mut(&mut self) -> Option<&mut [u8]> {
         if self.bytes == 0 {
             return Some(&mut []);
         }
         let start = self.memory.host_address(self.device, self.address, self.bytes)?;
-        // SAFETY: the host says that it may touch these `bytes` bytes of its own block, which `&mut self` alone refers
-        // to: a `BufferMut` is not cloned, and freezing consumes it. Any byte is a valid u8; blocks are memory that the
-        // host mapped, so reading before writing yields arbitrary bytes.
+        // SAFETY: `host_address` returned the start of `bytes` accessible bytes. `&mut self` is the
+        // only reference to them: a `BufferMut` is not cloned, and freezing consumes it. The host
+        // mapped the memory, so that reading unwritten bytes yields arbitrary values, all valid for
+        // u8.
         Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes) })
     }
 
-    /// No more writing: readers wait for what `stream`, on which it was written, has been given so far.
+    /// Makes the buffer immutable. Readers wait for the work enqueued so far on `stream`, which
+    /// wrote it.
     pub fn freeze(self, stream: &Stream) -> Result<Buffer> {
         let ready = stream.record()?;
         Ok(self.freeze_after(ready))
     }
 
-    /// No more writing; readers wait for `ready`.
+    /// Makes the buffer immutable. Readers wait for `ready`.
     pub fn freeze_after(self, ready: Ready) -> Buffer {
         self.owner.note_frozen();
         Buffer {
@@ -277,7 +288,7 @@ impl BufferMut {
         }
     }
 
-    /// No more writing, by the host or by a stream that was waited for.
+    /// Makes a buffer immutable that the host wrote, or a stream that has completed.
     pub fn freeze_now(self) -> Buffer {
         self.freeze_after(Ready::Now)
     }

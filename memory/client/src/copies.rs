@@ -1,4 +1,4 @@
-//! Copies, many at once.
+//! Enqueues many copies at once.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,25 +9,27 @@ use crate::memory::call;
 use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Stream};
 
-/// Copies between any devices, collected and then enqueued together. What is read is borrowed until
-/// [`Copies::submit`]; targets are kept alive, and are to be frozen after it.
+/// Collects copies between any devices and enqueues them together. Sources are borrowed until
+/// [`Copies::submit`]. Targets are kept alive, and must not be frozen before it.
 #[derive(Default)]
 pub struct Copies<'a> {
     copies: Vec<abi::Copy>,
     sources: Vec<&'a Buffer>,
-    /// What is written is borrowed for a moment only, since one target is named many times: held here instead, so that it
-    /// is there when the copies run, and goes back after them.
+    /// Owners of the targets. [`Copies::push`] borrows a target only for its own call, because one
+    /// buffer is the target of many copies; the owner keeps the memory alive until the copies are
+    /// enqueued.
     targets: Vec<Arc<Owner>>,
     to_host: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one from buffer to buffer. Each target range must be written once: overlapping ones have no order.
+    /// Adds a copy from one buffer to another. Target ranges must not overlap: copies have no order
+    /// among themselves.
     pub fn push(
         &mut self,
         to: &mut BufferMut,
@@ -50,7 +52,7 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
-    /// Adds one to the host; [`Copies::submit`] then waits until it has arrived.
+    /// Adds a copy to the host; [`Copies::submit`] then waits until it is complete.
     pub fn push_to_host(&mut self, to: &'a mut [u8], from: &'a Buffer, from_offset: usize) -> Result<()> {
         from.check(from_offset, to.len())?;
         self.to_host |= !to.is_empty();
@@ -71,7 +73,8 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Enqueues all of them on `stream`, after their sources are ready. Blocks only if some go to the host.
+    /// Enqueues all copies on `stream`, after the events of their sources. Blocks only if a copy
+    /// goes to the host.
     pub fn submit(self, stream: &Stream) -> Result<()> {
         if self.copies.is_empty() {
             return Ok(());
@@ -79,7 +82,7 @@ impl<'a> Copies<'a> {
         if self.targets.iter().any(|target| target.is_frozen()) {
             return Err(Error::internal("a copy was submitted after its target had been frozen"));
         }
-        stream.refuse_capture(if self.to_host { "a copy to the host" } else { "a copy" })?;
+        stream.reject_capture(if self.to_host { "a copy to the host" } else { "a copy" })?;
         stream.wait_each(self.sources.iter().map(|source| source.ready()))?;
         let enqueued = call!(stream.memory(), copy, stream.raw(), self.copies.as_ptr(), self.copies.len());
         let targets = self.targets.iter().map(|target| &**target);
@@ -87,7 +90,7 @@ impl<'a> Copies<'a> {
         if self.to_host {
             return enqueued
                 .and_then(|()| stream.synchronize())
-                .inspect_err(|_| stream.wait_or_give_up(owners));
+                .inspect_err(|_| stream.synchronize_or_leak(owners));
         }
         stream.note_uses(enqueued, owners)
     }

@@ -1,73 +1,81 @@
-//! Whole encoded arrays as bytes, in and out (`crossdock_plugin_api::encoded::blob`).
+//! Reads and writes encoded arrays as bytes (`crossdock_plugin_api::encoded::blob`).
 
-use crossdock_plugin_api::encoded::blob::{self, Head, Place};
+use crossdock_plugin_api::encoded::blob::{self, BufferRange, Head};
 use crossdock_plugin_api::{Device, EncodedArray, Error, Owned, Result, Source};
 
 use crate::{Buffer, BufferMut, ForeignOwner, Memory, Ready, Stream};
 
-/// A pipe is read into room of this many bytes first, which grows with what comes: what it claims is a claim.
-const FIRST_ROOM_BYTES: u64 = 1 << 20;
+/// Initial capacity in bytes for data from a pipe. It grows with the data that arrives, because the
+/// declared size may be wrong.
+const FIRST_PIPE_BYTES: u64 = 1 << 20;
 
-/// So many bytes of a file are read before anybody hears of it.
-const AT_ONCE_BYTES: usize = 8 << 20;
+/// Number of bytes of a file that are read between two calls of `progress`.
+const PROGRESS_BYTES: usize = 8 << 20;
 
-/// The encoded array whose bytes `source` has. Its buffers lie where those are: in the source's mapping, else in host memory
-/// into which all of it is read, pinned if `device`, to which they will go, is not the host. Those whose place does not meet
-/// their alignment are copied. `watch` hears how many bytes have been read, and of how many, and ends it by an error.
+/// Reads the encoded array in `source`. Its buffers refer to the source's mapping if it has one.
+/// Otherwise the whole source is read into host memory, which is pinned if `device`, the later
+/// target of the buffers, is not the host. Buffers that do not meet their alignment are copied.
+/// `progress` is called with the number of bytes read and the total, and cancels with an error.
 ///
 /// # Errors
-/// Bad data for what is no such thing, whole and alone; unsupported for another version; what the source or `watch` says.
+/// - bad data: `source` does not contain exactly one encoded array
+/// - unsupported: another version of the format
+/// - the errors of `source` and of `progress`
 pub fn read_encoded(
     memory: &Memory,
     source: &Source,
     device: Device,
-    watch: impl Fn(u64, u64) -> Result<()>,
+    progress: impl Fn(u64, u64) -> Result<()>,
 ) -> Result<EncodedArray> {
     let stream = memory.default_stream(Device::CPU)?;
     let whole = match source.map() {
         Some(map) => {
             let (address, bytes) = (map.address(), map.len() as u64);
             let owner = ForeignOwner::new(map);
-            // SAFETY: a mapping is readable host memory as long as a share of it is held, and the owner holds one.
+            // SAFETY: the mapping is readable host memory while a reference to it exists, and the
+            // owner holds one.
             unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(bytes), Ready::Now) }
         }
-        None => read_all(memory, source, &stream, device, &watch)?.freeze_now(),
+        None => read_all(memory, source, &stream, device, &progress)?.freeze_now(),
     };
     let bytes = whole.host_view(&stream)?;
-    // Memory that is allocated elsewhere, so that the budget has it: this is not written to.
+    // The tree is allocated on the heap. This block, which is never written, charges its size to
+    // the budget.
     let counted = match Head::read(&bytes)?.tree_bytes() {
         0 => None,
         bytes => {
-            let room = memory.alloc(&stream, usize::try_from(bytes).unwrap_or(usize::MAX));
-            Some(Box::new(room.map_err(|e| e.context("a tree of many nodes"))?) as Box<dyn Send>)
+            let reserved = memory.alloc(&stream, usize::try_from(bytes).unwrap_or(usize::MAX));
+            Some(Box::new(reserved.map_err(|e| e.context("a tree of many nodes"))?) as Box<dyn Send>)
         }
     };
-    let described = blob::read(&bytes)?;
+    let array = blob::read(&bytes)?;
     drop(bytes);
     let mut buffers = Vec::new();
-    for place in described.places() {
-        let mut buffer = placed(&whole, place, &stream)?.to_encoded().into_raw();
-        // What was told of it before, so that the same bytes are written again.
+    for place in array.buffer_ranges() {
+        let mut buffer = aligned_slice(&whole, place, &stream)?.to_encoded().into_raw();
+        // The original alignment, so that writing the array again gives the same bytes.
         buffer.alignment = place.alignment;
         if place.bytes == 0 {
             buffer.address = std::ptr::null();
         }
-        // SAFETY: the same buffer, of which no more is told than is so: `placed` saw to its alignment.
+        // SAFETY: `buffer` is the one from `into_raw`, and `aligned_slice` made its address a
+        // multiple of the alignment.
         buffers.push(unsafe { Owned::new(buffer) });
     }
-    described.with_buffers(buffers, counted)
+    array.with_buffers(buffers, counted)
 }
 
-fn placed(whole: &Buffer, place: &Place, stream: &Stream) -> Result<Buffer> {
-    let beyond = |_| Error::internal("a place beyond memory");
+/// The buffer at `place`, copied if its address is not aligned.
+fn aligned_slice(whole: &Buffer, place: &BufferRange, stream: &Stream) -> Result<Buffer> {
+    let too_large = |_| Error::internal("a buffer's offset or length exceeds usize");
     let (offset, bytes) = (usize::try_from(place.offset), usize::try_from(place.bytes));
-    let (offset, bytes) = (offset.map_err(beyond)?, bytes.map_err(beyond)?);
-    let there = whole.slice(offset, bytes)?;
-    if bytes == 0 || there.address().is_multiple_of(place.alignment) {
-        return Ok(there);
+    let (offset, bytes) = (offset.map_err(too_large)?, bytes.map_err(too_large)?);
+    let slice = whole.slice(offset, bytes)?;
+    if bytes == 0 || slice.address().is_multiple_of(place.alignment) {
+        return Ok(slice);
     }
     let copied = stream.memory().alloc_with(stream, bytes, |to| {
-        to.copy_from_slice(&there.host_view(stream)?);
+        to.copy_from_slice(&slice.host_view(stream)?);
         Ok(())
     })?;
     Ok(copied.freeze_now())
@@ -78,81 +86,85 @@ fn read_all(
     source: &Source,
     stream: &Stream,
     device: Device,
-    watch: &impl Fn(u64, u64) -> Result<()>,
+    progress: &impl Fn(u64, u64) -> Result<()>,
 ) -> Result<BufferMut> {
-    let room = |bytes: u64| {
+    let allocate = |bytes: u64| {
         let bytes = usize::try_from(bytes).map_err(|_| Error::out_of_memory(format!("{bytes} bytes")))?;
         if device == Device::CPU { memory.alloc(stream, bytes) } else { memory.alloc_pinned(bytes) }
     };
     let mut first = [0; blob::HEAD_BYTES];
-    let got = fill(source, 0, &mut first, |_| Ok(()))?;
-    let head = Head::read(first.get(..got).unwrap_or_default())?;
-    let watch = |done| watch(done, head.total_bytes);
-    let Some(bytes) = source.len() else { return read_pipe(source, &head, &first, room, watch) };
+    let head_len = fill(source, 0, &mut first, |_| Ok(()))?;
+    let head = Head::read(first.get(..head_len).unwrap_or_default())?;
+    let progress = |done| progress(done, head.total_bytes);
+    let Some(bytes) = source.len() else { return read_pipe(source, &head, &first, allocate, progress) };
     head.check_length(bytes)?;
-    let mut whole = room(bytes)?;
-    for (i, piece) in in_place(&mut whole)?.chunks_mut(AT_ONCE_BYTES).enumerate() {
-        let offset = (i * AT_ONCE_BYTES) as u64;
+    let mut whole = allocate(bytes)?;
+    for (i, piece) in bytes_mut(&mut whole)?.chunks_mut(PROGRESS_BYTES).enumerate() {
+        let offset = (i * PROGRESS_BYTES) as u64;
         source.read_exact_at(offset, piece)?;
-        watch(offset + piece.len() as u64)?;
+        progress(offset + piece.len() as u64)?;
     }
     Ok(whole)
 }
 
-/// All of a pipe, whose first bytes have been read.
+/// Reads the rest of a pipe whose first bytes have been read.
 fn read_pipe(
     source: &Source,
     head: &Head,
     first: &[u8],
-    room: impl Fn(u64) -> Result<BufferMut>,
-    watch: impl Fn(u64) -> Result<()>,
+    allocate: impl Fn(u64) -> Result<BufferMut>,
+    progress: impl Fn(u64) -> Result<()>,
 ) -> Result<BufferMut> {
-    let mut whole = room(head.total_bytes.min(FIRST_ROOM_BYTES))?;
-    let mut there = first.len();
-    in_place(&mut whole)?[..there].copy_from_slice(first);
+    let mut whole = allocate(head.total_bytes.min(FIRST_PIPE_BYTES))?;
+    let mut len = first.len();
+    bytes_mut(&mut whole)?[..len].copy_from_slice(first);
     loop {
-        there += fill(source, there as u64, &mut in_place(&mut whole)?[there..], &watch)?;
-        if there < whole.len() || there as u64 == head.total_bytes {
+        len += fill(source, len as u64, &mut bytes_mut(&mut whole)?[len..], &progress)?;
+        if len < whole.len() || len as u64 == head.total_bytes {
             break;
         }
-        let mut larger = room(head.total_bytes.min(2 * there as u64))?;
-        in_place(&mut larger)?[..there].copy_from_slice(in_place(&mut whole)?);
+        let mut larger = allocate(head.total_bytes.min(2 * len as u64))?;
+        bytes_mut(&mut larger)?[..len].copy_from_slice(bytes_mut(&mut whole)?);
         whole = larger;
     }
-    let after = fill(source, there as u64, &mut [0], |_| Ok(()))?;
-    head.check_length((there + after) as u64)?;
+    let after = fill(source, len as u64, &mut [0], |_| Ok(()))?;
+    head.check_length((len + after) as u64)?;
     Ok(whole)
 }
 
-/// Reads until `to` is full or the source ends; how many bytes came. `watch` hears how far that is.
-fn fill(source: &Source, offset: u64, to: &mut [u8], watch: impl Fn(u64) -> Result<()>) -> Result<usize> {
+/// Reads until `to` is full or the source ends. Returns the number of bytes read. `progress` is
+/// called with the position after each read.
+fn fill(source: &Source, offset: u64, to: &mut [u8], progress: impl Fn(u64) -> Result<()>) -> Result<usize> {
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match source.read_at(offset + done as u64, rest)? {
             0 => break,
             n => done += n,
         }
-        watch(offset + done as u64)?;
+        progress(offset + done as u64)?;
     }
     Ok(done)
 }
 
-fn in_place(block: &mut BufferMut) -> Result<&mut [u8]> {
+fn bytes_mut(block: &mut BufferMut) -> Result<&mut [u8]> {
     block
         .host_slice_mut()
         .ok_or_else(|| Error::internal("the host cannot reach the memory that it allocated"))
 }
 
-/// Writes the array's bytes, in pieces; buffers on devices are brought to the host for it. Answers how many there are.
+/// Writes the array as bytes, in pieces. Buffers on devices are copied to the host. Returns the
+/// number of bytes.
 ///
 /// # Errors
-/// A buffer was taken, or a type cannot be told: see [`blob::describe`]; what copying or `write` says.
+/// - the array lacks a buffer, or has a type that the format cannot describe: see
+///   [`blob::write_header`]
+/// - the errors of copying and of `write`
 pub fn write_encoded(
     memory: &Memory,
     array: EncodedArray,
     mut write: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<u64> {
-    let written = blob::describe(&array)?;
+    let written = blob::write_header(&array)?;
     write(&written.header)?;
     let (mut places, mut end) = (written.buffers.iter(), written.header.len() as u64);
     for index in 0..array.n_nodes() {
@@ -160,10 +172,12 @@ pub fn write_encoded(
         for (i, place) in (0..node.n_buffers()).zip(&mut places) {
             let zeros = [0; blob::ALIGNMENT as usize];
             write(zeros.get(..(place.offset - end) as usize).unwrap_or(&zeros))?;
-            // SAFETY: the array is this function's alone.
+            // SAFETY: this function owns the array, so that no other reference to its buffers
+            // exists.
             let raw = unsafe { node.take_buffer(i) }?;
-            // SAFETY: whoever made the array vouches for its buffers.
-            if let Some(buffer) = unsafe { Buffer::of_encoded(raw) } {
+            // SAFETY: the buffer's release callback keeps its contract: the producer of the array
+            // guarantees the range and the event.
+            if let Some(buffer) = unsafe { Buffer::from_encoded(raw) } {
                 let stream = memory.default_stream(buffer.device())?;
                 write(&buffer.host_view(&stream)?)?;
             }

@@ -1,4 +1,4 @@
-//! Moments on a stream.
+//! Events of streams.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crossdock_plugin_api::{Result, abi};
 use crate::memory::call;
 use crate::{ForeignOwner, Memory};
 
-/// A moment on a stream of ours: what was enqueued before it has run once it has passed.
+/// A point on a stream of the host. Once the event has passed, all work enqueued before it has run.
 #[derive(Clone)]
 pub struct Event(Arc<Inner>);
 
@@ -17,9 +17,9 @@ struct Inner {
     raw: *mut abi::Event,
 }
 
-// SAFETY: the interface takes event handles on any thread, and destroys one once, in `Drop`.
+// SAFETY: the interface accepts event handles on any thread, and `Drop` destroys the event once.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: the interface accepts an event handle on several threads at the same time.
 unsafe impl Sync for Inner {}
 
 impl Event {
@@ -31,14 +31,14 @@ impl Event {
         self.0.raw
     }
 
-    /// Whether it has passed.
+    /// Whether the event has passed.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         call!(self.0.memory, event_query, self.0.raw, &mut done)?;
         Ok(done != 0)
     }
 
-    /// Blocks this thread until it has passed: only for values that must come to the host.
+    /// Blocks this thread until the event has passed. Use it only for values that the host needs.
     pub fn synchronize(&self) -> Result<()> {
         call!(self.0.memory, event_synchronize, self.0.raw)
     }
@@ -47,10 +47,10 @@ impl Event {
         &self.0.memory
     }
 
-    /// What an `ArrowDeviceArray.sync_event` must point at, valid as long as the event.
+    /// The pointer for `ArrowDeviceArray.sync_event`, valid as long as the event.
     pub fn sync_event(&self) -> *mut c_void {
         let table = self.0.memory.table();
-        // SAFETY: the table's own function on an event that it made.
+        // SAFETY: the table's own function, on an event that this table created.
         table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let table = self.memory.table();
         if let Some(destroy) = table.event_destroy {
-            // SAFETY: made by this table, destroyed once.
+            // SAFETY: this table created the event, and `Drop` runs once.
             unsafe { destroy(self.memory.object(), self.raw) };
         }
     }
@@ -68,32 +68,34 @@ impl Drop for Inner {
 /// When a buffer's bytes may be read.
 #[derive(Clone, Default)]
 pub enum Ready {
-    /// They are there.
+    /// Now.
     #[default]
     Now,
-    /// After this event of ours.
+    /// After an event of the host.
     After(Event),
-    /// After a stranger's `sync_event`.
+    /// After an external `sync_event`.
     AfterForeign(ForeignEvent),
 }
 
-/// A stranger's `sync_event`: a pointer to the event's handle, with the array that it lives as long as.
+/// An external `sync_event`: a pointer to the handle of the event, and the owner of the array that
+/// keeps the event alive.
 #[derive(Clone)]
 pub struct ForeignEvent {
     event: *mut c_void,
     _array: ForeignOwner,
 }
 
-// SAFETY: only ever handed back to the interface, which may be called on any thread.
+// SAFETY: the pointer is only passed to the interface, which may be called on any thread.
 unsafe impl Send for ForeignEvent {}
-// SAFETY: as above.
+// SAFETY: the pointer is only passed to the interface, which may be called on any thread.
 unsafe impl Sync for ForeignEvent {}
 
 impl Ready {
-    /// From an `ArrowDeviceArray.sync_event`.
+    /// Converts an `ArrowDeviceArray.sync_event`.
     ///
     /// # Safety
-    /// Null, or a pointer to an event of the array's device, valid until `array` is dropped.
+    /// `event` is NULL, or points to the handle of an event of the array's device, valid until
+    /// `array` is dropped.
     pub unsafe fn from_sync_event(event: *mut c_void, array: &ForeignOwner) -> Self {
         if event.is_null() {
             return Ready::Now;
@@ -101,7 +103,8 @@ impl Ready {
         Ready::AfterForeign(ForeignEvent { event, _array: array.clone() })
     }
 
-    /// What to put into a `sync_event`; valid as long as `self` and the buffer that it came from.
+    /// The pointer for a `sync_event`, valid as long as `self` and the buffer that `self` belongs
+    /// to.
     pub fn sync_event(&self) -> *mut c_void {
         match self {
             Ready::Now => std::ptr::null_mut(),
@@ -110,7 +113,7 @@ impl Ready {
         }
     }
 
-    /// Whether both are the same moment, for sure.
+    /// Whether both are known to be the same event.
     pub(crate) fn is_same(&self, other: &Ready) -> bool {
         match (self, other) {
             (Ready::Now, Ready::Now) => true,
@@ -120,7 +123,8 @@ impl Ready {
         }
     }
 
-    /// Whether it has passed, as far as can be asked: of a stranger's event it is never known.
+    /// Whether the event is known to have passed. `false` for external events, which cannot be
+    /// queried.
     pub fn is_done(&self) -> Result<bool> {
         match self {
             Ready::Now => Ok(true),
@@ -129,7 +133,7 @@ impl Ready {
         }
     }
 
-    /// Whether nothing need be waited for.
+    /// Whether there is no event to wait for.
     pub fn is_now(&self) -> bool {
         matches!(self, Ready::Now)
     }

@@ -1,4 +1,4 @@
-//! Kernels.
+//! Launches kernels.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -11,36 +11,37 @@ use crate::memory::call;
 use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Stream};
 
-/// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
+/// A kernel: its name, its CPU implementation, and its CUDA image if it has one.
 #[derive(Clone)]
 pub struct Kernel(abi::Kernel);
 
-// SAFETY: its pointers are to data that is static and not changed.
+// SAFETY: the pointers are to static, immutable data.
 unsafe impl Send for Kernel {}
 
-/// What runs on host devices, with addresses that it may dereference; see [`bytes_of_host_arg`].
-pub type HostTwin = unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code;
+/// The CPU implementation of a kernel. Its arguments hold addresses that the host can dereference;
+/// see [`bytes_of_host_arg`].
+pub type CpuImplementation = unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code;
 
 impl Kernel {
-    /// A kernel that host devices run.
-    pub const fn host(name: &'static CStr, twin: HostTwin) -> Self {
+    /// A kernel with a CPU implementation only.
+    pub const fn host(name: &'static CStr, cpu_implementation: CpuImplementation) -> Self {
         Self(abi::Kernel {
             struct_size: size_of::<abi::Kernel>(),
             name: name.as_ptr(),
-            host_twin: Some(twin),
+            host_twin: Some(cpu_implementation),
             image: std::ptr::null(),
             image_bytes: 0,
         })
     }
 
-    /// The same with a CUDA image.
+    /// Adds a CUDA image.
     pub const fn with_image(mut self, image: &'static [u8]) -> Self {
         self.0.image = image.as_ptr().cast();
         self.0.image_bytes = image.len();
         self
     }
 
-    /// The struct that crosses the boundary.
+    /// The C struct.
     pub const fn as_abi(&self) -> &abi::Kernel {
         &self.0
     }
@@ -48,7 +49,7 @@ impl Kernel {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: `host` got a NUL-terminated name.
+        // SAFETY: `host` was called with a NUL-terminated name.
         let name = unsafe { CStr::from_ptr(self.0.name) };
         f.debug_tuple("Kernel").field(&name).finish()
     }
@@ -57,20 +58,20 @@ impl fmt::Debug for Kernel {
 /// One argument of a launch.
 #[allow(missing_docs)]
 pub enum Arg<'a> {
-    /// A number, or a float's bits.
+    /// An integer, or the bits of a float.
     Value(u64),
-    /// `bytes` bytes from `offset` on, read.
+    /// `bytes` bytes of `buffer`, beginning at `offset`, that the kernel reads.
     Read { buffer: &'a Buffer, offset: usize, bytes: usize },
-    /// No bytes, where a kernel takes some to read.
+    /// An empty range to read.
     ReadNothing,
-    /// `bytes` bytes from `offset` on, written.
+    /// `bytes` bytes of `buffer`, beginning at `offset`, that the kernel writes.
     Write { buffer: &'a mut BufferMut, offset: usize, bytes: usize },
-    /// The same, of a buffer that is named many times in one launch.
+    /// A range that the kernel writes, one of several of the same buffer.
     WriteTo(&'a WriteRange),
 }
 
-/// Bytes of a buffer that is being filled, for a launch that writes many ranges of it. Keeps the memory alive without
-/// borrowing the buffer, which is to be frozen only after the launch.
+/// A range of a mutable buffer, for a launch that writes several ranges of it. It keeps the memory
+/// alive without borrowing the buffer. The buffer must not be frozen before the launch.
 #[derive(Clone)]
 pub struct WriteRange {
     owner: Arc<Owner>,
@@ -80,7 +81,7 @@ pub struct WriteRange {
 }
 
 impl BufferMut {
-    /// Its bytes `offset..offset + bytes`, as one of the ranges that a launch writes.
+    /// The range `offset..offset + bytes`, for a launch.
     pub fn write_range(&mut self, offset: usize, bytes: usize) -> Result<WriteRange> {
         check_written(self, offset, bytes)?;
         let address = self.address() + offset as u64;
@@ -91,7 +92,7 @@ impl BufferMut {
 fn check_written(buffer: &BufferMut, offset: usize, bytes: usize) -> Result<()> {
     if offset.checked_add(bytes).is_none_or(|end| end > buffer.len()) {
         return Err(Error::internal(format!(
-            "a kernel's output, bytes {offset}..+{bytes}, lies outside a buffer of {} bytes",
+            "the output of a kernel, bytes {offset}..+{bytes}, lies outside a buffer of {} bytes",
             buffer.len()
         )));
     }
@@ -99,50 +100,55 @@ fn check_written(buffer: &BufferMut, offset: usize, bytes: usize) -> Result<()> 
 }
 
 impl Stream {
-    /// Runs `kernel` with `args`, after what it reads is ready. Ranges are checked here; that the kernel stays within
-    /// the ranges that it is given is its own duty.
+    /// Enqueues `kernel` with `args`, after the events of the buffers that it reads. The ranges are
+    /// checked here; the kernel itself must stay within them.
     ///
     /// # Safety
-    /// The arguments are those that the kernel declares, in order, number and meaning; and no [`WriteRange`] among them
-    /// overlaps another argument, or is of a buffer that was frozen.
+    /// `args` match the kernel's declaration in order, number and meaning. No [`WriteRange`] among
+    /// them overlaps another argument or belongs to a frozen buffer.
     pub unsafe fn launch(
         &self,
         kernel: &'static Kernel,
         grid: abi::Grid,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
-        // SAFETY: a static kernel; the rest is the caller's word.
+        // SAFETY: `kernel` is static; `args` match it by this function's contract.
         unsafe { self.launch_raw(&kernel.0, grid, args) }
     }
 
-    /// Runs one of the host's kernels, as [`launch`](Self::launch) runs a kernel of the plugin's own.
+    /// Enqueues one of the host's kernels, as [`launch`](Self::launch) does for a kernel of the
+    /// plugin.
     ///
     /// # Errors
-    /// Those of a launch; `VERSION` where the host has no such kernel, or one with other arguments.
+    /// The errors of `launch`, and `VERSION` if the host has no such kernel or its arguments
+    /// differ.
     ///
     /// # Safety
-    /// `args` is a list of jobs, each with its head, as the header says of `crossdock_host_kernels`, whose arguments
-    /// mean what the kernel's name stands for; and as [`launch`](Self::launch).
+    /// `args` is a list of jobs, each with its head, as documented for `crossdock_host_kernels` in
+    /// the header, with the arguments that the named kernel expects. The requirements of
+    /// [`launch`](Self::launch) apply as well.
     pub unsafe fn launch_by_name(
         &self,
         kernel: &'static HostKernel,
         grid: abi::Grid,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
-        let found = self.memory().0.found.kernel(kernel, self.device())?;
-        // SAFETY: the host's kernels live until the process ends; the rest is the caller's word.
-        unsafe { self.launch_raw(found.as_ptr(), grid, args) }
+        let kernel = self.memory().0.host_kernels.kernel(kernel, self.device())?;
+        // SAFETY: the host's kernels live until the process ends; `args` match by this function's
+        // contract.
+        unsafe { self.launch_raw(kernel.as_ptr(), grid, args) }
     }
 
     /// # Safety
-    /// As [`launch`](Self::launch), and `kernel` points at a whole `crossdock_kernel` that lives until the process ends.
+    /// The requirements of [`launch`](Self::launch), and `kernel` points to a complete
+    /// `crossdock_kernel` that lives until the process ends.
     unsafe fn launch_raw(
         &self,
         kernel: *const abi::Kernel,
         grid: abi::Grid,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
-        self.refuse_capture("a launch")?;
+        self.reject_capture("a launch")?;
         let mut raw = Vec::with_capacity(args.len());
         for arg in args.iter() {
             raw.push(match arg {
@@ -184,7 +190,7 @@ impl Stream {
             return Ok(());
         }
         Err(Error::invalid_argument(format!(
-            "a kernel on {} was given a buffer on {device}: move it first",
+            "a kernel on {} cannot use a buffer on {device}: move the buffer first",
             self.device()
         )))
     }
@@ -199,26 +205,28 @@ fn range(kind: u32, address: u64, offset: usize, bytes: usize) -> abi::Arg {
     }
 }
 
-/// In a host twin: the bytes of an argument that it reads.
+/// For CPU implementations: the bytes of an argument that the kernel reads.
 ///
 /// # Safety
-/// `arg` was handed to the twin by a host's launch, and the slice is not used after the twin returns.
+/// `arg` is an argument of a CPU implementation that the host is running, and the slice is not used
+/// after it returns.
 pub unsafe fn bytes_of_host_arg<'a>(arg: &abi::Arg) -> &'a [u8] {
     if arg.bytes == 0 {
         return &[];
     }
-    // SAFETY: a launch gives READ arguments as host addresses of that many bytes.
+    // SAFETY: for a READ argument, `launch` passes a host address of `bytes` readable bytes.
     unsafe { std::slice::from_raw_parts(arg.value as *const u8, arg.bytes as usize) }
 }
 
-/// In a host twin: the bytes of an argument that it writes.
+/// For CPU implementations: the bytes of an argument that the kernel writes.
 ///
 /// # Safety
-/// As [`bytes_of_host_arg`]; and the arguments of the launch do not overlap.
+/// The requirements of [`bytes_of_host_arg`]; and the arguments of the launch do not overlap.
 pub unsafe fn bytes_of_host_arg_mut<'a>(arg: &abi::Arg) -> &'a mut [u8] {
     if arg.bytes == 0 {
         return &mut [];
     }
-    // SAFETY: a launch gives WRITE arguments as host addresses of that many bytes, borrowed mutably for the launch.
+    // SAFETY: for a WRITE argument, `launch` passes a host address of `bytes` writable bytes,
+    // mutably borrowed for the launch.
     unsafe { std::slice::from_raw_parts_mut(arg.value as *mut u8, arg.bytes as usize) }
 }

@@ -1,15 +1,16 @@
-//! Memory on any device, through the one owner that a Crossdock host keeps behind `crossdock.host.memory/1`.
+//! Provides memory on any device through the host's memory interface, `crossdock.host.memory/1`.
 //!
-//! A [`Buffer`] is a range on a device, with whatever keeps it alive and the event after which it may be read. Its
-//! address is a number: only [`Buffer::host_view`] gives bytes, in place where the host may look, copied where not.
-//! Work goes onto a [`Stream`]; consumers make streams wait, not threads.
+//! A [`Buffer`] is a range of bytes on a device. It holds the owner that keeps the bytes alive and
+//! the event after which they may be read. Its address is a number: only [`Buffer::host_view`]
+//! gives access to the bytes, in place if the host can reach them, as a copy otherwise. Work is
+//! enqueued on a [`Stream`]; consumers make streams wait, not threads.
 
 mod buffer;
+mod buffer_builder;
 mod copies;
 mod encoded;
 mod encoded_bytes;
 mod event;
-mod growing;
 mod host_kernels;
 mod launch;
 mod memory;
@@ -18,16 +19,16 @@ mod stream;
 mod view;
 
 pub use buffer::{Buffer, BufferMut, ForeignOwner};
+pub use buffer_builder::BufferBuilder;
 pub use copies::Copies;
 pub use crossdock_plugin_api::{Code, Device, Error, Host, Result};
 pub use encoded_bytes::{read_encoded, write_encoded};
 pub use event::{Event, Ready};
-pub use growing::Growing;
 pub use host_kernels::HostKernel;
 pub use launch::{Arg, Kernel, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
 pub use memory::{DeviceInfo, Memory};
 pub use stream::Stream;
 pub use view::HostView;
 
-/// Addresses of allocations are multiples of this, and so are buffers laid out within one: what Arrow recommends.
+/// Alignment in bytes of allocations, and of the buffers laid out within one. Arrow recommends 64.
 pub const ALIGNMENT: usize = 64;

@@ -1,4 +1,4 @@
-//! The handle: every other type of this crate holds one.
+//! The memory of a host, as one plugin instance uses it.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -6,52 +6,54 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Host, Result, abi};
 
-use crate::host_kernels::{ADVICE, Found};
+use crate::host_kernels::{ADVICE, HostKernelCache};
 use crate::owner::Owner;
 use crate::{ALIGNMENT, BufferMut, Stream};
 
-/// A host's memory, as one plugin instance sees it. Cheap to clone; holds a reference to the host, so that whatever
-/// it allocated may outlive the plugin's handle.
+/// The memory interface of a host. Cheap to clone. It holds a reference to the host, so that
+/// allocations may outlive the plugin's own handle.
 #[derive(Clone)]
 pub struct Memory(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// What its functions are given.
+    /// The host's object, the first argument of every function.
     object: NonNull<abi::Memory>,
-    /// As much of it as this plugin knows, and this host has.
+    /// The functions that both this plugin and the host have.
     table: abi::Memory,
-    /// The host's kernels that were launched.
-    pub(crate) found: Found,
+    /// The host kernels that were looked up.
+    pub(crate) host_kernels: HostKernelCache,
     _host: Host,
 }
 
-// SAFETY: every function of the tables is callable from any thread, and they live as long as `_host`.
+// SAFETY: every function of the tables may be called on any thread, and the tables live as long as
+// `_host`.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: every function of the tables may be called on several threads at the same time.
 unsafe impl Sync for Inner {}
 
-/// What one device is.
+/// Describes a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Type and number.
     pub device: Device,
-    /// "cpu", "cuda:0".
+    /// Name, such as "cpu" or "cuda:0".
     pub name: String,
-    /// What a person would call it.
+    /// Description for people.
     pub description: String,
-    /// Bytes; 0 if unknown.
+    /// Memory of the device in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// Whether the host may dereference its addresses.
+    /// Whether the host can dereference the device's addresses.
     pub host_accessible: bool,
 }
 
-/// Calls a function of the table, or says that this host lacks it.
+/// Calls a function of the table; an error if this host lacks the function.
 macro_rules! call {
     ($memory:expr, $f:ident, $($arg:expr),*) => {{
         let table = $memory.table();
         match table.$f {
-            // SAFETY: the table's own function on itself; the handles in the arguments were made by this table, and
-            // the pointers are to locals or to ranges that the safe caller borrows for the call.
+            // SAFETY: the table's own function on its own object. This table created the handles in
+            // the arguments; the pointers are to locals or to ranges that the safe caller borrows
+            // for the call.
             Some(f) => $crate::memory::check(|err| unsafe { f($memory.object(), $($arg,)* err) }),
             None => Err(crossdock_plugin_api::Error::unsupported(concat!(
                 "this host's memory interface has no function '", stringify!($f), "'"))),
@@ -71,22 +73,27 @@ impl Memory {
         // SAFETY: `abi::Memory` is what the header defines for this id.
         let memory = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) };
         let (object, table) = memory.ok_or_else(|| {
-            Error::version("the host offers no 'crossdock.host.memory/1', or one too short to be of use")
+            Error::version("the host offers no 'crossdock.host.memory/1', or one that is too old")
         })?;
-        Ok(Self(Arc::new(Inner { object, table, found: Found::new(host), _host: host.clone() })))
+        Ok(Self(Arc::new(Inner {
+            object,
+            table,
+            host_kernels: HostKernelCache::new(host),
+            _host: host.clone(),
+        })))
     }
 
-    /// The same memory, where its host has kernels that are launched by name. For plugins that cannot work without
-    /// them, in `create`.
+    /// Checks that the host also offers kernels that are launched by name. For use in `create`, in
+    /// plugins that cannot work without them.
     ///
     /// # Errors
-    /// `VERSION` where the host does not offer `crossdock.host.kernels/1`.
+    /// `VERSION` if the host does not offer `crossdock.host.kernels/1`.
     pub fn with_host_kernels(self) -> Result<Self> {
-        if self.0.found.is_offered() {
+        if self.0.host_kernels.is_available() {
             return Ok(self);
         }
         Err(Error::version(format!(
-            "the host offers no 'crossdock.host.kernels/1', by which this plugin launches kernels: {ADVICE}"
+            "the host offers no 'crossdock.host.kernels/1', which this plugin needs to launch kernels: {ADVICE}"
         )))
     }
 
@@ -95,13 +102,13 @@ impl Memory {
         &self.0.table
     }
 
-    /// The host's own object, which lives as long as the host that `Inner` holds a reference to.
+    /// The host's object, which lives as long as the host that `Inner` holds a reference to.
     #[inline]
     pub(crate) fn object(&self) -> *const abi::Memory {
         self.0.object.as_ptr()
     }
 
-    /// All devices that work can be sent to.
+    /// All devices that can run work.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
         let mut n = 0;
         call!(self, devices, std::ptr::null_mut(), 0, &mut n)?;
@@ -112,7 +119,8 @@ impl Memory {
         infos
             .iter()
             .map(|info| {
-                // SAFETY: the strings are the host's and live as long as it.
+                // SAFETY: the strings belong to the host, which is alive, and are valid as long as
+                // it.
                 let (name, description) = unsafe { (info.name.get()?, info.description.get()?) };
                 Ok(DeviceInfo {
                     device: info.device,
@@ -139,24 +147,27 @@ impl Memory {
         Ok(Stream::new(self.clone(), device, raw, true))
     }
 
-    /// A stream over a stranger's own one: `raw` is a `CUstream`, 1 for the legacy default stream or 2 for the per-thread
-    /// one of whichever thread calls. Work is ordered with it like with any other; what is allocated on it may outlive it.
-    /// Dropping the last clone leaves the stranger's stream as it is. On host devices, whose work is done at once, `raw` means
-    /// nothing.
+    /// Wraps an external stream: `raw` is a `CUstream`, 1 for the legacy default stream, or 2 for
+    /// the per-thread default stream of the calling thread. Work is ordered with it as with any
+    /// other stream. Buffers that are allocated on it may outlive it. Dropping the last clone does
+    /// not destroy the external stream. On host devices `raw` is ignored, because their work is
+    /// complete when the call returns.
     ///
     /// # Errors
-    /// `raw` is null on a CUDA device, or of another device or context; or the host is older than this function.
+    /// If `raw` is NULL on a CUDA device, or belongs to another device or context, or if the host
+    /// lacks this function.
     ///
     /// # Safety
-    /// On a CUDA device `raw` is a live stream, and stays one whenever the result, or a clone of it, is used. A buffer that was
-    /// allocated on it, and events that were recorded on it, may live longer.
+    /// On a CUDA device `raw` is a live stream, and stays alive while the result or a clone of it
+    /// is in use. Buffers allocated on it and events recorded on it may live longer.
     pub unsafe fn adopt_stream(&self, device: Device, raw: *mut c_void) -> Result<Stream> {
         let mut out = std::ptr::null_mut();
         call!(self, stream_adopt, device, raw, &mut out)?;
         Ok(Stream::new(self.clone(), device, out, true))
     }
 
-    /// `bytes` bytes on the stream's device, uninitialised, usable in the stream's order, aligned to [`ALIGNMENT`].
+    /// Allocates `bytes` uninitialised bytes on the stream's device, usable in stream order and
+    /// aligned to [`ALIGNMENT`].
     pub fn alloc(&self, stream: &Stream, bytes: usize) -> Result<BufferMut> {
         let mut out = abi::Allocation::default();
         call!(self, alloc, stream.device(), bytes, ALIGNMENT, stream.raw(), &mut out)?;
@@ -169,7 +180,8 @@ impl Memory {
         ))
     }
 
-    /// `bytes` bytes of host memory that devices copy from and to at full speed.
+    /// Allocates `bytes` bytes of host memory that devices copy from and to at full speed (pinned
+    /// memory).
     pub fn alloc_pinned(&self, bytes: usize) -> Result<BufferMut> {
         let mut out = abi::Allocation::default();
         call!(self, alloc_pinned, bytes, &mut out)?;
@@ -182,8 +194,9 @@ impl Memory {
         ))
     }
 
-    /// A buffer on the stream's device whose bytes `fill` writes: in place where the host may, else through pinned
-    /// memory and a copy on the stream. Work that follows on other streams waits for [`BufferMut::freeze`]'s event.
+    /// Allocates a buffer on the stream's device and lets `fill` write its bytes: in place if the
+    /// host can reach them, else in pinned memory that is copied on the stream. Work on other
+    /// streams waits for the event of [`BufferMut::freeze`].
     pub fn alloc_with(
         &self,
         stream: &Stream,
@@ -204,21 +217,23 @@ impl Memory {
         Ok(buffer)
     }
 
-    /// The device, and where known the whole allocation, that an address belongs to: `(device, base, bytes)`.
+    /// Returns the device that an address belongs to and, if known, the whole allocation: `(device,
+    /// (base, bytes))`.
     pub fn pointer(&self, address: u64) -> Result<(Device, Option<(u64, u64)>)> {
         let mut out = abi::Pointer::new();
         call!(self, pointer, address as *const _, &mut out)?;
         Ok((out.device, (!out.base.is_null() && out.bytes > 0).then_some((out.base as u64, out.bytes))))
     }
 
-    /// Where the host may dereference `bytes` bytes at `address`, if anywhere. Zero bytes: nowhere.
+    /// The address at which the host can dereference `bytes` bytes at `address` of `device`. `None`
+    /// if it cannot, and for 0 bytes.
     #[inline]
     pub(crate) fn host_address(&self, device: Device, address: u64, bytes: usize) -> Option<NonNull<u8>> {
         if bytes == 0 {
             return None;
         }
         let f = self.table().host_address?;
-        // SAFETY: the table's own function on itself; it looks at the address as a number.
+        // SAFETY: the table's own function on its own object; it treats the address as a number.
         NonNull::new(unsafe { f(self.object(), device, address as *const _, bytes) }.cast())
     }
 }

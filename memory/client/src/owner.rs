@@ -1,4 +1,4 @@
-//! What keeps a range alive, and when it may be given back.
+//! Owners of memory: keep it alive, and release it after its last use.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -9,37 +9,40 @@ use crossdock_plugin_api::abi;
 
 use crate::{Event, Memory};
 
-/// The end of a block or of a stranger's array, shared by every buffer that lies in it.
+/// The owner of a block or of a foreign array, shared by all buffers in it.
 pub(crate) struct Owner {
     kind: Kind,
-    /// Events after our uses of it, on devices where work is not done at once.
+    /// Events after our uses, on devices whose work completes later.
     uses: Mutex<Uses>,
-    lent: AtomicBool,
-    /// Some use of it has no event, and could not be waited for.
+    /// Whether another library has the memory.
+    exported: AtomicBool,
+    /// Whether a use has no event and could not be waited for.
     unknown_use: AtomicBool,
-    /// Nobody may write it any more.
+    /// Whether the memory must not be written any more.
     frozen: AtomicBool,
 }
 
 #[derive(Default)]
 struct Uses {
     events: Vec<Event>,
-    /// At how many events those that have passed are dropped: a buffer that lives long is used often.
+    /// Number of events at which passed events are dropped, because a long-lived buffer has many
+    /// uses.
     sweep_at: usize,
 }
 
 enum Kind {
-    /// Ours: goes back to the host in stream order.
+    /// A block of the host, freed in stream order.
     Block { memory: Memory, block: *mut abi::Block },
-    /// A stranger's: dropped, which calls its release.
+    /// Foreign memory, released by dropping the owner.
     Foreign(Option<Box<dyn Any + Send + Sync>>),
-    /// The other side's of the plugin boundary: the same, but its maker relies on us for what other libraries do with it.
+    /// Foreign memory from the other side of the plugin boundary. Its producer relies on us to
+    /// track what other libraries do with it.
     Peer(Option<Box<dyn Any + Send + Sync>>, Memory),
 }
 
-// SAFETY: a block handle is used by one `free` only, which any thread may call.
+// SAFETY: only one call of `free` uses the block handle, and any thread may make it.
 unsafe impl Send for Owner {}
-// SAFETY: as above; the rest is behind a lock or atomic.
+// SAFETY: the block handle is used by `drop` only; all other state is atomic or behind a lock.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -59,27 +62,28 @@ impl Owner {
         Arc::new(Self {
             kind,
             uses: Mutex::default(),
-            lent: AtomicBool::new(false),
+            exported: AtomicBool::new(false),
             unknown_use: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
         })
     }
 
-    /// Work that was enqueued before `event` uses the range.
+    /// Notes that work enqueued before `event` uses the range.
     pub(crate) fn note_use(&self, event: &Event) {
-        const FEW: usize = 8;
+        const MIN_SWEEP: usize = 8;
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
-        if uses.events.len() >= uses.sweep_at.max(FEW) {
+        if uses.events.len() >= uses.sweep_at.max(MIN_SWEEP) {
             uses.events.retain(|event| !matches!(event.is_done(), Ok(true)));
             uses.sweep_at = uses.events.len() * 2;
         }
         uses.events.push(event.clone());
     }
 
-    /// Nobody can tell when a use of it is over: a block of ours goes back as a lent one does, a stranger's array never.
+    /// Notes a use whose end is unknown. A block is then freed like an exported one; a foreign
+    /// array is never released.
     pub(crate) fn note_unknown_use(&self) {
         self.unknown_use.store(true, Ordering::Relaxed);
-        self.note_lent();
+        self.note_exported();
     }
 
     pub(crate) fn note_frozen(&self) {
@@ -90,9 +94,10 @@ impl Owner {
         self.frozen.load(Ordering::Relaxed)
     }
 
-    /// Another library has seen the range: it goes back only after everything in flight on the device.
-    pub(crate) fn note_lent(&self) {
-        self.lent.store(true, Ordering::Relaxed);
+    /// Notes that another library has the range: it is freed only after all work in flight on the
+    /// device.
+    pub(crate) fn note_exported(&self) {
+        self.exported.store(true, Ordering::Relaxed);
     }
 }
 
@@ -102,17 +107,19 @@ impl Drop for Owner {
         match &mut self.kind {
             Kind::Block { memory, block } => {
                 let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
-                let flags = if *self.lent.get_mut() { abi::FREE_LENT } else { 0 };
+                let flags = if *self.exported.get_mut() { abi::FREE_LENT } else { 0 };
                 if let Some(free) = memory.table().free {
-                    // SAFETY: the block was allocated by this memory and is freed here once; the events live in `uses`.
+                    // SAFETY: `memory` allocated the block, and this is its only `free`; the events
+                    // are alive in `uses`.
                     unsafe { free(memory.object(), *block, raw.as_ptr(), raw.len(), flags) };
                 }
             }
             Kind::Foreign(owner) | Kind::Peer(owner, _) if *self.unknown_use.get_mut() => {
                 std::mem::forget(owner.take());
             }
-            Kind::Peer(owner, memory) if *self.lent.get_mut() => {
-                // A host without the function is of a release whose plugins wait for other libraries' work themselves.
+            Kind::Peer(owner, memory) if *self.exported.get_mut() => {
+                // Hosts without `call_after_all` run plugins that wait for other libraries' work
+                // themselves.
                 let table = memory.table();
                 release_after(owner.take(), &uses, memory, table.call_after_all.or(table.call_after));
             }
@@ -127,8 +134,8 @@ impl Drop for Owner {
 type CallAfter =
     unsafe extern "C" fn(*const abi::Memory, *const *mut abi::Event, usize, abi::Callback, *mut c_void);
 
-/// Drops another maker's array after our last use of it: where work is still in flight, on the host's thread, so that nobody
-/// waits here.
+/// Releases a foreign array after our last use of it. If work is still in flight, the host releases
+/// it later on its own thread, so that this thread does not wait.
 fn release_after(
     owner: Option<Box<dyn Any + Send + Sync>>,
     uses: &[Event],
@@ -137,21 +144,23 @@ fn release_after(
 ) {
     let Some(owner) = owner else { return };
     let Some(call_after) = call_after else {
-        // Without it there is no safe moment to release the array: it is leaked rather than freed under a kernel.
+        // Without `call_after` there is no safe moment to release the array. Leaking it is better
+        // than freeing memory that a kernel uses.
         return std::mem::forget(owner);
     };
     let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
     let data = Box::into_raw(Box::new(owner)).cast();
-    // SAFETY: the table's own function on events that it made; `data` is what `release` expects, and is used once.
+    // SAFETY: the table's own function, on events that this table created. `data` is the argument
+    // that `release` expects, and is used once.
     unsafe { call_after(memory.object(), raw.as_ptr(), raw.len(), abi::Callback(Some(release)), data) };
 }
 
 /// # Safety
-/// `data` is what `release_after` made, once.
+/// `data` is the pointer that `release_after` created, and is passed only once.
 unsafe extern "C" fn release(data: *mut c_void) {
-    // SAFETY: by this function's own contract.
+    // SAFETY: by this function's contract `data` is the `Box` of `release_after`.
     let owner = unsafe { Box::from_raw(data.cast::<Box<dyn Any + Send + Sync>>()) };
-    // A stranger's release must not unwind into the host.
+    // A panic in the release must not unwind into the host.
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(owner))) {
         std::mem::forget(payload);
     }

@@ -1,4 +1,4 @@
-//! The order in which a device does things.
+//! Streams: queues of work on a device.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use crate::memory::call;
 use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Copies, Event, Memory, Ready};
 
-/// A queue of work on one device. On host devices each piece has run when its call returns.
+/// A queue of work on one device. On host devices, work is complete when the call that enqueues it
+/// returns.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
@@ -20,9 +21,10 @@ struct Inner {
     owned: bool,
 }
 
-// SAFETY: the interface takes stream handles on any thread, and destroys an owned one once, in `Drop`.
+// SAFETY: the interface accepts stream handles on any thread, and `Drop` destroys an owned stream
+// once.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: the interface accepts a stream handle on several threads at the same time.
 unsafe impl Sync for Inner {}
 
 impl Stream {
@@ -30,11 +32,11 @@ impl Stream {
         Self(Arc::new(Inner { memory, device, raw, owned }))
     }
 
-    /// The stream of a call, which its caller keeps alive meanwhile; null is the device's default one.
+    /// The stream of a plugin call, borrowed for the call. NULL is the device's default stream.
     ///
     /// # Safety
-    /// `raw` is null or a live stream of `device` that `memory`'s host made.
-    pub unsafe fn of_call(memory: &Memory, device: Device, raw: *mut abi::Stream) -> Result<Self> {
+    /// `raw` is NULL or a live stream of `device` that the host of `memory` created.
+    pub unsafe fn from_call(memory: &Memory, device: Device, raw: *mut abi::Stream) -> Result<Self> {
         if raw.is_null() {
             memory.default_stream(device)
         } else {
@@ -42,36 +44,36 @@ impl Stream {
         }
     }
 
-    /// Where it runs.
+    /// The device that the stream runs on.
     pub fn device(&self) -> Device {
         self.0.device
     }
 
-    /// The memory that it belongs to.
+    /// The memory interface that the stream belongs to.
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
 
-    /// The interface's handle.
+    /// The handle for the memory interface.
     pub fn raw(&self) -> *mut abi::Stream {
         self.0.raw
     }
 
-    /// The device's own handle (a `CUstream`); null on devices that have none.
+    /// The native handle, a `CUstream`; NULL on devices that have none.
     pub fn native(&self) -> *mut c_void {
         let table = self.0.memory.table();
-        // SAFETY: the table's own function on a stream that it made.
+        // SAFETY: the table's own function, on a stream that this table created.
         table.stream_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 
-    /// Whether it records a graph instead of running.
+    /// Whether the stream is under graph capture.
     pub fn is_capturing(&self) -> Result<bool> {
         let mut capturing = 0;
         call!(self.0.memory, stream_is_capturing, self.0.raw, &mut capturing)?;
         Ok(capturing != 0)
     }
 
-    /// What follows on this stream comes after `ready`. The host does not wait.
+    /// Makes later work on this stream wait for `ready`. The host does not wait.
     pub fn wait(&self, ready: &Ready) -> Result<()> {
         match ready {
             Ready::Now => Ok(()),
@@ -80,10 +82,11 @@ impl Stream {
         }
     }
 
-    /// The same for several, of which most are often one: the buffers of a batch.
-    pub(crate) fn wait_each<'a>(&self, moments: impl Iterator<Item = &'a Ready>) -> Result<()> {
+    /// Waits for several events, skipping consecutive equal ones: the buffers of a batch often
+    /// share one.
+    pub(crate) fn wait_each<'a>(&self, events: impl Iterator<Item = &'a Ready>) -> Result<()> {
         let mut last = &Ready::Now;
-        for ready in moments {
+        for ready in events {
             if !ready.is_same(last) {
                 self.wait(ready)?;
                 last = ready;
@@ -92,22 +95,23 @@ impl Stream {
         Ok(())
     }
 
-    /// The moment after what has been enqueued so far, or [`Ready::Now`] where all of it has run.
+    /// Records an event after the work enqueued so far. [`Ready::Now`] if all of it has run.
     pub fn record(&self) -> Result<Ready> {
         let mut raw = std::ptr::null_mut();
         call!(self.0.memory, event_record, self.0.raw, &mut raw)?;
         Ok(if raw.is_null() { Ready::Now } else { Ready::After(Event::new(self.0.memory.clone(), raw)) })
     }
 
-    /// Blocks this thread until everything so far has run: only for values that must come to the host.
+    /// Blocks this thread until all work enqueued so far has run. Use it only for values that the
+    /// host needs.
     pub fn synchronize(&self) -> Result<()> {
-        self.refuse_capture("waiting for it")?;
+        self.reject_capture("waiting for it")?;
         call!(self.0.memory, stream_synchronize, self.0.raw)
     }
 
-    /// Our memory goes back after events, which a graph would take in and repeat: what needs one is refused under capture,
-    /// before any of it is enqueued.
-    pub(crate) fn refuse_capture(&self, what: &str) -> Result<()> {
+    /// Freeing memory needs events, and a capture would record these into the graph. So work that
+    /// needs an event is rejected under capture, before any of it is enqueued.
+    pub(crate) fn reject_capture(&self, what: &str) -> Result<()> {
         if !self.is_capturing()? {
             return Ok(());
         }
@@ -117,7 +121,7 @@ impl Stream {
         )))
     }
 
-    /// Copies `bytes` bytes between any two devices, in this stream's order.
+    /// Copies `bytes` bytes between buffers on any devices, in stream order.
     pub fn copy(
         &self,
         to: &mut BufferMut,
@@ -131,7 +135,7 @@ impl Stream {
         copies.submit(self)
     }
 
-    /// Sets `bytes` bytes from `offset` on to `value`.
+    /// Sets `bytes` bytes, beginning at `offset`, to `value`.
     pub fn fill(&self, to: &mut BufferMut, offset: usize, bytes: usize, value: u8) -> Result<()> {
         if offset.checked_add(bytes).is_none_or(|end| end > to.len()) {
             return Err(Error::invalid_argument(format!(
@@ -142,13 +146,14 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        self.refuse_capture("a fill")?;
+        self.reject_capture("a fill")?;
         let address = (to.address() + offset as u64) as *mut c_void;
         let enqueued = call!(self.0.memory, fill, self.0.raw, address, value, bytes);
         self.note_uses(enqueued, || std::iter::once(&**to.owner()))
     }
 
-    /// Work that uses `owners` has been enqueued: all of it, or where that failed perhaps a part.
+    /// Records that work that uses `owners` has been enqueued. If enqueueing failed, part of the
+    /// work may have been.
     pub(crate) fn note_uses<'a, Owners: Iterator<Item = &'a Owner>>(
         &self,
         enqueued: Result<()>,
@@ -158,7 +163,7 @@ impl Stream {
             Ok(Ready::After(event)) => {
                 let mut last = std::ptr::null();
                 for owner in owners() {
-                    // Many ranges of one allocation are one use of it.
+                    // Consecutive ranges of one allocation need one note.
                     if !std::ptr::eq(owner, last) {
                         owner.note_use(&event);
                     }
@@ -167,16 +172,16 @@ impl Stream {
             }
             Ok(_) => {}
             Err(error) => {
-                self.wait_or_give_up(owners);
+                self.synchronize_or_leak(owners);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// No event tells when work on `owners` is over: it is waited for, or, where not even that can be done, they stay until
-    /// everything is over.
-    pub(crate) fn wait_or_give_up<'a, Owners: Iterator<Item = &'a Owner>>(
+    /// Waits for work on `owners` for which there is no event. If even that fails, the owners are
+    /// not released before all work on the device is complete.
+    pub(crate) fn synchronize_or_leak<'a, Owners: Iterator<Item = &'a Owner>>(
         &self,
         owners: impl Fn() -> Owners,
     ) {
@@ -191,7 +196,7 @@ impl Drop for Inner {
         if self.owned
             && let Some(destroy) = self.memory.table().stream_destroy
         {
-            // SAFETY: made by this table, destroyed once.
+            // SAFETY: this table created the stream, and `Drop` runs once.
             unsafe { destroy(self.memory.object(), self.raw) };
         }
     }

@@ -1,4 +1,4 @@
-//! Bytes for the host to read.
+//! Gives the host read access to the bytes of a buffer.
 
 use std::ops::Deref;
 
@@ -6,7 +6,8 @@ use crossdock_plugin_api::{Error, Result};
 
 use crate::{Buffer, BufferMut, Copies, Ready, Stream};
 
-/// A buffer's bytes on the host: the buffer's own memory where the host may look at it, else a copy.
+/// The bytes of a buffer on the host: the buffer's own memory if the host can reach it, a copy
+/// otherwise.
 pub struct HostView<'a>(Inner<'a>);
 
 enum Inner<'a> {
@@ -15,7 +16,7 @@ enum Inner<'a> {
 }
 
 impl<'a> HostView<'a> {
-    /// The range has been checked against the buffer.
+    /// The caller has checked the range against the buffer.
     pub(crate) fn new(buffer: &'a Buffer, offset: usize, bytes: usize, stream: &Stream) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self(Inner::InPlace(&[])));
@@ -31,8 +32,9 @@ impl<'a> HostView<'a> {
                     stream.synchronize()?;
                 }
             }
-            // SAFETY: the host says that it may read these bytes, they are ready, and `buffer`, borrowed for 'a, keeps
-            // them alive and unchanged: a frozen buffer is not written any more.
+            // SAFETY: `host_address` returned the start of `bytes` readable bytes, their event has
+            // passed, and `buffer`, borrowed for 'a, keeps them alive. A frozen buffer is not
+            // written any more.
             return Ok(Self(Inner::InPlace(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })));
         }
         let mut copy = memory.alloc_pinned(bytes)?;
@@ -42,20 +44,20 @@ impl<'a> HostView<'a> {
         let start = slice.as_ptr();
         let mut copies = Copies::new();
         copies.push_to_host(slice, buffer, offset)?;
-        // A copy that could not be waited for may still write here.
+        // After an error the copy may still be writing to this memory.
         copies.submit(stream).inspect_err(|_| copy.owner().note_unknown_use())?;
         Ok(Self(Inner::Copied(copy, start)))
     }
 
-    /// Whether the bytes had to be copied.
+    /// Whether the bytes were copied.
     pub fn is_copied(&self) -> bool {
         matches!(self.0, Inner::Copied(..))
     }
 }
 
-// SAFETY: the pointer is to the `BufferMut` beside it, which is only read from now on.
+// SAFETY: the pointer is into the `BufferMut` next to it, whose memory is only read from now on.
 unsafe impl Send for HostView<'_> {}
-// SAFETY: as above.
+// SAFETY: all access through `&HostView` reads.
 unsafe impl Sync for HostView<'_> {}
 
 impl Deref for HostView<'_> {
@@ -64,7 +66,8 @@ impl Deref for HostView<'_> {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Inner::InPlace(bytes) => bytes,
-            // SAFETY: `start` is where the host may read `copy`, which `self` owns; it was filled in `new`.
+            // SAFETY: `start` points to the `copy.len()` host bytes of `copy`, which `self` owns
+            // and `new` filled.
             Inner::Copied(copy, start) => unsafe { std::slice::from_raw_parts(*start, copy.len()) },
         }
     }

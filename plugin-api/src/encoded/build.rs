@@ -1,4 +1,4 @@
-//! Encoded arrays of our own making.
+//! Builds encoded arrays.
 
 use std::ffi::c_void;
 
@@ -8,27 +8,27 @@ use crate::door;
 use crate::error::Result;
 use crate::owned::{Owned, Release};
 
-/// One node, as whoever makes a tree knows it.
+/// The parts of a node.
 pub struct NodeParts {
-    /// The id.
+    /// The id of the encoding.
     pub encoding: String,
     /// The logical type.
     pub logical_type: LogicalType,
-    /// Values.
+    /// The number of values.
     pub length: u64,
-    /// What the encoding says about it.
+    /// The metadata, whose format the encoding defines.
     pub metadata: Vec<u8>,
-    /// How many of the list's buffers are its own.
+    /// The number of buffers of this node.
     pub n_buffers: u32,
-    /// How many of the nodes after it are its children.
+    /// The number of children.
     pub n_children: u32,
 }
 
-/// What a node's values are.
+/// The logical type of a node.
 pub enum LogicalType {
-    /// As Arrow writes it.
+    /// An Arrow schema.
     Schema(Owned<abi::ArrowSchema>),
-    /// As Vortex writes it, for importers of such arrays.
+    /// A Vortex DType flatbuffer, for importers of encoded arrays.
     Dtype(Vec<u8>),
 }
 
@@ -48,32 +48,32 @@ impl LogicalType {
     }
 }
 
-/// A tree's buffers: those of the first node, of the second one, and so on.
+/// The buffers of a tree: those of the first node, those of the second, and so on.
 pub type EncodedBuffers = Vec<Owned<abi::EncodedBuffer>>;
 
-/// What the array's `private_data` points at.
+/// The private data of an array.
 struct Parts {
     nodes: Vec<abi::EncodedNode>,
     buffers: Vec<abi::EncodedBuffer>,
-    // What the nodes point at.
+    // The nodes point to these.
     _parts: Vec<NodeParts>,
-    _kept: Option<Box<dyn Send>>,
+    _owner: Option<Box<dyn Send>>,
 }
 
 impl EncodedArray {
-    /// A tree of these nodes, in pre-order.
+    /// Creates an array from nodes in pre-order.
     ///
     /// # Errors
-    /// It is none, or too large: see [`EncodedArray::from_raw`].
+    /// The tree is invalid: see [`EncodedArray::from_raw`].
     pub fn new(parts: Vec<NodeParts>, buffers: EncodedBuffers) -> Result<Self> {
-        Self::with(parts, buffers, None)
+        Self::with_owner(parts, buffers, None)
     }
 
-    /// The same, which keeps `kept` for as long as it lives.
-    pub(super) fn with(
+    /// Like [`new`](Self::new). The array also owns `owner`, and drops it with itself.
+    pub(super) fn with_owner(
         parts: Vec<NodeParts>,
         buffers: EncodedBuffers,
-        kept: Option<Box<dyn Send>>,
+        owner: Option<Box<dyn Send>>,
     ) -> Result<Self> {
         let mut first_buffer = 0u32;
         let nodes = parts.iter().map(|part| {
@@ -96,24 +96,25 @@ impl EncodedArray {
         });
         let nodes: Vec<_> = nodes.collect();
         let buffers = buffers.into_iter().map(Owned::into_raw).collect();
-        let mut parts = Box::new(Parts { nodes, buffers, _parts: parts, _kept: kept });
+        let mut parts = Box::new(Parts { nodes, buffers, _parts: parts, _owner: owner });
         let mut raw = abi::EncodedArray::new();
         (raw.nodes, raw.n_nodes) = (parts.nodes.as_ptr(), parts.nodes.len());
         (raw.buffers, raw.n_buffers) = (parts.buffers.as_mut_ptr(), parts.buffers.len());
         raw.private_data = Box::into_raw(parts).cast::<c_void>();
         raw.release = Some(release);
-        // SAFETY: made above; nobody else has it, and its lists are as long as they say.
+        // SAFETY: the array was created above with its release function, its lists have the
+        // declared lengths, and this is its only copy.
         unsafe { Self::from_raw(Owned::new(raw)) }
     }
 }
 
 unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
-    // SAFETY: set by `EncodedArray::new` only; released once because `release` is cleared. Buffers that were taken are
-    // released structs by now.
+    // SAFETY: only `EncodedArray::with_owner` sets this function, with boxed `Parts`. Buffers that
+    // were taken are released structs. `release` is cleared, so that this runs once.
     unsafe {
         (*array).release = None;
         let mut parts = Box::from_raw((*array).private_data.cast::<Parts>());
-        door::leave(|| {
+        door::run_release(|| {
             parts.buffers.iter_mut().for_each(|buffer| buffer.release());
             drop(parts);
         });

@@ -1,4 +1,4 @@
-//! Encoded arrays: a tree of nodes as a flat table in pre-order, and the buffers of all of them.
+//! Encoded arrays: a tree of nodes as a list in pre-order, and the buffers of all nodes.
 
 pub mod blob;
 mod build;
@@ -9,100 +9,103 @@ pub use build::{EncodedBuffers, LogicalType, NodeParts};
 pub use node::EncodedNode;
 
 use crate::abi;
-use crate::capsule::Named;
+use crate::capsule::CapsuleObject;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
-use crate::told;
+use crate::sized_struct;
 
-/// How deep nodes may nest, the root counted.
-pub const MOST_DEPTH: usize = 64;
-/// So many nodes take too little memory for anybody to count it: no tree of values that somebody wrote has more levels.
-pub const FEW_NODES: usize = 64;
-/// How many nodes a tree may have.
-pub const MOST_NODES: usize = 1 << 20;
-/// How many buffers.
-const MOST_BUFFERS: usize = 1 << 22;
-/// Bytes of an encoding's id, and of one node's metadata.
-const MOST_ID_BYTES: usize = 256;
-const MOST_METADATA_BYTES: usize = 1 << 28;
+/// The greatest number of levels of a tree, including the root.
+pub const MAX_DEPTH: usize = 64;
+/// The number of nodes whose memory is not counted against a budget, because it is negligible.
+pub const UNCHARGED_NODES: usize = 64;
+/// The greatest number of nodes of a tree.
+pub const MAX_NODES: usize = 1 << 20;
+/// The greatest number of buffers of a tree.
+const MAX_BUFFERS: usize = 1 << 22;
+/// The greatest length of the id of an encoding.
+const MAX_ID_BYTES: usize = 256;
+/// The greatest length of the metadata of a node, and of its type.
+const MAX_METADATA_BYTES: usize = 1 << 28;
 
-// SAFETY: the name that the header gives this struct.
-unsafe impl Named for abi::EncodedArray {
+// SAFETY: the header defines this struct as the object of capsules with this name.
+unsafe impl CapsuleObject for abi::EncodedArray {
     const NAME: &'static std::ffi::CStr = c"crossdock_encoded_array";
 }
 
-/// An encoded array that is ours, whose tree is one: every node has the children and buffers that it says, each node and
-/// each buffer is somebody's once, and it is no deeper and no larger than the bounds above.
+/// An owned encoded array with a valid tree: the nodes have as many children and buffers as
+/// declared, each buffer belongs to one node, and the bounds above hold.
 pub struct EncodedArray {
     raw: Owned<abi::EncodedArray>,
 }
 
-// SAFETY: nothing in it changes but what `&mut` takes out, and its parts may be read on any thread.
+// SAFETY: only functions that take `&mut self` or are unsafe change the array.
 unsafe impl Sync for EncodedArray {}
 
 impl EncodedArray {
-    /// Takes an array that crossed the boundary.
+    /// Wraps a C array, and checks its tree.
     ///
     /// # Errors
-    /// What is wrong with the tree, and at which node.
+    /// Bad data if the tree is invalid. The message names the node.
     ///
     /// # Safety
-    /// As [`Owned::new`]: its lists have as many entries as it says, and what they point at lives as long.
+    /// As [`Owned::new`]. The lists have their declared lengths, and everything that they
+    /// point to is valid as long as the array.
     pub unsafe fn from_raw(raw: Owned<abi::EncodedArray>) -> Result<Self> {
         if raw.is_released() {
             return Err(Error::invalid_argument("the encoded array has been released or taken already"));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: this function and `check` have the same requirements.
         unsafe { check(&raw) }?;
         Ok(Self { raw })
     }
 
-    /// How many nodes.
+    /// The number of nodes.
     pub fn n_nodes(&self) -> usize {
         self.raw.n_nodes
     }
 
-    /// Node `index` in pre-order; 0 is the root.
+    /// The node with this index in pre-order. The root has index 0.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There is no such node.
     pub fn node(&self, index: usize) -> Result<EncodedNode<'_>> {
-        // SAFETY: checked by `from_raw`, and borrowed as long.
+        // SAFETY: `from_raw` has checked the tree, and the node borrows from `self`.
         unsafe { EncodedNode::new(&self.raw, index) }
     }
 
     /// The root.
     ///
     /// # Errors
-    /// None: a tree has one.
+    /// None, because each tree has a root.
     pub fn root(&self) -> Result<EncodedNode<'_>> {
         self.node(0)
     }
 
-    /// Puts another buffer in the place of buffer `i` of node `index`: what `make` makes of it. Where that fails the buffer is
-    /// gone, and the array with it.
+    /// Replaces buffer `i` of node `index` by the result of `replace`, which takes the buffer. If
+    /// `replace` fails, the buffer stays taken, and the array cannot be decoded any more.
     ///
     /// # Errors
-    /// There is no such buffer, it was taken, or what `make` says.
+    /// There is no such buffer, it has been taken, or `replace` fails.
     pub fn replace_buffer(
         &mut self,
         index: usize,
         i: usize,
-        make: impl FnOnce(Owned<abi::EncodedBuffer>) -> Result<Owned<abi::EncodedBuffer>>,
+        replace: impl FnOnce(Owned<abi::EncodedBuffer>) -> Result<Owned<abi::EncodedBuffer>>,
     ) -> Result<()> {
         let node = self.node(index)?;
-        // SAFETY: `&mut self`: nobody else looks at the array.
-        let made = make(unsafe { node.take_buffer(i) }?)?;
-        // SAFETY: as above; the place holds a released struct of its size.
-        unsafe { made.put(node.buffer_at(i)?, "an encoded buffer") }
+        // SAFETY: `&mut self` prevents other accesses to the array.
+        let buffer = replace(unsafe { node.take_buffer(i) }?)?;
+        // SAFETY: `take_buffer` left a released struct of this `struct_size`, and `&mut self`
+        // prevents other accesses.
+        unsafe { buffer.put(node.buffer_at(i)?, "an encoded buffer") }
     }
 
-    /// For calls that borrow the array.
+    /// The address of the C array.
     pub(crate) fn as_ptr(&self) -> *const abi::EncodedArray {
         &raw const *self.raw
     }
 
-    /// To hand across.
+    /// The C array.
     pub fn into_raw(self) -> Owned<abi::EncodedArray> {
         self.raw
     }
@@ -112,92 +115,114 @@ impl EncodedArray {
 /// As [`EncodedArray::from_raw`].
 unsafe fn check(raw: &abi::EncodedArray) -> Result<()> {
     let (n_nodes, n_buffers) = (raw.n_nodes, raw.n_buffers);
-    if n_nodes == 0 || n_nodes > MOST_NODES || n_buffers > MOST_BUFFERS {
+    if n_nodes == 0 || n_nodes > MAX_NODES || n_buffers > MAX_BUFFERS {
         return Err(Error::bad_data(format!(
-            "an encoded array of {n_nodes} nodes and {n_buffers} buffers, expected 1 to {MOST_NODES} nodes and at most \
-             {MOST_BUFFERS} buffers"
+            "an encoded array of {n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most \
+             {MAX_BUFFERS} buffers"
         )));
     }
-    // How many children of each open node are still to come.
+    // SAFETY: this function and `check_tree` have the same requirements.
+    unsafe { check_tree(raw) }?;
+    let mut index = 0;
+    let check = |buffer: abi::EncodedBuffer| {
+        index += 1;
+        check_buffer(index - 1, &buffer)
+    };
+    // SAFETY: the caller guarantees a list of `n_buffers` buffers.
+    unsafe { sized_struct::read_list(raw.buffers, n_buffers, MAX_BUFFERS, "encoded buffers", check) }?;
+    Ok(())
+}
+
+/// Checks that the nodes are one tree in pre-order, and that each buffer belongs to one node.
+///
+/// # Safety
+/// As [`EncodedArray::from_raw`].
+unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
+    // For each node from the root to the current one: the number of children that have not occurred
+    // yet.
     let mut open: Vec<u32> = Vec::new();
     let mut buffers = 0u64;
-    let mut index = 0;
-    let read = |node: abi::EncodedNode| {
-        let at = index;
-        index += 1;
+    let mut next_index = 0;
+    let check = |node: abi::EncodedNode| {
+        let index = next_index;
+        next_index += 1;
         while open.last() == Some(&0) {
             open.pop();
         }
         match open.last_mut() {
-            Some(left) => *left -= 1,
-            None if at > 0 => {
-                return Err(Error::bad_data(format!(
-                    "node {at} is no node's child: the tree ended before it"
-                )));
+            Some(pending) => *pending -= 1,
+            None if index > 0 => {
+                return Err(Error::bad_data(format!("node {index} has no parent: the tree ends before it")));
             }
             None => {}
         }
-        if open.len() >= MOST_DEPTH {
-            return Err(Error::bad_data(format!("node {at} lies deeper than {MOST_DEPTH} levels")));
+        if open.len() >= MAX_DEPTH {
+            return Err(Error::bad_data(format!("node {index} is deeper than {MAX_DEPTH} levels")));
         }
         open.push(node.n_children);
         if u64::from(node.first_buffer) != buffers && node.n_buffers > 0 {
             return Err(Error::bad_data(format!(
-                "node {at} has buffers from number {} on, expected {buffers}: each buffer is one node's, in order",
+                "node {index}: its first buffer is {}, expected {buffers}: each buffer belongs to one node, in order",
                 node.first_buffer
             )));
         }
         buffers += u64::from(node.n_buffers);
-        // SAFETY: the node's own text and schema, by the caller's word.
-        let (id, schema) = unsafe { (node.encoding.get(), node.schema.as_ref()) };
-        let id = id.map_err(|e| e.context(format_args!("node {at}'s encoding")))?;
-        let typed = match schema {
-            Some(schema) => schema.release.is_some(),
-            None => !node.dtype.is_null() && (1..=MOST_METADATA_BYTES).contains(&node.dtype_bytes),
-        };
-        if id.is_empty() || id.len() > MOST_ID_BYTES || !typed {
-            return Err(Error::bad_data(format!(
-                "node {at} has an id of {} bytes and {} type, expected 1 to {MOST_ID_BYTES} bytes and one",
-                id.len(),
-                if typed { "a" } else { "no" }
-            )));
-        }
-        if node.metadata_bytes > MOST_METADATA_BYTES || (node.metadata.is_null() && node.metadata_bytes > 0) {
-            return Err(Error::bad_data(format!(
-                "node {at} ('{id}') has {} bytes of metadata",
-                node.metadata_bytes
-            )));
-        }
-        Ok(())
+        // SAFETY: the caller guarantees that the node and everything that it points to is valid.
+        unsafe { check_node(index, &node) }
     };
-    // SAFETY: by the caller's word.
-    unsafe { told::list(raw.nodes, n_nodes, MOST_NODES, "encoded nodes", read) }?;
-    if let Some(missing) = open.iter().find(|left| **left > 0) {
+    // SAFETY: the caller guarantees a list of `n_nodes` nodes.
+    unsafe { sized_struct::read_list(raw.nodes, raw.n_nodes, MAX_NODES, "encoded nodes", check) }?;
+    if let Some(missing) = open.iter().find(|pending| **pending > 0) {
         return Err(Error::bad_data(format!(
-            "the tree ends {missing} children too early, after {n_nodes} nodes"
+            "the tree ends after {} nodes, but {missing} children are missing",
+            raw.n_nodes
         )));
     }
-    if buffers != n_buffers as u64 {
+    if buffers != raw.n_buffers as u64 {
         return Err(Error::bad_data(format!(
-            "the nodes have {buffers} buffers together, the array has {n_buffers}"
+            "the array has {} buffers, but its nodes have {buffers}",
+            raw.n_buffers
         )));
     }
-    let mut index = 0;
-    let read = |buffer: abi::EncodedBuffer| {
-        let at = index;
-        index += 1;
-        let address = buffer.address.addr() as u64;
-        let there = buffer.bytes == 0 || (address != 0 && address.checked_add(buffer.bytes).is_some());
-        if there && buffer.alignment.is_power_of_two() && address.is_multiple_of(buffer.alignment) {
-            return Ok(());
-        }
-        Err(Error::bad_data(format!(
-            "buffer {at} of {} bytes at {address:#x} has the alignment {}, expected an address that is a multiple of it, and \
-             a power of two",
-            buffer.bytes, buffer.alignment
-        )))
-    };
-    // SAFETY: as above.
-    unsafe { told::list(raw.buffers, n_buffers, MOST_BUFFERS, "encoded buffers", read) }?;
     Ok(())
+}
+
+/// # Safety
+/// The node and everything that it points to is valid.
+unsafe fn check_node(index: usize, node: &abi::EncodedNode) -> Result<()> {
+    // SAFETY: the caller guarantees a valid string, and a schema that is valid or null.
+    let (id, schema) = unsafe { (node.encoding.get(), node.schema.as_ref()) };
+    let id = id.map_err(|e| e.context(format_args!("node {index}'s encoding")))?;
+    let has_type = match schema {
+        Some(schema) => schema.release.is_some(),
+        None => !node.dtype.is_null() && (1..=MAX_METADATA_BYTES).contains(&node.dtype_bytes),
+    };
+    if id.is_empty() || id.len() > MAX_ID_BYTES || !has_type {
+        return Err(Error::bad_data(format!(
+            "node {index} has an id of {} bytes and {} type, expected 1 to {MAX_ID_BYTES} bytes and a type",
+            id.len(),
+            if has_type { "a" } else { "no" }
+        )));
+    }
+    if node.metadata_bytes > MAX_METADATA_BYTES || (node.metadata.is_null() && node.metadata_bytes > 0) {
+        let at_null = if node.metadata.is_null() { " at NULL" } else { "" };
+        return Err(Error::bad_data(format!(
+            "node {index} ('{id}') has {} bytes of metadata{at_null}, expected at most {MAX_METADATA_BYTES}",
+            node.metadata_bytes
+        )));
+    }
+    Ok(())
+}
+
+fn check_buffer(index: usize, buffer: &abi::EncodedBuffer) -> Result<()> {
+    let address = buffer.address.addr() as u64;
+    let has_address = buffer.bytes == 0 || (address != 0 && address.checked_add(buffer.bytes).is_some());
+    if has_address && buffer.alignment.is_power_of_two() && address.is_multiple_of(buffer.alignment) {
+        return Ok(());
+    }
+    Err(Error::bad_data(format!(
+        "buffer {index} of {} bytes at {address:#x} has the alignment {}, expected a power of two that divides a valid \
+         address",
+        buffer.bytes, buffer.alignment
+    )))
 }

@@ -1,32 +1,32 @@
-//! One node of an encoded array, where it stands.
+//! Nodes of encoded arrays.
 
 use std::fmt::Write;
 
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
-use crate::told;
+use crate::sized_struct;
 
-/// A node, and all below it.
+/// A node of an encoded array.
 #[derive(Clone, Copy)]
 pub struct EncodedNode<'a> {
     array: &'a abi::EncodedArray,
     index: usize,
 }
 
-// SAFETY: it reads what does not change, and buffers are taken by one caller each.
+// SAFETY: the array is only read, except by `take_buffer`, which is unsafe.
 unsafe impl Send for EncodedNode<'_> {}
-// SAFETY: as above.
+// SAFETY: the array is only read, except by `take_buffer`, which is unsafe.
 unsafe impl Sync for EncodedNode<'_> {}
 
 impl<'a> EncodedNode<'a> {
     /// # Safety
-    /// The array's tree was found sound, by whoever made the call or by [`super::EncodedArray::from_raw`], and is as it was
-    /// for `'a`.
+    /// The tree of the array is valid, checked by [`super::EncodedArray::from_raw`] here
+    /// or by the caller of this module, and does not change during `'a`.
     pub(crate) unsafe fn new(array: &'a abi::EncodedArray, index: usize) -> Result<Self> {
         if index >= array.n_nodes {
             return Err(Error::invalid_argument(format!(
-                "node {index} of an encoded array that has {}",
+                "node {index} of an encoded array with {} nodes",
                 array.n_nodes
             )));
         }
@@ -34,21 +34,22 @@ impl<'a> EncodedNode<'a> {
     }
 
     /// # Safety
-    /// `array` is a caller's, alive for `'a`, whose tree is sound.
+    /// `array` is null, or points to an array that is alive for `'a` and meets the
+    /// requirements of [`EncodedNode::new`].
     pub(crate) unsafe fn read(array: *const abi::EncodedArray, index: usize) -> Result<Self> {
-        // SAFETY: the caller's word; null becomes None.
+        // SAFETY: the caller guarantees null or an array that is alive for `'a`.
         let array = unsafe { array.as_ref() };
         let array = array.ok_or_else(|| Error::invalid_argument("the encoded array is NULL"))?;
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the requirements of `new`.
         unsafe { Self::new(array, index) }
     }
 
     fn raw_of(&self, index: usize) -> abi::EncodedNode {
-        // SAFETY: the list has more than `index` nodes, its first one's size apart; the list was read once already, when it was
-        // found sound, so none of them is too short.
+        // SAFETY: `index` is less than `n_nodes`. The nodes lie the first one's `struct_size`
+        // apart, which was checked with the tree.
         unsafe {
             let stride = self.array.nodes.cast::<usize>().read();
-            told::read(self.array.nodes.byte_add(index * stride)).unwrap_or_default()
+            sized_struct::read(self.array.nodes.byte_add(index * stride)).unwrap_or_default()
         }
     }
 
@@ -56,50 +57,50 @@ impl<'a> EncodedNode<'a> {
         self.raw_of(self.index)
     }
 
-    /// Its place in pre-order.
+    /// The index of the node in pre-order.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The id of its encoding, with its version where it has one.
+    /// The id of the encoding, including its version if it has one.
     pub fn encoding(&self) -> &'a str {
-        // SAFETY: text that lives as long as the array.
+        // SAFETY: the string is valid as long as the array, which was checked with the tree.
         unsafe { self.raw().encoding.get() }.unwrap_or_default()
     }
 
-    /// Its logical type, as Arrow writes it.
+    /// The logical type as an Arrow schema.
     ///
     /// # Errors
-    /// The node has it as Vortex writes it: see [`EncodedNode::dtype`].
+    /// The node has a Vortex type instead: see [`EncodedNode::dtype`].
     pub fn schema(&self) -> Result<&'a abi::ArrowSchema> {
-        // SAFETY: null, or a schema that lives as long as the array.
+        // SAFETY: null, or a schema that is valid as long as the array.
         unsafe { self.raw().schema.as_ref() }.ok_or_else(|| self.wrong("it has no schema"))
     }
 
-    /// Its logical type as Vortex writes it, where it has no schema.
+    /// The logical type as a Vortex DType flatbuffer, if the node has no schema.
     pub fn dtype(&self) -> Option<&'a [u8]> {
         let raw = self.raw();
-        let told = raw.schema.is_null() && !raw.dtype.is_null();
-        // SAFETY: so many bytes, which live as long as the array.
-        told.then(|| unsafe { std::slice::from_raw_parts(raw.dtype.cast(), raw.dtype_bytes) })
+        let has_dtype = raw.schema.is_null() && !raw.dtype.is_null();
+        // SAFETY: not null, so `dtype_bytes` bytes are valid as long as the array.
+        has_dtype.then(|| unsafe { std::slice::from_raw_parts(raw.dtype.cast(), raw.dtype_bytes) })
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn length(&self) -> u64 {
         self.raw().length
     }
 
-    /// What its encoding says about it.
+    /// The metadata, whose format the encoding defines.
     pub fn metadata(&self) -> &'a [u8] {
         let raw = self.raw();
         if raw.metadata.is_null() || raw.metadata_bytes == 0 {
             return &[];
         }
-        // SAFETY: so many bytes, which live as long as the array.
+        // SAFETY: not null, so `metadata_bytes` bytes are valid as long as the array.
         unsafe { std::slice::from_raw_parts(raw.metadata.cast(), raw.metadata_bytes) }
     }
 
-    /// How many buffers it has of its own.
+    /// The number of buffers of this node.
     pub fn n_buffers(&self) -> usize {
         self.raw().n_buffers as usize
     }
@@ -107,61 +108,64 @@ impl<'a> EncodedNode<'a> {
     pub(super) fn buffer_at(&self, i: usize) -> Result<*mut abi::EncodedBuffer> {
         let raw = self.raw();
         if i >= raw.n_buffers as usize {
-            return Err(self.wrong(format_args!("buffer {i} of {} was asked for", raw.n_buffers)));
+            return Err(self.wrong(format_args!("buffer {i} was requested, but it has {}", raw.n_buffers)));
         }
-        let at = raw.first_buffer as usize + i;
-        // SAFETY: within the list, as its tree's being sound says; all lie the first one's size apart.
+        let index = raw.first_buffer as usize + i;
+        // SAFETY: the tree is valid, so `index` is less than `n_buffers`. The buffers lie the first
+        // one's `struct_size` apart.
         Ok(unsafe {
             let stride = self.array.buffers.cast::<usize>().read();
-            self.array.buffers.byte_add(at * stride)
+            self.array.buffers.byte_add(index * stride)
         })
     }
 
-    /// Looks at buffer `i`: where it is, and how long (bytes).
+    /// Copies the fields of buffer `i`, without taking it.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There is no such buffer.
     pub fn buffer(&self, i: usize) -> Result<abi::EncodedBuffer> {
         let at = self.buffer_at(i)?;
-        // SAFETY: an entry of the list; values only, whose release nobody calls.
-        unsafe { told::read(at.cast_const()) }
+        // SAFETY: the address of an element of the list, which begins with its size.
+        unsafe { sized_struct::read(at.cast_const()) }
     }
 
-    /// The same, of a buffer that nobody has taken.
+    /// Copies the fields of buffer `i`, if it has not been taken.
     ///
     /// # Errors
-    /// There are not so many, or it was taken.
-    pub fn buffer_here(&self, i: usize) -> Result<abi::EncodedBuffer> {
+    /// There is no such buffer, or it has been taken.
+    pub fn available_buffer(&self, i: usize) -> Result<abi::EncodedBuffer> {
         let buffer = self.buffer(i)?;
         if buffer.release.is_none() {
-            return Err(self.wrong(format_args!("buffer {i} was taken already")));
+            return Err(self.wrong(format_args!("buffer {i} has been taken already")));
         }
         Ok(buffer)
     }
 
-    /// Takes buffer `i`, which lives on until the result is dropped.
+    /// Takes buffer `i`. It may outlive the array.
     ///
     /// # Errors
-    /// There are not so many, or it was taken already.
+    /// There is no such buffer, or it has been taken.
     ///
     /// # Safety
-    /// Nobody else takes this node's buffers, or looks at them, at the same time: so it is for whoever decodes the node.
+    /// No other thread accesses the buffers of this node during the call, as is the case
+    /// for a function that decodes the node.
     pub unsafe fn take_buffer(&self, i: usize) -> Result<Owned<abi::EncodedBuffer>> {
-        self.buffer_here(i)?;
-        // SAFETY: an entry of the list, which the header lets a decoder move out.
+        self.available_buffer(i)?;
+        // SAFETY: the address of an element of the list, which the header lets a decoder move out.
+        // The caller guarantees that nothing else accesses it.
         Ok(unsafe { Owned::take(self.buffer_at(i)?) })
     }
 
-    /// Another node of the same tree, by its place in pre-order.
+    /// The node of the same tree with this index in pre-order.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There is no such node.
     pub fn at(&self, index: usize) -> Result<EncodedNode<'a>> {
-        // SAFETY: the same tree.
+        // SAFETY: `self` belongs to the same array, so its creator has guaranteed the requirements.
         unsafe { Self::new(self.array, index) }
     }
 
-    /// The place after its last descendant.
+    /// The index after the last descendant of this node.
     pub fn end(&self) -> usize {
         let (mut open, mut at) = (1u64, self.index);
         while open > 0 && at < self.array.n_nodes {
@@ -172,12 +176,12 @@ impl<'a> EncodedNode<'a> {
         at
     }
 
-    /// How many children.
+    /// The number of children.
     pub fn n_children(&self) -> usize {
         self.raw().n_children as usize
     }
 
-    /// Its children, in order.
+    /// The children, in order.
     pub fn children(&self) -> impl Iterator<Item = EncodedNode<'a>> + use<'a> {
         let (array, mut next) = (self.array, self.index + 1);
         (0..self.n_children()).map_while(move |_| {
@@ -193,14 +197,14 @@ impl<'a> EncodedNode<'a> {
     /// Child `i`.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There is no such child.
     pub fn child(&self, i: usize) -> Result<EncodedNode<'a>> {
-        let wrong =
-            || self.wrong(format_args!("it has {} children, and child {i} is wanted", self.n_children()));
-        self.children().nth(i).ok_or_else(wrong)
+        let missing =
+            || self.wrong(format_args!("child {i} was requested, but it has {}", self.n_children()));
+        self.children().nth(i).ok_or_else(missing)
     }
 
-    /// The ids from the root to here, for messages.
+    /// The ids of the nodes from the root to this one, for messages.
     pub fn path(&self) -> String {
         let mut path = String::new();
         let mut node = EncodedNode { array: self.array, index: 0 };
@@ -217,7 +221,7 @@ impl<'a> EncodedNode<'a> {
         path
     }
 
-    /// An error about this node.
+    /// A bad data error whose message names this node.
     pub fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::bad_data(format!("{}: {what}", self.path()))
     }

@@ -1,4 +1,4 @@
-//! One tree for several consumers, each of which takes its buffers.
+//! Shares an encoded array between consumers, each of which can take the buffers.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,65 +9,68 @@ use crate::door;
 use crate::error::Result;
 use crate::owned::{Owned, Release};
 
-/// What the share's `private_data` points at.
+/// The private data of a share.
 struct Share {
     buffers: Vec<abi::EncodedBuffer>,
-    // The nodes are its.
-    _of: Arc<EncodedArray>,
+    // Owns the nodes.
+    _original: Arc<EncodedArray>,
 }
 
 impl EncodedArray {
-    /// The same tree once more: nodes and bytes are those of this array, which lives until the share, and every buffer that was
-    /// taken out of it, is released.
+    /// Creates an array with the same nodes and buffers. It references this array, as does each
+    /// buffer that is taken from it.
     ///
     /// # Errors
-    /// A buffer of this array was taken.
+    /// A buffer of this array has been taken.
     pub fn share(self: &Arc<Self>) -> Result<Self> {
         let mut buffers = Vec::with_capacity(self.raw.n_buffers);
         for index in 0..self.n_nodes() {
             let node = self.node(index)?;
             for i in 0..node.n_buffers() {
-                let theirs = node.buffer_here(i)?;
+                let original = node.available_buffer(i)?;
                 let private_data = Arc::into_raw(Arc::clone(self)).cast_mut().cast::<c_void>();
                 let buffer = abi::EncodedBuffer {
-                    // Theirs may be an older release's, which is shorter.
+                    // The original may be shorter.
                     struct_size: size_of::<abi::EncodedBuffer>(),
                     private_data,
                     release: Some(release_buffer),
-                    ..theirs
+                    ..original
                 };
-                // SAFETY: the bytes and the event are this array's, which the buffer keeps; nobody else has the struct.
+                // SAFETY: bytes and event belong to this array, which `private_data` references.
+                // This is the only copy with this release function.
                 buffers.push(unsafe { Owned::new(buffer) });
             }
         }
         let buffers = buffers.into_iter().map(Owned::into_raw).collect();
-        let mut share = Box::new(Share { buffers, _of: Arc::clone(self) });
+        let mut share = Box::new(Share { buffers, _original: Arc::clone(self) });
         let mut raw = abi::EncodedArray::new();
         (raw.nodes, raw.n_nodes) = (self.raw.nodes, self.raw.n_nodes);
         (raw.buffers, raw.n_buffers) = (share.buffers.as_mut_ptr(), share.buffers.len());
         raw.private_data = Box::into_raw(share).cast::<c_void>();
         raw.release = Some(release);
-        // SAFETY: made above; its nodes are those of an array whose tree was found sound, and which it keeps.
+        // SAFETY: the share was created above with its release function. Its nodes belong to an
+        // array with a valid tree, which it references.
         Ok(Self { raw: unsafe { Owned::new(raw) } })
     }
 }
 
 unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: set by `share` only, with a count of its own; released once because `release` is cleared.
+    // SAFETY: only `share` sets this function, with a leaked `Arc` in `private_data`. `release` is
+    // cleared, so that this runs once.
     unsafe {
         (*buffer).release = None;
-        let of = Arc::from_raw((*buffer).private_data.cast::<EncodedArray>());
-        door::leave(|| drop(of));
+        let original = Arc::from_raw((*buffer).private_data.cast::<EncodedArray>());
+        door::run_release(|| drop(original));
     }
 }
 
 unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
-    // SAFETY: set by `share` only; released once because `release` is cleared. Buffers that were taken are released structs by
-    // now.
+    // SAFETY: only `share` sets this function, with a boxed `Share`. Buffers that were taken are
+    // released structs. `release` is cleared, so that this runs once.
     unsafe {
         (*array).release = None;
         let mut share = Box::from_raw((*array).private_data.cast::<Share>());
-        door::leave(|| {
+        door::run_release(|| {
             share.buffers.iter_mut().for_each(|buffer| buffer.release());
             drop(share);
         });

@@ -1,15 +1,15 @@
-//! Headers against each other: the types of fields, the signatures of functions, the values of constants. As much
-//! reading of C as this one header needs; what it means is the C compiler's to say.
+//! Compares two versions of the header: the types of fields, the signatures of functions, the
+//! values of constants. It parses only the subset of C that the header uses.
 
-/// Constants that follow from others, or say what is compared here.
-const FREE: &[&str] = &["CROSSDOCK_ABI_MAJOR", "CROSSDOCK_ABI_MINOR", "CROSSDOCK_META_N_SIZES"];
+/// Constants whose values may change: the version, and the length of a list that may grow.
+const VARIABLE: &[&str] = &["CROSSDOCK_ABI_MAJOR", "CROSSDOCK_ABI_MINOR", "CROSSDOCK_META_N_SIZES"];
 
-pub(super) fn compare(released: &str, today: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
-    let (before, now) = (code(released), code(today));
-    let bodies = bodies(&now);
-    for (name, old) in self::bodies(&before) {
-        // The layout tables tell of structs that are gone, and of fields that were appended.
-        let Some((_, new)) = bodies.iter().find(|(n, _)| *n == name) else { continue };
+pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
+    let (released, current) = (code(released), code(current));
+    let new_bodies = bodies(&current);
+    for (name, old) in bodies(&released) {
+        // `table::compare` reports removed structs and appended fields.
+        let Some((_, new)) = new_bodies.iter().find(|(n, _)| *n == name) else { continue };
         for (i, old) in old.iter().enumerate() {
             if new.get(i) != Some(old) {
                 let new = new.get(i).map_or("nothing", String::as_str);
@@ -17,25 +17,24 @@ pub(super) fn compare(released: &str, today: &str, breaks: &mut Vec<String>, app
             }
         }
     }
-    let constants = constants(&now);
-    for (name, old) in self::constants(&before) {
-        match constants.iter().find(|(n, _)| *n == name) {
-            _ if FREE.contains(&name.as_str()) => {}
-            Some((_, new)) if *new == old || (new.starts_with(&old) && old.starts_with("{ sizeof")) => {}
+    let (old_constants, new_constants) = (constants(&released), constants(&current));
+    for (name, old) in &old_constants {
+        match new_constants.iter().find(|(n, _)| n == name) {
+            _ if VARIABLE.contains(&name.as_str()) => {}
+            Some((_, new)) if new == old || (new.starts_with(old) && old.starts_with("{ sizeof")) => {}
             Some((_, new)) => breaks.push(format!("{name}: '{new}', was '{old}'")),
-            None => breaks.push(format!("{name} is gone")),
+            None => breaks.push(format!("{name} was removed")),
         }
     }
-    let names: Vec<_> = self::constants(&before).into_iter().map(|(name, _)| name).collect();
-    appends.extend(
-        constants.iter().filter(|(n, _)| !names.contains(n)).map(|(name, _)| format!("{name} is new")),
-    );
-    let typedefs = typedefs(&now);
-    let gone = self::typedefs(&before).into_iter().filter(|old| !typedefs.contains(old));
-    breaks.extend(gone.map(|old| format!("'{old}' is gone")));
+    let is_new = |name: &String| old_constants.iter().all(|(old, _)| old != name);
+    let added = new_constants.iter().filter(|(name, _)| is_new(name));
+    appends.extend(added.map(|(name, _)| format!("{name} is new")));
+    let new_typedefs = typedefs(&current);
+    let removed = typedefs(&released).into_iter().filter(|old| !new_typedefs.contains(old));
+    breaks.extend(removed.map(|old| format!("'{old}' was removed")));
 }
 
-/// Without comments, and with lines that go on joined.
+/// The header without comments, with continued lines joined.
 fn code(text: &str) -> String {
     let (mut code, mut rest) = (String::new(), text);
     while let Some((before, comment)) = rest.split_once("/*") {
@@ -49,7 +48,7 @@ fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Each struct's name and the declarations of its fields.
+/// The structs: (name, declarations of the fields).
 fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     let mut bodies = Vec::new();
     let mut rest = code;
@@ -66,7 +65,7 @@ fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     bodies
 }
 
-/// `#define NAME VALUE` of everything that is a value: (name, value).
+/// The macros without parameters that have a value: (name, value).
 fn constants(code: &str) -> Vec<(String, String)> {
     let defines = code.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
     defines
@@ -75,7 +74,7 @@ fn constants(code: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `typedef int32_t crossdock_code;`
+/// The typedefs of scalars: `typedef int32_t crossdock_code;`
 fn typedefs(code: &str) -> Vec<String> {
     let lines = code.lines().map(squeeze);
     lines.filter(|line| line.starts_with("typedef ") && line.ends_with(';')).collect()

@@ -1,8 +1,9 @@
-//! The contract on record: what each release's header and layout were, and what may become of them. `abi/released/` has a
-//! folder for each ABI that was released: `0.1` for the first of its minor, `0.1.1` for the first that appended to it.
+//! Compares the ABI with its releases. `abi/released/` has a folder with the header and the layout
+//! table of each released ABI: `0.1` for the first release of a minor version, `0.1.1` for the
+//! first one that appended to it.
 //!
-//! The header shows the types and the order of everything, the layout table where it lies. Together they prove that
-//! today's contract is the released one, or appends to it.
+//! The header has types and order, the layout table has offsets and sizes. Together they show
+//! whether the current ABI equals the released one, appends to it, or breaks it.
 
 mod header;
 mod table;
@@ -10,26 +11,27 @@ mod table;
 use std::fmt;
 use std::path::Path;
 
-/// The file names in a release's folder.
+/// The names of the files in the folder of a release.
 pub const FILES: [&str; 2] = ["crossdock.h", "layout.txt"];
 
-/// A contract: its two texts.
+/// The two texts that define an ABI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contract {
     /// `crossdock.h`.
     pub header: String,
-    /// [`crate::layout::render`]'s text.
+    /// The layout table, the result of [`crate::layout::render`].
     pub layout: String,
 }
 
-/// What an ABI is called: major, minor, and how many releases of the minor have appended to it.
+/// The version of an ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Abi {
-    /// As in `CROSSDOCK_ABI_MAJOR`.
+    /// `CROSSDOCK_ABI_MAJOR`.
     pub major: u32,
-    /// As in `CROSSDOCK_ABI_MINOR`.
+    /// `CROSSDOCK_ABI_MINOR`.
     pub minor: u32,
-    /// 0 for the minor's first release.
+    /// The number of earlier releases of the minor version, each of which appended to the one
+    /// before.
     pub appended: u32,
 }
 
@@ -41,7 +43,7 @@ impl fmt::Display for Abi {
 }
 
 impl Abi {
-    /// From a folder's name.
+    /// Parses the name of a folder: `0.1` or `0.1.1`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut numbers = name.split('.').map(str::parse::<u32>);
         let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
@@ -50,79 +52,82 @@ impl Abi {
     }
 }
 
-/// How today's contract stands to a released one. The lines name each difference.
+/// The compatibility of an ABI with a released one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is the same.
+pub enum Compatibility {
+    /// No difference.
     Same,
-    /// It has more, where more may be.
+    /// Compatible additions, one per line.
     Appends(Vec<String>),
-    /// It is another.
+    /// Incompatible differences, one per line.
     Breaks(Vec<String>),
 }
 
 impl Contract {
-    /// That of this build: the header is the source's.
-    pub fn today() -> Self {
+    /// The ABI of this build.
+    pub fn current() -> Self {
         let header = include_str!("../../include/crossdock.h").to_owned();
         Self { header, layout: crate::layout::render() }
     }
 
-    /// Reads a release's folder.
+    /// Reads the folder of a release.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Errors of the file system.
     pub fn read(folder: &Path) -> std::io::Result<Self> {
         let [header, layout] = FILES.map(|name| std::fs::read_to_string(folder.join(name)));
         Ok(Self { header: header?, layout: layout? })
     }
 
-    /// The version that its layout table begins with.
+    /// The major and minor version, from the first line of the layout table.
     pub fn version(&self) -> Option<(u32, u32)> {
         let abi = Abi::parse(self.layout.lines().next()?.strip_prefix("abi ")?)?;
         Some((abi.major, abi.minor))
     }
 
-    /// How it stands to an earlier contract of the same minor.
-    pub fn compare(&self, released: &Self) -> Standing {
+    /// Compares with an earlier release of the same minor version.
+    pub fn compare(&self, released: &Self) -> Compatibility {
         let (mut breaks, mut appends) = (Vec::new(), Vec::new());
         table::compare(&released.layout, &self.layout, &mut breaks, &mut appends);
         header::compare(&released.header, &self.header, &mut breaks, &mut appends);
         match (breaks.is_empty(), appends.is_empty()) {
-            (false, _) => Standing::Breaks(breaks),
-            (true, false) => Standing::Appends(appends),
-            (true, true) => Standing::Same,
+            (false, _) => Compatibility::Breaks(breaks),
+            (true, false) => Compatibility::Appends(appends),
+            (true, true) => Compatibility::Same,
         }
     }
 
-    /// An error in words if this contract may not follow `released` under the version that it has.
+    /// Checks whether this ABI can be released after `released`, which has the version `abi`.
     ///
     /// # Errors
-    /// What changed, and what to do.
+    /// A message for developers: the incompatible differences, and what to do.
     pub fn may_follow(&self, abi: Abi, released: &Self) -> Result<(), String> {
-        let (today, before) = (self.version().unwrap_or_default(), (abi.major, abi.minor));
-        if today < before {
-            return Err(format!("the ABI is {}.{}, and {abi} was released before", today.0, today.1));
+        let (current, previous) = (self.version().unwrap_or_default(), (abi.major, abi.minor));
+        if current < previous {
+            return Err(format!(
+                "the ABI version is {}.{}, but {abi} was released before",
+                current.0, current.1
+            ));
         }
         match self.compare(released) {
-            Standing::Breaks(breaks) if today == before => Err(format!(
-                "the contract differs from ABI {abi}, as released:\n  {}\nWithin a minor fields are only appended, at the \
-                 ends of structs that have a struct_size. Either take the change back, or bump CROSSDOCK_ABI_MINOR in \
-                 crossdock.h (and ABI_MINOR and API_RANGE in Rust) and write a decision record: plugins of {}.{} are \
-                 refused from then on.",
+            Compatibility::Breaks(breaks) if current == previous => Err(format!(
+                "the ABI differs from the released {abi}:\n  {}\nWithin a minor version, fields can only be appended, at \
+                 the ends of structs with a struct_size. Either revert the change, or increment CROSSDOCK_ABI_MINOR in \
+                 crossdock.h (and ABI_MINOR and API_RANGE in Rust) and write a decision record: hosts will then reject \
+                 plugins of {}.{}.",
                 breaks.join("\n  "),
-                before.0,
-                before.1
+                previous.0,
+                previous.1
             )),
             _ => Ok(()),
         }
     }
 }
 
-/// What has been released, oldest first. None if the folder is not there.
+/// The released ABIs, oldest first. Empty if the folder does not exist.
 ///
 /// # Errors
-/// Of the file system, and for a folder whose name is no ABI's.
+/// Errors of the file system, and a folder whose name is not a version.
 pub fn releases(folder: &Path) -> std::io::Result<Vec<(Abi, Contract)>> {
     if !folder.exists() {
         return Ok(Vec::new());

@@ -1,21 +1,22 @@
-//! Layout tables against each other: where everything lies.
+//! Compares two layout tables.
 
 struct Struct<'a> {
     name: &'a str,
     size: usize,
     align: usize,
-    /// (name, offset)
+    /// (name, offset in bytes)
     fields: Vec<(&'a str, usize)>,
 }
 
 impl Struct<'_> {
-    /// Only what tells its size may grow.
-    fn tells_size(&self) -> bool {
+    /// Whether the struct may grow.
+    fn has_struct_size(&self) -> bool {
         self.fields.iter().any(|(name, _)| *name == "struct_size")
     }
 }
 
-/// The structs of a table; lines that are none are passed over, for the tables are compared as texts elsewhere.
+/// The structs of a table. Lines that cannot be parsed are skipped, because another test compares
+/// the text.
 fn structs(text: &str) -> Vec<Struct<'_>> {
     let mut structs: Vec<Struct<'_>> = Vec::new();
     for line in text.lines().skip(1) {
@@ -33,46 +34,47 @@ fn structs(text: &str) -> Vec<Struct<'_>> {
     structs
 }
 
-pub(super) fn compare(released: &str, today: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
-    let (before, now) = (structs(released), structs(today));
-    for old in &before {
-        match now.iter().find(|new| new.name == old.name) {
+pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
+    let (released, current) = (structs(released), structs(current));
+    for old in &released {
+        match current.iter().find(|new| new.name == old.name) {
             Some(new) => compare_struct(old, new, breaks, appends),
-            None => breaks.push(format!("{} is gone", old.name)),
+            None => breaks.push(format!("{} was removed", old.name)),
         }
     }
-    let new = now.iter().filter(|new| before.iter().all(|old| old.name != new.name));
-    appends.extend(new.map(|new| format!("{} is new", new.name)));
+    let added = current.iter().filter(|new| released.iter().all(|old| old.name != new.name));
+    appends.extend(added.map(|new| format!("{} is new", new.name)));
 }
 
 fn compare_struct(old: &Struct<'_>, new: &Struct<'_>, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
     let name = old.name;
     if old.align != new.align {
-        breaks.push(format!("{name}: aligned to {} bytes, was to {}", new.align, old.align));
+        breaks.push(format!("{name}: the alignment is {} bytes, was {}", new.align, old.align));
     }
     for (i, (field, offset)) in old.fields.iter().enumerate() {
         match new.fields.get(i) {
-            Some(found) if *found == (*field, *offset) => {}
-            Some((found, at)) => {
-                breaks.push(format!("{name}: '{found}' at {at}, where '{field}' was at {offset}"));
+            Some(new) if *new == (*field, *offset) => {}
+            Some((new, new_offset)) => {
+                breaks.push(format!("{name}: '{new}' at {new_offset}, was '{field}' at {offset}"));
             }
-            None => breaks.push(format!("{name}: '{field}' is gone")),
+            None => breaks.push(format!("{name}: '{field}' was removed")),
         }
     }
     let appended = new.fields.get(old.fields.len()..).unwrap_or_default();
     if appended.is_empty() && old.size != new.size {
         breaks.push(format!(
-            "{name}: {} bytes, was {}, and no field was appended: one of its fields has changed its size",
+            "{name}: the size is {} bytes, was {}, but no field was appended: the size of a field has changed",
             new.size, old.size
         ));
     }
     for (field, offset) in appended {
-        if !old.tells_size() {
-            breaks.push(format!("{name}: '{field}' was appended, and it has no struct_size that would tell"));
+        if !old.has_struct_size() {
+            breaks.push(format!("{name}: '{field}' was appended to a struct without a struct_size"));
         } else if *offset < old.size {
-            // Whoever was built before fills nothing in there, and its struct_size covers it all the same.
+            // Builds before the change do not set these bytes, although their struct_size covers
+            // them.
             breaks.push(format!(
-                "{name}: '{field}' at {offset} lies in what was padding of {} bytes: put a reserved field before it",
+                "{name}: '{field}' at {offset} is in the former padding of {} bytes: put a reserved field before it",
                 old.size
             ));
         } else {

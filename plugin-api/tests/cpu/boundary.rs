@@ -1,4 +1,4 @@
-//! A plugin linked in, called through nothing but the C structs, as a host would.
+//! Calls a linked plugin through the C structs.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use crossdock_plugin_api::{
 
 use crate::common::batch;
 
-/// A host that counts its references and offers nothing.
+/// A host that counts its references and has no interfaces.
 #[repr(C)]
 pub struct CountingHost {
     table: abi::Host,
@@ -28,11 +28,11 @@ impl CountingHost {
 
 pub fn counting_host() -> Box<CountingHost> {
     unsafe extern "C" fn retain(host: *const abi::Host) {
-        // SAFETY: the table is the first field of a CountingHost that outlives the test.
+        // SAFETY: the table is the first field of a `CountingHost`, which outlives the plugin.
         unsafe { &*host.cast::<CountingHost>() }.references.fetch_add(1, Ordering::SeqCst);
     }
     unsafe extern "C" fn release(host: *const abi::Host) {
-        // SAFETY: as above.
+        // SAFETY: the table is the first field of a `CountingHost`, which outlives the plugin.
         unsafe { &*host.cast::<CountingHost>() }.references.fetch_sub(1, Ordering::SeqCst);
     }
     unsafe extern "C" fn none(_: *const abi::Host, _: *const std::ffi::c_char) -> *const std::ffi::c_void {
@@ -49,7 +49,7 @@ pub fn counting_host() -> Box<CountingHost> {
     Box::new(CountingHost { table, references: AtomicUsize::new(1) })
 }
 
-/// Does what the option 'mood' says.
+/// A plugin whose option 'mood' makes it fail or panic.
 struct Moody {
     formats: Vec<Format>,
     _host: Host,
@@ -57,7 +57,7 @@ struct Moody {
 
 impl Plugin for Moody {
     fn create(host: Host) -> Result<Self> {
-        let format = Format::new("moody", "panics, fails or works, as asked");
+        let format = Format::new("moody", "panics, fails or works");
         let mut format = format.with_option("mood", "good or bad").with_option("tempo", "allegro");
         format.magics.push((4, b"MOOD".to_vec()));
         format.endings.push(".moody".into());
@@ -105,7 +105,7 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// A stream that panics whenever it is used, and counts its end.
+/// A stream that panics, also when it is dropped. Its drop is counted.
 struct Bad;
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 impl BatchStream for Bad {
@@ -123,8 +123,9 @@ impl Drop for Bad {
     }
 }
 
-struct Swallow(Option<Sink>);
-impl BatchWriter for Swallow {
+/// A writer that ignores its batches.
+struct Discard(Option<Sink>);
+impl BatchWriter for Discard {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         assert!(!batch.is_released());
         Ok(Vec::new())
@@ -165,14 +166,14 @@ impl Exporter for Moody {
         _options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        Ok(Box::new(Swallow(sink)))
+        Ok(Box::new(Discard(sink)))
     }
 }
 
 static ENTRY: abi::PluginEntry = entry::<Moody>();
 
 fn instance(host: &CountingHost) -> Instance {
-    // SAFETY: the entry is linked in; every test drops its instance before its host.
+    // SAFETY: the entry is linked, and every test drops its instance before its host.
     unsafe { Instance::create(&ENTRY, &raw const host.table) }.unwrap()
 }
 
@@ -190,7 +191,7 @@ fn open_as(
 }
 
 #[test]
-fn an_error_crosses_with_code_message_and_details() {
+fn errors_keep_code_message_and_details() {
     let host = counting_host();
     let instance = instance(&host);
     let error = open(&instance, "fail").err().unwrap();
@@ -201,17 +202,17 @@ fn an_error_crosses_with_code_message_and_details() {
 }
 
 #[test]
-fn a_format_or_an_option_that_there_is_not_never_reaches_the_plugin() {
+fn rejects_unknown_formats_and_options_before_the_plugin() {
     let host = counting_host();
     let instance = instance(&host);
-    let said = |format: &str, options: &Options| {
+    let message = |format: &str, options: &Options| {
         let error = open_as(&instance, format, options).err().unwrap();
         assert_eq!(error.code(), Code::INVALID_ARGUMENT);
         error.message().to_string()
     };
     let panics = Options::new().with("mood", "panic");
-    assert_eq!(said("mood", &panics), "there is no format 'mood' here; expected moody");
-    let misspelt = said("moody", &panics.with("temp", "allegro"));
+    assert_eq!(message("mood", &panics), "unknown format 'mood', expected moody");
+    let misspelt = message("moody", &panics.with("temp", "allegro"));
     assert!(misspelt.contains("no option 'temp'") && misspelt.contains("mood, tempo"), "{misspelt}");
     let (call, schema) = (CallSettings::new(Device::CPU), Owned::<abi::ArrowSchema>::from_default());
     let exporter = instance.exporter().unwrap();
@@ -221,7 +222,7 @@ fn a_format_or_an_option_that_there_is_not_never_reaches_the_plugin() {
 }
 
 #[test]
-fn a_panic_poisons_its_instance_and_no_other() {
+fn panic_poisons_only_its_instance() {
     let host = counting_host();
     let (one, other) = (instance(&host), instance(&host));
     let first = open(&one, "panic").err().unwrap();
@@ -234,14 +235,14 @@ fn a_panic_poisons_its_instance_and_no_other() {
 }
 
 #[test]
-fn a_payload_that_panics_when_dropped_does_not_escape() {
+fn payload_that_panics_when_dropped_does_not_unwind() {
     let host = counting_host();
     let one = instance(&host);
     assert_eq!(open(&one, "payload").err().unwrap().code(), Code::PANICKED);
 }
 
 #[test]
-fn releases_work_after_a_panic_and_do_not_let_one_out() {
+fn releases_run_after_a_panic_and_do_not_unwind() {
     let host = counting_host();
     let one = instance(&host);
     let before = DROPPED.load(Ordering::SeqCst);
@@ -254,7 +255,7 @@ fn releases_work_after_a_panic_and_do_not_let_one_out() {
 }
 
 #[test]
-fn destroy_gives_the_host_back() {
+fn destroy_releases_the_host() {
     let host = counting_host();
     let one = instance(&host);
     assert_eq!(host.references.load(Ordering::SeqCst), 2);
@@ -263,7 +264,7 @@ fn destroy_gives_the_host_back() {
 }
 
 #[test]
-fn formats_cross_whole() {
+fn formats_keep_all_fields() {
     let host = counting_host();
     let instance = instance(&host);
     let formats = instance.importer().unwrap().formats().unwrap();
@@ -273,11 +274,11 @@ fn formats_cross_whole() {
     assert_eq!((formats[0].endings.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
     let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
     assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);
-    assert!(formats[0].takes(abi::DEVICE_CPU) && !formats[0].takes(abi::DEVICE_CUDA));
+    assert!(formats[0].accepts_device(abi::DEVICE_CPU) && !formats[0].accepts_device(abi::DEVICE_CUDA));
 }
 
 #[test]
-fn a_plan_crosses_with_every_verdict() {
+fn plans_keep_all_verdicts() {
     let host = counting_host();
     let instance = instance(&host);
     let call = CallSettings::new(Device::CPU);
@@ -295,11 +296,11 @@ fn a_plan_crosses_with_every_verdict() {
 }
 
 #[test]
-fn a_null_argument_is_an_error_and_not_a_crash() {
+fn rejects_null_arguments() {
     let host = counting_host();
     let instance = instance(&host);
     let create = ENTRY.create.unwrap();
-    // SAFETY: null is what these functions must answer with an error.
+    // SAFETY: the functions must return an error for null arguments.
     unsafe {
         let mut out = std::ptr::null_mut();
         assert_eq!(create(std::ptr::null(), &mut out, std::ptr::null_mut()), abi::INVALID_ARGUMENT);
@@ -311,14 +312,14 @@ fn a_null_argument_is_an_error_and_not_a_crash() {
         assert!(get(std::ptr::null_mut(), abi::IMPORTER_ID.as_ptr()).is_null());
     }
     drop(instance);
-    assert_eq!(host.references.load(Ordering::SeqCst), 1, "a create that failed keeps no reference");
+    assert_eq!(host.references.load(Ordering::SeqCst), 1, "a failed create keeps no reference");
 }
 
 #[test]
-fn an_unknown_interface_is_absent() {
+fn unknown_interfaces_are_null() {
     let host = counting_host();
     let mut raw = std::ptr::null_mut();
-    // SAFETY: a live host, and the instance is destroyed below.
+    // SAFETY: the host outlives the instance, which is destroyed below and not used afterwards.
     unsafe {
         assert_eq!(ENTRY.create.unwrap()(&raw const host.table, &mut raw, std::ptr::null_mut()), abi::OK);
         let get = ENTRY.get_interface.unwrap();
@@ -353,7 +354,7 @@ impl Drop for Bytes {
 }
 
 #[test]
-fn a_source_reads_to_its_end_and_its_map_outlives_it() {
+fn source_reads_to_its_end_and_its_map_outlives_it() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let source = Source::new(Arc::new(Bytes(b"cross the dock".to_vec(), dropped.clone())));
     assert_eq!((source.name(), source.len()), ("some bytes", Some(14)));
@@ -384,7 +385,7 @@ impl ByteSink for Shared {
 }
 
 #[test]
-fn a_writer_takes_its_sink_and_its_batches() {
+fn writer_takes_ownership_of_sink_and_batches() {
     let host = counting_host();
     let instance = instance(&host);
     let written = Arc::new(Mutex::new(Vec::new()));
@@ -404,18 +405,18 @@ fn a_writer_takes_its_sink_and_its_batches() {
 }
 
 #[test]
-fn a_failing_sink_tells_why() {
+fn errors_of_a_sink_reach_the_caller() {
     let mut sink = Sink::new(Box::new(Shared(Arc::default())));
     let error = sink.write(b"too much").unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::IO, "no space left"));
 }
 
 #[test]
-fn a_capsule_releases_what_nobody_took_and_gives_it_once() {
+fn capsule_releases_its_object_unless_taken() {
     let released = Arc::new(AtomicUsize::new(0));
     let array = || {
         let mut raw = batch(&released).into_raw();
-        // SAFETY: moved out of the batch.
+        // SAFETY: the batch is owned by this function, which moves the array out.
         unsafe { Owned::<abi::ArrowDeviceArray>::take(&mut raw.array) }
     };
     drop(Capsule::new(array()));
@@ -438,58 +439,58 @@ trait FromDefault {
 }
 impl FromDefault for Owned<abi::ArrowSchema> {
     fn from_default() -> Self {
-        // SAFETY: a released schema.
+        // SAFETY: a released schema owns nothing.
         unsafe { Owned::new(abi::ArrowSchema::default()) }
     }
 }
 
 #[test]
-fn an_object_that_frees_itself_is_freed_by_its_function_unless_somebody_takes_it() {
+fn capsule_calls_the_deleter_unless_the_object_is_taken() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     unsafe fn free(object: NonNull<u64>) {
-        // SAFETY: made by `capsule`, freed once.
+        // SAFETY: `capsule` leaked this box, which is freed once.
         FREED.fetch_add(unsafe { *Box::from_raw(object.as_ptr()) } as usize, Ordering::SeqCst);
     }
-    // SAFETY: a Box of the capsule's own, which `free` drops.
+    // SAFETY: the capsule takes ownership of the box, which `free` drops.
     let capsule = || unsafe {
-        Capsule::of_self_freeing(c"dltensor", NonNull::new(Box::into_raw(Box::new(1u64))).unwrap(), free)
+        Capsule::from_self_freeing(c"dltensor", NonNull::new(Box::into_raw(Box::new(1u64))).unwrap(), free)
     };
     drop(capsule());
     assert_eq!(FREED.load(Ordering::SeqCst), 1);
     let error = capsule().take_self_freeing(c"dltensor_versioned").unwrap_err();
     assert_eq!(error.message(), "a capsule named 'dltensor', expected 'dltensor_versioned'");
-    assert_eq!(FREED.load(Ordering::SeqCst), 2, "a capsule that was refused frees its object");
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "a capsule with another name frees its object");
     let object = capsule().take_self_freeing(c"dltensor").unwrap();
-    assert_eq!(FREED.load(Ordering::SeqCst), 2, "what was taken is the taker's");
-    // SAFETY: taken above.
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "taking the object does not free it");
+    // SAFETY: `take_self_freeing` passed the ownership of the box, which is freed once.
     unsafe { free(object.cast()) };
-    // Somebody in C takes it, and hands the capsule on.
+    // A consumer in C takes the object, and passes the capsule on.
     let mut raw = capsule().into_raw();
-    // SAFETY: the capsule is ours, and holds a u64.
+    // SAFETY: this function owns the capsule, whose pointer is to a boxed `u64`.
     unsafe { free(NonNull::new((*raw.as_mut_ptr()).pointer.cast()).unwrap()) };
-    // SAFETY: as above.
+    // SAFETY: this function owns the capsule.
     unsafe { (*raw.as_mut_ptr()).pointer = std::ptr::null_mut() };
-    // SAFETY: a capsule under the name of what it holds, or held.
+    // SAFETY: `raw` is a valid capsule, and its name is not that of a `CapsuleObject` struct.
     let error = unsafe { Capsule::from_raw(raw) }.take_self_freeing(c"dltensor").unwrap_err();
     assert_eq!(error.message(), "the capsule 'dltensor' has been consumed already");
     assert_eq!(FREED.load(Ordering::SeqCst), 4);
 }
 
 #[test]
-fn an_error_without_a_struct_still_has_its_code() {
-    // SAFETY: null is legal.
+fn write_to_returns_the_code_without_a_struct() {
+    // SAFETY: `write_to` accepts null.
     assert_eq!(unsafe { Error::io("x").write_to(std::ptr::null_mut()) }, abi::IO);
     let mut small = abi::Error { struct_size: 8, ..abi::Error::default() };
-    // SAFETY: `struct_size` says that nothing but itself may be written.
+    // SAFETY: the struct has at least `struct_size` bytes.
     assert_eq!(unsafe { Error::io("x").write_to(&mut small) }, abi::IO);
     assert!(small.message.is_null());
     assert_eq!(Error::check(|_| 4711).unwrap_err().code().text(), "error code 4711");
 }
 
 #[test]
-fn a_message_with_a_nul_crosses_without_it() {
+fn nuls_are_removed_from_messages() {
     let error = Error::check(|err| {
-        // SAFETY: `check`'s own struct.
+        // SAFETY: `check` passes a valid error struct.
         unsafe { Error::io("a\0b").write_to(err) }
     })
     .unwrap_err();
@@ -497,8 +498,8 @@ fn a_message_with_a_nul_crosses_without_it() {
 }
 
 #[test]
-fn texts_of_the_metadata_end_at_their_nul() {
-    let meta = crossdock_plugin_api::About {
+fn metadata_texts_end_at_their_nul() {
+    let meta = crossdock_plugin_api::PluginDescription {
         name: "n",
         version: "1.2.3",
         description: "d",
@@ -520,18 +521,18 @@ fn texts_of_the_metadata_end_at_their_nul() {
 }
 
 #[test]
-fn what_a_callee_that_succeeds_has_left_in_an_error_is_released() {
+fn check_releases_the_error_of_a_callee_that_succeeds() {
     static RELEASED: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn release(error: *mut abi::Error) {
-        // SAFETY: the struct that is released.
+        // SAFETY: the caller passes the struct to release.
         unsafe { (*error).release = None };
         RELEASED.fetch_add(1, Ordering::SeqCst);
     }
-    let recovered = Error::check(|err| {
-        // SAFETY: the caller's struct.
+    let result = Error::check(|err| {
+        // SAFETY: `check` passes a valid error struct.
         unsafe { (*err).release = Some(release) };
         abi::OK
     });
-    assert!(recovered.is_ok());
+    assert!(result.is_ok());
     assert_eq!(RELEASED.load(Ordering::SeqCst), 1);
 }

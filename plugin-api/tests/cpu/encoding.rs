@@ -1,4 +1,4 @@
-//! Encodings of a plugin that is linked in, called through the C structs.
+//! Calls the encodings of a linked plugin through the C structs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,24 +11,25 @@ use crossdock_plugin_api::{
 use crate::boundary::{CountingHost, counting_host};
 use crate::common::batch;
 
-/// Does what the first byte of a node's metadata says.
-struct Obedient;
+/// A plugin whose encodings behave as the first byte of a node's metadata selects. By default they
+/// decode on the CPU, without a declared size or a program.
+struct Scripted;
 
-/// Whether it is decoded where it is wanted.
-const THERE: u8 = 1;
-/// Or on a device that nobody asked for.
-const ELSEWHERE: u8 = 2;
-/// Everything fails.
-const BAD: u8 = 3;
+/// Decodes on the target device, with a declared size and a program.
+const ON_TARGET: u8 = 1;
+/// Plans to decode on a device that is neither the target nor the CPU.
+const ON_THIRD_DEVICE: u8 = 2;
+/// All functions fail.
+const FAILS: u8 = 3;
 
-fn wish(node: EncodedNode<'_>) -> Result<u8> {
+fn behaviour(node: EncodedNode<'_>) -> Result<u8> {
     match node.metadata().first() {
-        Some(&BAD) => Err(node.wrong("it is bad")),
+        Some(&FAILS) => Err(node.wrong("an injected error")),
         first => Ok(first.copied().unwrap_or(0)),
     }
 }
 
-impl Plugin for Obedient {
+impl Plugin for Scripted {
     fn create(_: Host) -> Result<Self> {
         Ok(Self)
     }
@@ -38,32 +39,32 @@ impl Plugin for Obedient {
     }
 }
 
-impl Encoding for Obedient {
+impl Encoding for Scripted {
     fn ids(&self) -> &[&'static str] {
-        &["obedient.a", "obedient.b"]
+        &["scripted.a", "scripted.b"]
     }
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {
-        wish(node).map(drop)
+        behaviour(node).map(drop)
     }
 
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
         let bytes = 8 * node.length();
-        Ok((wish(node)? == THERE).then_some(bytes))
+        Ok((behaviour(node)? == ON_TARGET).then_some(bytes))
     }
 
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let program = vec![Operator::Sequence { base: 7, step: 2 }, Operator::Add(node.index() as u64)];
-        Ok((wish(node)? == THERE).then_some(program))
+        Ok((behaviour(node)? == ON_TARGET).then_some(program))
     }
 
-    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        let device = match wish(node)? {
-            THERE => wanted,
-            ELSEWHERE => Device::cuda(7),
+    fn plan(&self, node: EncodedNode<'_>, target: Device) -> Result<DecodePlan> {
+        let device = match behaviour(node)? {
+            ON_TARGET => target,
+            ON_THIRD_DEVICE => Device::cuda(7),
             _ => Device::CPU,
         };
-        Ok(DecodePlan { device, ..DecodePlan::of_children(node) })
+        Ok(DecodePlan { device, ..DecodePlan::with_children_decoded(node) })
     }
 
     fn decode(
@@ -72,22 +73,22 @@ impl Encoding for Obedient {
         node: EncodedNode<'_>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        wish(node)?;
-        let there = below.into_iter().flatten().next();
-        there.ok_or_else(|| Error::bad_data("nothing below it was decoded"))
+        behaviour(node)?;
+        let first = below.into_iter().flatten().next();
+        first.ok_or_else(|| Error::bad_data("got no decoded node, expected one"))
     }
 }
 
 fn instance(host: &CountingHost) -> Instance {
-    static ENTRY: abi::PluginEntry = entry::<Obedient>();
+    static ENTRY: abi::PluginEntry = entry::<Scripted>();
     // SAFETY: the entry is linked in; every test drops its instance before its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
-/// A root with two children, the first of which has one of its own; each node has this metadata.
+/// A root with two children, the first of which has a child. All nodes have this metadata.
 fn tree(metadata: &[u8]) -> EncodedArray {
     let node = |n_children| NodeParts {
-        encoding: "obedient.a".into(),
+        encoding: "scripted.a".into(),
         logical_type: LogicalType::Dtype(vec![1]),
         length: 5,
         metadata: metadata.to_vec(),
@@ -98,51 +99,51 @@ fn tree(metadata: &[u8]) -> EncodedArray {
 }
 
 #[test]
-fn what_an_encoding_says_of_a_node_arrives() {
+fn functions_return_the_results_of_the_plugin() {
     let host = counting_host();
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();
-    assert_eq!(encoding.ids().unwrap(), ["obedient.a", "obedient.b"]);
+    assert_eq!(encoding.ids().unwrap(), ["scripted.a", "scripted.b"]);
     assert!(encoding.decodes());
-    let (plain, there, bad) = (tree(&[]), tree(&[THERE]), tree(&[BAD]));
+    let (plain, on_target, fails) = (tree(&[]), tree(&[ON_TARGET]), tree(&[FAILS]));
     encoding.check(&plain, 0).unwrap();
     assert_eq!(encoding.size(&plain, 0).unwrap(), None);
-    assert_eq!(encoding.size(&there, 3).unwrap(), Some(40));
+    assert_eq!(encoding.size(&on_target, 3).unwrap(), Some(40));
     assert_eq!(encoding.lower(&plain, 0).unwrap(), None);
     let program = vec![Operator::Sequence { base: 7, step: 2 }, Operator::Add(3)];
-    assert_eq!(encoding.lower(&there, 3).unwrap(), Some(program));
-    let error = encoding.check(&bad, 2).unwrap_err();
+    assert_eq!(encoding.lower(&on_target, 3).unwrap(), Some(program));
+    let error = encoding.check(&fails, 2).unwrap_err();
     assert_eq!(error.code(), Code::BAD_DATA);
-    assert!(error.message().contains("it is bad"), "{error}");
-    assert!(encoding.size(&bad, 0).is_err());
-    assert!(encoding.lower(&bad, 0).is_err());
-    assert!(encoding.plan(&bad, 0, Device::CPU).is_err());
+    assert!(error.message().contains("an injected error"), "{error}");
+    assert!(encoding.size(&fails, 0).is_err());
+    assert!(encoding.lower(&fails, 0).is_err());
+    assert!(encoding.plan(&fails, 0, Device::CPU).is_err());
 }
 
 #[test]
-fn a_node_is_decoded_where_it_is_wanted_or_on_the_cpu_and_nowhere_else() {
+fn rejects_plans_for_other_devices_than_the_target_and_the_cpu() {
     let host = counting_host();
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();
-    let plan = |metadata: &[u8], node, wanted| {
-        let plan = encoding.plan(&tree(metadata), node, wanted)?;
+    let plan = |metadata: &[u8], node, target| {
+        let plan = encoding.plan(&tree(metadata), node, target)?;
         Ok::<_, Error>((plan.device, plan.decoded))
     };
     let below_root = vec![true, false, true];
-    for wanted in [Device::CPU, Device::cuda(0)] {
-        assert_eq!(plan(&[], 0, wanted).unwrap(), (Device::CPU, below_root.clone()));
-        assert_eq!(plan(&[THERE], 0, wanted).unwrap(), (wanted, below_root.clone()));
-        assert_eq!(plan(&[THERE], 1, wanted).unwrap(), (wanted, vec![true]));
-        assert_eq!(plan(&[THERE], 2, wanted).unwrap(), (wanted, vec![]));
-        let error = plan(&[ELSEWHERE], 0, wanted).unwrap_err();
-        let expected = format!("a node that is wanted on {wanted} would be decoded on cuda:7");
+    for target in [Device::CPU, Device::cuda(0)] {
+        assert_eq!(plan(&[], 0, target).unwrap(), (Device::CPU, below_root.clone()));
+        assert_eq!(plan(&[ON_TARGET], 0, target).unwrap(), (target, below_root.clone()));
+        assert_eq!(plan(&[ON_TARGET], 1, target).unwrap(), (target, vec![true]));
+        assert_eq!(plan(&[ON_TARGET], 2, target).unwrap(), (target, vec![]));
+        let error = plan(&[ON_THIRD_DEVICE], 0, target).unwrap_err();
+        let expected = format!("plan: got cuda:7 as the device for decoding, expected {target} or cpu");
         assert_eq!((error.code(), error.message()), (Code::INTERNAL, expected.as_str()));
     }
-    assert_eq!(plan(&[ELSEWHERE], 0, Device::cuda(7)).unwrap().0, Device::cuda(7));
+    assert_eq!(plan(&[ON_THIRD_DEVICE], 0, Device::cuda(7)).unwrap().0, Device::cuda(7));
 }
 
 #[test]
-fn what_was_decoded_below_a_node_is_handed_over_and_released_once() {
+fn decode_takes_ownership_of_all_batches_below() {
     let host = counting_host();
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();
@@ -150,12 +151,12 @@ fn what_was_decoded_below_a_node_is_handed_over_and_released_once() {
     let released = Arc::new(AtomicUsize::new(0));
     let below = || vec![None, Some(batch(&released)), Some(batch(&released))];
     let decoded = encoding.decode(&call, &tree(&[]), 0, below()).unwrap();
-    assert_eq!(released.load(Ordering::SeqCst), 1, "the other one is the answer");
+    assert_eq!(released.load(Ordering::SeqCst), 1, "the first batch is the result");
     drop(decoded);
     assert_eq!(released.load(Ordering::SeqCst), 2);
-    let error = encoding.decode(&call, &tree(&[BAD]), 0, below()).err().unwrap();
-    assert!(error.message().contains("it is bad"), "{error}");
+    let error = encoding.decode(&call, &tree(&[FAILS]), 0, below()).err().unwrap();
+    assert!(error.message().contains("an injected error"), "{error}");
     assert_eq!(released.load(Ordering::SeqCst), 4);
     let error = encoding.decode(&call, &tree(&[]), 2, Vec::new()).err().unwrap();
-    assert!(error.message().contains("nothing below it"), "{error}");
+    assert!(error.message().contains("got no decoded node"), "{error}");
 }

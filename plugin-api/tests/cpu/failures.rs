@@ -1,4 +1,4 @@
-//! Who is told to have failed, and what may be asked afterwards.
+//! Tests of errors, panics and cancellation, and of calls after a failed call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,35 +26,35 @@ impl ByteSource for Panics {
 }
 
 #[test]
-fn a_panic_of_the_host_s_is_told_as_its_own_fault_and_not_as_the_plugin_s() {
+fn panic_of_a_host_object_is_an_internal_error() {
     let source = Source::new(Arc::new(Panics));
-    let said = source.read_at(0, &mut [0; 4]).unwrap_err();
-    assert_eq!(said.code(), Code::INTERNAL);
-    assert!(said.message().contains("the host panicked: the disk is upside down"), "{said}");
-    assert_eq!(source.read_at(0, &mut [0; 4]).unwrap_err().code(), Code::INTERNAL, "later ones too");
+    let error = source.read_at(0, &mut [0; 4]).unwrap_err();
+    assert_eq!(error.code(), Code::INTERNAL);
+    assert!(error.message().contains("the host panicked: the disk is upside down"), "{error}");
+    assert_eq!(source.read_at(0, &mut [0; 4]).unwrap_err().code(), Code::INTERNAL, "later calls too");
 }
 
-/// Fails once, and would go on.
-struct Once(bool);
+/// A stream and writer whose first call fails.
+struct FailsOnce(bool);
 
-impl Once {
-    fn fails(&mut self) -> Result<()> {
+impl FailsOnce {
+    fn call(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.0, true) { Ok(()) } else { Err(Error::bad_data("not this one")) }
     }
 }
 
-impl BatchStream for Once {
+impl BatchStream for FailsOnce {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         Err(Error::unsupported("none"))
     }
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        self.fails().map(|()| Some(batch(&Arc::default())))
+        self.call().map(|()| Some(batch(&Arc::default())))
     }
 }
 
-impl BatchWriter for Once {
+impl BatchWriter for FailsOnce {
     fn write(&mut self, _call: &Call<'_>, _batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        self.fails().map(|()| Vec::new())
+        self.call().map(|()| Vec::new())
     }
     fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
         Ok(Vec::new())
@@ -62,29 +62,27 @@ impl BatchWriter for Once {
 }
 
 #[test]
-fn of_a_stream_or_a_writer_that_has_failed_nothing_more_is_had() {
+fn streams_and_writers_reject_calls_after_a_failed_call() {
     let call = CallSettings::new(Device::CPU);
-    // SAFETY: made here, and nobody else has it.
+    // SAFETY: `export_stream` returns a valid stream.
     let mut stream =
-        unsafe { BatchStreamHandle::from_raw(export_stream(Box::new(Once(false)), Poison::new())) };
+        unsafe { BatchStreamHandle::from_raw(export_stream(Box::new(FailsOnce(false)), Poison::new())) };
     assert_eq!(stream.next(&call).err().unwrap().message(), "not this one");
     for _ in 0..2 {
-        assert_eq!(stream.next(&call).err().unwrap().message(), "get_next after a call that failed");
+        assert_eq!(stream.next(&call).err().unwrap().message(), "get_next after a failed call");
     }
-    // SAFETY: as above.
-    let mut writer = unsafe { WriterHandle::from_raw(export_writer(Box::new(Once(false)), Poison::new())) };
+    // SAFETY: `export_writer` returns a valid writer.
+    let mut writer =
+        unsafe { WriterHandle::from_raw(export_writer(Box::new(FailsOnce(false)), Poison::new())) };
     let released = Arc::new(AtomicUsize::new(0));
     assert_eq!(writer.write(&call, batch(&released)).err().unwrap().message(), "not this one");
-    assert_eq!(
-        writer.write(&call, batch(&released)).err().unwrap().message(),
-        "write after a call that failed"
-    );
-    assert_eq!(released.load(Ordering::SeqCst), 2, "batches are taken all the same");
-    assert_eq!(writer.finish(&call).err().unwrap().message(), "finish after a call that failed");
+    assert_eq!(writer.write(&call, batch(&released)).err().unwrap().message(), "write after a failed call");
+    assert_eq!(released.load(Ordering::SeqCst), 2, "the writer takes ownership also if it fails");
+    assert_eq!(writer.finish(&call).err().unwrap().message(), "finish after a failed call");
 }
 
 #[test]
-fn an_error_that_a_test_shows_has_its_code_and_its_details() {
+fn debug_output_of_errors_has_code_and_details() {
     let error = Error::bad_data("a line");
     assert_eq!((error.to_string(), format!("{error:?}")), ("a line".into(), "bad data: a line".into()));
     let error = error.with_details("at byte 7");
@@ -92,7 +90,7 @@ fn an_error_that_a_test_shows_has_its_code_and_its_details() {
 }
 
 #[test]
-fn a_call_is_cancelled_once_its_flag_is_set_and_no_other_call_is() {
+fn cancel_flag_cancels_only_its_own_calls() {
     let (settings, other) = (CallSettings::new(Device::CPU), CallSettings::new(Device::CPU));
     let check = |settings: &CallSettings| settings.enter(|call| call.check_cancelled());
     assert_eq!((check(&settings), settings.cancel.is_cancelled()), (Ok(()), false));

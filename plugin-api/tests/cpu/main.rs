@@ -1,4 +1,4 @@
-//! The plugin interface: its layout, its boundary, and releases that differ. None of it needs a device.
+//! Tests of the plugin interface that need no device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Structs of other versions, shorter and longer than ours; pipes read by several threads; panics where threads end.
+//! Tests of structs of other versions, of sources that are read by several threads, and of panics
+//! in threads that exit.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -11,51 +12,51 @@ use crossdock_plugin_api::{
     BatchStreamHandle, CallSettings, Capsule, Device, Owned, Release, Source, WriterHandle, abi,
 };
 
-/// A batch as a version had it that knew no `metadata`: what lies there is somebody else's.
+/// A batch of a version without `metadata`. The bytes behind its end do not belong to it.
 fn shorter() -> abi::Batch {
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: the array that is released.
+        // SAFETY: the caller passes the array to release.
         unsafe { (*array).release = None };
     }
     let mut batch = abi::Batch { struct_size: offset_of!(abi::Batch, metadata), ..abi::Batch::new() };
     batch.array.array.release = Some(release);
-    batch.metadata = SOMEBODY_ELSES.as_ptr().cast();
+    batch.metadata = BEHIND_THE_END.as_ptr().cast();
     batch
 }
 
-static SOMEBODY_ELSES: [u8; 8] = [7; 8];
+static BEHIND_THE_END: [u8; 8] = [7; 8];
 
 #[test]
-fn of_a_shorter_struct_nothing_beyond_its_end_is_read_or_written() {
-    let mut theirs = shorter();
-    // SAFETY: a valid batch, as long as it says.
-    let taken = unsafe { Owned::take(&raw mut theirs) };
-    assert!(!taken.is_released() && theirs.is_released());
-    assert!(taken.metadata.is_null(), "its end was read over");
-    assert_eq!(theirs.metadata, SOMEBODY_ELSES.as_ptr().cast(), "its end was written over");
-    assert_eq!(theirs.struct_size, offset_of!(abi::Batch, metadata), "what is left says how long it is");
+fn memory_behind_a_shorter_struct_is_not_accessed() {
+    let mut source = shorter();
+    // SAFETY: a valid batch of `struct_size` bytes.
+    let batch = unsafe { Owned::take(&raw mut source) };
+    assert!(!batch.is_released() && source.is_released());
+    assert!(batch.metadata.is_null(), "the memory behind the end was read");
+    assert_eq!(source.metadata, BEHIND_THE_END.as_ptr().cast(), "the memory behind the end was written");
+    assert_eq!(source.struct_size, offset_of!(abi::Batch, metadata), "the source keeps its size");
 
     let mut out = abi::Batch { array: Default::default(), ..shorter() };
-    let mut ours = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
-    ours.metadata = std::ptr::null();
-    // SAFETY: a valid batch that nobody else has, and a place as long as it says.
-    unsafe { Owned::new(ours).put(&raw mut out, "test").unwrap() };
-    assert_eq!(out.metadata, SOMEBODY_ELSES.as_ptr().cast(), "its end was written over");
+    let mut batch = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
+    batch.metadata = std::ptr::null();
+    // SAFETY: this is the only copy of the batch, and `out` is empty and has `struct_size` bytes.
+    unsafe { Owned::new(batch).put(&raw mut out, "test").unwrap() };
+    assert_eq!(out.metadata, BEHIND_THE_END.as_ptr().cast(), "the memory behind the end was written");
     assert_eq!(out.struct_size, offset_of!(abi::Batch, metadata));
-    // SAFETY: what was put there is ours again.
+    // SAFETY: `put` passed the ownership to `out`.
     assert!(!unsafe { Owned::take(&raw mut out) }.is_released());
 }
 
 #[test]
-fn an_out_parameter_that_is_all_zero_is_filled_whole_and_null_is_refused() {
+fn put_fills_a_zeroed_struct_and_rejects_null() {
     let mut out = abi::Batch::default();
-    let whole = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
-    // SAFETY: a valid batch that nobody else has, and a zeroed place.
-    unsafe { Owned::new(whole).put(&raw mut out, "test").unwrap() };
+    let batch = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
+    // SAFETY: this is the only copy of the batch, and `out` is zero.
+    unsafe { Owned::new(batch).put(&raw mut out, "test").unwrap() };
     assert_eq!((out.struct_size, out.metadata.is_null()), (size_of::<abi::Batch>(), false));
-    // SAFETY: as above.
+    // SAFETY: `put` passed the ownership to `out`.
     drop(unsafe { Owned::new(out) });
-    // SAFETY: a valid batch that nobody else has.
+    // SAFETY: this is the only copy of the batch, and null is allowed.
     let error = unsafe { Owned::new(shorter()).put(std::ptr::null_mut(), "get_next") }.unwrap_err();
     assert_eq!(error.message(), "get_next: the out parameter is NULL");
 }
@@ -70,13 +71,14 @@ struct Longer {
 static RELEASED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn release_capsule(capsule: *mut abi::Capsule) {
-    // SAFETY: the capsule that is released.
+    // SAFETY: the caller passes the capsule to release.
     unsafe { (*capsule).release = None };
     RELEASED.fetch_add(1, Ordering::SeqCst);
 }
 
 unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-    // SAFETY: the list that is released, which `write` made.
+    // SAFETY: only `write` sets this function, with a boxed array. `release` is cleared, so that
+    // this runs once.
     unsafe {
         (*list).release = None;
         drop(Box::from_raw((*list).private_data.cast::<[Longer; 3]>()));
@@ -100,7 +102,7 @@ unsafe extern "C" fn write(
         later: [u64::MAX; 3],
     };
     let list = Box::into_raw(Box::new([capsule(c"first"), capsule(c"second"), capsule(c"third")]));
-    // SAFETY: the caller's out parameter.
+    // SAFETY: the caller passes a valid out parameter.
     unsafe {
         (*out).capsules = list.cast();
         (*out).n_capsules = 3;
@@ -111,16 +113,16 @@ unsafe extern "C" fn write(
 }
 
 #[test]
-fn capsules_of_a_later_version_are_taken_at_the_distance_that_the_first_one_says() {
+fn longer_capsules_are_read_at_the_distance_of_the_first_struct_size() {
     let raw = abi::Writer { write: Some(write), ..abi::Writer::new() };
-    // SAFETY: complete, with nothing to release.
+    // SAFETY: the writer owns nothing, and only `write` is called.
     let mut writer = unsafe { WriterHandle::from_raw(Owned::new(raw)) };
-    // SAFETY: a released batch.
-    let nothing = unsafe { Owned::new(abi::Batch::new()) };
-    let capsules = writer.write(&CallSettings::new(Device::CPU), nothing).unwrap();
+    // SAFETY: a released batch owns nothing.
+    let batch = unsafe { Owned::new(abi::Batch::new()) };
+    let capsules = writer.write(&CallSettings::new(Device::CPU), batch).unwrap();
     let names: Vec<_> = capsules.iter().map(Capsule::name).collect();
     assert_eq!(names, [c"first", c"second", c"third"]);
-    // Handed on, they lie in a list of ours, and say so.
+    // The moved capsules have the size of this version.
     let sizes = capsules.into_iter().map(|capsule| capsule.into_raw().struct_size);
     assert_eq!(sizes.collect::<Vec<_>>(), [size_of::<abi::Capsule>(); 3]);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 3);
@@ -136,56 +138,56 @@ unsafe extern "C" fn read_at(
     out_read: *mut usize,
     _err: *mut abi::Error,
 ) -> abi::Code {
-    let others = INSIDE.fetch_add(1, Ordering::SeqCst);
+    let concurrent_calls = INSIDE.fetch_add(1, Ordering::SeqCst);
     std::thread::yield_now();
     INSIDE.fetch_sub(1, Ordering::SeqCst);
-    // SAFETY: the caller's out parameter.
-    unsafe { *out_read = others };
+    // SAFETY: the caller passes a valid out parameter.
+    unsafe { *out_read = concurrent_calls };
     abi::OK
 }
 
 #[test]
-fn a_pipe_is_read_by_one_thread_at_a_time_whoever_made_it() {
+fn reads_of_a_source_of_unknown_length_are_serialised() {
     let raw = abi::Source { bytes: -1, read_at: Some(read_at), ..abi::Source::new() };
-    // SAFETY: complete, with nothing to release.
+    // SAFETY: the source owns nothing, and only `read_at` is called.
     let source = Arc::new(unsafe { Source::from_raw(Owned::new(raw)) });
     let reader = || {
         let source = source.clone();
         std::thread::spawn(move || (0..2000).map(|i| source.read_at(i, &mut [0; 8]).unwrap()).sum::<usize>())
     };
     let readers: Vec<_> = (0..4).map(|_| reader()).collect();
-    let met: usize = readers.into_iter().map(|r| r.join().unwrap()).sum();
-    assert_eq!(met, 0, "calls met each other inside");
+    let concurrent_calls: usize = readers.into_iter().map(|r| r.join().unwrap()).sum();
+    assert_eq!(concurrent_calls, 0);
 }
 
 #[test]
-fn a_release_that_panics_where_its_thread_ends_is_caught() {
-    struct AtTheEnd(Poison);
-    impl Drop for AtTheEnd {
+fn panic_of_a_release_in_an_exiting_thread_is_caught() {
+    struct PanicsOnDrop(Poison);
+    impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
-            self.0.leave(|| panic!("too late"));
+            self.0.run_release(|| panic!("too late"));
         }
     }
-    thread_local!(static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) });
+    thread_local!(static LAST: RefCell<Option<PanicsOnDrop>> = const { RefCell::new(None) });
     let poison = Poison::new();
-    let theirs = poison.clone();
+    let poison_of_thread = poison.clone();
     std::thread::spawn(move || {
-        // Registered first, so that it ends after what the door itself remembers about this thread.
-        LAST.with(|last| *last.borrow_mut() = Some(AtTheEnd(theirs)));
-        Poison::new().leave(|| panic!("a place to remember"));
+        // Registered first, so that it is dropped after the thread locals of the door.
+        LAST.with(|last| *last.borrow_mut() = Some(PanicsOnDrop(poison_of_thread)));
+        Poison::new().run_release(|| panic!("initialises the thread locals of the door"));
     })
     .join()
     .unwrap();
     assert!(poison.message().is_some_and(|message| message.starts_with("too late")));
 }
 
-unsafe extern "C" fn next_of_an_older_release(
+unsafe extern "C" fn next_of_an_earlier_version(
     _stream: *mut abi::BatchStream,
     _call: *const abi::Call,
     out: *mut abi::Batch,
     _err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the caller's out parameter.
+    // SAFETY: the caller passes a valid out parameter.
     unsafe {
         *out = abi::Batch { metadata: std::ptr::null(), ..shorter() };
         (*out).struct_size = offset_of!(abi::Batch, metadata);
@@ -194,16 +196,16 @@ unsafe extern "C" fn next_of_an_older_release(
 }
 
 #[test]
-fn what_an_older_release_fills_in_and_says_the_size_of_is_ours_in_full() {
-    let raw = abi::BatchStream { get_next: Some(next_of_an_older_release), ..abi::BatchStream::new() };
-    // SAFETY: its one function is above; it owns nothing.
+fn out_parameters_have_the_size_of_this_version_after_a_call() {
+    let raw = abi::BatchStream { get_next: Some(next_of_an_earlier_version), ..abi::BatchStream::new() };
+    // SAFETY: the stream owns nothing, and only `get_next` is called.
     let mut stream = unsafe { BatchStreamHandle::from_raw(Owned::new(raw)) };
     let batch = stream.next(&CallSettings::new(Device::CPU)).unwrap().unwrap();
     assert_eq!((batch.struct_size, batch.metadata), (size_of::<abi::Batch>(), std::ptr::null()));
 }
 
 #[test]
-fn a_device_is_known_by_what_it_is_and_not_by_what_is_reserved() {
+fn device_comparison_ignores_reserved_fields_and_the_number_of_the_cpu() {
     let cpu = abi::Device { id: 3, r#type: abi::DEVICE_CPU, reserved: 7 };
     assert_eq!(cpu, Device::CPU);
     assert_eq!(abi::Device { reserved: 1, ..Device::cuda(2) }, Device::cuda(2));

@@ -1,16 +1,18 @@
-//! From batches to structs for strangers.
+//! Exports batches as Arrow C structs.
 
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{ArrayQueue, call_stream, check_ends, export_schema, import_batch, lend_batch};
+use crossdock_arrays::{
+    ArrayQueue, call_stream, check_last_offsets, export_batch_to_external, export_schema, import_batch,
+};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Options, Owned, Result, Verdict, abi,
 };
 
 use crate::formats::Interface;
-use crate::import::borrowed;
+use crate::import::import_borrowed_schema;
 
 pub(crate) fn plan(
     interface: Interface,
@@ -20,11 +22,11 @@ pub(crate) fn plan(
 ) -> Result<Vec<ColumnPlan>> {
     let to = interface.target(call.device());
     let (verdict, reason) = if from == to {
-        (Verdict::ZeroCopy, "the buffers are lent as they are".to_string())
+        (Verdict::ZeroCopy, "the array refers to the buffers".to_string())
     } else {
         (Verdict::Copied, format!("from {from} to {to}"))
     };
-    Ok(borrowed(schema)?
+    Ok(import_borrowed_schema(schema)?
         .fields()
         .iter()
         .map(|field| ColumnPlan { name: field.name().clone(), verdict, to, reason: reason.clone() })
@@ -37,7 +39,7 @@ pub(crate) fn begin(
     schema: &abi::ArrowSchema,
     options: &Options,
 ) -> Result<Box<dyn BatchWriter>> {
-    let every_time = match options.get("schema") {
+    let repeats_schema = match options.get("schema") {
         None | Some("each") => true,
         Some("first") => false,
         Some(other) => {
@@ -46,32 +48,34 @@ pub(crate) fn begin(
             )));
         }
     };
-    let schema: SchemaRef = Arc::new(borrowed(schema)?);
-    Ok(Box::new(Exported {
+    let schema: SchemaRef = Arc::new(import_borrowed_schema(schema)?);
+    Ok(Box::new(Writer {
         memory: memory.clone(),
         interface,
         schema,
-        every_time,
+        repeats_schema,
         batches: 0,
         queue: ArrayQueue::default(),
     }))
 }
 
-struct Exported {
+struct Writer {
     memory: Memory,
     interface: Interface,
     schema: SchemaRef,
-    /// Whether each array comes with its schema, as Python's pairs of capsules do, or only the first.
-    every_time: bool,
+    /// Whether a schema capsule precedes each array, as in Python's capsule pairs, or only the
+    /// first.
+    repeats_schema: bool,
     batches: u64,
-    /// What a stream will give.
+    /// The arrays of a stream, which `finish` returns.
     queue: ArrayQueue,
 }
 
-impl BatchWriter for Exported {
+impl BatchWriter for Writer {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         call.check_cancelled()?;
-        let array = self.array(call, batch).map_err(|e| e.context(format_args!("batch {}", self.batches)))?;
+        let array = self.export_array(call, batch);
+        let array = array.map_err(|error| error.context(format_args!("batch {}", self.batches)))?;
         self.batches += 1;
         let array = match self.interface {
             Interface::Device => Capsule::new(array),
@@ -81,7 +85,7 @@ impl BatchWriter for Exported {
                 return Ok(Vec::new());
             }
         };
-        if self.every_time || self.batches == 1 {
+        if self.repeats_schema || self.batches == 1 {
             return Ok(vec![Capsule::new(export_schema(&self.schema)?), array]);
         }
         Ok(vec![array])
@@ -95,7 +99,7 @@ impl BatchWriter for Exported {
                 vec![Capsule::new(queue.into_device_stream(self.schema.clone(), declared))]
             }
             Interface::DataStream => vec![Capsule::new(queue.into_data_stream(self.schema.clone()))],
-            // A table without batches still has a schema to tell.
+            // A table without batches is its schema.
             Interface::Device | Interface::Data if self.batches == 0 => {
                 vec![Capsule::new(export_schema(&self.schema)?)]
             }
@@ -104,60 +108,69 @@ impl BatchWriter for Exported {
     }
 }
 
-impl Exported {
-    /// The batch's array where the interface wants it: handed on as it is if it lies there and tells its null counts.
-    fn array(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Owned<abi::ArrowDeviceArray>> {
-        check_ends(&batch, &self.schema, &self.memory)?;
+impl Writer {
+    /// The batch's array on the device of the interface. It is passed on unchanged if it lies there
+    /// and its null counts are known.
+    fn export_array(
+        &self,
+        call: &Call<'_>,
+        batch: Owned<abi::Batch>,
+    ) -> Result<Owned<abi::ArrowDeviceArray>> {
+        check_last_offsets(&batch, &self.schema, &self.memory)?;
         let target = self.interface.target(call.device());
-        let here = Device::from_arrow(batch.array.device_type, batch.array.device_id) == target;
-        // SAFETY: a batch that crossed the boundary is a valid array, whose tree lives until its release.
-        if here && unsafe { counts_are_exact(&batch.array.array, crossdock_arrays::MAX_DEPTH) } {
-            return Ok(array_of(batch));
+        let is_on_target = Device::from_arrow(batch.array.device_type, batch.array.device_id) == target;
+        // SAFETY: `Owned` holds a valid batch, whose tree lives until its release.
+        if is_on_target && unsafe { has_null_counts(&batch.array.array, crossdock_arrays::MAX_DEPTH) } {
+            return Ok(into_array(batch));
         }
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         let batch = batch.move_for_call(&self.memory, call, target)?;
         let stream = call_stream(&self.memory, call, batch.device())?;
-        Ok(array_of(lend_batch(&batch, false, &stream)?))
+        Ok(into_array(export_batch_to_external(&batch, false, &stream)?))
     }
 }
 
-fn array_of(batch: Owned<abi::Batch>) -> Owned<abi::ArrowDeviceArray> {
+fn into_array(batch: Owned<abi::Batch>) -> Owned<abi::ArrowDeviceArray> {
     let mut raw = batch.into_raw();
-    // SAFETY: both halves are ours; the schema, if there is one, is released here.
+    // SAFETY: `into_raw` passed ownership of both; each is taken once, and the schema is released
+    // here.
     unsafe {
         drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
         Owned::take(&mut raw.array)
     }
 }
 
-/// A device array in host memory as a plain array.
+/// Converts a device array in host memory to an `ArrowArray`.
 fn host_array(array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::ArrowArray>> {
     let mut raw = array.into_raw();
-    // SAFETY: the array is ours, and moves out whole.
+    // SAFETY: `into_raw` passed ownership of the array, which is taken once.
     let array = unsafe { Owned::<abi::ArrowArray>::take(&mut raw.array) };
     if raw.device_type != abi::DEVICE_CPU {
         return Err(Error::internal(format!(
-            "an array on device type {} was to become a host array",
-            raw.device_type
+            "an array on device type {}, expected {}: a host array",
+            raw.device_type,
+            abi::DEVICE_CPU
         )));
     }
     Ok(array)
 }
 
-/// Whether no node leaves its null count open. A tree that is too deep is not walked to its end: import refuses it.
+/// Whether every node has a null count other than -1. Returns false for a tree deeper than `depth`,
+/// which import rejects.
 ///
 /// # Safety
 /// `array` is a valid array whose children and dictionary live as long as it.
-unsafe fn counts_are_exact(array: &abi::ArrowArray, depth: usize) -> bool {
+unsafe fn has_null_counts(array: &abi::ArrowArray, depth: usize) -> bool {
     if array.null_count < 0 || depth == 0 {
         return false;
     }
     let n = usize::try_from(array.n_children).unwrap_or(0);
-    let exact = |child: *mut abi::ArrowArray| {
-        // SAFETY: the caller's word; null becomes None.
-        unsafe { child.as_ref().is_some_and(|child| counts_are_exact(child, depth - 1)) }
+    let is_exact = |child: *mut abi::ArrowArray| {
+        // SAFETY: the child is NULL, which becomes `None`, or a valid array that lives as long as
+        // its parent, as this function requires.
+        unsafe { child.as_ref().is_some_and(|child| has_null_counts(child, depth - 1)) }
     };
-    // SAFETY: as above, and `n` children stand in the list.
-    let children = (0..n).all(|i| !array.children.is_null() && exact(unsafe { *array.children.add(i) }));
-    children && (array.dictionary.is_null() || exact(array.dictionary))
+    // SAFETY: `children` is non-NULL, and a valid array has `n_children` pointers in it.
+    let children = (0..n).all(|i| !array.children.is_null() && is_exact(unsafe { *array.children.add(i) }));
+    children && (array.dictionary.is_null() || is_exact(array.dictionary))
 }

@@ -1,4 +1,4 @@
-//! The four interfaces, listed once.
+//! Table of the four interfaces.
 
 use crossdock_plugin_api::{Device, Error, Format, Result, abi};
 
@@ -22,7 +22,7 @@ const TABLE: [Row; 4] = [
     Row {
         interface: Interface::Device,
         name: "arrow-c-device",
-        description: "Arrow C Device arrays, one a batch, on any device",
+        description: "Arrow C Device arrays, one per batch, on any device",
         capsules: &["arrow_schema", "arrow_device_array"],
     },
     Row {
@@ -34,7 +34,7 @@ const TABLE: [Row; 4] = [
     Row {
         interface: Interface::Data,
         name: "arrow-c-data",
-        description: "Arrow C Data arrays, one a batch, in host memory",
+        description: "Arrow C Data arrays, one per batch, in host memory",
         capsules: &["arrow_schema", "arrow_array"],
     },
     Row {
@@ -46,11 +46,11 @@ const TABLE: [Row; 4] = [
 ];
 
 impl Interface {
-    pub(crate) fn named(name: &str) -> Result<Self> {
+    pub(crate) fn from_name(name: &str) -> Result<Self> {
         TABLE.iter().find(|row| row.name == name).map(|row| row.interface).ok_or_else(|| {
             let names: Vec<_> = TABLE.iter().map(|row| row.name).collect();
             Error::invalid_argument(format!(
-                "arrow-c-device has no format '{name}'; it has {}",
+                "arrow-c-device: no format '{name}', expected one of {}",
                 names.join(", ")
             ))
         })
@@ -60,31 +60,31 @@ impl Interface {
         TABLE.iter().find(|row| row.interface == self).map_or("", |row| row.name)
     }
 
-    /// Whether its structs can say that they are not in host memory.
-    pub(crate) fn knows_devices(self) -> bool {
+    /// Whether the structs have a device.
+    pub(crate) fn has_device(self) -> bool {
         matches!(self, Interface::Device | Interface::DeviceStream)
     }
 
-    /// Where its arrays are to be, for a call on `device`.
+    /// The device of exported arrays, for a call on `device`.
     pub(crate) fn target(self, device: Device) -> Device {
-        if self.knows_devices() { device } else { Device::CPU }
+        if self.has_device() { device } else { Device::CPU }
     }
 }
 
-/// As they are written.
-pub(crate) fn exported() -> Vec<Format> {
-    let option = "with which arrays a schema comes: each (the default) or first";
-    imported().into_iter().map(|format| format.with_option("schema", option)).collect()
+/// The formats of the exporter.
+pub(crate) fn export_formats() -> Vec<Format> {
+    let help = "arrays that a schema capsule precedes: each (the default) or first";
+    import_formats().into_iter().map(|format| format.with_option("schema", help)).collect()
 }
 
-/// As they are read: without options.
-pub(crate) fn imported() -> Vec<Format> {
+/// The formats of the importer, which have no options.
+pub(crate) fn import_formats() -> Vec<Format> {
     TABLE
         .iter()
         .map(|row| {
             let mut format = Format::new(row.name, row.description);
             format.capsules = row.capsules.iter().map(|c| (*c).to_string()).collect();
-            if !row.interface.knows_devices() {
+            if !row.interface.has_device() {
                 format.device_types = vec![abi::DEVICE_CPU];
             }
             format

@@ -1,4 +1,4 @@
-//! From strangers' structs to batches.
+//! Imports external Arrow C structs as batches.
 
 use std::collections::VecDeque;
 
@@ -22,55 +22,53 @@ pub(crate) fn open(
 ) -> Result<Box<dyn BatchStream>> {
     let (schema, arrays): (Option<Schema>, Box<dyn Arrays>) = match interface {
         Interface::DeviceStream => {
-            let mut stream = DeviceStream::new(only(capsules, interface)?.take()?);
+            let mut stream = DeviceStream::new(single_capsule(capsules, interface)?.take()?);
             (Some(import_schema(&stream.schema()?)?), Box::new(stream))
         }
         Interface::DataStream => {
-            let mut stream = DataStream::new(only(capsules, interface)?.take()?);
+            let mut stream = DataStream::new(single_capsule(capsules, interface)?.take()?);
             (Some(import_schema(&stream.schema()?)?), Box::new(stream))
         }
         Interface::Device | Interface::Data => {
-            let (schema, arrays) = pairs(interface, capsules)?;
+            let (schema, arrays) = split_capsules(interface, capsules)?;
             (schema, Box::new(arrays))
         }
     };
-    let expected = expected.map(borrowed).transpose()?;
+    let expected = expected.map(import_borrowed_schema).transpose()?;
     let schema = match (schema, expected) {
-        (Some(own), Some(expected)) => {
-            same_types(interface, &own, &expected)?;
-            own
+        (Some(actual), Some(expected)) => {
+            check_same_types(interface, &actual, &expected)?;
+            actual
         }
         (Some(schema), None) | (None, Some(schema)) => schema,
         (None, None) => {
             return Err(Error::invalid_argument(format!(
-                "{}: no schema: expected an 'arrow_schema' capsule or a schema from the caller",
+                "{}: no schema, expected an 'arrow_schema' capsule or a schema argument",
                 interface.name()
             )));
         }
     };
-    Ok(Box::new(Imported { memory: memory.clone(), schema: schema.into(), arrays, batches: 0 }))
+    Ok(Box::new(ImportStream { memory: memory.clone(), schema: schema.into(), arrays, batches: 0 }))
 }
 
-/// The schema that a caller lent.
-pub(crate) fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
+/// Imports a schema without taking ownership.
+pub(crate) fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     unsafe { import_schema_ref(schema) }
 }
 
-fn only(capsules: Capsules, interface: Interface) -> Result<Capsule> {
+fn single_capsule(capsules: Capsules, interface: Interface) -> Result<Capsule> {
     let n = capsules.len();
     let mut capsules = capsules.into_iter();
     match (capsules.next(), n) {
         (Some(capsule), 1) => Ok(capsule),
-        _ => Err(Error::invalid_argument(format!(
-            "{}: {n} capsules were given, expected one stream",
-            interface.name()
-        ))),
+        _ => Err(Error::invalid_argument(format!("{}: {n} capsules, expected one stream", interface.name()))),
     }
 }
 
-/// Sorts schemas from arrays: one schema at least or a caller's, each later one the same as the first.
-fn pairs(
+/// Separates schemas and arrays. Every schema must have the types of the first.
+fn split_capsules(
     interface: Interface,
     capsules: Capsules,
 ) -> Result<(Option<Schema>, VecDeque<Owned<abi::ArrowDeviceArray>>)> {
@@ -80,7 +78,7 @@ fn pairs(
         if capsule.name() == c"arrow_schema" {
             let next = import_schema(&capsule.take::<abi::ArrowSchema>()?)?;
             match &schema {
-                Some(first) => same_types(interface, &next, first)?,
+                Some(first) => check_same_types(interface, &next, first)?,
                 None => schema = Some(next),
             }
         } else if interface == Interface::Data {
@@ -92,10 +90,10 @@ fn pairs(
     Ok((schema, arrays))
 }
 
-fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<()> {
-    let refuse = |what: String| Err(Error::invalid_argument(format!("{}: {what}", interface.name())));
+fn check_same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<()> {
+    let reject = |what: String| Err(Error::invalid_argument(format!("{}: {what}", interface.name())));
     if got.fields().len() != expected.fields().len() {
-        return refuse(format!(
+        return reject(format!(
             "the schema has {} columns, expected {}",
             got.fields().len(),
             expected.fields().len()
@@ -103,7 +101,7 @@ fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<(
     }
     for (got, expected) in got.fields().iter().zip(expected.fields()) {
         if got.name() != expected.name() || !got.data_type().equals_datatype(expected.data_type()) {
-            return refuse(format!(
+            return reject(format!(
                 "column '{}' is of type {}, expected '{}' of type {}",
                 got.name(),
                 got.data_type(),
@@ -115,14 +113,14 @@ fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<(
     Ok(())
 }
 
-struct Imported {
+struct ImportStream {
     memory: Memory,
     schema: SchemaRef,
     arrays: Box<dyn Arrays>,
     batches: u64,
 }
 
-impl BatchStream for Imported {
+impl BatchStream for ImportStream {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         export_schema(&self.schema)
     }
@@ -137,17 +135,17 @@ impl BatchStream for Imported {
     }
 }
 
-impl Imported {
+impl ImportStream {
     fn import(&self, call: &Call<'_>, array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::Batch>> {
-        let here = Device::from_arrow(array.device_type, array.device_id) == call.device();
-        if here
+        let is_on_device = Device::from_arrow(array.device_type, array.device_id) == call.device();
+        if is_on_device
             && call.validate() == Validate::Layout
             && check_batch_array(&array, &self.schema, &self.memory)?
         {
-            // It is as it should be and where it should be: handed on, its own release with it.
-            return Ok(batch_of(array));
+            // Pass the array on with its own release.
+            return Ok(into_batch(array));
         }
-        let batch = import_batch(batch_of(array), &self.schema, &self.memory)?;
+        let batch = import_batch(into_batch(array), &self.schema, &self.memory)?;
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let stream = call_stream(&self.memory, call, batch.device())?;
         if call.validate() == Validate::Full {
@@ -157,8 +155,9 @@ impl Imported {
     }
 }
 
-fn batch_of(array: Owned<abi::ArrowDeviceArray>) -> Owned<abi::Batch> {
+fn into_batch(array: Owned<abi::ArrowDeviceArray>) -> Owned<abi::Batch> {
     let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
-    // SAFETY: the array was ours, and is moved into a struct that has its release.
+    // SAFETY: `into_raw` passed ownership of the array to the batch, whose release is that of the
+    // array.
     unsafe { Owned::new(raw) }
 }

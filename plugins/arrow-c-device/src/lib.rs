@@ -1,7 +1,9 @@
-//! Arrow's four C interfaces as a Crossdock plugin: C Data, C Stream, C Device and C Device Stream, both ways.
+//! Plugin that imports and exports Arrow's four C interfaces: C Data, C Stream, C Device and C
+//! Device Stream.
 //!
-//! Zero-copy where the device matches. On the way in every struct is checked as far as the host can see (and its
-//! contents, if the call asks for that); on the way out null counts are exact, because consumers rely on it.
+//! Both directions are zero-copy if the device matches. Import checks every struct, and the
+//! contents of the buffers if the call requests full validation. Exported arrays have exact null
+//! counts, because consumers rely on them.
 
 mod export;
 mod formats;
@@ -14,17 +16,21 @@ use crossdock_plugin_api::{
 };
 use formats::Interface;
 
-/// The plugin.
+/// The plugin for Arrow's C interfaces.
 pub struct ArrowCDevice {
     memory: Memory,
-    imported: Vec<Format>,
-    exported: Vec<Format>,
+    import_formats: Vec<Format>,
+    export_formats: Vec<Format>,
 }
 
 impl Plugin for ArrowCDevice {
     fn create(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?.with_host_kernels()?;
-        Ok(Self { memory, imported: formats::imported(), exported: formats::exported() })
+        Ok(Self {
+            memory,
+            import_formats: formats::import_formats(),
+            export_formats: formats::export_formats(),
+        })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -38,7 +44,7 @@ impl Plugin for ArrowCDevice {
 
 impl Importer for ArrowCDevice {
     fn formats(&self) -> &[Format] {
-        &self.imported
+        &self.import_formats
     }
 
     fn open(
@@ -49,9 +55,9 @@ impl Importer for ArrowCDevice {
         schema: Option<&abi::ArrowSchema>,
         _: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        let interface = Interface::named(format)?;
+        let interface = Interface::from_name(format)?;
         let Input::Capsules(capsules) = input else {
-            return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
+            return Err(Error::invalid_argument(format!("{format}: the input is bytes, expected capsules")));
         };
         import::open(&self.memory, interface, capsules, schema)
     }
@@ -59,7 +65,7 @@ impl Importer for ArrowCDevice {
 
 impl Exporter for ArrowCDevice {
     fn formats(&self) -> &[Format] {
-        &self.exported
+        &self.export_formats
     }
 
     fn plan(
@@ -70,7 +76,7 @@ impl Exporter for ArrowCDevice {
         from: Device,
         _: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let interface = Interface::named(format)?;
+        let interface = Interface::from_name(format)?;
         export::plan(interface, call, schema, from)
     }
 
@@ -82,10 +88,10 @@ impl Exporter for ArrowCDevice {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let interface = Interface::named(format)?;
+        let interface = Interface::from_name(format)?;
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
-                "{format}: a sink was given, but the format gives capsules"
+                "{format}: a sink was given, expected none: the format exports capsules"
             )));
         }
         export::begin(&self.memory, interface, schema, options)

@@ -1,15 +1,15 @@
-//! A file's footer has key-value metadata of its own, which no batch and no schema carries. It travels among the
-//! schema's metadata under a prefix, and goes back into the footer when a file is written.
+//! Carries the key-value metadata of a file's footer in the schema's metadata, under a prefix, and
+//! moves it back into the footer when a file is written.
 
 use std::sync::Arc;
 
 use arrow_schema::{Metadata, Schema, SchemaRef};
 use crossdock_plugin_api::{Error, Result};
 
-/// What a footer's key is prefixed with in a schema's metadata.
+/// Prefix of the footer's keys in a schema's metadata.
 pub const PREFIX: &str = "crossdock.arrow-ipc.footer:";
 
-/// `schema` with a footer's metadata.
+/// Adds the footer's metadata to the schema's.
 pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRef> {
     if footer.is_empty() {
         return Ok(schema);
@@ -19,7 +19,7 @@ pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRe
         let key = format!("{PREFIX}{key}");
         if metadata.get(&key).is_some_and(|old| *old != value) {
             return Err(Error::unsupported(format!(
-                "the schema's metadata has a key '{key}' already, so the footer's own cannot be kept"
+                "the footer's metadata cannot be kept: the schema's metadata has a key '{key}' already"
             )));
         }
         metadata.insert(key, value);
@@ -27,17 +27,17 @@ pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRe
     Ok(Arc::new(Schema::new_with_metadata(schema.fields().clone(), metadata)))
 }
 
-/// The schema without, and the footer's metadata sorted by key.
+/// Splits off the footer's metadata, sorted by key.
 pub fn split(schema: SchemaRef) -> (SchemaRef, Vec<(String, String)>) {
     if !schema.metadata().iter().any(|(key, _)| key.starts_with(PREFIX)) {
         return (schema, Vec::new());
     }
-    let (mut footer, mut own) = (Vec::new(), Metadata::new());
+    let (mut footer, mut schema_metadata) = (Vec::new(), Metadata::new());
     for (key, value) in schema.metadata().iter() {
         match key.strip_prefix(PREFIX) {
             Some(key) => footer.push((key.to_string(), value.clone())),
-            None => drop(own.insert(key, value)),
+            None => drop(schema_metadata.insert(key, value)),
         }
     }
-    (Arc::new(Schema::new_with_metadata(schema.fields().clone(), own)), footer)
+    (Arc::new(Schema::new_with_metadata(schema.fields().clone(), schema_metadata)), footer)
 }

@@ -1,32 +1,37 @@
-//! Arrow IPC for Crossdock: files and streams, both ways, on any device.
+//! Plugin that reads and writes Arrow IPC files and streams on every device.
 //!
-//! Messages' metadata is read on the host ([Arrow columnar format], "Serialization and Interprocess Communication");
-//! a body goes straight to where the batch is wanted, into one allocation of which the columns are slices. On `cpu`
-//! an uncompressed body of a mapped file stays where it is.
+//! The metadata of messages is read on the host ([Arrow columnar format], "Serialization and
+//! Interprocess Communication"). A body is loaded directly to the batch's device, into one
+//! allocation of which the columns are slices. On `cpu` an uncompressed body of a mapped file is
+//! used in place.
 //!
-//! What IPC has and Arrow's C interface does not, or the other way round:
-//! - A file's footer metadata travels in the schema's metadata under the prefix `crossdock.arrow-ipc.footer:`, and goes
-//!   back into the footer when a file is written.
-//! - A record batch's own metadata goes along with the batch; that of other messages is left out, with a warning in the
-//!   host's log.
-//! - The metadata of a dictionary's values, such as an extension type, have no place in IPC: they are the value of a key of
-//!   the dictionary's field ([`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES)).
+//! Metadata that only one of IPC and Arrow's C interface can represent:
+//! - A file's footer metadata is kept in the schema's metadata under the prefix
+//!   `crossdock.arrow-ipc.footer:`, and moved back into the footer when a file is written.
+//! - The metadata of a record batch is kept with the batch. The metadata of other messages is
+//!   dropped, with a warning in the host's log.
+//! - IPC has no metadata for a dictionary's values, such as an extension type. It is stored under a
+//!   key of the dictionary's field
+//!   ([`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES)).
 //!
-//! The same bytes give the same table, or an error, whether they are mapped, read at offsets or come through a pipe:
-//! - A file needs its footer, which must list all messages of the file and no others (`read/footer_check.rs`).
-//! - Streams one after another are one table if their fields are equal, so a pipe is read to its end. Bytes after the end
-//!   of a stream that are neither padding nor Arrow IPC are left out, with a warning.
+//! The same bytes result in the same table, or in an error, whether they are mapped, read at
+//! offsets or piped:
+//! - A file needs its footer, which must list all messages of the file and no others
+//!   (`read/footer_check.rs`).
+//! - Concatenated streams are one table if their fields are equal, so a pipe is read to its end.
+//!   Bytes after the end of a stream that are neither padding nor Arrow IPC are ignored, with a
+//!   warning.
 //!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html
 
 mod codec;
-mod filling;
 mod footer_metadata;
 mod limits;
+mod partitioned_block;
 mod plan;
 mod pool;
 mod read;
-mod sending;
+mod upload;
 mod wire;
 mod write;
 
@@ -40,7 +45,7 @@ use crossdock_plugin_api::{
     Options, Plugin, Result, Sink, abi,
 };
 
-/// For benchmarks, which measure it alone.
+/// For benchmarks of the compression.
 #[doc(hidden)]
 pub use codec::Codec;
 use pool::Pool;
@@ -51,13 +56,13 @@ pub const FILE: &str = "arrow-ipc-file";
 /// The name of the stream form.
 pub const STREAM: &str = "arrow-ipc-stream";
 
-/// The plugin: an importer and an exporter of both forms.
+/// The Arrow IPC plugin: an importer and an exporter of files and streams.
 pub struct ArrowIpc {
     host: Host,
     memory: Memory,
     pool: Arc<Pool>,
-    read: [Format; 2],
-    written: [Format; 2],
+    import_formats: [Format; 2],
+    export_formats: [Format; 2],
 }
 
 impl Plugin for ArrowIpc {
@@ -66,9 +71,10 @@ impl Plugin for ArrowIpc {
             memory: Memory::from_host(&host)?.with_host_kernels()?,
             pool: Arc::new(Pool::new(host.threads())),
             host,
-            read: formats(),
-            written: formats().map(|format| {
-                format.with_option("compression", "of each buffer: none (the default), lz4 or zstd")
+            import_formats: formats(),
+            export_formats: formats().map(|format| {
+                format
+                    .with_option("compression", "compression of each buffer: none (the default), lz4 or zstd")
             }),
         })
     }
@@ -95,14 +101,14 @@ fn formats() -> [Format; 2] {
             bytes: true,
             magics: [vec![(0, wire::frame::CONTINUATION.to_vec())], wire::frame::legacy_magics()].concat(),
             endings: texts(&[".arrows", "-"]),
-            ..Format::new(STREAM, "Arrow IPC stream: any table, in order, through a pipe too")
+            ..Format::new(STREAM, "Arrow IPC stream: any table, sequential, also through a pipe")
         },
     ]
 }
 
 impl Importer for ArrowIpc {
     fn formats(&self) -> &[Format] {
-        &self.read
+        &self.import_formats
     }
 
     fn open(
@@ -113,10 +119,10 @@ impl Importer for ArrowIpc {
         schema: Option<&abi::ArrowSchema>,
         _: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        form_of(format)?;
+        parse_form(format)?;
         let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
         if let Some(expected) = schema {
-            reader.expect(&read_schema(expected)?)?;
+            reader.expect(&import_borrowed_schema(expected)?)?;
         }
         Ok(Box::new(reader))
     }
@@ -124,7 +130,7 @@ impl Importer for ArrowIpc {
 
 impl Exporter for ArrowIpc {
     fn formats(&self) -> &[Format] {
-        &self.written
+        &self.export_formats
     }
 
     fn plan(
@@ -135,8 +141,8 @@ impl Exporter for ArrowIpc {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let settings = settings(format, options)?;
-        Ok(plan::plan(&read_schema(schema)?, from, settings.codec))
+        let settings = parse_settings(format, options)?;
+        Ok(plan::plan(&import_borrowed_schema(schema)?, from, settings.codec))
     }
 
     fn begin(
@@ -147,39 +153,39 @@ impl Exporter for ArrowIpc {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let settings = settings(format, options)?;
-        let sink = sink
-            .ok_or_else(|| Error::invalid_argument("Arrow IPC is written to a sink, and none was given"))?;
-        let schema = Arc::new(read_schema(schema)?);
+        let settings = parse_settings(format, options)?;
+        let sink = sink.ok_or_else(|| Error::invalid_argument("Arrow IPC needs a sink, got none"))?;
+        let schema = Arc::new(import_borrowed_schema(schema)?);
         Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.pool)?))
     }
 }
 
-fn form_of(format: &str) -> Result<Form> {
+fn parse_form(format: &str) -> Result<Form> {
     match format {
         FILE => Ok(Form::File),
         STREAM => Ok(Form::Stream),
-        other => Err(Error::invalid_argument(format!(
-            "the format '{other}' is not ours: expected {FILE} or {STREAM}"
-        ))),
+        other => {
+            Err(Error::invalid_argument(format!("unknown format '{other}', expected {FILE} or {STREAM}")))
+        }
     }
 }
 
-fn settings(format: &str, options: &Options) -> Result<Settings> {
+fn parse_settings(format: &str, options: &Options) -> Result<Settings> {
     let codec = match options.get("compression") {
         None | Some("none") => None,
         Some("lz4") => Some(Codec::Lz4),
         Some("zstd") => Some(Codec::Zstd),
         Some(other) => {
             return Err(Error::invalid_argument(format!(
-                "compression '{other}' is unknown: expected none, lz4 or zstd"
+                "unknown compression '{other}', expected none, lz4 or zstd"
             )));
         }
     };
-    Ok(Settings { form: form_of(format)?, codec })
+    Ok(Settings { form: parse_form(format)?, codec })
 }
 
-fn read_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: the traits hand out schemas that their caller vouches for, borrowed for the call.
+fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     unsafe { import_schema_ref(schema) }
 }

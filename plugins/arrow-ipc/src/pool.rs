@@ -1,7 +1,7 @@
-//! A few threads for reading, decompressing and compressing while the caller does something else.
+//! Runs jobs (reading, decompressing, compressing) on a small pool of threads.
 //!
-//! Whoever waits for work helps with it, so a pool of `n` keeps `n` threads busy with `n - 1` of its own, and one of
-//! 1 has none. Threads start with the first work: an instance that never needs them costs nothing.
+//! A thread that waits for jobs runs some of them itself. So a pool of width `n` has `n - 1` worker
+//! threads. They are started with the first job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use crossdock_plugin_api::{Error, Result};
 
-/// How long a waiting thread sleeps at most before it asks whether to go on waiting.
+/// Maximum time between two calls of the check for cancellation.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads.
+/// A pool of threads.
 pub struct Pool {
     shared: Arc<Shared>,
-    own_threads: usize,
+    n_workers: usize,
     threads: OnceLock<Vec<JoinHandle<()>>>,
 }
 
@@ -33,11 +33,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    ended: bool,
+    has_ended: bool,
 }
 
-/// Jobs that were started together. Dropping it calls off those that nobody has begun and waits for the others, so
-/// that nothing which they hold outlives it.
+/// Jobs that were started together. Dropping the group cancels jobs that have not begun and waits
+/// for the others, so that no job outlives the group.
 #[must_use]
 pub struct Group {
     pool: Arc<Shared>,
@@ -45,30 +45,30 @@ pub struct Group {
 }
 
 struct Status {
-    called_off: AtomicBool,
+    is_cancelled: AtomicBool,
     progress: Mutex<(usize, Result<()>)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that can panic runs while one of these is held.
+    // No code that can panic runs while a mutex is locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// A pool that keeps `threads` threads busy, the one that waits included.
+    /// A pool of width `threads`, which includes the waiting thread.
     pub fn new(threads: usize) -> Self {
-        Self { shared: Arc::default(), own_threads: threads.clamp(1, 256) - 1, threads: OnceLock::new() }
+        Self { shared: Arc::default(), n_workers: threads.clamp(1, 256) - 1, threads: OnceLock::new() }
     }
 
-    /// How many threads are busy at most.
+    /// Maximum number of busy threads, including the waiting thread.
     pub fn width(&self) -> usize {
-        self.own_threads + 1
+        self.n_workers + 1
     }
 
-    /// Starts `jobs`.
+    /// Queues `jobs`.
     pub fn start(&self, jobs: Vec<impl FnOnce() -> Result<()> + Send + 'static>) -> Group {
         let status = Arc::new(Status {
-            called_off: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
             progress: Mutex::new((jobs.len(), Ok(()))),
         });
         if !jobs.is_empty() {
@@ -82,8 +82,8 @@ impl Pool {
     }
 
     fn spawn(&self) -> Vec<JoinHandle<()>> {
-        // A thread that cannot be had is no failure: whoever waits does its work.
-        (0..self.own_threads)
+        // A thread that cannot be started is not an error: the waiting thread runs the jobs.
+        (0..self.n_workers)
             .filter_map(|_| {
                 let shared = self.shared.clone();
                 let builder = std::thread::Builder::new().name("arrow-ipc".into());
@@ -95,10 +95,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        lock(&self.shared.state).ended = true;
+        lock(&self.shared.state).has_ended = true;
         self.shared.changed.notify_all();
         for thread in self.threads.take().into_iter().flatten() {
-            // A job may hold the last reference to the instance, and a thread cannot join itself.
+            // A job may drop the last reference to the pool, and a thread cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -108,7 +108,7 @@ impl Drop for Pool {
 
 fn work(shared: &Shared) {
     let mut state = lock(&shared.state);
-    while !state.ended {
+    while !state.has_ended {
         match state.jobs.pop_front() {
             Some(job) => {
                 drop(state);
@@ -122,7 +122,7 @@ fn work(shared: &Shared) {
 
 fn tracked(job: impl FnOnce() -> Result<()> + Send + 'static, pool: Arc<Shared>, status: Arc<Status>) -> Job {
     Box::new(move || {
-        let result = if status.called_off.load(Ordering::Relaxed) {
+        let result = if status.is_cancelled.load(Ordering::Relaxed) {
             drop(job);
             Ok(())
         } else {
@@ -139,7 +139,8 @@ fn tracked(job: impl FnOnce() -> Result<()> + Send + 'static, pool: Arc<Shared>,
         let last = progress.0 == 0;
         drop(progress);
         if last {
-            // Under the lock that waiting threads check under, so that none of them misses it.
+            // Holds the lock under which waiting threads check, so that none misses the
+            // notification.
             let _state = lock(&pool.state);
             pool.changed.notify_all();
         }
@@ -147,13 +148,13 @@ fn tracked(job: impl FnOnce() -> Result<()> + Send + 'static, pool: Arc<Shared>,
 }
 
 impl Group {
-    /// Whether all of it has run.
+    /// Whether all jobs have run.
     pub fn is_done(&self) -> bool {
         lock(&self.status.progress).0 == 0
     }
 
-    /// Helps until all of it has run; the first failure, if any. Between jobs, and every now and then, `check` may end
-    /// the waiting.
+    /// Runs queued jobs until all jobs of the group have run. Returns the first error. `check` is
+    /// called between jobs and regularly during the wait; an error of it ends the wait.
     pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<()> {
         self.help(check)?;
         lock(&self.status.progress).1.clone()
@@ -170,7 +171,7 @@ impl Group {
             drop(state);
             let checked = check();
             if let Some(job) = job {
-                // Also when the waiting ends here: nobody else has this job any more.
+                // Also after an error of `check`: the job is no longer in the queue.
                 job();
             }
             checked?;
@@ -182,8 +183,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.status.called_off.store(true, Ordering::Relaxed);
-        // Nothing to report to any more: the check never fails.
+        self.status.is_cancelled.store(true, Ordering::Relaxed);
+        // Cannot fail, because this check never does.
         let _ = self.help(|| Ok(()));
     }
 }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_runs_once_whatever_the_number_of_threads() {
+    fn runs_every_job_once_for_any_width() {
         for threads in [1, 2, 5] {
             let pool = Pool::new(threads);
             let count = Arc::new(AtomicUsize::new(0));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_and_a_panic_reach_the_one_who_waits() {
+    fn wait_returns_errors_and_panics() {
         let pool = Pool::new(2);
         let fail = |i: usize| move || if i == 3 { Err(Error::bad_data("three")) } else { Ok(()) };
         assert_eq!(pool.start((0..5).map(fail).collect()).wait(|| Ok(())).unwrap_err().message(), "three");
@@ -230,17 +231,17 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_group_lets_go_of_what_its_jobs_held() {
+    fn dropping_a_group_drops_its_jobs() {
         let pool = Pool::new(1);
-        let held = Arc::new(());
-        let job = |held: Arc<()>| {
+        let resource = Arc::new(());
+        let job = |resource: Arc<()>| {
             move || {
-                drop(held);
+                drop(resource);
                 panic!("must not run")
             }
         };
-        drop(pool.start(vec![job(held.clone())]));
+        drop(pool.start(vec![job(resource.clone())]));
         pool.start(vec![|| Ok(())]).wait(|| Ok(())).unwrap();
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&resource), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! How a column is a tensor.
+//! Maps Arrow columns to tensors and back.
 
 use std::sync::Arc;
 
@@ -16,21 +16,23 @@ const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) element: Element,
-    /// Whether Arrow has them as bits: of booleans only, and then they are converted both ways.
+    /// Whether Arrow stores the elements as bits. Only booleans are; import packs them, export
+    /// unpacks them.
     pub(crate) bits: bool,
-    /// What a row is, where it is more than one element.
+    /// The shape of a row that has more than one element.
     row: Option<Box<Row>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
-    /// Its dimensions, as they lie in memory.
+    /// Sizes of the dimensions in memory order, outermost first.
     sizes: Vec<usize>,
-    /// Dimension i of the row, as its users count them, is dimension `permutation[i]` in memory.
+    /// Logical dimension i of the row is dimension `permutation[i]` in memory.
     permutation: Option<Vec<usize>>,
 }
 
-/// The metadata of `arrow.fixed_shape_tensor`, as the specification has it. (Some writers say "permutations".)
+/// The metadata of the canonical extension type `arrow.fixed_shape_tensor`. Some writers spell the
+/// key "permutations".
 #[derive(serde::Serialize, serde::Deserialize)]
 struct TensorMetadata {
     shape: Vec<usize>,
@@ -41,44 +43,48 @@ struct TensorMetadata {
 }
 
 impl Column {
-    /// Of a field, or why DLPack cannot hold it and what to do.
-    pub(crate) fn of_field(field: &Field) -> Result<Self> {
-        let refuse = |why: String| {
+    /// # Errors
+    /// Fails if DLPack cannot represent the field. The message advises what to do instead.
+    pub(crate) fn from_field(field: &Field) -> Result<Self> {
+        let unsupported = |why: String| {
             Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
         };
         let (mut sizes, mut values) = (Vec::new(), field);
         while let DataType::FixedSizeList(child, n) = values.data_type() {
             match usize::try_from(*n) {
                 Ok(n) if sizes.len() + 1 < MAX_DIMS => sizes.push(n),
-                _ => return refuse(format!("a list size of {n} at {} levels is none", sizes.len())),
+                _ => return unsupported(invalid_list_size(*n, sizes.len())),
             }
             values = child;
         }
         let element = match (values.data_type(), values.extension_type_name()) {
             (DataType::Int8, Some(BOOL8)) => Some(Element::BOOL),
-            (other, _) => Element::of_arrow(other),
+            (other, _) => Element::from_arrow(other),
         };
-        let Some(element) = element else { return refuse(why_not(values.data_type()).into()) };
+        let Some(element) = element else { return unsupported(advice(values.data_type()).into()) };
         let mut row = Row { sizes, permutation: None };
         if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR) {
-            row = match Row::told(&row.sizes, field.extension_type_metadata().unwrap_or("")) {
+            row = match Row::from_metadata(&row.sizes, field.extension_type_metadata().unwrap_or("")) {
                 Ok(row) => row,
-                Err(what) => return refuse(format!("its {FIXED_SHAPE_TENSOR} metadata is wrong: {what}")),
+                Err(error) => {
+                    return unsupported(format!("its {FIXED_SHAPE_TENSOR} metadata is invalid: {error}"));
+                }
             };
         }
         let bits = *values.data_type() == DataType::Boolean;
-        // A row of no dimensions is still a list, of one value.
+        // A tensor extension type of 0 dimensions is stored as lists of one value.
         let is_list = values.data_type() != field.data_type();
         Ok(Self { element, bits, row: is_list.then(|| Box::new(row)) })
     }
 
-    /// Of a mask: one boolean a row.
+    /// A mask: one boolean byte per row.
     pub(crate) fn mask() -> Self {
         Self { element: Element::BOOL, bits: false, row: None }
     }
 
-    /// Of a tensor that nobody has described: its first dimension are the rows. `packed`: booleans become bits.
-    pub(crate) fn of_tensor(element: Element, strides: &Strides, packed: bool) -> Self {
+    /// Infers the column of a tensor without a schema. The first dimension counts the rows; if
+    /// `packed`, booleans become bits.
+    pub(crate) fn from_tensor(element: Element, strides: &Strides, packed: bool) -> Self {
         let bits = element == Element::BOOL && packed;
         let shape: Vec<usize> = strides.row_shape().collect();
         if shape.is_empty() {
@@ -90,7 +96,7 @@ impl Column {
         Self { element, bits, row: Some(Box::new(Row { sizes, permutation })) }
     }
 
-    /// The field that holds it.
+    /// The Arrow field of the column.
     pub(crate) fn field(&self, name: &str, nullable: bool) -> Result<Field> {
         let extension = |name: &str, metadata: String| {
             Metadata::from([
@@ -112,48 +118,49 @@ impl Column {
                 i32::MAX
             ))
         })?;
-        let told = TensorMetadata {
+        let metadata = TensorMetadata {
             shape: row.sizes.clone(),
             dim_names: None,
             permutation: row.permutation.clone(),
         };
-        let told = serde_json::to_string(&told).map_err(|error| Error::internal(error.to_string()))?;
+        let metadata =
+            serde_json::to_string(&metadata).map_err(|error| Error::internal(error.to_string()))?;
         let item: FieldRef = Arc::new(values("item", true));
         Ok(Field::new(name, DataType::FixedSizeList(item, n), nullable)
-            .with_metadata(extension(FIXED_SHAPE_TENSOR, told)))
+            .with_metadata(extension(FIXED_SHAPE_TENSOR, metadata)))
     }
 
-    /// Bytes of a row, if it is one element that Arrow and DLPack have in the same bytes.
+    /// Bytes per row, if a row is one element with the same bytes in Arrow and DLPack.
     pub(crate) fn plain_width(&self) -> Option<usize> {
         (self.row.is_none() && !self.bits).then(|| self.element.width())
     }
 
-    /// How many elements a row has.
+    /// Elements per row.
     pub(crate) fn row_len(&self) -> usize {
         self.row.as_ref().map_or(1, |row| row.sizes.iter().product())
     }
 
-    /// In which order the dimensions of a row lie in memory, the outermost first.
+    /// The logical dimensions of a row in memory order, outermost first.
     pub(crate) fn order(&self) -> Vec<usize> {
         let Some(row) = &self.row else { return Vec::new() };
         row.permutation.as_deref().map_or_else(|| (0..row.sizes.len()).collect(), inverse)
     }
 
-    /// Whether a row of a tensor of this shape is one of the column's.
+    /// Whether the rows of the column have this logical shape.
     pub(crate) fn is_of_shape(&self, mut row: impl Iterator<Item = usize>) -> bool {
         match &self.row {
             None => row.next().is_none(),
-            Some(own) => row.eq(own.as_counted(&own.sizes)),
+            Some(expected) => row.eq(expected.in_logical_order(&expected.sizes)),
         }
     }
 
-    /// The shape of a tensor of so many rows.
+    /// The shape of a tensor with `rows` rows.
     pub(crate) fn shape(&self, rows: usize) -> Vec<usize> {
-        let row = self.row.as_ref().map_or(Vec::new(), |row| row.as_counted(&row.sizes));
+        let row = self.row.as_ref().map_or(Vec::new(), |row| row.in_logical_order(&row.sizes));
         std::iter::once(rows).chain(row).collect()
     }
 
-    /// Its strides, in elements.
+    /// The strides of the column's tensors, in elements.
     pub(crate) fn strides(&self) -> Vec<usize> {
         let Some(row) = &self.row else { return vec![1] };
         let mut in_memory = vec![1usize; row.sizes.len()];
@@ -162,36 +169,40 @@ impl Column {
             *to = stride;
             stride = stride.saturating_mul((*size).max(1));
         }
-        std::iter::once(stride).chain(row.as_counted(&in_memory)).collect()
+        std::iter::once(stride).chain(row.in_logical_order(&in_memory)).collect()
     }
 }
 
 impl Row {
-    /// What the extension type's metadata says of a row that is stored as lists of these sizes.
-    fn told(storage: &[usize], metadata: &str) -> Result<Self, String> {
-        let told: TensorMetadata = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
+    /// Parses the extension type's metadata for rows that are stored as fixed-size lists of sizes
+    /// `storage`.
+    fn from_metadata(storage: &[usize], metadata: &str) -> Result<Self, String> {
+        let metadata: TensorMetadata = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
         let [list] = storage else {
             return Err(format!("the storage has {} levels of fixed-size lists, expected 1", storage.len()));
         };
-        if told.shape.len() >= MAX_DIMS {
-            return Err(format!("{} dimensions, expected fewer than {MAX_DIMS}", told.shape.len()));
+        if metadata.shape.len() >= MAX_DIMS {
+            return Err(format!("{} dimensions, expected fewer than {MAX_DIMS}", metadata.shape.len()));
         }
-        let values = told.shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
+        let values = metadata.shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
         if values != Some(*list) {
-            return Err(format!("shape {:?} is not one of the {list} values that a row has", told.shape));
+            return Err(format!("shape {:?} does not match a row of {list} values", metadata.shape));
         }
-        if let Some(permutation) = &told.permutation {
+        if let Some(permutation) = &metadata.permutation {
             let mut sorted = permutation.clone();
             sorted.sort_unstable();
-            if !sorted.into_iter().eq(0..told.shape.len()) {
-                return Err(format!("{permutation:?} is no permutation of {} dimensions", told.shape.len()));
+            if !sorted.into_iter().eq(0..metadata.shape.len()) {
+                return Err(format!(
+                    "{permutation:?} is not a permutation of {} dimensions",
+                    metadata.shape.len()
+                ));
             }
         }
-        Ok(Self { sizes: told.shape, permutation: told.permutation })
+        Ok(Self { sizes: metadata.shape, permutation: metadata.permutation })
     }
 
-    /// A list by dimension, in the order in which users count them.
-    fn as_counted(&self, in_memory: &[usize]) -> Vec<usize> {
+    /// Reorders one number per dimension from memory order to logical order.
+    fn in_logical_order(&self, in_memory: &[usize]) -> Vec<usize> {
         match &self.permutation {
             Some(order) => order.iter().filter_map(|i| in_memory.get(*i).copied()).collect(),
             None => in_memory.to_vec(),
@@ -209,8 +220,14 @@ fn inverse(permutation: &[usize]) -> Vec<usize> {
     inverse
 }
 
-/// Why a type has no place in DLPack, and what to do.
-fn why_not(data_type: &DataType) -> &'static str {
+fn invalid_list_size(size: i32, level: usize) -> String {
+    format!(
+        "a fixed-size list of {size} values at level {level}, expected 0 or more at fewer than {MAX_DIMS} levels"
+    )
+}
+
+/// Why DLPack cannot represent a type, and what to do instead.
+fn advice(data_type: &DataType) -> &'static str {
     use DataType::*;
     match data_type {
         Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) | Interval(_) => {
@@ -224,10 +241,10 @@ fn why_not(data_type: &DataType) -> &'static str {
              Table::decode_dictionaries in Rust), or leave it out"
         }
         RunEndEncoded(..) => {
-            "DLPack has plain values only; expand its runs where it comes from, or leave it out"
+            "DLPack has plain values only; expand the runs before the export, or leave it out"
         }
         List(_) | LargeList(_) | ListView(_) | LargeListView(_) => {
-            "a tensor's rows are of one length; make it a fixed-size list, or leave it out"
+            "the rows of a tensor have one length; make it a fixed-size list, or leave it out"
         }
         _ => "DLPack holds numbers and booleans only; leave it out",
     }

@@ -1,4 +1,4 @@
-//! The one list of what a tensor's elements are, in DLPack and in Arrow.
+//! Table of the element types that DLPack and Arrow share.
 
 use arrow_schema::DataType;
 use crossdock_plugin_api::{Error, Result};
@@ -6,7 +6,7 @@ use dlpark::ffi::{DLDataType, DLDataTypeCode as Code};
 
 const ROWS: usize = 12;
 
-/// A row: DLPack's code and bits, Arrow's type.
+/// DLPack's type code and bits, and the Arrow type.
 static TABLE: [(Code, u8, DataType); ROWS] = [
     (Code::INT, 8, DataType::Int8),
     (Code::INT, 16, DataType::Int16),
@@ -19,16 +19,17 @@ static TABLE: [(Code, u8, DataType); ROWS] = [
     (Code::FLOAT, 16, DataType::Float16),
     (Code::FLOAT, 32, DataType::Float32),
     (Code::FLOAT, 64, DataType::Float64),
-    // The last row. One byte a value: Arrow's bits are made of it, or it becomes `arrow.bool8`.
+    // `Element::BOOL` is the last row. DLPack stores one byte per value; Arrow has bits or
+    // `arrow.bool8`.
     (Code::BOOL, 8, DataType::Boolean),
 ];
 
-/// What a tensor's elements are.
+/// An element type, as its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element(u8);
 
 impl Element {
-    /// A boolean, one byte a value.
+    /// Booleans, one byte per value.
     pub(crate) const BOOL: Element = Element(ROWS as u8 - 1);
 
     fn row(self) -> (Code, u8, &'static DataType) {
@@ -36,22 +37,23 @@ impl Element {
         (*code, *bits, data_type)
     }
 
-    /// Of an Arrow type that DLPack has too.
-    pub(crate) fn of_arrow(data_type: &DataType) -> Option<Self> {
+    /// `None` if DLPack does not have the type.
+    pub(crate) fn from_arrow(data_type: &DataType) -> Option<Self> {
         TABLE.iter().position(|(.., arrow)| arrow == data_type).map(|row| Element(row as u8))
     }
 
-    /// Of a tensor's `dtype`.
-    pub(crate) fn of_tensor(dtype: DLDataType) -> Result<Self> {
+    /// # Errors
+    /// Fails if Arrow does not have the type.
+    pub(crate) fn from_dtype(dtype: DLDataType) -> Result<Self> {
         if dtype.lanes != 1 {
             return Err(Error::unsupported(format!(
-                "dtype {} with {} lanes: Arrow has no vectors; make the lanes a dimension of their own",
+                "dtype {} with {} lanes: Arrow has no vectors; make the lanes a dimension",
                 dtype_name(dtype),
                 dtype.lanes
             )));
         }
-        let found = TABLE.iter().position(|(code, bits, _)| (*code, *bits) == (dtype.code, dtype.bits));
-        found.map(|row| Element(row as u8)).ok_or_else(|| {
+        let row = TABLE.iter().position(|(code, bits, _)| (*code, *bits) == (dtype.code, dtype.bits));
+        row.map(|row| Element(row as u8)).ok_or_else(|| {
             Error::unsupported(format!(
                 "dtype {}: Arrow has no such type; cast it to one of {} first",
                 dtype_name(dtype),
@@ -65,12 +67,12 @@ impl Element {
         DLDataType { code, bits, lanes: 1 }
     }
 
-    /// Bytes.
+    /// Bytes per element.
     pub(crate) fn width(self) -> usize {
         usize::from(self.row().1) / 8
     }
 
-    /// Arrow's type; of booleans, that of bits.
+    /// The Arrow type; for booleans, the type whose values are bits.
     pub(crate) fn data_type(self) -> &'static DataType {
         self.row().2
     }

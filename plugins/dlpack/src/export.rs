@@ -1,4 +1,4 @@
-//! From batches to tensors.
+//! Exports batches as tensors.
 
 use std::sync::Arc;
 
@@ -15,35 +15,35 @@ use crossdock_plugin_api::{
 use smallvec::SmallVec;
 
 use crate::column::Column;
-use crate::making::{Elements, Making};
-use crate::options::{Copy, Writing};
-use crate::produce::{Described, KeptBatch, KeptBuffer, lend};
+use crate::managed_tensor::{BatchOwner, BufferOwner, TensorSpec, prepare_export};
+use crate::options::{Copy, ExportOptions};
+use crate::staging::{Elements, StagingPlan};
 use crate::tensor::to_dlpack;
 
 pub(crate) fn plan(
-    writing: Writing,
+    options: ExportOptions,
     call: &Call<'_>,
     schema: &abi::ArrowSchema,
     from: Device,
 ) -> Result<Vec<ColumnPlan>> {
     let to = call.device();
     let verdict = |field: &arrow_schema::FieldRef| {
-        let column = match Column::of_field(field) {
+        let column = match Column::from_field(field) {
             Ok(column) => column,
             Err(error) => return (Verdict::Unsupported, error.message().to_string()),
         };
-        let (verdict, reason) = match writing.must_copy() {
+        let (verdict, reason) = match options.must_copy() {
             _ if column.bits => (Verdict::Converted, "bits become bytes".to_string()),
             _ if from != to => (Verdict::Copied, format!("from {from} to {to}")),
             Some(why) => (Verdict::Converted, why.to_string()),
-            None => return (Verdict::ZeroCopy, "the buffer is lent as it is".to_string()),
+            None => return (Verdict::ZeroCopy, "the tensor refers to the buffer".to_string()),
         };
-        if writing.copy == Copy::Never {
-            return (Verdict::Unsupported, format!("{reason}, and copy=never was asked for"));
+        if options.copy == Copy::Never {
+            return (Verdict::Unsupported, format!("{reason}, but copy=never forbids a copy"));
         }
         (verdict, reason)
     };
-    let schema = borrowed(schema)?;
+    let schema = import_borrowed_schema(schema)?;
     Ok(schema
         .fields()
         .iter()
@@ -54,50 +54,51 @@ pub(crate) fn plan(
         .collect())
 }
 
-fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
+fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     unsafe { import_schema_ref(schema) }
 }
 
 pub(crate) fn begin(
     memory: &Memory,
-    writing: Writing,
+    options: ExportOptions,
     schema: &abi::ArrowSchema,
 ) -> Result<Box<dyn BatchWriter>> {
-    let schema = borrowed(schema)?;
+    let schema = import_borrowed_schema(schema)?;
     if schema.fields().is_empty() {
         return Err(Error::unsupported(
-            "a table without columns: without a tensor nobody could tell how many rows there are",
+            "a table without columns: its row count would be lost, because no tensor has it",
         ));
     }
-    let columns = schema.fields().iter().map(|field| Column::of_field(field));
-    let (columns, refused): (Vec<_>, Vec<_>) = columns.partition(Result::is_ok);
-    let mut refused = refused.into_iter().filter_map(Result::err);
-    if let Some(first) = refused.next() {
-        let more = refused.count();
+    let columns = schema.fields().iter().map(|field| Column::from_field(field));
+    let (columns, errors): (Vec<_>, Vec<_>) = columns.partition(Result::is_ok);
+    let mut errors = errors.into_iter().filter_map(Result::err);
+    if let Some(first) = errors.next() {
+        let more = errors.count();
         return Err(match more {
             0 => first,
-            _ => Error::unsupported(format!("{}; {more} more columns have no place either", first.message())),
+            _ => Error::unsupported(format!("{}; {more} more columns are unsupported too", first.message())),
         });
     }
-    Ok(Box::new(Exported {
+    Ok(Box::new(TensorWriter {
         memory: memory.clone(),
-        writing,
+        options,
         columns: columns.into_iter().filter_map(Result::ok).collect(),
         schema: Arc::new(schema),
         batches: 0,
     }))
 }
 
-struct Exported {
+struct TensorWriter {
     memory: Memory,
-    writing: Writing,
+    options: ExportOptions,
     schema: SchemaRef,
     columns: SmallVec<[Column; 1]>,
     batches: u64,
 }
 
-impl BatchWriter for Exported {
+impl BatchWriter for TensorWriter {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         call.check_cancelled()?;
         let tensors = self.tensors(call, batch);
@@ -111,11 +112,11 @@ impl BatchWriter for Exported {
     }
 }
 
-impl Exported {
-    /// Where the columns begin, if each is a tensor as it is.
-    fn plain(&self, call: &Call<'_>, batch: &Owned<abi::Batch>) -> Option<SmallVec<[u64; 8]>> {
-        let as_they_are = !self.writing.masked && self.writing.must_copy().is_none();
-        if !as_they_are || self.columns.iter().any(|column| column.plain_width().is_none()) {
+impl TensorWriter {
+    /// The address of each column's values, if every column can be exported in place.
+    fn in_place_addresses(&self, call: &Call<'_>, batch: &Owned<abi::Batch>) -> Option<SmallVec<[u64; 8]>> {
+        let is_in_place = !self.options.has_masks && self.options.must_copy().is_none();
+        if !is_in_place || self.columns.iter().any(|column| column.plain_width().is_none()) {
             return None;
         }
         let mut addresses = SmallVec::new();
@@ -124,147 +125,150 @@ impl Exported {
     }
 
     fn tensors(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        if let Some(addresses) = self.plain(call, &batch) {
+        if let Some(addresses) = self.in_place_addresses(call, &batch) {
             let (rows, device) = (batch.array.array.length as usize, to_dlpack(call.device())?);
-            let kept = KeptBatch::new(batch);
+            let owner = BatchOwner::new(batch);
             let mut tensors = Vec::with_capacity(self.columns.len());
             for (column, address) in self.columns.iter().zip(addresses) {
-                let described = Described::new(column, rows, device, address, false);
-                tensors.push(described.capsule(self.writing.legacy, kept.clone())?);
+                let spec = TensorSpec::new(column, rows, device, address, false);
+                tensors.push(spec.capsule(self.options.legacy, owner.clone())?);
             }
             return Ok(tensors);
         }
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         let (rows, from) = (batch.len(), batch.device());
-        if from != call.device() && rows > 0 && self.writing.copy == Copy::Never {
+        if from != call.device() && rows > 0 && self.options.copy == Copy::Never {
             return Err(Error::unsupported(format!(
-                "it lies on {from}, expected {}, where the tensors are to be, as copy=never was asked for",
+                "it lies on {from}, expected {}: copy=never forbids the copy to the tensors' device",
                 call.device()
             )));
         }
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let device = if rows == 0 { call.device() } else { batch.device() };
-        let export = Export {
-            writing: self.writing,
+        let export = BatchExport {
+            options: self.options,
             device,
-            moved: from != device,
+            is_copy: from != device,
             stream: call_stream(&self.memory, call, device)?,
         };
-        let named = |i: usize, error: Error| {
+        let in_column = |i: usize, error: Error| {
             error.context(format_args!("column '{}'", self.schema.fields().get(i).map_or("", |f| f.name())))
         };
-        export.check_nulls(batch.columns()).map_err(|(i, error)| named(i, error))?;
-        let mut making = Making::default();
-        let mut tensors = Vec::with_capacity(self.columns.len() * 2);
+        export.check_nulls(batch.columns()).map_err(|(i, error)| in_column(i, error))?;
+        let mut plan = StagingPlan::default();
+        let tensors_per_column = self.options.tensors_per_column();
+        let mut tensors = Vec::with_capacity(self.columns.len() * tensors_per_column);
         for (i, (column, array)) in self.columns.iter().zip(batch.columns()).enumerate() {
-            tensors.push((i, export.values(column, array, &mut making).map_err(|error| named(i, error))?));
-            if self.writing.masked {
-                tensors.push((i, making.mask(array)));
+            tensors.push((i, export.values(column, array, &mut plan).map_err(|error| in_column(i, error))?));
+            if self.options.has_masks {
+                tensors.push((i, plan.mask(array)));
             }
         }
-        let made = making.run(&export.stream)?;
+        let staged = plan.run(&export.stream)?;
         let mask = Column::mask();
         let mut capsules = Vec::with_capacity(tensors.len());
-        let each = if self.writing.masked { 2 } else { 1 };
         for (t, (i, elements)) in tensors.into_iter().enumerate() {
-            let column = self.columns.get(i).filter(|_| t % each == 0).unwrap_or(&mask);
-            let capsule = made.of(elements).and_then(|buffer| export.capsule(column, rows, buffer));
-            capsules.push(capsule.map_err(|error| named(i, error))?);
+            let column = self.columns.get(i).filter(|_| t % tensors_per_column == 0).unwrap_or(&mask);
+            let capsule = staged.resolve(elements).and_then(|buffer| export.capsule(column, rows, buffer));
+            capsules.push(capsule.map_err(|error| in_column(i, error))?);
         }
         Ok(capsules)
     }
 }
 
-/// One batch's way out.
-struct Export {
-    writing: Writing,
+/// The export of one batch.
+struct BatchExport {
+    options: ExportOptions,
     device: Device,
-    /// Whether the batch is a copy on this device already.
-    moved: bool,
+    /// Whether the batch was copied to `device` for this export.
+    is_copy: bool,
     stream: Stream,
 }
 
-impl Export {
-    /// With its bytes, and whether they were made for it.
+impl BatchExport {
+    /// Wraps `buffer` in a tensor; `is_copy` says whether the buffer was allocated for this export.
     fn capsule(
         &self,
         column: &Column,
         rows: usize,
-        (buffer, ours): (Option<Buffer>, bool),
+        (buffer, is_copy): (Option<Buffer>, bool),
     ) -> Result<Capsule> {
         let buffer = buffer.filter(|buffer| !buffer.is_empty());
         if let Some(buffer) = &buffer {
-            lend(buffer, self.device, &self.stream)?;
+            prepare_export(buffer, self.device, &self.stream)?;
         }
         let address = buffer.as_ref().map_or(0, Buffer::address);
-        let described = Described::new(column, rows, to_dlpack(self.device)?, address, ours);
-        described.capsule(self.writing.legacy, Box::new(KeptBuffer(buffer)))
+        let spec = TensorSpec::new(column, rows, to_dlpack(self.device)?, address, is_copy);
+        spec.capsule(self.options.legacy, Box::new(BufferOwner(buffer)))
     }
 
-    /// Nulls that would be lost are an error: of rows unless a mask tells them, of values within a row always. An error says
-    /// which column it is of.
+    /// Rejects nulls that would be lost: null values within a row, and null rows without a mask.
+    ///
+    /// # Errors
+    /// An error carries the index of its column.
     fn check_nulls(&self, columns: &[DeviceArray]) -> Result<(), (usize, Error)> {
-        // Each column, and what lies within its rows.
+        // Per array: index of its column, and whether the array lies within the column's rows.
         let mut levels: Vec<(usize, DeviceArray, bool)> = Vec::new();
         for (i, array) in columns.iter().enumerate() {
             let mut array = array.clone();
-            let mut within = false;
+            let mut is_within_row = false;
             loop {
-                let child = used(&array).map_err(|error| (i, error))?;
-                if within || !self.writing.masked {
-                    levels.push((i, array, within));
+                let child = used_child(&array).map_err(|error| (i, error))?;
+                if is_within_row || !self.options.has_masks {
+                    levels.push((i, array, is_within_row));
                 }
                 let Some(child) = child else { break };
-                (array, within) = (child, true);
+                (array, is_within_row) = (child, true);
             }
         }
         let arrays: Vec<&DeviceArray> = levels.iter().map(|(_, array, _)| array).collect();
-        let counted = count_nulls(&arrays, &self.stream).map_err(|error| (0, error))?;
-        let Some(((i, array, within), nulls)) = levels.iter().zip(counted).find(|(_, nulls)| *nulls > 0)
+        let null_counts = count_nulls(&arrays, &self.stream).map_err(|error| (0, error))?;
+        let Some(((i, array, is_within_row), nulls)) =
+            levels.iter().zip(null_counts).find(|(_, nulls)| *nulls > 0)
         else {
             return Ok(());
         };
-        let what = match within {
+        let what = match is_within_row {
             true => format!(
-                "{nulls} values within its rows are null, and neither DLPack nor a mask of rows has a place for them: fill \
-                 them, or leave the column out"
+                "{nulls} values within its rows are null, but DLPack has no nulls and a mask covers whole rows only: \
+                 fill them, or leave the column out"
             ),
             false => format!(
-                "{nulls} of {} rows are null, and DLPack has no nulls: fill or drop them, leave the column out, or ask for \
-                 masks (--nulls mask; the option nulls=mask)",
+                "{nulls} of {} rows are null, but DLPack has no nulls: fill or drop them, leave the column out, or ask \
+                 for masks with the option nulls=mask",
                 array.len()
             ),
         };
         Err((*i, Error::unsupported(what)))
     }
 
-    /// The column's elements as a tensor wants them: one after the other, booleans as bytes.
-    fn values(&self, column: &Column, array: &DeviceArray, making: &mut Making) -> Result<Elements> {
+    /// The column's elements as a tensor holds them: contiguous, booleans as bytes.
+    fn values(&self, column: &Column, array: &DeviceArray, plan: &mut StagingPlan) -> Result<Elements> {
         let mut array = array.clone();
-        while let Some(child) = used(&array)? {
+        while let Some(child) = used_child(&array)? {
             array = child;
         }
         let (offset, len, width) = (array.offset(), array.len(), column.element.width());
         let Some(buffer) = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
             return Ok(Elements::None);
         };
-        let why = if column.bits { Some("bits become bytes") } else { self.writing.must_copy() };
-        if let (Some(why), Copy::Never) = (why, self.writing.copy) {
-            return Err(Error::unsupported(format!("{why}, and copy=never was asked for")));
+        let why = if column.bits { Some("bits become bytes") } else { self.options.must_copy() };
+        if let (Some(why), Copy::Never) = (why, self.options.copy) {
+            return Err(Error::unsupported(format!("{why}, but copy=never forbids a copy")));
         }
         if column.bits {
-            return Ok(making.unpacked(buffer.clone(), offset, len, false));
+            return Ok(plan.unpack(buffer.clone(), offset, len, false));
         }
         let range = buffer.slice(offset * width, len * width)?;
-        if self.moved || why.is_none() {
-            return Ok(Elements::InPlace(range, self.moved));
+        if self.is_copy || why.is_none() {
+            return Ok(Elements::InPlace(range, self.is_copy));
         }
-        Ok(making.copied(range))
+        Ok(plan.copy(range))
     }
 }
 
-/// Of a fixed-size list, the part of its child that its rows are made of.
-fn used(array: &DeviceArray) -> Result<Option<DeviceArray>> {
+/// The part of a fixed-size list's child that its rows refer to.
+fn used_child(array: &DeviceArray) -> Result<Option<DeviceArray>> {
     let (Some(child), ChildRule::Times(n)) = (array.children().first(), array.layout().child_rule) else {
         return Ok(None);
     };

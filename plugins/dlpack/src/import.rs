@@ -1,4 +1,4 @@
-//! From tensors to batches.
+//! Imports tensors as batches.
 
 use std::borrow::Cow;
 
@@ -11,83 +11,86 @@ use crossdock_memory::{Buffer, Device, Memory, Ready};
 use crossdock_plugin_api::{BatchStream, Call, Capsules, Error, Owned, Result, abi};
 use smallvec::SmallVec;
 
+use crate::arrow_buffers::{BufferRequest, buffers};
 use crate::column::Column;
 use crate::element::Element;
-use crate::elements::{Wanted, buffers};
-use crate::options::Reading;
+use crate::options::ImportOptions;
 use crate::tensor::Tensor;
 
 pub(crate) fn open(
     memory: &Memory,
     call: &Call<'_>,
-    reading: Reading,
+    options: ImportOptions,
     capsules: Capsules,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
-    // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     let expected = expected.map(|schema| unsafe { import_schema_ref(schema) }).transpose()?;
     let tensors = tensors(memory, call, capsules)?;
-    let each = if reading.masked { 2 } else { 1 };
-    if !tensors.len().is_multiple_of(each) {
+    let tensors_per_column = if options.has_masks { 2 } else { 1 };
+    if !tensors.len().is_multiple_of(tensors_per_column) {
         return Err(Error::invalid_argument(format!(
-            "{} tensors with nulls=mask, expected an even number: each with its mask after it",
+            "{} tensors with nulls=mask, expected an even number: each followed by its mask",
             tensors.len()
         )));
     }
-    let columns: Columns = match &expected {
-        Some(_) if reading.names.is_some() => {
-            return Err(Error::invalid_argument("names and a schema were given, expected one of them"));
+    let columns = match &expected {
+        Some(_) if options.names.is_some() => {
+            return Err(Error::invalid_argument("names and a schema were given, expected one of the two"));
         }
-        Some(schema) => schema.fields().iter().map(|f| Column::of_field(f)).collect::<Result<_>>()?,
-        None => {
-            let mut columns = Columns::with_capacity(tensors.len() / each);
-            for tensor in tensors.iter().step_by(each) {
-                columns.push(Column::of_tensor(tensor.element, &tensor.strides, reading.bits));
-            }
-            columns
-        }
+        Some(schema) => schema.fields().iter().map(|f| Column::from_field(f)).collect::<Result<_>>()?,
+        None => infer_columns(&tensors, tensors_per_column, options.packs_bools),
     };
-    let (n, given) = (columns.len(), tensors.len() / each);
-    if n == 0 || !given.is_multiple_of(n) {
+    let (n, available) = (columns.len(), tensors.len() / tensors_per_column);
+    if n == 0 || !available.is_multiple_of(n) {
         return Err(Error::invalid_argument(format!(
-            "{given} tensors for {n} columns: expected as many, or as many for each of several batches"
+            "{available} tensors for {n} columns: expected one tensor per column and batch"
         )));
     }
-    if let Some(names) = &reading.names
+    if let Some(names) = &options.names
         && names.len() != n
     {
         return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
     }
-    let mut imported = Imported {
+    let mut stream = TensorStream {
         memory: memory.clone(),
-        reading,
+        options,
         schema: expected.map(SchemaRef::from),
         columns,
-        each,
+        tensors_per_column,
         batch: tensors,
         rest: Vec::new().into_iter(),
-        given: 0,
+        batches: 0,
     };
-    // One tensor that nobody described is as it is.
-    if imported.schema.is_some() || imported.batch.len() > 1 {
-        imported.batch.chunks(n * each).try_for_each(|batch| imported.check(batch))?;
+    // Without a schema, a single tensor defines the column: there is nothing to compare.
+    if stream.schema.is_some() || stream.batch.len() > 1 {
+        stream.batch.chunks(n * tensors_per_column).try_for_each(|batch| stream.check(batch))?;
     }
-    if given > n {
-        imported.rest = std::mem::take(&mut imported.batch).into_vec().into_iter();
-        imported.next_batch();
+    if available > n {
+        stream.rest = std::mem::take(&mut stream.batch).into_vec().into_iter();
+        stream.next_batch();
     }
-    Ok(Box::new(imported))
+    Ok(Box::new(stream))
 }
 
 type Columns = SmallVec<[Column; 1]>;
 type Tensors = SmallVec<[Tensor; 1]>;
 
-/// Takes every tensor out of its capsule; those of which one is refused are all freed.
+fn infer_columns(tensors: &Tensors, tensors_per_column: usize, packs_bools: bool) -> Columns {
+    let mut columns = Columns::with_capacity(tensors.len() / tensors_per_column);
+    for tensor in tensors.iter().step_by(tensors_per_column) {
+        columns.push(Column::from_tensor(tensor.element, &tensor.strides, packs_bools));
+    }
+    columns
+}
+
+/// Takes every tensor out of its capsule. If one is rejected, all are freed.
 fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tensors> {
     let n = capsules.len();
     let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {
-        // The driver may be asked about each.
+        // Each tensor may cost a call of the driver.
         call.check_cancelled()?;
         let tensor = Tensor::take(capsule, memory);
         tensors.push(tensor.map_err(|error| error.context(format_args!("tensor {i} of {n}")))?);
@@ -95,22 +98,23 @@ fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tenso
     Ok(tensors)
 }
 
-struct Imported {
+struct TensorStream {
     memory: Memory,
-    reading: Reading,
-    /// The caller's, or what the tensors are like, made when it is asked for.
+    options: ImportOptions,
+    /// The caller's schema, or the inferred one after its first use.
     schema: Option<SchemaRef>,
     columns: Columns,
-    /// How many tensors a column has: its values, and its mask where there are masks.
-    each: usize,
-    /// Those of the next batch, column by column.
+    /// 1 for values, 2 for values and masks.
+    tensors_per_column: usize,
+    /// Tensors of the next batch, column by column.
     batch: Tensors,
-    /// Those of the batches after it.
+    /// Tensors of the batches after it.
     rest: std::vec::IntoIter<Tensor>,
-    given: u64,
+    /// Number of batches that `next` has returned.
+    batches: u64,
 }
 
-impl BatchStream for Imported {
+impl BatchStream for TensorStream {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         export_schema(self.known_schema()?.as_ref())
     }
@@ -120,20 +124,23 @@ impl BatchStream for Imported {
         if self.batch.is_empty() {
             return Ok(None);
         }
-        let batch = match self.plain(call)? {
+        let batch = match self.next_in_place(call)? {
             Some(batch) => batch,
-            None => self.any(call).map_err(|e| e.context(format_args!("batch {}", self.given)))?,
+            None => {
+                self.next_converted(call).map_err(|e| e.context(format_args!("batch {}", self.batches)))?
+            }
         };
-        self.given += 1;
+        self.batches += 1;
         Ok(Some(batch))
     }
 }
 
-impl Imported {
+impl TensorStream {
     fn name(&self, i: usize) -> Cow<'_, str> {
-        let own = self.schema.as_ref().and_then(|schema| schema.fields().get(i)).map(|f| f.name().as_str());
-        let told = || self.reading.names.as_ref().and_then(|names| names.get(i)).map(String::as_str);
-        own.or_else(told).map_or_else(|| format!("col_{i}").into(), Cow::from)
+        let in_schema = self.schema.as_ref().and_then(|schema| schema.fields().get(i));
+        let in_options = || self.options.names.as_ref().and_then(|names| names.get(i)).map(String::as_str);
+        let name = in_schema.map(|field| field.name().as_str()).or_else(in_options);
+        name.map_or_else(|| format!("col_{i}").into(), Cow::from)
     }
 
     fn known_schema(&mut self) -> Result<SchemaRef> {
@@ -141,35 +148,38 @@ impl Imported {
             return Ok(schema.clone());
         }
         let fields = self.columns.iter().enumerate();
-        let fields = fields.map(|(i, column)| column.field(&self.name(i), self.reading.masked));
+        let fields = fields.map(|(i, column)| column.field(&self.name(i), self.options.has_masks));
         let schema = SchemaRef::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
         self.schema = Some(schema.clone());
         Ok(schema)
     }
 
-    /// Whether the tensors are those of the columns, and all of one length.
+    /// Checks the tensors of one batch against the columns, and that all have the same number of
+    /// rows.
     fn check(&self, batch: &[Tensor]) -> Result<()> {
         let rows = rows(batch);
-        for (i, (column, tensors)) in self.columns.iter().zip(batch.chunks(self.each)).enumerate() {
+        for (i, (column, tensors)) in
+            self.columns.iter().zip(batch.chunks(self.tensors_per_column)).enumerate()
+        {
             let [tensor, mask @ ..] = tensors else { continue };
-            let refuse =
+            let reject =
                 |what: String| Err(Error::invalid_argument(format!("column '{}' is {what}", self.name(i))));
             if tensor.rows() != rows {
-                return refuse(format!("{} rows long, expected {rows} as the first column", tensor.rows()));
+                return reject(format!("{} rows long, expected {rows} like the first column", tensor.rows()));
             }
             if tensor.element != column.element {
-                let (got, wanted) = (tensor.element.name(), column.element.name());
-                return refuse(format!("a tensor of {got}, expected {wanted} by the schema"));
+                let (got, expected) = (tensor.element.name(), column.element.name());
+                return reject(format!("a tensor of {got}, expected {expected} by the schema"));
             }
             if !column.is_of_shape(tensor.strides.row_shape()) {
-                let (got, wanted): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
-                return refuse(format!("a tensor of shape {got:?}, expected {wanted:?} by the schema"));
+                let (got, expected): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
+                return reject(format!("a tensor of shape {got:?}, expected {expected:?} by the schema"));
             }
             if let [mask] = mask
                 && (mask.element != Element::BOOL || !mask.strides.shape().eq([rows]))
             {
                 let (got, shape): (_, Vec<_>) = (mask.element.name(), mask.strides.shape().collect());
-                return refuse(format!(
+                return reject(format!(
                     "masked by a tensor of {got} of shape {shape:?}, expected bool of shape [{rows}]"
                 ));
             }
@@ -177,23 +187,24 @@ impl Imported {
         Ok(())
     }
 
-    /// The next batch's tensors, and after them come those of the one behind it.
+    /// Returns the tensors of the next batch, and prepares those of the batch after it.
     fn next_batch(&mut self) -> Tensors {
         let following = match self.rest.len() {
             0 => Tensors::new(),
-            _ => self.rest.by_ref().take(self.columns.len() * self.each).collect(),
+            _ => self.rest.by_ref().take(self.columns.len() * self.tensors_per_column).collect(),
         };
         std::mem::replace(&mut self.batch, following)
     }
 
-    /// The next batch, if its tensors are Arrow's buffers as they are: each one dimension of plain values, in place.
-    fn plain(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+    /// The next batch, if every tensor can be an Arrow buffer: one dimension of plain values, in
+    /// place.
+    fn next_in_place(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let (rows, device) = (rows(&self.batch), call.device());
-        let plain = self.each == 1
+        let is_in_place = self.tensors_per_column == 1
             && self.columns.iter().zip(&self.batch).all(|(column, tensor)| {
                 column.plain_width().is_some() && tensor.device == device && tensor.is_in_place(&[])
             });
-        if !plain {
+        if !is_in_place {
             return Ok(None);
         }
         let ready = if device == Device::CPU {
@@ -201,58 +212,58 @@ impl Imported {
         } else {
             call_stream(&self.memory, call, device)?.record()?
         };
-        let kept = self.next_batch();
-        // SAFETY: each tensor's producer vouches for what it spans, on its device after the call's stream, until it is freed;
-        // its elements are of the column's type.
-        Ok(Some(unsafe { export_plain(device, rows, kept, Tensor::span, ready) }))
+        let tensors = self.next_batch();
+        // SAFETY: DLPack requires the memory that a tensor spans to be valid until its deleter is
+        // called, and after the call's stream; `is_in_place` covers device and layout. `open` has
+        // compared the element types with the columns, or inferred the columns from them.
+        Ok(Some(unsafe { export_plain(device, rows, tensors, Tensor::span, ready) }))
     }
 
-    fn any(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
+    fn next_converted(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
         let rows = rows(&self.batch);
-        // Wherever a tensor lies, it is the call's stream that its producer has made wait.
+        // The producer has made the call's stream wait for the tensors of every device.
         let ready = match self.batch.iter().all(Tensor::is_ready) {
             true => Ready::Now,
             false => call_stream(&self.memory, call, call.device())?.record()?,
         };
-        let each = self.each;
+        let tensors_per_column = self.tensors_per_column;
         let tensors = self.next_batch().into_iter().enumerate();
-        let wanted = tensors.map(|(i, tensor)| {
-            let column = self.columns.get(i / each).filter(|_| i % each == 0);
-            Wanted {
+        let requests = tensors.map(|(i, tensor)| {
+            let column = self.columns.get(i / tensors_per_column).filter(|_| i % tensors_per_column == 0);
+            BufferRequest {
                 tensor,
                 order: column.map_or(Vec::new(), Column::order),
                 bits: column.is_none_or(|column| column.bits),
                 invert: column.is_none(),
             }
         });
-        let named = |i: usize, error: Error| error.context(format_args!("column '{}'", self.name(i)));
-        let made = buffers(wanted.collect(), &ready, |device| call_stream(&self.memory, call, device));
-        let mut made = made.map_err(|(i, error)| named(i / each, error))?.into_iter();
+        let in_column = |i: usize, error: Error| error.context(format_args!("column '{}'", self.name(i)));
+        let buffers = buffers(requests.collect(), &ready, |device| call_stream(&self.memory, call, device));
+        let mut buffers = buffers.map_err(|(i, error)| in_column(i / tensors_per_column, error))?.into_iter();
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (i, field) in schema.fields().iter().enumerate() {
-            let values = made.next().flatten();
-            let validity = if each == 2 { made.next().flatten() } else { None };
-            arrays.push(array(field, values, validity, rows).map_err(|error| named(i, error))?);
+            let values = buffers.next().flatten();
+            let validity = if tensors_per_column == 2 { buffers.next().flatten() } else { None };
+            arrays.push(array(field, values, validity, rows).map_err(|error| in_column(i, error))?);
         }
         let batch = DeviceBatch::try_new(schema, rows, arrays)?;
-        self.check_strict(call, &batch)?;
+        self.check_non_nullable(call, &batch)?;
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let stream = call_stream(&self.memory, call, batch.device())?;
         export_batch(&batch, false, &stream)
     }
 
-    /// Nulls where the schema allows none are refused.
-    fn check_strict(&self, call: &Call<'_>, batch: &DeviceBatch) -> Result<()> {
+    /// Rejects nulls in columns that the schema declares non-nullable.
+    fn check_non_nullable(&self, call: &Call<'_>, batch: &DeviceBatch) -> Result<()> {
         let (schema, arrays) = (batch.schema(), batch.columns());
-        let strict =
-            || schema.fields().iter().zip(arrays).enumerate().filter(|(_, (field, _))| !field.is_nullable());
-        let of: Vec<&DeviceArray> = strict().map(|(_, (_, array))| array).collect();
-        let counted = count_nulls(&of, &call_stream(&self.memory, call, batch.device())?)?;
-        match strict().zip(counted).find(|(_, nulls)| *nulls > 0) {
+        let non_nullable = || schema.fields().iter().zip(arrays).filter(|(field, _)| !field.is_nullable());
+        let checked: Vec<&DeviceArray> = non_nullable().map(|(_, array)| array).collect();
+        let null_counts = count_nulls(&checked, &call_stream(&self.memory, call, batch.device())?)?;
+        match non_nullable().zip(null_counts).find(|(_, nulls)| *nulls > 0) {
             None => Ok(()),
-            Some(((_, (field, _)), _)) => Err(Error::bad_data(format!(
-                "column '{}': the mask says that rows are null, and the schema that none are",
+            Some(((field, _), nulls)) => Err(Error::bad_data(format!(
+                "column '{}': the mask marks {nulls} rows as null, expected none by the schema",
                 field.name()
             ))),
         }
@@ -263,14 +274,14 @@ fn rows(batch: &[Tensor]) -> usize {
     batch.first().map_or(0, Tensor::rows)
 }
 
-/// One column over its elements, and over what tells which rows there are.
+/// Builds a column from the values of its innermost array and the validity bitmap of its rows.
 fn array(
     field: &Field,
     values: Option<Buffer>,
     validity: Option<Buffer>,
     rows: usize,
 ) -> Result<DeviceArray> {
-    // The types from the outermost list to the values, and how many of each there are.
+    // Type and length of each level, from the outermost list to the values.
     let mut levels = vec![(field.data_type(), rows)];
     while let Some((DataType::FixedSizeList(child, n), len)) = levels.last() {
         let len = len.saturating_mul(usize::try_from(*n).unwrap_or(0));
@@ -286,5 +297,5 @@ fn array(
         };
         inner = Some(DeviceArray::try_new(data_type.clone(), len, 0, nulls, buffers, children, None)?);
     }
-    inner.ok_or_else(|| Error::internal("a type without levels"))
+    inner.ok_or_else(|| Error::internal("the column's type has no levels"))
 }

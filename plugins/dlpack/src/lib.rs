@@ -1,21 +1,22 @@
-//! DLPack as a Crossdock plugin: tensors of both kinds, legacy and versioned, both ways.
+//! Plugin that imports and exports DLPack tensors, legacy and versioned.
 //!
-//! A column is a tensor: of one dimension, or, where its rows are fixed-size lists or `arrow.fixed_shape_tensor`, of
-//! several. Zero-copy where the elements lie as Arrow has them, in any order of a row's dimensions that the extension type
-//! can tell; gathered where not. The tensors of a batch are one after the other, in the schema's order; with `nulls=mask`
-//! each is followed by one of booleans, true where a row is null.
+//! Each column is one tensor. The tensor has one dimension, or several if the column's rows are
+//! fixed-size lists or `arrow.fixed_shape_tensor`. Import is zero-copy if the elements are
+//! contiguous in an order of dimensions that the extension type can express; otherwise they are
+//! gathered. The tensors of a batch follow the order of the schema. With `nulls=mask` each is
+//! followed by a boolean tensor that is true where a row is null.
 //!
-//! DLPack has no events: a tensor that is read is ready on the call's stream, and one that is written is ready when that
-//! stream has run.
+//! DLPack has no events. An imported tensor must be ready on the call's stream; an
+//! exported tensor is ready once that stream has run.
 
+mod arrow_buffers;
 mod column;
 mod element;
-mod elements;
 mod export;
 mod import;
-mod making;
+mod managed_tensor;
 mod options;
-mod produce;
+mod staging;
 mod strides;
 mod tensor;
 
@@ -24,19 +25,23 @@ use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
     Options, Plugin, Result, Sink, abi,
 };
-use options::{Reading, Writing};
+use options::{ExportOptions, ImportOptions};
 
-/// The plugin.
+/// The DLPack plugin.
 pub struct DlPack {
     memory: Memory,
-    imported: Vec<Format>,
-    exported: Vec<Format>,
+    import_formats: Vec<Format>,
+    export_formats: Vec<Format>,
 }
 
 impl Plugin for DlPack {
     fn create(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?.with_host_kernels()?;
-        Ok(Self { memory, imported: options::imported(), exported: options::exported() })
+        Ok(Self {
+            memory,
+            import_formats: options::import_formats(),
+            export_formats: options::export_formats(),
+        })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -50,7 +55,7 @@ impl Plugin for DlPack {
 
 impl Importer for DlPack {
     fn formats(&self) -> &[Format] {
-        &self.imported
+        &self.import_formats
     }
 
     fn open(
@@ -61,17 +66,17 @@ impl Importer for DlPack {
         schema: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        let reading = Reading::new(format, options)?;
+        let import_options = ImportOptions::new(format, options)?;
         let Input::Capsules(capsules) = input else {
-            return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
+            return Err(Error::invalid_argument(format!("{format}: the input is bytes, expected capsules")));
         };
-        import::open(&self.memory, call, reading, capsules, schema)
+        import::open(&self.memory, call, import_options, capsules, schema)
     }
 }
 
 impl Exporter for DlPack {
     fn formats(&self) -> &[Format] {
-        &self.exported
+        &self.export_formats
     }
 
     fn plan(
@@ -82,8 +87,8 @@ impl Exporter for DlPack {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let writing = Writing::new(format, options)?;
-        export::plan(writing, call, schema, from)
+        let export_options = ExportOptions::new(format, options)?;
+        export::plan(export_options, call, schema, from)
     }
 
     fn begin(
@@ -94,12 +99,12 @@ impl Exporter for DlPack {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let writing = Writing::new(format, options)?;
+        let export_options = ExportOptions::new(format, options)?;
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
-                "{format}: a sink was given, but the format gives capsules"
+                "{format}: a sink was given, expected none: the format exports capsules"
             )));
         }
-        export::begin(&self.memory, writing, schema)
+        export::begin(&self.memory, export_options, schema)
     }
 }

@@ -1,44 +1,46 @@
-//! What callers may wish for.
+//! Defines the formats and their options.
 
 use crossdock_plugin_api::{Error, Format, Options, Result};
 
-/// Versioned tensors; either kind is read.
+/// Exports versioned tensors; imports both kinds.
 pub(crate) const VERSIONED: &str = "dlpack";
-/// Tensors for consumers that know no versions; either kind is read.
+/// Exports tensors without a version; imports both kinds.
 pub(crate) const LEGACY: &str = "dlpack-legacy";
 
-/// A wish: its key, the values that it may have (the first is the default), and words for people.
-struct Wish {
+/// An option with a fixed set of values.
+struct Choice {
     key: &'static str,
+    /// The first value is the default.
     values: &'static [&'static str],
-    words: &'static str,
+    help: &'static str,
 }
 
-const BOOLS: Wish = Wish {
+const BOOLS: Choice = Choice {
     key: "bools",
     values: &["bytes", "bits"],
-    words: "what booleans become where no schema tells: bytes (arrow.bool8, no copy; the default) or bits",
+    help: "booleans without a schema become bytes (arrow.bool8, no copy; the default) or bits",
 };
-const MASKED: Wish = Wish {
+const MASKED: Choice = Choice {
     key: "nulls",
     values: &["error", "mask"],
-    words: "mask: each tensor is followed by a boolean one that is true where a row is null [default: error, nulls have no \
-            place]",
+    help: "mask: a boolean tensor follows each tensor and is true where a row is null [default: error: nulls are \
+           rejected]",
 };
-const COPY: Wish = Wish {
+const COPY: Choice = Choice {
     key: "copy",
     values: &["needed", "always", "never"],
-    words: "needed (the default), always (tensors that may be written), or never (an error where one is needed)",
+    help: "copy the values if needed (the default), always (the consumer may write to the tensors), or never (an \
+           error if a copy is needed)",
 };
-const READ_ONLY: Wish = Wish {
+const READ_ONLY: Choice = Choice {
     key: "read-only",
     values: &["copied", "lent"],
-    words: "buffers that must not be written, which a legacy tensor cannot say: copied (the default), or lent to a consumer \
-            that is known not to write",
+    help: "read-only buffers, which a legacy tensor cannot mark as such: copied (the default), or lent to a consumer \
+           that is known not to write",
 };
 const NAMES: &str = "names";
 
-impl Wish {
+impl Choice {
     fn get(&self, format: &str, options: &Options) -> Result<&'static str> {
         let Some(value) = options.get(self.key) else { return Ok(self.values.first().unwrap_or(&"")) };
         self.values.iter().find(|known| **known == value).copied().ok_or_else(|| {
@@ -48,55 +50,55 @@ impl Wish {
     }
 }
 
-pub(crate) fn imported() -> Vec<Format> {
+pub(crate) fn import_formats() -> Vec<Format> {
     formats(["dltensor_versioned", "dltensor"].as_slice(), ["dltensor", "dltensor_versioned"].as_slice())
         .map(|format| {
-            let names =
-                "of the columns, separated by commas, where no schema tells [default: col_0, col_1, ...]";
-            let format = format.with_option(NAMES, names);
-            [BOOLS, MASKED].iter().fold(format, |format, wish| format.with_option(wish.key, wish.words))
+            let help =
+                "names of the columns, separated by commas, without a schema [default: col_0, col_1, ...]";
+            let format = format.with_option(NAMES, help);
+            [BOOLS, MASKED].iter().fold(format, |format, choice| format.with_option(choice.key, choice.help))
         })
         .to_vec()
 }
 
-pub(crate) fn exported() -> Vec<Format> {
+pub(crate) fn export_formats() -> Vec<Format> {
     let [versioned, legacy] = formats(&["dltensor_versioned"], &["dltensor"])
-        .map(|format| [MASKED, COPY].iter().fold(format, |f, wish| f.with_option(wish.key, wish.words)));
-    vec![versioned, legacy.with_option(READ_ONLY.key, READ_ONLY.words)]
+        .map(|format| [MASKED, COPY].iter().fold(format, |f, choice| f.with_option(choice.key, choice.help)));
+    vec![versioned, legacy.with_option(READ_ONLY.key, READ_ONLY.help)]
 }
 
 fn formats(versioned: &[&str], legacy: &[&str]) -> [Format; 2] {
-    let row = |name, words, capsules: &[&str]| Format {
+    let row = |name, help, capsules: &[&str]| Format {
         capsules: capsules.iter().map(|name| (*name).to_string()).collect(),
-        ..Format::new(name, words)
+        ..Format::new(name, help)
     };
     [
-        row(VERSIONED, "DLPack tensors, one a column: numbers and booleans, rows of any shape", versioned),
-        row(LEGACY, "the same, for consumers that know no versions", legacy),
+        row(VERSIONED, "DLPack tensors, one per column: numbers and booleans, rows of any shape", versioned),
+        row(LEGACY, "DLPack tensors without a version, for consumers that predate DLPack 1.0", legacy),
     ]
 }
 
-/// How tensors are read.
-pub(crate) struct Reading {
+/// Options of an import.
+pub(crate) struct ImportOptions {
     pub(crate) names: Option<Vec<String>>,
-    pub(crate) bits: bool,
-    pub(crate) masked: bool,
+    pub(crate) packs_bools: bool,
+    pub(crate) has_masks: bool,
 }
 
-impl Reading {
+impl ImportOptions {
     pub(crate) fn new(format: &str, options: &Options) -> Result<Self> {
         if options.is_empty() {
-            return Ok(Self { names: None, bits: false, masked: false });
+            return Ok(Self { names: None, packs_bools: false, has_masks: false });
         }
         Ok(Self {
             names: options.get(NAMES).map(|names| names.split(',').map(str::to_string).collect()),
-            bits: BOOLS.get(format, options)? == "bits",
-            masked: MASKED.get(format, options)? == "mask",
+            packs_bools: BOOLS.get(format, options)? == "bits",
+            has_masks: MASKED.get(format, options)? == "mask",
         })
     }
 }
 
-/// When bytes are copied.
+/// When values are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
     Needed,
@@ -104,35 +106,40 @@ pub(crate) enum Copy {
     Never,
 }
 
-/// How tensors are written.
+/// Options of an export.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing {
+pub(crate) struct ExportOptions {
     pub(crate) legacy: bool,
-    pub(crate) masked: bool,
+    pub(crate) has_masks: bool,
     pub(crate) copy: Copy,
-    /// Whether the consumer may be given what it must not write without being told.
-    pub(crate) trusted: bool,
+    /// Whether legacy tensors may refer to read-only buffers.
+    pub(crate) lends_read_only: bool,
 }
 
-impl Writing {
+impl ExportOptions {
     pub(crate) fn new(format: &str, options: &Options) -> Result<Self> {
         Ok(Self {
             legacy: format == LEGACY,
-            masked: MASKED.get(format, options)? == "mask",
+            has_masks: MASKED.get(format, options)? == "mask",
             copy: match COPY.get(format, options)? {
                 "always" => Copy::Always,
                 "never" => Copy::Never,
                 _ => Copy::Needed,
             },
-            trusted: READ_ONLY.get(format, options)? == "lent",
+            lends_read_only: READ_ONLY.get(format, options)? == "lent",
         })
     }
 
-    /// Why a column's buffers cannot be lent as they are, if they cannot.
+    /// 1 for values, 2 for values and masks.
+    pub(crate) fn tensors_per_column(&self) -> usize {
+        if self.has_masks { 2 } else { 1 }
+    }
+
+    /// Why a column's buffers must be copied, if they must.
     pub(crate) fn must_copy(&self) -> Option<&'static str> {
-        match (self.copy, self.legacy && !self.trusted) {
-            (Copy::Always, _) => Some("copied, as asked for"),
-            (_, true) => Some("copied, for a legacy tensor cannot say that it must not be written"),
+        match (self.copy, self.legacy && !self.lends_read_only) {
+            (Copy::Always, _) => Some("copy=always asks for a copy"),
+            (_, true) => Some("copied: a legacy tensor cannot mark its memory as read-only"),
             _ => None,
         }
     }

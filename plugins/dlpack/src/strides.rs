@@ -1,32 +1,36 @@
-//! How a tensor's elements lie in memory, and in which order they are contiguous.
+//! Checks shape and strides of tensors and determines in which order of dimensions they are
+//! contiguous.
 
 use crossdock_kernels::Dim;
 use crossdock_plugin_api::{Error, Result};
 
-/// A tensor of more dimensions than any library makes (numpy's limit is 64) is not believed.
+/// Tensors with more dimensions are rejected. numpy has the largest limit of common libraries, 64.
 pub(crate) const MAX_DIMS: usize = 64;
 
-/// How the elements of a tensor lie, none of its sizes negative, its extent within an address space.
+/// Checked shape and strides: no size is negative, and the extent lies within the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Strides {
-    /// What most tensors are: one dimension of so many elements, side by side.
+    /// One contiguous dimension with this many elements, as most tensors have.
     Plain(usize),
     Any(Box<Any>),
 }
 
-/// Sizes and strides, the latter in elements.
+/// Shape and strides of any tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Any {
+    /// Size and stride of each dimension, in elements.
     dims: Vec<(usize, i64)>,
-    /// Bytes from the lowest element's first to the first element's.
+    /// Distance from the element with the lowest address to the first element, in bytes.
     low: usize,
-    /// Bytes from the lowest element's first to the highest element's last.
+    /// Size of the memory from the element with the lowest address to the end of the highest, in
+    /// bytes.
     extent: usize,
     elements: usize,
 }
 
 impl Strides {
-    /// Of a tensor at `address`, whose strides, where it has none, are those of row-major order.
+    /// Checks a tensor at `address` with elements of `width` bytes. Without strides it is in
+    /// row-major order.
     pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
         match Self::plain(shape, strides, width, address) {
             Some(plain) => Ok(plain),
@@ -41,7 +45,7 @@ impl Strides {
         Some(Self::Plain(elements))
     }
 
-    /// How many elements in all.
+    /// Total number of elements.
     pub(crate) fn elements(&self) -> usize {
         match self {
             Self::Plain(elements) => *elements,
@@ -49,7 +53,7 @@ impl Strides {
         }
     }
 
-    /// The first dimension's size.
+    /// Size of the first dimension.
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Plain(elements) => *elements,
@@ -71,8 +75,8 @@ impl Strides {
         std::iter::once(self.rows()).chain(self.row_shape())
     }
 
-    /// How far before the first element the lowest lies, and how far from there the tensor reaches. Bytes, for elements
-    /// of this width.
+    /// The distance from the lowest element to the first one, and the size of the memory from the
+    /// lowest element on. Both in bytes, for elements of `width` bytes.
     pub(crate) fn extent(&self, width: usize) -> (usize, usize) {
         match self {
             Self::Plain(elements) => (0, elements * width),
@@ -80,7 +84,8 @@ impl Strides {
         }
     }
 
-    /// Whether its elements lie side by side when the dimensions after the first are taken in this order.
+    /// Whether the elements are contiguous if the dimensions after the first are taken in this
+    /// order.
     pub(crate) fn is_contiguous(&self, order: &[usize]) -> bool {
         match self {
             Self::Plain(_) => true,
@@ -88,7 +93,8 @@ impl Strides {
         }
     }
 
-    /// An order of the dimensions after the first in which the elements lie side by side, if there is one.
+    /// An order of the dimensions after the first in which the elements are contiguous, if there is
+    /// one.
     pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
         match self {
             Self::Plain(_) => Some(Vec::new()),
@@ -96,41 +102,42 @@ impl Strides {
         }
     }
 
-    /// What `gather` is told to bring the elements, of this width, into this order.
-    pub(crate) fn gathered(&self, order: &[usize], width: usize) -> Vec<Dim> {
+    /// The dimensions for `Jobs::gather`, which copies elements of `width` bytes in this order.
+    /// Strides are in bytes.
+    pub(crate) fn gather_dims(&self, order: &[usize], width: usize) -> Vec<Dim> {
         match self {
             Self::Plain(elements) => vec![Dim { size: *elements, stride: width as i64 }],
-            Self::Any(any) => any.gathered(order, width),
+            Self::Any(any) => any.gather_dims(order, width),
         }
     }
 }
 
 impl Any {
     fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
-        let wrong = |what: String| Err(Error::bad_data(what));
+        let reject = |what: String| Err(Error::bad_data(what));
         let mut elements: usize = 1;
         for (i, size) in shape.iter().enumerate() {
             let Ok(size) = usize::try_from(*size) else {
-                return wrong(format!("dimension {i} has size {size}, expected 0 or more"));
+                return reject(format!("dimension {i} has size {size}, expected 0 or more"));
             };
-            // Sizes of 0 must not hide others that cannot be.
+            // A size of 0 must not hide that the others overflow.
             elements = match elements.max(1).checked_mul(size.max(1)) {
                 Some(n) if n.checked_mul(width).is_some_and(|bytes| i64::try_from(bytes).is_ok()) => n,
-                _ => return wrong(format!("shape {shape:?} is beyond what can be counted")),
+                _ => return reject(format!("shape {shape:?}: the size in bytes overflows int64")),
             };
         }
         if shape.contains(&0) {
             elements = 0;
         }
         let mut dims: Vec<(usize, i64)> = Vec::with_capacity(shape.len());
-        let mut compact = elements as i64;
+        let mut row_major = elements as i64;
         for (i, size) in shape.iter().enumerate() {
-            compact = compact.checked_div(*size).unwrap_or(0);
-            let stride = strides.and_then(|strides| strides.get(i).copied()).unwrap_or(compact);
+            row_major = row_major.checked_div(*size).unwrap_or(0);
+            let stride = strides.and_then(|strides| strides.get(i).copied()).unwrap_or(row_major);
             dims.push((*size as usize, stride));
         }
         let (mut low, mut high) = (0i128, 0i128);
-        // A stride between fewer than two says nothing.
+        // The stride of a dimension with fewer than two elements is ignored.
         let reaching = dims.iter().filter(|(size, _): &&(usize, i64)| elements > 0 && *size > 1);
         for (size, stride) in reaching {
             let reach = (*size as i128 - 1) * i128::from(*stride) * width as i128;
@@ -141,7 +148,7 @@ impl Any {
             && i128::from(address) + high + width as i128 <= i128::from(i64::MAX)
             && bytes <= i128::from(i64::MAX);
         if elements > 0 && !lies_within {
-            return wrong(format!(
+            return reject(format!(
                 "strides {:?} reach beyond the address space",
                 dims.iter().map(|dim| dim.1).collect::<Vec<_>>()
             ));
@@ -158,7 +165,7 @@ impl Any {
         }) || self.elements == 0
     }
 
-    /// The first dimension, then the others in this order.
+    /// The first dimension, then the others in `order`.
     fn ordered(&self, order: &[usize]) -> impl DoubleEndedIterator<Item = (usize, i64)> {
         let inner = order.iter().filter_map(|i| self.dims.get(i + 1).copied()).collect::<Vec<_>>();
         self.dims.first().copied().into_iter().chain(inner)
@@ -176,10 +183,10 @@ impl Any {
         self.is_contiguous(&order).then_some(order)
     }
 
-    fn gathered(&self, order: &[usize], width: usize) -> Vec<Dim> {
-        // Where there are at most one, the stride has not been looked at.
-        let counts = |size: usize| self.elements > 0 && size > 1;
-        let bytes = |size, stride: i64| if counts(size) { stride * width as i64 } else { 0 };
+    fn gather_dims(&self, order: &[usize], width: usize) -> Vec<Dim> {
+        // The stride of a dimension with fewer than two elements is unchecked.
+        let is_checked = |size: usize| self.elements > 0 && size > 1;
+        let bytes = |size, stride: i64| if is_checked(size) { stride * width as i64 } else { 0 };
         self.ordered(order).map(|(size, stride)| Dim { size, stride: bytes(size, stride) }).collect()
     }
 }
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_one_and_none_are_contiguous_whatever_their_strides_say() {
+    fn dimensions_of_size_0_and_1_ignore_their_strides() {
         assert!(strides(&[5, 1, 3], &[3, -77, 1]).is_contiguous(&[0, 1]));
         assert!(strides(&[1, 3], &[99, 1]).is_contiguous(&[0]));
         assert!(strides(&[0, 3], &[99, 7]).is_contiguous(&[0]));
@@ -204,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_in_column_major_order_is_found_contiguous_in_another_order() {
+    fn finds_contiguous_order_of_column_major_rows() {
         assert_eq!(strides(&[4, 2, 3], &[6, 1, 2]).contiguous_order(), Some(vec![1, 0]));
         assert_eq!(strides(&[4, 2, 3], &[6, 3, 1]).contiguous_order(), Some(vec![0, 1]));
         assert_eq!(strides(&[4, 2, 3], &[1, 4, 8]).contiguous_order(), None);
@@ -212,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_reaches_both_ways() {
+    fn extent_covers_negative_strides() {
         assert_eq!(strides(&[4, 3], &[-6, 2]).extent(4), (72, 72 + 16 + 4));
         assert_eq!(strides(&[4, 3], &[0, 0]).extent(4), (0, 4));
         assert_eq!(strides(&[4, 0], &[i64::MAX, i64::MIN]).extent(4), (0, 0));
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn rejects_negative_sizes_and_overflow() {
         for (shape, strides) in [
             (&[-1i64][..], &[1i64][..]),
             (&[i64::MAX, 2], &[1, 1]),

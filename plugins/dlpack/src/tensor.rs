@@ -1,4 +1,4 @@
-//! Strangers' tensors, checked as far as the host can see.
+//! Imports external tensors and checks their fields.
 
 use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready};
 use crossdock_plugin_api::{Capsule, Device, Error, Result, abi};
@@ -8,60 +8,63 @@ use dlpark::{legacy, versioned};
 use crate::element::Element;
 use crate::strides::{MAX_DIMS, Strides};
 
-/// The capsule of the form without a version.
+/// Name of capsules with a `DLManagedTensor`.
 pub(crate) const LEGACY: &std::ffi::CStr = c"dltensor";
-/// The capsule of the form with one.
+/// Name of capsules with a `DLManagedTensorVersioned`.
 pub(crate) const VERSIONED: &std::ffi::CStr = c"dltensor_versioned";
 
-/// A managed tensor; its deleter runs when it is dropped.
-enum Kept {
+/// A managed tensor of either kind. Its drop calls the deleter.
+enum ManagedTensor {
     Legacy(legacy::Dlpack),
     Versioned(versioned::Dlpack),
 }
 
-impl Kept {
-    fn descriptor(&self) -> &DLTensor {
-        // SAFETY: the tensor is managed, and lives until its deleter is called; nothing changes it meanwhile.
+impl ManagedTensor {
+    fn tensor(&self) -> &DLTensor {
+        // SAFETY: the drop of `self` calls the deleter, so the tensor outlives the reference;
+        // DLPack's consumers do not modify a tensor.
         unsafe {
             match self {
-                Kept::Legacy(managed) => managed.tensor(),
-                Kept::Versioned(managed) => managed.tensor(),
+                ManagedTensor::Legacy(managed) => managed.tensor(),
+                ManagedTensor::Versioned(managed) => managed.tensor(),
             }
         }
     }
 }
 
-/// A tensor whose description has been checked.
+/// A tensor whose fields have been checked.
 pub(crate) struct Tensor {
-    managed: Kept,
+    managed: ManagedTensor,
     pub(crate) element: Element,
     pub(crate) strides: Strides,
     pub(crate) device: Device,
-    /// Said to lie on the CPU, where DLPack has no streams: its bytes are there. Pinned memory, which devices write too, is
-    /// the host's and ready in a stream's order.
+    /// Whether the declared device is the CPU, where DLPack has no streams. Pinned memory is on the
+    /// CPU too, but devices write to it, so it is ready in the order of a stream.
     is_ready: bool,
-    /// Of its first element; 0 if it has none.
+    /// Address of the first element; 0 if there are no elements.
     address: u64,
 }
 
 impl Tensor {
-    /// Takes the tensor out of its capsule. A tensor that is refused is freed.
+    /// Takes the tensor out of its capsule. A rejected tensor is freed.
     pub(crate) fn take(capsule: Capsule, memory: &Memory) -> Result<Self> {
         let (form, raw) = capsule.take_any_self_freeing(&[VERSIONED, LEGACY])?;
-        // SAFETY: under these names capsules hold such a tensor, which is ours once taken.
+        // SAFETY: DLPack reserves each name for capsules with this struct; `take_any_self_freeing`
+        // has passed ownership.
         let managed = unsafe {
             match form {
                 0 => versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
-                    .map(Kept::Versioned),
-                _ => legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Kept::Legacy),
+                    .map(ManagedTensor::Versioned),
+                _ => legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr())
+                    .map(ManagedTensor::Legacy),
             }
         };
         Self::check(managed.map_err(|error| Error::version(error.to_string()))?, memory)
     }
 
-    fn check(managed: Kept, memory: &Memory) -> Result<Self> {
-        let tensor = managed.descriptor();
-        let element = Element::of_tensor(tensor.dtype)?;
+    fn check(managed: ManagedTensor, memory: &Memory) -> Result<Self> {
+        let tensor = managed.tensor();
+        let element = Element::from_dtype(tensor.dtype)?;
         let ndim = match usize::try_from(tensor.ndim) {
             Ok(0) => {
                 return Err(Error::unsupported(
@@ -75,13 +78,13 @@ impl Tensor {
             }
         };
         if tensor.shape.is_null() {
-            return Err(Error::bad_data(format!("a NULL shape with {ndim} dimensions")));
+            return Err(Error::bad_data(format!("shape is NULL with {ndim} dimensions")));
         }
         if !tensor.shape.is_aligned() || !tensor.strides.is_aligned() {
-            return Err(Error::bad_data("a shape or strides at an address that no int64_t may have"));
+            return Err(Error::bad_data("shape or strides are not aligned for int64_t"));
         }
-        // SAFETY: not null, aligned, and as many as the tensor has dimensions, by DLPack's contract; the same for the strides,
-        // which may be NULL before version 1.2.
+        // SAFETY: both are aligned and non-NULL (checked above; strides may be NULL before DLPack
+        // 1.2), and DLPack requires them to have `ndim` elements.
         let (shape, strides) = unsafe {
             let strides = std::ptr::NonNull::new(tensor.strides);
             (
@@ -102,41 +105,45 @@ impl Tensor {
         Ok(Self { managed, element, strides, device, is_ready, address })
     }
 
-    /// Its rows.
     pub(crate) fn rows(&self) -> usize {
         self.strides.rows()
     }
 
-    /// Whether its bytes are there without anybody's waiting.
+    /// Whether the bytes can be read without waiting for a stream.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether its elements may stand in Arrow's buffers where they are: in this order side by side, and aligned.
+    /// Whether an Arrow buffer can refer to the elements: they are contiguous in this order, and
+    /// aligned.
     pub(crate) fn is_in_place(&self, order: &[usize]) -> bool {
         self.strides.is_contiguous(order) && self.address.is_multiple_of(self.element.width() as u64)
     }
 
-    /// Of elements side by side: where the first lies, and bytes of all.
+    /// Address and size in bytes of contiguous elements.
     pub(crate) fn span(&self) -> (u64, usize) {
         (self.address, self.strides.extent(self.element.width()).1)
     }
 
-    /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
+    /// A buffer over all memory of the tensor, which keeps the tensor alive, and the first
+    /// element's offset in it in bytes.
     pub(crate) fn into_buffer(self, ready: Ready) -> (Buffer, usize) {
         let (low, extent) = self.strides.extent(self.element.width());
         let (device, address) = (self.device, self.address);
         let owner = ForeignOwner::new(self.managed);
-        // SAFETY: the tensor's producer vouches for the memory that its shape and strides span, until its deleter is called,
-        // which is when the owner is dropped.
+        // SAFETY: DLPack requires the memory that shape and strides span to be valid until the
+        // deleter is called; the drop of `owner` calls it.
         let buffer =
             unsafe { Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready) };
         (buffer, low)
     }
 }
 
-/// Where a tensor lies. Pinned host memory is host memory. What is said of CUDA memory is put to the driver, before a kernel
-/// that believes it takes the whole context with it: managed memory may be said to be device 0's and be any device's, or none's.
+/// The device of a tensor. Pinned host memory is on the CPU.
+///
+/// The driver confirms declared CUDA devices: a kernel that reads a wrong address would make the
+/// whole context unusable. For managed memory, producers declare device 0 whatever device it
+/// prefers.
 fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
     let declared = match device.device_type {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => return Ok(Device::CPU),
@@ -144,16 +151,16 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
             Device::from_arrow(i32::try_from(other).unwrap_or(i32::MAX), device.device_id.into())
         }
     };
-    let asks = declared.r#type == abi::DEVICE_CUDA && address != 0;
-    if asks && memory.pointer(address)?.0 == declared {
+    let is_cuda_address = declared.r#type == abi::DEVICE_CUDA && address != 0;
+    if is_cuda_address && memory.pointer(address)?.0 == declared {
         return Ok(declared);
     }
-    // This looks for a driver, if nobody has before.
+    // The first call loads the driver.
     let devices = memory.devices()?;
     if declared.r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
-        let found = memory.pointer(address)?.0;
-        return Ok(match found.r#type {
-            abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED => Device::cuda(found.id),
+        let actual = memory.pointer(address)?.0;
+        return Ok(match actual.r#type {
+            abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED => Device::cuda(actual.id),
             _ => Device::CPU,
         });
     }
@@ -161,28 +168,28 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
         let known: Vec<_> = devices.iter().map(|info| info.name.as_str()).collect();
         return Err(Error::device(format!("it lies on {declared}, expected one of {}", known.join(", "))));
     }
-    if !asks {
+    if !is_cuda_address {
         return Ok(declared);
     }
-    let found = memory.pointer(address)?.0;
-    match found.r#type {
-        // Managed memory, and host memory that is mapped into devices', is every device's.
+    let actual = memory.pointer(address)?.0;
+    match actual.r#type {
+        // Every device can access managed memory and mapped host memory.
         abi::DEVICE_CUDA_MANAGED | abi::DEVICE_CUDA_HOST => Ok(declared),
-        abi::DEVICE_CUDA if found == declared => Ok(declared),
+        abi::DEVICE_CUDA if actual == declared => Ok(declared),
         abi::DEVICE_CUDA => Err(Error::bad_data(format!(
-            "it is said to lie on {declared}, and the driver says that {address:#x} is memory of {found}"
+            "its declared device is {declared}, but the driver reports memory of {actual} at {address:#x}"
         ))),
         _ => Err(Error::bad_data(format!(
-            "it is said to lie on {declared}, and the driver knows of no memory of a device at {address:#x}"
+            "its declared device is {declared}, but the driver reports no device memory at {address:#x}"
         ))),
     }
 }
 
-/// A device as DLPack numbers it.
+/// Converts to DLPack's device numbers.
 pub(crate) fn to_dlpack(device: Device) -> Result<DLDevice> {
-    let wrong = |_| Error::internal(format!("{device} has no number in DLPack"));
+    let out_of_range = |_| Error::internal(format!("{device} has no number in DLPack"));
     Ok(DLDevice {
-        device_type: DLDeviceType(u32::try_from(device.r#type).map_err(wrong)?),
-        device_id: i32::try_from(device.id.max(0)).map_err(wrong)?,
+        device_type: DLDeviceType(u32::try_from(device.r#type).map_err(out_of_range)?),
+        device_id: i32::try_from(device.id.max(0)).map_err(out_of_range)?,
     })
 }

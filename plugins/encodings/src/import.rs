@@ -1,4 +1,5 @@
-//! Encoded arrays in capsules and as bytes, decoded by the session: a batch of one column.
+//! Imports encoded arrays from capsules and bytes. The session decodes them to a batch of one
+//! column.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,28 +30,28 @@ pub(crate) fn formats() -> Vec<Format> {
         capsules: vec!["crossdock_encoded_array".into()],
         ..Format::new(
             CAPSULES,
-            "an encoded array: a tree of nodes in a capsule, with types as Arrow or as Vortex writes them",
+            "an encoded array: a tree of nodes in a capsule, with types in Arrow's or Vortex's form",
         )
     };
     let bytes = Format {
         bytes: true,
         magics: vec![(0, blob::MAGIC.to_vec())],
         endings: vec![".cdenc".into()],
-        ..Format::new(BYTES, "an encoded array as bytes: one tree, which is one column")
+        ..Format::new(BYTES, "an encoded array as bytes: one tree for one column")
     };
     vec![capsules, bytes]
 }
 
-/// What one capsule, or one file, holds.
+/// The batch stream of one capsule or file.
 struct Stream {
     host: Host,
     memory: Memory,
     /// The tree's one column.
     column: Arc<Schema>,
-    /// What the fields of its structs are the columns of, where that was expected.
+    /// The expected schema, if the fields of the tree's structs become its columns.
     rows: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
-    /// That were read; 0 where it is a capsule.
+    /// Bytes read; 0 for a capsule.
     bytes: u64,
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn open(
 ) -> Result<Box<dyn BatchStream>> {
     let bytes = Cell::new(0);
     let array = match (format, input) {
-        (CAPSULES, Input::Capsules(capsules)) => in_capsule(capsules)?,
+        (CAPSULES, Input::Capsules(capsules)) => from_capsule(capsules)?,
         (BYTES, Input::Source(source)) => {
             bytes.set(source.len().unwrap_or(0));
             read_encoded(memory, &source, call.device(), |done, total| {
@@ -74,17 +75,18 @@ pub(crate) fn open(
             })?
         }
         (CAPSULES, Input::Source(_)) => {
-            return Err(Error::invalid_argument(format!("{format}: bytes were given, expected a capsule")));
+            return Err(Error::invalid_argument(format!("{format}: the input is bytes, expected a capsule")));
         }
-        _ => return Err(Error::invalid_argument(format!("{format}: capsules were given, expected bytes"))),
+        _ => return Err(Error::invalid_argument(format!("{format}: the input is capsules, expected bytes"))),
     };
     let array = with_schemas(array)?;
-    // SAFETY: each node has a schema now, which lives as long as the array.
+    // SAFETY: `with_schemas` has given each node a valid schema, which lives as long as the array.
     let field = unsafe { import_field_ref(array.root()?.schema()?) }?;
     let root = Field::new("", field.data_type().clone(), field.is_nullable())
         .with_metadata(field.metadata().clone());
     let column = Arc::new(Schema::new(vec![root]));
-    // SAFETY: the caller's schema, alive for the call.
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     let expected = expected.map(|expected| unsafe { import_schema_ref(expected) }).transpose()?;
     let rows = match expected {
         Some(expected) => rows_of(format, &column, expected)?,
@@ -94,100 +96,101 @@ pub(crate) fn open(
     Ok(Box::new(Stream { host, memory, column, rows, array: Some(array), bytes: bytes.get() }))
 }
 
-/// A tree is one column without a name, or structs, whose fields may be expected as the columns of a table: then with the names
-/// and metadata that are expected, for which Vortex's types have no place.
-fn rows_of(format: &str, own: &Schema, expected: Schema) -> Result<Option<Arc<Schema>>> {
-    let same = own.fields().len() == expected.fields().len()
-        && own.fields().iter().zip(expected.fields()).all(|(own, expected)| {
-            own.name() == expected.name() && own.data_type().equals_datatype(expected.data_type())
+/// Compares the tree's column with the expected schema. Returns the schema if its columns are the
+/// fields of the tree's structs.
+///
+/// The result keeps the expected names and metadata, which Vortex's types do not have.
+fn rows_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<Arc<Schema>>> {
+    let same = actual.fields().len() == expected.fields().len()
+        && actual.fields().iter().zip(expected.fields()).all(|(actual, expected)| {
+            actual.name() == expected.name() && actual.data_type().equals_datatype(expected.data_type())
         });
     if same {
         return Ok(None);
     }
-    let differs = |expected: &dyn Display, got: &dyn Display| {
+    let mismatch = |expected: &dyn Display, got: &dyn Display| {
         Err(Error::invalid_argument(format!("{format}: expected {expected}, the array has {got}")))
     };
-    let (fields, root) = match own.fields().first() {
+    let (fields, root) = match actual.fields().first() {
         Some(root) if !root.is_nullable() => match root.data_type() {
             DataType::Struct(fields) => (fields, root),
-            _ => return differs(&words(&expected), &words(own)),
+            _ => return mismatch(&describe(&expected), &describe(actual)),
         },
-        _ => return differs(&words(&expected), &words(own)),
+        _ => return mismatch(&describe(&expected), &describe(actual)),
     };
     if fields.len() != expected.fields().len() || !root.metadata().is_empty() {
-        return differs(&words(&expected), &words(own));
+        return mismatch(&describe(&expected), &describe(actual));
     }
-    for (own, expected) in fields.iter().zip(expected.fields()) {
-        if own.name() != expected.name() {
-            return differs(
+    for (actual, expected) in fields.iter().zip(expected.fields()) {
+        if actual.name() != expected.name() {
+            return mismatch(
                 &format_args!("a column '{}'", expected.name()),
-                &format_args!("'{}'", own.name()),
+                &format_args!("'{}'", actual.name()),
             );
         }
-        if !is_same(own, expected) {
+        if !is_same(actual, expected) {
             let typed = |field: &Field| {
                 let nulls = if field.is_nullable() { "" } else { " without nulls" };
                 let extension = field.metadata().get(EXTENSION_NAME);
                 let extension = extension.map(|name| format!(" as {name}")).unwrap_or_default();
                 format!("{}{extension}{nulls}", field.data_type())
             };
-            let own = typed(own);
-            return differs(&format_args!("column '{}' of {}", expected.name(), typed(expected)), &own);
+            let actual = typed(actual);
+            return mismatch(&format_args!("column '{}' of {}", expected.name(), typed(expected)), &actual);
         }
     }
     Ok(Some(Arc::new(expected)))
 }
 
-fn words(schema: &Schema) -> String {
+fn describe(schema: &Schema) -> String {
     let fields = schema.fields().iter().map(|f| format!("'{}': {}", f.name(), f.data_type()));
     format!("[{}]", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// Whether two fields are of one type, with nulls and extension types as in the other, but for what Vortex's types leave out:
-/// the names of lists' elements and of maps' entries, and other metadata.
-fn is_same(own: &Field, expected: &Field) -> bool {
+/// Whether two fields have the same type, nullability and extension type. Ignores what Vortex's
+/// types do not have: the names of list elements and map entries, and other metadata.
+fn is_same(actual: &Field, expected: &Field) -> bool {
     let extension = |field: &Field| {
-        let of = |pairs: Vec<(Vec<u8>, Vec<u8>)>| {
-            let keys = [EXTENSION_NAME.as_bytes(), EXTENSION_METADATA.as_bytes()];
-            let pairs =
-                pairs.into_iter().filter(|(key, value)| keys.contains(&&key[..]) && !value.is_empty());
-            pairs.collect::<BTreeMap<_, _>>()
-        };
-        of(pairs(field.metadata()))
+        let keys = [EXTENSION_NAME.as_bytes(), EXTENSION_METADATA.as_bytes()];
+        let pairs = pairs(field.metadata()).into_iter();
+        pairs.filter(|(key, value)| keys.contains(&&key[..]) && !value.is_empty()).collect::<BTreeMap<_, _>>()
     };
-    let types = match (own.data_type(), expected.data_type()) {
-        (DataType::Struct(own), DataType::Struct(expected)) => {
-            own.len() == expected.len()
-                && own
+    let types = match (actual.data_type(), expected.data_type()) {
+        (DataType::Struct(actual), DataType::Struct(expected)) => {
+            actual.len() == expected.len()
+                && actual
                     .iter()
                     .zip(expected)
-                    .all(|(own, expected)| own.name() == expected.name() && is_same(own, expected))
+                    .all(|(actual, expected)| actual.name() == expected.name() && is_same(actual, expected))
         }
-        (DataType::List(own), DataType::List(expected)) => is_same(own, expected),
-        (DataType::FixedSizeList(own, n), DataType::FixedSizeList(expected, m)) => {
-            n == m && is_same(own, expected)
+        (DataType::List(actual), DataType::List(expected)) => is_same(actual, expected),
+        (DataType::FixedSizeList(actual, n), DataType::FixedSizeList(expected, m)) => {
+            n == m && is_same(actual, expected)
         }
-        (DataType::Map(own, own_sorted), DataType::Map(expected, sorted)) => {
-            own_sorted == sorted && is_same_entry(own, expected)
+        (DataType::Map(actual, actual_sorted), DataType::Map(expected, sorted)) => {
+            actual_sorted == sorted && is_same_entry(actual, expected)
         }
-        (own, expected) => own == expected,
+        (actual, expected) => actual == expected,
     };
-    types && own.is_nullable() == expected.is_nullable() && extension(own) == extension(expected)
+    types && actual.is_nullable() == expected.is_nullable() && extension(actual) == extension(expected)
 }
 
-/// The same of a map's entries, whose fields' names Vortex leaves out.
-fn is_same_entry(own: &Field, expected: &Field) -> bool {
-    let (DataType::Struct(own), DataType::Struct(expected)) = (own.data_type(), expected.data_type()) else {
+/// [`is_same`] for a map's entries, without the names of their fields.
+fn is_same_entry(actual: &Field, expected: &Field) -> bool {
+    let (DataType::Struct(actual), DataType::Struct(expected)) = (actual.data_type(), expected.data_type())
+    else {
         return false;
     };
-    own.len() == expected.len() && own.iter().zip(expected).all(|(own, expected)| is_same(own, expected))
+    actual.len() == expected.len()
+        && actual.iter().zip(expected).all(|(actual, expected)| is_same(actual, expected))
 }
 
-fn in_capsule(mut capsules: Capsules) -> Result<EncodedArray> {
+fn from_capsule(mut capsules: Capsules) -> Result<EncodedArray> {
     let (Some(capsule), None) = (capsules.next(), capsules.next()) else {
-        return Err(Error::invalid_argument("encoded-array: expected one capsule, got none or several"));
+        return Err(Error::invalid_argument("encoded-array: expected 1 capsule, got none or several"));
     };
-    // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.
+    // SAFETY: the capsule's name guarantees the struct, and the producer of a capsule guarantees
+    // that its pointers are valid.
     unsafe { EncodedArray::from_raw(capsule.take::<abi::EncodedArray>()?) }
 }
 
@@ -201,7 +204,7 @@ impl BatchStream for Stream {
         let batch = self.host.decode(call, array)?;
         call.progress(self.bytes, self.bytes);
         let Some(rows) = &self.rows else { return Ok(Some(batch)) };
-        // Its structs have the expected types too.
+        // `rows_of` has compared the types of the structs with the expected ones.
         let structs = Field::new("", DataType::Struct(rows.fields().clone()), false);
         let batch = import_batch(batch, &Arc::new(Schema::new(vec![structs])), &self.memory)?;
         let (len, device) = (batch.len(), batch.device());
@@ -209,13 +212,13 @@ impl BatchStream for Stream {
             structs.children().iter().map(|child| child.slice(structs.offset(), structs.len()))
         });
         let columns = columns.collect::<Result<_>>()?;
-        let batch = DeviceBatch::try_new(rows.clone(), len, columns)?.lying_on(device)?;
+        let batch = DeviceBatch::try_new(rows.clone(), len, columns)?.with_default_device(device)?;
         let stream = call_stream(&self.memory, call, device)?;
         export_batch(&batch, false, &stream).map(Some)
     }
 }
 
-/// The same array, the types that Vortex wrote read.
+/// Converts types in Vortex's form to Arrow schemas.
 fn with_schemas(array: EncodedArray) -> Result<EncodedArray> {
     let nodes = (0..array.n_nodes()).map(|index| array.node(index)).collect::<Result<Vec<_>>>()?;
     if nodes.iter().all(|node| node.dtype().is_none()) {
@@ -225,7 +228,7 @@ fn with_schemas(array: EncodedArray) -> Result<EncodedArray> {
     let (mut parts, mut buffers) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(n_buffers));
     for node in nodes {
         for i in 0..node.n_buffers() {
-            // SAFETY: the array is this function's alone.
+            // SAFETY: this function owns the array, so no other code takes its buffers.
             buffers.push(unsafe { node.take_buffer(i) }?);
         }
         parts.push(NodeParts {
@@ -243,7 +246,8 @@ fn with_schemas(array: EncodedArray) -> Result<EncodedArray> {
 fn schema_of(node: EncodedNode<'_>) -> Result<Owned<abi::ArrowSchema>> {
     let field = match node.dtype() {
         Some(bytes) => dtype::read(bytes).map_err(|e| e.context(node.path()))?,
-        // SAFETY: a schema that lives as long as the array.
+        // SAFETY: a node without a Vortex type has a valid schema, which lives as long as the
+        // array.
         None => unsafe { import_field_ref(node.schema()?) }?,
     };
     export_field(&field)
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_the_same_but_for_the_names_that_vortex_leaves_out() {
+    fn is_same_ignores_names_of_list_elements_and_map_keys() {
         use DataType::{Int8, Int16};
         for (one, other, same) in [
             (Int8, Int8, true),
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn of_metadata_only_an_extension_type_counts() {
+    fn is_same_ignores_metadata_other_than_extension_types() {
         let with = |key: &str, value: &str| {
             let metadata = std::collections::HashMap::from([(key.to_owned(), value.to_owned())]);
             field(DataType::Int8).with_metadata(metadata)

@@ -1,4 +1,4 @@
-//! Decoding one node: its children, its buffers, and memory for what becomes of it.
+//! Gives decoders access to one node's decoded children, buffers and output memory.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -8,22 +8,21 @@ use crossdock_plugin_api::{EncodedNode, Error, Result, Validate};
 use crate::node::Node;
 use crate::validity::Validity;
 
-/// What a decoder works with.
+/// The inputs of a decoder.
 pub struct Job<'a> {
-    /// The node.
+    /// The node to decode.
     pub node: Node<'a>,
-    /// The nodes below it, in pre-order, where they were asked for decoded.
+    /// The nodes below it in pre-order; `Some` if the node's plan requested them decoded.
     pub below: Vec<Option<DeviceArray>>,
-    /// Where memory comes from.
     pub memory: &'a Memory,
-    /// Where work goes.
+    /// The stream that device work runs on.
     pub stream: &'a Stream,
-    /// Whether text is to be looked at.
+    /// Whether the contents of text are checked.
     pub validate: Validate,
 }
 
 impl Job<'_> {
-    /// The same work for another number of values of the node's type; nothing below it is at hand.
+    /// A job for another number of values of the node's type, without decoded nodes.
     pub fn part(&self, len: usize) -> Self {
         let node = Node { raw: self.node.raw, field: self.node.field.clone(), len };
         Self { node, below: Vec::new(), ..*self }
@@ -34,27 +33,28 @@ impl Job<'_> {
         self.decoded(self.node.raw.child(i)?)
     }
 
-    /// A node below it, decoded.
+    /// A decoded node of the subtree.
     pub fn decoded(&self, node: EncodedNode<'_>) -> Result<&DeviceArray> {
         let at = node.index().checked_sub(self.node.raw.index() + 1);
         let array = at.and_then(|at| self.below.get(at)).and_then(Option::as_ref);
-        array.ok_or_else(|| node.wrong("it was not decoded before the node above it"))
+        array.ok_or_else(|| node.wrong("it was not decoded before its parent"))
     }
 
-    /// Takes buffer `i`: an address that suits values of `alignment` bytes. `None` where it has no bytes.
+    /// Takes buffer `i`. The result is aligned to `alignment` bytes; `None` if the buffer is empty.
     pub fn take_buffer(&self, i: usize, alignment: usize) -> Result<Option<Buffer>> {
         self.take_buffer_of(self.node.raw, i, alignment)
     }
 
-    /// The same of a node below it that is left as it is.
+    /// Takes buffer `i` of a node of the subtree that stays encoded.
     pub fn take_buffer_of(
         &self,
         node: EncodedNode<'_>,
         i: usize,
         alignment: usize,
     ) -> Result<Option<Buffer>> {
-        // SAFETY: this is who decodes the node, on one thread; who made the array vouches for its buffers.
-        let Some(buffer) = (unsafe { Buffer::of_encoded(node.take_buffer(i)?) }) else {
+        // SAFETY: only the decoder of the node takes its buffers, on one thread; `EncodedArray`
+        // requires that the buffers describe valid memory.
+        let Some(buffer) = (unsafe { Buffer::from_encoded(node.take_buffer(i)?) }) else {
             return Ok(None);
         };
         if buffer.address().is_multiple_of(alignment as u64) {
@@ -63,13 +63,13 @@ impl Job<'_> {
         self.copy(&buffer.host_view(self.stream)?).map(Some)
     }
 
-    /// A new buffer of `bytes` bytes that `fill`, which is called once, writes.
-    // Neither this nor `make_values` is compiled again for each closure: there are hundreds.
+    /// Allocates a buffer of `bytes` bytes and calls `fill` once to write it.
+    // `dyn`, like `make_values`: a generic function would be compiled for hundreds of closures.
     pub fn make(&self, bytes: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Buffer> {
         self.memory.alloc_with(self.stream, bytes, fill)?.freeze(self.stream)
     }
 
-    /// A new buffer with these bytes.
+    /// Allocates a buffer with these bytes.
     pub fn copy(&self, bytes: &[u8]) -> Result<Buffer> {
         self.make(bytes.len(), &mut |to| {
             to.copy_from_slice(bytes);
@@ -77,23 +77,25 @@ impl Job<'_> {
         })
     }
 
-    /// A new buffer of `len` values that `fill`, which is called once, writes.
+    /// Allocates a buffer of `len` values and calls `fill` once to write it.
     pub fn make_values<T: Plain>(
         &self,
         len: usize,
         fill: &mut dyn FnMut(&mut [T]) -> Result<()>,
     ) -> Result<Buffer> {
         let bytes = len.checked_mul(size_of::<T>());
-        let bytes = bytes.ok_or_else(|| self.node.wrong("its values are more than there can be"))?;
+        let bytes = bytes.ok_or_else(|| self.node.wrong("the size of its values overflows an address"))?;
         self.make(bytes, &mut |to| fill(values_mut(to)?))
     }
 
-    /// Whether there is memory for so many bytes, which somebody else will allocate.
-    pub fn afford(&self, bytes: usize) -> Result<()> {
+    /// Fails if `bytes` bytes are not available, for memory that is allocated outside of the host's
+    /// budget.
+    pub fn check_available(&self, bytes: usize) -> Result<()> {
         self.memory.alloc(self.stream, bytes).map(drop)
     }
 
-    /// The array of `data_type` without children: values after their validity.
+    /// Builds an array of `data_type` without children. `values` are the buffers after the validity
+    /// bitmap.
     pub fn array(
         &self,
         data_type: &DataType,
@@ -115,46 +117,47 @@ impl Job<'_> {
     }
 }
 
-/// Numbers of which any bytes are one.
+/// Types for which all bytes are valid values.
 ///
 /// # Safety
-/// Every pattern of bits is a value, and there is no padding.
+/// Every bit pattern is a valid value, and the type has no padding.
 pub unsafe trait Plain: Copy + 'static {}
 
 macro_rules! plain { ($($t:ty),*) => { $(
-    // SAFETY: a number.
+    // SAFETY: integers, floats and arrays of them have no padding and no invalid bit patterns.
     unsafe impl Plain for $t {}
 )* } }
 plain!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, [u64; 4], [i128; 2], [u8; 16]);
 
-/// The bytes as values.
+/// Views bytes as values.
 ///
 /// # Errors
-/// They are not aligned for it, or no whole number of them.
+/// Fails if the bytes are misaligned or their number is not a multiple of the size of `T`.
 pub fn values<T: Plain>(bytes: &[u8]) -> Result<&[T]> {
-    // SAFETY: any bytes are values of `T`, and none of them is padding.
+    // SAFETY: `Plain` allows any bytes as values of `T`.
     let (before, values, after) = unsafe { bytes.align_to::<T>() };
-    if before.is_empty() && after.is_empty() { Ok(values) } else { Err(askew::<T>(bytes)) }
+    if before.is_empty() && after.is_empty() { Ok(values) } else { Err(misaligned::<T>(bytes)) }
 }
 
-/// The same to write to.
+/// Views bytes as mutable values.
 pub fn values_mut<T: Plain>(bytes: &mut [u8]) -> Result<&mut [T]> {
-    let error = askew::<T>(bytes);
-    // SAFETY: as above.
+    let error = misaligned::<T>(bytes);
+    // SAFETY: `Plain` allows any bytes as values of `T`, and its values have no padding that a
+    // write could leave undefined.
     let (before, values, after) = unsafe { bytes.align_to_mut::<T>() };
     if before.is_empty() && after.is_empty() { Ok(values) } else { Err(error) }
 }
 
-fn askew<T>(bytes: &[u8]) -> Error {
+fn misaligned<T>(bytes: &[u8]) -> Error {
     Error::internal(format!(
-        "{} bytes at {:p} are no values of {} bytes each",
+        "{} bytes at {:p} are not aligned values of {} bytes",
         bytes.len(),
         bytes.as_ptr(),
         size_of::<T>()
     ))
 }
 
-/// An array's buffer of values, on the host, from its offset on.
+/// Host view of an array's values buffer, from the array's offset on.
 pub struct Values<'a> {
     view: Option<HostView<'a>>,
     begin: usize,
@@ -162,8 +165,8 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Of an array of a type of fixed width, or of views.
-    pub fn of(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
+    /// The array's type has a fixed width, or is a view type.
+    pub fn new(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let views = matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);
         let width = if views { Some(16) } else { array.data_type().primitive_width() };
         let width =
@@ -171,20 +174,23 @@ impl<'a> Values<'a> {
         let (begin, bytes) = (array.offset() * width, array.len() * width);
         let buffer = array.buffers().get(1).and_then(Option::as_ref).filter(|_| bytes > 0);
         let view = buffer.map(|buffer| buffer.host_view(stream)).transpose()?;
-        let there = view.as_ref().map_or(0, |view| view.len());
-        if bytes > 0 && there < begin + bytes {
-            return Err(Error::internal(format!("an array of {} values has {there} bytes", array.len())));
+        let available = view.as_ref().map_or(0, |view| view.len());
+        if bytes > 0 && available < begin + bytes {
+            return Err(Error::internal(format!(
+                "the buffer of an array of {} values has {available} bytes",
+                array.len()
+            )));
         }
         Ok(Self { view, begin, bytes })
     }
 
-    /// The bytes.
+    /// The values as bytes.
     pub fn bytes(&self) -> &[u8] {
         let all: &[u8] = self.view.as_ref().map_or(&[], |view| view);
         all.get(self.begin..self.begin + self.bytes).unwrap_or_default()
     }
 
-    /// As numbers.
+    /// The values.
     pub fn get<T: Plain>(&self) -> Result<&[T]> {
         values(self.bytes())
     }
@@ -197,7 +203,7 @@ mod tests {
     use crossdock_test_support::TestHost;
 
     #[test]
-    fn values_are_those_from_the_offset_on() {
+    fn values_begin_at_the_offset() {
         let host = TestHost::new();
         let stream = host.stream(Device::CPU);
         let fill = |to: &mut [u8]| {
@@ -211,7 +217,7 @@ mod tests {
         };
         for (offset, expected) in [(0, &[1i32, 2, 3, 4][..]), (2, &[3, 4]), (3, &[4]), (4, &[])] {
             let array = array(offset, expected.len());
-            let values = Values::of(&array, &stream).unwrap();
+            let values = Values::new(&array, &stream).unwrap();
             assert_eq!(values.get::<i32>().unwrap(), expected);
         }
     }

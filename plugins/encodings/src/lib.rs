@@ -1,8 +1,14 @@
-//! Decoders of encoded arrays, compatible in ids, metadata and layouts with what Vortex writes, as a Crossdock plugin.
+//! Plugin that decodes encoded arrays with the ids, metadata and layouts of Vortex.
 //!
-//! An encoded array is a tree of nodes, each with the id of its encoding, metadata, buffers and children. Here are decoders
-//! for the ids that Vortex has, and an importer that takes trees, in capsules or as bytes, and has the session decode them, by
-//! this plugin and by any other that it has.
+//! An encoded array is a tree of nodes. Each node has the id of its encoding, metadata, buffers and
+//! children. The crate has decoders for Vortex's ids, and an importer for trees in capsules or as
+//! bytes. The session decodes imported trees with this plugin and every other one that it has
+//! loaded.
+//!
+//! - `kinds`: the decoders, one per encoding; `cpu`: their functions over slices.
+//! - `wire`: parses types and metadata.
+//! - `lower`: describes nodes as programs; `device`: decodes other nodes on devices.
+//! - `import`: the importer; `export`: Vortex trees of columns.
 
 mod cpu;
 mod device;
@@ -31,14 +37,14 @@ use job::Job;
 use kinds::Kind;
 use node::Node;
 
-/// The plugin.
+/// The encodings plugin.
 pub struct Encodings {
     host: Host,
     memory: Memory,
-    imported: Vec<Format>,
-    exported: Vec<Format>,
+    import_formats: Vec<Format>,
+    export_formats: Vec<Format>,
     ids: Vec<&'static str>,
-    /// One for each id.
+    /// One per id, in the order of `ids`.
     kinds: Vec<&'static Kind>,
 }
 
@@ -47,7 +53,14 @@ impl Plugin for Encodings {
         let memory = Memory::from_host(&host)?.with_host_kernels()?;
         let ids = kinds::all().map(|kind| kind.id).collect();
         let kinds = kinds::all().collect();
-        Ok(Self { host, memory, imported: import::formats(), exported: export::formats(), ids, kinds })
+        Ok(Self {
+            host,
+            memory,
+            import_formats: import::formats(),
+            export_formats: export::formats(),
+            ids,
+            kinds,
+        })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -65,7 +78,7 @@ impl Plugin for Encodings {
 
 impl Exporter for Encodings {
     fn formats(&self) -> &[Format] {
-        &self.exported
+        &self.export_formats
     }
 
     fn plan(
@@ -89,7 +102,7 @@ impl Exporter for Encodings {
     ) -> Result<Box<dyn BatchWriter>> {
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
-                "{format}: a sink was given, but the format gives a capsule"
+                "{format}: a sink was given, expected none: the format exports a capsule"
             )));
         }
         export::begin(&self.memory, schema)
@@ -98,7 +111,7 @@ impl Exporter for Encodings {
 
 impl Importer for Encodings {
     fn formats(&self) -> &[Format] {
-        &self.imported
+        &self.import_formats
     }
 
     fn open(
@@ -117,9 +130,9 @@ impl Importer for Encodings {
 impl Encodings {
     fn kind(&self, node: EncodedNode<'_>) -> Result<&'static Kind> {
         let id = node.encoding();
-        // Few are as long as each other, so that going through them all is sooner done than searching.
-        let found = self.ids.iter().position(|known| *known == id);
-        found
+        // Few ids have the same length, so comparing all of them is faster than a binary search.
+        let index = self.ids.iter().position(|known| *known == id);
+        index
             .and_then(|at| self.kinds.get(at).copied())
             .ok_or_else(|| Error::unsupported(format!("{}: this plugin does not decode '{id}'", node.path())))
     }
@@ -142,14 +155,14 @@ impl Encoding for Encodings {
         lower::lower(&Node::new(node)?)
     }
 
-    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        let (kind, own) = (self.kind(node)?, Node::new(node)?);
-        let mut plan = DecodePlan::of_children(node);
-        if device::suits(kind, &own, wanted)? {
-            plan.device = wanted;
+    fn plan(&self, node: EncodedNode<'_>, device: Device) -> Result<DecodePlan> {
+        let (kind, node_info) = (self.kind(node)?, Node::new(node)?);
+        let mut plan = DecodePlan::with_children_decoded(node);
+        if device::supports(kind, &node_info, device)? {
+            plan.device = device;
         }
         if let Some(decoded) = kind.plan {
-            plan.decoded = decoded(&own, plan.device)?;
+            plan.decoded = decoded(&node_info, plan.device)?;
         }
         Ok(plan)
     }

@@ -1,4 +1,4 @@
-//! One node, with what its decoder asks of it.
+//! Wraps a node with its type, and checks its parts.
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::import_field_ref;
@@ -6,40 +6,40 @@ use crossdock_plugin_api::{EncodedNode, Result};
 
 /// A node and its type.
 pub struct Node<'a> {
-    /// Where it stands in its tree.
+    /// The node in its tree.
     pub raw: EncodedNode<'a>,
-    /// Its type; without a name.
+    /// The node's type, as a field without a name.
     pub field: Field,
-    /// How many values.
+    /// Number of values.
     pub len: usize,
 }
 
 impl<'a> Node<'a> {
     /// # Errors
-    /// Its type or its length is none of this machine's.
+    /// Fails if the type or the length is unsupported on this machine.
     pub fn new(raw: EncodedNode<'a>) -> Result<Self> {
-        // SAFETY: a node's schema is one that lives as long as the array.
+        // SAFETY: `schema` returns a valid struct, which lives as long as the array.
         let field = unsafe { import_field_ref(raw.schema()?) }.map_err(|e| e.context(raw.path()))?;
         let len = usize::try_from(raw.length()).ok().filter(|len| i64::try_from(*len).is_ok());
         let len =
-            len.ok_or_else(|| raw.wrong(format_args!("{} values are more than there can be", raw.length())))?;
+            len.ok_or_else(|| raw.wrong(format_args!("its length, {}, overflows an address", raw.length())))?;
         Ok(Self { raw, field, len })
     }
 
-    /// Its Arrow type.
+    /// The node's Arrow type.
     pub fn data_type(&self) -> &DataType {
         self.field.data_type()
     }
 
-    /// What its encoding says about it.
+    /// The metadata of the node's encoding.
     pub fn metadata(&self) -> &'a [u8] {
         self.raw.metadata()
     }
 
-    /// Bytes of one value, of types of fixed width.
+    /// Bytes of one value.
     ///
     /// # Errors
-    /// Its type is none of those.
+    /// Fails if the type has no fixed width.
     pub fn width(&self) -> Result<usize> {
         let width = self.data_type().primitive_width();
         width.ok_or_else(|| {
@@ -50,62 +50,65 @@ impl<'a> Node<'a> {
     /// Bytes of all values.
     ///
     /// # Errors
-    /// More than there can be, or not of fixed width.
+    /// Fails if the type has no fixed width, or if the size overflows.
     pub fn values_bytes(&self) -> Result<usize> {
-        self.width()?.checked_mul(self.len).ok_or_else(|| self.wrong("its values are more than there can be"))
+        self.width()?
+            .checked_mul(self.len)
+            .ok_or_else(|| self.wrong("the size of its values overflows an address"))
     }
 
     /// Bytes of buffer `i`.
     ///
     /// # Errors
-    /// There are not so many.
+    /// Fails if there is no buffer `i`.
     pub fn buffer_bytes(&self, i: usize) -> Result<u64> {
         self.raw.buffer(i).map(|buffer| buffer.bytes)
     }
 
-    /// Its encoding says nothing about it, or something that nobody here knows.
+    /// Rejects metadata.
     pub fn expect_no_metadata(&self) -> Result<()> {
-        crate::wire::metadata::none(self.metadata()).map_err(|e| e.context(self.raw.path()))
+        crate::wire::metadata::expect_empty(self.metadata()).map_err(|e| e.context(self.raw.path()))
     }
 
-    /// It has so many buffers, or not.
+    /// Rejects a number of buffers other than `n`.
     pub fn expect_buffers(&self, n: usize) -> Result<()> {
         match self.raw.n_buffers() {
-            found if found == n => Ok(()),
-            found => Err(self.wrong(format_args!("it has {found} buffers, expected {n}"))),
+            actual if actual == n => Ok(()),
+            actual => Err(self.wrong(format_args!("it has {actual} buffers, expected {n}"))),
         }
     }
 
-    /// Whether its type has nulls.
+    /// Whether the type is nullable.
     pub fn is_nullable(&self) -> bool {
         self.field.is_nullable()
     }
 
-    /// It has so many children, and one more for its validity where its type has nulls; or not.
+    /// Rejects a number of children other than `n`, or `n + 1` with a validity child if the type is
+    /// nullable.
     ///
-    /// Answers whether that one is there.
+    /// Returns whether there is a validity child.
     pub fn expect_children_and_validity(&self, n: usize) -> Result<bool> {
         match self.raw.n_children() {
-            found if found == n => Ok(false),
-            found if found == n + 1 && self.field.is_nullable() => {
-                // In structs it comes first.
+            actual if actual == n => Ok(false),
+            actual if actual == n + 1 && self.field.is_nullable() => {
+                // A struct's validity is its first child.
                 let first = matches!(self.data_type(), DataType::Struct(_));
                 let validity = self.child(if first { 0 } else { n })?;
                 validity.expect_all_valid(&DataType::Boolean, self.len, "validity")?;
                 Ok(true)
             }
-            found => {
-                let more = if self.field.is_nullable() { ", and perhaps its validity" } else { "" };
-                Err(self.wrong(format_args!("it has {found} children, expected {n}{more}")))
+            actual => {
+                let more = if self.field.is_nullable() { ", or one more for its validity" } else { "" };
+                Err(self.wrong(format_args!("it has {actual} children, expected {n}{more}")))
             }
         }
     }
 
-    /// It has so many children, or not.
+    /// Rejects a number of children other than `n`.
     pub fn expect_children(&self, n: usize) -> Result<()> {
         match self.raw.n_children() {
-            found if found == n => Ok(()),
-            found => Err(self.wrong(format_args!("it has {found} children, expected {n}"))),
+            actual if actual == n => Ok(()),
+            actual => Err(self.wrong(format_args!("it has {actual} children, expected {n}"))),
         }
     }
 
@@ -114,7 +117,7 @@ impl<'a> Node<'a> {
         Node::new(self.raw.child(i)?)
     }
 
-    /// It is of this type and length, as `role` of the node above, or not.
+    /// Rejects another type or length. `role` is the node's part in its parent.
     pub fn expect(&self, data_type: &DataType, len: usize, role: &str) -> Result<()> {
         if self.data_type().equals_datatype(data_type) && self.len == len {
             return Ok(());
@@ -126,27 +129,27 @@ impl<'a> Node<'a> {
         )))
     }
 
-    /// The same for what nobody asks about nulls: its type has none.
+    /// [`expect`](Self::expect) for a non-nullable type.
     pub fn expect_all_valid(&self, data_type: &DataType, len: usize, role: &str) -> Result<()> {
         self.expect_field(&Field::new("", data_type.clone(), false), len, role)
     }
 
-    /// The same for a field of the type of the node above, which may have nulls or not.
+    /// [`expect`](Self::expect) for a field, with its nullability.
     pub fn expect_field(&self, field: &Field, len: usize, role: &str) -> Result<()> {
         self.expect(field.data_type(), len, role)?;
         if field.is_nullable() || !self.field.is_nullable() {
             return Ok(());
         }
-        Err(self.wrong(format_args!("as {role} it has a type with nulls, expected one without")))
+        Err(self.wrong(format_args!("as {role} it has a nullable type, expected a non-nullable one")))
     }
 
-    /// An error about it.
+    /// An error about the node.
     pub fn wrong(&self, what: impl std::fmt::Display) -> crossdock_plugin_api::Error {
         self.raw.wrong(what)
     }
 }
 
-/// What was said about something of the node's, as said about the node.
+/// Adds the node's path to an error.
 pub fn in_node<T>(node: &Node<'_>, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.context(node.raw.path()))
 }

@@ -1,4 +1,4 @@
-//! What arrays say of where the nulls are.
+//! Converts validity children and validity bitmaps of arrays.
 
 use arrow_schema::DataType;
 use crossdock_arrays::{DeviceArray, take};
@@ -10,29 +10,31 @@ use crate::job::Job;
 use crate::validity::Validity;
 
 impl Job<'_> {
-    /// What the node's own validity child says, if it has one.
+    /// The validity of the node, given the index of its validity child.
     pub fn validity(&self, child: Option<usize>) -> Result<Validity> {
         match child {
-            Some(i) => of_bools(self, self.child(i)?),
-            None => Ok(Validity::all()),
+            Some(i) => validity_from_bools(self, self.child(i)?),
+            None => Ok(Validity::all_valid()),
         }
     }
 }
 
 impl Validity {
-    /// The validity of an array, as it is.
-    pub fn of(job: &Job<'_>, array: &DeviceArray) -> Result<Self> {
+    /// The validity of an array, without its offset.
+    pub fn from_array(job: &Job<'_>, array: &DeviceArray) -> Result<Self> {
         if array.null_count() == Some(0) || !array.layout().has_validity {
-            return Ok(Self::all());
+            return Ok(Self::all_valid());
         }
-        let Some(bits) = array.buffers().first().and_then(Option::as_ref) else { return Ok(Self::all()) };
+        let Some(bits) = array.buffers().first().and_then(Option::as_ref) else {
+            return Ok(Self::all_valid());
+        };
         let bits = from_first_bit(job, bits, array.offset(), array.len())?;
         Ok(Self { bits: Some(bits), null_count: array.null_count() })
     }
 }
 
-/// What an array of truth values says, true for valid.
-pub fn of_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
+/// The validity that an array of bools states: true is valid.
+pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
     if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
         return Err(job.node.wrong(format_args!(
             "its validity is {} values of {}, expected {} of {}",
@@ -47,18 +49,18 @@ pub fn of_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
             let bits = from_first_bit(job, bits, bools.offset(), bools.len())?;
             Ok(Validity { bits: Some(bits), null_count: None })
         }
-        None => Ok(Validity::all()),
+        None => Ok(Validity::all_valid()),
     }
 }
 
-/// The bits of `buffer` from bit `offset` on, moved to where they begin a byte.
+/// The bits of `buffer` from bit `offset` on, shifted so that the first one is bit 0.
 pub fn from_first_bit(job: &Job<'_>, buffer: &Buffer, offset: usize, len: usize) -> Result<Buffer> {
     let bytes = len.div_ceil(8);
     if offset.is_multiple_of(8) {
         return buffer.slice(offset / 8, bytes);
     }
     if job.stream.device() != Device::CPU {
-        return take::from_first_bit(job.stream, buffer, offset, len);
+        return take::byte_aligned_bits(job.stream, buffer, offset, len);
     }
     let view = buffer.host_view(job.stream)?;
     let bits = Bits::new(&view, offset, len)?;

@@ -1,19 +1,19 @@
-//! Where the nulls are, as a bitmap.
+//! Defines the validity of a node's values.
 
 use crossdock_memory::Buffer;
 
-/// A validity bitmap from its first bit on, `None` where every value is valid, and how many are not.
+/// A validity bitmap without offset, and its null count.
 #[derive(Clone)]
 pub struct Validity {
-    /// A bit a value: 1 where it is valid.
+    /// One bit per value, 1 if it is valid. `None` if all values are valid.
     pub bits: Option<Buffer>,
-    /// `None`: nobody has counted.
+    /// `None` if unknown.
     pub null_count: Option<usize>,
 }
 
 impl Validity {
     /// Every value is valid.
-    pub fn all() -> Self {
+    pub fn all_valid() -> Self {
         Self { bits: None, null_count: Some(0) }
     }
 }

@@ -1,4 +1,4 @@
-"""Other systems' interfaces, over this one: `crossdock.compat.xlog` has the helpers of XLOG's Python module."""
+"""Interfaces of other systems. `crossdock.compat.xlog` has the helpers of XLOG's Python module."""
 
 from . import xlog
 

@@ -1,4 +1,4 @@
-"""The helpers of XLOG's Python module, with its names, arguments and results.
+"""The helpers of XLOG's Python module, with the same names, arguments and results.
 
     from crossdock.compat import xlog
 
@@ -6,16 +6,18 @@
     capsule = xlog.export_arrow_device([ids, prices], names=["id", "price"], symbols=["id"])
     tensors, names, rows = xlog.import_arrow_device(capsule)
 
-**One capsule.** XLOG gave and took a table as one capsule named `arrow_device_array`. So do these, and what is in it is Arrow's
-own `ArrowDeviceArray`, with its event. Arrow's protocol is a pair: the schema goes beside the array. The capsule carries its
-schema where only `import_arrow_device` looks for it; for everybody else there is `table(...)`, which speaks all of Arrow's
-protocols itself, and `import_arrow_device` takes a pair, or any object that speaks them, as well.
+**One capsule.** XLOG exchanges a table as one capsule `arrow_device_array`, and so do these functions. It
+contains Arrow's `ArrowDeviceArray`, with its event. Arrow's protocol passes the schema in a second capsule;
+here the capsule contains the schema too, but only `import_arrow_device` reads it. For other libraries, use
+`table(...)`, which implements all of Arrow's protocols. `import_arrow_device` also accepts a pair of
+capsules, or an object that implements one of the protocols.
 
-**Tensors** are given as XLOG's were: capsules `dltensor`, which torch, cupy and others take and may write. Tables do not change,
-so these are copies; `max_version=(1, 0)` gives versioned capsules, which are lent to be read only, without a copy.
+**Tensors** are capsules `dltensor`, as in XLOG, which torch, CuPy and others import and may write. Tables are
+immutable, so the tensors are copies. With `max_version=(1, 0)` the capsules are versioned, read-only and
+zero-copy.
 
-`device` is N of "cuda:N", or None (or "cpu") for the cpu. The session of a device and a budget (`memory_mb`, in MiB) is kept, and is the
-same for all calls.
+`device` is N of "cuda:N", or None (or "cpu") for the cpu. The functions use one session for each device and
+budget (`memory_mb`, in MiB).
 """
 
 from __future__ import annotations
@@ -36,24 +38,24 @@ if TYPE_CHECKING:
     _Version = tuple[int, int] | None
 else:
 
-    def disjoint_base(of: type) -> type:
-        return of
+    def disjoint_base(cls: type) -> type:
+        return cls
 
 
 __all__ = ["SYMBOL", "Imported", "dlpack_roundtrip", "export_arrow_device", "import_arrow_device", "session", "table"]
 
 SYMBOL = {"xlog.symbol": "true", "xlog.symbol_encoding": "u32"}
-"""The metadata of a field whose values are symbols: UInt32, numbers in a table of XLOG's."""
+"""Metadata of a UInt32 field whose values are symbols: indices into a table of XLOG."""
 
 MEMORY_MB = 32768
 
 
 @disjoint_base
 class Imported(tuple[list[object], list[str], int]):
-    """`(dlpack_tensors, names, num_rows)`, and what these do not tell."""
+    """`(dlpack_tensors, names, num_rows)`, with the imported table."""
 
     table: Table
-    """What the tensors were made of."""
+    """The table that was imported."""
 
     @property
     def symbols(self) -> list[str]:
@@ -64,9 +66,9 @@ class Imported(tuple[list[object], list[str], int]):
 def dlpack_roundtrip(
     obj: Any, device: _Device = 0, memory_mb: int = MEMORY_MB, *, max_version: _Version = None
 ) -> object:
-    """A tensor through a column and back: a DLPack capsule that equals `obj`, a capsule or a tensor of any library."""
-    kept = session(device, memory_mb)
-    return _capsule_of(kept.from_dlpack(_tensor(kept, obj)), max_version)
+    """Imports a tensor, or a DLPack capsule, as a column, and exports it as a DLPack capsule."""
+    opened = session(device, memory_mb)
+    return _capsule_of(opened.from_dlpack(_tensor(opened, obj)), max_version)
 
 
 def export_arrow_device(
@@ -77,7 +79,8 @@ def export_arrow_device(
     names: Sequence[str] | None = None,
     symbols: Iterable[str] = (),
 ) -> object:
-    """Tensors of one length as one capsule `arrow_device_array`, in place where they lie on the device: see `table`."""
+    """Exports tensors of equal length as one capsule `arrow_device_array`. The arguments are those of
+    `table`."""
     return _native.xlog_capsule(table(columns, device, memory_mb, names=names, symbols=symbols))
 
 
@@ -89,60 +92,68 @@ def table(
     names: Sequence[str] | None = None,
     symbols: Iterable[str] = (),
 ) -> Table:
-    """A table of tensors, whose names are a dict's keys or `names` (`col_0`, ... without any). Those of `symbols` are symbols:
-    UInt32, with metadata that says so. Booleans become Arrow's, of one bit each."""
+    """Imports tensors of equal length as a table, zero-copy if they are on the device. Booleans are converted
+    to Arrow's, of one bit each.
+
+    columns: a list of tensors, or a dict of them by name.
+    names: the names of the columns of a list; None: col_0, col_1, ...
+    symbols: names of columns of symbols. They must be UInt32, and get the metadata SYMBOL.
+    """
     tensors = list(columns.values()) if hasattr(columns, "values") else list(columns)
     if not tensors:
-        raise UsageError("columns: there are none, and without one nobody knows how many rows there are")
+        raise UsageError("columns: expected at least one, which determines the number of rows")
     if names is None:
         names = list(columns) if hasattr(columns, "keys") else [f"col_{i}" for i in range(len(tensors))]
     elif len(names) != len(tensors):
-        raise UsageError(f"names: {len(names)} for {len(tensors)} columns, expected one each")
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise UsageError(f"names: {twice[0]!r} is there twice")
-    kept = session(device, memory_mb)
-    made = kept.from_dlpack({name: _tensor(kept, tensor) for name, tensor in zip(names, tensors)}, bools="bits")
+        raise UsageError(f"names: expected {len(tensors)}, one for each column, got {len(names)}")
+    repeated = [name for i, name in enumerate(names) if name in names[:i]]
+    if repeated:
+        raise UsageError(f"names: {repeated[0]!r} is repeated")
+    opened = session(device, memory_mb)
+    imported = opened.from_dlpack({name: _tensor(opened, tensor) for name, tensor in zip(names, tensors)}, bools="bits")
     symbols = list(symbols)
     for name in symbols:
-        kind = made[name].type
+        kind = imported[name].type
         if kind != "UInt32":
-            raise UsageError(f"symbols: {name!r} is a column of {kind}, and symbols are UInt32")
-    return _native.xlog_with_metadata(made, {name: SYMBOL for name in symbols}) if symbols else made
+            raise UsageError(f"symbols: column {name!r}: expected UInt32, got {kind}")
+    return _native.xlog_with_metadata(imported, {name: SYMBOL for name in symbols}) if symbols else imported
 
 
 def import_arrow_device(
     device_array: Any, device: _Device = 0, memory_mb: int = MEMORY_MB, *, max_version: _Version = None
 ) -> Imported:
-    """`(dlpack_tensors, names, num_rows)` of what `export_arrow_device` gave, of a pair of capsules (schema, array), or of any
-    object that speaks an Arrow protocol. Its `symbols` are the names of those columns whose fields say that they are. A column
-    with nulls is a BufferError: a tensor has none."""
-    found = _table(session(device, memory_mb), device_array)
-    tensors = [_capsule_of(column, max_version) for column in found.columns]
-    imported = Imported((tensors, found.column_names, found.num_rows))
-    imported.table = found
+    """Imports a table, and returns `(dlpack_tensors, names, num_rows)`. Raises BufferError for a column with
+    nulls, which tensors do not have.
+
+    device_array: a capsule of `export_arrow_device`, a pair of capsules (schema, array), or an object that
+    implements an Arrow protocol.
+    """
+    table = _table(session(device, memory_mb), device_array)
+    tensors = [_capsule_of(column, max_version) for column in table.columns]
+    imported = Imported((tensors, table.column_names, table.num_rows))
+    imported.table = table
     return imported
 
 
-def _table(session: Session, given: Any) -> Table:
-    schema = _native.xlog_schema(given)
-    found: Table
+def _table(session: Session, source: Any) -> Table:
+    schema = _native.xlog_schema(source)
+    table: Table
     if schema is not None:
-        found = session.from_capsules(schema, given, as_column=False)
-    elif isinstance(given, tuple) and len(given) == 2:
-        found = session.from_capsules(*given, as_column=False)
-    elif type(given).__name__ == "PyCapsule":
+        table = session.from_capsules(schema, source, as_column=False)
+    elif isinstance(source, tuple) and len(source) == 2:
+        table = session.from_capsules(*source, as_column=False)
+    elif type(source).__name__ == "PyCapsule":
         raise TypeError(
-            "device_array: a capsule that tells no schema: give (schema_capsule, array_capsule), or the object whose "
-            "__arrow_c_device_array__ gave them"
+            "device_array: the capsule has no schema: pass (schema_capsule, array_capsule), or the object with "
+            "__arrow_c_device_array__"
         )
     else:
-        found = session.from_arrow(given, as_column=False)
-    return found
+        table = session.from_arrow(source, as_column=False)
+    return table
 
 
 def _tensor(session: Session, obj: Any) -> Any:
-    """What of an object speaks DLPack; a capsule is one."""
+    """Returns an object that from_dlpack accepts: a tensor, a capsule or a column."""
     if hasattr(obj, "__dlpack__"):
         return obj
     if hasattr(obj, "to_dlpack"):
@@ -166,19 +177,19 @@ _sessions: dict[tuple[str, int], Session] = {}
 
 
 def session(device: _Device = 0, memory_mb: int = MEMORY_MB) -> Session:
-    """The session behind these functions, of a device and a budget."""
+    """Returns the session that these functions use for a device and a budget."""
     if memory_mb <= 0:
-        raise UsageError(f"memory_mb={memory_mb}: expected MiB above 0")
+        raise UsageError(f"memory_mb={memory_mb}: expected a number of MiB above 0")
     name = "cpu" if device is None else f"cuda:{device}" if isinstance(device, int) else device
     with _lock:
-        kept = _sessions.get((name, memory_mb))
-        if kept is None:
-            kept = _sessions[name, memory_mb] = Session(name, memory=memory_mb << 20)
-        return kept
+        opened = _sessions.get((name, memory_mb))
+        if opened is None:
+            opened = _sessions[name, memory_mb] = Session(name, memory=memory_mb << 20)
+        return opened
 
 
 def _forget_after_fork() -> None:
-    # A driver's state does not survive a fork: the child opens its own.
+    # The driver's state is invalid after a fork: the child opens new sessions.
     global _lock, _sessions
     _lock, _sessions = threading.Lock(), {}
 

@@ -1,4 +1,5 @@
-//! Panics in the function that the format's name says: `create` cannot be asked for, so that one is left to C.
+//! A plugin that panics in the function that the format's name selects. A plugin in C covers
+//! `create`, which has no format.
 #![allow(clippy::panic)]
 
 use crossdock_plugin_api::{
@@ -6,8 +7,8 @@ use crossdock_plugin_api::{
     Input, Options, Owned, Plugin, Result, Sink, abi,
 };
 
-/// The functions that panic on demand.
-const MOODS: [&str; 10] = [
+/// The formats, one for each function that panics.
+const FORMATS: [&str; 10] = [
     "panic-open",
     "panic-schema",
     "panic-next",
@@ -24,19 +25,19 @@ struct BadCitizen {
     formats: Vec<Format>,
 }
 
-fn panic_if(mood: &str, here: &str) {
-    if mood == here {
-        panic!("{here}: as asked");
+fn panic_if(format: &str, function: &str) {
+    if format == function {
+        panic!("{function}: injected panic");
     }
 }
 
 impl Plugin for BadCitizen {
     fn create(_host: Host) -> Result<Self> {
-        let formats = MOODS.iter().map(|mood| {
-            let mut format = Format::new(mood, "does what its name says");
+        let formats = FORMATS.iter().map(|name| {
+            let mut format = Format::new(name, "panics in the function of its name");
             format.bytes = true;
-            format.endings = vec![format!(".{mood}")];
-            format.magics = vec![(0, mood.as_bytes().to_vec())];
+            format.endings = vec![format!(".{name}")];
+            format.magics = vec![(0, name.as_bytes().to_vec())];
             format
         });
         Ok(Self { formats: formats.collect() })
@@ -49,8 +50,8 @@ impl Plugin for BadCitizen {
     }
 }
 
-/// A stream or a writer in some mood.
-struct Moody(String);
+/// A stream or a writer of the format with this name.
+struct PanickingObject(String);
 
 impl Importer for BadCitizen {
     fn formats(&self) -> &[Format] {
@@ -66,18 +67,18 @@ impl Importer for BadCitizen {
     ) -> Result<Box<dyn BatchStream>> {
         panic_if(format, "panic-open");
         if format == "fail" {
-            return Err(Error::bad_data("a failure, as asked"));
+            return Err(Error::bad_data("injected failure"));
         }
-        Ok(Box::new(Moody(format.to_string())))
+        Ok(Box::new(PanickingObject(format.to_string())))
     }
 }
 
 unsafe extern "C" fn release_nothing(schema: *mut abi::ArrowSchema) {
-    // SAFETY: the struct being released; it owns nothing but constants.
+    // SAFETY: the caller passes the struct to release, which owns only constants.
     unsafe { (*schema).release = None };
 }
 
-impl BatchStream for Moody {
+impl BatchStream for PanickingObject {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         panic_if(&self.0, "panic-schema");
         let schema = abi::ArrowSchema {
@@ -86,7 +87,7 @@ impl BatchStream for Moody {
             release: Some(release_nothing),
             ..abi::ArrowSchema::default()
         };
-        // SAFETY: made above, of constants.
+        // SAFETY: the schema is valid; its strings are constants and its `release` clears it.
         Ok(unsafe { Owned::new(schema) })
     }
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
@@ -95,10 +96,10 @@ impl BatchStream for Moody {
     }
 }
 
-impl Drop for Moody {
+impl Drop for PanickingObject {
     fn drop(&mut self) {
         if self.0 == "panic-stream-release" || self.0 == "panic-writer-release" {
-            panic!("{}: as asked", self.0);
+            panic!("{}: injected panic", self.0);
         }
     }
 }
@@ -128,13 +129,13 @@ impl Exporter for BadCitizen {
     ) -> Result<Box<dyn BatchWriter>> {
         panic_if(format, "panic-begin");
         if format == "fail" {
-            return Err(Error::unsupported("a failure, as asked"));
+            return Err(Error::unsupported("injected failure"));
         }
-        Ok(Box::new(Moody(format.to_string())))
+        Ok(Box::new(PanickingObject(format.to_string())))
     }
 }
 
-impl BatchWriter for Moody {
+impl BatchWriter for PanickingObject {
     fn write(&mut self, _call: &Call<'_>, _batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         panic_if(&self.0, "panic-write");
         Ok(Vec::new())

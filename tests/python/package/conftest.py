@@ -1,8 +1,9 @@
-"""What the tests of the package share. They need the package on the path (`PYTHONPATH=$(cargo xtask python)`, or installed) and
-pytest, and each the peer that it speaks of.
+"""Shared fixtures of the package's tests. The package must be installed, or on the path:
+`PYTHONPATH=$(cargo xtask python)`.
 
-Tests that use the fixture `cuda` are marked so, for they need a driver, a real one or the simulated one, that the process finds
-from its start on: `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
+A test is skipped if a library that its file imports is missing. Tests that use the fixture `cuda` have the
+mark `cuda`: they need a CUDA driver, real or simulated, from the start of the process:
+`LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
 
 import ctypes
 import gc
@@ -17,9 +18,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-# Samples of every type, and what equal means, are those of the command's tests.
+# The samples of every type and the comparison of tables are those of the command's tests.
 sys.path.insert(0, str(HERE.parent))
-# Trees of Vortex's kinds, from its own wheel and by hand.
+# Trees of every Vortex encoding.
 sys.path.append(str(HERE.parent / "vortex"))
 
 import crossdock as cd  # noqa: E402
@@ -27,7 +28,7 @@ from sampling import skip_unselected  # noqa: E402
 
 
 def missing_peers(path):
-    """Those that a file imports first of all, itself or with what the files share, and that are not installed."""
+    """Returns the missing libraries that a file imports at its top, itself or through shared files."""
     text = path.read_text()
     names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex)\b", text, re.MULTILINE)
     if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
@@ -38,7 +39,7 @@ def missing_peers(path):
 
 
 def is_installed(name):
-    """A folder of the tests of that name is no package."""
+    """Returns whether a package is installed. A test folder of the same name does not count."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
 
@@ -62,17 +63,17 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def imports_not_collected():
-    """Tests look for what they left by a collection of all garbage: it need not go through all that was imported each time,
-    which would be most of what they do. Before each module, for its tests import as they go: torch and cupy alone are about
-    150,000 objects."""
+def freeze_imported_objects():
+    """Excludes imported objects from the garbage collections of the tests, which would take most of the time
+    otherwise: torch and cupy have about 150,000 objects. Runs before each module, because tests import
+    libraries too."""
     gc.collect()
     gc.freeze()
 
 
-def assert_nothing_held(session):
-    """Everything that was made in the session has been given back: what waited for the device by a thread of the host's, which may
-    be late where all cores are busy."""
+def assert_all_memory_freed(session):
+    """Checks that all memory of the session is freed. Waits, because a thread of the host releases memory
+    after pending work."""
     until = time.monotonic() + 20
     while True:
         gc.collect()
@@ -82,15 +83,15 @@ def assert_nothing_held(session):
         if time.monotonic() > until:
             break
         time.sleep(0.01)
-    assert session.memory_used() == {}, "something was not given back"
+    assert session.memory_used() == {}, "memory was not freed"
 
 
 @pytest.fixture
 def session():
-    """A session on the cpu, to which everything has been given back in the end."""
+    """A session on the cpu. At the end of the test, all memory must be freed."""
     with cd.Session() as session:
         yield session
-        assert_nothing_held(session)
+        assert_all_memory_freed(session)
 
 
 @pytest.fixture(scope="session")
@@ -105,29 +106,29 @@ def cuda():
 
 @pytest.fixture(scope="session")
 def gpu(cuda):
-    """The same, if it is a real one, on which strangers' kernels run."""
+    """The name of the first CUDA device, if it is real, so that kernels of other libraries run."""
     if hasattr(ctypes.CDLL("libcuda.so.1"), "crossdock_sim_cuda_violations"):
-        pytest.skip("the driver is simulated, and runs no kernels of others")
+        pytest.skip("the simulated driver runs no kernels of other libraries")
     return cuda
 
 
 @pytest.fixture
-def there(cuda):
-    """A session on the first CUDA device, to which everything has been given back in the end."""
+def cuda_session(cuda):
+    """A session on the first CUDA device. At the end of the test, all memory must be freed."""
     with cd.Session(cuda) as session:
         yield session
-        assert_nothing_held(session)
+        assert_all_memory_freed(session)
 
 
 @pytest.fixture(scope="session")
 def flights():
-    """January's flights, an Arrow IPC file."""
+    """The path of an Arrow IPC file with the flights of January."""
     return ROOT / "examples" / "data" / "flights-january.arrow"
 
 
 @pytest.fixture(scope="session", params=["January", "the whole year"])
 def flights_of(request, flights):
-    """January's, and all of them where there is a file with those."""
+    """The paths of the flights of January, and of all flights if that file exists."""
     if request.param == "January":
         return flights
     path = os.environ.get("CROSSDOCK_TEST_FLIGHTS")

@@ -1,5 +1,5 @@
-"""The libraries that have arrays on a GPU, each by the same few functions. They need a real one: over the simulated driver no
-kernel of theirs could run."""
+"""Libraries with arrays on a GPU, behind one interface. They need a real GPU: the simulated driver cannot run
+their kernels."""
 
 import importlib
 
@@ -10,34 +10,34 @@ DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 floa
 
 
 def numbers(dtype, shape=(1000,)):
-    """Such as every dtype can hold, all of them different from their neighbours."""
+    """Returns numbers that every dtype can represent, each different from its neighbours."""
     values = np.arange(np.prod(shape, dtype=int)).reshape(shape) % 251 % 127
     return (values % 3 == 0) if dtype == "bool" else values.astype(dtype)
 
 
 class Torch:
-    """Streams are torch's own; it answers `__dlpack__` for the stream that it is told, and for none by itself."""
+    """Uses torch's streams. `__dlpack__` orders the passed stream, and no other."""
 
-    takes_in_place = True
+    imports_in_place = True
 
     def __init__(self):
         self.module = importlib.import_module("torch")
         if not self.module.cuda.is_available():
-            raise ImportError("torch sees no GPU")
+            raise ImportError("torch finds no GPU")
 
-    def put(self, values):
+    def to_gpu(self, values):
         return self.module.from_numpy(values).cuda()
 
-    def host(self, array):
+    def to_host(self, array):
         return array.cpu().numpy()
 
     def pointer(self, array):
         return array.data_ptr()
 
-    def take(self, column):
+    def import_column(self, column):
         return self.module.from_dlpack(column)
 
-    def ends(self):
+    def other_imports(self):
         return {
             "utils": lambda column: self.module.utils.dlpack.from_dlpack(column.__dlpack__()),
             "on the cpu": lambda column: self.module.from_dlpack(column, device="cpu"),
@@ -64,28 +64,28 @@ class Torch:
 
 
 class Cupy:
-    takes_in_place = True
+    imports_in_place = True
 
     def __init__(self):
         self.module = importlib.import_module("cupy")
         spin = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }'
         self.spin = self.module.RawKernel(spin, "spin")
-        # Compiled before anything is late.
+        # Compiled before any pending work.
         self.spin((1,), (1,), (np.int64(1),))
 
-    def put(self, values):
+    def to_gpu(self, values):
         return self.module.asarray(values)
 
-    def host(self, array):
+    def to_host(self, array):
         return self.module.asnumpy(array)
 
     def pointer(self, array):
         return array.data.ptr
 
-    def take(self, column):
+    def import_column(self, column):
         return self.module.from_dlpack(column)
 
-    def ends(self):
+    def other_imports(self):
         return {
             "by its interface": self.module.asarray,
             "a copy": lambda column: self.module.from_dlpack(column, copy=True),
@@ -111,79 +111,79 @@ class Cupy:
 
 
 class Jax:
-    """Its streams are its own affair: whoever asks it for a tensor waits for the value. It asks for tensors without a version,
-    which cannot say that they may only be read: what it gets is a copy."""
+    """Has internal streams; exports wait on the host. Requests unversioned tensors, which have no read-only
+    flag, so Crossdock exports copies."""
 
-    takes_in_place = False
+    imports_in_place = False
 
     def __init__(self):
         self.module = importlib.import_module("jax")
         if self.module.default_backend() != "gpu":
-            raise ImportError("jax sees no GPU")
+            raise ImportError("jax finds no GPU")
         self.module.config.update("jax_enable_x64", True)
 
-    def put(self, values):
+    def to_gpu(self, values):
         return self.module.device_put(values)
 
-    def host(self, array):
+    def to_host(self, array):
         return np.asarray(array)
 
     def pointer(self, array):
         return array.unsafe_buffer_pointer()
 
-    def take(self, column):
+    def import_column(self, column):
         return self.module.dlpack.from_dlpack(column)
 
-    def ends(self):
+    def other_imports(self):
         return {}
 
 
 class Numba:
-    """It has the CUDA array interface, and no DLPack."""
+    """Implements the CUDA array interface, and not DLPack."""
 
-    takes_in_place = True
+    imports_in_place = True
 
     def __init__(self):
         self.module = importlib.import_module("numba.cuda")
-        # Some versions of numba-cuda have no kernels with some of numpy.
+        # Some versions of numba-cuda do not work with some versions of numpy.
         self.module.jit(lambda: None)[1, 1]()
 
-    def put(self, values):
+    def to_gpu(self, values):
         return self.module.to_device(values)
 
-    def host(self, array):
+    def to_host(self, array):
         return array.copy_to_host()
 
     def pointer(self, array):
         return array.__cuda_array_interface__["data"][0]
 
-    def take(self, column):
+    def import_column(self, column):
         return self.module.as_cuda_array(column)
 
-    def ends(self):
+    def other_imports(self):
         return {}
 
 
 LIBRARIES = {"torch": Torch, "cupy": Cupy, "jax": Jax, "numba": Numba}
 
 
-class Told:
-    """An array that speaks nothing but the Python protocol."""
+class ByProtocol:
+    """An array that implements only the Python protocol."""
 
     def __init__(self, array):
         self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
 
 
-WAYS = {
+IMPORTS = {
     "as it is": lambda session, array: session.from_dlpack(array),
-    "by the Python protocol": lambda session, array: session.from_dlpack(Told(array)),
+    "by the Python protocol": lambda session, array: session.from_dlpack(ByProtocol(array)),
     "by its interface": lambda session, array: session.from_cuda_array_interface(array),
 }
-"""How an array becomes a column."""
+"""Imports of an array as a column."""
 
 
 def library_of(name):
-    """The library, or a skip that says why it is not to be had."""
+    """Returns the library, or skips the test with the reason."""
     try:
         return LIBRARIES[name]()
     except Exception as error:

@@ -1,5 +1,5 @@
-"""Makes the extension module read past an allocation, so that a sanitizer that sees it is known to be at work: an array that
-claims more rows than it has bytes. Without a sanitizer nothing is noticed."""
+"""Makes the extension module read past an allocation, to check that a sanitizer is active: imports an array
+that declares more rows than its buffer has. Has no visible effect without a sanitizer."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""What an installed package has to do, with nothing else installed: `python smoke.py SAMPLE.arrow`."""
+"""Checks an installed package, without other libraries: `python smoke.py SAMPLE.arrow`."""
 
 import io
 import pathlib

@@ -1,4 +1,4 @@
-"""What producers of Arrow data give that is unusual and sound: taken and kept, or refused by the column's name, never changed."""
+"""Unusual but valid Arrow data is imported unchanged, or rejected with an error that names the column."""
 
 import io
 import os
@@ -11,7 +11,7 @@ import pytest
 
 
 def only(obj, protocol):
-    """An object that speaks one of the protocols of another one."""
+    """An object that implements one of another object's protocols."""
     return type("Only", (), {protocol: lambda self, *args, **kwargs: getattr(obj, protocol)(*args, **kwargs)})()
 
 
@@ -33,22 +33,22 @@ NESTED = {
 
 @pytest.mark.parametrize("where", NESTED)
 @pytest.mark.parametrize("form", ["file", "stream"])
-def test_an_extension_type_of_a_dictionarys_values_is_kept(session, where, form):
-    given = pa.table({"u": NESTED[where]()})
-    table = session.from_arrow(given)
-    assert table.to_pyarrow().schema == given.schema
-    assert table["u"].to_pyarrow().type == given.schema.field("u").type
+def test_keeps_extension_type_of_dictionary_values(session, where, form):
+    source = pa.table({"u": NESTED[where]()})
+    table = session.from_arrow(source)
+    assert table.to_pyarrow().schema == source.schema
+    assert table["u"].to_pyarrow().type == source.schema.field("u").type
     out = io.BytesIO()
     table.write_ipc(out, form=form)
-    theirs = io.BytesIO()
-    # pyarrow itself does not read what it writes of these.
-    with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(theirs, given.schema) as writer:
-        writer.write_table(given)
-    for data in [out, theirs]:
-        assert session.read_ipc(data.getvalue()).to_pyarrow().equals(given)
+    pyarrow_file = io.BytesIO()
+    # pyarrow cannot read its own files with these.
+    with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(pyarrow_file, source.schema) as writer:
+        writer.write_table(source)
+    for data in [out, pyarrow_file]:
+        assert session.read_ipc(data.getvalue()).to_pyarrow().equals(source)
 
 
-def test_polars_columns_of_nulls_are_taken(session):
+def test_imports_polars_null_columns(session):
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame({"x": [None, None], "l": [[], [None]], "s": [{"n": None}, {"n": None}]})
     table = session.from_arrow(frame)
@@ -61,8 +61,8 @@ def field(name, kind, **options):
     return session.from_arrow(pa.Table.from_batches([], schema)).schema
 
 
-class Deaf:
-    """A producer that does not look at what it is asked for."""
+class IgnoresRequestedSchema:
+    """A producer that ignores the requested schema."""
 
     def __init__(self, obj):
         self.obj = obj
@@ -71,22 +71,24 @@ class Deaf:
         return self.obj.__arrow_c_stream__()
 
 
-def test_numbers_are_cast_to_the_schema_that_is_asked_for(session):
-    given = Deaf(pa.table({"n": pa.array([1, None, -3], pa.int64())}))
+def test_casts_numbers_to_the_requested_schema(session):
+    source = IgnoresRequestedSchema(pa.table({"n": pa.array([1, None, -3], pa.int64())}))
     for kind in [pa.int8(), pa.float32(), pa.float64(), pa.int64()]:
-        table = session.from_arrow(given, schema=field("n", kind))
+        table = session.from_arrow(source, schema=field("n", kind))
         assert table.to_pyarrow().equals(pa.table({"n": pa.array([1, None, -3], kind)}))
 
 
-def test_infinities_and_any_nan_are_cast(session):
+def test_casts_infinities_and_nans(session):
     bits = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000000, 0x8000000000000000]
     floats = pa.array(bits, pa.uint64()).view(pa.float64())
-    got = session.from_arrow(Deaf(pa.table({"n": floats})), schema=field("n", pa.float32()))["n"].to_pyarrow()
+    got = session.from_arrow(IgnoresRequestedSchema(pa.table({"n": floats})), schema=field("n", pa.float32()))[
+        "n"
+    ].to_pyarrow()
     assert str(got.to_pylist()) == "[nan, nan, inf, -0.0]"
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted", "words"),
+    ("source", "requested", "texts"),
     [
         (pa.table({"n": [1, 300]}), field("n", pa.int8()), ["'n'", "expected Int8, got Int64", "300"]),
         (pa.table({"n": [-1]}), field("n", pa.uint64()), ["'n'", "expected UInt64", "-1"]),
@@ -99,32 +101,32 @@ def test_infinities_and_any_nan_are_cast(session):
         (pa.table({"n": uuids(1)}), field("n", pa.binary(16)), ["'n'", "extension"]),
     ],
 )
-def test_a_schema_that_cannot_be_met_is_refused_by_the_columns_name(session, given, wanted, words):
-    with pytest.raises(cd.UsageError) as refused:
-        session.from_arrow(Deaf(given), schema=wanted)
-    assert all(word in str(refused.value) for word in words), refused.value
+def test_error_for_unmet_schema_names_the_column(session, source, requested, texts):
+    with pytest.raises(cd.UsageError) as raised:
+        session.from_arrow(IgnoresRequestedSchema(source), schema=requested)
+    assert all(text in str(raised.value) for text in texts), raised.value
 
 
-def test_what_a_producer_cannot_cast_is_refused_by_the_columns_name(session):
-    with pytest.raises(cd.UsageError, match="'n'.*expected Int8, got Int64.*300") as refused:
+def test_error_for_failed_cast_of_producer_names_the_column(session):
+    with pytest.raises(cd.UsageError, match="'n'.*expected Int8, got Int64.*300") as raised:
         session.from_arrow(pa.table({"n": [1, 300]}), schema=field("n", pa.int8()))
-    assert "300 not in range" in str(refused.value.__cause__)
+    assert "300 not in range" in str(raised.value.__cause__)
     with pytest.raises(cd.UsageError, match="'n'.*expected Binary, got List"):
         session.from_arrow(pa.table({"n": [[1]]}), schema=field("n", pa.binary()))
-    # What is read once is not asked again, for rows of it may be gone.
+    # A reader is not called again, because rows may have been consumed.
     with pytest.raises(cd.DataError, match="300 not in range"):
         session.from_arrow(pa.table({"n": [1, 300]}).to_reader(), schema=field("n", pa.int8()))
 
 
-def test_a_field_asks_for_a_column(session):
-    wanted = field("n", pa.int8())[0]
-    column = session.from_arrow(Deaf(pa.chunked_array([[1], [2]])), schema=wanted)
+def test_field_as_schema_requests_a_column(session):
+    requested = field("n", pa.int8())[0]
+    column = session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1], [2]])), schema=requested)
     assert (column.name, column.type, column.to_pyarrow().to_pylist()) == ("n", "Int8", [1, 2])
-    with pytest.raises(cd.UsageError, match="expected a table, got a column of Int64"):
-        session.from_arrow(Deaf(pa.chunked_array([[1]])), schema=field("n", pa.int8()))
+    with pytest.raises(cd.UsageError, match="expected structs for a table, got Int64"):
+        session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1]])), schema=field("n", pa.int8()))
     with pytest.raises(cd.UsageError, match="as_column"):
-        session.from_arrow(Deaf(pa.chunked_array([[1]])), schema=wanted, as_column=False)
-    with pytest.raises(TypeError, match="expected a crossdock.Schema or Field"):
+        session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1]])), schema=requested, as_column=False)
+    with pytest.raises(TypeError, match="expected a crossdock.Schema or crossdock.Field"):
         session.from_arrow(pa.table({"n": [1]}), schema="int8")
 
 
@@ -132,22 +134,22 @@ STRUCTS = pa.array([{"a": 1}, None, {"a": 3}])
 WHOLE = pa.array([{"a": 1}, {"a": 2}])
 
 
-def test_arrays_of_structs_are_columns(session):
-    for given in [STRUCTS, STRUCTS[1:], WHOLE, pa.chunked_array([WHOLE, STRUCTS]), pa.chunked_array([WHOLE])]:
-        column = session.from_arrow(given)
+def test_struct_arrays_become_columns(session):
+    for source in [STRUCTS, STRUCTS[1:], WHOLE, pa.chunked_array([WHOLE, STRUCTS]), pa.chunked_array([WHOLE])]:
+        column = session.from_arrow(source)
         assert isinstance(column, cd.Column)
-        assert column.to_pyarrow().to_pylist() == given.to_pylist()
+        assert column.to_pyarrow().to_pylist() == source.to_pylist()
         again = cd.Session().from_arrow(column)
-        assert isinstance(again, cd.Column) and again.to_pyarrow().to_pylist() == given.to_pylist()
+        assert isinstance(again, cd.Column) and again.to_pyarrow().to_pylist() == source.to_pylist()
 
 
-def test_a_struct_column_of_a_table_is_a_column_elsewhere(session):
+def test_struct_column_stays_a_column_in_other_libraries(session):
     whole = pa.table([WHOLE], schema=pa.schema([pa.field("s", WHOLE.type, nullable=False)]))
     column = cd.Session().from_arrow(session.from_arrow(whole)["s"])
     assert (type(column), column.name) == (cd.Column, "s")
 
 
-def test_polars_series_of_structs_are_columns(session):
+def test_polars_struct_series_become_columns(session):
     pl = pytest.importorskip("polars")
     for values in [[{"a": 1}, None], [{"a": 1}]]:
         for name in ["s", ""]:
@@ -156,7 +158,7 @@ def test_polars_series_of_structs_are_columns(session):
 
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_stream__", "__arrow_c_array__"])
-def test_structs_of_unknown_origin_are_a_column_where_one_is_null(session, protocol):
+def test_structs_with_nulls_become_a_column(session, protocol):
     wrap = pa.chunked_array if protocol == "__arrow_c_stream__" else (lambda chunks: pa.concat_arrays(chunks))
     column = session.from_arrow(only(wrap([WHOLE, STRUCTS]), protocol))
     assert column.to_pyarrow().to_pylist() == WHOLE.to_pylist() + STRUCTS.to_pylist()
@@ -167,10 +169,10 @@ def test_structs_of_unknown_origin_are_a_column_where_one_is_null(session, proto
         session.from_arrow(only(wrap([STRUCTS]), protocol), as_column=False)
 
 
-def test_tables_are_tables_and_columns_of_structs_where_that_is_asked_for(session):
+def test_tables_become_struct_columns_only_on_request(session):
     whole = pa.table({"a": [1, 2]})
-    for given in [whole, whole.to_batches()[0], whole.to_reader()]:
-        assert isinstance(session.from_arrow(given), cd.Table)
+    for source in [whole, whole.to_batches()[0], whole.to_reader()]:
+        assert isinstance(session.from_arrow(source), cd.Table)
     column = session.from_arrow(whole, as_column=True)
     assert column.to_pyarrow().to_pylist() == [{"a": 1}, {"a": 2}]
     capsules = STRUCTS.__arrow_c_array__()
@@ -182,25 +184,25 @@ def test_tables_are_tables_and_columns_of_structs_where_that_is_asked_for(sessio
 METADATA = {b"k": b"\xff\x00", b"\xfe": b"v", b"plain": b"text"}
 
 
-def test_metadata_that_is_not_utf8_is_kept(session):
+def test_keeps_metadata_that_is_not_utf8(session):
     schema = pa.schema([pa.field("a", pa.int64(), metadata=METADATA)], metadata=METADATA)
-    given = pa.table({"a": [1]}, schema=schema)
-    table = session.from_arrow(given)
+    source = pa.table({"a": [1]}, schema=schema)
+    table = session.from_arrow(source)
     assert table.to_pyarrow().schema.equals(schema, check_metadata=True)
     assert {os.fsencode(key): os.fsencode(value) for key, value in table.schema.metadata.items()} == METADATA
     assert table.schema["a"].metadata == table.schema.metadata
     for form in ["file", "stream"]:
-        out, theirs = io.BytesIO(), io.BytesIO()
+        out, pyarrow_file = io.BytesIO(), io.BytesIO()
         table.write_ipc(out, form=form)
         reader = pa.ipc.open_file if form == "file" else pa.ipc.open_stream
         assert reader(out.getvalue()).schema.equals(schema, check_metadata=True)
-        with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(theirs, schema) as writer:
-            writer.write_table(given)
-        for data in [out, theirs]:
+        with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(pyarrow_file, schema) as writer:
+            writer.write_table(source)
+        for data in [out, pyarrow_file]:
             assert session.read_ipc(data.getvalue()).to_pyarrow().schema.equals(schema, check_metadata=True)
 
 
-def test_metadata_that_repeats_a_key_or_has_a_reserved_one_is_kept(session):
+def test_keeps_repeated_and_reserved_metadata_keys(session):
     for pairs in [
         [("k", "1"), ("k", "2"), ("a", "3")],
         [("crossdock.metadata:extra_pairs", "a=b"), ("crossdock.metadata:dictionary_values", "x")],
@@ -210,46 +212,46 @@ def test_metadata_that_repeats_a_key_or_has_a_reserved_one_is_kept(session):
         assert back.equals(schema, check_metadata=True), back
 
 
-def test_a_name_that_is_not_utf8_is_refused_with_what_can_be_read_of_it(session):
-    given = pa.table({b"caf\xe9": [1]})
+def test_rejects_name_that_is_not_utf8(session):
+    source = pa.table({b"caf\xe9": [1]})
     with pytest.raises(cd.DataError, match="caf.*not UTF-8.*rename"):
-        session.from_arrow(pa.RecordBatchReader.from_batches(given.schema, []))
+        session.from_arrow(pa.RecordBatchReader.from_batches(source.schema, []))
     out = io.BytesIO()
-    with pa.ipc.new_stream(out, given.schema) as writer:
-        writer.write_table(given)
+    with pa.ipc.new_stream(out, source.schema) as writer:
+        writer.write_table(source)
     with pytest.raises(cd.DataError, match="caf.*not UTF-8"):
         session.read_ipc(out.getvalue())
 
 
 @pytest.mark.parametrize("protocol", ["stream", "array", "capsules"])
-def test_a_name_that_is_not_utf8_is_replaced_where_that_is_asked_for(session, protocol):
-    given = pa.record_batch({b"caf\xe9": [1], "plain": [2]})
+def test_replaces_invalid_bytes_of_names_on_request(session, protocol):
+    source = pa.record_batch({b"caf\xe9": [1], "plain": [2]})
 
-    def take(names):
+    def import_batch(names):
         if protocol == "capsules":
-            return session.from_capsules(*given.__arrow_c_array__(), names=names)
-        reader = pa.RecordBatchReader.from_batches(given.schema, [given])
-        return session.from_arrow(reader if protocol == "stream" else given, names=names)
+            return session.from_capsules(*source.__arrow_c_array__(), names=names)
+        reader = pa.RecordBatchReader.from_batches(source.schema, [source])
+        return session.from_arrow(reader if protocol == "stream" else source, names=names)
 
-    with pytest.warns(cd.Warning, match="column 'caf\ufffd': its name is not UTF-8") as caught:
-        table = take("replace")
+    with pytest.warns(cd.Warning, match="column 'caf\ufffd': the name is not UTF-8") as caught:
+        table = import_batch("replace")
     assert len(caught) == 1
     assert table.column_names == ["caf\ufffd", "plain"]
     assert pa.table(table).to_pydict() == {"caf\ufffd": [1], "plain": [2]}
     with pytest.raises(cd.DataError, match="caf.*not UTF-8.*names=.replace"):
-        take("strict")
+        import_batch("strict")
     with pytest.raises(cd.UsageError, match='names="lenient": expected'):
-        take("lenient")
+        import_batch("lenient")
 
 
-def test_a_name_within_a_column_is_told_by_its_path(session):
+def test_warning_names_the_path_of_a_nested_field(session):
     inner = pa.StructArray.from_arrays([pa.array([1])], names=[b"\xff"])
     with pytest.warns(cd.Warning, match="column 'outer.\ufffd'"):
         column = session.from_arrow(pa.record_batch({"outer": inner}), names="replace")["outer"]
     assert column.to_pyarrow().to_pylist() == [{"\ufffd": 1}]
 
 
-def test_chunks_of_different_dictionaries_are_combined_into_one(session):
+def test_combines_chunks_with_different_dictionaries(session):
     chunks = [pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", None, "c"]).dictionary_encode()]
     column = session.from_arrow(pa.chunked_array(chunks)).combine_chunks()
     (one,) = column.to_pyarrow().chunks
@@ -269,7 +271,7 @@ def with_footer_metadata(tmp_path):
     return pipe, feeder
 
 
-def test_warnings_of_plugins_are_warnings_of_python(session, tmp_path):
+def test_plugin_warnings_become_python_warnings(session, tmp_path):
     pipe, feeder = with_footer_metadata(tmp_path)
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
@@ -279,7 +281,7 @@ def test_warnings_of_plugins_are_warnings_of_python(session, tmp_path):
     assert "arrow-ipc: " in str(raised[0].message) and "footer" in str(raised[0].message)
 
 
-def test_a_warning_that_a_filter_makes_an_error_is_raised(session, tmp_path):
+def test_warning_filter_error_raises_the_warning(session, tmp_path):
     pipe, feeder = with_footer_metadata(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", cd.Warning)

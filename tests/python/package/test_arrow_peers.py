@@ -1,4 +1,4 @@
-"""Libraries that speak Arrow, each both ways: what they give, and what they make of what they are given."""
+"""Arrow data to and from other libraries."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +8,7 @@ ROWS = 1000
 
 
 def plain():
-    """Types that every one of them has, with nulls, in chunks."""
+    """Types that all libraries support, with nulls, in chunks."""
 
     def every(n, values, kind):
         return pa.array([None if i % 7 == n else values(i) for i in range(ROWS)], kind)
@@ -43,14 +43,15 @@ def table(request):
     return SHAPES[request.param]()
 
 
-def assert_same(want, got, name=""):
-    """The same values, in whatever types of Arrow's the peer keeps them: views for text, small offsets for large ones."""
-    assert got.column_names == want.column_names
-    for field in want.schema:
-        assert got[field.name].to_pylist() == want[field.name].to_pylist(), f"{name} {field.name}"
+def assert_same(expected, got, name=""):
+    """Compares the values. The library may use other Arrow types: views for text, small offsets for large
+    ones."""
+    assert got.column_names == expected.column_names
+    for field in expected.schema:
+        assert got[field.name].to_pylist() == expected[field.name].to_pylist(), f"{name} {field.name}"
 
 
-def test_polars(session, table):
+def test_table_round_trips_through_polars(session, table):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(session.from_arrow(table))
     assert frame.equals(polars.from_arrow(table))
@@ -60,25 +61,25 @@ def test_polars(session, table):
     assert session.from_arrow(series).to_pyarrow().to_pylist() == table["i64"].to_pylist()
 
 
-def test_duckdb(session, table):
+def test_table_round_trips_through_duckdb(session, table):
     duckdb = pytest.importorskip("duckdb")
-    ours = session.from_arrow(table)
+    imported = session.from_arrow(table)
     with duckdb.connect() as connection:
-        connection.register("ours", ours)
-        got = connection.sql("SELECT * FROM ours")
+        connection.register("imported", imported)
+        got = connection.sql("SELECT * FROM imported")
         assert_same(table, session.from_arrow(got).to_pyarrow())
-        ((total,),) = connection.sql("SELECT sum(i64) FROM ours").fetchall()
+        ((total,),) = connection.sql("SELECT sum(i64) FROM imported").fetchall()
         assert total == pc.sum(table["i64"]).as_py()
-        # Found by its name in this very function, as duckdb finds tables of pyarrow.
-        of_this_name = ours
+        # duckdb finds the local variable by its name.
+        of_this_name = imported
         assert connection.sql("SELECT count(*) FROM of_this_name").fetchall() == [(of_this_name.num_rows,)]
 
 
-def test_arro3(session, table):
+def test_table_round_trips_through_arro3(session, table):
     arro3 = pytest.importorskip("arro3.core")
-    theirs = arro3.Table.from_arrow(session.from_arrow(table))
-    assert_same(table, pa.table(theirs))
-    assert session.from_arrow(theirs).to_pyarrow().equals(table)
+    arro3_table = arro3.Table.from_arrow(session.from_arrow(table))
+    assert_same(table, pa.table(arro3_table))
+    assert session.from_arrow(arro3_table).to_pyarrow().equals(table)
     column = arro3.ChunkedArray.from_arrow(session.from_arrow(table)["text"])
     assert session.from_arrow(column).to_pyarrow().equals(table["text"])
     schema = arro3.Schema.from_arrow(session.from_arrow(table).schema)
@@ -87,29 +88,29 @@ def test_arro3(session, table):
         assert_same(table, pa.table(arro3.RecordBatch.from_arrow(session.from_arrow(table))))
 
 
-def test_nanoarrow(session, table):
+def test_table_round_trips_through_nanoarrow(session, table):
     nanoarrow = pytest.importorskip("nanoarrow")
-    ours = session.from_arrow(table)
-    theirs = nanoarrow.ArrayStream(ours).read_all()
-    assert len(theirs) == len(table)
-    assert [nanoarrow.Schema(ours.schema).field(i).name for i in range(len(table.schema))] == table.column_names
-    assert list(nanoarrow.Array(ours["text"]).iter_py()) == table["text"].to_pylist()
-    assert session.from_arrow(nanoarrow.Array(ours["f64"])).to_pyarrow().to_pylist() == table["f64"].to_pylist()
+    imported = session.from_arrow(table)
+    array = nanoarrow.ArrayStream(imported).read_all()
+    assert len(array) == len(table)
+    assert [nanoarrow.Schema(imported.schema).field(i).name for i in range(len(table.schema))] == table.column_names
+    assert list(nanoarrow.Array(imported["text"]).iter_py()) == table["text"].to_pylist()
+    assert session.from_arrow(nanoarrow.Array(imported["f64"])).to_pyarrow().to_pylist() == table["f64"].to_pylist()
     assert_same(table, session.from_arrow(nanoarrow.ArrayStream(table)).to_pyarrow())
 
 
-def test_numpy_through_pyarrow(session, table):
+def test_column_becomes_a_numpy_array_through_pyarrow(session, table):
     numpy = pytest.importorskip("numpy")
     column = session.from_arrow(table)["i64"].to_pyarrow().drop_null()
     assert numpy.array_equal(column.to_numpy(), table["i64"].drop_null().to_numpy())
 
 
-def test_a_table_without_columns_passes_every_library_that_has_such_tables(session):
+def test_table_without_columns_round_trips_through_libraries(session):
     without = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
-    ours = session.from_arrow(without)
-    assert (ours.num_rows, ours.num_columns) == (3, 0)
-    assert pa.record_batch(ours).num_rows == 3
+    imported = session.from_arrow(without)
+    assert (imported.num_rows, imported.num_columns) == (3, 0)
+    assert pa.record_batch(imported).num_rows == 3
     arro3 = pytest.importorskip("arro3.core")
-    assert arro3.RecordBatch.from_arrow(ours).num_rows == 3
+    assert arro3.RecordBatch.from_arrow(imported).num_rows == 3
     nanoarrow = pytest.importorskip("nanoarrow")
-    assert nanoarrow.c_array(ours).length == 3
+    assert nanoarrow.c_array(imported).length == 3

@@ -1,5 +1,5 @@
-"""Every Arrow type, through every protocol of Arrow's PyCapsule interface, from pyarrow and back: equal, with all metadata, and
-at the same addresses where nothing has to be copied."""
+"""All Arrow types through all protocols of Arrow's PyCapsule interface, from pyarrow and back: values and
+metadata are equal, and addresses too if no copy is needed."""
 
 import pyarrow as pa
 import pytest
@@ -8,28 +8,30 @@ from samples import SAMPLES, make, mixed
 
 
 def only(obj, protocol):
-    """An object that speaks one of the protocols of another one."""
+    """An object that implements one of another object's protocols."""
     return type("Only", (), {protocol: lambda self, *args, **kwargs: getattr(obj, protocol)(*args, **kwargs)})()
 
 
 def sample(name):
-    """(schema, batches) as pyarrow itself has them after its own interface: it forgets types that are not registered."""
+    """Returns (schema, batches) after a round trip through pyarrow, which drops types that are not
+    registered."""
     reader = pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(*make(name)))
     return reader.schema, list(reader)
 
 
 def addresses(array):
-    """Of all buffers, in order; those that are empty may lie anywhere."""
+    """Returns the addresses of all buffers, in order, except empty ones."""
     return [buffer.address for buffer in array.buffers() if buffer is not None and buffer.size]
 
 
 def batches_of(table):
-    """What a table is made of, as pyarrow has it: tables of no batches lose nothing in pa.table, empty batches do."""
+    """Returns the parts of a table for comparison: pa.table keeps tables without batches, but not empty
+    batches."""
     return [pa.record_batch(batch) for batch in table.batches()]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_comes_back_from_a_stream_as_it_went_in(session, name):
+def test_samples_round_trip_through_a_stream(session, name):
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     assert (table.num_rows, table.num_columns) == (sum(map(len, batches)), len(schema))
@@ -42,11 +44,11 @@ def test_every_sample_comes_back_from_a_stream_as_it_went_in(session, name):
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_array__", "__arrow_c_device_array__", "__arrow_c_stream__"])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_batch_goes_in_through_each_protocol_and_comes_out_through_each(session, name, protocol):
+def test_batches_round_trip_through_each_pair_of_protocols(session, name, protocol):
     schema, batches = sample(name)
     for batch in batches:
-        given = batch if protocol != "__arrow_c_stream__" else pa.RecordBatchReader.from_batches(schema, [batch])
-        table = session.from_arrow(only(given, protocol))
+        source = batch if protocol != "__arrow_c_stream__" else pa.RecordBatchReader.from_batches(schema, [batch])
+        table = session.from_arrow(only(source, protocol))
         for out in ["__arrow_c_array__", "__arrow_c_device_array__"]:
             assert_equal((schema, [batch]), (schema, [pa.record_batch(only(table, out))]))
         assert_equal((schema, [batch]), (schema, list(pa.RecordBatchReader.from_stream(table))))
@@ -54,7 +56,7 @@ def test_every_batch_goes_in_through_each_protocol_and_comes_out_through_each(se
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_device_stream__", "__arrow_c_stream__"])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_goes_from_session_to_session_through_each_stream(session, name, protocol):
+def test_samples_pass_between_sessions_through_each_stream(session, name, protocol):
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     again = session.from_arrow(only(table, protocol))
@@ -62,8 +64,9 @@ def test_every_sample_goes_from_session_to_session_through_each_stream(session, 
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_column_stands_alone_with_its_field(session, name):
-    """As pyarrow.ChunkedArray, and each chunk as pyarrow.Array; arrays that are no structs come in as columns."""
+def test_columns_round_trip_with_their_field(session, name):
+    """Round trips as pyarrow.ChunkedArray, and each chunk as pyarrow.Array. Arrays other than structs become
+    columns."""
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for i, field in enumerate(schema):
@@ -81,12 +84,12 @@ def test_every_column_stands_alone_with_its_field(session, name):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_on_the_cpu_nothing_is_copied(session, name):
+def test_cpu_round_trip_copies_nothing(session, name):
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for batch, back in zip(batches, batches_of(table), strict=True):
         for column, again in zip(batch.columns, back.columns, strict=True):
-            # The sizes that a view's last buffer holds are no buffer of pyarrow's.
+            # pyarrow does not list the last buffer of views, which has the sizes of the others.
             assert set(addresses(again)) <= set(addresses(column)) or len(batch) == 0
     assert session.memory_used() == {}
 
@@ -95,23 +98,23 @@ def test_slices_and_selections_share_their_buffers(session):
     batch = mixed()
     table = session.from_arrow(pa.Table.from_batches([batch, batch.slice(3, 7), batch.slice(0, 0)]))
     for offset, length in [(0, 1), (5, 3), (130, 4), (131, 7), (138, 5), (0, None), (9, 1000), (200, 1)]:
-        want = pa.Table.from_batches([batch, batch.slice(3, 7)]).slice(offset, length)
-        assert table.slice(offset, length).to_pyarrow().equals(want), (offset, length)
-        assert table["t"].slice(offset, length).to_pyarrow().equals(want["t"])
+        expected = pa.Table.from_batches([batch, batch.slice(3, 7)]).slice(offset, length)
+        assert table.slice(offset, length).to_pyarrow().equals(expected), (offset, length)
+        assert table["t"].slice(offset, length).to_pyarrow().equals(expected["t"])
     chosen = table.select(["t", 0, -1, "t"])
     assert chosen.column_names == ["t", "n", "z", "t"]
     assert chosen[0].to_pyarrow().chunk(0).buffers()[1].address == batch["t"].buffers()[1].address
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_nulls_are_counted_as_pyarrow_counts_them(session, name):
+def test_null_counts_equal_those_of_pyarrow(session, name):
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for i, _ in enumerate(schema):
         assert table[i].null_count == sum(batch.column(i).null_count for batch in batches)
 
 
-def test_schemas_are_equal_where_arrow_says_so(session):
+def test_schema_equality_follows_arrow(session):
     schema, batches = sample("metadata")
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     assert table.schema == session.from_arrow(batches[0]).schema
@@ -122,6 +125,6 @@ def test_schemas_are_equal_where_arrow_says_so(session):
     assert table.schema.metadata == {k.decode(): v.decode() for k, v in schema.metadata.items()}
 
 
-def test_what_bytes_are_there_is_told(session):
+def test_nbytes_counts_the_buffers(session):
     table = session.from_arrow(pa.table({"a": pa.array(range(1000), pa.int64()), "b": pa.array([1.0] * 1000)}))
     assert table.nbytes == 16_000 and table["a"].nbytes == 8_000 and table.device == table["a"].device == "cpu"

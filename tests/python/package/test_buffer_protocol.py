@@ -1,4 +1,4 @@
-"""The buffer protocol and `__array__`, of columns on the cpu."""
+"""The buffer protocol and `__array__` of columns on the cpu."""
 
 import array
 import ctypes
@@ -49,13 +49,13 @@ class View(ctypes.Structure):
     ]
 
 
-def get(thing, flags):
-    """What a C extension gets that asks with these flags."""
+def buffer_fields(source, flags):
+    """Requests a view with these flags as a C extension does, and returns its fields."""
     view = View()
-    ask = ctypes.pythonapi.PyObject_GetBuffer
-    ask.argtypes = [ctypes.py_object, ctypes.POINTER(View), ctypes.c_int]
-    assert ask(thing, ctypes.byref(view), flags) == 0
-    told = {
+    get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+    get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(View), ctypes.c_int]
+    assert get_buffer(source, ctypes.byref(view), flags) == 0
+    fields = {
         "len": view.len,
         "readonly": view.readonly,
         "format": view.format,
@@ -65,12 +65,12 @@ def get(thing, flags):
         "suboffsets": bool(view.suboffsets),
     }
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
-    return told
+    return fields
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (2, 3, 4), (0,), (0, 3), (3, 0), (1, 1)])
-def test_a_memoryview_is_of_the_columns_own_memory(session, dtype, shape):
+def test_memoryview_shares_the_memory(session, dtype, shape):
     values = sample(dtype, shape)
     view = memoryview(session.from_dlpack(values))
     assert (view.format, view.itemsize) == (FORMATS[dtype], values.itemsize)
@@ -82,13 +82,13 @@ def test_a_memoryview_is_of_the_columns_own_memory(session, dtype, shape):
         assert np.frombuffer(view, dtype).ctypes.data == values.ctypes.data
 
 
-def test_values_are_read_as_numbers(session):
+def test_memoryview_has_the_values(session):
     assert memoryview(session.from_dlpack(np.arange(3, dtype=np.int16))).tolist() == [0, 1, 2]
     assert memoryview(session.from_dlpack(np.ones((2, 2)))).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert memoryview(session.from_arrow(pa.array([1.5]))).tolist() == [1.5]
 
 
-def test_whatever_reads_bytes_takes_columns(session, tmp_path):
+def test_consumers_of_bytes_accept_columns(session, tmp_path):
     column = session.from_dlpack(np.arange(5, dtype=np.uint8))
     assert bytes(column) == bytes(range(5))
     assert struct.unpack("5B", column) == (0, 1, 2, 3, 4)
@@ -100,7 +100,7 @@ def test_whatever_reads_bytes_takes_columns(session, tmp_path):
     (tmp_path / "file").write_bytes(column)
 
 
-def test_a_slice_is_of_its_own_values(session):
+def test_memoryview_of_slice_has_its_values(session):
     column = session.from_dlpack(np.arange(10))
     assert memoryview(column.slice(3, 4)).tolist() == [3, 4, 5, 6]
     assert memoryview(column.slice(10)).tolist() == []
@@ -109,47 +109,52 @@ def test_a_slice_is_of_its_own_values(session):
 @pytest.mark.parametrize(
     "flags", [SIMPLE, FORMAT, ND, FORMAT | ND, STRIDES, C_CONTIGUOUS, ANY_CONTIGUOUS, FORMAT | STRIDES]
 )
-def test_a_view_tells_what_it_was_asked_for(session, flags):
+def test_view_has_the_requested_fields(session, flags):
     values = np.arange(6, dtype=np.int32).reshape(2, 3)
-    told = get(session.from_dlpack(values), flags)
-    assert (told["len"], told["bytes"], told["readonly"], told["suboffsets"]) == (24, values.tobytes(), 1, False)
-    assert told["format"] == (b"i" if flags & FORMAT else None)
-    assert told["shape"] == ([2, 3] if flags & ND else None)
-    assert told["strides"] == ([12, 4] if flags & STRIDES == STRIDES else None)
+    fields = buffer_fields(session.from_dlpack(values), flags)
+    assert (fields["len"], fields["bytes"], fields["readonly"], fields["suboffsets"]) == (
+        24,
+        values.tobytes(),
+        1,
+        False,
+    )
+    assert fields["format"] == (b"i" if flags & FORMAT else None)
+    assert fields["shape"] == ([2, 3] if flags & ND else None)
+    assert fields["strides"] == ([12, 4] if flags & STRIDES == STRIDES else None)
 
 
 @pytest.mark.parametrize("flags", [WRITABLE, WRITABLE | FORMAT | STRIDES])
-def test_nobody_writes(session, flags):
+def test_rejects_writable_view(session, flags):
     column = session.from_dlpack(np.arange(3))
-    with pytest.raises(BufferError, match="a column does not change"):
-        get(column, flags)
+    with pytest.raises(BufferError, match="a column is immutable"):
+        buffer_fields(column, flags)
     with pytest.raises((BufferError, TypeError)):
         io.BytesIO(bytes(24)).readinto(column)
     with pytest.raises(TypeError):
         memoryview(column)[0] = 1
 
 
-def test_rows_in_another_order_are_for_those_who_look_at_strides(session):
-    """As memory has them, and nothing is copied."""
+def test_other_orders_need_strides(session):
+    """The view has the order of the memory, without a copy."""
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4).transpose(0, 2, 1)
     column = session.from_dlpack(values)
-    assert get(column, STRIDES)["strides"] == [24, 2, 8]
+    assert buffer_fields(column, STRIDES)["strides"] == [24, 2, 8]
     assert_same(values, np.asarray(column))
     for flags in (SIMPLE, ND, FORMAT, C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS):
         with pytest.raises(BufferError, match="order"):
-            get(column, flags)
+            buffer_fields(column, flags)
 
 
-def test_column_order_is_given_to_those_who_want_it(session):
+def test_column_major_order_is_exported_on_request(session):
     one = session.from_dlpack(np.arange(3))
-    assert get(one, F_CONTIGUOUS)["strides"] == [8]
+    assert buffer_fields(one, F_CONTIGUOUS)["strides"] == [8]
     several = session.from_dlpack(np.arange(6).reshape(2, 3))
     with pytest.raises(BufferError, match="order"):
-        get(several, F_CONTIGUOUS)
+        buffer_fields(several, F_CONTIGUOUS)
 
 
 @pytest.mark.parametrize(
-    ("thing", "words"),
+    ("source", "message"),
     [
         (pa.array([1, None]), "1 of 2 rows are null.*fill"),
         (pa.array([True, False]), "bits become bytes"),
@@ -160,21 +165,21 @@ def test_column_order_is_given_to_those_who_want_it(session):
     ],
     ids=lambda value: str(getattr(value, "type", "")),
 )
-def test_what_has_no_such_memory_is_a_buffer_error(session, thing, words):
-    column = session.from_arrow(thing)
-    with pytest.raises(BufferError, match=words):
+def test_raises_buffer_error_for_unsupported_columns(session, source, message):
+    column = session.from_arrow(source)
+    with pytest.raises(BufferError, match=message):
         memoryview(column)
-    with pytest.raises(BufferError, match=words):
-        get(column, SIMPLE)
+    with pytest.raises(BufferError, match=message):
+        buffer_fields(column, SIMPLE)
 
 
-def test_a_view_keeps_the_column_and_is_let_go(session):
+def test_view_keeps_the_column_until_released(session):
     values = np.arange(1000)
-    gone = weakref.ref(values)
+    owner = weakref.ref(values)
     view = memoryview(session.from_dlpack(values))
     del values
     gc.collect()
-    assert gone() is not None
+    assert owner() is not None
     assert view[999] == 999
     part = view[5:7]
     view.release()
@@ -182,32 +187,32 @@ def test_a_view_keeps_the_column_and_is_let_go(session):
     assert part.tolist() == [5, 6]
     part.release()
     gc.collect()
-    assert gone() is None
+    assert owner() is None
 
 
-def test_views_do_not_pile_up(session):
+def test_views_are_freed(session):
     column = session.from_dlpack(np.arange(1000))
-    held = [memoryview(column) for _ in range(1000)]
-    assert all(view[7] == 7 for view in held)
-    del held, column
+    views = [memoryview(column) for _ in range(1000)]
+    assert all(view[7] == 7 for view in views)
+    del views, column
 
 
-# -------------------------------------------------------------------------------------------------------- `__array__` ---
+# --- `__array__` ---
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (0,), (0, 3)])
-def test_numpy_sees_the_columns_own_memory(session, dtype, shape):
+def test_numpy_shares_the_memory(session, dtype, shape):
     values = sample(dtype, shape)
     column = session.from_dlpack(values)
     for got in (np.asarray(column), column.__array__(), np.asarray(column, copy=False), column.__array__(copy=False)):
         assert_same(values, got)
-        # What is nowhere may be written, and lies anywhere.
+        # An empty array may be writable, and may have any address.
         assert not got.flags.writeable or not values.size
         assert got.ctypes.data == values.ctypes.data or not values.size
 
 
-def test_a_copy_may_be_written(session):
+def test_copy_is_writable(session):
     values = np.arange(5)
     column = session.from_dlpack(values)
     for got in (np.array(column), column.__array__(copy=True), np.asarray(column, copy=True)):
@@ -216,18 +221,18 @@ def test_a_copy_may_be_written(session):
     assert np.asarray(column).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_another_dtype_is_a_copy(session):
+def test_other_dtype_makes_a_copy(session):
     column = session.from_dlpack(np.arange(5))
     for got in (np.asarray(column, dtype="f4"), column.__array__("f4"), column.__array__(np.float32, copy=True)):
         assert (got.dtype, got.tolist()) == (np.float32, [0, 1, 2, 3, 4])
     assert column.__array__("i8").ctypes.data == np.asarray(column).ctypes.data
-    with pytest.raises(ValueError, match="copy=False was given"):
+    with pytest.raises(ValueError, match="copy=False forbids"):
         column.__array__("f4", copy=False)
     with pytest.raises(ValueError, match="copy"):
         np.asarray(column, dtype="f4", copy=False)
 
 
-def test_what_has_to_be_converted_is_where_a_copy_is_allowed(session):
+def test_rejects_conversion_without_copy(session):
     bits = session.from_arrow(pa.array([True, False, True]))
     assert_same(np.array([True, False, True]), np.asarray(bits))
     with pytest.raises(ValueError, match="bits become bytes"):
@@ -237,18 +242,18 @@ def test_what_has_to_be_converted_is_where_a_copy_is_allowed(session):
 
 
 @pytest.mark.parametrize(
-    ("thing", "words"),
+    ("source", "message"),
     [(pa.array([1, None]), "null"), (pa.array(["a"]), "numbers"), (pa.chunked_array([[1], [2]]), "combine_chunks")],
     ids=lambda value: str(getattr(value, "type", "")),
 )
-def test_what_is_no_array_is_an_error_and_no_array_of_objects(session, thing, words):
-    column = session.from_arrow(thing)
-    with pytest.raises(cd.ExportError, match=words):
+def test_raises_instead_of_making_object_arrays(session, source, message):
+    column = session.from_arrow(source)
+    with pytest.raises(cd.ExportError, match=message):
         np.asarray(column)
     assert np.asarray(column.combine_chunks().to_pyarrow()) is not None
 
 
-def test_numpys_functions_take_columns(session):
+def test_numpy_functions_accept_columns(session):
     column = session.from_dlpack(np.arange(5.0))
     assert np.add(column, 1).tolist() == [1, 2, 3, 4, 5]
     assert np.sum(column) == 10

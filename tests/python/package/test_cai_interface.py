@@ -1,4 +1,4 @@
-"""`__cuda_array_interface__`, version 3, of columns and of others' arrays."""
+"""`__cuda_array_interface__`, version 3, of columns and of external arrays."""
 
 import gc
 import weakref
@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tensors import NUMPY_DTYPES, sample
-from tensors_made import LEGACY, PER_THREAD, Interface, on_device, speaker
-from test_dlpack_cuda import BYTES, VALUES, N, driver, late, there, values
+from tensor_producers import LEGACY, PER_THREAD, CudaArrayInterface, on_device, type_with_exchange_api
+from test_dlpack_cuda import BYTES, VALUES, N, driver, late, cuda_session, values
 
-__all__ = ["driver", "late", "there"]
+__all__ = ["driver", "late", "cuda_session"]
 
 TYPESTR = {"bool": "|b1", "int8": "|i1", "uint8": "|u1"}
 
@@ -20,63 +20,63 @@ def typestr(dtype):
     return TYPESTR.get(dtype, np.dtype(dtype).str)
 
 
-# ----------------------------------------------------------------------------------------------------------- columns' ---
+# --- Columns ---
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (0,), (0, 3), (2, 3, 4)])
-def test_a_column_tells_all_that_version_3_has(there, driver, dtype, shape):
+def test_column_has_all_entries_of_version_3(cuda_session, driver, dtype, shape):
     array = sample(dtype, shape)
-    column = there.from_dlpack(array)
-    told = column.__cuda_array_interface__
-    assert told["version"] == 3
-    assert told["shape"] == shape
-    assert told["typestr"] == typestr(dtype)
-    assert told["strides"] is None
-    assert told["mask"] is None
-    address, read_only = told["data"]
+    column = cuda_session.from_dlpack(array)
+    exported = column.__cuda_array_interface__
+    assert exported["version"] == 3
+    assert exported["shape"] == shape
+    assert exported["typestr"] == typestr(dtype)
+    assert exported["strides"] is None
+    assert exported["mask"] is None
+    address, read_only = exported["data"]
     assert read_only is True
     assert (address == 0) == (0 in shape)
-    assert told["stream"] is None or told["stream"] > 0
+    assert exported["stream"] is None or exported["stream"] > 0
     if address:
-        stream = told["stream"] or driver.stream()
+        stream = exported["stream"] or driver.stream()
         assert driver.download(address, array.nbytes, stream) == array.tobytes()
 
 
-def test_strides_are_bytes_where_rows_are_not_one_after_the_other(there):
+def test_strides_are_in_bytes(cuda_session):
     array = np.arange(24, dtype=np.int16).reshape(2, 3, 4).transpose(0, 2, 1)
-    told = there.from_dlpack(array).__cuda_array_interface__
-    assert (told["shape"], told["strides"]) == ((2, 4, 3), (24, 2, 8))
+    exported = cuda_session.from_dlpack(array).__cuda_array_interface__
+    assert (exported["shape"], exported["strides"]) == ((2, 4, 3), (24, 2, 8))
 
 
-def test_what_comes_late_tells_the_stream_after_which_it_is_there(there, driver, late):
+def test_pending_column_names_its_stream(cuda_session, driver, late):
     stream, address = late
-    made = on_device(address, N)
-    column = there.from_dlpack(speaker(lambda _: made, stream=stream)())
-    told = column.__cuda_array_interface__
-    assert told["data"] == (address, True)
-    assert told["stream"] not in (None, 0, stream)
+    tensor = on_device(address, N)
+    column = cuda_session.from_dlpack(type_with_exchange_api(lambda _: tensor, stream=stream)())
+    exported = column.__cuda_array_interface__
+    assert exported["data"] == (address, True)
+    assert exported["stream"] not in (None, 0, stream)
     consumer = driver.stream()
-    driver.wait(consumer, told["stream"])
+    driver.wait(consumer, exported["stream"])
     assert np.frombuffer(driver.download(address, BYTES, consumer), np.int64).tolist() == VALUES.tolist()
 
 
-def test_a_slice_begins_where_it_lies(there, driver):
-    column = there.from_dlpack(VALUES)
+def test_slice_has_the_address_of_its_first_element(cuda_session, driver):
+    column = cuda_session.from_dlpack(VALUES)
     whole, part = (c.__cuda_array_interface__ for c in (column, column.slice(3, 4)))
     assert part["data"][0] == whole["data"][0] + 24
     assert part["shape"] == (4,)
 
 
-def test_on_the_cpu_there_is_none(session):
+def test_cpu_column_has_no_interface(session):
     column = session.from_dlpack(np.arange(3))
     assert not hasattr(column, "__cuda_array_interface__")
-    with pytest.raises(AttributeError, match="the column lies on cpu"):
+    with pytest.raises(AttributeError, match="the column is on cpu"):
         column.__cuda_array_interface__  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    ("array", "words"),
+    ("array", "message"),
     [
         (pa.array(["a"]), "numbers and booleans only"),
         (pa.array([1, None]), "1 of 2 rows are null"),
@@ -85,66 +85,70 @@ def test_on_the_cpu_there_is_none(session):
     ],
     ids=lambda value: str(getattr(value, "type", "")),
 )
-def test_a_column_that_is_no_array_has_none_and_says_why(there, array, words):
-    column = there.from_arrow(array)
+def test_error_for_unsupported_column_gives_the_reason(cuda_session, array, message):
+    column = cuda_session.from_arrow(array)
     assert not hasattr(column, "__cuda_array_interface__")
-    with pytest.raises(AttributeError, match=words):
+    with pytest.raises(AttributeError, match=message):
         column.__cuda_array_interface__  # noqa: B018
 
 
-# ------------------------------------------------------------------------------------------------------------- others' ---
+# --- External objects ---
 
 
-@pytest.mark.parametrize("stream", ["its own", LEGACY, PER_THREAD])
-def test_the_stream_that_is_told_is_waited_for(there, driver, stream):
-    handle = driver.stream() if stream == "its own" else stream
+@pytest.mark.parametrize("stream", ["a new one", LEGACY, PER_THREAD])
+def test_waits_for_the_stream_of_the_interface(cuda_session, driver, stream):
+    handle = driver.stream() if stream == "a new one" else stream
     address = driver.alloc(BYTES)
     driver.upload(address, VALUES.tobytes(), handle)
-    column = there.from_cuda_array_interface(Interface(address, N, stream=handle))
+    column = cuda_session.from_cuda_array_interface(CudaArrayInterface(address, N, stream=handle))
     assert column.device == "cuda:0"
     assert values(column) == VALUES.tolist()
     del column
     gc.collect()
-    there.synchronize()
+    cuda_session.synchronize()
     driver.free(address)
 
 
-def test_a_stream_that_is_late_is_waited_for_by_the_device(there, driver, late):
+def test_device_waits_for_the_stream_of_the_interface(cuda_session, driver, late):
     stream, address = late
-    column = there.from_cuda_array_interface(Interface(address, N, stream=stream))
+    column = cuda_session.from_cuda_array_interface(CudaArrayInterface(address, N, stream=stream))
     assert not driver.is_idle(stream)
     assert values(column) == VALUES.tolist()
 
 
-def test_an_interface_without_a_stream_is_taken_at_its_word(there, driver, late):
-    """That these tests see what they are for."""
-    values(there.from_cuda_array_interface(Interface(late[1], N)))
+def test_interface_without_stream_is_not_waited_for(cuda_session, driver, late):
+    """Checks that the tests above detect a missing wait."""
+    values(cuda_session.from_cuda_array_interface(CudaArrayInterface(late[1], N)))
     driver.expected = driver.violations() - driver.before
     assert driver.expected > 0
 
 
 @pytest.mark.parametrize("way", ["tensor", "table"])
-def test_who_has_nothing_else_is_taken_by_it_where_tensors_are(there, driver, way):
+def test_from_dlpack_falls_back_to_the_interface(cuda_session, driver, way):
     stream, address = driver.stream(), driver.alloc(BYTES)
     driver.upload(address, VALUES.tobytes(), stream)
-    array = Interface(address, N, stream=stream)
-    column = there.from_dlpack(array) if way == "tensor" else there.from_dlpack({"a": array, "b": array})["a"]
+    array = CudaArrayInterface(address, N, stream=stream)
+    column = (
+        cuda_session.from_dlpack(array) if way == "tensor" else cuda_session.from_dlpack({"a": array, "b": array})["a"]
+    )
     assert values(column) == VALUES.tolist()
     del column
     gc.collect()
-    there.synchronize()
+    cuda_session.synchronize()
     driver.free(address)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_before_version_3_it_is_the_legacy_default_stream(there, driver, version):
+def test_older_versions_wait_for_the_legacy_default_stream(cuda_session, driver, version):
     address = driver.alloc(BYTES)
     driver.upload(address, VALUES.tobytes(), LEGACY)
-    column = there.from_cuda_array_interface(Interface(address, N, version=version, stream=..., strides=...))
+    column = cuda_session.from_cuda_array_interface(
+        CudaArrayInterface(address, N, version=version, stream=..., strides=...)
+    )
     assert values(column) == VALUES.tolist()
     del column
     gc.collect()
-    there.synchronize()
+    cuda_session.synchronize()
     driver.free(address)
 
 
@@ -161,59 +165,59 @@ def test_before_version_3_it_is_the_legacy_default_stream(there, driver, version
     ],
     ids=str,
 )
-def test_every_layout_is_read_as_numpy_reads_it(there, driver, more, index):
+def test_layouts_are_read_as_by_numpy(cuda_session, driver, more, index):
     address, stream = driver.alloc(BYTES), driver.stream()
     driver.upload(address, VALUES.tobytes(), stream)
-    interface = Interface(address, N, stream=stream, **more)
-    told = interface.__cuda_array_interface__
-    expected = np.ndarray(told["shape"], told["typestr"], VALUES.tobytes(), strides=told["strides"])
-    got = np.asarray(there.from_cuda_array_interface(interface).to("cpu"))
+    interface = CudaArrayInterface(address, N, stream=stream, **more)
+    exported = interface.__cuda_array_interface__
+    expected = np.ndarray(exported["shape"], exported["typestr"], VALUES.tobytes(), strides=exported["strides"])
+    got = np.asarray(cuda_session.from_cuda_array_interface(interface).to("cpu"))
     assert got.dtype == expected.dtype
     assert got.tobytes() == np.ascontiguousarray(expected).tobytes()
     gc.collect()
-    there.synchronize()
+    cuda_session.synchronize()
     driver.free(address)
 
 
 @pytest.mark.parametrize("address", [0, 8])
-def test_an_empty_array_lies_nowhere(there, address):
-    column = there.from_cuda_array_interface(Interface(address, 0))
+def test_imports_empty_array(cuda_session, address):
+    column = cuda_session.from_cuda_array_interface(CudaArrayInterface(address, 0))
     assert (len(column), column.type) == (0, "Int64")
 
 
-def test_the_object_is_kept_as_long_as_the_column(there, driver):
+def test_column_keeps_the_object_alive(cuda_session, driver):
     address, stream = driver.alloc(BYTES), driver.stream()
     driver.upload(address, VALUES.tobytes(), stream)
-    interface = Interface(address, N, stream=stream)
-    gone = weakref.ref(interface)
-    column = there.from_cuda_array_interface(interface)
+    interface = CudaArrayInterface(address, N, stream=stream)
+    owner = weakref.ref(interface)
+    column = cuda_session.from_cuda_array_interface(interface)
     del interface
     gc.collect()
-    assert gone() is not None
+    assert owner() is not None
     moved = column.to("cpu")
     del column
     for _ in range(100):
         gc.collect()
-        there.synchronize()
-        if gone() is None:
+        cuda_session.synchronize()
+        if owner() is None:
             break
-    assert gone() is None
+    assert owner() is None
     assert np.asarray(moved).tolist() == VALUES.tolist()
     driver.free(address)
 
 
-def test_columns_take_columns(there, driver):
-    column = there.from_dlpack(VALUES)
-    again = there.from_cuda_array_interface(column)
+def test_imports_columns(cuda_session, driver):
+    column = cuda_session.from_dlpack(VALUES)
+    again = cuda_session.from_cuda_array_interface(column)
     assert again.__cuda_array_interface__["data"] == column.__cuda_array_interface__["data"]
     assert values(again) == VALUES.tolist()
 
 
-def test_a_session_on_the_cpu_takes_a_copy(cuda, driver):
+def test_cpu_session_copies_device_memory(cuda, driver):
     address, stream = driver.alloc(BYTES), driver.stream()
     driver.upload(address, VALUES.tobytes(), stream)
     with cd.Session() as session:
-        column = session.from_cuda_array_interface(Interface(address, N, stream=stream))
+        column = session.from_cuda_array_interface(CudaArrayInterface(address, N, stream=stream))
         assert column.device == "cpu"
         assert np.asarray(column).tolist() == VALUES.tolist()
     del column
@@ -222,12 +226,12 @@ def test_a_session_on_the_cpu_takes_a_copy(cuda, driver):
 
 
 @pytest.mark.parametrize(
-    ("more", "kind", "words"),
+    ("more", "kind", "message"),
     [
         ({"stream": 0}, ValueError, "stream=0: expected None"),
         ({"stream": -1}, ValueError, "stream=-1"),
         ({"stream": "x"}, ValueError, "stream=x"),
-        ({"mask": "any"}, cd.UsageError, "with a mask"),
+        ({"mask": "any"}, cd.UsageError, "masks are not supported"),
         ({"typestr": ">i8"}, cd.UsageError, "byte order"),
         ({"typestr": "<V8"}, cd.UsageError, "typestr"),
         ({"typestr": "<M8[us]"}, cd.UsageError, "typestr"),
@@ -236,39 +240,39 @@ def test_a_session_on_the_cpu_takes_a_copy(cuda, driver):
         ({"typestr": ""}, cd.UsageError, "typestr"),
         ({"typestr": "<c16"}, cd.UnsupportedError, "complex128"),
         ({"strides": (4,)}, cd.UsageError, "multiple of the 8 bytes"),
-        ({"strides": (8, 8)}, cd.UsageError, "one a dimension"),
+        ({"strides": (8, 8)}, cd.UsageError, "one per dimension"),
         ({"shape": ()}, cd.UnsupportedError, "a scalar"),
         ({"shape": (-1,)}, cd.DataError, "-1"),
-        ({"shape": ...}, ValueError, "no 'shape'"),
-        ({"typestr": ...}, ValueError, "no 'typestr'"),
-        ({"data": ...}, ValueError, "no 'data'"),
-        ({"version": ...}, ValueError, "no 'version'"),
+        ({"shape": ...}, ValueError, "'shape' is missing"),
+        ({"typestr": ...}, ValueError, "'typestr' is missing"),
+        ({"data": ...}, ValueError, "'data' is missing"),
+        ({"version": ...}, ValueError, "'version' is missing"),
         ({"data": 8}, TypeError, ""),
         ({"data": (0, False)}, cd.DataError, "NULL"),
     ],
     ids=str,
 )
-def test_an_interface_that_makes_no_sense_is_refused(there, driver, more, kind, words):
+def test_rejects_invalid_interface(cuda_session, driver, more, kind, message):
     address = driver.alloc(BYTES)
-    interface = Interface(address, N, **more)
-    with pytest.raises(kind, match=words or None):
-        there.from_cuda_array_interface(interface)
+    interface = CudaArrayInterface(address, N, **more)
+    with pytest.raises(kind, match=message or None):
+        cuda_session.from_cuda_array_interface(interface)
     driver.free(address)
 
 
-@pytest.mark.parametrize("thing", [3, None, "text", np.arange(3)], ids=str)
-def test_an_object_without_one_is_told(session, thing):
+@pytest.mark.parametrize("value", [3, None, "text", np.arange(3)], ids=str)
+def test_rejects_object_without_interface(session, value):
     with pytest.raises(TypeError, match="has no __cuda_array_interface__"):
-        session.from_cuda_array_interface(thing)
+        session.from_cuda_array_interface(value)
 
 
-def test_one_that_is_no_dict_is_told(session):
-    thing = type("Odd", (), {"__cuda_array_interface__": 3})()
+def test_rejects_interface_that_is_no_dict(session):
+    value = type("Odd", (), {"__cuda_array_interface__": 3})()
     with pytest.raises(TypeError, match="expected a dict, got 3"):
-        session.from_cuda_array_interface(thing)
+        session.from_cuda_array_interface(value)
 
 
-def test_memory_that_is_the_hosts_is_refused(there, driver):
+def test_rejects_host_memory(cuda_session, driver):
     array = np.arange(N)
-    with pytest.raises(cd.DataError, match="the driver knows of no memory"):
-        there.from_cuda_array_interface(Interface(array.ctypes.data, N))
+    with pytest.raises(cd.DataError, match="the driver reports no device memory"):
+        cuda_session.from_cuda_array_interface(CudaArrayInterface(array.ctypes.data, N))

@@ -1,5 +1,5 @@
-"""compact, combine_batches and combine_chunks: offset 0 everywhere, for libraries that read slices wrongly; and options of
-formats, which are texts."""
+"""compact, combine_batches and combine_chunks return offset 0. Options of formats are converted to
+strings."""
 
 import crossdock as cd
 import pyarrow as pa
@@ -7,7 +7,7 @@ import pytest
 
 
 def offsets(array):
-    """Of an array and of all below it."""
+    """Returns the offsets of an array and its children."""
     below = [array.field(i) for i in range(array.type.num_fields)] if pa.types.is_struct(array.type) else []
     if pa.types.is_list(array.type):
         below = [array.values]
@@ -29,7 +29,7 @@ TABLE = pa.table(
 
 
 @pytest.mark.parametrize("way", ["compact", "combine_batches"])
-def test_a_table_has_offset_0_everywhere_then(way):
+def test_compact_table_has_offset_0(way):
     with cd.Session() as session:
         part = session.from_arrow(TABLE).slice(1, 3)
         assert any(column.chunk(0).offset for column in part.to_pyarrow().columns)
@@ -40,7 +40,7 @@ def test_a_table_has_offset_0_everywhere_then(way):
 
 
 @pytest.mark.parametrize("way", ["compact", "combine_chunks"])
-def test_a_column_has_offset_0_then_and_is_itself_where_it_is_so(way):
+def test_compact_column_has_offset_0_and_is_zero_copy_if_possible(way):
     with cd.Session() as session:
         column = session.from_arrow(TABLE)["number"]
         address = column.to_pyarrow().chunk(0).buffers()[1].address
@@ -49,13 +49,13 @@ def test_a_column_has_offset_0_then_and_is_itself_where_it_is_so(way):
         assert part.to_pylist() == [3, 4, 5] and part.chunk(0).offset == 0
 
 
-def test_options_of_formats_are_texts_booleans_or_numbers_and_others_are_refused_by_their_key(tmp_path):
+def test_rejects_options_of_other_types(tmp_path):
     path = tmp_path / "a.arrow"
     with cd.Session() as session:
         table = session.from_arrow(TABLE)
         table.write(path, compression="zstd")
         for value, kind in [([1], "list"), ({"a": 1}, "dict"), (None, "NoneType"), (b"x", "bytes")]:
-            with pytest.raises(TypeError, match=f"option 'compression': expected a str, bool or number, got a {kind}"):
+            with pytest.raises(TypeError, match=f"option 'compression': expected str, bool or number, got {kind}"):
                 table.write(path, compression=value)
             with pytest.raises(TypeError, match="option 'x'"):
                 session.read(path, x=value)

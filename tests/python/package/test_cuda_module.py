@@ -1,4 +1,4 @@
-"""`crossdock.cuda`: buffers of bytes on a device, what they refuse, and what they hold."""
+"""`crossdock.cuda`: buffers on a device, their errors, and the lifetime of their memory."""
 
 import array
 import gc
@@ -12,16 +12,16 @@ from threading import Thread
 import crossdock as cd
 import numpy as np
 import pytest
-from conftest import assert_nothing_held
+from conftest import assert_all_memory_freed
 from crossdock.cuda import Buffer, Context, IpcMemHandle, get_num_devices, new_host_buffer
 
 ALPHABET = b"abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture
-def context(there):
-    """A context of a session to which everything has been given back in the end."""
-    context = Context(session=there)
+def context(cuda_session):
+    """A context of a session. At the end of the test, all memory must be freed."""
+    context = Context(session=cuda_session)
     yield context
     gc.collect()
     assert context.bytes_allocated == 0
@@ -29,28 +29,28 @@ def context(there):
 
 @pytest.fixture
 def buffer(context):
-    """The alphabet, on the device. It ends with the test, though pytest holds it a little longer."""
+    """A buffer with the alphabet. It is closed at the end of the test, because pytest keeps it longer."""
     with context.buffer_from_data(ALPHABET) as buffer:
         yield buffer
 
 
-def test_a_context_is_a_device_and_a_session(context, there, cuda):
-    assert (context.device_number, context.session) == (0, there)
+def test_context_has_a_device_and_a_session(context, cuda_session, cuda):
+    assert (context.device_number, context.session) == (0, cuda_session)
     assert get_num_devices() == Context.get_num_devices() == context.num_devices >= 1
-    # One session a device for all who ask for none of their own.
-    assert Context(0).session is Context().session is not there
+    # Contexts without a session share one for each device.
+    assert Context(0).session is Context().session is not cuda_session
     assert repr(context) == "<crossdock.cuda.Context device_number=0>"
 
 
-def test_contexts_that_cannot_be_are_refused_by_name(cuda, there):
+def test_rejects_invalid_context_arguments(cuda, cuda_session):
     beyond = get_num_devices() + 3
     with pytest.raises(cd.DeviceError, match=f"cuda:{beyond} does not exist on this host; it has cpu, cuda:0"):
         Context(beyond)
     with pytest.raises(cd.UsageError, match=r"device_number=-1: expected 0 or more"):
         Context(-1)
-    with pytest.raises(cd.UsageError, match=r"device_number=1: the session works on cuda:0"):
-        Context(1, session=there)
-    with pytest.raises(cd.UsageError, match="the session works on cpu: expected one on a CUDA device"):
+    with pytest.raises(cd.UsageError, match=r"device_number=1: the session is on cuda:0"):
+        Context(1, session=cuda_session)
+    with pytest.raises(cd.UsageError, match="the session is on cpu, expected a CUDA device"):
         Context(session=cd.Session())
     closed = cd.Session(cuda)
     closed.close()
@@ -58,12 +58,8 @@ def test_contexts_that_cannot_be_are_refused_by_name(cuda, there):
         Context(session=closed)
 
 
-def test_without_a_driver_it_says_what_is_missing(tmp_path):
+def test_error_without_driver_says_what_is_missing(tmp_path):
     code = """
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from threading import Thread
 from crossdock import cuda
 for call in cuda.get_num_devices, cuda.Context, lambda: cuda.new_host_buffer(1):
     try:
@@ -75,13 +71,17 @@ for call in cuda.get_num_devices, cuda.Context, lambda: cuda.new_host_buffer(1):
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    if told[0] == "no error":
+    messages = done.stdout.splitlines()
+    if messages[0] == "no error":
         pytest.skip("this machine's driver is found without a search path")
     missing = (
         "no CUDA driver: libcuda.so was not found; install the NVIDIA driver, or put its folder into LD_LIBRARY_PATH"
     )
-    assert told == [missing, f"cannot work on cuda:0: cuda:0: {missing}", f"cannot work on cuda:0: cuda:0: {missing}"]
+    assert messages == [
+        missing,
+        f"cannot work on cuda:0: cuda:0: {missing}",
+        f"cannot work on cuda:0: cuda:0: {missing}",
+    ]
 
 
 HOST_DATA = {
@@ -100,7 +100,7 @@ HOST_DATA = {
 
 
 @pytest.mark.parametrize("name", HOST_DATA)
-def test_bytes_of_the_host_go_there_and_back(context, name):
+def test_host_bytes_round_trip(context, name):
     data = HOST_DATA[name]
     expected = data.tobytes() if hasattr(data, "tobytes") else bytes(data)
     buffer = context.buffer_from_data(data)
@@ -113,31 +113,31 @@ def test_bytes_of_the_host_go_there_and_back(context, name):
     assert other.copy_to_host() == expected
 
 
-def test_columns_of_the_cpu_are_data(context):
+def test_accepts_cpu_columns(context):
     with cd.Session() as cpu:
         column = cpu.from_dlpack(np.arange(5, dtype="i8"))
         assert context.buffer_from_data(column).copy_to_host() == np.arange(5, dtype="i8").tobytes()
 
 
-def test_host_data_with_gaps_is_refused(context, buffer):
+def test_rejects_non_contiguous_host_data(context, buffer):
     for gaps in (np.arange(10)[::2], memoryview(ALPHABET)[::2]):
-        with pytest.raises(cd.UsageError, match="do not lie side by side"):
+        with pytest.raises(cd.UsageError, match="are not contiguous"):
             context.buffer_from_data(gaps)
-        with pytest.raises(cd.UsageError, match="do not lie side by side"):
+        with pytest.raises(cd.UsageError, match="are not contiguous"):
             buffer.copy_from_host(gaps)
     for wrong in (7, "text", None, [1, 2]):
         with pytest.raises(TypeError):
             context.buffer_from_data(wrong)
 
 
-def test_parts_are_read_and_written(context, buffer):
+def test_reads_and_writes_ranges(context, buffer):
     assert buffer.to_pybytes() == ALPHABET
     assert buffer.copy_to_host(3, 4) == b"defg"
     assert buffer.copy_to_host(20) == b"uvwxyz"
     assert buffer.copy_to_host(26) == buffer.copy_to_host(5, 0) == b""
     assert buffer.copy_from_host(b"ABC", position=1) == 3
     assert buffer.copy_from_host(b"DEFGHI", 4, 2) == 2
-    # As much as fits.
+    # As many bytes as fit.
     assert buffer.copy_from_host(b"XYZ-and-more", 23) == 3
     assert buffer.copy_from_host(b"much", 26) == 0
     assert buffer.copy_to_host() == b"aABCDEghijklmnopqrstuvwXYZ"
@@ -149,20 +149,20 @@ def test_parts_are_read_and_written(context, buffer):
     assert [part.copy_to_host() for part in parts] == [b"cde", b"ABC", b"YZ"]
 
 
-def test_bytes_go_to_memory_that_is_there(context, buffer):
+def test_copy_to_host_fills_a_buffer(context, buffer):
     into = bytearray(30)
     assert buffer.copy_to_host(1, 3, into) is into
     assert into == b"bcd" + bytes(27)
     numbers = np.zeros(26, dtype="u1")
     assert buffer.copy_to_host(buf=numbers).tobytes() == ALPHABET
     assert buffer.copy_to_host(26, buf=b"") == b""
-    with pytest.raises(cd.UsageError, match="26 bytes or more.*got one of 30 bytes to be read only"):
+    with pytest.raises(cd.UsageError, match="buffer of at least 26 bytes, got a read-only buffer of 30 bytes"):
         buffer.copy_to_host(buf=bytes(30))
-    with pytest.raises(cd.UsageError, match="expected a buffer of 26 bytes or more.*got one of 25 bytes"):
+    with pytest.raises(cd.UsageError, match="buffer of at least 26 bytes, got a buffer of 25 bytes"):
         buffer.copy_to_host(buf=bytearray(25))
 
 
-def test_slices_are_the_same_memory(buffer):
+def test_slices_share_memory(buffer):
     part = buffer.slice(10, 5)
     assert (part.size, part.copy_to_host(), part.slice(1, 2).copy_to_host()) == (5, b"klmno", b"lm")
     assert part.address == buffer.address + 10
@@ -174,7 +174,7 @@ def test_slices_are_the_same_memory(buffer):
     assert part.copy_to_host() == b"KLMNO"
 
 
-def test_what_lies_outside_is_refused_with_both_numbers(context, buffer):
+def test_error_for_range_outside_the_buffer_has_range_and_size(context, buffer):
     part = buffer.slice(4, 10)
     cases = {
         lambda: part.copy_to_host(-1): ("position=-1", "10 bytes"),
@@ -196,14 +196,14 @@ def test_what_lies_outside_is_refused_with_both_numbers(context, buffer):
         lambda: context.new_buffer(-1): ("size=-1", "0 or more"),
         lambda: context.new_host_buffer(-1): ("size=-1", "0 or more"),
     }
-    for i, (call, words) in enumerate(cases.items()):
+    for i, (call, texts) in enumerate(cases.items()):
         with pytest.raises(cd.UsageError) as raised:
             call()
-        assert all(word in str(raised.value) for word in words), (i, str(raised.value))
+        assert all(text in str(raised.value) for text in texts), (i, str(raised.value))
     assert buffer.copy_to_host() == ALPHABET
 
 
-def test_what_does_not_fit_into_the_budget_is_refused(cuda):
+def test_rejects_allocation_beyond_the_budget(cuda):
     with cd.Session(cuda, memory="1MiB") as session:
         context = Context(session=session)
         with pytest.raises(MemoryError, match="'cuda buffers' asked for 2097152 bytes on cuda:0"):
@@ -214,42 +214,42 @@ def test_what_does_not_fit_into_the_budget_is_refused(cuda):
         assert context.bytes_allocated == 0
 
 
-def test_buffers_are_copied_to_buffers(context, buffer, cuda):
+def test_copies_ranges_between_buffers(context, buffer, cuda):
     other = context.buffer_from_data(bytes(10))
     assert other.copy_from_device(buffer.slice(3), 2, 4) == 4
     assert other.copy_to_host() == b"\0\0defg\0\0\0\0"
     assert other.copy_from_device(buffer) == 10
     assert other.copy_to_host() == b"abcdefghij"
     assert other.copy_from_device(buffer, 10) == 0
-    # Within one, and not over itself.
+    # Within one buffer, if the ranges do not overlap.
     assert buffer.copy_from_device(buffer.slice(20, 6), 14) == 6
     assert buffer.slice(14).copy_to_host() == b"uvwxyzuvwxyz"
     with pytest.raises(cd.UsageError, match="overlap"):
         buffer.copy_from_device(buffer.slice(0, 6), 3)
-    with pytest.raises(TypeError, match=r"expected a crossdock.cuda.Buffer, got a bytes; host data: copy_from_host"):
+    with pytest.raises(TypeError, match=r"expected a crossdock.cuda.Buffer, got bytes; use copy_from_host"):
         buffer.copy_from_device(b"abc")
 
 
-def test_buffers_of_other_sessions_are_copied_in_their_order(context, cuda):
-    with cd.Session(cuda) as elsewhere:
-        theirs = Context(session=elsewhere)
+def test_copies_between_sessions_are_ordered(context, cuda):
+    with cd.Session(cuda) as other_session:
+        other_context = Context(session=other_session)
         for i in range(20):
-            source = theirs.buffer_from_data(bytes([i]) * 5000)
-            middle = theirs.new_buffer(5000)
-            # Nothing waits for this copy but the next one, which is another session's.
+            source = other_context.buffer_from_data(bytes([i]) * 5000)
+            middle = other_context.new_buffer(5000)
+            # Only the next copy, in another session, waits for this copy.
             middle.copy_from_device(source)
             target = context.new_buffer(5000)
             target.copy_from_device(middle)
-            # Written again after it was read, by its own session; and given back.
-            middle.copy_from_device(theirs.buffer_from_data(b"\xff" * 5000))
+            # The other session overwrites the buffer after the read, and frees it.
+            middle.copy_from_device(other_context.buffer_from_data(b"\xff" * 5000))
             del middle, source
             assert target.copy_to_host() == bytes([i]) * 5000
-        del theirs, target
-        assert_nothing_held(elsewhere)
+        del other_context, target
+        assert_all_memory_freed(other_session)
 
 
-def test_where_host_memory_is_needed_python_raises(buffer):
-    """An object without the buffer protocol and `__array__` is no memory for anybody."""
+def test_raises_where_host_memory_is_needed(buffer):
+    """A buffer has neither the buffer protocol nor `__array__`."""
     assert not hasattr(buffer, "__array__") and not hasattr(buffer, "__array_interface__")
     for use in (bytes, bytearray, memoryview, np.frombuffer, int.from_bytes, b"".join):
         with pytest.raises((TypeError, BufferError)):
@@ -268,17 +268,17 @@ def test_where_host_memory_is_needed_python_raises(buffer):
         buffer.context.session.read_ipc(buffer)
 
 
-def test_pyarrow_takes_no_buffer_of_a_device_for_memory(buffer):
+def test_pyarrow_rejects_device_buffers(buffer):
     pa = pytest.importorskip("pyarrow")
     for use in (pa.py_buffer, pa.BufferReader, pa.array, lambda b: pa.Array.from_buffers(pa.uint8(), 26, [None, b])):
         with pytest.raises((TypeError, pa.ArrowInvalid)):
             use(buffer)
 
 
-def test_pinned_memory_is_bytes_of_the_host(context, buffer):
+def test_pinned_memory_has_the_buffer_protocol(context, buffer):
     pinned = context.new_host_buffer(26)
     assert (pinned.size, len(pinned), pinned.is_cpu) == (26, 26, True)
-    assert bytes(pinned) == bytes(26), "somebody else's bytes are in it"
+    assert bytes(pinned) == bytes(26), "the memory is not zeroed"
     view = memoryview(pinned)
     assert (view.readonly, view.format, view.nbytes) == (False, "B", 26)
     assert np.frombuffer(pinned, dtype="u1").__array_interface__["data"] == (pinned.address, False)
@@ -287,25 +287,25 @@ def test_pinned_memory_is_bytes_of_the_host(context, buffer):
     view[:3] = b"xyz"
     del pinned
     buffer.copy_from_host(view)
-    # What was written is what was there when the call returned.
+    # The buffer has the bytes at the time of the call.
     view[:] = bytes(26)
     assert buffer.copy_to_host() == b"xyz" + ALPHABET[3:]
     assert bytes(context.new_host_buffer(0)) == b""
 
 
-def test_pinned_memory_goes_back_with_its_last_view(there):
-    view = memoryview(Context(session=there).new_host_buffer(1000))
-    assert there.memory_used() == {"host": {"cuda_host:0": 1000}}
+def test_pinned_memory_is_freed_with_its_last_view(cuda_session):
+    view = memoryview(Context(session=cuda_session).new_host_buffer(1000))
+    assert cuda_session.memory_used() == {"host": {"cuda_host:0": 1000}}
     view[:] = b"x" * 1000
     view.release()
-    assert_nothing_held(there)
+    assert_all_memory_freed(cuda_session)
 
 
-def test_pinned_memory_of_the_module(cuda):
+def test_module_allocates_zeroed_pinned_memory(cuda):
     assert bytes(new_host_buffer(3)) == bytes(3)
 
 
-def test_closing_ends_one_hold_and_no_other(context, buffer):
+def test_close_keeps_slices_open(context, buffer):
     part = buffer.slice(1, 2)
     assert not buffer.closed
     with buffer as same:
@@ -341,31 +341,31 @@ def test_buffers_outlive_their_session_and_context(cuda):
     assert buffer.context.new_buffer(3).size == 3
 
 
-def test_buffers_and_handles_are_not_made_by_hand():
-    for kind, words in ((Buffer, "a buffer is made by a Context"), (IpcMemHandle, "export_for_ipc")):
-        with pytest.raises(TypeError, match=words):
+def test_buffers_and_handles_have_no_constructor():
+    for kind, message in ((Buffer, "use a method of Context"), (IpcMemHandle, "export_for_ipc")):
+        with pytest.raises(TypeError, match=message):
             kind()
 
 
-def test_a_fork_leaves_buffers_behind(buffer):
-    """A child has no driver: it raises, and gives nothing back that is its parent's."""
+def test_forked_child_does_not_release_buffers(buffer):
+    """A forked child has no driver: it raises, and frees no memory of its parent."""
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
             buffer.copy_to_host()
-            told = "no error"
+            message = "no error"
         except cd.UsageError as error:
-            told = str(error)
-        os.write(write, told.encode())
+            message = str(error)
+        os.write(write, message.encode())
         os._exit(0)
     os.close(write)
-    assert b"made before this process was forked off" in os.read(read, 1000)
+    assert b"created before the process was forked" in os.read(read, 1000)
     assert os.waitpid(child, 0)[1] == 0
     os.close(read)
     assert buffer.copy_to_host() == ALPHABET
 
 
-def test_threads_use_buffers_at_the_same_time(context):
+def test_threads_use_buffers_concurrently(context):
     whole, rounds, size = context.new_buffer(8 * 5000), 20, 5000
 
     def work(i):
@@ -381,11 +381,10 @@ def test_threads_use_buffers_at_the_same_time(context):
         assert all(threads.map(work, range(8)))
 
 
-def test_the_interpreters_lock_is_given_up_for_copies(context):
-    """Nothing else makes this thread give it up: the other one counts while bytes are copied, or never.
-
-    When the other thread gets its turn is the system's choice, so it is waited for, not counted on within some calls.
-    """
+def test_copies_release_the_interpreters_lock(context):
+    """The switch interval is so long that the other thread counts only if a copy releases the lock. The
+    system decides when the other thread runs, so the test repeats the copy until the other thread has
+    counted."""
     data, counted, done = bytes(4 << 20), [0], []
     buffer = context.buffer_from_data(data)
 

@@ -1,4 +1,5 @@
-"""`crossdock.cuda` between processes: what is exported is opened by another one. A driver that has no such thing is skipped."""
+"""`crossdock.cuda` between processes: one exports memory, another opens it. Skipped if the driver has no
+IPC."""
 
 import ctypes
 import gc
@@ -9,27 +10,27 @@ import sys
 import crossdock as cd
 import pytest
 from crossdock.cuda import Context, IpcMemHandle
-from tensors_made import Driver
+from tensor_producers import Driver
 
 BYTES = (3 << 20) + 5
 NOT_SUPPORTED = "(801)"
 LENGTH = 184
-"""Of a handle's bytes."""
+"""Size of a handle in bytes."""
 
 OPENER = """
 import sys
 from crossdock import cuda
 
 context = cuda.Context(0)
-told = bytes.fromhex(sys.stdin.readline())
-handle = cuda.IpcMemHandle.from_buffer(told)
-assert handle.serialize() == told
+description = bytes.fromhex(sys.stdin.readline())
+handle = cuda.IpcMemHandle.from_buffer(description)
+assert handle.serialize() == description
 with context.open_ipc_buffer(handle) as buffer:
     assert handle.size == buffer.size == len(buffer), (handle.size, buffer.size)
-    assert context.bytes_allocated == 0, "it is the exporter's"
+    assert context.bytes_allocated == 0, "memory of the exporter was counted"
     data = buffer.copy_to_host()
-    assert data == bytes(i % 251 for i in range(len(data))), "not what was written"
-    # Onto the device again, and changed in place.
+    assert data == bytes(i % 251 for i in range(len(data))), "the values differ"
+    # Copied to the device again, and changed in place.
     copy = context.new_buffer(100)
     copy.copy_from_device(buffer.slice(500, 100))
     assert copy.copy_to_host() == data[500:600]
@@ -43,7 +44,7 @@ sys.stdin.readline()
 
 
 def export(buffer):
-    """The handle, where the driver can make one."""
+    """Exports a buffer, or skips the test if the driver has no IPC."""
     try:
         return buffer.export_for_ipc()
     except cd.DeviceError as error:
@@ -52,8 +53,8 @@ def export(buffer):
         raise
 
 
-class Other:
-    """Another process, which opens what it is told of."""
+class OpeningProcess:
+    """Another process, which opens exported memory."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -64,21 +65,21 @@ class Other:
             text=True,
         )
 
-    def tell(self, handle):
+    def send(self, handle):
         self.process.stdin.write(handle.serialize().hex() + "\n")
         self.process.stdin.flush()
-        said = self.process.stdout.readline()
-        if said != "done\n":
+        output = self.process.stdout.readline()
+        if output != "done\n":
             raise AssertionError(self.process.communicate(timeout=60)[1])
 
-    def end(self):
+    def finish(self):
         _, errors = self.process.communicate("\n", timeout=60)
         assert (self.process.returncode, errors) == (0, "")
 
 
 @pytest.fixture
-def context(there):
-    return Context(session=there)
+def context(cuda_session):
+    return Context(session=cuda_session)
 
 
 def content(n):
@@ -86,46 +87,46 @@ def content(n):
 
 
 @pytest.mark.parametrize(("begin", "size"), [(0, BYTES), (4099, 5000)], ids=["all", "a part"])
-def test_another_process_reads_and_writes_what_was_exported(context, begin, size):
+def test_other_process_reads_and_writes_exported_memory(context, begin, size):
     whole = context.new_buffer(begin + size)
     buffer = whole.slice(begin, size)
     buffer.copy_from_host(content(size))
-    # Nobody waits here for this copy, which the other process has to see.
+    # This process does not wait for the copy, which the other process must see.
     buffer.copy_from_device(context.buffer_from_data(content(size)))
     handle = export(buffer)
     assert handle.size == size
-    other = Other()
-    other.tell(handle)
+    other = OpeningProcess()
+    other.send(handle)
     assert buffer.copy_to_host(7, 22) == b"from the other process"
     assert buffer.copy_to_host(29) == content(size)[29:]
-    other.end()
+    other.finish()
 
 
-def test_the_handle_holds_the_memory_and_so_does_any_slice(context):
+def test_handles_and_slices_keep_the_memory(context):
     buffer = context.buffer_from_data(content(1000))
     handle = export(buffer)
     buffer.close()
     del buffer
     gc.collect()
     assert context.bytes_allocated == 1000
-    other = Other()
-    other.tell(handle)
-    other.end()
+    other = OpeningProcess()
+    other.send(handle)
+    other.finish()
     del handle
     gc.collect()
     assert context.bytes_allocated == 0
 
 
-def test_a_handle_that_was_dropped_leaves_what_it_told(context):
+def test_description_outlives_the_handle(context):
     buffer = context.buffer_from_data(content(1000))
-    told = IpcMemHandle.from_buffer(export(buffer).serialize())
+    description = IpcMemHandle.from_buffer(export(buffer).serialize())
     gc.collect()
-    other = Other()
-    other.tell(told)
-    other.end()
+    other = OpeningProcess()
+    other.send(description)
+    other.finish()
 
 
-def test_the_process_that_exported_it_uses_the_buffer_itself(context):
+def test_rejects_handle_of_the_same_process(context):
     handle = export(context.buffer_from_data(b"abc"))
     with pytest.raises(cd.UsageError, match="exported by this very process"):
         context.open_ipc_buffer(handle)
@@ -134,11 +135,11 @@ def test_the_process_that_exported_it_uses_the_buffer_itself(context):
 def test_memory_of_tables_is_not_exported(context):
     column = context.session.from_arrow(pytest.importorskip("pyarrow").table({"a": [1, 2, 3]}))["a"]
     buffer = context.buffer_from_object(column)
-    with pytest.raises(cd.UsageError, match="may only be read"):
+    with pytest.raises(cd.UsageError, match="is read-only"):
         buffer.export_for_ipc()
 
 
-def test_a_driver_without_ipc_says_so_and_the_buffer_is_as_it_was(context):
+def test_failed_export_leaves_the_buffer_unchanged(context):
     buffer = context.buffer_from_data(content(100))
     try:
         buffer.export_for_ipc()
@@ -149,17 +150,17 @@ def test_a_driver_without_ipc_says_so_and_the_buffer_is_as_it_was(context):
     assert buffer.copy_to_host() == content(100)
 
 
-def example(**changes):
-    """A handle's bytes: a mark, the exporter's number, a GPU, where, how much, two handles of the driver. Their sum is not
-    known here."""
-    parts = {"mark": b"XDCUIPC1", "process": b"\7" * 8, "gpu": b"no GPU of theirs", "offset": bytes(8)}
+def handle_bytes(**changes):
+    """Returns the bytes of a handle: magic, number of the exporter, id of the GPU, offset, size, two handles
+    of the driver, checksum. `changes` replaces parts."""
+    parts = {"magic": b"XDCUIPC1", "process": b"\7" * 8, "gpu": b"no GPU with this", "offset": bytes(8)}
     parts |= {"bytes": (1000).to_bytes(8, "little"), "memory": b"\3" * 64, "event": b"\4" * 64}
-    told = b"".join((parts | changes).values())
-    return told + xxh64(told).to_bytes(8, "little")
+    description = b"".join((parts | changes).values())
+    return description + xxh64(description).to_bytes(8, "little")
 
 
 def xxh64(data):
-    """Its definition, over a whole number of 8-byte words and more than 31 bytes."""
+    """XXH64 of more than 31 bytes, a multiple of 8."""
     primes = [0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5]
     p1, p2, p3, p4, p5 = primes
     mask = (1 << 64) - 1
@@ -185,67 +186,68 @@ def xxh64(data):
     return h ^ h >> 32
 
 
-def test_handles_are_read_and_told_as_they_are():
-    told = example()
-    assert len(told) == LENGTH
-    for given in (told, bytearray(told), memoryview(told)):
-        handle = IpcMemHandle.from_buffer(given)
-        assert (handle.serialize(), handle.size) == (told, 1000)
+def test_handle_round_trips_through_bytes():
+    description = handle_bytes()
+    assert len(description) == LENGTH
+    for serialized in (description, bytearray(description), memoryview(description)):
+        handle = IpcMemHandle.from_buffer(serialized)
+        assert (handle.serialize(), handle.size) == (description, 1000)
     assert repr(handle) == "<crossdock.cuda.IpcMemHandle size=1000>"
 
 
-def test_bytes_that_are_no_handle_are_refused():
-    told = example()
+def test_rejects_other_bytes():
+    description = handle_bytes()
     for n in (0, 1, 8, LENGTH - 1, LENGTH + 1, 1 << 20):
         with pytest.raises(cd.DataError, match=f"has {n} bytes; expected {LENGTH}"):
-            IpcMemHandle.from_buffer((told * (n // LENGTH + 1))[:n])
+            IpcMemHandle.from_buffer((description * (n // LENGTH + 1))[:n])
     for i in range(8):
         with pytest.raises(cd.DataError, match="XDCUIPC1"):
-            IpcMemHandle.from_buffer(told[:i] + b"?" + told[i + 1 :])
+            IpcMemHandle.from_buffer(description[:i] + b"?" + description[i + 1 :])
     for wrong in (None, 7, "text"):
         with pytest.raises(TypeError):
             IpcMemHandle.from_buffer(wrong)
 
 
-def test_handles_that_were_damaged_on_their_way_are_refused():
-    """Whatever the driver would do with them: one that opens a damaged handle may crash."""
-    told = example()
+def test_rejects_damaged_handle():
+    """Damaged handles must not reach the driver, which may crash."""
+    description = handle_bytes()
     for i in range(8, LENGTH):
-        with pytest.raises(cd.DataError, match="is damaged: its checksum is another"):
-            IpcMemHandle.from_buffer(told[:i] + bytes([told[i] ^ 0x10]) + told[i + 1 :])
+        with pytest.raises(cd.DataError, match="is damaged: its checksum does not match"):
+            IpcMemHandle.from_buffer(description[:i] + bytes([description[i] ^ 0x10]) + description[i + 1 :])
 
 
-def test_a_context_opens_handles_and_nothing_else(context):
-    for wrong in (example(), None, 7):
+def test_open_ipc_buffer_accepts_only_handles(context):
+    for wrong in (handle_bytes(), None, 7):
         with pytest.raises(TypeError, match="expected an IpcMemHandle"):
             context.open_ipc_buffer(wrong)
 
 
-def test_handles_of_nothing_that_is_here_are_refused(context):
+def test_rejects_handle_of_unknown_memory(context):
     with pytest.raises(cd.DeviceError, match="on a GPU .* that this process does not see; check CUDA_VISIBLE_DEVICES"):
-        context.open_ipc_buffer(IpcMemHandle.from_buffer(example()))
+        context.open_ipc_buffer(IpcMemHandle.from_buffer(handle_bytes()))
 
 
-def test_handles_that_lie_about_their_range_are_refused_and_change_nothing(context):
-    """As others may write them, whole. The driver's own handles in them are the driver's: it trusts who gives them to it."""
+def test_rejects_handle_with_wrong_range(context):
+    """The handles have valid checksums. The handles of the driver in them are unchanged, because the driver
+    does not check them."""
     random_bytes = random.Random(5)
     buffer = context.buffer_from_data(content(1000))
     try:
         real = buffer.export_for_ipc().serialize()
     except cd.DeviceError:
-        # Of a GPU that is here: the rest is the driver's to refuse.
+        # The GPU exists, so the driver must reject the rest.
         driver, uuid = Driver(), ctypes.create_string_buffer(16)
         driver.call("cuDeviceGetUuid_v2", uuid, ctypes.c_int(0))
-        real = example(gpu=uuid.raw)
+        real = handle_bytes(gpu=uuid.raw)
     for _ in range(200):
-        told = bytearray(real[:-8])
-        # Not the exporter's number alone, which is what makes it another process's.
-        told[8:16] = random_bytes.randbytes(8)
-        # A range that lies nowhere.
-        told[32:40] = random_bytes.choice([b"\xff" * 8, b"\0\0\0\0\0\0\0\x7f", random_bytes.randbytes(8)])
-        told[40:48] = random_bytes.choice([b"\xff" * 8, b"\0\0\0\0\0\0\0\x7f", random_bytes.randbytes(8)])
-        told += xxh64(told).to_bytes(8, "little")
+        description = bytearray(real[:-8])
+        # The exporter's number alone does not identify another process.
+        description[8:16] = random_bytes.randbytes(8)
+        # An invalid range.
+        description[32:40] = random_bytes.choice([b"\xff" * 8, b"\0\0\0\0\0\0\0\x7f", random_bytes.randbytes(8)])
+        description[40:48] = random_bytes.choice([b"\xff" * 8, b"\0\0\0\0\0\0\0\x7f", random_bytes.randbytes(8)])
+        description += xxh64(description).to_bytes(8, "little")
         with pytest.raises(cd.Error, match="cannot be opened") as raised:
-            context.open_ipc_buffer(IpcMemHandle.from_buffer(told))
+            context.open_ipc_buffer(IpcMemHandle.from_buffer(description))
         assert isinstance(raised.value, (cd.DeviceError, cd.DataError, cd.UsageError, cd.UnsupportedError))
     assert buffer.copy_to_host() == content(1000)

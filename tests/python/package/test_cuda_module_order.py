@@ -1,5 +1,5 @@
-"""`crossdock.cuda` beside other users of a device: arrays that it takes, memory that it shows, and the order of it all. The
-simulated driver runs work as late as it may, and tells what was not ordered after what it needs."""
+"""`crossdock.cuda` with other users of a device: imported arrays, exported memory, and the order of their
+work. The simulated driver runs work as late as possible, and reports accesses that are not ordered."""
 
 import ctypes
 import gc
@@ -8,7 +8,7 @@ import crossdock as cd
 import numpy as np
 import pytest
 from crossdock.cuda import Buffer, Context
-from tensors_made import CPU, CUDA, LEGACY, Asked, Driver, on_device
+from tensor_producers import CPU, CUDA, LEGACY, RecordingProducer, Driver, on_device
 
 N = 3000
 OLD, NEW = b"\x11" * N, b"\x22" * N
@@ -16,8 +16,8 @@ UNSIGNED = (1, 8, 1)
 
 
 @pytest.fixture
-def driver(there):
-    """The driver in another library's hands. In the end nothing was out of order."""
+def driver(cuda_session):
+    """The driver as an external library uses it. At the end, there must be no violation."""
     driver = Driver()
     simulated = hasattr(driver.lib, "crossdock_sim_cuda_violations")
     before = driver.violations() if simulated else 0
@@ -25,22 +25,22 @@ def driver(there):
         driver.count_violations()
     yield driver
     gc.collect()
-    there.synchronize()
+    cuda_session.synchronize()
     driver.synchronize(LEGACY)
     driver.close()
     if simulated:
-        found = driver.violations() - before
+        n_violations = driver.violations() - before
         driver.count_violations(False)
-        assert found == 0, f"{found} accesses were not ordered after what they need"
+        assert n_violations == 0, f"{n_violations} accesses were not ordered after what they need"
 
 
 @pytest.fixture
-def context(there, driver):
-    return Context(session=there)
+def context(cuda_session, driver):
+    return Context(session=cuda_session)
 
 
-class Theirs:
-    """Memory of another library's, which is given back when the last who keeps it lets go."""
+class ExternalMemory:
+    """Memory of an external library. It is freed with the last reference to this object."""
 
     def __init__(self, driver, data, stream=LEGACY):
         self.driver, self.size = driver, len(data)
@@ -48,25 +48,25 @@ class Theirs:
         driver.upload(self.address, data, stream)
 
     def __del__(self):
-        # On whichever thread that is.
+        # This may run on any thread.
         self.driver.call("cuCtxSetCurrent", self.driver.context)
         self.driver.free(self.address)
 
 
-def test_what_others_wrote_on_the_default_stream_is_read(context, driver):
+def test_reads_wait_for_the_default_stream(context, driver):
     buffer = context.buffer_from_data(OLD)
     driver.upload(buffer.address, NEW, LEGACY)
     assert buffer.copy_to_host() == NEW
-    # A slice is the same memory.
+    # A slice shares the memory.
     driver.upload(buffer.slice(1000).address, OLD[:10], LEGACY)
     assert buffer.copy_to_host(1000, 11) == OLD[:10] + NEW[:1]
 
 
-def test_what_was_done_here_is_seen_on_the_default_stream(context, driver):
-    # Kept, since memory that goes back has the device waited for.
+def test_default_stream_waits_for_copies(context, driver):
+    # The variables keep the buffers, because freeing memory waits for the device.
     old, new = context.buffer_from_data(OLD), context.buffer_from_data(NEW)
     buffer = context.new_buffer(N)
-    # Before others know of it, and after.
+    # Before and after the export.
     buffer.copy_from_device(old)
     address = buffer.address
     assert driver.download(address, N, LEGACY) == OLD
@@ -76,14 +76,14 @@ def test_what_was_done_here_is_seen_on_the_default_stream(context, driver):
     assert driver.download(address, N, LEGACY) == OLD
 
 
-def test_what_others_own_is_kept_until_it_has_been_read(context, driver):
+def test_external_memory_is_kept_until_it_is_read(context, driver):
     if not hasattr(driver.lib, "crossdock_sim_cuda_hold"):
-        pytest.skip("only the simulated driver can hold a stream up")
-    gone = []
+        pytest.skip("only the simulated driver can delay a stream")
+    freed = []
 
-    class Owner(Theirs):
+    class Owner(ExternalMemory):
         def __del__(self):
-            gone.append(True)
+            freed.append(True)
             super().__del__()
 
     owner, copy = Owner(driver, NEW), context.new_buffer(N)
@@ -94,35 +94,35 @@ def test_what_others_own_is_kept_until_it_has_been_read(context, driver):
     copy.copy_from_device(buffer)
     del owner, buffer
     gc.collect()
-    assert not gone, "it was given back while it was being read"
+    assert not freed, "the memory was freed during the read"
     driver.hold(stream, False)
     assert copy.copy_to_host() == NEW
 
 
-def test_what_others_still_read_is_written_afterwards(context, driver):
-    buffer, seen = context.buffer_from_data(OLD), (ctypes.c_char * N)()
+def test_writes_wait_for_external_readers(context, driver):
+    buffer, read_values = context.buffer_from_data(OLD), (ctypes.c_char * N)()
     read = ctypes.c_uint64(buffer.address)
-    driver.call("cuMemcpyDtoHAsync_v2", seen, read, ctypes.c_size_t(N), ctypes.c_void_p(LEGACY))
+    driver.call("cuMemcpyDtoHAsync_v2", read_values, read, ctypes.c_size_t(N), ctypes.c_void_p(LEGACY))
     buffer.copy_from_host(NEW)
     driver.synchronize(LEGACY)
-    assert bytes(seen) == OLD
+    assert bytes(read_values) == OLD
     assert buffer.copy_to_host() == NEW
 
 
-def test_only_memory_that_others_were_shown_waits_for_them(context, driver):
+def test_only_exported_memory_waits_for_the_default_stream(context, driver):
     if not hasattr(driver.lib, "crossdock_sim_cuda_calls"):
         pytest.skip("only the simulated driver counts calls")
-    buffer, elsewhere = context.buffer_from_data(OLD), Theirs(driver, OLD)
-    for shown in (False, True):
-        if shown:
+    buffer, other_memory = context.buffer_from_data(OLD), ExternalMemory(driver, OLD)
+    for is_exported in (False, True):
+        if is_exported:
             assert buffer.address
-        driver.upload(elsewhere.address, NEW, LEGACY)
+        driver.upload(other_memory.address, NEW, LEGACY)
         before = driver.calls("cuStreamWaitEvent")
         assert buffer.copy_to_host() == OLD
-        assert (driver.calls("cuStreamWaitEvent") > before) == shown
+        assert (driver.calls("cuStreamWaitEvent") > before) == is_exported
 
 
-def test_the_array_interface_tells_after_which_stream(context, driver):
+def test_array_interface_names_the_stream(context, driver):
     buffer = context.new_buffer(N)
     buffer.copy_from_device(context.buffer_from_data(OLD))
     interface = buffer.__cuda_array_interface__
@@ -144,10 +144,10 @@ def test_the_array_interface_tells_after_which_stream(context, driver):
     assert context.new_buffer(0).__cuda_array_interface__["data"] == (0, False)
 
 
-def test_an_array_is_taken_after_the_stream_that_it_tells(context, driver):
+def test_import_waits_for_the_arrays_stream(context, driver):
     stream = driver.stream()
 
-    class Array(Theirs):
+    class Array(ExternalMemory):
         @property
         def __cuda_array_interface__(self):
             data = (self.address, False)
@@ -160,7 +160,7 @@ def test_an_array_is_taken_after_the_stream_that_it_tells(context, driver):
     assert buffer.copy_to_host() == NEW
     buffer.copy_from_host(OLD)
     assert buffer.copy_to_host() == OLD
-    # It is kept until the copy has run that reads it.
+    # The array is kept until the copy that reads it has run.
     copy = context.new_buffer(N)
     copy.copy_from_device(buffer)
     del buffer
@@ -170,27 +170,27 @@ def test_an_array_is_taken_after_the_stream_that_it_tells(context, driver):
     driver.call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
 
-def test_arrays_of_dlpack_are_taken_on_the_sessions_stream(context, driver):
-    memory = Theirs(driver, NEW)
-    asked = Asked(on_device(memory.address, N, dtype=UNSIGNED), device=(CUDA, 0))
-    buffer = context.buffer_from_object(asked)
-    assert asked.asked[0]["stream"] == context.new_buffer(1).__cuda_array_interface__["stream"]
-    assert (buffer.copy_to_host(), buffer.is_mutable, asked.made.deleted) == (NEW, True, 0)
+def test_dlpack_producers_get_the_sessions_stream(context, driver):
+    memory = ExternalMemory(driver, NEW)
+    producer = RecordingProducer(on_device(memory.address, N, dtype=UNSIGNED), device=(CUDA, 0))
+    buffer = context.buffer_from_object(producer)
+    assert producer.calls[0]["stream"] == context.new_buffer(1).__cuda_array_interface__["stream"]
+    assert (buffer.copy_to_host(), buffer.is_mutable, producer.tensor.deleted) == (NEW, True, 0)
     del buffer
     gc.collect()
     context.synchronize()
-    assert asked.made.deleted == 1
+    assert producer.tensor.deleted == 1
 
 
-def test_what_may_only_be_read_stays_so(context, driver):
-    memory, read_only = Theirs(driver, NEW), 1
-    asked = Asked(on_device(memory.address, N, dtype=UNSIGNED, flags=read_only), device=(CUDA, 0))
+def test_read_only_arrays_stay_read_only(context, driver):
+    memory, read_only = ExternalMemory(driver, NEW), 1
+    producer = RecordingProducer(on_device(memory.address, N, dtype=UNSIGNED, flags=read_only), device=(CUDA, 0))
     column = context.session.from_dlpack(np.arange(10, dtype="u1"))
 
     class Array:
         __cuda_array_interface__ = {"shape": (N,), "typestr": "|u1", "data": (memory.address, True), "version": 3}
 
-    for obj, expected in ((asked, NEW), (column, bytes(range(10))), (Array(), NEW)):
+    for obj, expected in ((producer, NEW), (column, bytes(range(10))), (Array(), NEW)):
         buffer = context.buffer_from_object(obj)
         assert not buffer.is_mutable and buffer.copy_to_host() == expected
         assert buffer.slice(1).__cuda_array_interface__["data"][1] is True
@@ -199,7 +199,7 @@ def test_what_may_only_be_read_stays_so(context, driver):
             lambda buffer=buffer: buffer.slice(2).copy_from_device(context.buffer_from_data(b"x")),
             buffer.export_for_ipc,
         ):
-            with pytest.raises(cd.UsageError, match="may only be read"):
+            with pytest.raises(cd.UsageError, match="is read-only"):
                 write()
         assert context.buffer_from_data(buffer).is_mutable
 
@@ -213,63 +213,65 @@ LAYOUTS = {
     "every second": ((15,), (2,), 0, False),
     "a part of each row": ((5, 3), (6, 1), 0, False),
     "one for all": ((5, 6), (0, 1), 0, False),
-    "farther than there is": ((3,), (1 << 62,), 0, False),
+    "beyond the memory": ((3,), (1 << 62,), 0, False),
 }
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_arrays_without_gaps_are_buffers_in_any_order(context, driver, name):
+def test_accepts_contiguous_arrays_of_any_order(context, driver, name):
     shape, strides, first, fits = LAYOUTS[name]
     data = np.arange(30, dtype="i4").tobytes()
-    memory = Theirs(driver, data)
-    made = on_device(memory.address, 0, dtype=(0, 32, 1), shape=shape, strides=strides, byte_offset=4 * first)
-    asked = Asked(made, device=(CUDA, 0))
+    memory = ExternalMemory(driver, data)
+    tensor = on_device(memory.address, 0, dtype=(0, 32, 1), shape=shape, strides=strides, byte_offset=4 * first)
+    producer = RecordingProducer(tensor, device=(CUDA, 0))
     if fits:
-        buffer = context.buffer_from_object(asked)
+        buffer = context.buffer_from_object(producer)
         assert (buffer.address, buffer.copy_to_host()) == (memory.address, data)
     else:
         with pytest.raises(cd.UsageError, match="buffer_from_object: an array of shape"):
-            context.buffer_from_object(asked)
-        assert made.deleted == 1
+            context.buffer_from_object(producer)
+        assert tensor.deleted == 1
 
 
-def test_arrays_that_are_no_memory_here_are_refused(context, driver):
-    memory = Theirs(driver, NEW)
+def test_rejects_arrays_of_other_memory(context, driver):
+    memory = ExternalMemory(driver, NEW)
 
-    def asked(device=(CUDA, 0), n=N, **more):
+    def producer_of(device=(CUDA, 0), n=N, **more):
         more = {"dtype": UNSIGNED, **more}
-        return Asked(on_device(more.pop("address", memory.address), n, device=device, **more), device=device)
+        return RecordingProducer(
+            on_device(more.pop("address", memory.address), n, device=device, **more), device=device
+        )
 
     cases = {
-        "7 has neither|a int has neither": 7,
-        r"device \(1, 0\), and the context is of cuda:0.*buffer_from_data": np.arange(3),
-        r"cuda:1 does not exist|device \(2, 1\)": asked(device=(CUDA, 1)),
-        r"device \(10, 0\)": asked(device=(10, 0)),
-        "is no memory of a CUDA device": asked(address=4096),
-        "lie outside their allocation": asked(n=64 << 20),
-        "4 bits is no number of bytes": asked(dtype=(1, 4, 1)),
-        "has no number of elements": asked(shape=(-1,)),
-        "no number of elements": asked(shape=(1 << 40, 1 << 40), strides=(1, 1)),
+        "int has neither": 7,
+        r"device \(1, 0\), expected cuda:0.*buffer_from_data": np.arange(3),
+        r"cuda:1 does not exist|device \(2, 1\)": producer_of(device=(CUDA, 1)),
+        r"device \(10, 0\)": producer_of(device=(10, 0)),
+        "is not device memory": producer_of(address=4096),
+        "exceed their allocation": producer_of(n=64 << 20),
+        "elements of 4 bits, expected whole bytes": producer_of(dtype=(1, 4, 1)),
+        "has a negative size": producer_of(shape=(-1,)),
+        "too many elements": producer_of(shape=(1 << 40, 1 << 40), strides=(1, 1)),
     }
-    for words, obj in cases.items():
-        with pytest.raises((cd.Error, TypeError), match=words):
+    for message, obj in cases.items():
+        with pytest.raises((cd.Error, TypeError), match=message):
             context.buffer_from_object(obj)
     with pytest.raises(cd.Error):
-        context.buffer_from_object(asked(device=(CPU, 0)))
+        context.buffer_from_object(producer_of(device=(CPU, 0)))
 
 
-def test_arrays_of_nothing_are_buffers_of_nothing(context, driver):
-    nothing = Asked(on_device(0, 0, dtype=UNSIGNED), device=(CUDA, 0))
+def test_empty_arrays_become_empty_buffers(context, driver):
+    nothing = RecordingProducer(on_device(0, 0, dtype=UNSIGNED), device=(CUDA, 0))
     assert context.buffer_from_object(nothing).copy_to_host() == b""
 
 
-def test_a_buffer_is_its_own_object(context, driver):
+def test_buffer_from_object_returns_a_buffer_unchanged(context, driver):
     buffer = context.buffer_from_data(OLD)
     assert context.buffer_from_object(buffer) is buffer
 
 
-def test_foreign_memory_is_used_in_place_and_its_owner_kept(context, driver):
-    owner = Theirs(driver, OLD)
+def test_foreign_buffer_is_in_place_and_keeps_its_owner(context, driver):
+    owner = ExternalMemory(driver, OLD)
     buffer = context.foreign_buffer(owner.address + 10, N - 20, base=owner)
     assert context.bytes_allocated == 0
     assert (buffer.size, buffer.address) == (N - 20, owner.address + 10)
@@ -278,20 +280,20 @@ def test_foreign_memory_is_used_in_place_and_its_owner_kept(context, driver):
     del owner, buffer
     part.copy_from_host(b"abcde")
     copy.copy_from_device(part)
-    # The owner's end frees the memory, which may not come before the copy has run.
+    # Dropping the owner frees the memory, which must not happen before the copy has run.
     del part
     gc.collect()
     assert copy.copy_to_host() == b"abcde"
 
 
-def test_foreign_memory_that_is_none_is_refused(context, driver):
-    owner, host = Theirs(driver, OLD), context.new_host_buffer(100)
+def test_rejects_foreign_buffer_outside_device_memory(context, driver):
+    owner, host = ExternalMemory(driver, OLD), context.new_host_buffer(100)
     assert context.foreign_buffer(0, 0).size == 0
-    with pytest.raises(cd.UsageError, match="address 0x1000 is no memory of a CUDA device.*buffer_from_data"):
+    with pytest.raises(cd.UsageError, match="address 0x1000 is not device memory.*buffer_from_data"):
         context.foreign_buffer(4096, 1)
-    with pytest.raises(cd.UsageError, match="is no memory of a CUDA device|is memory of cuda_host"):
+    with pytest.raises(cd.UsageError, match="is not device memory|is memory of cuda_host"):
         context.foreign_buffer(host.address, 100, base=host)
-    with pytest.raises(cd.UsageError, match=f"{64 << 20} bytes at {owner.address:#x} lie outside their allocation"):
+    with pytest.raises(cd.UsageError, match=f"{64 << 20} bytes at {owner.address:#x} exceed their allocation"):
         context.foreign_buffer(owner.address, 64 << 20)
     with pytest.raises(cd.UsageError, match="size=-1"):
         context.foreign_buffer(owner.address, -1)
@@ -302,7 +304,7 @@ def test_foreign_memory_that_is_none_is_refused(context, driver):
 
 
 def kernels():
-    """numba's module for CUDA, if it is here and works on this driver."""
+    """Returns numba's CUDA module, or skips the test if it does not work with this driver."""
     cuda = pytest.importorskip("numba.cuda")
     try:
         cuda.current_context()
@@ -311,7 +313,7 @@ def kernels():
     return cuda
 
 
-def test_numba_takes_a_buffer_and_keeps_it(context, driver):
+def test_numba_array_keeps_the_buffer(context, driver):
     kernels()
     from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
@@ -329,7 +331,7 @@ def test_numba_takes_a_buffer_and_keeps_it(context, driver):
     assert context.bytes_allocated == 0
 
 
-def test_numba_arrays_of_a_buffer_have_a_dtype_and_a_shape(context, driver):
+def test_to_numba_array_applies_dtype_and_shape(context, driver):
     kernels()
     buffer = context.buffer_from_data(np.arange(12, dtype="f4"))
     array = buffer.to_numba_array("f4", (3, 4))
@@ -339,9 +341,9 @@ def test_numba_arrays_of_a_buffer_have_a_dtype_and_a_shape(context, driver):
     assert buffer.to_numba_array().shape == (48,)
     assert buffer.to_numba_array("f8").shape == (6,)
     assert buffer.to_numba_array("i2", 3).shape == (3,)
-    with pytest.raises(cd.UsageError, match="int32 of shape .4, 4. takes 64 bytes, and the buffer has 48"):
+    with pytest.raises(cd.UsageError, match="int32 of shape .4, 4.: expected 64 bytes, the buffer has 48"):
         buffer.to_numba_array("i4", (4, 4))
-    with pytest.raises(cd.UsageError, match="7 bytes are no whole number of elements of float32, of 4 bytes each"):
+    with pytest.raises(cd.UsageError, match="7 bytes: expected a multiple of 4 bytes, the size of a float32"):
         buffer.slice(0, 7).to_numba_array("f4")
 
 
@@ -358,14 +360,14 @@ def test_numba_arrays_become_buffers(context, driver):
     assert context.buffer_from_object(array).size == 48
 
 
-def test_numba_contexts_are_the_devices_own(context, driver):
+def test_numba_context_round_trips(context, driver):
     cuda = kernels()
     assert Context.from_numba().device_number == Context.from_numba(cuda.current_context()).device_number == 0
     assert context.to_numba().device.id == 0
 
 
-def test_numba_arrays_of_a_column_are_what_the_column_is(context, driver):
-    """No shape, strides or dtype has to be put together by hand."""
+def test_numba_array_of_a_column_has_its_values(context, driver):
+    """Shape, strides and dtype are those of the column."""
     cuda = kernels()
     pa = pytest.importorskip("pyarrow")
     table = context.session.from_arrow(pa.table({"a": pa.array([1.5, 2.5, 3.5]), "b": pa.array([1, 2, 3], pa.int16())}))

@@ -1,4 +1,4 @@
-"""`crossdock.cuda`: long copies, which a signal ends between two of their pieces."""
+"""`crossdock.cuda`: signals end long copies between two pieces."""
 
 import ctypes
 import gc
@@ -32,21 +32,21 @@ def handler():
 
 
 def signalled(call):
-    """Calls it with a signal on its way: nothing of Python's is run in between."""
+    """Calls the function with a pending signal. No Python code runs in between."""
     raise_signal = partial(ctypes.CDLL(None)["raise"], signal.SIGUSR1)
     list(map(operator.call, [raise_signal, call]))
 
 
 @pytest.fixture
-def buffer(there, handler):
-    context = Context(session=there)
+def buffer(cuda_session, handler):
+    context = Context(session=cuda_session)
     with context.buffer_from_data(ones()) as buffer:
         yield buffer
     gc.collect()
     assert context.bytes_allocated == 0
 
 
-def test_a_signal_ends_a_copy_to_the_host_after_its_piece(buffer):
+def test_signal_ends_copy_to_host_between_pieces(buffer):
     host = bytearray(BYTES)
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read_into, 0, BYTES, host))
@@ -56,7 +56,7 @@ def test_a_signal_ends_a_copy_to_the_host_after_its_piece(buffer):
     assert buffer.copy_to_host() == ones()
 
 
-def test_a_signal_ends_a_copy_from_the_host_after_its_piece(buffer):
+def test_signal_ends_copy_from_host_between_pieces(buffer):
     twos = b"\2" * BYTES
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.write, 0, BYTES, memoryview(twos)))
@@ -64,8 +64,8 @@ def test_a_signal_ends_a_copy_from_the_host_after_its_piece(buffer):
     assert buffer.copy_from_host(twos) == BYTES and buffer.copy_to_host() == twos
 
 
-def test_a_copy_of_one_piece_is_not_ended(buffer):
-    """By itself: the signal's handler runs after it."""
+def test_copy_of_one_piece_completes(buffer):
+    """The signal's handler runs after the copy."""
     host = bytearray(PIECE)
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read_into, 0, PIECE, host))

@@ -1,5 +1,5 @@
-"""Arrow IPC, whole and damaged, by every way in: each input has one outcome, its rows or an error, however its bytes arrive. In Rust
-every bit of a file and a stream is flipped: plugins/arrow-ipc/tests/devices/ends.rs."""
+"""Valid and damaged Arrow IPC through every kind of input: each has the same outcome, its rows or an error.
+The Rust tests flip every bit of a file and a stream: plugins/arrow-ipc/tests/devices/ends_of_input.rs."""
 
 import io
 import os
@@ -25,7 +25,7 @@ def ipc(*values, form="stream", **options):
     return out.getvalue()
 
 
-def cut(data, bytes_from_end):
+def without_end(data, bytes_from_end):
     return data[: len(data) - bytes_from_end]
 
 
@@ -35,7 +35,8 @@ def changed(data, at, new):
 
 
 def last_block(data, field, change):
-    """A file whose footer says something else of its last record batch: offset, metadata's length, body's length."""
+    """Returns a file whose footer declares another offset, metadata length or body length of the last record
+    batch."""
     offsets = [i for i in range(0, len(data) - 4) if data[i : i + 8] == b"\xff\xff\xff\xff" + data[i + 4 : i + 8]]
     footer = len(data) - 10 - struct.unpack("<i", data[-10:-6])[0]
     last = [i for i in offsets if i < footer and data[i + 4 : i + 8] != bytes(4)][-1]
@@ -62,7 +63,7 @@ INPUTS = {
     "a stream cut in a batch's metadata": (STREAM[: MESSAGES[2] + 20], None),
     "a stream cut in a batch's body": (STREAM[: MESSAGES[3] - 8], None),
     "a stream cut between batches": (STREAM[: MESSAGES[2]], [1]),
-    "a stream without its end": (cut(STREAM, 8), [1, 2]),
+    "a stream without its end": (without_end(STREAM, 8), [1, 2]),
     "two streams": (STREAM + ipc(3), [1, 2, 3]),
     "two streams with padding": (STREAM + bytes(24) + ipc(3), [1, 2, 3]),
     "two streams, the second cut": (STREAM + ipc(3)[:-20], None),
@@ -72,8 +73,8 @@ INPUTS = {
     "two files": (FILE + FILE, None),
     "a file and other bytes": (FILE + b"something else", None),
     "a file cut before its footer": (FILE[: FILE.rindex(b"\xff\xff\xff\xff\0\0\0\0") + 8], None),
-    "a file cut in its footer": (cut(FILE, 40), None),
-    "a file cut in its magic": (cut(FILE, 3), None),
+    "a file cut in its footer": (without_end(FILE, 40), None),
+    "a file cut in its magic": (without_end(FILE, 3), None),
     "a file with another magic at its end": (changed(FILE, -1, b"?"), None),
     "a file with a long footer": (changed(FILE, -10, struct.pack("<i", len(FILE))), None),
     "a file with a negative footer": (changed(FILE, -10, struct.pack("<i", -1)), None),
@@ -90,20 +91,20 @@ INPUTS = {
 
 
 class OnlyRead:
-    """An object that has nothing but `read`."""
+    """An object that has only `read`."""
 
     def __init__(self, content):
         self.read = io.BytesIO(content).read
 
 
-def stored(tmp_path, data):
+def write_file(tmp_path, data):
     path = tmp_path / "in.arrow"
     path.write_bytes(data)
     return path
 
 
-def fed(target, data):
-    """Writes to a descriptor, or a path, on a thread, as far as somebody reads."""
+def write_on_thread(target, data):
+    """Starts a thread that writes to a descriptor or a path until the reader stops."""
 
     def write():
         try:
@@ -117,20 +118,21 @@ def fed(target, data):
     return thread
 
 
-def with_fifo(tmp_path, data, read):
+def through_fifo(tmp_path, data, read):
     path = tmp_path / "fifo"
     os.mkfifo(path)
-    thread = fed(path, data)
+    thread = write_on_thread(path, data)
     try:
         return read(path)
     finally:
-        # Lets a writer go that nobody read from, whether it has opened the fifo yet or not. What is left fits into the pipe.
+        # Unblocks a writer without a reader, also one that has not opened the fifo yet. The rest
+        # fits into the pipe.
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         thread.join()
         os.close(reader)
 
 
-def python(**options):
+def read_with_python(**options):
     def read(session, source):
         return session.read_ipc(source, **options)["a"].to_pyarrow().to_pylist()
 
@@ -138,16 +140,16 @@ def python(**options):
 
 
 def through_object(tmp_path, session, data):
-    ours, theirs = os.pipe()
-    thread = fed(theirs, data)
+    read_end, write_end = os.pipe()
+    thread = write_on_thread(write_end, data)
     try:
-        with open(ours, "rb") as pipe:
-            return python()(session, pipe)
+        with open(read_end, "rb") as pipe:
+            return read_with_python()(session, pipe)
     finally:
         thread.join()
 
 
-def in_c(path, read=lambda session, path: session.read(str(path))):
+def read_with_c(path, read=lambda session, path: session.read(str(path))):
     if capi.library_path() is None:
         pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
     with capi.Host() as host, host.session() as session:
@@ -155,7 +157,7 @@ def in_c(path, read=lambda session, path: session.read(str(path))):
         return [row for batch in stream for row in batch.column(0).to_pylist()]
 
 
-def command(tmp_path, *arguments, **options):
+def read_with_command(tmp_path, *arguments, **options):
     program = os.environ.get("CROSSDOCK_BIN")
     if program is None:
         pytest.skip("CROSSDOCK_BIN is not set; `cargo xtask test` sets it to what it built")
@@ -167,30 +169,32 @@ def command(tmp_path, *arguments, **options):
     raise cd.Error(done.stderr.decode())
 
 
-WAYS = {
-    "python, path": lambda tmp, session, data: python()(session, stored(tmp, data)),
-    "python, path unmapped": lambda tmp, session, data: python(map=False)(session, stored(tmp, data)),
-    "python, bytes": lambda tmp, session, data: python()(session, data),
-    "python, seekable object": lambda tmp, session, data: python()(session, io.BytesIO(data)),
-    "python, other object": lambda tmp, session, data: python()(session, OnlyRead(data)),
+READERS = {
+    "python, path": lambda tmp, session, data: read_with_python()(session, write_file(tmp, data)),
+    "python, path unmapped": lambda tmp, session, data: read_with_python(map=False)(session, write_file(tmp, data)),
+    "python, bytes": lambda tmp, session, data: read_with_python()(session, data),
+    "python, seekable object": lambda tmp, session, data: read_with_python()(session, io.BytesIO(data)),
+    "python, other object": lambda tmp, session, data: read_with_python()(session, OnlyRead(data)),
     "python, pipe's object": through_object,
-    "python, fifo": lambda tmp, session, data: with_fifo(tmp, data, lambda path: python()(session, path)),
-    "C, path": lambda tmp, session, data: in_c(stored(tmp, data)),
-    "C, bytes": lambda tmp, session, data: in_c(data, lambda session, data: session.read_bytes(data, "arrow-ipc")),
-    "C, fifo": lambda tmp, session, data: with_fifo(tmp, data, in_c),
-    "command, path": lambda tmp, session, data: command(tmp, stored(tmp, data)),
-    "command, path unmapped": lambda tmp, session, data: command(tmp, "--no-map", stored(tmp, data)),
-    "command, pipe": lambda tmp, session, data: command(tmp, "--from", "arrow-ipc", "-", input=data),
-    "command, fifo": lambda tmp, session, data: with_fifo(tmp, data, lambda path: command(tmp, path)),
+    "python, fifo": lambda tmp, session, data: through_fifo(tmp, data, lambda path: read_with_python()(session, path)),
+    "C, path": lambda tmp, session, data: read_with_c(write_file(tmp, data)),
+    "C, bytes": lambda tmp, session, data: read_with_c(
+        data, lambda session, data: session.read_bytes(data, "arrow-ipc")
+    ),
+    "C, fifo": lambda tmp, session, data: through_fifo(tmp, data, read_with_c),
+    "command, path": lambda tmp, session, data: read_with_command(tmp, write_file(tmp, data)),
+    "command, path unmapped": lambda tmp, session, data: read_with_command(tmp, "--no-map", write_file(tmp, data)),
+    "command, pipe": lambda tmp, session, data: read_with_command(tmp, "--from", "arrow-ipc", "-", input=data),
+    "command, fifo": lambda tmp, session, data: through_fifo(tmp, data, lambda path: read_with_command(tmp, path)),
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("name", INPUTS)
-def test_each_input_has_one_outcome_whichever_way_it_comes(session, tmp_path, name, way):
+def test_each_input_has_one_outcome_by_every_path(session, tmp_path, name, reader):
     data, expected = INPUTS[name]
     try:
-        rows = way(tmp_path, session, data)
+        rows = reader(tmp_path, session, data)
     except (cd.Error, capi.CrossdockError) as error:
         assert expected is None, error
         assert "panicked" not in str(error) and "internal" not in str(error)

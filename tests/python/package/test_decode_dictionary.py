@@ -1,4 +1,4 @@
-"""`decode_dictionary`: columns of keys and a dictionary as their values, and what error messages advise."""
+"""`decode_dictionary`, and the functions that error messages recommend."""
 
 import re
 
@@ -28,7 +28,7 @@ def dictionary(values, keys="int8"):
 
 @pytest.mark.parametrize("keys", ["int8", "uint16", "int64"])
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_a_column_becomes_the_values_of_its_keys(session, values, keys):
+def test_column_is_decoded(session, values, keys):
     array = dictionary(values, keys)
     chunked = pa.chunked_array([array, array.slice(2, 4)])
     column = session.from_arrow(pa.table({"c": chunked}))["c"]
@@ -39,14 +39,14 @@ def test_a_column_becomes_the_values_of_its_keys(session, values, keys):
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_a_column_on_a_device_is_decoded_there(there, cuda, values):
-    column = there.from_arrow(pa.table({"c": dictionary(values)}))["c"]
+def test_column_is_decoded_on_its_device(cuda_session, cuda, values):
+    column = cuda_session.from_arrow(pa.table({"c": dictionary(values)}))["c"]
     decoded = column.decode_dictionary()
     assert decoded.device == cuda
     assert pa.chunked_array(decoded).to_pylist() == dictionary(values).to_pylist()
 
 
-def test_all_of_a_table_s_dictionaries_are_decoded_or_those_that_are_named(session):
+def test_table_decodes_all_or_named_columns(session):
     texts, numbers = dictionary(VALUES["texts"]), dictionary(VALUES["numbers"])
     source = pa.table({"a": texts, "n": range(8), "b": numbers}, metadata={"k": "v"})
     table = session.from_arrow(source)
@@ -56,15 +56,15 @@ def test_all_of_a_table_s_dictionaries_are_decoded_or_those_that_are_named(sessi
         ),
         check_metadata=True,
     )
-    some = pa.table(table.decode_dictionary(["b"]))
-    assert [str(field.type) for field in some.schema] == [str(texts.type), "int64", "int16"]
+    partly_decoded = pa.table(table.decode_dictionary(["b"]))
+    assert [str(field.type) for field in partly_decoded.schema] == [str(texts.type), "int64", "int16"]
     with pytest.raises(cd.UsageError, match="column 'n': expected a dictionary to decode, got Int64"):
         table.decode_dictionary(["a", "n"])
     with pytest.raises(cd.UsageError, match="'n'"):
         table["n"].decode_dictionary()
 
 
-def test_a_dictionary_of_dictionaries_is_decoded_level_by_level(session):
+def test_nested_dictionaries_are_decoded_level_by_level(session):
     inner = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), pa.array(["x", "y"]))
     outer = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0, None, 0], pa.int16()), inner)
     column = session.from_arrow(outer)
@@ -74,7 +74,7 @@ def test_a_dictionary_of_dictionaries_is_decoded_level_by_level(session):
 
 
 @pytest.mark.parametrize("has_nulls", [True, False])
-def test_the_field_may_be_null_where_a_value_is(session, has_nulls):
+def test_field_becomes_nullable_with_null_values(session, has_nulls):
     values = pa.array(["a", None] if has_nulls else ["a", "b"])
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), values)
     schema = pa.schema([pa.field("c", array.type, nullable=False, metadata={"k": "v"})])
@@ -83,23 +83,23 @@ def test_the_field_may_be_null_where_a_value_is(session, has_nulls):
 
 
 def texts_of(path):
-    """The string literals of a file in Rust."""
+    """Yields the string literals of a Rust file."""
     for match in re.finditer(r'"((?:[^"\\]|\\.)*)"', path.read_text(), re.DOTALL):
         yield re.sub(r"\\\n\s*", "", match.group(1))
 
 
-def test_functions_that_messages_advise_are_there():
+def test_functions_named_in_messages_exist():
     crates = "arrays capi cli host isolation kernels memory/* plugin-api plugins/* python".split()
     sources = [path for crate in crates for path in ROOT.glob(f"{crate}/src/**/*.rs")]
     if not sources:
-        pytest.skip("the sources are not here")
+        pytest.skip("the sources of the crates are not installed")
     rust = "\n".join(path.read_text() for path in sources)
-    found = set()
+    functions = set()
     for text in (text for path in sources for text in texts_of(path)):
-        found |= set(re.findall(r"\b(Table|Column|Session|EncodedArray|Schema|Field)(\.|::)(\w+)", text))
-    for name, way, function in sorted(found):
-        if way == ".":
+        functions |= set(re.findall(r"\b(Table|Column|Session|EncodedArray|Schema|Field)(\.|::)(\w+)", text))
+    for name, separator, function in sorted(functions):
+        if separator == ".":
             assert hasattr(getattr(cd, name), function), f"a message names {name}.{function}"
         else:
             assert re.search(rf"pub fn {function}\b", rust), f"a message names {name}::{function}"
-    assert ("Table", ".", "decode_dictionary") in found and ("Table", "::", "decode_dictionaries") in found
+    assert ("Table", ".", "decode_dictionary") in functions and ("Table", "::", "decode_dictionaries") in functions

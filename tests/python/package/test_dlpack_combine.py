@@ -1,4 +1,4 @@
-"""Batches and chunks put together."""
+"""Concatenation of batches and chunks."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,30 +12,30 @@ def sample(name):
     return reader.schema, list(reader)
 
 
-def is_refused(kind, device="cpu"):
+def is_unsupported(kind, device="cpu"):
     if pa.types.is_union(kind) and kind.mode == "dense" and device != "cpu":
         return True
     if pa.types.is_run_end_encoded(kind):
-        return is_refused(kind.value_type, device)
+        return is_unsupported(kind.value_type, device)
     if isinstance(kind, pa.BaseExtensionType):
-        return is_refused(kind.storage_type, device)
+        return is_unsupported(kind.storage_type, device)
     if pa.types.is_dictionary(kind):
         return False
-    return any(is_refused(kind.field(i).type, device) for i in range(kind.num_fields))
+    return any(is_unsupported(kind.field(i).type, device) for i in range(kind.num_fields))
 
 
-@pytest.mark.parametrize("where", ["session", pytest.param("there", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("where", ["session", pytest.param("cuda_session", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_type_put_together_is_the_same_rows(request, name, where):
+def test_combining_keeps_the_rows_of_every_type(request, name, where):
     session = request.getfixturevalue(where)
     schema, batches = sample(name)
-    # Slices that begin within bytes of bits, and nothing between them.
+    # Slices that begin within a byte of a bitmap, and an empty one.
     parts = [part for batch in batches for part in (batch.slice(1), batch.slice(0, 0), batch.slice(0, 3), batch)]
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, parts))
     device = "cpu" if where == "session" else "cuda"
     filled = [part for part in parts if part.num_rows]
-    if len(filled) > 1 and any(is_refused(field.type, device) for field in schema):
-        with pytest.raises(NotImplementedError, match="on the cpu they can be"):
+    if len(filled) > 1 and any(is_unsupported(field.type, device) for field in schema):
+        with pytest.raises(NotImplementedError, match="only on the cpu"):
             table.combine_batches()
         return
     one = table.combine_batches()
@@ -48,7 +48,7 @@ def test_every_type_put_together_is_the_same_rows(request, name, where):
     assert_equal((schema, filled), (got.schema, pieces))
 
 
-def test_one_batch_is_itself(session):
+def test_combining_one_batch_is_zero_copy(session):
     table = session.from_arrow(pa.table({"a": [1, 2, 3]}))
     one = table.combine_batches()
     address = [np.from_dlpack(t["a"]).ctypes.data for t in (table, one)]
@@ -56,7 +56,7 @@ def test_one_batch_is_itself(session):
     assert table["a"].combine_chunks().num_chunks == 1
 
 
-def test_a_table_without_rows_and_one_without_batches(session):
+def test_combines_tables_without_rows_or_batches(session):
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     none = session.from_arrow(pa.RecordBatchReader.from_batches(schema, []))
     empty = session.from_arrow(pa.RecordBatchReader.from_batches(schema, [pa.record_batch([[], []], schema)] * 3))
@@ -65,7 +65,7 @@ def test_a_table_without_rows_and_one_without_batches(session):
         assert (one.num_rows, one.schema == table.schema) == (0, True)
 
 
-def test_the_memory_of_the_parts_is_not_needed_any_more(session):
+def test_combined_table_does_not_keep_the_parts(session):
     parts = session.from_arrow(pa.chunked_array([np.arange(5), np.arange(5)]))
     one = parts.combine_chunks()
     del parts
@@ -73,18 +73,18 @@ def test_the_memory_of_the_parts_is_not_needed_any_more(session):
     assert session.memory_used() != {}
 
 
-def test_text_beyond_what_32_bits_count_is_refused_in_words(session):
-    """Without making it: the same 1 GiB of text, three times."""
+def test_rejects_text_beyond_32_bit_offsets(session):
+    """Uses the same 1 GiB of text three times, without allocating the result."""
     big = np.zeros(2**30, np.uint8)
     offsets = pa.py_buffer(np.array([0, 2**30], np.int32))
     chunk = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(big)])
     column = session.from_arrow(pa.chunked_array([chunk] * 3))
-    with pytest.raises(NotImplementedError, match="32-bit offsets reach to 2147483647"):
+    with pytest.raises(NotImplementedError, match="32-bit offsets reach only to 2147483647"):
         column.combine_chunks()
 
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
-def test_views_go_on_pointing_at_their_own_text(session, kind):
+def test_combined_views_refer_to_their_text(session, kind):
     chunks = [[f"{word} {i}, too long to be in place", "short"] for i, word in enumerate(["one", "two", "three"])]
     column = session.from_arrow(pa.chunked_array([pa.array(chunk).cast(kind) for chunk in chunks]))
     got = column.combine_chunks().to_pyarrow()
@@ -93,8 +93,8 @@ def test_views_go_on_pointing_at_their_own_text(session, kind):
     got.validate(full=True)
 
 
-@pytest.mark.parametrize("where", ["session", pytest.param("there", marks=pytest.mark.cuda)])
-def test_dictionaries_of_the_same_values_are_one_and_others_are_unified(request, where):
+@pytest.mark.parametrize("where", ["session", pytest.param("cuda_session", marks=pytest.mark.cuda)])
+def test_combining_unifies_dictionaries(request, where):
     session = request.getfixturevalue(where)
 
     def chunks(*values):

@@ -1,4 +1,4 @@
-"""DLPack's C exchange API: tables of others, hand-made and tvm-ffi's, and the columns' own."""
+"""DLPack's C exchange API: function tables of test types and of tvm-ffi, and that of columns."""
 
 import ctypes
 import gc
@@ -10,9 +10,8 @@ import crossdock as cd
 import numpy as np
 import pyarrow as pa
 import pytest
-from tensors import IS_COPIED, READ_ONLY, Lender, Versioned, delete
-from tensors import give as capsule_of
-from tensors_made import (
+from tensors import IS_COPIED, READ_ONLY, Producer, Versioned, delete, new_capsule
+from tensor_producers import (
     ALLOCATE,
     CPU,
     FROM_PY,
@@ -20,137 +19,139 @@ from tensors_made import (
     STREAM,
     TO_PY,
     ExchangeApi,
-    Made,
+    LiveTensor,
     api_capsule,
     name_of,
-    speaker,
+    type_with_exchange_api,
 )
 
 
 @pytest.fixture
 def table():
-    """The columns' own table."""
+    """The function table of columns."""
     capsule = cd.Column.__dlpack_c_exchange_api__
     assert name_of(capsule) == "dlpack_exchange_api"
     return ExchangeApi.from_address(capi.capsule_pointer(capsule))
 
 
-# ------------------------------------------------------------------------------------------------------ others' tables ---
+# --- Function tables of other types ---
 
 
-def test_a_table_on_the_type_goes_before_the_protocol(session):
-    made = Made("versioned")
-    kind = speaker(lambda _: made)
+def test_exchange_api_precedes_the_python_protocol(session):
+    tensor = LiveTensor("versioned")
+    kind = type_with_exchange_api(lambda _: tensor)
     assert np.asarray(session.from_dlpack(kind())).tolist() == [1, 2, 3]
     gc.collect()
-    assert (kind.asked, made.deleted) == (1, 1)
+    assert (kind.calls, tensor.deleted) == (1, 1)
 
 
-def test_a_table_is_looked_up_once_for_a_type(session):
-    looked = []
+def test_exchange_api_is_looked_up_once_for_a_type(session):
+    lookups = []
 
     class Meta(type):
         def __getattribute__(cls, name):
             if name == "__dlpack_c_exchange_api__":
-                looked.append(cls)
+                lookups.append(cls)
             return super().__getattribute__(name)
 
-    base = speaker(lambda _: Made("versioned"))
+    base = type_with_exchange_api(lambda _: LiveTensor("versioned"))
     first, second = (Meta(name, (base,), {}) for name in ("First", "Second"))
     for kind in (first, second, first, second, first):
         session.from_dlpack(kind())
-    assert looked == [first, second]
+    assert lookups == [first, second]
 
 
-def test_a_type_without_a_table_is_looked_at_once(session):
-    looked = []
+def test_missing_exchange_api_is_looked_up_once(session):
+    lookups = []
 
     class Meta(type):
         def __getattribute__(cls, name):
             if name == "__dlpack_c_exchange_api__":
-                looked.append(cls)
+                lookups.append(cls)
             return super().__getattribute__(name)
 
-    kind = Meta("Bare", (Lender,), {})
+    kind = Meta("Bare", (Producer,), {})
     for _ in range(3):
-        assert len(session.from_dlpack(kind(Made("versioned").capsule))) == 3
-    assert looked == [kind]
+        assert len(session.from_dlpack(kind(LiveTensor("versioned").capsule))) == 3
+    assert lookups == [kind]
 
 
-def test_types_that_come_and_go_do_not_pile_up_and_are_not_mistaken(session):
+def test_cache_of_types_is_bounded(session):
     kinds = []
     for i in range(300):
-        kind = type("Bare", (Lender,), {})
-        thing = kind(Made("versioned", shape=(i % 3 + 1,)).capsule)
-        assert len(session.from_dlpack(thing)) == i % 3 + 1
+        kind = type("Bare", (Producer,), {})
+        producer = kind(LiveTensor("versioned", shape=(i % 3 + 1,)).capsule)
+        assert len(session.from_dlpack(producer)) == i % 3 + 1
         if i % 7 == 0:
-            assert len(session.from_dlpack(speaker(lambda _: Made("versioned", shape=(2,)))())) == 2
+            assert (
+                len(session.from_dlpack(type_with_exchange_api(lambda _: LiveTensor("versioned", shape=(2,)))())) == 2
+            )
         kinds.append(weakref.ref(kind))
-        del kind, thing
+        del kind, producer
     gc.collect()
     assert sum(kind() is not None for kind in kinds) < 100
 
 
 @pytest.mark.parametrize("where", ["instance", "name", "number", "none"])
-def test_what_is_no_table_on_the_type_is_not_used(session, where):
-    class Kind(Lender):
+def test_ignores_other_values_of_the_attribute(session, where):
+    class Kind(Producer):
         pass
 
-    made = Made("versioned")
+    tensor = LiveTensor("versioned")
     table = ExchangeApi(major=1, minor=3)
     if where == "instance":
-        thing = Kind(made.capsule)
-        thing.__dlpack_c_exchange_api__ = api_capsule(table)
+        producer = Kind(tensor.capsule)
+        producer.__dlpack_c_exchange_api__ = api_capsule(table)
     else:
         Kind.__dlpack_c_exchange_api__ = {
             "name": api_capsule(table, b"something_else"),
             "number": 8,
             "none": None,
         }[where]
-        thing = Kind(made.capsule)
-    assert np.asarray(session.from_dlpack(thing)).tolist() == [1, 2, 3]
+        producer = Kind(tensor.capsule)
+    assert np.asarray(session.from_dlpack(producer)).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("major", [0, 2, 99])
-def test_a_table_of_another_version_is_not_used(session, major):
-    """Nor looked into: its functions are somewhere else."""
+def test_ignores_exchange_api_of_another_version(session, major):
+    """Its functions are not read, because their offsets may differ."""
 
-    class Kind(Lender):
+    class Kind(Producer):
         pass
 
     table = ExchangeApi(major=major, minor=0)
     table.managed_tensor_from_py_object_no_sync = table.current_work_stream = 8
     Kind.__dlpack_c_exchange_api__ = api_capsule(table)
-    assert len(session.from_dlpack(Kind(Made("versioned").capsule))) == 3
+    assert len(session.from_dlpack(Kind(LiveTensor("versioned").capsule))) == 3
 
 
-def test_an_older_table_behind_a_newer_one_is_found(session):
-    made = Made("versioned")
-    old = speaker(lambda _: made)
+def test_finds_older_exchange_api(session):
+    tensor = LiveTensor("versioned")
+    old = type_with_exchange_api(lambda _: tensor)
     newest = ExchangeApi(major=3, minor=0)
     newer = ExchangeApi(major=2, minor=0, prev_api=ctypes.addressof(old.table))
     newest.prev_api = ctypes.addressof(newer)
     newest.managed_tensor_from_py_object_no_sync = 8
     old.__dlpack_c_exchange_api__ = api_capsule(newest)
     assert len(session.from_dlpack(old())) == 3
-    assert (old.asked, len([newer])) == (1, 1)
+    assert (old.calls, len([newer])) == (1, 1)
 
 
-def test_a_table_without_its_functions_is_not_used(session):
-    class Kind(Lender):
+def test_ignores_exchange_api_without_functions(session):
+    class Kind(Producer):
         pass
 
     Kind.__dlpack_c_exchange_api__ = api_capsule(ExchangeApi(major=1, minor=3))
-    assert len(session.from_dlpack(Kind(Made("versioned").capsule))) == 3
+    assert len(session.from_dlpack(Kind(LiveTensor("versioned").capsule))) == 3
 
 
 @pytest.mark.parametrize("kind", [BufferError, RuntimeError, MemoryError, KeyboardInterrupt])
-def test_what_a_table_raises_passes_on(session, kind):
+def test_exception_of_the_exchange_api_is_raised(session, kind):
     class Raising:
         def __bool__(self):
             raise kind("not this one")
 
-    # A function of C that raises what the object does: one of Python cannot.
+    # A C function that raises the object's exception, which a Python function cannot.
     table = ExchangeApi(major=1, minor=3, current_work_stream=8)
     table.managed_tensor_from_py_object_no_sync = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, c_void_p).value
     Raising.__dlpack_c_exchange_api__ = api_capsule(table)
@@ -158,60 +159,64 @@ def test_what_a_table_raises_passes_on(session, kind):
         session.from_dlpack(Raising())
 
 
-def test_a_table_that_fails_and_raises_nothing_is_told(session):
+def test_failure_without_exception_raises_system_error(session):
     def fail(_):
         raise LookupError
 
-    with pytest.raises(SystemError, match="failed, and raised nothing"):
-        session.from_dlpack(speaker(fail)())
+    with pytest.raises(SystemError, match="failed without an exception"):
+        session.from_dlpack(type_with_exchange_api(fail)())
 
 
-def test_a_tensor_of_another_version_from_a_table_is_deleted_and_nothing_else(session):
-    made = Made("versioned", version=(2, 0), data=8)
-    made.struct.dl_tensor.shape = 8
-    thing = speaker(lambda _: made)()
+def test_deletes_tensor_of_another_version(session):
+    tensor = LiveTensor("versioned", version=(2, 0), data=8)
+    tensor.struct.dl_tensor.shape = 8
+    producer = type_with_exchange_api(lambda _: tensor)()
     with pytest.raises(cd.Error, match="version"):
-        session.from_dlpack(thing)
-    assert made.deleted == 1
+        session.from_dlpack(producer)
+    assert tensor.deleted == 1
 
 
-def test_tensors_of_tables_and_of_others_go_together(session):
-    made = Made("versioned", shape=(2,))
+def test_combines_tensors_with_and_without_exchange_api(session):
+    tensor = LiveTensor("versioned", shape=(2,))
     table = session.from_dlpack(
-        {"a": speaker(lambda _: made)(), "b": np.arange(2), "c": Made("legacy", shape=(2,)).capsule}
+        {
+            "a": type_with_exchange_api(lambda _: tensor)(),
+            "b": np.arange(2),
+            "c": LiveTensor("legacy", shape=(2,)).capsule,
+        }
     )
     assert table.to_pyarrow().to_pydict() == {"a": [1, 2], "b": [0, 1], "c": [1, 2]}
 
 
-# ---------------------------------------------------------------------------------------------------------- our table ---
+# --- Function table of columns ---
 
 
-def test_our_table_has_all_that_the_header_asks_for(table):
+def test_exchange_api_is_complete(table):
     assert (table.major, table.prev_api) == (1, None)
     assert table.minor >= 3
     assert table.managed_tensor_allocator
     assert table.managed_tensor_from_py_object_no_sync
     assert table.managed_tensor_to_py_object_no_sync
     assert table.current_work_stream
-    # Tensors that are not owned have no flags, and columns are to be read only.
+    # DLTensor has no flags, so it cannot be marked as read-only.
     assert table.dltensor_from_py_object_no_sync is None
 
 
-def test_the_table_is_the_same_for_ever(table):
+def test_exchange_api_is_static(table):
     assert capi.capsule_pointer(cd.Column.__dlpack_c_exchange_api__) == ctypes.addressof(table)
 
 
-def give(table, thing):
+def export_managed(table, producer):
     out = c_void_p()
-    code = FROM_PY(table.managed_tensor_from_py_object_no_sync)(thing, ctypes.addressof(out))
+    code = FROM_PY(table.managed_tensor_from_py_object_no_sync)(producer, ctypes.addressof(out))
     assert code == 0
     return out.value
 
 
-def test_a_column_becomes_a_tensor(session, table):
+def test_column_is_exported_as_a_tensor(session, table):
     array = np.arange(6).reshape(3, 2)
     column = session.from_dlpack(array)
-    address = give(table, column)
+    address = export_managed(table, column)
     struct = Versioned.from_address(address)
     assert (struct.major, struct.flags) == (1, READ_ONLY)
     assert struct.dl_tensor.data == array.ctypes.data
@@ -222,59 +227,61 @@ def test_a_column_becomes_a_tensor(session, table):
     delete("versioned", address)
 
 
-def test_booleans_as_bits_become_a_copy(session, table):
-    address = give(table, session.from_arrow(pa.array([True, False])))
+def test_boolean_bits_are_copied(session, table):
+    address = export_managed(table, session.from_arrow(pa.array([True, False])))
     assert Versioned.from_address(address).flags == IS_COPIED
     delete("versioned", address)
 
 
 @pytest.mark.parametrize(
-    ("thing", "kind"),
+    ("source", "kind"),
     [(pa.array(["a"]), BufferError), (pa.array([None, 1]), BufferError), (pa.chunked_array([[1], [2]]), BufferError)],
     ids=lambda x: str(getattr(x, "type", "")),
 )
-def test_what_is_no_tensor_raises_a_buffer_error(session, table, thing, kind):
-    column = session.from_arrow(thing)
+def test_unsupported_column_raises_buffer_error(session, table, source, kind):
+    column = session.from_arrow(source)
     out = c_void_p(7)
     with pytest.raises(kind):
         FROM_PY(table.managed_tensor_from_py_object_no_sync)(column, ctypes.addressof(out))
     assert out.value == 7
 
 
-def test_what_is_no_column_raises_a_type_error(table):
+def test_other_object_raises_type_error(table):
     with pytest.raises(TypeError, match="expected a crossdock.Column"):
         FROM_PY(table.managed_tensor_from_py_object_no_sync)(3, ctypes.addressof(c_void_p()))
 
 
-def column_of(table, made):
+def column_of(table, tensor):
     out = c_void_p()
-    code = TO_PY(table.managed_tensor_to_py_object_no_sync)(made.address, byref(out))
+    code = TO_PY(table.managed_tensor_to_py_object_no_sync)(tensor.address, byref(out))
     assert code == 0
     column = ctypes.cast(out, ctypes.py_object).value
-    # The reference that came is ours now too.
+    # The test owns the returned reference.
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(column))
     return column
 
 
-def test_a_tensor_becomes_a_column_that_takes_it(table):
-    made = Made("versioned")
-    column = column_of(table, made)
+def test_column_takes_ownership_of_the_tensor(table):
+    tensor = LiveTensor("versioned")
+    column = column_of(table, tensor)
     assert type(column) is cd.Column
-    assert np.from_dlpack(column).ctypes.data == made._array.ctypes.data
+    assert np.from_dlpack(column).ctypes.data == tensor._array.ctypes.data
     assert np.asarray(column).tolist() == [1, 2, 3]
     del column
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
-@pytest.mark.parametrize("odd", [{"dtype": (5, 64, 1)}, {"ndim": 0}, {"version": (2, 0)}, {"device": (9, 0)}], ids=str)
-def test_a_tensor_that_becomes_none_stays_with_its_owner(table, odd):
-    made = Made("versioned", **odd)
+@pytest.mark.parametrize(
+    "unsupported", [{"dtype": (5, 64, 1)}, {"ndim": 0}, {"version": (2, 0)}, {"device": (9, 0)}], ids=str
+)
+def test_failed_import_leaves_the_tensor_to_its_owner(table, unsupported):
+    tensor = LiveTensor("versioned", **unsupported)
     out = c_void_p()
     with pytest.raises(cd.Error):
-        TO_PY(table.managed_tensor_to_py_object_no_sync)(made.address, byref(out))
+        TO_PY(table.managed_tensor_to_py_object_no_sync)(tensor.address, byref(out))
     gc.collect()
-    assert (made.deleted, out.value) == (0, None)
+    assert (tensor.deleted, out.value) == (0, None)
 
 
 def test_work_on_the_cpu_has_no_stream(table):
@@ -291,20 +298,20 @@ def allocate(table, prototype):
 
 
 def prototype(shape, dtype=(2, 32, 1), device=(CPU, 0)):
-    made = Made("versioned", shape=shape, strides=(1,) * len(shape), dtype=dtype, device=device, data=8)
-    made.struct.dl_tensor.strides = None
-    return made
+    tensor = LiveTensor("versioned", shape=shape, strides=(1,) * len(shape), dtype=dtype, device=device, data=8)
+    tensor.struct.dl_tensor.strides = None
+    return tensor
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (0,), (0, 4), (2, 0, 4)])
-def test_memory_is_made_as_a_prototype_says(table, shape):
-    made = prototype(shape)
-    code, address, errors = allocate(table, made.struct.dl_tensor)
+def test_allocates_tensor_like_the_prototype(table, shape):
+    tensor = prototype(shape)
+    code, address, errors = allocate(table, tensor.struct.dl_tensor)
     assert (code, errors) == (0, [])
     tensor = Versioned.from_address(address).dl_tensor
     assert Versioned.from_address(address).flags == 0
     assert (tensor.data is None) == (0 in shape)
-    array = np.from_dlpack(Lender(capsule_of("versioned", address)))
+    array = np.from_dlpack(Producer(new_capsule("versioned", address)))
     assert (array.shape, array.dtype) == (shape, np.float32)
     assert array.flags.writeable and array.flags.c_contiguous
     array[...] = 7
@@ -312,7 +319,7 @@ def test_memory_is_made_as_a_prototype_says(table, shape):
 
 
 @pytest.mark.parametrize(
-    ("odd", "kind"),
+    ("unsupported", "kind"),
     [
         (prototype((2**62, 2**62)), "UsageError"),
         (prototype((-1,)), "UsageError"),
@@ -321,14 +328,14 @@ def test_memory_is_made_as_a_prototype_says(table, shape):
     ],
     ids=["beyond counting", "negative", "another device", "too much"],
 )
-def test_memory_that_cannot_be_made_is_told(table, odd, kind):
-    code, address, errors = allocate(table, odd.struct.dl_tensor)
+def test_failed_allocation_reports_an_error(table, unsupported, kind):
+    code, address, errors = allocate(table, unsupported.struct.dl_tensor)
     assert (code, address) == (-1, None)
     assert [which for which, _ in errors] == [kind]
     assert errors[0][1]
 
 
-def test_no_prototype_is_told(table):
+def test_null_prototype_reports_an_error(table):
     errors = []
     set_error = SET_ERROR(lambda _, kind, message: errors.append(kind.decode()))
     out = c_void_p()
@@ -336,10 +343,10 @@ def test_no_prototype_is_told(table):
     assert errors == ["UsageError"]
 
 
-# -------------------------------------------------------------------------------------------------------------- tvm-ffi ---
+# --- tvm-ffi ---
 
 
-def test_tvm_ffi_takes_columns_and_gives_tensors_by_it(session):
+def test_tvm_ffi_exchanges_tensors(session):
     tvm_ffi = pytest.importorskip("tvm_ffi")
     array = np.arange(12.0).reshape(3, 4)
     column = session.from_dlpack(array)
@@ -353,12 +360,12 @@ def test_tvm_ffi_takes_columns_and_gives_tensors_by_it(session):
     assert np.asarray(session.from_dlpack(tensor)).tolist() == array.tolist()
 
 
-def test_functions_of_tvm_ffi_take_columns_and_answer_with_columns(session):
+def test_tvm_ffi_functions_accept_and_return_columns(session):
     tvm_ffi = pytest.importorskip("tvm_ffi")
     echo = tvm_ffi.get_global_func("testing.echo", allow_missing=True)
     if echo is None:
         pytest.skip("this build of tvm-ffi has no testing.echo")
     array = np.arange(5, dtype=np.int16)
-    answer = echo(session.from_dlpack(array))
-    assert isinstance(answer, cd.Column)
-    assert np.from_dlpack(answer).ctypes.data == array.ctypes.data
+    result = echo(session.from_dlpack(array))
+    assert isinstance(result, cd.Column)
+    assert np.from_dlpack(result).ctypes.data == array.ctypes.data

@@ -1,5 +1,5 @@
-"""`Session.from_dlpack`: who is asked, how, and what becomes of the answer. What the plugin makes of tensors is tested with the
-plugin; the package's own conduct is tested here."""
+"""`Session.from_dlpack`: the calls of the producer and the use of the result. The tests of the plugin dlpack
+cover the import itself."""
 
 import gc
 import weakref
@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.lib.stride_tricks import as_strided
-from tensors import BFLOAT, BOOL, COMPLEX, FLOAT, INT, NUMPY_DTYPES, OPAQUE, UINT, Lender, assert_same, sample
-from tensors_made import CPU, Asked, Made, name_of, show_every_dtype
+from tensors import BFLOAT, BOOL, COMPLEX, FLOAT, INT, NUMPY_DTYPES, OPAQUE, UINT, Producer, assert_same, sample
+from tensor_producers import CPU, RecordingProducer, LiveTensor, name_of, import_every_dtype
 
-# Python's destructors of capsules must not run while an exception is on its way: what holds one is held by a name.
+# Variables keep producers alive, because Python's destructors of capsules must not run while an
+# exception is pending.
 forms = pytest.mark.parametrize("form", ["versioned", "legacy"])
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 
@@ -30,14 +31,14 @@ SHAPES = {
 @pytest.fixture(params=["the first", "one more"])
 def session(request, session):
     if request.param == "one more":
-        show_every_dtype(session)
+        import_every_dtype(session)
     return session
 
 
 @dtypes
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("read_only", [False, True])
-def test_every_dtype_and_shape_of_numpy_comes_in_and_goes_out(session, dtype, shape, read_only):
+def test_numpy_dtypes_and_shapes_round_trip(session, dtype, shape, read_only):
     array = sample(dtype, 24)[SHAPES[shape]]
     array.flags.writeable = not read_only
     column = session.from_dlpack(array)
@@ -50,14 +51,14 @@ def test_every_dtype_and_shape_of_numpy_comes_in_and_goes_out(session, dtype, sh
 @dtypes
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 4), (24, 1), (1, 24), (0, 3), (3, 0), (1, 1, 24)])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_every_dtype_of_several_dimensions_comes_in_and_goes_out(session, dtype, shape, order):
+def test_dtypes_of_several_dimensions_round_trip(session, dtype, shape, order):
     array = np.asarray(sample(dtype, shape), order=order)
     column = session.from_dlpack(array)
     assert len(column) == shape[0]
     assert_same(array, np.from_dlpack(column))
 
 
-def test_what_lies_as_arrow_has_it_stays_where_it_is(session):
+def test_contiguous_tensors_are_imported_in_place(session):
     array = np.arange(1000)
     column = session.from_dlpack(array[1:])
     assert np.from_dlpack(column).ctypes.data == array[1:].ctypes.data
@@ -70,7 +71,7 @@ def test_what_lies_as_arrow_has_it_stays_where_it_is(session):
 
 @forms
 @pytest.mark.parametrize(
-    "odd",
+    "fields",
     [
         {"shape": (3,), "strides": None},
         {"shape": (1,), "strides": (77,)},
@@ -83,27 +84,27 @@ def test_what_lies_as_arrow_has_it_stays_where_it_is(session):
     ],
     ids=str,
 )
-def test_strides_and_byte_offsets_of_any_make_are_honoured(session, form, odd):
-    """What numpy sees at the same place."""
-    made = Made(form, **odd)
-    shape, strides = odd["shape"], odd.get("strides", (1,))
+def test_strides_and_byte_offsets_are_applied(session, form, fields):
+    """Compares with a numpy array of the same memory."""
+    tensor = LiveTensor(form, **fields)
+    shape, strides = fields["shape"], fields.get("strides", (1,))
     if strides is None:
         strides = (1,)
-    begin = made._array[odd.get("byte_offset", 0) // 4 :]
+    begin = tensor._array[fields.get("byte_offset", 0) // 4 :]
     expected = as_strided(begin, shape, [4 * stride for stride in strides])
-    column = session.from_dlpack(Lender(made.capsule))
+    column = session.from_dlpack(Producer(tensor.capsule))
     assert_same(expected, np.from_dlpack(column))
     del column
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
 @forms
 @pytest.mark.parametrize(
-    ("odd", "kind", "words"),
+    ("fields", "kind", "message"),
     [
         ({"ndim": 0, "shape": None, "strides": None}, cd.UnsupportedError, "a scalar"),
-        ({"shape": None, "strides": None, "ndim": 1}, cd.DataError, "a NULL shape"),
+        ({"shape": None, "strides": None, "ndim": 1}, cd.DataError, "shape is NULL"),
         ({"ndim": -1}, cd.DataError, "-1 dimensions"),
         ({"shape": (1,) * 99, "strides": (1,) * 99}, cd.DataError, "99 dimensions"),
         ({"shape": (-3,)}, cd.DataError, "-3"),
@@ -124,144 +125,144 @@ def test_strides_and_byte_offsets_of_any_make_are_honoured(session, form, odd):
     ],
     ids=str,
 )
-def test_what_no_column_can_be_is_refused_in_words_and_deleted_once(session, form, odd, kind, words):
-    made = Made(form, **odd)
-    lender = Lender(made.capsule)
-    with pytest.raises(kind, match=words):
-        session.from_dlpack(lender)
-    assert made.deleted == 1
+def test_rejects_and_deletes_unsupported_tensor(session, form, fields, kind, message):
+    tensor = LiveTensor(form, **fields)
+    producer = Producer(tensor.capsule)
+    with pytest.raises(kind, match=message):
+        session.from_dlpack(producer)
+    assert tensor.deleted == 1
 
 
 @pytest.mark.parametrize("major", [0, 2, 2**32 - 1])
-def test_of_another_major_version_the_deleter_is_called_and_nothing_else(session, major):
-    """Everything else would be a fault: the fields point nowhere."""
-    made = Made("versioned", version=(major, 0), data=8, dtype=(99, 3, 7), device=(77, -3))
-    made.struct.dl_tensor.shape = made.struct.dl_tensor.strides = 8
-    lender = Lender(made.capsule)
+def test_deletes_tensor_of_another_major_version(session, major):
+    """Other fields are invalid pointers, and reading them would crash."""
+    tensor = LiveTensor("versioned", version=(major, 0), data=8, dtype=(99, 3, 7), device=(77, -3))
+    tensor.struct.dl_tensor.shape = tensor.struct.dl_tensor.strides = 8
+    producer = Producer(tensor.capsule)
     with pytest.raises(cd.Error, match="version"):
-        session.from_dlpack(lender)
-    assert made.deleted == 1
+        session.from_dlpack(producer)
+    assert tensor.deleted == 1
 
 
 @pytest.mark.parametrize("minor", [0, 1, 99])
-def test_minor_versions_and_unknown_flags_are_understood(session, minor):
-    made = Made("versioned", version=(1, minor), flags=1 << 63 | 7)
-    assert np.from_dlpack(session.from_dlpack(Lender(made.capsule))).tolist() == [1, 2, 3]
+def test_accepts_minor_versions_and_unknown_flags(session, minor):
+    tensor = LiveTensor("versioned", version=(1, minor), flags=1 << 63 | 7)
+    assert np.from_dlpack(session.from_dlpack(Producer(tensor.capsule))).tolist() == [1, 2, 3]
 
 
 @forms
-def test_a_tensor_without_a_deleter_is_taken_and_left(session, form):
-    made = Made(form, deleter=False)
-    column = session.from_dlpack(Lender(made.capsule))
+def test_imports_tensor_without_deleter(session, form):
+    tensor = LiveTensor(form, deleter=False)
+    column = session.from_dlpack(Producer(tensor.capsule))
     assert np.from_dlpack(column).tolist() == [1, 2, 3]
 
 
-# ------------------------------------------------------------------------------------------------------- capsules ---
+# --- Capsules ---
 
 
 @forms
-def test_a_capsule_is_renamed_when_it_is_taken_and_its_tensor_deleted_once(session, form):
-    made = Made(form)
-    capsule = made.capsule
+def test_consumed_capsule_is_renamed_and_tensor_deleted_once(session, form):
+    tensor = LiveTensor(form)
+    capsule = tensor.capsule
     before = name_of(capsule)
     column = session.from_dlpack(capsule)
     assert name_of(capsule) == f"used_{before}"
     del capsule
     gc.collect()
-    assert made.deleted == 0
+    assert tensor.deleted == 0
     assert np.from_dlpack(column).tolist() == [1, 2, 3]
     del column
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
 @forms
-def test_a_capsule_is_taken_once(session, form):
-    made = Made(form)
-    capsule = made.capsule
+def test_rejects_consumed_capsule(session, form):
+    tensor = LiveTensor(form)
+    capsule = tensor.capsule
     session.from_dlpack(capsule)
-    with pytest.raises(TypeError, match="taken already"):
+    with pytest.raises(TypeError, match="already consumed"):
         session.from_dlpack(capsule)
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
 @forms
-def test_a_refused_capsule_is_used_up(session, form):
-    made = Made(form, dtype=(COMPLEX, 64, 1))
-    capsule = made.capsule
+def test_rejected_capsule_is_consumed(session, form):
+    tensor = LiveTensor(form, dtype=(COMPLEX, 64, 1))
+    capsule = tensor.capsule
     with pytest.raises(cd.UnsupportedError):
         session.from_dlpack(capsule)
     assert name_of(capsule).startswith("used_")
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
 @pytest.mark.parametrize("name", [b"arrow_array", b"DLTENSOR", b"dltensor ", b"", b"used_something"])
-def test_capsules_of_other_names_are_left_alone(session, name):
-    made = Made("versioned")
-    capsule = capi._new(made.address, capi._kept(name), capi._DESTROY())
+def test_rejects_and_keeps_capsules_of_other_names(session, name):
+    tensor = LiveTensor("versioned")
+    capsule = capi._new(tensor.address, capi._interned_name(name), capi._DESTROY())
     with pytest.raises(TypeError, match="dltensor_versioned"):
         session.from_dlpack(capsule)
     assert name_of(capsule).encode() == name
-    assert made.deleted == 0
+    assert tensor.deleted == 0
 
 
 @pytest.mark.parametrize("answer", [None, 7, "dltensor", (1, 2)])
-def test_a_producer_that_gives_something_else_is_told(session, answer):
+def test_rejects_other_results_of_producer(session, answer):
     with pytest.raises(TypeError, match="__dlpack__: expected a capsule"):
-        session.from_dlpack(Lender(answer))
+        session.from_dlpack(Producer(answer))
 
 
-@pytest.mark.parametrize("thing", [3, "text", None, object(), [1, 2], {"a": 3}])
-def test_what_is_no_tensor_is_told_what_was_expected(session, thing):
-    with pytest.raises(TypeError, match="has no __dlpack_device__, expected a tensor"):
-        session.from_dlpack(thing)
+@pytest.mark.parametrize("value", [3, "text", None, object(), [1, 2], {"a": 3}])
+def test_error_for_other_objects_says_what_was_expected(session, value):
+    with pytest.raises(TypeError, match="expected a tensor with __dlpack_device__"):
+        session.from_dlpack(value)
 
 
 @pytest.mark.parametrize("device", [None, 1, (1,), (1, 2, 3), ("cpu", 0)])
-def test_a_producer_on_no_device_is_told(session, device):
-    asked = Asked(Made("versioned"), device=device)
+def test_rejects_producer_with_invalid_device(session, device):
+    producer = RecordingProducer(LiveTensor("versioned"), device=device)
     with pytest.raises(TypeError, match="__dlpack_device__: expected"):
-        session.from_dlpack(asked)
-    assert asked.asked == []
+        session.from_dlpack(producer)
+    assert producer.calls == []
 
 
-# ----------------------------------------------------------------------------------------------- how they are asked ---
+# --- Calls of the producer ---
 
 
-def test_a_producer_of_today_is_asked_for_a_version_and_nothing_that_it_might_not_know(session):
-    asked = Asked(Made("versioned"))
-    session.from_dlpack(asked)
-    assert asked.asked == [{"max_version": (1, 3)}]
+def test_producer_gets_only_max_version(session):
+    producer = RecordingProducer(LiveTensor("versioned"))
+    session.from_dlpack(producer)
+    assert producer.calls == [{"max_version": (1, 3)}]
 
 
 @forms
-def test_a_producer_of_old_is_asked_again_with_less(session, form):
-    asked = Asked(Made(form), knows=("stream",))
-    assert len(session.from_dlpack(asked)) == 3
-    assert asked.asked == [{"max_version": (1, 3)}, {}]
+def test_older_producer_is_called_without_max_version(session, form):
+    producer = RecordingProducer(LiveTensor(form), parameters=("stream",))
+    assert len(session.from_dlpack(producer)) == 3
+    assert producer.calls == [{"max_version": (1, 3)}, {}]
 
 
-def test_a_type_error_of_the_producer_comes_with_the_first_one(session):
-    asked = Asked(Made("versioned"))
+def test_type_error_of_second_call_has_the_first_as_cause(session):
+    producer = RecordingProducer(LiveTensor("versioned"))
 
     def confused(**arguments):
         raise TypeError(f"not with {sorted(arguments)}")
 
-    asked.__class__ = type(
+    producer.__class__ = type(
         "Confused", (), {"__dlpack_device__": lambda self: (1, 0), "__dlpack__": lambda self, **a: confused(**a)}
     )
     with pytest.raises(TypeError, match=r"not with \[\]") as raised:
-        session.from_dlpack(asked)
+        session.from_dlpack(producer)
     assert "max_version" in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("kind", [BufferError, RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("where", ["__dlpack__", "__dlpack_device__"])
-def test_what_a_producer_raises_passes_on(session, kind, where):
+def test_exception_of_the_producer_is_raised_unchanged(session, kind, where):
     calls = []
 
-    class Raising(Asked):
+    class Raising(RecordingProducer):
         pass
 
     def fail(self, **_):
@@ -270,21 +271,21 @@ def test_what_a_producer_raises_passes_on(session, kind, where):
 
     setattr(Raising, where, fail)
     with pytest.raises(kind, match="no such luck"):
-        session.from_dlpack(Raising(Made("versioned")))
+        session.from_dlpack(Raising(LiveTensor("versioned")))
     assert calls == [where]
 
 
 @pytest.mark.parametrize("device", [(CPU, 0), (CPU, 5), (3, 0), (14, 0)])
-def test_no_stream_is_named_where_there_are_none(session, device):
-    asked = Asked(Made("versioned", device=(CPU, 0)), device=device)
-    session.from_dlpack(asked)
-    assert asked.asked == [{"max_version": (1, 3)}]
+def test_cpu_producer_gets_no_stream(session, device):
+    producer = RecordingProducer(LiveTensor("versioned", device=(CPU, 0)), device=device)
+    session.from_dlpack(producer)
+    assert producer.calls == [{"max_version": (1, 3)}]
 
 
-# --------------------------------------------------------------------------------------------------- tables of them ---
+# --- Tables ---
 
 
-def test_a_dict_gives_a_table_with_its_names_whatever_they_are(session):
+def test_dict_becomes_a_table_with_its_names(session):
     names = ["a", "b,c", "", "ä\n"]
     table = session.from_dlpack({name: np.arange(3) + i for i, name in enumerate(names)})
     assert isinstance(table, cd.Table)
@@ -293,22 +294,24 @@ def test_a_dict_gives_a_table_with_its_names_whatever_they_are(session):
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_a_list_gives_a_table_in_its_order(session, kind):
-    table = session.from_dlpack(kind([np.arange(2), np.ones((2, 3), np.float32), Made("legacy", shape=(2,)).capsule]))
+def test_list_becomes_a_table_in_its_order(session, kind):
+    table = session.from_dlpack(
+        kind([np.arange(2), np.ones((2, 3), np.float32), LiveTensor("legacy", shape=(2,)).capsule])
+    )
     assert table.column_names == ["col_0", "col_1", "col_2"]
     assert np.asarray(table[1]).shape == (2, 3)
     assert np.asarray(table[2]).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("nothing", [[], (), {}])
-def test_nothing_is_no_table(session, nothing):
+def test_rejects_empty_dict_and_list(session, nothing):
     with pytest.raises(cd.UsageError, match="0 tensors"):
         session.from_dlpack(nothing)
 
 
-def test_an_error_names_the_column_and_deletes_all(session):
-    first, second = Made("versioned"), Made("legacy", shape=(2,))
-    tensors = {"first": Lender(first.capsule), "second": Lender(second.capsule)}
+def test_error_names_the_column_and_deletes_all_tensors(session):
+    first, second = LiveTensor("versioned"), LiveTensor("legacy", shape=(2,))
+    tensors = {"first": Producer(first.capsule), "second": Producer(second.capsule)}
     with pytest.raises(cd.UsageError, match="column 'second' is 2 rows long, expected 3"):
         session.from_dlpack(tensors)
     assert (first.deleted, second.deleted) == (1, 1)
@@ -322,45 +325,45 @@ class Failing:
         raise self.error
 
 
-class OfTwo(Exception):
-    def __init__(self, code, words):
-        super().__init__(code, words)
+class TwoArgumentError(Exception):
+    def __init__(self, code, message):
+        super().__init__(code, message)
 
 
 @pytest.mark.parametrize(
-    "given", [3, None, ValueError("no such luck"), OSError(5, "no such luck"), OfTwo(1, "no such luck")]
+    "source", [3, None, ValueError("no such luck"), OSError(5, "no such luck"), TwoArgumentError(1, "no such luck")]
 )
 @pytest.mark.parametrize("kind", [dict, list])
-def test_an_error_of_one_of_several_names_it(session, given, kind):
-    what, error = given, TypeError
-    if isinstance(given, Exception):
-        what, error = Failing(), type(given)
-        what.error = given
-    tensors = {"first": np.arange(3), "the second": what}
+def test_exception_of_one_of_several_producers_names_it(session, source, kind):
+    producer, error = source, TypeError
+    if isinstance(source, Exception):
+        producer, error = Failing(), type(source)
+        producer.error = source
+    tensors = {"first": np.arange(3), "the second": producer}
     with pytest.raises(error) as caught:
         session.from_dlpack(tensors if kind is dict else list(tensors.values()))
     name = "column 'the second'" if kind is dict else "tensor 1"
-    said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
-    assert any(words.startswith(name) for words in said), said
-    if isinstance(given, Exception):
-        assert caught.value is given and "no such luck" in str(caught.value)
+    texts = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any(message.startswith(name) for message in texts), texts
+    if isinstance(source, Exception):
+        assert caught.value is source and "no such luck" in str(caught.value)
 
 
-def test_an_error_of_a_mask_names_its_column(session):
+def test_error_of_mask_names_its_column(session):
     with pytest.raises(TypeError, match="^column 'b''s mask: "):
         session.from_dlpack({"a": np.arange(3), "b": np.arange(3)}, masks={"a": np.ones(3, bool), "b": None})
 
 
-def test_a_producer_that_fails_frees_those_before_it(session):
-    first = Made("versioned")
-    tensors = [Lender(first.capsule), 3]
+def test_failing_producer_frees_earlier_tensors(session):
+    first = LiveTensor("versioned")
+    tensors = [Producer(first.capsule), 3]
     with pytest.raises(TypeError):
         session.from_dlpack(tensors)
     assert first.deleted == 1
 
 
 @pytest.mark.parametrize("of", [pa, cd])
-def test_a_schema_says_what_they_become(session, of):
+def test_schema_determines_the_types(session, of):
     schema = pa.schema([pa.field("b", pa.bool_(), nullable=False), pa.field("x", pa.float64())], metadata={"k": "v"})
     if of is cd:
         schema = session.from_arrow(schema.empty_table()).schema
@@ -370,13 +373,13 @@ def test_a_schema_says_what_they_become(session, of):
     assert table["b"].to_pyarrow().to_pylist() == [True, False]
     with pytest.raises(KeyError, match='no tensor for the column \\\\?"b'):
         session.from_dlpack({"x": np.ones(2)}, schema)
-    with pytest.raises(KeyError, match='"y\\\\?" is not among'):
+    with pytest.raises(KeyError, match='"y\\\\?" is not in the schema'):
         session.from_dlpack({"x": np.ones(2), "b": np.array([True, False]), "y": np.ones(2)}, schema)
     with pytest.raises(cd.UsageError, match="float64, expected bool"):
         session.from_dlpack([np.ones(2), np.ones(2)], schema)
 
 
-def test_a_field_is_the_schema_of_one_column(session):
+def test_field_is_accepted_as_schema_of_one_column(session):
     column = session.from_dlpack(np.array([True, False]), pa.field("yes", pa.bool_()))
     assert isinstance(column, cd.Column)
     assert (column.name, column.type) == ("yes", "Boolean")
@@ -384,14 +387,14 @@ def test_a_field_is_the_schema_of_one_column(session):
         session.from_dlpack(np.ones(2), "float64")
 
 
-def test_a_list_of_several_batches_is_cut_by_its_schema(session):
+def test_schema_splits_a_list_into_batches(session):
     schema = pa.schema([("a", pa.int64()), ("b", pa.float64())])
     table = session.from_dlpack([np.arange(2), np.ones(2), np.arange(3), np.ones(3)], schema)
     assert (table.num_batches, table.num_rows) == (2, 5)
     assert table.to_pyarrow()["a"].to_pylist() == [0, 1, 0, 1, 2]
 
 
-def test_booleans_become_bits_where_asked(session):
+def test_bools_bits_converts_booleans(session):
     array = np.arange(20) % 3 == 0
     assert session.from_dlpack(array).type == "Int8"
     column = session.from_dlpack(array, bools="bits")
@@ -401,61 +404,61 @@ def test_booleans_become_bits_where_asked(session):
         session.from_dlpack(array, bools="both")
 
 
-def test_masks_say_what_is_null(session):
+def test_masks_mark_nulls(session):
     values, mask = np.arange(4.0), np.array([False, True, False, True])
     expected = [0.0, None, 2.0, None]
     assert session.from_dlpack(values, masks=mask).to_pyarrow().to_pylist() == expected
     table = session.from_dlpack({"a": values, "b": values}, masks={"b": ~mask, "a": mask})
     assert table["a"].to_pyarrow().to_pylist() == expected
     assert table["b"].to_pyarrow().to_pylist() == [None, 1.0, None, 3.0]
-    with pytest.raises(cd.UsageError, match="masks: 1 for 2 tensors"):
+    with pytest.raises(cd.UsageError, match="masks: expected one for each of 2 tensors, got 1"):
         session.from_dlpack([values, values], masks=[mask])
     with pytest.raises(cd.UsageError, match="masked by a tensor of float64"):
         session.from_dlpack(values, masks=values)
 
 
-# ---------------------------------------------------------------------------------------------------------- lifetimes ---
+# --- Lifetimes ---
 
 
-def test_a_tensor_lives_as_long_as_its_column_and_what_was_made_of_that(session):
+def test_tensor_lives_as_long_as_its_column_and_exports(session):
     array = np.arange(1000)
-    gone = weakref.ref(array)
+    owner = weakref.ref(array)
     column = session.from_dlpack(array)
     del array
     part = column.slice(3, 4)
-    seen = np.from_dlpack(part)
+    imported = np.from_dlpack(part)
     capsule = column.__dlpack__(max_version=(1, 0))
     del column, part
     gc.collect()
-    assert gone() is not None
+    assert owner() is not None
     del capsule
     gc.collect()
-    assert gone() is not None
-    assert seen.tolist() == [3, 4, 5, 6]
-    del seen
+    assert owner() is not None
+    assert imported.tolist() == [3, 4, 5, 6]
+    del imported
     gc.collect()
-    assert gone() is None
+    assert owner() is None
 
 
-def test_thousands_of_tensors_leave_nothing(session):
-    made = [Made("versioned"), Made("legacy")]
+def test_thousands_of_tensors_are_freed(session):
+    tensors = [LiveTensor("versioned"), LiveTensor("legacy")]
     for _ in range(2_000):
-        for one in made:
-            session.from_dlpack(Lender(one.capsule))
+        for tensor in tensors:
+            session.from_dlpack(Producer(tensor.capsule))
     gc.collect()
-    assert [one.deleted for one in made] == [2_000, 2_000]
+    assert [tensor.deleted for tensor in tensors] == [2_000, 2_000]
     assert session.memory_used() == {}
 
 
-def test_a_closed_session_takes_none():
+def test_closed_session_rejects_tensors():
     session = cd.Session()
     session.close()
     with pytest.raises(cd.UsageError, match="closed"):
         session.from_dlpack(np.arange(3))
 
 
-def test_bools_beside_a_schema_is_refused_for_the_schema_says_it(session):
+def test_rejects_bools_with_schema(session):
     values = np.array([True, False])
-    with pytest.raises(cd.UsageError, match="bools: the schema says"):
+    with pytest.raises(cd.UsageError, match="bools: the schema determines"):
         session.from_dlpack(values, pa.schema([("a", pa.bool_())]), bools="bytes")
     assert session.from_dlpack([values], pa.schema([("a", pa.bool_())]))["a"].to_pyarrow().to_pylist() == [True, False]

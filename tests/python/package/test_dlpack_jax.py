@@ -1,4 +1,4 @@
-"""jax on the cpu, both ways. It asks for tensors without a version, which cannot say that they may only be read."""
+"""jax on the cpu, import and export. It requests unversioned tensors, which have no read-only flag."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def all_widths():
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_dtype_and_shape_comes_in_and_goes_out(session, dtype, shape):
+def test_dtypes_and_shapes_round_trip(session, dtype, shape):
     array = jax.device_put(sample(dtype, shape))
     for _ in range(2):
         column = session.from_dlpack(array)
@@ -26,18 +26,18 @@ def test_every_dtype_and_shape_comes_in_and_goes_out(session, dtype, shape):
         assert_same(np.asarray(array), np.asarray(jax.dlpack.from_dlpack(column)))
 
 
-def test_what_comes_in_is_in_place_and_what_goes_out_is_a_copy(session):
+def test_import_is_in_place_and_export_copies(session):
     array = jax.device_put(np.arange(1000))
     column = session.from_dlpack(array)
     assert np.from_dlpack(column).ctypes.data == array.unsafe_buffer_pointer()
-    taken = jax.dlpack.from_dlpack(column)
-    assert taken.unsafe_buffer_pointer() != array.unsafe_buffer_pointer()
-    # jax takes its arrays for its own, and may write them where it is told to give them up.
-    jax.jit(lambda x: x + 1, donate_argnums=0)(taken)
+    exported = jax.dlpack.from_dlpack(column)
+    assert exported.unsafe_buffer_pointer() != array.unsafe_buffer_pointer()
+    # jax may write arrays that are donated.
+    jax.jit(lambda x: x + 1, donate_argnums=0)(exported)
     assert np.from_dlpack(column).tolist() == list(range(1000))
 
 
-def test_a_table_of_arrays_and_slices_of_it(session):
+def test_tables_and_slices_round_trip(session):
     arrays = {"a": jax.numpy.arange(100), "b": jax.numpy.linspace(0, 1, 100)}
     table = session.from_dlpack(arrays)
     assert table.column_names == ["a", "b"]
@@ -45,7 +45,7 @@ def test_a_table_of_arrays_and_slices_of_it(session):
     assert part.tolist() == arrays["b"][10:30].tolist()
 
 
-def test_nulls_and_text_are_refused(session):
+def test_rejects_nulls_and_text(session):
     import pyarrow as pa
 
     for values in ([1, None], ["text"]):

@@ -1,4 +1,4 @@
-"""`Column.__dlpack__` and `__dlpack_device__`, as the array API standard 2024.12 has them."""
+"""`Column.__dlpack__` and `__dlpack_device__`, as specified by the array API standard 2024.12."""
 
 import gc
 import itertools
@@ -8,15 +8,15 @@ import crossdock as cd
 import numpy as np
 import pyarrow as pa
 import pytest
-from tensors import IS_COPIED, NUMPY_DTYPES, READ_ONLY, Lender, assert_same, delete, managed, sample, take
-from tensors_made import Made, name_of
+from tensors import IS_COPIED, NUMPY_DTYPES, READ_ONLY, Producer, assert_same, delete, managed, sample, consume
+from tensor_producers import LiveTensor, name_of
 
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 
 FORMS = {None: "dltensor", (0, 8): "dltensor", (0, 99): "dltensor"} | {
     version: "dltensor_versioned" for version in [(1, 0), (1, 1), (1, 3), (1, 99), (2, 0), (9, 9)]
 }
-"""What is given to a consumer of at most this version."""
+"""The name of the capsule for each maximum version of a consumer."""
 
 
 @pytest.fixture
@@ -24,22 +24,22 @@ def column(session):
     return session.from_dlpack(np.arange(1, 4))
 
 
-def seen(column, **arguments):
-    """numpy's view of what is given."""
-    return np.from_dlpack(Lender(column.__dlpack__(**arguments)))
+def import_with_numpy(column, **arguments):
+    """Returns a numpy array of the exported tensor."""
+    return np.from_dlpack(Producer(column.__dlpack__(**arguments)))
 
 
 @pytest.mark.parametrize("max_version", FORMS)
 @pytest.mark.parametrize("copy", [None, True, False])
 @pytest.mark.parametrize("dl_device", [None, (1, 0)])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
-def test_every_form_copies_as_it_says(session, max_version, copy, dl_device, dtype):
+def test_forms_copy_as_documented(session, max_version, copy, dl_device, dtype):
     array = sample(dtype, 7)
     column = session.from_dlpack(array)
     legacy = FORMS[max_version] == "dltensor"
     arguments = {"max_version": max_version, "copy": copy, "dl_device": dl_device}
     if legacy and copy is False:
-        with pytest.raises(BufferError, match="a legacy tensor cannot say that it must not be written"):
+        with pytest.raises(BufferError, match="a legacy tensor cannot mark its memory as read-only"):
             column.__dlpack__(**arguments)
         return
     capsule = column.__dlpack__(**arguments)
@@ -50,18 +50,18 @@ def test_every_form_copies_as_it_says(session, max_version, copy, dl_device, dty
     if not legacy:
         assert struct.major == 1
         assert struct.flags == (IS_COPIED if is_copy else READ_ONLY)
-    got = np.from_dlpack(Lender(capsule))
-    # numpy writes to no legacy tensor.
+    got = np.from_dlpack(Producer(capsule))
+    # numpy does not write to legacy tensors.
     assert got.flags.writeable == (is_copy and not legacy)
     assert_same(array, got)
     if got.flags.writeable:
         got[:] = 0
-        assert_same(array, seen(column, max_version=(1, 0)))
+        assert_same(array, import_with_numpy(column, max_version=(1, 0)))
 
 
 @dtypes
 @pytest.mark.parametrize("shape", [(5,), (0,), (2, 3), (2, 3, 4), (0, 3), (1, 1)])
-def test_strides_are_told_the_offset_is_none_and_nothing_lies_nowhere(session, dtype, shape):
+def test_tensor_has_strides_no_offset_and_null_if_empty(session, dtype, shape):
     column = session.from_dlpack(sample(dtype, shape))
     for arguments in ({}, {"max_version": (1, 0)}):
         capsule = column.__dlpack__(**arguments)
@@ -73,38 +73,38 @@ def test_strides_are_told_the_offset_is_none_and_nothing_lies_nowhere(session, d
         assert (tensor.device.device_type, tensor.device.device_id) == (1, 0)
 
 
-def test_a_slice_begins_where_it_lies(session):
+def test_slice_has_the_address_of_its_first_element(session):
     array = np.arange(10)
     capsule = session.from_dlpack(array).slice(3, 4).__dlpack__(max_version=(1, 0))
     tensor = managed(capsule).dl_tensor
     assert (tensor.data, tensor.byte_offset) == (array.ctypes.data + 24, 0)
 
 
-def test_the_device_is_a_pair_of_numbers(column):
+def test_dlpack_device_is_a_pair_of_integers(column):
     assert column.__dlpack_device__() == (1, 0)
 
 
 @pytest.mark.parametrize("stream", [-1, 0, 1, 2, 12345, "1", 1.5])
-def test_the_cpu_has_no_streams(column, stream):
-    with pytest.raises(ValueError, match="the cpu, which has no streams"):
+def test_rejects_stream_on_the_cpu(column, stream):
+    with pytest.raises(ValueError, match="expected None for a column on the cpu"):
         column.__dlpack__(stream=stream)
 
 
 @pytest.mark.parametrize("dl_device", [(2, 0), (1, 1), (3, 0), (13, 0), (-1, -1)])
 @pytest.mark.parametrize("copy", [None, True, False])
-def test_other_devices_are_refused(column, dl_device, copy):
-    with pytest.raises(BufferError, match="lies on cpu"):
+def test_rejects_other_devices(column, dl_device, copy):
+    with pytest.raises(BufferError, match="expected the column's device, cpu"):
         column.__dlpack__(max_version=(1, 0), dl_device=dl_device, copy=copy)
 
 
 @pytest.mark.parametrize("name", ["max_version", "dl_device"])
 @pytest.mark.parametrize("value", [1, "1.0", (1,), (1, 0, 0), ("a", "b")])
-def test_what_is_no_pair_is_a_type_error(column, name, value):
+def test_rejects_arguments_that_are_no_pair(column, name, value):
     with pytest.raises(TypeError, match=f"{name}="):
         column.__dlpack__(**{name: value})
 
 
-def test_arguments_are_by_name_and_unknown_ones_are_type_errors(column):
+def test_arguments_are_keyword_only(column):
     with pytest.raises(TypeError):
         column.__dlpack__(None)
     with pytest.raises(TypeError):
@@ -113,19 +113,19 @@ def test_arguments_are_by_name_and_unknown_ones_are_type_errors(column):
         column.__dlpack__(copy="yes")
 
 
-def test_numpy_asks_for_all_that_it_knows(column):
+def test_numpy_passes_all_arguments(column):
     assert np.from_dlpack(column).tolist() == [1, 2, 3]
     assert not np.from_dlpack(column).flags.writeable
     assert np.from_dlpack(column, copy=True).flags.writeable
     assert np.from_dlpack(column, device="cpu", copy=False).tolist() == [1, 2, 3]
 
 
-# ------------------------------------------------------------------------------------------------------ what is none ---
+# --- Unsupported columns ---
 
 
 @pytest.mark.parametrize("arguments", [{}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": True}], ids=str)
 @pytest.mark.parametrize(
-    ("array", "words"),
+    ("array", "message"),
     [
         (pa.array(["a"]), "DLPack holds numbers and booleans only"),
         (pa.array([[1]]), "fixed-size list"),
@@ -134,33 +134,33 @@ def test_numpy_asks_for_all_that_it_knows(column):
         (pa.array(["a"]).dictionary_encode(), "decode it first"),
         (pa.array([None, 1, None]), "2 of 3 rows are null.*fill"),
         (pa.array([[1, None]], pa.list_(pa.int8(), 2)), "1 values within its rows are null"),
-        (pa.chunked_array([[1], [2]]), r"2 chunks.*combine_chunks\(\)"),
+        (pa.chunked_array([[1], [2]]), r"got 2: call combine_chunks\(\)"),
         (pa.array([None]), "numbers and booleans only"),
     ],
     ids=lambda value: str(getattr(value, "type", "")),
 )
-def test_what_is_no_tensor_is_a_buffer_error_in_words(session, array, words, arguments):
+def test_unsupported_column_raises_buffer_error(session, array, message, arguments):
     table = session.from_arrow(pa.table({"name": array}))
-    with pytest.raises(BufferError, match=words) as raised:
+    with pytest.raises(BufferError, match=message) as raised:
         table["name"].__dlpack__(**arguments)
     assert isinstance(raised.value, cd.ExportError)
     assert "'name'" in str(raised.value) or array.__class__ is pa.ChunkedArray
 
 
-def test_a_failure_leaves_the_next_one_as_it_would_be(session):
+def test_failed_export_does_not_affect_the_next(session):
     table = session.from_arrow(pa.table({"a": [1, None], "b": [1, 2]}))
     for _ in range(3):
         with pytest.raises(BufferError):
             table["a"].__dlpack__(max_version=(1, 0))
-        assert seen(table["b"], max_version=(1, 0)).tolist() == [1, 2]
+        assert import_with_numpy(table["b"], max_version=(1, 0)).tolist() == [1, 2]
 
 
-def test_booleans_as_bits_are_converted_unless_no_copy_is_wanted(session):
+def test_boolean_bits_are_converted_if_copies_are_allowed(session):
     bits = session.from_arrow(pa.array([True, False, True]))
     capsule = bits.__dlpack__(max_version=(1, 0))
     assert managed(capsule).flags == IS_COPIED
-    assert seen(bits, max_version=(1, 0)).tolist() == [True, False, True]
-    assert seen(bits).tolist() == [True, False, True]
+    assert import_with_numpy(bits, max_version=(1, 0)).tolist() == [True, False, True]
+    assert import_with_numpy(bits).tolist() == [True, False, True]
     with pytest.raises(BufferError, match="bits become bytes"):
         bits.__dlpack__(max_version=(1, 0), copy=False)
 
@@ -168,75 +168,75 @@ def test_booleans_as_bits_are_converted_unless_no_copy_is_wanted(session):
 def test_chunks_are_combined_into_one_tensor(session):
     chunks = session.from_arrow(pa.chunked_array([[1, 2], [], [3]], pa.int32()))
     one = chunks.combine_chunks()
-    assert (one.num_chunks, seen(one).tolist()) == (1, [1, 2, 3])
-    assert seen(chunks.chunk(2), max_version=(1, 0)).tolist() == [3]
+    assert (one.num_chunks, import_with_numpy(one).tolist()) == (1, [1, 2, 3])
+    assert import_with_numpy(chunks.chunk(2), max_version=(1, 0)).tolist() == [3]
     assert one.combine_chunks().__dlpack__(max_version=(1, 0)) is not None
 
 
-def test_a_column_of_no_chunks_is_an_empty_tensor(session):
+def test_column_without_chunks_exports_an_empty_tensor(session):
     column = session.from_arrow(pa.chunked_array([], pa.int16()))
-    got = seen(column, max_version=(1, 0))
+    got = import_with_numpy(column, max_version=(1, 0))
     assert (got.shape, got.dtype) == ((0,), np.int16)
 
 
-# --------------------------------------------------------------------------------------------------------- lifetimes ---
+# --- Lifetimes ---
 
 
 @pytest.mark.parametrize("max_version", [None, (1, 0)])
 @pytest.mark.parametrize("copy", [None, True])
-def test_a_tensor_outlives_its_column_and_session(max_version, copy):
+def test_tensor_outlives_its_column_and_session(max_version, copy):
     session = cd.Session()
     capsules = [session.from_dlpack(np.arange(5)).__dlpack__(max_version=max_version, copy=copy) for _ in range(2)]
     session.close()
     del session
     gc.collect()
-    taken = np.from_dlpack(Lender(capsules.pop()))
-    assert taken.tolist() == [0, 1, 2, 3, 4]
+    array = np.from_dlpack(Producer(capsules.pop()))
+    assert array.tolist() == [0, 1, 2, 3, 4]
     del capsules
     gc.collect()
-    assert taken.tolist() == [0, 1, 2, 3, 4]
+    assert array.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("form", "max_version"), [("legacy", None), ("versioned", (1, 0))])
-def test_a_capsule_deletes_what_nobody_took_and_nothing_else(session, form, max_version):
-    made = Made("versioned")
-    column = session.from_dlpack(Lender(made.capsule))
-    left, taken = (column.__dlpack__(max_version=max_version) for _ in range(2))
-    address = take(taken)
-    assert name_of(taken).startswith("used_")
-    del column, left, taken
+def test_capsule_deletes_only_unconsumed_tensor(session, form, max_version):
+    tensor = LiveTensor("versioned")
+    column = session.from_dlpack(Producer(tensor.capsule))
+    unconsumed, consumed = (column.__dlpack__(max_version=max_version) for _ in range(2))
+    address = consume(consumed)
+    assert name_of(consumed).startswith("used_")
+    del column, unconsumed, consumed
     gc.collect()
-    # The legacy one is a copy.
-    assert made.deleted == (1 if form == "legacy" else 0)
+    # The legacy tensor is a copy.
+    assert tensor.deleted == (1 if form == "legacy" else 0)
     assert bool(session.memory_used()) == (form == "legacy")
     delete(form, address)
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
-ENDING = {
-    "a column": lambda session, lender: session.from_dlpack(lender),
-    "a table": lambda session, lender: session.from_dlpack([lender]),
-    "a capsule": lambda session, lender: session.from_dlpack(lender).__dlpack__(max_version=(1, 0)),
-    "a used column": lambda session, lender: (
-        (column := session.from_dlpack(lender)).__dlpack__(max_version=(1, 0)) and column
+IMPORTS = {
+    "a column": lambda session, producer: session.from_dlpack(producer),
+    "a table": lambda session, producer: session.from_dlpack([producer]),
+    "a capsule": lambda session, producer: session.from_dlpack(producer).__dlpack__(max_version=(1, 0)),
+    "a used column": lambda session, producer: (
+        (column := session.from_dlpack(producer)).__dlpack__(max_version=(1, 0)) and column
     ),
 }
 
 
-@pytest.mark.parametrize("what", ENDING)
-def test_what_ends_while_an_exception_is_on_its_way_leaves_it(session, what):
-    """Its tensor's deleter runs code in Python."""
-    made = Made("versioned")
-    lender = Lender(made.capsule)
+@pytest.mark.parametrize("what", IMPORTS)
+def test_release_keeps_the_pending_exception(session, what):
+    """A tensor whose deleter runs Python code."""
+    tensor = LiveTensor("versioned")
+    producer = Producer(tensor.capsule)
     with pytest.raises(ZeroDivisionError):
-        (ENDING[what](session, lender), 1 / 0)
-    assert made.deleted == 1
+        (IMPORTS[what](session, producer), 1 / 0)
+    assert tensor.deleted == 1
 
 
-def test_every_call_gives_another_tensor_of_the_same_memory(session):
-    made = Made("versioned")
-    column = session.from_dlpack(Lender(made.capsule))
+def test_each_call_exports_a_tensor_of_the_same_memory(session):
+    tensor = LiveTensor("versioned")
+    column = session.from_dlpack(Producer(tensor.capsule))
     capsules = [column.__dlpack__(max_version=(1, 0)) for _ in range(3)]
     structs = [managed(capsule) for capsule in capsules]
     assert len({id(capsule) for capsule in capsules}) == 3
@@ -245,25 +245,25 @@ def test_every_call_gives_another_tensor_of_the_same_memory(session):
     del column
     for i in range(3):
         gc.collect()
-        assert made.deleted == 0
-        got = np.from_dlpack(Lender(capsules.pop()))
+        assert tensor.deleted == 0
+        got = np.from_dlpack(Producer(capsules.pop()))
         assert got.tolist() == [1, 2, 3], i
         del got, structs[-1]
     gc.collect()
-    assert made.deleted == 1
+    assert tensor.deleted == 1
 
 
 @pytest.mark.parametrize("max_version", [None, (1, 0)])
-def test_out_and_in_and_out_again_is_the_same_memory_only_where_it_may_be(session, max_version):
+def test_round_trip_keeps_memory_if_form_allows(session, max_version):
     first = session.from_dlpack(np.arange(4))
-    second = session.from_dlpack(Lender(first.__dlpack__(max_version=max_version)))
+    second = session.from_dlpack(Producer(first.__dlpack__(max_version=max_version)))
     capsules = [column.__dlpack__(max_version=(1, 0)) for column in (first, second)]
     data = [managed(capsule).dl_tensor.data for capsule in capsules]
     assert (data[0] == data[1]) == (max_version is not None)
-    assert seen(second).tolist() == [0, 1, 2, 3]
+    assert import_with_numpy(second).tolist() == [0, 1, 2, 3]
 
 
-def test_columns_are_producers_of_from_dlpack_themselves(session):
+def test_from_dlpack_accepts_columns(session):
     column = session.from_dlpack(np.arange(4.0))
     again = session.from_dlpack(column)
     assert np.from_dlpack(again).ctypes.data == np.from_dlpack(column).ctypes.data
@@ -271,14 +271,14 @@ def test_columns_are_producers_of_from_dlpack_themselves(session):
     assert table.to_pyarrow().to_pydict() == {"a": [0.0, 1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0, 3.0]}
 
 
-def test_many_threads_get_their_own_tensors(session):
+def test_threads_export_separate_tensors(session):
     columns = [session.from_dlpack(np.arange(10) + i) for i in range(4)]
     wrong = []
 
     def work(i):
         for copy, version in itertools.islice(itertools.cycle(itertools.product([None, True], [None, (1, 0)])), 400):
             column = columns[i % 4]
-            if seen(column, copy=copy, max_version=version).tolist() != list(range(i % 4, i % 4 + 10)):
+            if import_with_numpy(column, copy=copy, max_version=version).tolist() != list(range(i % 4, i % 4 + 10)):
                 wrong.append((i, copy, version))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]

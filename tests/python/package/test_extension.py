@@ -1,5 +1,5 @@
-"""Other extension modules: one that is built apart and has a host of its own, the capsule `crossdock.host.v1`, and plugins that
-other packages bring."""
+"""Other extension modules: a separately built module with its own host, the capsule `crossdock.host.v1`, and
+plugins of other packages."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ PLUGINS = Path(cd.__file__).parent / "plugins"
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory):
-    """The module of examples/python-extension, built as its README says."""
+    """Builds examples/python-extension as its README describes, and imports it."""
     target = ROOT / "target" / "examples"
     built = target / "debug" / "libcrossdock_engine.so"
     if shutil.which("cargo"):
@@ -27,7 +27,7 @@ def engine(tmp_path_factory):
         environment.pop("LD_LIBRARY_PATH", None)
         subprocess.run(["cargo", "build", "--quiet"], cwd=example, check=True, env=environment)
     elif not built.exists():
-        pytest.skip("no cargo to build examples/python-extension with, and it is not built")
+        pytest.skip("examples/python-extension is not built, and there is no cargo")
     folder = tmp_path_factory.mktemp("engine")
     shutil.copy(built, folder / "crossdock_engine.so")
     sys.path.insert(0, str(folder))
@@ -36,34 +36,34 @@ def engine(tmp_path_factory):
     return crossdock_engine
 
 
-def through_the_engine(engine, session, tmp_path):
-    there = engine.Engine(PLUGINS, session.device)
-    assert there.plugins() == session.plugins
+def check_exchange(engine, session, tmp_path):
+    separate_engine = engine.Engine(PLUGINS, session.device)
+    assert separate_engine.plugins() == session.plugins
     columns = {"a": [1, 2, None, 4], "b": ["x", None, "z", "w"], "c": [[1], [], None, [2, 3]]}
     table = session.from_arrow(pa.record_batch(columns))
-    rows = there.take(table)
+    rows = separate_engine.take(table)
     assert len(rows) == 4
     back = session.from_arrow(rows.skip(1))
     assert back.device == session.device
     assert back.to_pyarrow().equals(pa.table(columns).slice(1))
-    # By a plugin that the engine loaded itself.
+    # Decoded by a plugin that the engine loaded.
     rows.write(tmp_path / "rows.arrow")
     assert session.read_ipc(tmp_path / "rows.arrow").to_pyarrow().equals(pa.table(columns))
-    assert len(there.read(tmp_path / "rows.arrow")) == 4
-    # What it gave outlives it.
-    del there, rows, table
+    assert len(separate_engine.read(tmp_path / "rows.arrow")) == 4
+    # Its results outlive it.
+    del separate_engine, rows, table
     assert back.to_pyarrow().num_rows == 3
 
 
-def test_a_module_built_apart_takes_a_table_and_gives_one_back(engine, session, tmp_path):
-    through_the_engine(engine, session, tmp_path)
+def test_separately_built_module_exchanges_tables(engine, session, tmp_path):
+    check_exchange(engine, session, tmp_path)
 
 
-def test_a_module_built_apart_works_on_a_device(engine, there, tmp_path):
-    through_the_engine(engine, there, tmp_path)
+def test_separately_built_module_works_on_a_device(engine, cuda_session, tmp_path):
+    check_exchange(engine, cuda_session, tmp_path)
 
 
-def in_a_lent_host(engine, session):
+def check_host_capsule(engine, session):
     column = session.from_capsules(*engine.sequence(session, 1000))
     assert column.device == session.device
     assert column.to_pyarrow().to_pylist() == list(range(1000))
@@ -71,33 +71,33 @@ def in_a_lent_host(engine, session):
     with pytest.raises(ValueError, match="-1 rows"):
         engine.sequence(session, -1)
     with pytest.raises(TypeError, match="crossdock.host.v1"):
-        engine.sequence(Wrong(), 1)
+        engine.sequence(WithoutHostCapsule(), 1)
 
 
-class Wrong:
+class WithoutHostCapsule:
     def __crossdock_host__(self, name):
         return object()
 
 
-def test_a_lent_host_s_memory_is_the_session_s(engine, session):
-    in_a_lent_host(engine, session)
+def test_host_capsule_allocates_in_the_session(engine, session):
+    check_host_capsule(engine, session)
 
 
-def test_a_lent_host_s_memory_is_the_device_s(engine, there):
-    in_a_lent_host(engine, there)
+def test_host_capsule_allocates_on_the_device(engine, cuda_session):
+    check_host_capsule(engine, cuda_session)
 
 
-def test_what_a_lent_host_gives_is_within_the_session_s_budget(engine):
+def test_host_capsule_respects_the_budget(engine):
     session = cd.Session(memory="1MiB")
     with pytest.raises(RuntimeError, match="crossdock_engine"):
         engine.sequence(session, 1_000_000)
     assert session.from_capsules(*engine.sequence(session, 10)).to_pyarrow().to_pylist() == list(range(10))
 
 
-def test_a_lent_host_outlives_its_session_and_capsules_may_go_unused(engine):
+def test_host_capsule_outlives_its_session(engine):
     session = cd.Session()
     pair = engine.sequence(session, 5)
-    unused = session.__crossdock_host__("nobody")
+    unused = session.__crossdock_host__("unused")
     session.close()
     del session
     assert pa.Array._import_from_c_capsule(*as_host_array(pair)).to_pylist() == list(range(5))
@@ -109,7 +109,7 @@ def as_host_array(pair):
     return other.from_capsules(*pair).__arrow_c_array__()
 
 
-def test_a_closed_session_lends_nothing():
+def test_closed_session_creates_no_host_capsule():
     session = cd.Session()
     session.close()
     with pytest.raises(cd.UsageError, match="closed"):
@@ -117,15 +117,15 @@ def test_a_closed_session_lends_nothing():
 
 
 def package(folder, name, entry, plugin=None):
-    """An installed package with an entry point, as pip leaves one."""
+    """Creates an installed package with an entry point, as pip does."""
     (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text("raise AssertionError('its code is not to be run')\n")
+    (folder / name / "__init__.py").write_text("raise AssertionError('the package was imported')\n")
     if plugin:
         shutil.copy(plugin, folder / name)
-    about = folder / f"{name}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[crossdock.plugins]\n{name} = {entry}\n")
+    dist_info = folder / f"{name}-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(f"[crossdock.plugins]\n{name} = {entry}\n")
 
 
 def plugins_with(folder):
@@ -136,17 +136,17 @@ def plugins_with(folder):
     return done.returncode, done.stdout.split(), done.stderr
 
 
-def test_a_package_brings_a_plugin_and_none_of_its_code_is_run(tmp_path):
+def test_entry_point_provides_plugin_without_running_code(tmp_path):
     example = ROOT / "target" / "debug" / "libbad_citizen.so"
     if not example.exists():
-        pytest.skip("no plugin of a third party's is built: target/debug/libbad_citizen.so")
-    package(tmp_path, "their_encodings", "their_encodings", example)
+        pytest.skip("the plugin target/debug/libbad_citizen.so is not built")
+    package(tmp_path, "other_encodings", "other_encodings", example)
     status, plugins, err = plugins_with(tmp_path)
     assert (status, err) == (0, "")
     assert plugins == ["arrow-c-device", "arrow-ipc", "dlpack", "encodings", "bad-citizen"]
 
 
-def test_an_entry_point_to_nothing_does_not_keep_others_from_being_found(tmp_path):
+def test_ignores_entry_point_without_folder(tmp_path):
     package(tmp_path, "without_plugins", "without_plugins")
     package(tmp_path, "gone", "no_such_package.at_all")
     status, plugins, err = plugins_with(tmp_path)

@@ -1,4 +1,4 @@
-"""Where file objects stand after they were read."""
+"""Positions of file objects after a read."""
 
 import io
 import os
@@ -33,7 +33,7 @@ OBJECTS = {
 @pytest.mark.parametrize("head", [b"", b"before"])
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
 @pytest.mark.parametrize("open_", OBJECTS.values(), ids=OBJECTS)
-def test_an_object_that_can_seek_stands_after_the_streams_that_were_read(session, tmp_path, open_, tail, head):
+def test_seekable_object_is_positioned_after_the_streams(session, tmp_path, open_, tail, head):
     path = tmp_path / "in"
     streams = stream_of(1, 2) + stream_of(3)
     path.write_bytes(head + streams + tail)
@@ -44,14 +44,14 @@ def test_an_object_that_can_seek_stands_after_the_streams_that_were_read(session
         assert file.read() == tail
 
 
-def test_after_a_file_an_object_stands_at_its_end(session):
+def test_object_is_positioned_at_the_end_of_a_file(session):
     file = io.BytesIO(stream_of(1, 2, form="file"))
     assert session.read_ipc(file).num_rows == 2
     assert file.read() == b""
 
 
 @pytest.mark.parametrize("damage", [b"no Arrow at all", stream_of(1)[:-20], stream_of(1) + stream_of("other fields")])
-def test_an_object_stands_where_it_stood_if_the_read_failed(session, damage):
+def test_failed_read_restores_the_position(session, damage):
     file = io.BytesIO(b"before" + damage)
     file.seek(6)
     with pytest.raises(cd.Error):
@@ -60,7 +60,7 @@ def test_an_object_stands_where_it_stood_if_the_read_failed(session, damage):
 
 
 class OnlyRead:
-    """An object that has nothing but `read`."""
+    """An object that has only `read`."""
 
     def __init__(self, content):
         self.inner = io.BytesIO(content)
@@ -69,23 +69,23 @@ class OnlyRead:
         return self.inner.read(n)
 
 
-def test_one_that_cannot_seek_is_read_to_its_end(session):
+def test_unseekable_object_is_read_to_its_end(session):
     file = OnlyRead(stream_of(1) + stream_of(2))
     assert session.read_ipc(file).num_rows == 2
     assert file.read() == b""
 
 
-def test_a_pipe_s_object_is_read_until_its_writer_closes(session):
-    ours, theirs = os.pipe()
+def test_pipe_is_read_until_its_writer_closes(session):
+    read_end, write_end = os.pipe()
 
     def write():
-        with open(theirs, "wb") as pipe:
+        with open(write_end, "wb") as pipe:
             pipe.write(stream_of(1, 2))
             pipe.flush()
             pipe.write(stream_of(3))
 
     writer = threading.Thread(target=write)
     writer.start()
-    with open(ours, "rb") as pipe:
+    with open(read_end, "rb") as pipe:
         assert pa.table(session.read_ipc(pipe)).to_pydict() == {"a": [1, 2, 3]}
     writer.join()

@@ -1,4 +1,4 @@
-"""Arrow IPC to paths and to file objects, whatever these do."""
+"""Arrow IPC to paths and file objects."""
 
 import io
 import os
@@ -19,12 +19,13 @@ def from_pyarrow(session, schema, batches):
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_is_written_and_read_by_pyarrow(session, tmp_path, name, form, compression):
+def test_pyarrow_reads_written_samples(session, tmp_path, name, form, compression):
     schema, batches = make(name)
     path = tmp_path / f"out{FORMS[form]}"
     from_pyarrow(session, schema, batches).write_ipc(path, compression=compression)
     got = read(path, form)
-    # Through pyarrow's own stream: it forgets types that are not registered, and merges no dictionaries.
+    # Through a stream of pyarrow, which drops types that are not registered and does not merge
+    # dictionaries.
     reader = pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(schema, batches))
     assert_equal((reader.schema, list(reader)), got)
 
@@ -36,7 +37,7 @@ def table(session):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compression", [None, "none", "lz4", "zstd"])
-def test_the_compression_asked_for_is_the_one_written(table, compression, form):
+def test_compression_is_applied(table, compression, form):
     sink = io.BytesIO()
     table.write_ipc(sink, compression=compression, form=form)
     content = sink.getvalue()
@@ -44,7 +45,7 @@ def test_the_compression_asked_for_is_the_one_written(table, compression, form):
     assert all((magic in content) == (codec == compression) for codec, magic in MAGIC.items())
 
 
-def test_the_form_follows_the_ending_and_form_overrules_it(table, tmp_path):
+def test_form_follows_the_extension_unless_given(table, tmp_path):
     for name, form, expected in [
         ("a.arrow", None, "file"),
         ("a.arrows", None, "stream"),
@@ -57,12 +58,12 @@ def test_the_form_follows_the_ending_and_form_overrules_it(table, tmp_path):
         assert (tmp_path / name).read_bytes().startswith(b"ARROW1") == (expected == "file")
 
 
-def test_arguments_that_make_no_sense_are_named(table, tmp_path):
+def test_errors_name_invalid_arguments(table, tmp_path):
     with pytest.raises(ValueError, match='form="parquet": expected "file" or "stream"'):
         table.write_ipc(tmp_path / "x", form="parquet")
     with pytest.raises(cd.Error, match="brotli"):
         table.write_ipc(tmp_path / "x", compression="brotli")
-    with pytest.raises(TypeError, match="a int is no path and has no method write"):
+    with pytest.raises(TypeError, match="expected a path or an object with a method write, got int"):
         table.write_ipc(7)
     with pytest.raises(cd.Error, match="no-such-format"):
         table.write(tmp_path / "x", "no-such-format")
@@ -70,35 +71,35 @@ def test_arguments_that_make_no_sense_are_named(table, tmp_path):
 
 
 class Sink:
-    """A file object that takes at most so many bytes at a time, and answers as it is told."""
+    """A file object that writes at most `most` bytes at a time, and returns a fixed result."""
 
-    def __init__(self, most=None, answer=lambda n: n):
-        self.content, self.most, self.answer = bytearray(), most, answer
+    def __init__(self, most=None, result=lambda n: n):
+        self.content, self.most, self.result = bytearray(), most, result
 
     def write(self, data):
         assert isinstance(data, bytes)
-        taken = data[: self.most]
-        self.content += taken
-        return self.answer(len(taken))
+        accepted = data[: self.most]
+        self.content += accepted
+        return self.result(len(accepted))
 
 
-@pytest.mark.parametrize("sink", [Sink(), Sink(most=1000), Sink(answer=lambda n: None)], ids=["all", "less", "None"])
+@pytest.mark.parametrize("sink", [Sink(), Sink(most=1000), Sink(result=lambda n: None)], ids=["all", "less", "None"])
 @pytest.mark.parametrize("form", FORMS)
-def test_file_objects_that_take_all_or_less_or_do_not_say(session, sink, form):
+def test_file_object_may_write_less_or_return_none(session, sink, form):
     sink.content.clear()
     batch = mixed()
     session.from_arrow(batch).write_ipc(sink, form=form)
     assert session.read_ipc(bytes(sink.content)).to_pyarrow().equals(pa.Table.from_batches([batch]))
 
 
-@pytest.mark.parametrize("answer", [lambda n: 0, lambda n: n + 1, lambda n: -1, lambda n: "ten"])
-def test_a_file_object_that_answers_nonsense_ends_the_work(table, answer):
+@pytest.mark.parametrize("result", [lambda n: 0, lambda n: n + 1, lambda n: -1, lambda n: "ten"])
+def test_rejects_invalid_results_of_write(table, result):
     with pytest.raises((cd.UsageError, OverflowError, TypeError)):
-        table.write_ipc(Sink(answer=answer))
+        table.write_ipc(Sink(result=result))
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), LookupError("a bug"), KeyboardInterrupt()])
-def test_what_a_file_object_raises_comes_through_as_it_is(table, error):
+def test_exception_of_file_object_is_raised_unchanged(table, error):
     class Raises(Sink):
         def write(self, data):
             if self.content:
@@ -110,44 +111,46 @@ def test_what_a_file_object_raises_comes_through_as_it_is(table, error):
     assert raised.value is error
 
 
-def test_the_library_s_files_are_written_to(session, tmp_path):
+def test_writes_to_file_objects_of_the_standard_library(session, tmp_path):
     batch = mixed()
-    ours = session.from_arrow(batch)
+    table = session.from_arrow(batch)
     for name, open_it in [
         ("buffered", lambda path: path.open("wb")),
         ("raw", lambda path: path.open("wb", buffering=0)),
         ("pyarrow", lambda path: pa.OSFile(str(path), "wb")),
     ]:
         with open_it(tmp_path / name) as file:
-            ours.write_ipc(file)
+            table.write_ipc(file)
         assert_equal((batch.schema, [batch]), read(tmp_path / name, "file"))
 
 
-def test_a_file_appears_whole_or_not_at_all(table, tmp_path):
+def test_file_appears_complete_or_not_at_all(table, tmp_path):
     path = tmp_path / "out.arrow"
-    path.write_bytes(b"what was there")
+    path.write_bytes(b"earlier content")
 
-    def refuse(done, total):
-        raise LookupError("seen enough")
+    def cancel(done, total):
+        raise LookupError("cancelled by the test")
 
-    with pytest.raises(LookupError, match="seen enough"):
-        table.write_ipc(path, progress=refuse)
-    assert path.read_bytes() == b"what was there" and os.listdir(tmp_path) == ["out.arrow"]
-    with pytest.raises(FileNotFoundError):
-        table.write_ipc(tmp_path / "no" / "such" / "folder.arrow")
+    with pytest.raises(LookupError, match="cancelled by the test"):
+        table.write_ipc(path, progress=cancel)
+    assert path.read_bytes() == b"earlier content" and os.listdir(tmp_path) == ["out.arrow"]
+    missing = tmp_path / "no" / "such" / "folder.arrow"
+    with pytest.raises(FileNotFoundError) as raised:
+        table.write_ipc(missing)
+    assert raised.value.filename == str(missing)
     table.write_ipc(path)
     assert read(path, "file")[1][0].num_rows == 100_000
 
 
-def test_progress_is_told_in_bytes_of_the_table(session, tmp_path):
+def test_progress_is_in_bytes_of_the_table(session, tmp_path):
     batch = pa.record_batch({"a": pa.array(range(1000), pa.int64())})
     table = session.from_arrow(pa.Table.from_batches([batch] * 3))
-    told = []
-    table.write_ipc(tmp_path / "x.arrow", progress=lambda done, total: told.append((done, total)))
-    assert told == [(8000, 24_000), (16_000, 24_000), (24_000, 24_000)]
+    reports = []
+    table.write_ipc(tmp_path / "x.arrow", progress=lambda done, total: reports.append((done, total)))
+    assert reports == [(8000, 24_000), (16_000, 24_000), (24_000, 24_000)]
 
 
-def test_a_format_follows_the_ending_or_is_named(session, tmp_path):
+def test_format_follows_the_extension_or_is_named(session, tmp_path):
     batch = mixed()
     table = session.from_arrow(batch)
     table.write(tmp_path / "a.arrow")
@@ -158,7 +161,7 @@ def test_a_format_follows_the_ending_or_is_named(session, tmp_path):
         table.write(tmp_path / "c.xyz")
 
 
-def test_a_written_table_does_not_change_when_it_is_written_again(session, tmp_path):
+def test_overwriting_keeps_the_table_read_from_the_file(session, tmp_path):
     table = session.from_arrow(mixed())
     sinks = [io.BytesIO() for _ in range(3)]
     for sink in sinks:

@@ -1,4 +1,5 @@
-"""Plugins in processes of their own, where the host is in Python: a policy asks for it, and this interpreter runs them."""
+"""Isolated plugins with a host in Python: a policy requires isolation, and this interpreter runs the
+plugins."""
 
 import os
 import subprocess
@@ -44,7 +45,7 @@ table.write(sys.argv[2])
 """
 
 
-def test_metadata_of_any_bytes_and_of_dictionary_values_go_to_the_process_and_back(tmp_path):
+def test_metadata_round_trips_through_the_process(tmp_path):
     policy = tmp_path / "crossdock.toml"
     policy.write_text('isolate = ["*"]\n')
     for path in (tmp_path, policy):
@@ -58,7 +59,7 @@ def test_metadata_of_any_bytes_and_of_dictionary_values_go_to_the_process_and_ba
 
 
 @pytest.mark.parametrize("isolate", ['["*"]', "[]"])
-def test_tables_are_read_and_written_the_same(tmp_path, isolate):
+def test_isolation_does_not_change_results(tmp_path, isolate):
     policy = tmp_path / "crossdock.toml"
     policy.write_text(f"isolate = {isolate}\n")
     for path in (tmp_path, policy):

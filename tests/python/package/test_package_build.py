@@ -1,4 +1,4 @@
-"""The build backend, as far as it goes without building: `cargo xtask test` builds and installs a wheel."""
+"""The build backend without a build: `cargo xtask test` builds and installs a wheel."""
 
 import base64
 import csv
@@ -14,42 +14,42 @@ from conftest import ROOT
 pytest.importorskip("maturin")
 FOLDER = ROOT / "python" / "build_backend"
 if not FOLDER.is_dir():
-    pytest.skip("no sources of the package here", allow_module_level=True)
+    pytest.skip("the sources of the package are not installed", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
 
 import crossdock_build as backend  # noqa: E402
 
 
-def test_a_source_distribution_is_refused_with_what_to_do_instead(tmp_path):
+def test_source_distribution_is_not_supported(tmp_path):
     with pytest.raises(NotImplementedError, match="no source distribution.*pip install ./python"):
         backend.build_sdist(tmp_path)
 
 
-def test_profiles_are_names_and_release_is_the_default():
+def test_profile_is_checked_and_defaults_to_release():
     assert backend._profile(None) == backend._profile({}) == "release"
     assert backend._profile({"profile": "dev"}) == "dev"
     for wrong in ("", "--config=x", ["dev", "dev"], "a b"):
-        with pytest.raises(ValueError, match="expected the name of one of Cargo's profiles"):
+        with pytest.raises(ValueError, match="expected the name of a Cargo profile"):
             backend._profile({"profile": wrong})
 
 
-def test_without_cargo_it_says_what_is_missing(monkeypatch):
+def test_error_without_cargo_says_what_is_missing(monkeypatch):
     monkeypatch.setenv("CARGO", "/no/such/cargo")
-    with pytest.raises(RuntimeError, match="/no/such/cargo is not there.*has to be on the PATH"):
+    with pytest.raises(RuntimeError, match="cannot find /no/such/cargo: the build needs Rust's cargo on the PATH"):
         backend._build_libraries("dev")
 
 
-def test_the_tag_names_the_oldest_c_library_that_has_all_that_is_needed(tmp_path):
+def test_tag_names_the_oldest_sufficient_glibc(tmp_path):
     libraries = [tmp_path / name for name in ("a.so", "b.so")]
     libraries[0].write_bytes(b"\0GLIBC_2.17\0GLIBC_2.34\0")
     libraries[1].write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.9\0")
-    about = "Wheel-Version: 1.0\nTag: cp311-abi3-linux_x86_64\n"
-    assert backend._tag(about, libraries) == "cp311-abi3-manylinux_2_34_x86_64"
-    assert backend._tag(about, libraries[1:]) == "cp311-abi3-manylinux_2_9_x86_64"
-    assert backend._tag(about, []) == "cp311-abi3-linux_x86_64"
+    wheel = "Wheel-Version: 1.0\nTag: cp311-abi3-linux_x86_64\n"
+    assert backend._tag(wheel, libraries) == "cp311-abi3-manylinux_2_34_x86_64"
+    assert backend._tag(wheel, libraries[1:]) == "cp311-abi3-manylinux_2_9_x86_64"
+    assert backend._tag(wheel, []) == "cp311-abi3-linux_x86_64"
 
 
-def test_members_of_a_wheel_are_in_its_record_and_two_are_the_same(tmp_path):
+def test_wheel_is_recorded_and_reproducible(tmp_path):
     members = {"crossdock/_native.abi3.so": b"module", "x-1.dist-info/METADATA": b"m"}
     for name in ("one.whl", "two.whl"):
         backend._write(tmp_path / name, dict(members), "x-1.dist-info/RECORD")
@@ -65,23 +65,23 @@ def test_members_of_a_wheel_are_in_its_record_and_two_are_the_same(tmp_path):
         assert rows[-1] == ["x-1.dist-info/RECORD", "", ""]
 
 
-def test_the_sources_are_what_a_user_imports_and_nothing_that_was_built():
+def test_sources_exclude_build_results():
     names = {path.relative_to(ROOT / "python").as_posix() for path in backend._sources()}
     assert {"crossdock/__init__.py", "crossdock/py.typed"} <= names
     assert not [name for name in names if not name.endswith((".py", ".pyi", "py.typed"))]
 
 
-def test_the_pinned_maturin_is_one_that_the_package_asks_for():
-    """The step that tests the wheel builds without isolation, with the pinned one."""
+def test_pinned_maturin_satisfies_the_requirement():
+    """The test of the wheel builds without isolation, with the pinned version."""
     packaging = pytest.importorskip("packaging.requirements")
     project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text())
-    (asked,) = map(packaging.Requirement, project["build-system"]["requires"])
+    (requirement,) = map(packaging.Requirement, project["build-system"]["requires"])
     pins = (ROOT / "tests" / "python" / "requirements.txt").read_text().splitlines()
     (pinned,) = (line.partition("==")[2] for line in pins if line.startswith("maturin=="))
-    assert asked.name == "maturin" and asked.specifier.contains(pinned)
+    assert requirement.name == "maturin" and requirement.specifier.contains(pinned)
 
 
-def test_metadata_has_no_version_of_its_own_and_no_dependencies():
+def test_metadata_has_workspace_version_and_no_dependencies():
     project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text())["project"]
     assert project["dynamic"] == ["version"] and "version" not in project and not project.get("dependencies")
     workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]

@@ -1,4 +1,4 @@
-"""The programs of README.md and of docs/recipes.md run as they are written."""
+"""The programs of README.md and docs/recipes.md run unchanged."""
 
 import importlib.util
 import re
@@ -18,7 +18,7 @@ STATES = ("Run in CI", "Run on an H100", "Run on an H200", "Not run yet")
 
 
 def recipes():
-    """(heading, the words below it, program) of each; and how all begin."""
+    """Returns the common beginning, and (heading, text, program) of each recipe."""
     head, *sections = re.split(r"^## ", RECIPES, flags=re.MULTILINE)
     (begin,) = FENCED.findall(head)
     parts = []
@@ -35,7 +35,8 @@ ON_GPU = [recipe for recipe in ALL if recipe[1].startswith("On a GPU")]
 
 
 def run(program, folder):
-    """What it prints in a process of its own; the peers that it imports must be there."""
+    """Runs the program in a separate process, and returns its output. Skips the test if a library is
+    missing."""
     for peer in re.findall(r"^(?:import|from) (\w+)", program, re.MULTILINE):
         if importlib.util.find_spec(peer) is None:
             pytest.skip(f"{peer} is not installed")
@@ -44,23 +45,23 @@ def run(program, folder):
     return done.stdout
 
 
-def test_every_recipe_says_where_it_has_been_run():
+def test_recipes_state_where_they_were_run():
     assert len(ON_CPU) >= 5 and len(ON_GPU) >= 5
-    for heading, words, program in ALL:
-        assert sum(state in words for state in STATES) == 1, heading
+    for heading, text, program in ALL:
+        assert sum(state in text for state in STATES) == 1, heading
         compile(program, heading, "exec")
-    assert all("Run in CI" in words for _, words, _ in ON_CPU)
+    assert all("Run in CI" in text for _, text, _ in ON_CPU)
 
 
-@pytest.mark.parametrize(("heading", "words", "program"), ON_CPU, ids=[recipe[0] for recipe in ON_CPU])
-def test_a_recipe_runs_as_written(heading, words, program, tmp_path, flights):
+@pytest.mark.parametrize(("heading", "text", "program"), ON_CPU, ids=[recipe[0] for recipe in ON_CPU])
+def test_recipe_runs(heading, text, program, tmp_path, flights):
     shutil.copy(flights, tmp_path / "flights.arrow")
     run(BEGIN + program, tmp_path)
 
 
-@pytest.mark.parametrize(("heading", "words", "program"), ON_GPU, ids=[recipe[0] for recipe in ON_GPU])
-def test_a_recipe_runs_as_written_on_a_gpu(heading, words, program, tmp_path, flights, cuda):
-    # Skipped where the library does not work with this GPU by itself.
+@pytest.mark.parametrize(("heading", "text", "program"), ON_GPU, ids=[recipe[0] for recipe in ON_GPU])
+def test_recipe_runs_on_a_gpu(heading, text, program, tmp_path, flights, cuda):
+    # Skipped if the library does not work with this GPU.
     for name in LIBRARIES:
         if re.search(rf"^(?:import|from) {name}\b", program, re.MULTILINE):
             library_of(name)
@@ -68,7 +69,7 @@ def test_a_recipe_runs_as_written_on_a_gpu(heading, words, program, tmp_path, fl
     run(BEGIN.replace("cd.Session()", f"cd.Session({cuda!r})", 1) + program, tmp_path)
 
 
-def test_the_readme_runs_as_written(flights):
+def test_readme_runs(flights):
     program, _ = FENCED.findall(README)
     shown = run(program, ROOT)
     with cd.Session() as session:
@@ -76,6 +77,6 @@ def test_the_readme_runs_as_written(flights):
     assert shown.rstrip().endswith("zero-copy")
 
 
-def test_the_readme_runs_as_written_on_a_gpu(gpu):
+def test_readme_runs_on_a_gpu(gpu):
     _, program = FENCED.findall(README)
     assert run(program, ROOT) == ""

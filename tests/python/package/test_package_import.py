@@ -1,4 +1,4 @@
-"""What `import crossdock` does and does not do, and what the package has in it."""
+"""The effects of `import crossdock`, and the public names of the package."""
 
 import importlib.metadata
 import json
@@ -9,7 +9,7 @@ import sys
 
 import crossdock as cd
 
-LOOK = """
+REPORT = """
 import json, os, sys
 before = set(sys.modules)
 import crossdock
@@ -27,7 +27,7 @@ print(json.dumps({
 
 
 def child(code, **environment):
-    """What Python code prints in a process of its own, with nothing on stderr."""
+    """Runs code in a separate process, and returns its output. stderr must be empty."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
     )
@@ -35,79 +35,79 @@ def child(code, **environment):
     return done.stdout.strip()
 
 
-def test_importing_starts_nothing():
-    seen = json.loads(child(LOOK))
-    assert seen["threads"] == 1, "a thread was started"
-    assert seen["plugins"] == 0, "a plugin was loaded"
-    assert seen["driver"] == 0, "the CUDA driver was loaded"
-    assert seen["files"] == []
+def test_import_starts_nothing():
+    report = json.loads(child(REPORT))
+    assert report["threads"] == 1, "a thread was started"
+    assert report["plugins"] == 0, "a plugin was loaded"
+    assert report["driver"] == 0, "the CUDA driver was loaded"
+    assert report["files"] == []
     heavy = {"pyarrow", "numpy", "torch", "cupy", "asyncio", "concurrent", "multiprocessing"}
-    assert not heavy & set(seen["modules"]), seen["modules"]
+    assert not heavy & set(report["modules"]), report["modules"]
 
 
-def test_a_session_on_the_cpu_looks_for_no_driver():
-    code = LOOK.replace("import crossdock\n", "import crossdock\ncrossdock.Session().read_ipc\n")
+def test_cpu_session_loads_no_driver():
+    code = REPORT.replace("import crossdock\n", "import crossdock\ncrossdock.Session().read_ipc\n")
     assert json.loads(child(code))["driver"] == 0
 
 
-def test_nothing_public_releases_what_a_capsule_holds():
-    """Structs of C are released by whoever has them last: there is no function for it that a program could call too early."""
+def test_no_public_name_releases_capsules():
+    """There is no function that releases a C struct, which a program could call too early."""
     modules = [cd, cd.cuda, cd.compat, cd.compat.xlog, cd._native]
-    owned = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
-    owned = [thing for thing in owned if thing.__module__.startswith("crossdock")]
-    assert cd.Column in owned and cd.EncodedArray in owned and cd.cuda.Buffer in owned
+    classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    classes = [value for value in classes if value.__module__.startswith("crossdock")]
+    assert cd.Column in classes and cd.EncodedArray in classes and cd.cuda.Buffer in classes
     functions = [name for module in modules for name in getattr(module, "__all__", dir(module))]
-    names = functions + [name for thing in owned for name in dir(thing)]
-    # Python's own for whoever has a buffer: the interpreter looks whether it is theirs.
+    names = functions + [name for value in classes for name in dir(value)]
+    # The interpreter checks arguments of this method of the buffer protocol.
     names = [name for name in names if name != "__release_buffer__"]
     assert not [name for name in names if "release" in name.lower()]
 
 
-def test_everything_public_is_there_and_comes_from_the_package():
+def test_public_names_exist_in_the_package():
     for name in cd.__all__:
-        there = getattr(cd, name)
-        module = getattr(there, "__module__", getattr(there, "__name__", ""))
+        value = getattr(cd, name)
+        module = getattr(value, "__module__", getattr(value, "__name__", ""))
         assert name == "__version__" or module.startswith("crossdock"), (name, module)
-        assert name == "__version__" or there.__doc__, f"{name} has no docstring"
+        assert name == "__version__" or value.__doc__, f"{name} has no docstring"
 
 
-def test_every_public_method_says_what_it_does():
+def test_public_methods_have_docstrings():
     for of in (cd.Session, cd.Table, cd.Column, cd.EncodedArray, cd.Schema, cd.Field):
         for name in dir(of):
             if not name.startswith("_"):
                 assert getattr(of, name).__doc__, f"{of.__name__}.{name} has no docstring"
 
 
-def test_the_plugins_lie_in_the_package():
+def test_plugins_are_in_the_package():
     folder = pathlib.Path(cd.__file__).parent / "plugins"
     assert {"arrow-ipc", "arrow-c-device", "dlpack"} <= set(cd.Session().plugins)
     assert len(list(folder.glob("*_plugin.so"))) == 4
 
 
-def test_other_packages_bring_plugins_by_an_entry_point(tmp_path):
-    """Nothing of theirs is run: a package that would raise brings its plugin all the same."""
-    ours = next((pathlib.Path(cd.__file__).parent / "plugins").glob("*arrow_ipc*"))
-    package, info = tmp_path / "their_package", tmp_path / "their_package-1.0.dist-info"
+def test_entry_points_provide_plugins(tmp_path):
+    """The package's code does not run: a package that raises still provides its plugin."""
+    plugin = next((pathlib.Path(cd.__file__).parent / "plugins").glob("*arrow_ipc*"))
+    package, info = tmp_path / "other_package", tmp_path / "other_package-1.0.dist-info"
     (package / "inner").mkdir(parents=True)
     info.mkdir()
-    (package / "__init__.py").write_text("raise RuntimeError('nobody should import this')")
-    (package / "inner" / "theirs.so").write_bytes(ours.read_bytes())
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "inner" / "other.so").write_bytes(plugin.read_bytes())
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[crossdock.plugins]\ntheirs = their_package.inner\nmissing = no_such_package\n"
+        "[crossdock.plugins]\nother = other_package.inner\nmissing = no_such_package\n"
     )
-    # Without the package's own folder theirs is the only one.
+    # Without the package's own folder, the other package's folder is the only one.
     code = """
 import crossdock._plugins as plugins, crossdock
-own, *others = plugins.folders()
+_, *others = plugins.folders()
 plugins.folders = lambda: others
 print(others, crossdock.Session().plugins)
 """
-    told = child(code, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-    assert told == f"['{package / 'inner'}'] ['arrow-ipc']"
+    output = child(code, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    assert output == f"['{package / 'inner'}'] ['arrow-ipc']"
 
 
-def test_the_version_is_one():
+def test_versions_agree():
     assert cd.__version__.count(".") == 2
     try:
         assert importlib.metadata.version("crossdock") == cd.__version__

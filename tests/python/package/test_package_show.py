@@ -1,4 +1,4 @@
-"""What people see: in a terminal and in a notebook."""
+"""`repr` and HTML of tables, columns and schemas."""
 
 import html.parser
 
@@ -21,7 +21,7 @@ class Cells(html.parser.HTMLParser):
             self.cells.append(data)
 
 
-def test_a_table_shows_the_first_rows_of_all_its_batches_under_one_header(session):
+def test_table_shows_first_rows_of_all_batches(session):
     batch = pa.record_batch({"a": [1, 2, 3], "text": ["x", None, "z"]})
     lines = repr(session.from_arrow(pa.Table.from_batches([batch] * 5))).splitlines()
     assert lines[0] == "crossdock.Table: 15 rows, 2 columns on cpu"
@@ -31,21 +31,21 @@ def test_a_table_shows_the_first_rows_of_all_its_batches_under_one_header(sessio
     assert lines[13:] == ["... 5 more rows"]
 
 
-def test_a_short_table_an_empty_one_and_one_without_columns_are_shown_whole(session):
+def test_small_and_empty_tables_are_shown_completely(session):
     assert repr(session.from_arrow(pa.table({"a": [7]}))).splitlines()[1:] == ["a", "Int64", "7"]
     assert repr(session.from_arrow(pa.table({"a": pa.array([], pa.int8())}))).splitlines()[1:] == ["a", "Int8"]
     without = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
     assert repr(session.from_arrow(without)) == "crossdock.Table: 3 rows, 0 columns on cpu\n"
 
 
-def test_a_column_names_itself_once(session):
+def test_column_repr_has_one_header(session):
     table = session.from_arrow(pa.table({"day": pa.array(range(12), pa.int8())}))
     first, *rows = repr(table["day"]).splitlines()
     assert first == 'crossdock.Column "day": Int8, 12 values on cpu'
     assert rows == [*map(str, range(10)), "... 2 more values"]
 
 
-def test_notebooks_get_html_in_which_every_text_is_escaped(session):
+def test_html_is_escaped(session):
     table = session.from_arrow(pa.table({HOSTILE: [HOSTILE, "b"] * 6, "n": range(12)}))
     html = table._repr_html_()
     cells = Cells()
@@ -56,7 +56,7 @@ def test_notebooks_get_html_in_which_every_text_is_escaped(session):
     assert "12 rows, 2 columns on cpu" in html and "... 2 more rows" in html
 
 
-def test_schemas_and_fields_read_as_name_and_type(session):
+def test_schema_and_field_show_types_and_nullability(session):
     schema = session.from_arrow(
         pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.string())]).empty_table()
     ).schema

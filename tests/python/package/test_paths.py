@@ -1,4 +1,4 @@
-"""Paths of every kind that Python has, to files whose names are not UTF-8."""
+"""All kinds of paths, to files whose names are not UTF-8."""
 
 import os
 
@@ -11,7 +11,7 @@ SHOWN = "na\ufffdme"
 
 
 class Path:
-    """An `os.PathLike` of whatever it holds."""
+    """An `os.PathLike` of a str or bytes."""
 
     def __init__(self, path):
         self.path = path
@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_files_are_read_and_written_whatever_their_names(session, folder, kind):
+def test_reads_and_writes_names_that_are_not_utf8(session, folder, kind):
     table = session.from_arrow(pa.table({"a": [1, 2]}))
     path = folder + b"/" + NAME + b".arrow"
     for write in (table.write, table.write_ipc):
@@ -44,29 +44,31 @@ def test_files_are_read_and_written_whatever_their_names(session, folder, kind):
         assert pa.table(session.read(kind(path))).to_pydict() == {"a": [1, 2]}
         os.remove(path)
     table.write(kind(path))
-    # Bytes are the content.
+    # `read_ipc` treats bytes as content.
     source = kind(path) if not isinstance(kind(path), bytes) else os.fsdecode(path)
     assert session.read_ipc(source).num_rows == 2
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_file_that_is_missing_is_shown_with_a_stand_in(session, folder, kind):
-    path = kind(folder + b"/none")
-    with pytest.raises(OSError, match=SHOWN):
-        session.read(path)
-    with pytest.raises(OSError, match=SHOWN):
-        session.from_arrow(pa.table({"a": [1]})).write(kind(folder + b"/none/a.arrow"))
+def test_error_of_missing_file_has_its_name(session, folder, kind):
+    for name, use in [
+        (b"/none", session.read),
+        (b"/none/a.arrow", session.from_arrow(pa.table({"a": [1]})).write),
+    ]:
+        with pytest.raises(FileNotFoundError) as raised:
+            use(kind(folder + name))
+        assert raised.value.filename == os.fsdecode(folder + name)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_plugins_lie_wherever_they_do(session, folder, kind):
+def test_plugin_paths_may_be_any_kind(session, folder, kind):
     with pytest.raises(cd.PluginError, match=SHOWN):
         cd.Session(plugins=[kind(folder + b"/none.so")])
-    with cd.Session(plugins=[kind(folder)]) as own:
-        assert own.plugins == session.plugins
+    with cd.Session(plugins=[kind(folder)]) as folder_session:
+        assert folder_session.plugins == session.plugins
 
 
-def test_what_is_no_path_is_a_type_error(session):
+def test_rejects_other_types_of_paths(session):
     for path in (3, None, [b"a"]):
         with pytest.raises(TypeError):
             session.read(path)

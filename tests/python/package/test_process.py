@@ -1,4 +1,4 @@
-"""The process that objects belong to: forks, other interpreters, signals, and the interpreter's end, each in a process of its own."""
+"""Forks, other interpreters, signals, and the interpreter's exit, each in a separate process."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ table = session.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]
 
 
 def python(code, device="cpu", seconds=60):
-    # What the interpreter's end leaves to the system is no leak.
+    # Objects that live until the interpreter exits are no leaks.
     environment = {**os.environ, "TEST_DEVICE": device, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
-    # Newer versions warn of any fork where there are threads.
+    # Newer versions of Python warn of forks of processes with threads.
     command = [
         sys.executable,
         "-X",
@@ -34,8 +34,8 @@ def python(code, device="cpu", seconds=60):
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
 
 
-def runs(code, device="cpu"):
-    """What the code prints; it ends well and complains of nothing."""
+def output_of(code, device="cpu"):
+    """Runs code in a separate process, and returns its output. It must exit with 0 and an empty stderr."""
     done = python(code, device)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -53,11 +53,11 @@ if child == 0:
             assert "forked" in str(error) and "spawn" in str(error), error
         else:
             os._exit(1)
-    # Dropped, and nothing is released: it is the parent's.
+    # Dropping it releases nothing, because it belongs to the parent.
     del table, column, session, capsules, use
     gc.collect()
-    ours = cd.Session("cpu")
-    assert ours.from_arrow(pa.table({"c": [1, 2]})).num_rows == 2
+    new_session = cd.Session("cpu")
+    assert new_session.from_arrow(pa.table({"c": [1, 2]})).num_rows == 2
     assert cd.default_session().plugins
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -65,12 +65,12 @@ print(table.num_rows, session.from_capsules(*capsules).num_rows)
 """
 
 
-def test_a_forked_child_is_told_to_spawn_and_releases_nothing():
-    assert runs(FORKED) == "3 3\n"
+def test_forked_child_raises_and_releases_nothing():
+    assert output_of(FORKED) == "3 3\n"
 
 
-def test_a_forked_child_leaves_its_parent_s_device_alone(cuda):
-    assert runs(FORKED, cuda) == "3 3\n"
+def test_forked_child_does_not_touch_the_parents_device(cuda):
+    assert output_of(FORKED, cuda) == "3 3\n"
 
 
 SUBINTERPRETER = """
@@ -88,19 +88,19 @@ else:
     raise AssertionError("imported")
 '''
 run = getattr(interpreters, "run_string")
-answer = run(other, code)
-assert answer is None, answer
+result = run(other, code)
+assert result is None, result
 interpreters.destroy(other)
 print(table.num_rows)
 """
 
 
-def test_a_second_interpreter_is_refused_in_words():
-    assert runs(SUBINTERPRETER) == "3\n"
+def test_rejects_second_interpreter():
+    assert output_of(SUBINTERPRETER) == "3\n"
 
 
 @pytest.mark.parametrize("what", ["table", "capsule", "stream", "tensor", "foreign", "thread"])
-def test_the_interpreter_ends_with_objects_alive(what):
+def test_interpreter_ends_with_live_objects(what):
     keep = {
         "table": "sys.kept = (session, table, table['a'])",
         "capsule": "sys.kept = table.__arrow_c_device_array__(); del session, table",
@@ -109,18 +109,18 @@ def test_the_interpreter_ends_with_objects_alive(what):
         "foreign": "sys.kept = session.from_dlpack({'x': np.arange(9)}); sys.also = pa.table(sys.kept)",
         "thread": """
 import threading
-def hold(kept):
+def hold(table):
     threading.Event().wait()
 threading.Thread(target=hold, args=(table,), daemon=True).start()
 del table""",
     }[what]
-    assert runs(keep + "\nprint('kept')") == "kept\n"
+    assert output_of(keep + "\nprint('kept')") == "kept\n"
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        "session.from_arrow(theirs)",
+        "session.from_arrow(source)",
         "session.from_dlpack(numbers[::2])",
         "session.from_dlpack({'x': numbers})",
         "table.to_pyarrow()",
@@ -130,10 +130,10 @@ del table""",
         "list(table.combine_batches().to_pyarrow())",
     ],
 )
-def test_the_interpreter_ends_while_daemon_threads_call(call):
+def test_interpreter_ends_during_calls_of_daemon_threads(call):
     code = f"""
 import io, threading, time
-theirs = pa.table({{"a": list(range(1000)), "b": ["x"] * 1000}})
+source = pa.table({{"a": list(range(1000)), "b": ["x"] * 1000}})
 numbers, written = np.arange(100_000), io.BytesIO()
 table.write_ipc(written)
 ipc = written.getvalue()
@@ -149,10 +149,10 @@ for _ in range(4):
     started.acquire()
 time.sleep(0.05)
 """
-    runs(code)
+    output_of(code)
 
 
-def test_the_interpreter_s_end_does_not_wait_for_a_pipe_for_ever():
+def test_interpreter_ends_despite_blocked_pipe():
     code = """
 import threading, time
 end, _ = os.pipe()
@@ -160,15 +160,15 @@ reading = open(end, "rb")
 threading.Thread(target=lambda: session.read_ipc(reading), daemon=True).start()
 time.sleep(0.1)
 """
-    runs(code)
+    output_of(code)
 
 
-def test_a_child_that_is_forked_off_while_sessions_are_opened_opens_its_own():
+def test_child_forked_while_sessions_open_can_open_sessions():
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip(
-            "a child of GCC 12's sanitizer waits forever for its allocator's lock, if another thread held it at the fork"
+            "GCC 12's sanitizer does not unlock its allocator in a forked child: the child hangs if another thread held the lock"
         )
-    # Without pyarrow, whose own imports on first use make such a child wait.
+    # Without pyarrow, whose lazy imports would block the child.
     code = """
 import signal, threading
 over, numbers = threading.Event(), np.arange(2)
@@ -190,11 +190,12 @@ for thread in threads:
     thread.join()
 assert ends == [0] * 40, ends
 """
-    runs(code)
+    output_of(code)
 
 
-def test_the_interpreter_waits_for_releases_that_are_pending_on_a_device(cuda):
-    # A stranger's array that work still reads is released by a thread of ours, which takes the interpreter's lock.
+def test_interpreter_waits_for_pending_releases(cuda):
+    # A thread of the host releases the external array after the work, and acquires the
+    # interpreter's lock.
     code = """
 import time
 class Slow:
@@ -207,15 +208,18 @@ class Slow:
 for _ in range(20):
     session.from_dlpack({"x": np.asarray(Slow())})
 """
-    assert runs(code, cuda) == "." * 20
+    assert output_of(code, cuda) == "." * 20
 
 
 def interrupted(code, wait_for="ready"):
-    """A process that got Ctrl-C once it had printed `ready`."""
-    # Whoever starts the tests in the background has it ignored.
-    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    """Runs a process, and sends SIGINT after it has printed the line."""
+    # The signal is ignored if the tests were started in the background.
+    enable_signal = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     process = subprocess.Popen(
-        [sys.executable, "-c", heard + PRELUDE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", enable_signal + PRELUDE + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline().strip() == wait_for
     time.sleep(0.3)
@@ -224,7 +228,7 @@ def interrupted(code, wait_for="ready"):
     return process.returncode, out, err
 
 
-def test_ctrl_c_ends_a_read_that_waits_for_a_pipe(tmp_path):
+def test_ctrl_c_cancels_read_from_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     code = f"""
@@ -232,13 +236,13 @@ print("ready", flush=True)
 try:
     session.read_ipc({str(pipe)!r})
 except KeyboardInterrupt:
-    # The session goes on.
+    # The session stays usable.
     print("interrupted", session.from_arrow(pa.table({{"a": [1]}})).num_rows)
 """
     assert interrupted(code) == (0, "interrupted 1\n", "")
 
 
-def test_ctrl_c_ends_a_write_that_nobody_reads(tmp_path):
+def test_ctrl_c_cancels_write_to_blocked_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     code = f"""
@@ -251,7 +255,7 @@ except KeyboardInterrupt:
     assert interrupted(code) == (0, "interrupted\n", "")
 
 
-def test_ctrl_c_ends_a_long_write_and_leaves_no_file(tmp_path):
+def test_ctrl_c_cancels_long_write_and_removes_the_file(tmp_path):
     target = tmp_path / "big.arrow"
     code = f"""
 batches = session.from_arrow(pa.Table.from_batches([pa.record_batch({{"x": np.zeros(1 << 20)}})] * 4))

@@ -1,4 +1,4 @@
-"""Small inputs that reports of users led to, each with its outcome: the command and the package side by side."""
+"""Small inputs from reports of users, with the outcomes of the command and of the package."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def file_of(batches):
 
 @pytest.fixture
 def rows_through_a_pipe(tmp_path):
-    """How many rows the command makes of bytes on its standard input, or its error."""
+    """Returns the number of rows that the command reads from its standard input, or its error."""
     command = os.environ.get("CROSSDOCK_BIN")
     if command is None:
         pytest.skip("CROSSDOCK_BIN is not set; `cargo xtask test` sets it to what it built")
@@ -51,53 +51,53 @@ def rows_through_a_pipe(tmp_path):
     return run
 
 
-def test_a_column_without_nulls_that_has_one_is_no_vortex_tree(session):
+def test_rejects_vortex_export_of_null_in_non_nullable_column(session):
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    with pytest.raises(cd.Error, match="column x: 1 nulls"):
+    with pytest.raises(cd.Error, match="column x: its null count is 1"):
         session.from_vortex(session.from_arrow(pa.table([pa.array([1, None, 3])], schema=schema))["x"])
 
 
-def test_a_file_that_is_cut_after_its_second_batch_is_an_error_through_a_pipe(rows_through_a_pipe):
+def test_rejects_truncated_file_through_a_pipe(rows_through_a_pipe):
     whole = file_of(3)
     footer = struct.unpack("<i", whole[-10:-6])[0]
     marks = [i for i in range(0, len(whole) - 10 - footer, 8) if whole[i : i + 4] == b"\xff\xff\xff\xff"]
-    assert "cut off" in rows_through_a_pipe(whole[: marks[3]])
+    assert "truncated" in rows_through_a_pipe(whole[: marks[3]])
 
 
-def test_streams_one_after_another_lose_no_row(session, rows_through_a_pipe):
+def test_consecutive_streams_lose_no_row(session, rows_through_a_pipe):
     assert rows_through_a_pipe(stream(3) + stream(4)) == 7
     assert session.read_ipc(stream(3) + stream(4)).num_rows == 7
 
 
-def test_a_stream_in_the_framing_before_arrow_0_15_is_read(rows_through_a_pipe):
+def test_reads_stream_in_the_framing_before_arrow_0_15(rows_through_a_pipe):
     assert rows_through_a_pipe(stream(5, use_legacy_format=True)) == 5
 
 
-def test_a_polars_column_of_nulls_is_taken(session):
+def test_imports_polars_null_column(session):
     assert session.from_arrow(pl.DataFrame({"x": [None]})).to_pyarrow().column(0).null_count == 1
 
 
-def test_a_schema_that_is_asked_for_is_given(session):
-    asked = session.from_arrow(pa.table({"n": pa.array([1], pa.int8())})).schema
-    assert session.from_arrow(pl.DataFrame({"n": [1]}), schema=asked).schema["n"].type == "Int8"
+def test_requested_schema_is_returned(session):
+    requested = session.from_arrow(pa.table({"n": pa.array([1], pa.int8())})).schema
+    assert session.from_arrow(pl.DataFrame({"n": [1]}), schema=requested).schema["n"].type == "Int8"
 
 
-def test_a_dictionary_whose_values_are_of_an_extension_type_keeps_it(session):
+def test_keeps_extension_type_of_dictionary_values(session):
     values = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
     uuid = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), values)
     assert session.from_arrow(pa.table({"u": uuid})).to_pyarrow().schema.field(0).type == uuid.type
 
 
-def test_a_polars_series_of_structs_is_a_column(session):
+def test_polars_struct_series_becomes_a_column(session):
     column = session.from_arrow(pl.Series("s", [{"a": 1}, None]))
     assert column.to_pyarrow().to_pylist() == [{"a": 1}, None]
 
 
-def test_metadata_that_is_not_utf8_is_taken(session):
+def test_imports_metadata_that_is_not_utf8(session):
     assert session.from_arrow(pa.table({"a": [1]}, metadata={"k": b"\xff"})).num_rows == 1
 
 
-def test_chunks_whose_dictionaries_differ_are_combined(session):
+def test_combines_chunks_with_different_dictionaries(session):
     chunks = pa.chunked_array([pa.array(["a"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()])
     column = session.from_arrow(pa.table({"d": chunks}))["d"].combine_chunks()
     assert column.to_pyarrow().to_pylist() == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Exceptions: a small family, each also what Python calls it."""
+"""Exception classes and their messages."""
 
 import crossdock as cd
 import pyarrow as pa
@@ -16,11 +16,11 @@ BUILTINS = {
 }
 
 
-def test_there_is_one_family_and_each_member_is_a_builtin_too():
-    family = {
+def test_errors_derive_from_error_and_a_builtin():
+    names = {
         name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)
     }
-    assert family == {"Error", "Warning", *BUILTINS}
+    assert names == {"Error", "Warning", *BUILTINS}
     assert issubclass(cd.Warning, UserWarning) and not issubclass(cd.Warning, cd.Error)
     for name, builtin in BUILTINS.items():
         kind = getattr(cd, name)
@@ -29,13 +29,13 @@ def test_there_is_one_family_and_each_member_is_a_builtin_too():
     assert issubclass(cd.Error, Exception) and not issubclass(cd.Error, ValueError)
 
 
-def test_errors_are_raised_and_caught_as_either():
+def test_errors_are_caught_by_either_base():
     for kind in (cd.UsageError, cd.Error, ValueError):
         with pytest.raises(kind):
             cd.Session(threads=0)
 
 
-def test_messages_are_one_line_and_say_who_and_what(tmp_path):
+def test_messages_are_one_line(tmp_path):
     (tmp_path / "x.arrow").write_bytes(b"ARROW1\0\0 and then nothing of the kind")
     with cd.Session() as session:
         messages = []
@@ -53,7 +53,7 @@ def test_messages_are_one_line_and_say_who_and_what(tmp_path):
         assert all(message and "\n" not in message and len(message) < 600 for message in messages), messages
 
 
-def test_errors_of_files_have_their_errno():
+def test_file_errors_have_errno():
     with cd.Session() as session, pytest.raises(FileNotFoundError) as raised:
         session.read_ipc("/no/such/file")
     assert raised.value.errno == 2

@@ -1,4 +1,4 @@
-"""Sessions: what they are opened with, what they hold, and their end."""
+"""Sessions: arguments, lifetime, and closing."""
 
 import gc
 import os
@@ -12,18 +12,18 @@ import pytest
 from samples import mixed
 
 
-def test_arguments_that_make_no_sense_are_named_with_what_was_expected():
-    for arguments, said in [
+def test_errors_name_invalid_arguments():
+    for arguments, message in [
         ({"device": "gpu"}, "gpu"),
         ({"device": "cuda:x"}, "cuda:x"),
         ({"memory": "lots"}, "lots"),
-        ({"memory": 0}, "expected bytes above 0"),
-        ({"memory": -1}, "expected bytes above 0"),
-        ({"memory": []}, "expected bytes above 0"),
+        ({"memory": 0}, "expected a number of bytes above 0"),
+        ({"memory": -1}, "expected a number of bytes above 0"),
+        ({"memory": []}, "expected a number of bytes above 0"),
         ({"validate": "maybe"}, 'expected "layout" or "full"'),
         ({"threads": 0}, "expected at least 1"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             cd.Session(**arguments)
     with pytest.raises(TypeError):
         cd.Session(colour="red")
@@ -31,12 +31,12 @@ def test_arguments_that_make_no_sense_are_named_with_what_was_expected():
         cd.Session("cpu", "1GiB")
 
 
-def test_a_device_that_is_not_there_is_a_device_error_that_names_it():
+def test_error_for_missing_device_names_it():
     with pytest.raises(cd.DeviceError, match="cuda:63"):
         cd.Session("cuda:63")
 
 
-def test_a_plugin_that_was_named_and_is_not_there_is_an_error(tmp_path):
+def test_rejects_missing_plugin(tmp_path):
     with pytest.raises((cd.Error, OSError), match="no-such"):
         cd.Session(plugins=[tmp_path / "no-such.so"])
     (tmp_path / "text.so").write_text("no library")
@@ -44,7 +44,7 @@ def test_a_plugin_that_was_named_and_is_not_there_is_an_error(tmp_path):
         cd.Session(plugins=[tmp_path / "text.so"])
 
 
-def test_the_policy_of_the_environment_holds(tmp_path):
+def test_policy_of_the_environment_applies(tmp_path):
     policy = tmp_path / "crossdock.toml"
     program = "import crossdock as cd; print(cd.Session().plugins)"
 
@@ -60,7 +60,7 @@ def test_the_policy_of_the_environment_holds(tmp_path):
     assert "PluginError" in mistaken.stderr and "line 1" in mistaken.stderr and "alow" in mistaken.stderr
 
 
-def test_a_budget_of_memory_is_kept(tmp_path):
+def test_memory_budget_is_enforced(tmp_path):
     batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
     path = tmp_path / "in.arrow"
     with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
@@ -71,14 +71,14 @@ def test_a_budget_of_memory_is_kept(tmp_path):
     for enough in ("8MiB", 8 << 20):
         with cd.Session(memory=enough) as session:
             table = session.read_ipc(path)
-            ((account, held),) = session.memory_used().items()
-            assert "arrow-ipc" in account and 800_000 <= held["cpu"] <= 8 << 20
+            ((account, used),) = session.memory_used().items()
+            assert "arrow-ipc" in account and 800_000 <= used["cpu"] <= 8 << 20
             del table
             gc.collect()
             assert session.memory_used() == {}
 
 
-def test_a_closed_session_refuses_new_work_and_what_was_made_lives_on(tmp_path):
+def test_closed_session_rejects_work_and_its_tables_stay_usable(tmp_path):
     session = cd.Session()
     table = session.from_arrow(mixed())
     assert repr(session) == 'crossdock.Session("cpu")'
@@ -93,14 +93,14 @@ def test_a_closed_session_refuses_new_work_and_what_was_made_lives_on(tmp_path):
     assert table.slice(3, 5)["n"].null_count == mixed().slice(3, 5)["n"].null_count
 
 
-def test_a_session_is_a_context_manager_that_hides_no_exception():
+def test_context_manager_passes_exceptions():
     with pytest.raises(LookupError), cd.Session() as session:
         raise LookupError
     with pytest.raises(cd.UsageError, match="closed"):
         session.synchronize()
 
 
-def test_sessions_do_not_disturb_each_other():
+def test_sessions_are_independent():
     with cd.Session(memory="1MiB") as one, cd.Session() as other:
         table = one.from_arrow(mixed())
         again = other.from_arrow(table)
@@ -109,16 +109,16 @@ def test_sessions_do_not_disturb_each_other():
         assert again.to_pyarrow().equals(pa.Table.from_batches([mixed()]))
 
 
-def test_nothing_keeps_what_nobody_has():
+def test_unreferenced_objects_are_freed():
     session = cd.Session()
     table = session.from_arrow(mixed())
-    gone = [weakref.ref(obj) for obj in (table["n"], table, session)]
+    references = [weakref.ref(obj) for obj in (table["n"], table, session)]
     del table, session
     gc.collect()
-    assert [ref() for ref in gone] == [None, None, None]
+    assert [ref() for ref in references] == [None, None, None]
 
 
-def test_objects_are_not_changed_from_outside():
+def test_objects_are_immutable():
     with cd.Session() as session:
         table = session.from_arrow(mixed())
         for obj, name in [(session, "device"), (table, "num_rows"), (table["n"], "name"), (table.schema, "names")]:
@@ -135,15 +135,15 @@ print(cd.default_session().device)
 """
 
 
-def test_the_default_session_is_one_and_follows_the_environment():
-    def told(**environment):
-        told = subprocess.run(
+def test_default_session_follows_the_environment():
+    def output(**environment):
+        done = subprocess.run(
             [sys.executable, "-c", DEFAULT], capture_output=True, text=True, env=os.environ | environment
         )
-        return told.stdout.strip() or told.stderr.strip().splitlines()[-1]
+        return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
-    assert told() == "cpu"
-    assert "nonsense" in told(CROSSDOCK_DEVICE="nonsense")
+    assert output() == "cpu"
+    assert "nonsense" in output(CROSSDOCK_DEVICE="nonsense")
 
 
 def test_columns_are_found_by_name_and_by_index():
@@ -152,13 +152,13 @@ def test_columns_are_found_by_name_and_by_index():
         assert table["a"].name == table[0].name == table[-3].name == "a"
         assert [column.name for column in table.columns] == table.column_names == ["a", "b", "b"]
         assert (len(table), len(table["a"])) == (1, 1)
-        with pytest.raises(KeyError, match="no column is called .*c.*: there are .*a"):
+        with pytest.raises(KeyError, match="no column is named .*c.*, the columns are .*a"):
             table["c"]
-        with pytest.raises(KeyError, match="several columns are called .*b.*: use an index"):
+        with pytest.raises(KeyError, match="several columns are named .*b.*: use an index"):
             table["b"]
-        for out in (3, -4, 10**12):
-            with pytest.raises(IndexError, match=f"column {out} of a table of 3 columns"):
-                table[out]
+        for index in (3, -4, 10**12):
+            with pytest.raises(IndexError, match=f"column index {index} is out of range for 3 columns"):
+                table[index]
         with pytest.raises(TypeError):
             table[1.5]
         with pytest.raises(KeyError):
@@ -169,7 +169,7 @@ def test_columns_are_found_by_name_and_by_index():
             table.slice(-1)
 
 
-def test_a_plan_says_what_would_become_of_each_column():
+def test_plan_reports_a_verdict_for_each_column():
     with cd.Session() as session:
         table = session.from_arrow(pa.table({"n": [1, 2], "t": ["a", "b"]}))
         number, text = table.plan("dlpack")

@@ -1,4 +1,4 @@
-"""Eight threads through one session at once."""
+"""Eight threads that use one session."""
 
 import concurrent.futures
 import io
@@ -15,7 +15,7 @@ from samples import SAMPLES, make
 THREADS = 8
 
 
-def all_at_once(work):
+def run_on_threads(work):
     barrier = threading.Barrier(THREADS)
 
     def one(i):
@@ -38,7 +38,7 @@ def test_threads_share_a_session(session, flights):
             again = session.read_ipc(sink.getvalue())
             assert again.to_pyarrow().equals(expected.slice(i * 100, 1000))
 
-    all_at_once(work)
+    run_on_threads(work)
 
 
 def test_threads_share_a_table(session):
@@ -52,10 +52,10 @@ def test_threads_share_a_table(session):
             for batch in table.batches():
                 session.from_capsules(*batch.__arrow_c_device_array__())
 
-    all_at_once(work)
+    run_on_threads(work)
 
 
-def test_a_session_is_closed_while_others_use_it():
+def test_session_may_be_closed_during_use():
     session = cd.Session()
     table = session.from_arrow(pa.table({"a": range(1000)}))
 
@@ -69,22 +69,22 @@ def test_a_session_is_closed_while_others_use_it():
                 assert "closed" in str(error)
         return table.num_rows
 
-    assert all_at_once(work) == [1000] * THREADS
+    assert run_on_threads(work) == [1000] * THREADS
 
 
-def test_objects_are_let_go_on_other_threads(session):
-    made = [session.from_arrow(pa.table({"a": range(100)})) for _ in range(800)]
+def test_objects_are_released_on_other_threads(session):
+    tables = [session.from_arrow(pa.table({"a": range(100)})) for _ in range(800)]
 
     def work(i):
         for _ in range(100):
-            made.pop()
+            tables.pop()
 
-    all_at_once(work)
-    assert not made
+    run_on_threads(work)
+    assert not tables
 
 
-def test_other_threads_run_while_a_file_is_waited_for(session, tmp_path):
-    """The interpreter's lock is not held: else the writer could never write what the reader waits for."""
+def test_waiting_for_a_file_releases_the_lock(session, tmp_path):
+    """The reader waits for the writer, which needs the interpreter's lock."""
     os.mkfifo(tmp_path / "pipe")
     batch = pa.record_batch({"a": [1, 2, 3]})
 
@@ -99,7 +99,7 @@ def test_other_threads_run_while_a_file_is_waited_for(session, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["read", "write"])
-def test_ctrl_c_ends_a_long_wait_and_leaves_nothing_behind(session, tmp_path, what):
+def test_ctrl_c_cancels_long_wait(session, tmp_path, what):
     os.mkfifo(tmp_path / "pipe")
     other_end = os.open(tmp_path / "pipe", os.O_RDWR)
     table = session.from_arrow(pa.table({"a": range(1_000_000)}))
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_a_long_wait_and_leaves_nothing_behind(session, tmp_path, wh
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    # Whoever starts the tests in the background has it ignored.
+    # The signal is ignored if the tests were started in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

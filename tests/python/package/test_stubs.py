@@ -1,5 +1,5 @@
-"""The stubs: a program that uses the package as it is meant to be used has no error, and each misuse has one. That the stubs
-and the module agree is mypy's stubtest's to say, which `cargo xtask test` runs."""
+"""Type stubs: a correct program has no type error, and each misuse has one. `cargo xtask test` compares the
+stubs with the module by mypy's stubtest."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ with cd.Session("cuda:0", memory="32GiB", plugins=[pathlib.Path("a.so")], valida
     verdicts: list[str] = [plan["verdict"] for plan in table.plan("dlpack", nulls="mask")]
     table.write_ipc(io.BytesIO(), compression="lz4", form="stream", progress=lambda done, total: None)
     table.write("out.arrow", progress=False)
-    held: int = session.memory_used()["arrow-ipc"]["cpu"]
+    used: int = session.memory_used()["arrow-ipc"]["cpu"]
     plugins: list[str] = session.encodings()[array.encoding]
     html: str = table._repr_html_()
 
@@ -71,21 +71,21 @@ HEAD = "import crossdock as cd\n\ndef use(session: cd.Session, table: cd.Table, 
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory):
-    """What mypy says, as lines of "program: line: words"."""
+    """Returns mypy's messages as lines of "program: line: text"."""
     folder = tmp_path_factory.mktemp("programs")
     (folder / "good.py").write_text(GOOD)
     (folder / "wrong.py").write_text(HEAD + "".join(f"    {line}\n" for line in WRONG))
-    there = os.environ | {"PYTHONPATH": str(pathlib.Path(cd.__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(cd.__file__).parents[1])}
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "good.py", "wrong.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=there)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if ": error: " in line]
 
 
-def test_a_program_as_it_should_be_has_no_error(errors):
+def test_correct_program_has_no_type_error(errors):
     assert [error for error in errors if not error.startswith("wrong.py")] == []
 
 
-def test_each_misuse_has_one(errors):
+def test_each_misuse_has_a_type_error(errors):
     lines = {int(error.split(":")[1]) - 4 for error in errors if error.startswith("wrong.py")}
     assert lines == set(range(len(WRONG))), [line for i, line in enumerate(WRONG) if i not in lines]

@@ -1,5 +1,5 @@
-"""Plugins of somebody else's, examples/rust-plugin and examples/c-plugin, which this package was not built with: given by their
-paths, and brought by an installed package."""
+"""External plugins, examples/rust-plugin and examples/c-plugin, named by path or provided by an installed
+package."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import test_extension
-from conftest import ROOT, assert_nothing_held
+from conftest import ROOT, assert_all_memory_freed
 from flat import Tree
 
 import crossdock as cd
@@ -25,7 +25,7 @@ engine = test_extension.engine
 def rust_plugin(_):
     target = ROOT / "target" / "examples"
     file = "libcrossdock_example_plugin.so"
-    # Beside the tests' programs, where those were packed for a machine without Cargo.
+    # In the archive of tests for machines without Cargo.
     packed = Path(cd.__file__).parents[2] / "release" / "example-plugin" / file
     if packed.exists():
         return packed
@@ -35,14 +35,14 @@ def rust_plugin(_):
         project = ROOT / "examples" / "rust-plugin"
         subprocess.run(["cargo", "build", "--quiet", "--locked"], cwd=project, check=True, env=environment)
     elif not (target / "debug" / file).exists():
-        pytest.skip("no cargo to build examples/rust-plugin with, and it is not built")
+        pytest.skip("examples/rust-plugin is not built, and there is no cargo")
     return target / "debug" / file
 
 
 def c_plugin(folder):
     project = ROOT / "examples" / "c-plugin"
     if not project.exists() or not shutil.which("make"):
-        pytest.skip("no make to build examples/c-plugin with, or it is not here")
+        pytest.skip("building examples/c-plugin needs make and a checkout of the repository")
     subprocess.run(["make", "--silent", "--directory", project, f"OUT={folder}"], check=True)
     return folder / "libcrossdock_csv_plugin.so"
 
@@ -55,7 +55,7 @@ SCALE = np.array([0.25])
 
 
 def xor():
-    """The values less what they share with a reference, in as many bits as the rest needs, the others as patches."""
+    """Values XOR a reference, bit-packed, with patches."""
     words = VALUES.view("u8") ^ REFERENCE
     words = craft.bitpacked(words, 45, VALID)
     dtype = dtypes.primitive(dtypes.NUMPY.index("f8"), True)
@@ -63,14 +63,14 @@ def xor():
 
 
 def scaled():
-    """Integers times a scale. Nothing but the host's kernels decodes it."""
+    """Integers times a scale, decoded only by the host's kernels."""
     dtype = dtypes.primitive(dtypes.NUMPY.index("f8"), True)
     integers = craft.primitive(INTEGERS, VALID)
     return Tree("example.scaled", dtype, len(INTEGERS), SCALE.tobytes(), [], [integers])
 
 
 class Example:
-    """A plugin, its name, and a tree of its encoding with the values that it stands for."""
+    """A plugin, its name, and a tree of its encoding with the decoded values."""
 
     def __init__(self, name, build, tree, values):
         self.name, self.build, self.tree, self.values = name, build, tree, values
@@ -79,8 +79,8 @@ class Example:
     def assert_decoded(self, column):
         got = column.to_pyarrow()
         assert got.type == pa.float64() and got.null_count == np.count_nonzero(~VALID)
-        kept = got.drop_null().to_numpy().view("u8")
-        assert np.array_equal(kept, self.values[VALID].view("u8"))
+        valid_values = got.drop_null().to_numpy().view("u8")
+        assert np.array_equal(valid_values, self.values[VALID].view("u8"))
 
 
 EXAMPLES = {
@@ -91,7 +91,7 @@ EXAMPLES = {
 
 @pytest.fixture(scope="session", params=EXAMPLES)
 def example(request, tmp_path_factory):
-    """One of them, with its `file`, built as its README says."""
+    """Builds an example as its README describes, and returns it with its `file`."""
     example = EXAMPLES[request.param]
     example.file = example.build(tmp_path_factory.mktemp(example.name))
     return example
@@ -99,16 +99,16 @@ def example(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def both(tmp_path_factory):
-    """The files of all of them."""
+    """Builds all examples, and returns their files."""
     return {key: each.build(tmp_path_factory.mktemp(each.name)) for key, each in EXAMPLES.items()}
 
 
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
-    """A plugin of another name that has the encoding of the one in C too."""
+    """A plugin with another name and the encoding of the C example."""
     folder = tmp_path_factory.mktemp("other")
     if not (ROOT / "examples" / "c-plugin").exists() or not shutil.which("make"):
-        pytest.skip("no make to build examples/c-plugin with, or it is not here")
+        pytest.skip("building examples/c-plugin needs make and a checkout of the repository")
     source = shutil.copytree(ROOT / "examples" / "c-plugin", folder / "source", ignore=shutil.ignore_patterns("build"))
     text = (source / "plugin.c").read_text()
     assert text.count('    .name = "csv",') == 1
@@ -121,7 +121,7 @@ def other(tmp_path_factory):
 
 @pytest.fixture
 def folder_of(tmp_path):
-    """Makes a folder with the package's own plugins and another one's file: what an engine looks at."""
+    """Creates a folder with the package's plugins and another plugin."""
 
     def folder_of(*files):
         for i, file in enumerate([*test_extension.PLUGINS.iterdir(), *files]):
@@ -131,39 +131,39 @@ def folder_of(tmp_path):
     return folder_of
 
 
-def decodes(example, device):
+def check_decoding(example, device):
     with cd.Session(device, plugins=[example.file]) as session:
         assert example.name in session.plugins
         example.assert_decoded(session.from_vortex(capsules.Exporter(example.tree())))
-        assert_nothing_held(session)
+        assert_all_memory_freed(session)
 
 
-def test_a_plugin_that_is_given_decodes_its_encoding(example):
-    decodes(example, "cpu")
+def test_plugin_decodes_its_encoding(example):
+    check_decoding(example, "cpu")
 
 
-def test_a_plugin_that_is_given_decodes_its_encoding_on_a_device(example, cuda):
-    decodes(example, cuda)
+def test_plugin_decodes_its_encoding_on_a_device(example, cuda):
+    check_decoding(example, cuda)
 
 
 @pytest.mark.parametrize("tree", [xor, scaled])
-def test_without_the_plugin_its_encoding_is_told_with_its_name(session, tree):
+def test_error_without_plugin_names_the_encoding(session, tree):
     with pytest.raises(cd.UnsupportedError, match=f"example.{tree.__name__}"):
         session.from_vortex(capsules.Exporter(tree()))
 
 
-def test_a_session_says_which_plugin_decodes_which_id(both, session):
+def test_encodings_lists_plugins_by_id(both, session):
     known = session.encodings()
     assert known["vortex.dict"] == ["encodings"] and not any(id.startswith("example.") for id in known)
-    with cd.Session(plugins=list(both.values())) as more:
-        theirs = {example.id: [example.name] for example in EXAMPLES.values()}
-        assert more.encodings() == theirs | known
+    with cd.Session(plugins=list(both.values())) as session_with_examples:
+        example_encodings = {example.id: [example.name] for example in EXAMPLES.values()}
+        assert session_with_examples.encodings() == example_encodings | known
     with pytest.raises(cd.UsageError, match="closed"):
-        more.encodings()
+        session_with_examples.encodings()
 
 
-def test_of_two_plugins_the_first_is_named_first_and_is_asked(both, other):
-    """Given one way and the other, each to a session of its own."""
+def test_first_of_two_plugins_decodes(both, other):
+    """In both orders, each in a separate session."""
     for files, names in [([both["c"], other], ["csv", "other"]), ([other, both["c"]], ["other", "csv"])]:
         with cd.Session(plugins=files) as session:
             assert session.encodings()["example.scaled"] == names
@@ -174,18 +174,18 @@ def test_of_two_plugins_the_first_is_named_first_and_is_asked(both, other):
             EXAMPLES["c"].assert_decoded(session.from_vortex(capsules.Exporter(scaled())))
 
 
-def test_a_module_that_is_built_apart_says_which_plugin_decodes_which_id(both, other, engine, folder_of, session):
-    own = engine.Engine(test_extension.PLUGINS).encodings()
-    assert own == session.encodings()
-    more = engine.Engine(folder_of(*both.values(), other)).encodings()
-    assert more.pop("example.xor") == ["example"]
-    # In the order of their files' names.
-    assert sorted(more.pop("example.scaled")) == ["csv", "other"]
-    assert more == own
+def test_separately_built_module_lists_plugins_by_id(both, other, engine, folder_of, session):
+    without_examples = engine.Engine(test_extension.PLUGINS).encodings()
+    assert without_examples == session.encodings()
+    with_examples = engine.Engine(folder_of(*both.values(), other)).encodings()
+    assert with_examples.pop("example.xor") == ["example"]
+    # Ordered by file name.
+    assert sorted(with_examples.pop("example.scaled")) == ["csv", "other"]
+    assert with_examples == without_examples
 
 
-def test_a_module_that_is_built_apart_uses_the_plugin_too(example, engine, session, folder_of):
-    """Neither the engine nor the package was built with the plugin: the tree goes to the engine as a file."""
+def test_separately_built_module_uses_the_plugin(example, engine, session, folder_of):
+    """The engine reads the tree from a file, with a plugin that it was not built with."""
     folder = folder_of(example.file)
     tree_file = folder / "tree.cdenc"
     tree_file.write_bytes(session.encoded(capsules.Exporter(example.tree())).to_bytes())
@@ -193,87 +193,88 @@ def test_a_module_that_is_built_apart_uses_the_plugin_too(example, engine, sessi
     example.assert_decoded(session.from_arrow(rows)[0].combine_chunks())
 
 
-def crosses(example, engine, session, device, folder, capsule_of=capsules.capsule_of):
-    """The tree goes from the session, which knows nothing of its encoding, to an engine on a device, and comes back as a table."""
-    there = engine.Engine(folder, device)
+def check_exchange(example, engine, session, device, folder, capsule_of=capsules.capsule_of):
+    """The session does not know the encoding. The engine decodes the tree on a device, and returns a
+    table."""
+    separate_engine = engine.Engine(folder, device)
     tree = session.encoded(capsules.Exporter(example.tree(), capsule_of))
     assert tree.encoding == example.id and tree.encoding not in session.encodings()
-    # It is not used up: each capsule is another one.
+    # Each call returns a new capsule.
     for _ in range(2):
-        rows = there.decode(tree)
+        rows = separate_engine.decode(tree)
         assert len(rows) == len(tree)
         example.assert_decoded(session.from_arrow(rows)[0].combine_chunks())
-    # What was made of it outlives both.
-    del there, tree
+    # The result outlives both.
+    del separate_engine, tree
     example.assert_decoded(session.from_arrow(rows)[0].combine_chunks())
 
 
-def test_a_tree_crosses_to_a_module_that_is_built_apart(example, engine, session, folder_of):
-    crosses(example, engine, session, "cpu", folder_of(example.file))
+def test_tree_passes_to_a_separately_built_module(example, engine, session, folder_of):
+    check_exchange(example, engine, session, "cpu", folder_of(example.file))
 
 
-def test_a_tree_crosses_to_a_module_that_decodes_it_on_a_device(example, engine, session, cuda, folder_of):
-    crosses(example, engine, session, cuda, folder_of(example.file))
+def test_tree_passes_to_a_module_on_a_device(example, engine, session, cuda, folder_of):
+    check_exchange(example, engine, session, cuda, folder_of(example.file))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_a_tree_that_lies_on_a_device_crosses(example, engine, there, folder_of, device):
-    on_the_device = capsules.on_the_device_of(there)
-    crosses(example, engine, there, device, folder_of(example.file), on_the_device)
+def test_device_tree_passes_to_a_module(example, engine, cuda_session, folder_of, device):
+    on_the_device = capsules.on_the_device_of(cuda_session)
+    check_exchange(example, engine, cuda_session, device, folder_of(example.file), on_the_device)
 
 
-class Gives:
-    """An object whose method gives what it is told."""
+class FixedResult:
+    """An object whose method returns a fixed value."""
 
-    def __init__(self, given):
-        self.given = given
+    def __init__(self, result):
+        self.result = result
 
     def __crossdock_encoded_array__(self):
-        return self.given
+        return self.result
 
 
-def test_a_capsule_is_good_for_one_consumer_in_either_module(example, engine, session, folder_of):
+def test_capsule_is_consumed_once_in_either_module(example, engine, session, folder_of):
     folder = folder_of(example.file)
-    there, tree = engine.Engine(folder), session.encoded(capsules.Exporter(example.tree()))
-    given = Gives(tree.__crossdock_encoded_array__())
-    example.assert_decoded(session.from_arrow(there.decode(given))[0].combine_chunks())
-    with pytest.raises(ValueError, match="crossdock_encoded_array.* consumed already"):
-        there.decode(given)
-    with pytest.raises(cd.UsageError, match="'crossdock_encoded_array' has been consumed already"):
-        session.encoded(given)
-    # And taken by the session, it is nothing for the engine.
-    given = Gives(tree.__crossdock_encoded_array__())
-    assert session.encoded(given).encoding == example.id
-    with pytest.raises(ValueError, match="consumed already"):
-        there.decode(given)
+    separate_engine, tree = engine.Engine(folder), session.encoded(capsules.Exporter(example.tree()))
+    source = FixedResult(tree.__crossdock_encoded_array__())
+    example.assert_decoded(session.from_arrow(separate_engine.decode(source))[0].combine_chunks())
+    with pytest.raises(ValueError, match="crossdock_encoded_array.* already consumed"):
+        separate_engine.decode(source)
+    with pytest.raises(cd.UsageError, match="'crossdock_encoded_array' was already consumed"):
+        session.encoded(source)
+    # The session consumed it, so the engine rejects it.
+    source = FixedResult(tree.__crossdock_encoded_array__())
+    assert session.encoded(source).encoding == example.id
+    with pytest.raises(ValueError, match="already consumed"):
+        separate_engine.decode(source)
 
 
-@pytest.mark.parametrize("given", [None, 7, b"bytes"], ids=repr)
-def test_a_module_that_is_built_apart_takes_no_other_capsule(engine, session, given):
-    there = engine.Engine(test_extension.PLUGINS)
+@pytest.mark.parametrize("source", [None, 7, b"bytes"], ids=repr)
+def test_separately_built_module_rejects_other_capsules(engine, session, source):
+    separate_engine = engine.Engine(test_extension.PLUGINS)
     schema = session.from_arrow(pa.array([1])).__arrow_c_schema__()
-    for other in (given, schema):
+    for other in (source, schema):
         with pytest.raises(TypeError, match="expected a capsule .*crossdock_encoded_array"):
-            there.decode(Gives(other))
+            separate_engine.decode(FixedResult(other))
     with pytest.raises(AttributeError, match="__crossdock_encoded_array__"):
-        there.decode(given)
+        separate_engine.decode(source)
 
 
-def test_a_module_without_the_plugin_names_the_id_and_what_it_knows(example, engine, session):
-    there = engine.Engine(test_extension.PLUGINS)
+def test_error_of_module_without_plugin_lists_known_ids(example, engine, session):
+    separate_engine = engine.Engine(test_extension.PLUGINS)
     tree = session.encoded(capsules.Exporter(example.tree()))
     with pytest.raises(RuntimeError, match=f"no plugin of the session decodes '{example.id}'.*vortex.dict"):
-        there.decode(tree)
+        separate_engine.decode(tree)
 
 
-def test_an_installed_package_brings_the_plugin(example, tmp_path):
-    """The package is found, and its plugin used, by a program that names neither."""
-    (tmp_path / "somebody_s_encodings").mkdir()
-    shutil.copy(example.file, tmp_path / "somebody_s_encodings")
-    about = tmp_path / "somebody_s_encodings-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody_s_encodings\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[crossdock.plugins]\n{example.name} = somebody_s_encodings\n")
+def test_installed_package_provides_the_plugin(example, tmp_path):
+    """A program uses the plugin without naming it or its package."""
+    (tmp_path / "some_encodings").mkdir()
+    shutil.copy(example.file, tmp_path / "some_encodings")
+    dist_info = tmp_path / "some_encodings-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: some_encodings\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(f"[crossdock.plugins]\n{example.name} = some_encodings\n")
     key = next(key for key, known in EXAMPLES.items() if known is example)
     code = f"""
 import capsules, crossdock as cd, test_third_party

@@ -1,4 +1,4 @@
-"""A mapped file that another program truncates: an error of the call that reads it, and no zeros afterwards."""
+"""A mapped file that another program truncates: the call that reads it raises, and no zeros are returned."""
 
 import signal
 import subprocess
@@ -44,7 +44,7 @@ def run(code, *arguments):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_truncated_file_is_an_error_of_the_call_that_reads_it(tmp_path, operation):
+def test_truncated_file_raises_in_the_reading_call(tmp_path, operation):
     code = f"""
     t = session.read_ipc(path)
     before = os.path.getsize(path)
@@ -63,11 +63,11 @@ def test_a_truncated_file_is_an_error_of_the_call_that_reads_it(tmp_path, operat
     lines = out.stdout.splitlines()
     assert (out.returncode, len(lines)) == (0, 2), (out.stdout, out.stderr)
     for line in lines:
-        # The kernel reads for a write of large buffers, and says so by another error.
+        # For writes of large buffers the kernel reads the page, and returns another error.
         assert "was truncated while it was mapped" in line or "cut short" in line, line
 
 
-def test_the_error_names_the_file_and_the_bytes_and_says_what_to_do(tmp_path):
+def test_error_names_the_file_the_sizes_and_the_remedy(tmp_path):
     path = tmp_path / "named.arrow"
     code = """
     t = session.read_ipc(path)
@@ -81,11 +81,11 @@ def test_the_error_names_the_file_and_the_bytes_and_says_what_to_do(tmp_path):
     """
     out = run(code, path, "cpu")
     size, message = out.stdout.splitlines()
-    for part in (str(path), f"expected {size} bytes", "got 4096", "map=False"):
+    for part in (str(path), f"expected {size} bytes", "got 4096", "turn memory mapping off"):
         assert part in message, message
 
 
-def test_outside_of_a_call_the_reader_gets_the_signal_and_no_zeros(tmp_path):
+def test_reader_outside_a_call_gets_sigbus(tmp_path):
     code = """
     import pyarrow.compute as pc
     t = session.read_ipc(path)
@@ -101,7 +101,7 @@ def test_outside_of_a_call_the_reader_gets_the_signal_and_no_zeros(tmp_path):
     assert (out.returncode, out.stdout) == (-signal.SIGBUS, "raised\n"), (out.stdout, out.stderr)
 
 
-def test_a_handler_that_was_there_before_gets_what_is_not_ours(tmp_path):
+def test_earlier_handler_gets_other_signals(tmp_path):
     code = """
     import faulthandler, mmap
     faulthandler.enable()
@@ -119,7 +119,7 @@ def test_a_handler_that_was_there_before_gets_what_is_not_ours(tmp_path):
     assert "Fatal Python error: Bus error" in out.stderr
 
 
-def test_a_table_that_was_read_without_mapping_stays_as_it_was(tmp_path):
+def test_unmapped_table_survives_truncation(tmp_path):
     code = """
     t = session.read_ipc(path, map=False)
     os.truncate(path, 4096)

@@ -1,4 +1,4 @@
-"""Small trees of every kind, with types and metadata cut and changed anywhere, and other children than they should have."""
+"""Small trees of every kind with truncated and changed types and metadata, and with wrong children."""
 
 import crossdock as cd
 import dtypes
@@ -12,8 +12,8 @@ from vortex_nodes import MOST, NULL, node, number
 
 
 def small_trees():
-    """One or two small trees of each kind."""
-    found = {}
+    """Returns a few small trees of each kind."""
+    trees_of_kind = {}
     for kind in trees.KINDS:
         if (kind, "") in NOT_YET:
             continue
@@ -21,23 +21,23 @@ def small_trees():
             :: 40 if "bitpacked" in kind or "alp" in kind else 12
         ]:
             tree = Tree.of(array)
-            found.setdefault(kind, []).append(tree)
-    return found
+            trees_of_kind.setdefault(kind, []).append(tree)
+    return trees_of_kind
 
 
 SMALL = small_trees()
 
 
 def parts(tree):
-    """All nodes, the root first."""
-    found = [tree]
-    for part in found:
-        found.extend(part.children)
-    return found
+    """Returns all nodes, the root first."""
+    nodes_of_tree = [tree]
+    for part in nodes_of_tree:
+        nodes_of_tree.extend(part.children)
+    return nodes_of_tree
 
 
 def outcome(session, tree):
-    """Whether it decodes; if not, by an error of the package, and if so, to what pyarrow finds valid."""
+    """Returns whether the tree decodes. It must decode to a valid array, or raise an error of the package."""
     try:
         column = session.from_vortex(Exporter(tree))
     except (cd.DataError, cd.UnsupportedError, cd.OutOfMemoryError) as error:
@@ -47,14 +47,14 @@ def outcome(session, tree):
     try:
         column.to_pyarrow().validate(full=True)
     except pa.ArrowInvalid as error:
-        # Decimals beyond their precision are kept as they are.
+        # The decoder keeps decimals beyond their precision.
         assert "does not fit in precision" in str(error)
     return True
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_types_are_cut_anywhere(session, kind):
-    """The last bytes may be padding, or a text's end; what is left of the others is no type."""
+def test_truncated_types_are_rejected_or_decode(session, kind):
+    """A type without its last bytes may still be valid, because they may be padding or the end of a text."""
     for tree in SMALL[kind][:2]:
         for part in parts(tree):
             whole = part.dtype
@@ -66,7 +66,7 @@ def test_types_are_cut_anywhere(session, kind):
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_types_are_changed_anywhere(session, kind):
+def test_changed_types_are_rejected_or_decode(session, kind):
     for tree in SMALL[kind][:1]:
         for part in parts(tree)[:3]:
             whole = part.dtype
@@ -78,7 +78,7 @@ def test_types_are_changed_anywhere(session, kind):
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_metadata_is_cut_and_changed_anywhere(session, kind):
+def test_changed_metadata_is_rejected_or_decodes(session, kind):
     for tree in SMALL[kind]:
         for part in parts(tree)[:4]:
             whole = part.metadata
@@ -93,32 +93,32 @@ def test_metadata_is_cut_and_changed_anywhere(session, kind):
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_children_of_another_length_or_type_are_refused(session, kind):
-    """Of each child in turn a constant is made that is sound itself."""
+def test_rejects_children_of_another_length_or_type(session, kind):
+    """Replaces each child in turn by a valid constant."""
     for tree in SMALL[kind]:
         for part in parts(tree):
-            for at, child in enumerate(part.children):
-                what = dtypes.read(child.dtype)
-                scalar = NULL if what.nullable else b"\x10\x01" if what.kind == dtypes.BOOL else b"\x20\x01"
+            for index, child in enumerate(part.children):
+                type = dtypes.read(child.dtype)
+                scalar = NULL if type.nullable else b"\x10\x01" if type.kind == dtypes.BOOL else b"\x20\x01"
                 for length in (child.length + 1, child.length - 1, 0, 1 << 20, 1 << 62, 1 << 63, MOST):
                     if length >= 0 and length != child.length:
-                        part.children[at] = node("vortex.constant", child.dtype, length, b"", [scalar])
-                        assert not outcome(session, tree), (tree.ids(), part.id, at, length)
-                strange = dtypes.binary() if what.kind != dtypes.BINARY else number("f2")
-                scalar = b"\x42\x01a" if what.kind != dtypes.BINARY else b"\x50\x01"
-                part.children[at] = node("vortex.constant", strange, child.length, b"", [scalar])
-                assert not outcome(session, tree), (tree.ids(), part.id, at, "another type")
-                part.children[at] = child
+                        part.children[index] = node("vortex.constant", child.dtype, length, b"", [scalar])
+                        assert not outcome(session, tree), (tree.ids(), part.id, index, length)
+                other_type = dtypes.binary() if type.kind != dtypes.BINARY else number("f2")
+                scalar = b"\x42\x01a" if type.kind != dtypes.BINARY else b"\x50\x01"
+                part.children[index] = node("vortex.constant", other_type, child.length, b"", [scalar])
+                assert not outcome(session, tree), (tree.ids(), part.id, index, "another type")
+                part.children[index] = child
             children = part.children
-            for some in [children[1:], children[:-1], [*children, *children[-1:]], children * 2]:
+            for replacement in [children[1:], children[:-1], [*children, *children[-1:]], children * 2]:
                 if children and part.id != "vortex.chunked":
-                    part.children = some
+                    part.children = replacement
                     outcome(session, tree)
             part.children = children
         assert outcome(session, tree)
 
 
-SAYS_NOTHING = [
+WITHOUT_METADATA = [
     "primitive",
     "null",
     "constant",
@@ -132,10 +132,10 @@ SAYS_NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("kind", [*SAYS_NOTHING, "fixed_size_list", "map"])
+@pytest.mark.parametrize("kind", [*WITHOUT_METADATA, "fixed_size_list", "map"])
 @pytest.mark.parametrize("meta", [b"\0", b"\x08\1"], ids=bytes.hex)
-def test_metadata_where_there_is_none_is_refused(session, kind, meta):
-    """It may be that of a later version."""
+def test_rejects_unexpected_metadata(session, kind, meta):
+    """The metadata may be of a later version."""
     tree = next(tree for tree in SMALL[f"vortex.{kind}"] if tree.id == f"vortex.{kind}")
     before, tree.metadata = tree.metadata, meta
     with pytest.raises(cd.DataError, match=f"vortex.{kind}: {len(meta)} bytes of metadata, expected none"):

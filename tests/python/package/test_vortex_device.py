@@ -1,4 +1,5 @@
-"""Encoded arrays whose values are wanted on a CUDA device: what lies is refused there as on the host, and what is right decodes."""
+"""Encoded arrays that decode on a CUDA device: malformed trees are rejected as on the host, and valid ones
+decode."""
 
 import crossdock as cd
 import pyarrow as pa
@@ -7,28 +8,32 @@ import reference
 import trees
 from capsules import Exporter, on_the_device_of
 from test_vortex_changed import SMALL, parts
-from test_vortex_hostile import CASES, REFUSED, RIGHT, assert_decodes, assert_refused, validities
+from test_vortex_malformed import CASES, MALFORMED, VALID, assert_decodes, assert_rejected, validities
 from test_vortex_kinds import assert_decoded, whole
 from vortex_nodes import with_validity
 
 
 @pytest.mark.parametrize("kind", validities())
-def test_a_validity_may_be_of_any_kind(there, kind):
-    assert there.from_vortex(Exporter(with_validity(validities()[kind]))).to_pyarrow().to_pylist() == [97, None, 99]
+def test_validity_may_have_any_encoding(cuda_session, kind):
+    assert cuda_session.from_vortex(Exporter(with_validity(validities()[kind]))).to_pyarrow().to_pylist() == [
+        97,
+        None,
+        99,
+    ]
 
 
 @pytest.mark.parametrize("group, name", CASES, ids=lambda part: part)
-def test_it_is_refused(there, group, name):
-    assert_refused(there, REFUSED[group][name])
+def test_malformed_tree_is_rejected(cuda_session, group, name):
+    assert_rejected(cuda_session, MALFORMED[group][name])
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_it_decodes(there, name):
-    assert_decodes(there, *RIGHT[name])
+@pytest.mark.parametrize("name", VALID)
+def test_valid_tree_decodes(cuda_session, name):
+    assert_decodes(cuda_session, *VALID[name])
 
 
 def outcome(session, tree):
-    """What it decodes to, None if it is refused."""
+    """Returns the decoded values, or None if the tree is rejected."""
     try:
         return whole(session.from_vortex(Exporter(tree)).to_pyarrow())
     except (cd.DataError, cd.UnsupportedError, cd.OutOfMemoryError):
@@ -36,19 +41,19 @@ def outcome(session, tree):
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_with_any_byte_of_a_buffer_or_of_metadata_changed_it_is_what_it_is_on_the_host(there, session, kind):
+def test_changed_bytes_have_the_same_outcome_as_on_the_host(cuda_session, session, kind):
     for tree in SMALL[kind][:2]:
         for part in parts(tree):
             whole, buffers = part.metadata, list(part.buffers)
             for at in range(len(whole)):
                 part.metadata = whole[:at] + bytes([whole[at] ^ 0x15]) + whole[at + 1 :]
-                same(outcome(session, tree), outcome(there, tree), (tree.ids(), part.id, "metadata", at))
+                same(outcome(session, tree), outcome(cuda_session, tree), (tree.ids(), part.id, "metadata", at))
             part.metadata = whole
             for i, buffer in enumerate(buffers):
                 bytes_of = bytes(buffer)
                 for at in {0, len(bytes_of) // 2, len(bytes_of) - 1} & set(range(len(bytes_of))):
                     part.buffers[i] = bytes_of[:at] + bytes([bytes_of[at] ^ 0x95]) + bytes_of[at + 1 :]
-                    same(outcome(session, tree), outcome(there, tree), (tree.ids(), part.id, "buffer", i, at))
+                    same(outcome(session, tree), outcome(cuda_session, tree), (tree.ids(), part.id, "buffer", i, at))
                 part.buffers[i] = buffer
 
 
@@ -60,32 +65,32 @@ def same(host, device, what):
     try:
         host.validate(full=True)
     except pa.ArrowInvalid:
-        # What the host kept though it is no value of its type, the device keeps too.
+        # Values that are invalid for their type and kept on the host are also kept on the device.
         return
     assert reference.same(host, device), what
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_buffers_on_a_device_decode_there_and_in_a_session_on_the_host(there, session, kind):
+def test_device_buffers_decode_on_device_and_host(cuda_session, session, kind):
     for tree in SMALL[kind]:
         expected = outcome(session, tree)
-        for decoder in (there, session):
-            column = decoder.from_vortex(Exporter(tree, on_the_device_of(there)))
+        for decoder in (cuda_session, session):
+            column = decoder.from_vortex(Exporter(tree, on_the_device_of(cuda_session)))
             assert column.device == decoder.device or not column.nbytes, tree.ids()
             same(expected, whole(column.to_pyarrow()), tree.ids())
 
 
 @pytest.mark.parametrize("group, name", CASES, ids=lambda part: part)
-def test_buffers_on_a_device_are_held_to_the_same_in_a_session_on_the_host(there, session, group, name):
-    """What is read of them there is read through a copy, never through their addresses."""
-    tree = REFUSED[group][name]
-    assert_refused(session, tree, on_the_device_of(there))
+def test_device_buffers_are_validated_on_the_host(cuda_session, session, group, name):
+    """The host reads device buffers only through copies."""
+    tree = MALFORMED[group][name]
+    assert_rejected(session, tree, on_the_device_of(cuda_session))
 
 
-def test_flights(there, flights_of):
+def test_flights_decode_on_a_device_as_vortex(cuda_session, flights_of):
     columns = dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
     assert len(columns) >= 30
     for name, array in columns.items():
-        column = there.from_vortex(array)
+        column = cuda_session.from_vortex(array)
         assert column.device == "cuda:0", name
-        assert_decoded(there, name, array)
+        assert_decoded(cuda_session, name, array)

@@ -1,5 +1,5 @@
-"""Trees that versions of the wheel made and that are kept as bytes: they decode to what Vortex made of them then, without any
-Vortex here; and today's wheel still makes the same, so that a change of the format is seen."""
+"""Trees of several Vortex versions, stored as bytes, decode to Vortex's values, without Vortex. The installed
+version must still produce the same trees, so that a change of the format is detected."""
 
 import importlib.metadata
 import io
@@ -13,18 +13,18 @@ import pytest
 from conftest import is_installed
 
 GOLDEN = Path(__file__).resolve().parents[1] / "vortex" / "golden"
-# What no version here reads yet.
-REFUSED = ["fastlanes.bitpacked.v2", "fastlanes.for.v2", "vortex.decimal_byte_parts.v2"]
+# Encodings that are not decoded.
+UNSUPPORTED = ["fastlanes.bitpacked.v2", "fastlanes.for.v2", "vortex.decimal_byte_parts.v2"]
 
 
-def kept():
+def golden_trees():
     for path in sorted(GOLDEN.glob("*.zip")):
         with zipfile.ZipFile(path) as file:
             for i, name in enumerate(json.loads(file.read("names.json"))["names"]):
                 yield path.stem, i, name
 
 
-KEPT = list(kept())
+GOLDEN_TREES = list(golden_trees())
 
 
 def read(version, i):
@@ -33,26 +33,28 @@ def read(version, i):
         return file.read(f"{i}.cdenc"), values
 
 
-def test_there_are_trees_of_two_versions():
-    assert len({version for version, _, _ in KEPT}) >= 2 and len(KEPT) > 250
+def test_golden_trees_cover_two_versions():
+    assert len({version for version, _, _ in GOLDEN_TREES}) >= 2 and len(GOLDEN_TREES) > 250
 
 
-EACH = pytest.mark.parametrize("version, i, name", KEPT, ids=[f"{version} {name}" for version, _, name in KEPT])
+each_tree = pytest.mark.parametrize(
+    "version, i, name", GOLDEN_TREES, ids=[f"{version} {name}" for version, _, name in GOLDEN_TREES]
+)
 
 
-@EACH
-def test_what_was_made_decodes_as_it_did(session, version, i, name):
-    decodes_as_it_did(session, version, i, name)
+@each_tree
+def test_golden_trees_decode(session, version, i, name):
+    assert_decodes(session, version, i, name)
 
 
-@EACH
-def test_what_was_made_decodes_on_a_device_as_it_did(there, version, i, name):
-    decodes_as_it_did(there, version, i, name)
+@each_tree
+def test_golden_trees_decode_on_a_device(cuda_session, version, i, name):
+    assert_decodes(cuda_session, version, i, name)
 
 
-def decodes_as_it_did(session, version, i, name):
+def assert_decodes(session, version, i, name):
     tree, expected = read(version, i)
-    if any(name.startswith(id) for id in REFUSED):
+    if any(name.startswith(id) for id in UNSUPPORTED):
         with pytest.raises(cd.UnsupportedError, match=r"\.v2"):
             session.encoded(tree).decode()
         return
@@ -66,8 +68,8 @@ def decodes_as_it_did(session, version, i, name):
     assert column.to_pylist() == expected.to_pylist()
 
 
-def test_todays_wheel_makes_what_was_kept_of_its_version(session):
-    """By ids, types, lengths and metadata of all nodes; buffers beside each other may be laid otherwise."""
+def test_current_wheel_reproduces_its_golden_trees(session):
+    """Compares ids, types, lengths and metadata of all nodes. The layout of buffers may differ."""
     if not is_installed("vortex"):
         pytest.skip("vortex-data is not installed")
     import make_golden
@@ -76,18 +78,18 @@ def test_todays_wheel_makes_what_was_kept_of_its_version(session):
     version = importlib.metadata.version("vortex-data")
     assert (GOLDEN / f"{version}.zip").exists(), f"run tests/python/vortex/make_golden.py with vortex-data {version}"
     sizes = [rows for rows, _ in make_golden.KEPT]
-    made = dict(named for kind in trees.KINDS for named in trees.arrays(kind, sizes))
-    mine = [(i, name) for of, i, name in KEPT if of == version]
-    for i, name in mine:
+    arrays = dict(named for kind in trees.KINDS for named in trees.arrays(kind, sizes))
+    of_this_version = [(i, name) for of, i, name in GOLDEN_TREES if of == version]
+    for i, name in of_this_version:
         tree, _ = read(version, i)
-        assert nodes(session.encoded(made[name])) == nodes(session.encoded(tree)), name
+        assert nodes(session.encoded(arrays[name])) == nodes(session.encoded(tree)), name
 
 
 def nodes(array):
-    """(id, type, length, metadata) of each node, in pre-order."""
-    waiting, found = [array.__vortex_array_metadata__()], []
-    while waiting:
-        id, dtype, length, metadata, _, children = waiting.pop()
-        found.append((id, dtype, length, metadata))
-        waiting.extend(children)
-    return found
+    """Returns (id, type, length, metadata) of each node, in pre-order."""
+    pending, fields = [array.__vortex_array_metadata__()], []
+    while pending:
+        id, dtype, length, metadata, _, children = pending.pop()
+        fields.append((id, dtype, length, metadata))
+        pending.extend(children)
+    return fields

@@ -1,4 +1,4 @@
-"""Arrays of every kind that vortex-data makes, decoded: equal to what vortex-data itself makes of them, bit for bit."""
+"""Arrays of every kind of vortex-data, decoded: equal to Vortex's own decoding, bit for bit."""
 
 import combined
 import crossdock as cd
@@ -16,15 +16,16 @@ from ipc import build
 from kinds import KINDS
 from proto import LIST, STRING
 
-# What is not decoded yet: (kind, part of the array's name), and what the error has to name. Whoever decodes one of these takes
-# it off the list: the arrays are then held to Vortex's like all others.
+# Arrays that are not decoded yet: (kind, part of the array's name), and the text that the error
+# names. Remove an entry when its encoding is decoded, so that the arrays are compared with
+# Vortex's.
 NOT_YET = {
     ("fastlanes.bitpacked.v2", ""): "fastlanes.bitpacked.v2",
     ("fastlanes.for.v2", ""): "fastlanes.for.v2",
     ("vortex.decimal_byte_parts.v2", ""): "vortex.decimal_byte_parts.v2",
 }
 
-# What Vortex itself does not decode: runs of lists, and few maps or structs of nothing among nulls.
+# Arrays that Vortex does not decode: runs of lists, and maps or structs without fields among nulls.
 NOT_BY_VORTEX = [
     "Unsupported RunEnd value type",
     "Sparse canonicalization does not support Map arrays",
@@ -42,7 +43,8 @@ NESTED = {
 
 
 def nested(rows):
-    """(name, array): lists and structs under the kinds that hold any type, which the wheel makes of them rarely."""
+    """Yields (name, array) of lists and structs in the encodings of any type, which vortex-data rarely
+    produces."""
     for name, (values, type) in NESTED.items():
         whole = vx.array(pa.array(values, type))
         tree = Tree.of(whole)
@@ -53,9 +55,9 @@ def nested(rows):
         meta = proto.write({1: 3, 2: dtypes.NUMPY.index("u2")})
         yield f"dict of {name}", Tree("vortex.dict", tree.dtype, rows, meta, [], [codes, tree])
         if rows > 10:
-            where = primitive(np.array([1, 5, rows - 1], "u4"))
+            indices = primitive(np.array([1, 5, rows - 1], "u4"))
             meta = proto.write({1: proto.write({1: 3, 3: dtypes.NUMPY.index("u4")})})
-            yield f"sparse of {name}", Tree("vortex.sparse", tree.dtype, rows, meta, [b"\x08\x00"], [where, tree])
+            yield f"sparse of {name}", Tree("vortex.sparse", tree.dtype, rows, meta, [b"\x08\x00"], [indices, tree])
         scalars = [b"\x18\x02", bytes([STRING << 3 | 2, 1]) + b"x" if name == "struct" else b"\x18\x04"]
         one = proto.write({LIST: b"".join(proto.write({1: scalar}) for scalar in scalars)})
         yield f"constant of {name}", Tree("vortex.constant", tree.dtype, rows, b"", [one])
@@ -68,21 +70,21 @@ def not_yet(kind, name):
 
 
 def arrays(kind, sizes=trees.SIZES):
-    """(name, vortex array) of a kind."""
+    """Yields (name, vortex array) of a kind."""
     if kind != "nested":
         yield from trees.arrays(kind, sizes)
         return
     for rows in sizes:
-        for name, made in nested(rows) if rows else ():
-            yield f"{name}, {rows} rows", build(made) if isinstance(made, Tree) else made
+        for name, array_or_tree in nested(rows) if rows else ():
+            yield f"{name}, {rows} rows", build(array_or_tree) if isinstance(array_or_tree, Tree) else array_or_tree
 
 
 def truth(array):
-    """The values as Vortex has them; as the format's description has them where Vortex itself fails."""
+    """Returns the values that Vortex decodes, or those of the reference decoder if Vortex fails."""
     try:
         return array.to_arrow_array()
     except BaseException as error:
-        # A frame of reference of no rows panics in Vortex, which is no Exception.
+        # Vortex panics on a frame of reference without rows, which is no Exception.
         panicked = type(error).__name__ == "PanicException" and not len(array)
         if not panicked and not any(words in str(error) for words in NOT_BY_VORTEX):
             raise
@@ -90,7 +92,7 @@ def truth(array):
 
 
 def plain(type):
-    """A type with strings and lists as a DType has them."""
+    """Returns the type with the strings and lists of a DType."""
     if pa.types.is_struct(type):
         return pa.struct([field.with_type(plain(field.type)) for field in type])
     if pa.types.is_map(type):
@@ -103,7 +105,7 @@ def plain(type):
 
 
 def whole(array):
-    """One array of what may be chunks."""
+    """Returns one array of an array or chunks."""
     if not isinstance(array, pa.ChunkedArray):
         return array
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
@@ -123,67 +125,67 @@ def assert_decoded(session, name, array):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nested"])
-def test_decoded_as_vortex_decodes_it(session, kind):
+def test_decodes_as_vortex(session, kind):
     n = 0
     for name, array in arrays(kind):
         n += 1
         if not not_yet(kind, name):
             assert_decoded(session, name, array)
-    assert n, "no array was made"
+    assert n, "the kind has no arrays"
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nested"])
-def test_decoded_on_a_device_as_vortex_decodes_it(there, kind):
-    """What the device decodes itself, and what the host decodes for it."""
+def test_decodes_on_a_device_as_vortex(cuda_session, kind):
+    """Some encodings decode on the device, others on the host."""
     for name, array in arrays(kind):
         if not not_yet(kind, name):
-            column = there.from_vortex(array)
+            column = cuda_session.from_vortex(array)
             assert column.device == "cuda:0" or not column.nbytes, name
-            assert_decoded(there, name, array)
+            assert_decoded(cuda_session, name, array)
 
 
 @pytest.mark.parametrize("group", combined.GROUPS)
-def test_any_type_under_any_kind_is_decoded_as_vortex_decodes_it(session, group):
+def test_decodes_any_type_in_any_kind_as_vortex(session, group):
     for name, array in combined.arrays(group):
         assert_decoded(session, name, array)
 
 
 @pytest.mark.parametrize("group", combined.GROUPS)
-def test_any_type_under_any_kind_is_decoded_on_a_device_as_vortex_decodes_it(there, group):
+def test_decodes_any_type_in_any_kind_on_a_device_as_vortex(cuda_session, group):
     for name, array in combined.arrays(group):
-        column = there.from_vortex(array)
+        column = cuda_session.from_vortex(array)
         assert column.device == "cuda:0" or not column.nbytes, name
-        assert_decoded(there, name, array)
+        assert_decoded(cuda_session, name, array)
 
 
 @pytest.mark.parametrize("key", NOT_YET, ids=" ".join)
-def test_not_decoded_yet_is_refused_by_name(session, key):
+def test_error_for_unsupported_encoding_names_it(session, key):
     n = 0
     for name, array in arrays(key[0], (1, 1025)):
         if not_yet(key[0], name) == key:
             n += 1
-            with pytest.raises(cd.Error) as refused:
+            with pytest.raises(cd.Error) as raised:
                 session.from_vortex(array)
-            assert isinstance(refused.value, cd.UnsupportedError), (name, refused.value)
-            assert NOT_YET[key] in str(refused.value), name
-    assert n, "no such array was made: the entry is for nothing"
+            assert isinstance(raised.value, cd.UnsupportedError), (name, raised.value)
+            assert NOT_YET[key] in str(raised.value), name
+    assert n, "the entry applies to no array"
 
 
-def test_files_that_are_written_compactly_are_refused_by_name(session, tmp_path):
-    """Other compressors than Vortex's own."""
+def test_error_for_compact_file_names_the_encoding(session, tmp_path):
+    """The compact strategy of Vortex uses other compressors than the default."""
     rows = 5000
     table = pa.table(
         {"n": np.random.default_rng(1).integers(0, 1 << 40, rows), "t": [f"{i:x} {i}" for i in range(rows)]}
     )
     path = str(tmp_path / "compact.vortex")
     vx.io.VortexWriteOptions.compact().write(vx.array(table), path)
-    found = []
+    unsupported = []
     for chunk in vx.open(path).scan():
         ids = Tree.of(chunk).ids()
-        found += [id for id in ("vortex.pco", "vortex.zstd") if id in ids]
+        unsupported += [id for id in ("vortex.pco", "vortex.zstd") if id in ids]
         with pytest.raises(cd.UnsupportedError, match=r"vortex\.(pco|zstd)"):
             session.from_vortex(chunk)
-    assert found
+    assert unsupported
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +193,7 @@ def columns(flights_of):
     return dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
 
 
-def test_flights(session, columns):
+def test_flights_decode_as_vortex(session, columns):
     assert len(columns) >= 30
     for name, array in columns.items():
         assert_decoded(session, name, array)

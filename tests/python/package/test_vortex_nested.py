@@ -1,4 +1,5 @@
-"""Values that are arrays, texts or long decimals under the kinds that hold any type: the same on the host and on a device."""
+"""Arrays, texts and long decimals as values of the kinds that hold any type: equal results on the host and on
+a device."""
 
 import decimal
 
@@ -12,7 +13,7 @@ import vortex_huge
 from capsules import Exporter
 from craft import boolean
 from flat import Tree
-from vortex_nodes import I1, U1, U2, U4, constant, dtype_of, node, number, of, told
+from vortex_nodes import I1, U1, U2, U4, constant, dtype_of, node, number, of, patch_metadata
 
 LONG = "a text of more than twelve bytes"
 ROW = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string())), ("c", pa.bool_())])
@@ -23,7 +24,7 @@ ROWS = [
     {"a": 4, "b": None, "c": False},
     {"a": 5, "b": [LONG + "!"] * 3, "c": True},
 ]
-# Five values of each type, null at each level.
+# Five values of each type, with nulls at each level.
 VALUES = {
     "lists": (pa.list_(pa.int64()), [[1, 2], None, [], [3, None, 5], [6]]),
     "lists of bits": (pa.list_(pa.bool_()), [[True] * 9, None, [False, None], [], [True]]),
@@ -57,12 +58,12 @@ SIZES = [0, 1, 9, 200]
 
 
 def values(name):
-    """A tree of the five, and they."""
+    """Returns a tree of the five values, and the values."""
     type, rows = VALUES[name]
     return Tree.of(vx.array(pa.array(rows, type))), rows
 
 
-def assert_is(session, tree, expected):
+def assert_decodes_to(session, tree, expected):
     column = session.from_vortex(Exporter(tree))
     got = column.to_pyarrow()
     got.validate(full=True)
@@ -73,21 +74,23 @@ def assert_is(session, tree, expected):
 def dictionary(name, n):
     tree, rows = values(name)
     codes = [None if i % 6 == 4 else i * 7 % 5 for i in range(n)]
-    held = of("u2", *[77 if code is None else code for code in codes], valid=[code is not None for code in codes])
-    made = node("vortex.dict", tree.dtype, n, {1: 5, 2: U2}, [], [held, tree])
-    yield made, [None if code is None else rows[code] for code in codes]
+    stored_codes = of(
+        "u2", *[77 if code is None else code for code in codes], valid=[code is not None for code in codes]
+    )
+    dictionary_tree = node("vortex.dict", tree.dtype, n, {1: 5, 2: U2}, [], [stored_codes, tree])
+    yield dictionary_tree, [None if code is None else rows[code] for code in codes]
 
 
 def runs(name, n):
     tree, rows = values(name)
     offset = 3
     ends = [4, 5, 9, n // 2 + 10, n + 20]
-    made = node("vortex.runend", tree.dtype, n, {1: U4, 2: 5, 3: offset}, [], [of("u4", *ends), tree])
-    yield made, [rows[int(np.searchsorted(ends, i + offset, side="right"))] for i in range(n)]
+    run_tree = node("vortex.runend", tree.dtype, n, {1: U4, 2: 5, 3: offset}, [], [of("u4", *ends), tree])
+    yield run_tree, [rows[int(np.searchsorted(ends, i + offset, side="right"))] for i in range(n)]
 
 
 def scalar(value, type):
-    """Of a value, as Vortex writes it."""
+    """Returns a value as Vortex serialises it."""
     if value is None:
         return b"\x08\x00"
     if pa.types.is_boolean(type):
@@ -108,21 +111,21 @@ def scalar(value, type):
     return proto.write({9: b"".join(proto.write({1: part}) for part in parts)})
 
 
-def fills(name):
-    """Values that are written once: one of those that there are, and null."""
+def scalars(name):
+    """Returns (value, serialized value) for null, and for two of the values if the type has scalars."""
     type, rows = VALUES[name]
-    without = pa.types.is_null(type) or pa.types.is_decimal(type)
-    return [(None, b"\x08\x00")] + ([] if without else [(row, scalar(row, type)) for row in (rows[0], rows[3])])
+    has_no_scalar = pa.types.is_null(type) or pa.types.is_decimal(type)
+    return [(None, b"\x08\x00")] + ([] if has_no_scalar else [(row, scalar(row, type)) for row in (rows[0], rows[3])])
 
 
 def constants(name, n):
     tree, _ = values(name)
-    for value, written in fills(name):
-        yield Tree("vortex.constant", tree.dtype, n, b"", [written]), [value] * n
+    for value, serialized in scalars(name):
+        yield Tree("vortex.constant", tree.dtype, n, b"", [serialized]), [value] * n
 
 
 def sparse(name, n):
-    # Patches may not be none.
+    # Patches must not be empty.
     if n == 0:
         return
     tree, rows = values(name)
@@ -130,49 +133,52 @@ def sparse(name, n):
     offset = 7
     indices = of("u4", *[place + offset for place in places])
     few = Tree.of(vx.array(pa.array(rows[: len(places)], VALUES[name][0])))
-    for value, written in fills(name):
-        made = node("vortex.sparse", tree.dtype, n, {1: told(indices, offset=offset)}, [written], [indices, few])
+    for value, serialized in scalars(name):
+        sparse_tree = node(
+            "vortex.sparse", tree.dtype, n, {1: patch_metadata(indices, offset=offset)}, [serialized], [indices, few]
+        )
         expected = [value] * n
         for place, row in zip(places, rows):
             expected[place] = row
-        yield made, expected
+        yield sparse_tree, expected
 
 
 def list_views(name, n):
-    """Lists of the five, some of them null: some overlap and are in no order, others lie one after the other."""
+    """Yields lists of the five values, some of them null: overlapping lists in any order, and consecutive
+    lists."""
     anywhere = [i * 3 % 6 for i in range(n)]
     for begins, sizes in [(anywhere, [i % 4 % (6 - begin) for i, begin in enumerate(anywhere)]), IN_ORDER]:
         tree, rows = values(name)
-        known = [i % 4 != 1 for i in range(len(begins))]
-        children = [tree, of("u8", *begins), of("i2", *sizes), boolean(known)]
+        valid = [i % 4 != 1 for i in range(len(begins))]
+        children = [tree, of("u8", *begins), of("i2", *sizes), boolean(valid)]
         dtype = dtype_of(pa.list_(VALUES[name][0]))
-        made = node("vortex.listview", dtype, len(begins), {1: 5, 2: 3, 3: 5}, [], children)
+        view_tree = node("vortex.listview", dtype, len(begins), {1: 5, 2: 3, 3: 5}, [], children)
         lists = [rows[begin : begin + size] for begin, size in zip(begins, sizes)]
-        yield made, [row if is_known else None for row, is_known in zip(lists, known)]
+        yield view_tree, [row if is_valid else None for row, is_valid in zip(lists, valid)]
 
 
 IN_ORDER = [0, 5, 2, 3, 0], [2, 0, 1, 2, 0]
-MAKERS = [dictionary, runs, constants, sparse, list_views]
+GENERATORS = [dictionary, runs, constants, sparse, list_views]
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
-def test_it_decodes(session, maker, name):
+@pytest.mark.parametrize("generate", GENERATORS, ids=lambda generate: generate.__name__)
+def test_nested_tree_decodes(session, generate, name):
     for n in SIZES:
-        for tree, expected in maker(name, n):
-            assert_is(session, tree, expected)
+        for tree, expected in generate(name, n):
+            assert_decodes_to(session, tree, expected)
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
-def test_it_decodes_on_a_device(there, maker, name):
+@pytest.mark.parametrize("generate", GENERATORS, ids=lambda generate: generate.__name__)
+def test_nested_tree_decodes_on_a_device(cuda_session, generate, name):
     for n in SIZES:
-        for tree, expected in maker(name, n):
-            assert_is(there, tree, expected)
+        for tree, expected in generate(name, n):
+            assert_decodes_to(cuda_session, tree, expected)
 
 
 def long_lists(rows, many):
-    """One list of so many elements, meant so often."""
+    """Returns trees of `rows` rows by name. Each repeats one list of `many` elements."""
     lists = dtype_of(pa.list_(pa.uint8()))
     elements = node("vortex.primitive", number("u1", True), many, b"", [bytes(many)])
     one = node("vortex.list", lists, 1, {1: many, 2: U4}, [], [elements, of("u4", 0, many)])
@@ -186,30 +192,30 @@ def long_lists(rows, many):
 
 
 @pytest.mark.parametrize("name", ["named", "repeated", "viewed"])
-def test_one_list_meant_often_takes_no_more_than_there_is(cuda, name):
-    """That it is too much is known before room is made for its elements."""
+def test_repeated_list_respects_the_budget(cuda, name):
+    """It is rejected before its elements are allocated."""
     with cd.Session(cuda, memory=16 << 20) as session:
-        # In all some gigabytes; more than an offset counts; and what the budget has room for.
-        for rows, words in [(1 << 12, "bytes"), (1 << 16, "32 bits|31 bits"), (4, None)]:
+        # Some gigabytes in total; more than an offset can represent; and within the budget.
+        for rows, message in [(1 << 12, "bytes"), (1 << 16, "32-bit offsets|31 bits"), (4, None)]:
             tree = long_lists(rows, 1 << 16)[name]
-            if words:
-                with pytest.raises((cd.OutOfMemoryError, cd.UnsupportedError, cd.DataError), match=words) as refused:
+            if message:
+                with pytest.raises((cd.OutOfMemoryError, cd.UnsupportedError, cd.DataError), match=message) as raised:
                     session.from_vortex(Exporter(tree))
-                assert tree.id in str(refused.value)
+                assert tree.id in str(raised.value)
                 continue
             assert session.from_vortex(Exporter(tree)).to_pyarrow().to_pylist() == [[0] * (1 << 16)] * rows
 
 
-def test_few_values_that_claim_very_much_are_refused(cuda):
+def test_rejects_excessive_declared_lengths(cuda):
     with cd.Session(cuda, memory=16 << 20) as session:
         for name, tree in vortex_huge.multiplied().items():
-            with pytest.raises((cd.OutOfMemoryError, cd.DataError, cd.UnsupportedError)) as refused:
+            with pytest.raises((cd.OutOfMemoryError, cd.DataError, cd.UnsupportedError)) as raised:
                 session.from_vortex(Exporter(tree))
-            assert "vortex." in str(refused.value), name
+            assert "vortex." in str(raised.value), name
 
 
 def negative(code, name):
-    """A dictionary of more values than a code without its sign numbers."""
+    """A dictionary with more values than a signed code can represent."""
     many = of("u4", *range(300))
     tree = many if name == "numbers" else Tree.of(vx.array(pa.array(VALUES[name][1] * 60, VALUES[name][0])))
     return node("vortex.dict", tree.dtype, 2, {1: 300, 2: I1}, [], [of("i1", 0, code), tree])
@@ -217,7 +223,7 @@ def negative(code, name):
 
 @pytest.mark.parametrize("name", ["numbers", "lists", "texts", "rows"])
 @pytest.mark.parametrize("code", [-1, -128])
-def test_negative_codes_number_nothing(session, there, name, code):
-    for either in (session, there):
+def test_rejects_negative_codes(session, cuda_session, name, code):
+    for decoder in (session, cuda_session):
         with pytest.raises(cd.DataError, match="vortex.dict"):
-            either.from_vortex(Exporter(negative(code, name)))
+            decoder.from_vortex(Exporter(negative(code, name)))

@@ -1,4 +1,4 @@
-"""Columns as Vortex's protocol has them: the trees that Vortex makes of the same arrays, and the same values again."""
+"""Columns exported with Vortex's protocol: the trees equal those of Vortex, and the values round-trip."""
 
 import datetime
 import decimal
@@ -11,10 +11,10 @@ from flat import Tree, export_of, flatten
 from ipc import build
 from test_vortex_kinds import whole
 
-TEXT = ["a", None, "a long text that does not lie in a view", "", "ä"]
+TEXT = ["a", None, "a long text that is not within a view", "", "ä"]
 WHEN = datetime.date(2020, 2, 29)
 
-# Made by Vortex as the same nodes with the same metadata.
+# Vortex creates the same nodes with the same metadata.
 ALIKE = {
     "integers": pa.array([1, None, 3]),
     "bytes": pa.array([1, 2], pa.uint8()),
@@ -41,7 +41,7 @@ ALIKE = {
     "structs": pa.array([{"a": 1, "b": "x"}, None]),
     "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array([7, None])),
 }
-# Of these it makes other trees of the same values: decimals narrowed, and what it knows of codes.
+# Vortex creates other trees of the same values: narrowed decimals, and metadata of codes.
 OTHERWISE = {
     "decimals": pa.array([decimal.Decimal("1.25"), None]),
     "dictionaries": pa.array(["a", None, "b", "a"]).dictionary_encode(),
@@ -50,7 +50,8 @@ ALL = ALIKE | OTHERWISE
 
 
 def shape(tree):
-    """A tree of tuples without its types, of which there are several spellings, and its buffers' contents."""
+    """Returns the encoding, the length, the metadata and the number of buffers of a tree and of its
+    children. Types are omitted, because one type has several representations."""
     encoding, _dtype, length, metadata, buffers, children = tree
     return encoding, length, metadata, len(buffers), [shape(child) for child in children]
 
@@ -64,72 +65,72 @@ def values(column):
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_column_is_the_tree_that_vortex_makes_of_it(session, name):
-    ours = column_of(session, ALIKE[name]).__vortex_array_metadata__()
-    assert shape(ours) == shape(vx.array(ALIKE[name]).__vortex_array_metadata__())
+def test_column_exports_the_tree_of_vortex(session, name):
+    tree = column_of(session, ALIKE[name]).__vortex_array_metadata__()
+    assert shape(tree) == shape(vx.array(ALIKE[name]).__vortex_array_metadata__())
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_given_comes_back_with_its_values(session, name):
+def test_export_round_trips(session, name):
     array = ALL[name]
     n = len(array)
-    for given in ([array], [array.slice(1)], [array.slice(n - 1, 1)], [array.slice(0, 0)], [array, array.slice(1)]):
-        column = column_of(session, *given)
+    for chunks in ([array], [array.slice(1)], [array.slice(n - 1, 1)], [array.slice(0, 0)], [array, array.slice(1)]):
+        column = column_of(session, *chunks)
         again = session.from_vortex(column)
         assert values(again) == values(column)
         assert len(again) == len(column)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_vortex_takes_it_for_the_same(session, name):
+def test_vortex_imports_equal_values(session, name):
     array = ALL[name]
-    for given in ([array], [array.slice(1)], [array, array.slice(1)]):
-        column = column_of(session, *given)
+    for chunks in ([array], [array.slice(1)], [array, array.slice(1)]):
+        column = column_of(session, *chunks)
         assert build(Tree.of(column)).to_arrow_array().to_pylist() == values(column)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_type_is_the_one_that_vortex_reads(session, name):
+def test_exported_type_is_read_by_vortex(session, name):
     column = column_of(session, ALL[name])
-    theirs = session.from_vortex(vx.array(ALL[name]))
-    assert session.from_vortex(column).type == theirs.type
+    column_of_vortex = session.from_vortex(vx.array(ALL[name]))
+    assert session.from_vortex(column).type == column_of_vortex.type
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_lies_on_a_device_is_given_there(there, session, name):
+def test_device_column_exports_device_buffers(cuda_session, session, name):
     column = column_of(session, ALL[name])
-    moved = column_of(there, ALL[name])
+    moved = column_of(cuda_session, ALL[name])
     assert moved.device == "cuda:0"
     _, capsules = flatten(moved)
     exports = [export_of(capsule) for capsule in capsules]
-    # A map's sizes are worked out on the host.
-    made = [(export.kind, export.device_id, export.len) for export in exports if export.kind == 0]
-    assert made == ([(0, -1, 4 * len(moved))] if name == "maps" else [])
+    # The sizes of a map are computed on the host.
+    host_buffers = [(export.kind, export.device_id, export.len) for export in exports if export.kind == 0]
+    assert host_buffers == ([(0, -1, 4 * len(moved))] if name == "maps" else [])
     for export in exports:
         if export.kind != 0:
             assert (export.kind, export.device_id, bool(export.sync_event)) == (1, 0, True)
     assert exports or name == "nulls"
-    assert values(there.from_vortex(moved)) == values(column)
-    # Where it is not, it comes as a copy.
+    assert values(cuda_session.from_vortex(moved)) == values(column)
+    # A cpu session copies.
     assert session.from_vortex(moved).device == "cpu"
     assert values(session.from_vortex(moved)) == values(column)
 
 
-def test_nothing_is_copied_and_each_consumer_gets_its_own(session):
+def test_exports_are_zero_copy_and_independent(session):
     array = pa.array(range(100_000))
     column = column_of(session, array)
-    held = sum(session.memory_used().get("encodings", {}).values())
+    used_before = sum(session.memory_used().get("encodings", {}).values())
     first, second = column.__vortex_array_metadata__(), session.encoded(column)
-    assert sum(session.memory_used().get("encodings", {}).values()) <= held + 64
+    assert sum(session.memory_used().get("encodings", {}).values()) <= used_before + 64
     del column
     again = session.from_vortex(second)
     assert again.to_pyarrow().chunk(0).buffers()[1].address == array.buffers()[1].address
     assert first[0] == "vortex.primitive" and whole(again.to_pyarrow()).equals(array)
 
 
-def test_an_extension_keeps_its_name_and_its_metadata(session):
+def test_extension_keeps_name_and_metadata(session):
     field = pa.field(
-        "c", pa.int32(), metadata={"ARROW:extension:name": "somebody.else", "ARROW:extension:metadata": "x"}
+        "c", pa.int32(), metadata={"ARROW:extension:name": "example.type", "ARROW:extension:metadata": "x"}
     )
     table = pa.Table.from_arrays([pa.array([1, None], pa.int32())], schema=pa.schema([field]))
     column = session.from_arrow(table)["c"]
@@ -141,7 +142,7 @@ def test_an_extension_keeps_its_name_and_its_metadata(session):
 
 
 @pytest.mark.parametrize("type", [pa.duration("s"), pa.month_day_nano_interval()])
-def test_what_vortex_has_no_type_for_is_refused_with_its_name(session, type):
+def test_error_for_type_without_vortex_equivalent_names_it(session, type):
     column = column_of(session, pa.nulls(2, type))
     with pytest.raises(cd.UnsupportedError, match="Vortex has no type for Arrow's"):
         column.__vortex_array_metadata__()

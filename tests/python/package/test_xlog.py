@@ -1,12 +1,12 @@
-"""`crossdock.compat.xlog`: XLOG's calls and results, on the cpu and on a device."""
+"""`crossdock.compat.xlog`: the functions and results of XLOG, on the cpu and on a device."""
 
 import crossdock as cd
 import numpy as np
 import pytest
 from capi import capsule_name
-from conftest import assert_nothing_held
+from conftest import assert_all_memory_freed
 from crossdock.compat import xlog
-from tensors_made import CPU, CUDA, Asked
+from tensor_producers import CPU, CUDA, RecordingProducer
 
 MB = 64
 SYMBOL = {"xlog.symbol": "true", "xlog.symbol_encoding": "u32"}
@@ -14,18 +14,18 @@ SYMBOL = {"xlog.symbol": "true", "xlog.symbol_encoding": "u32"}
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
 def where(request):
-    """Keywords of a device. In the end nothing is held there."""
+    """Keyword arguments for a device. At the end, all memory must be freed."""
     if request.param != "cpu":
         request.getfixturevalue("cuda")
     where = {"device": 0 if request.param == "cuda:0" else None, "memory_mb": MB}
     session = xlog.session(**where)
     assert session.device == request.param
     yield where
-    assert_nothing_held(session)
+    assert_all_memory_freed(session)
 
 
-class Taken:
-    """A capsule as an object of the array API."""
+class CapsuleProducer:
+    """An object of the array API that exports one capsule."""
 
     def __init__(self, capsule, device):
         self.capsule, self.device = capsule, device
@@ -38,16 +38,16 @@ class Taken:
 
 
 def values(capsule, where):
-    """The elements of a tensor, wherever it lies."""
+    """Returns the elements of a tensor on any device."""
     if where["device"] is None:
-        return np.from_dlpack(Taken(capsule, (CPU, 0)))
+        return np.from_dlpack(CapsuleProducer(capsule, (CPU, 0)))
     column = xlog.session(**where).from_dlpack(capsule)
     assert column.device == "cuda:0"
     return np.from_dlpack(column.to("cpu"))
 
 
 def on(where, array):
-    """The array as a tensor on the device."""
+    """Returns the array as a tensor on the device."""
     return xlog.session(**where).from_dlpack(array)
 
 
@@ -55,18 +55,18 @@ TYPES = ["u4", "u8", "i4", "i8", "f4", "f8", "?", "i1", "f2"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_tensor_comes_back_as_it_was(where, dtype):
+def test_tensor_round_trips(where, dtype):
     array = np.array([0, 1, 2, 3, 0, 5], dtype=dtype)
-    for given in (array, array.reshape(2, 3), array[::2], array[:0]):
-        if given is not array and dtype == "?":
+    for source in (array, array.reshape(2, 3), array[::2], array[:0]):
+        if source is not array and dtype == "?":
             continue
-        capsule = xlog.dlpack_roundtrip(on(where, given), **where)
+        capsule = xlog.dlpack_roundtrip(on(where, source), **where)
         assert capsule_name(capsule) == b"dltensor"
         back = values(capsule, where)
-        assert (back.dtype, back.shape, back.tolist()) == (given.dtype, given.shape, given.tolist())
+        assert (back.dtype, back.shape, back.tolist()) == (source.dtype, source.shape, source.tolist())
 
 
-def test_tensors_are_given_as_capsules_or_as_what_makes_them(where):
+def test_accepts_capsules_and_tensors(where):
     array = np.arange(5, dtype="i8")
     column = on(where, array)
 
@@ -74,14 +74,14 @@ def test_tensors_are_given_as_capsules_or_as_what_makes_them(where):
         def to_dlpack(self):
             return column.__dlpack__()
 
-    for given in (column, column.__dlpack__(max_version=(1, 0)), column.__dlpack__(), Old()):
-        assert values(xlog.dlpack_roundtrip(given, **where), where).tolist() == [0, 1, 2, 3, 4]
+    for source in (column, column.__dlpack__(max_version=(1, 0)), column.__dlpack__(), Old()):
+        assert values(xlog.dlpack_roundtrip(source, **where), where).tolist() == [0, 1, 2, 3, 4]
     for wrong in (7, None, "text", object()):
         with pytest.raises(TypeError):
             xlog.dlpack_roundtrip(wrong, **where)
 
 
-def test_arrays_of_the_cuda_array_interface_are_tensors(cuda):
+def test_accepts_cuda_array_interface(cuda):
     column = xlog.session(0, MB).from_dlpack(np.arange(5, dtype="i8"))
 
     class Array:
@@ -91,15 +91,15 @@ def test_arrays_of_the_cuda_array_interface_are_tensors(cuda):
     assert values(xlog.dlpack_roundtrip(Array(), **where), where).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_tensors_are_the_takers_to_write_and_versioned_ones_are_lent():
+def test_tensors_are_writable_and_versioned_ones_read_only():
     array = np.arange(5, dtype="i8")
-    copy = np.from_dlpack(Taken(xlog.dlpack_roundtrip(array, None), (CPU, 0)))
-    # numpy takes no unversioned tensor for one to write, whosever it is.
+    copy = np.from_dlpack(CapsuleProducer(xlog.dlpack_roundtrip(array, None), (CPU, 0)))
+    # numpy never writes to unversioned tensors.
     assert copy.ctypes.data != array.ctypes.data and copy.tolist() == array.tolist()
     capsule = xlog.dlpack_roundtrip(array, "cpu", max_version=(1, 0))
     assert capsule_name(capsule) == b"dltensor_versioned"
-    lent = np.from_dlpack(Taken(capsule, (CPU, 0)))
-    assert not lent.flags.writeable and lent.ctypes.data == array.ctypes.data
+    read_only = np.from_dlpack(CapsuleProducer(capsule, (CPU, 0)))
+    assert not read_only.flags.writeable and read_only.ctypes.data == array.ctypes.data
 
 
 def columns():
@@ -111,21 +111,21 @@ def columns():
     }
 
 
-def test_a_table_is_one_capsule_and_comes_back(where):
-    given = columns()
-    capsule = xlog.export_arrow_device([on(where, array) for array in given.values()], **where, names=[*given])
+def test_table_round_trips_through_one_capsule(where):
+    arrays = columns()
+    capsule = xlog.export_arrow_device([on(where, array) for array in arrays.values()], **where, names=[*arrays])
     assert capsule_name(capsule) == b"arrow_device_array"
     imported = xlog.import_arrow_device(capsule, **where)
     tensors, names, rows = imported
     assert isinstance(imported, tuple) and len(imported) == 3
     assert (names, rows, imported.symbols) == (["id", "price", "flag", "name"], 3, [])
-    for capsule, array in zip(tensors, given.values()):
+    for capsule, array in zip(tensors, arrays.values()):
         assert capsule_name(capsule) == b"dltensor"
         back = values(capsule, where)
         assert (back.dtype, back.tolist()) == (array.dtype, array.tolist())
 
 
-def test_calls_with_three_arguments_in_order_are_xlogs(where):
+def test_positional_arguments_are_those_of_xlog(where):
     tensors = [on(where, array) for array in columns().values()]
     capsule = xlog.export_arrow_device(tensors, where["device"], MB)
     _, names, rows = xlog.import_arrow_device(capsule, where["device"], MB)
@@ -133,36 +133,38 @@ def test_calls_with_three_arguments_in_order_are_xlogs(where):
     assert capsule_name(xlog.dlpack_roundtrip(tensors[0], where["device"], MB)) == b"dltensor"
 
 
-def test_symbols_keep_what_says_that_they_are(where):
-    given = {name: on(where, array) for name, array in columns().items()}
-    exported = xlog.export_arrow_device(given, **where, symbols=["id", "name"])
+def test_symbols_keep_their_metadata(where):
+    arrays = {name: on(where, array) for name, array in columns().items()}
+    exported = xlog.export_arrow_device(arrays, **where, symbols=["id", "name"])
     imported = xlog.import_arrow_device(exported, **where)
     assert imported.symbols == ["id", "name"]
     assert [imported.table[name].field.metadata for name in ("id", "price")] == [SYMBOL, {}]
-    # Once more round, from what came.
+    # A second round trip, from the result.
     again = xlog.export_arrow_device(imported[0], **where, names=imported[1], symbols=imported.symbols)
     assert xlog.import_arrow_device(again, **where).table["name"].field.metadata == SYMBOL
     assert [column.type for column in imported.table.columns] == ["UInt32", "Float64", "Boolean", "UInt32"]
 
 
-def test_symbols_that_others_export_are_recognised(where):
+def test_recognises_symbols_of_other_producers(where):
     pa = pytest.importorskip("pyarrow")
-    field = pa.field("who", pa.uint32(), False, {"xlog.symbol": "true", "xlog.symbol_encoding": "u32", "more": "kept"})
+    field = pa.field(
+        "symbol", pa.uint32(), False, {"xlog.symbol": "true", "xlog.symbol_encoding": "u32", "other": "value"}
+    )
     table = pa.table([pa.array([3, 1], pa.uint32())], schema=pa.schema([field]))
     imported = xlog.import_arrow_device(table, **where)
-    assert imported.symbols == ["who"]
-    assert imported.table["who"].field.metadata == {**SYMBOL, "more": "kept"}
+    assert imported.symbols == ["symbol"]
+    assert imported.table["symbol"].field.metadata == {**SYMBOL, "other": "value"}
     assert imported.table.to_pyarrow().schema == table.schema
 
 
-def test_the_capsule_is_arrows_own(where):
+def test_capsule_is_readable_by_arrow_consumers(where):
     nanoarrow_device = pytest.importorskip("nanoarrow.device")
-    given = {name: on(where, array) for name, array in columns().items()}
-    capsule = xlog.export_arrow_device(given, **where)
+    arrays = {name: on(where, array) for name, array in columns().items()}
+    capsule = xlog.export_arrow_device(arrays, **where)
 
     class Pair:
         def __arrow_c_device_array__(self, requested_schema=None, **_):
-            return xlog.table(given, **where).__arrow_c_schema__(), capsule
+            return xlog.table(arrays, **where).__arrow_c_schema__(), capsule
 
     array = nanoarrow_device.c_device_array(Pair())
     expected = (CPU, -1) if where["device"] is None else (CUDA, 0)
@@ -170,92 +172,92 @@ def test_the_capsule_is_arrows_own(where):
     assert array.schema.n_children == 4
     del array
     assert xlog.import_arrow_device(capsule, **where)[2] == 3
-    with pytest.raises(cd.UsageError, match="has been consumed already"):
+    with pytest.raises(cd.UsageError, match="was already consumed"):
         xlog.import_arrow_device(capsule, **where)
 
 
-def test_pairs_and_whatever_speaks_arrow_are_taken(where):
-    given = {name: on(where, array) for name, array in columns().items()}
-    table = xlog.table(given, **where, symbols=["id"])
+def test_accepts_pairs_and_arrow_objects(where):
+    arrays = {name: on(where, array) for name, array in columns().items()}
+    table = xlog.table(arrays, **where, symbols=["id"])
     for source in (table, table.__arrow_c_device_array__(), table.__arrow_c_array__()):
         imported = xlog.import_arrow_device(source, **where)
         assert (imported[1:], imported.symbols) == ((["id", "price", "flag", "name"], 3), ["id"])
         assert values(imported[0][1], where).tolist() == [0.5, 1.5, 2.5]
 
 
-def test_tables_in_several_batches_are_one_tensor_a_column(where):
+def test_several_batches_become_one_tensor_for_each_column(where):
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"a": pa.chunked_array([[1, 2], [3]])})
     tensors, _, rows = xlog.import_arrow_device(table, **where)
     assert (rows, values(tensors[0], where).tolist()) == (3, [1, 2, 3])
 
 
-def test_capsules_that_nobody_takes_give_everything_back(where):
-    """The fixture looks at what is held."""
+def test_unconsumed_capsules_release_everything(where):
+    """The fixture checks that all memory is freed."""
     for _ in range(3):
         xlog.export_arrow_device([on(where, np.arange(1000))], **where)
     imported = xlog.import_arrow_device(xlog.export_arrow_device([on(where, np.arange(1000))], **where), **where)
     assert imported[2] == 1000
 
 
-def test_what_is_no_table_is_refused(where):
+def test_rejects_other_objects(where):
     capsule = xlog.table({"a": on(where, np.arange(3))}, **where).__arrow_c_device_array__()[1]
-    with pytest.raises(TypeError, match=r"tells no schema: give \(schema_capsule, array_capsule\)"):
+    with pytest.raises(TypeError, match=r"has no schema: pass \(schema_capsule, array_capsule\)"):
         xlog.import_arrow_device(capsule, **where)
-    with pytest.raises(TypeError, match="a capsule that tells no schema"):
+    with pytest.raises(TypeError, match="the capsule has no schema"):
         xlog.import_arrow_device(on(where, np.arange(3)).__dlpack__(), **where)
-    with pytest.raises(TypeError, match="speaks none of"):
+    with pytest.raises(TypeError, match="has none of"):
         xlog.import_arrow_device(7, **where)
-    with pytest.raises(cd.UsageError, match="expected a table, got a column of Int64"):
+    with pytest.raises(cd.UsageError, match="expected structs for a table, got Int64"):
         xlog.import_arrow_device(on(where, np.arange(3)), **where)
 
 
-def test_nulls_are_refused_by_name(where):
+def test_error_for_nulls_names_the_column(where):
     pa = pytest.importorskip("pyarrow")
     with pytest.raises(BufferError, match="column 'b': 1 of 2 rows are null"):
         xlog.import_arrow_device(pa.table({"a": [1, 2], "b": [1, None]}), **where)
 
 
-def test_columns_that_make_no_table_are_refused(where):
+def test_rejects_invalid_columns(where):
     three, two = on(where, np.arange(3)), on(where, np.arange(2))
     cases = {
-        "there are none": ([], {}),
-        "names: 1 for 2 columns": ([three, three], {"names": ["a"]}),
-        "names: 'a' is there twice": ([three, three], {"names": ["a", "a"]}),
+        "columns: expected at least one": ([], {}),
+        "names: expected 2, one for each column, got 1": ([three, three], {"names": ["a"]}),
+        "names: 'a' is repeated": ([three, three], {"names": ["a", "a"]}),
         "'col_1' is 2 rows long, expected 3": ([three, two], {}),
-        "'col_0' is a column of Int64, and symbols are UInt32": ([three], {"symbols": ["col_0"]}),
+        "symbols: column 'col_0': expected UInt32, got Int64": ([three], {"symbols": ["col_0"]}),
     }
-    for words, (given, more) in cases.items():
-        with pytest.raises(cd.UsageError, match=words):
-            xlog.export_arrow_device(given, **where, **more)
-    with pytest.raises(KeyError, match='no column is called \\\\?"nobody'):
-        xlog.export_arrow_device([three], **where, symbols=["nobody"])
-    with pytest.raises(TypeError, match="has no __dlpack_device__"):
+    for message, (tensors, more) in cases.items():
+        with pytest.raises(cd.UsageError, match=message):
+            xlog.export_arrow_device(tensors, **where, **more)
+    with pytest.raises(KeyError, match='no column is named \\\\?"missing'):
+        xlog.export_arrow_device([three], **where, symbols=["missing"])
+    with pytest.raises(TypeError, match="with __dlpack_device__"):
         xlog.export_arrow_device([7], **where)
 
 
-def test_a_session_is_kept_for_each_device_and_budget():
+def test_session_is_reused_for_each_device_and_budget():
     first = xlog.session(None, 3)
     assert first is xlog.session("cpu", 3)
     assert first is not xlog.session(None, 4)
     for wrong in (0, -1):
-        with pytest.raises(cd.UsageError, match=f"memory_mb={wrong}: expected MiB above 0"):
+        with pytest.raises(cd.UsageError, match=f"memory_mb={wrong}: expected a number of MiB above 0"):
             xlog.dlpack_roundtrip(np.arange(3), None, wrong)
     with pytest.raises(MemoryError):
         xlog.dlpack_roundtrip(np.zeros(4 << 20, dtype="u1"), None, 3)
 
 
-def test_the_default_device_is_the_first_of_cuda(cuda):
+def test_default_device_is_cuda_0(cuda):
     assert xlog.session().device == "cuda:0"
     assert xlog.session(0) is xlog.session("cuda:0") is xlog.session(0, 32768)
     with pytest.raises(cd.DeviceError, match="cuda:7 does not exist"):
         xlog.session(7)
 
 
-def test_a_producer_is_asked_as_the_protocol_wants():
-    made = np.arange(3, dtype="i4")
-    from tensors import Made
+def test_producer_gets_the_arguments_of_the_protocol():
+    array = np.arange(3, dtype="i4")
+    from tensors import ManagedTensor
 
-    asked = Asked(Made("versioned", made))
-    assert values(xlog.dlpack_roundtrip(asked, None), {"device": None}).tolist() == [0, 1, 2]
-    assert len(asked.asked) == 1 and asked.asked[0]["max_version"] >= (1, 0)
+    producer = RecordingProducer(ManagedTensor("versioned", array))
+    assert values(xlog.dlpack_roundtrip(producer, None), {"device": None}).tolist() == [0, 1, 2]
+    assert len(producer.calls) == 1 and producer.calls[0]["max_version"] >= (1, 0)

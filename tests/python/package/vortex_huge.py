@@ -1,6 +1,7 @@
-"""Imports trees of a few bytes that claim very much, with a limit on the process's memory: `vortex_huge.py [BUDGET [DEVICE]]`.
+"""Imports small trees that declare very large sizes, with a limit on the process's memory:
+`vortex_huge.py [BUDGET [DEVICE]]`.
 
-Each is refused by an error of the package, and with a budget nearly nothing is taken for it."""
+Each must raise an error of the package, and must not allocate much if there is a budget."""
 
 import resource
 import sys
@@ -11,10 +12,10 @@ import numpy as np
 import proto
 import pyarrow as pa
 from capsules import LIVE, Exporter
-from conftest import assert_nothing_held
+from conftest import assert_all_memory_freed
 from craft import boolean
 from flatbuffer import Table, write
-from vortex_nodes import I8, U1, U2, U4, constant, dtype_of, node, number, of, told
+from vortex_nodes import I8, U1, U2, U4, constant, dtype_of, node, number, of, patch_metadata
 
 ADDRESSES = 1 << 30
 RESIDENT = 192 << 20
@@ -22,18 +23,18 @@ ONE = b"\x20\x01"
 ZERO = b"\x20\x00"
 
 
-def with_told(length, kind="u4"):
+def declared_patches(length, kind="u4"):
     return proto.write({1: length, 3: dtypes.NUMPY.index(kind)})
 
 
 def huge(n):
-    """Name -> tree. Each claims `n` of something, or as many as come out of it."""
+    """Returns trees by name. Each declares `n` elements, nodes or bytes."""
     u1, u4, zeros = constant("u1", n), constant("u4", n), constant("u1", n, ZERO)
     i8, few = constant("i8", n, b"\x18\x02"), of("u4", 1, 2, 3)
     text = node("vortex.constant", dtypes.text(), n, b"", [b"\x3a\x01a"])
     bits = node("vortex.constant", dtypes.boolean(), n, b"", [b"\x10\x01"])
     lists = dtype_of(pa.list_(pa.uint8()))
-    found = {
+    trees = {
         "a constant": u4,
         "a constant text": text,
         "a constant list": node("vortex.constant", lists, n, b"", [b"\x4a\x04\x0a\x02\x20\x01"]),
@@ -61,10 +62,14 @@ def huge(n):
         "a run of 64 bits": node("vortex.runend", number("u4"), n, {1: 3, 2: 1}, [], [of("u8", n), of("u4", 1)]),
         "ends": node("vortex.runend", number("u4"), 3, {1: U4, 2: n}, [], [u4, u4]),
         "values of runs": node("vortex.runend", number("u4"), 3, {1: U4, 2: 1}, [], [of("u4", 3), u4]),
-        "one patch": node("vortex.sparse", number("u4"), n, {1: told(of("u4", 1))}, [ONE], [of("u4", 1), of("u4", 1)]),
-        "patches": node("vortex.sparse", number("u4"), n, {1: with_told(n)}, [ONE], [u4, u4]),
-        "patches of few": node("vortex.sparse", number("u4"), 3, {1: with_told(n)}, [ONE], [u4, u4]),
-        "patches of packed": node("fastlanes.bitpacked", number("u4"), n, {1: 0, 3: with_told(n)}, [b""], [u4, u4]),
+        "one patch": node(
+            "vortex.sparse", number("u4"), n, {1: patch_metadata(of("u4", 1))}, [ONE], [of("u4", 1), of("u4", 1)]
+        ),
+        "patches": node("vortex.sparse", number("u4"), n, {1: declared_patches(n)}, [ONE], [u4, u4]),
+        "patches of few": node("vortex.sparse", number("u4"), 3, {1: declared_patches(n)}, [ONE], [u4, u4]),
+        "patches of packed": node(
+            "fastlanes.bitpacked", number("u4"), n, {1: 0, 3: declared_patches(n)}, [b""], [u4, u4]
+        ),
         "masked": node("vortex.masked", number("u4", True), n, b"", [], [u4, bits]),
         "masked by few": node("vortex.masked", number("u4", True), n, b"", [], [u4, boolean([True])]),
         "differences": node("fastlanes.delta", number("u4"), 1, {1: n}, [], [constant("u4", n // 32), u4]),
@@ -161,20 +166,20 @@ def huge(n):
             [constant("u1", 0, nullable=True), bits],
         ),
     }
-    # Claims that are wrong whatever they claim.
-    assert found.pop("a run")
-    return found
+    # Declarations that are wrong for any size.
+    assert trees.pop("a run")
+    return trees
 
 
 def multiplied():
-    """Few values, each of many, named often: what comes out is their product."""
+    """Returns trees with a few large values and many references to them: the decoded size is the product."""
     many, rows = 1 << 16, 1 << 16
     lists = dtype_of(pa.list_(pa.uint8()))
     elements = node("vortex.primitive", number("u1", True), many, b"", [bytes(many)])
     one = node("vortex.list", lists, 1, {1: many, 2: U4}, [], [elements, of("u4", 0, many)])
     lengths = constant("u4", rows, b"\x20" + proto.varint(many))
     short = node("vortex.list", lists, many, {1: many, 2: U4}, [], [elements, of("u4", *[0] * many, many)])
-    # Nobody makes arrays of these, not even of a null.
+    # No library creates arrays of these types.
     byte = Table({0: ("B", dtypes.PRIMITIVE), 1: Table({0: ("B", U1), 1: ("B", 1)})})
     wide = write(of_a_size(byte, 2**31 - 1))
     deep = write(of_a_size(of_a_size(of_a_size(byte, 1 << 20), 1 << 20), 1 << 20))
@@ -210,7 +215,7 @@ def multiplied():
             "vortex.sparse",
             lists,
             rows,
-            {1: told(of("u4", 1))},
+            {1: patch_metadata(of("u4", 1))},
             [proto.write({9: proto.write({1: ONE}) * many})],
             [of("u4", 1), one],
         ),
@@ -229,7 +234,7 @@ def multiplied():
 
 
 def of_a_size(element, size):
-    """The type of lists of a size."""
+    """Returns the type of lists of a fixed size."""
     return Table({0: ("B", dtypes.FIXED_SIZE_LIST), 1: Table({0: element, 1: ("I", size), 2: ("B", 1)})})
 
 
@@ -244,28 +249,28 @@ def main(budget=None, device="cpu"):
     with open("/proc/self/statm") as statm:
         addresses = int(statm.read().split()[0]) * resource.getpagesize()
     if device == "cpu":
-        # A driver takes addresses as it likes.
+        # A driver reserves address space.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before, wrong = resident(), []
     with cd.Session(device, memory=budget) as session:
         for name, tree in cases.items():
             print(name, file=sys.stderr, flush=True)
-            had = resident()
+            before_case = resident()
             try:
                 column = session.from_vortex(Exporter(tree))
-                # Without a budget, what the limit on the process leaves room for is right.
+                # Without a budget, a tree may decode within the limit on the process.
                 if budget:
                     wrong.append(f"{name}: decodes to {len(column)} of {column.type}")
                 del column
             except (cd.OutOfMemoryError, cd.DataError, cd.UnsupportedError) as error:
                 if "vortex." not in str(error) and "fastlanes." not in str(error):
                     wrong.append(f"{name}: {error}")
-            if budget and resident() - had > RESIDENT:
-                wrong.append(f"{name}: took {resident() - had} bytes")
-        assert_nothing_held(session)
+            if budget and resident() - before_case > RESIDENT:
+                wrong.append(f"{name}: took {resident() - before_case} bytes")
+        assert_all_memory_freed(session)
         assert not LIVE
-    print(f"{len(cases)} claims, {resident() - before} bytes at most")
+    print(f"{len(cases)} declarations, {resident() - before} bytes at most")
     for line in wrong:
         print(line)
     sys.exit(bool(wrong))

@@ -1,7 +1,8 @@
-"""Imports small trees of every kind with a few bytes, numbers or children changed: `vortex_mutants.py SEED FIRST COUNT PLACE [DEVICE]`.
+"""Imports small trees of every kind with changed bytes, numbers or children:
+`vortex_mutants.py SEED FIRST COUNT FILE [DEVICE]`.
 
-Each is refused by an error of the package, or decodes to what pyarrow finds valid. PLACE is a file that says which one is under
-way, for whoever watches a process that may be brought down."""
+Each must raise an error of the package, or decode to an array that pyarrow finds valid. FILE has the number
+of the current tree, in case the process crashes."""
 
 import os
 import random
@@ -12,11 +13,11 @@ import crossdock as cd
 import pyarrow as pa
 import trees
 from capsules import LIVE, Exporter
-from conftest import assert_nothing_held
+from conftest import assert_all_memory_freed
 from flat import Tree
 
 BUDGET = "64MiB"
-# Beside the budget: what the interpreter and the libraries take for themselves from now on.
+# Memory beyond the budget for the interpreter and the libraries.
 ADDRESSES = 3 << 30
 RESIDENT = 512 << 20
 LENGTHS = [
@@ -34,8 +35,13 @@ LENGTHS = [
     1 << 63,
     (1 << 64) - 1,
 ]
-# What pyarrow says of decimals beyond their precision, of dates that are no whole days, of times beyond a day.
-KEPT = ["does not fit in precision", "does not represent a whole number of days", "is not within the acceptable range"]
+# pyarrow's messages for values that the decoder keeps: decimals beyond their precision, dates with
+# part of a day, and times beyond a day.
+PYARROW_ERRORS = [
+    "does not fit in precision",
+    "does not represent a whole number of days",
+    "is not within the acceptable range",
+]
 VARINTS = [
     b"\x00",
     b"\x01",
@@ -49,21 +55,21 @@ VARINTS = [
 
 
 def samples():
-    """A few small trees of each kind."""
-    found = []
+    """Returns a few small trees of each kind."""
+    trees_of_kinds = []
     for kind in trees.KINDS:
         for rows, most in ((40, 10), (1100, 3)):
-            made = [array for _, array in trees.arrays(kind, (rows,))]
-            found += map(Tree.of, made[:: max(1, len(made) // most)])
-    return found
+            arrays = [array for _, array in trees.arrays(kind, (rows,))]
+            trees_of_kinds += map(Tree.of, arrays[:: max(1, len(arrays) // most)])
+    return trees_of_kinds
 
 
 def nodes(tree):
-    """All nodes, the root first."""
-    found = [tree]
-    for node in found:
-        found.extend(node.children)
-    return found
+    """Returns all nodes, the root first."""
+    all_nodes = [tree]
+    for node in all_nodes:
+        all_nodes.extend(node.children)
+    return all_nodes
 
 
 def copy(tree):
@@ -71,18 +77,18 @@ def copy(tree):
 
 
 def changed(data, rng):
-    """Bytes with one thing changed."""
+    """Returns the bytes with one change."""
     at = rng.randrange(len(data) + 1)
-    some = bytes([rng.randrange(256)])
+    byte = bytes([rng.randrange(256)])
     if data and at < len(data):
         flipped = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
-        ways = [flipped] * 4 + [data[:at] + some + data[at + 1 :], data[:at], data[:at] + data[at + 1 :]]
-        return rng.choice([*ways, data[:at] + rng.choice(VARINTS) + data[at + 1 :]])
-    return rng.choice([data + some, data + rng.choice(VARINTS), data + data])
+        changes = [flipped] * 4 + [data[:at] + byte + data[at + 1 :], data[:at], data[:at] + data[at + 1 :]]
+        return rng.choice([*changes, data[:at] + rng.choice(VARINTS) + data[at + 1 :]])
+    return rng.choice([data + byte, data + rng.choice(VARINTS), data + data])
 
 
 def mutate(tree, rng, others):
-    """Changes one thing somewhere in the tree, and says what."""
+    """Changes one value in the tree, and returns a description."""
     node = rng.choice(nodes(tree))
     way = rng.choice(
         ["metadata", "metadata", "dtype", "buffer", "buffer", "length", "length", "child", "children", "id"]
@@ -116,7 +122,7 @@ def mutate(tree, rng, others):
 
 
 def mutant(seed, number, all_samples):
-    """(the tree, what was done to it): the same ones for the same numbers."""
+    """Returns (tree, description), the same for the same seed and number."""
     rng = random.Random(f"{seed} {number}")
     tree = copy(rng.choice(all_samples))
     return tree, [mutate(tree, rng, all_samples) for _ in range(rng.choice([1, 1, 2, 4]))]
@@ -127,7 +133,7 @@ def resident():
 
 
 def check(session, tree):
-    """Whether it decodes."""
+    """Returns whether the tree decodes."""
     try:
         column = session.from_vortex(Exporter(tree))
     except (cd.Error, TypeError) as error:
@@ -140,8 +146,8 @@ def check(session, tree):
             try:
                 chunk.validate(full=True)
             except pa.ArrowInvalid as error:
-                # Numbers that their types do not have are nobody's danger, and kept as they are.
-                if not any(words in str(error) for words in KEPT):
+                # Numbers out of the range of their type are harmless, and are kept.
+                if not any(message in str(error) for message in PYARROW_ERRORS):
                     raise
                 chunk.validate()
             assert pa.types.is_null(chunk.type) or chunk.null_count <= len(chunk)
@@ -157,28 +163,30 @@ def show(tree, depth=0):
         show(child, depth + 1)
 
 
-def main(seed, first, count, place, device="cpu"):
+def main(seed, first, count, path, device="cpu"):
     all_samples = samples()
     with open("/proc/self/statm") as statm:
         addresses = int(statm.read().split()[0]) * resource.getpagesize()
     if device == "cpu":
-        # A driver takes addresses as it likes.
+        # A driver reserves address space.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before, decoded = resident(), 0
-    file = os.open(place, os.O_WRONLY | os.O_CREAT)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
     with cd.Session(device, memory=BUDGET) as session:
         for number in range(first, first + count):
             os.pwrite(file, f"{number:12}".encode(), 0)
-            tree, ways = mutant(seed, number, all_samples)
+            tree, descriptions = mutant(seed, number, all_samples)
             try:
                 decoded += check(session, tree)
             except BaseException:
-                print(f"mutant {seed} {number}: {ways}", file=sys.stderr)
+                print(f"mutant {seed} {number}: {descriptions}", file=sys.stderr)
                 show(tree)
                 raise
-            assert resident() - before < RESIDENT, f"mutant {seed} {number}, {ways}, took {resident() - before} bytes"
-        assert_nothing_held(session)
+            assert resident() - before < RESIDENT, (
+                f"mutant {seed} {number}, {descriptions}, took {resident() - before} bytes"
+            )
+        assert_all_memory_freed(session)
         assert not LIVE
     print(f"{count} mutants, {decoded} of them decode; {resident() - before} bytes at most")
 

@@ -1,4 +1,5 @@
-"""Nodes of Vortex's trees, made by hand: each function one kind, with arguments for what can be lied about."""
+"""Builds nodes of Vortex trees: one function for each encoding. Arguments replace values, so that tests can
+build malformed nodes."""
 
 import struct
 
@@ -39,10 +40,11 @@ def constant(kind, length, value=b"\x20\x01", nullable=False):
     return node("vortex.constant", number(kind, nullable), length, b"", [value])
 
 
-def dictionary(codes, values, length=None, nullable=False, told=None):
-    length, told = codes.length if length is None else length, values.length if told is None else told
+def dictionary(codes, values, length=None, nullable=False, declared_values=None):
+    length = codes.length if length is None else length
+    declared_values = values.length if declared_values is None else declared_values
     kind = dtypes.NUMPY[dtypes.read(values.dtype).of[0]]
-    meta = {1: told, 2: dtypes.read(codes.dtype).of[0]}
+    meta = {1: declared_values, 2: dtypes.read(codes.dtype).of[0]}
     return node("vortex.dict", number(kind, nullable), length, meta, [], [codes, values])
 
 
@@ -51,21 +53,23 @@ def runs(ends, values, length, offset=0):
     return node("vortex.runend", values.dtype, length, meta, [], [ends, values])
 
 
-def told(indices, offset=0, claimed=None, chunks=None, within=0):
-    """A message about patches."""
+def patch_metadata(indices, offset=0, declared=None, chunks=None, within=0):
+    """Returns the metadata of patches."""
     ptype = dtypes.read(indices.dtype).of[0]
-    meta = {1: indices.length if claimed is None else claimed, 2: offset, 3: ptype}
+    meta = {1: indices.length if declared is None else declared, 2: offset, 3: ptype}
     if chunks is not None:
         meta |= {4: Present(chunks.length), 5: Present(dtypes.read(chunks.dtype).of[0]), 6: Present(within)}
     return proto.write(meta)
 
 
-def sparse(indices, values, length=10, fill=b"\x20\x07", **said):
-    return node("vortex.sparse", values.dtype, length, {1: told(indices, **said)}, [fill], [indices, values])
+def sparse(indices, values, length=10, fill=b"\x20\x07", **declarations):
+    return node(
+        "vortex.sparse", values.dtype, length, {1: patch_metadata(indices, **declarations)}, [fill], [indices, values]
+    )
 
 
-def packed(indices, values, length=10, width=1, blocks=1, offset=0, chunks=None, children=(), **said):
-    meta = {1: width, 2: offset, 3: told(indices, chunks=chunks, **said)}
+def packed(indices, values, length=10, width=1, blocks=1, offset=0, chunks=None, children=(), **declarations):
+    meta = {1: width, 2: offset, 3: patch_metadata(indices, chunks=chunks, **declarations)}
     parts = [indices, values, *([] if chunks is None else [chunks]), *children]
     return node("fastlanes.bitpacked", values.dtype, length, meta, [bytes(128 * width * blocks)], parts)
 
@@ -77,7 +81,7 @@ def plain_packed(length=10, width=1, offset=0, kind="u4", size=None, dtype=None)
 
 def patched_alp(indices, values, length=10):
     integers = primitive(np.arange(length, dtype="i8"))
-    return node("vortex.alp", number("f8"), length, {3: told(indices)}, [], [integers, indices, values])
+    return node("vortex.alp", number("f8"), length, {3: patch_metadata(indices)}, [], [integers, indices, values])
 
 
 def alp_rd(codes, table=(1, 2), width=60, size=None, patches=None, kind="f8", nullable=False, right=0):
@@ -86,7 +90,7 @@ def alp_rd(codes, table=(1, 2), width=60, size=None, patches=None, kind="f8", nu
     right = np.full(codes.length, right, "u8" if kind == "f8" else "u4")
     children = [codes, primitive(right)]
     if patches:
-        meta[5] = told(patches[0])
+        meta[5] = patch_metadata(patches[0])
         children += patches
     return node("vortex.alprd", number(kind, nullable), codes.length, meta, [], children)
 
@@ -143,11 +147,11 @@ def differences(length=1024, deltas=1024, offset=0, bases=32, kind="u4", meta=No
 
 
 def in_runs(indices, starts=(0,), values=3, length=1024, offset=0, meta=None):
-    """fastlanes.rle of one or more blocks, all of whose indices are given."""
+    """Returns a fastlanes.rle node of one or more blocks, with all indices."""
     indices = primitive(np.array(indices, "u2"))
-    told = {1: values, 2: indices.length, 3: U2, 4: len(starts), 5: U4, 6: offset} | (meta or {})
+    metadata = {1: values, 2: indices.length, 3: U2, 4: len(starts), 5: U4, 6: offset} | (meta or {})
     children = [primitive(np.arange(values, dtype="f8")), indices, of("u4", *starts)]
-    return node("fastlanes.rle", number("f8"), length, told, [], children)
+    return node("fastlanes.rle", number("f8"), length, metadata, [], children)
 
 
 def chunks(offsets, *parts, length=None, dtype=None):
@@ -177,13 +181,13 @@ def decimals(values, type, width, valid=None):
 
 def row_of(*fields, length=3, names=None):
     names = names or [f"f{i}" for i in range(len(fields))]
-    made = Vector([dtype_table(field.dtype) for field in fields])
-    dtype = write(Table({0: ("B", dtypes.STRUCT), 1: Table({0: Vector(names), 1: made})}))
+    types = Vector([dtype_table(field.dtype) for field in fields])
+    dtype = write(Table({0: ("B", dtypes.STRUCT), 1: Table({0: Vector(names), 1: types})}))
     return node("vortex.struct", dtype, length, b"", [], fields)
 
 
 def dtype_table(data):
-    """A primitive's type, as a table to put into another one."""
+    """Returns the type of a primitive as a table, for use in another type."""
     kind = dtypes.read(data)
     assert kind.kind == dtypes.PRIMITIVE
     return Table({0: ("B", kind.kind), 1: Table({0: ("B", kind.of[0]), 1: ("B", kind.nullable)})})
@@ -220,7 +224,7 @@ ENTRY = {"key": "k", "value": 1}
 
 
 def map_of(*lists, nullable=False, type=pa.list_, key_nullable=False, length=None):
-    """A map of text and integers, over lists of structs that may be null whatever the map's type says."""
+    """Returns a map of text and integers. Its entries may be null even if the type of the map forbids it."""
     entry = pa.struct([pa.field("key", pa.string(), key_nullable), pa.field("value", pa.int32())])
     tree = Tree.of(vx.array(pa.array(lists, type(entry))))
     dtype = dtype_of(pa.map_(pa.string(), pa.int32()), nullable)

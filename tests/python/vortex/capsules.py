@@ -1,4 +1,4 @@
-"""Trees given out the way Vortex gives them: nested tuples whose buffers are capsules. So a tree can be made by hand, well or ill."""
+"""Exports trees as Vortex does, as nested tuples with capsules of buffers. The trees may be malformed."""
 
 import ctypes
 
@@ -10,11 +10,11 @@ _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _api = ctypes.pythonapi
 _new = _api.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# The capsule is dying when its destructor asks, so it travels as an address and never as an object.
+# A capsule must not be referenced in its destructor, so it is passed as an address.
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
-# What is given out and not yet released: address of the descriptor -> (descriptor, memory).
+# Exported buffers that are not released yet: address of the descriptor -> (descriptor, memory).
 LIVE = {}
 
 
@@ -28,22 +28,22 @@ def _destroy(capsule):
     _release(_pointer_of(capsule, CAPSULE))
 
 
-def capsule_of(data, alignment=64, **lies):
-    """A capsule that owns a copy of the bytes, aligned. Keywords replace the descriptor's fields."""
+def capsule_of(data, alignment=64, **fields):
+    """Returns a capsule that owns an aligned copy of the bytes. `fields` replace fields of the descriptor."""
     memory = (ctypes.c_char * (len(data) + alignment))()
     start = ctypes.addressof(memory)
     start += -start % alignment
     ctypes.memmove(start, data, len(data))
     export = BufferExport(1, 0, start if data else None, len(data), alignment, -1, None, None)
     export.release = ctypes.cast(_release, ctypes.c_void_p)
-    for field, value in lies.items():
+    for field, value in fields.items():
         setattr(export, field, value)
     LIVE[ctypes.addressof(export)] = export, memory
     return _new(ctypes.addressof(export), CAPSULE, ctypes.cast(_destroy, ctypes.c_void_p))
 
 
 def on_the_device_of(session):
-    """Makes the capsule of a buffer that lies where the session's columns do: it is one of a column of these bytes."""
+    """Returns a function that creates the capsule of a buffer on the session's device."""
 
     def capsule_of_column(data):
         column = session.from_arrow(pa.array(np.frombuffer(data, "u1")))
@@ -54,22 +54,22 @@ def on_the_device_of(session):
 
 
 def tuple_of(tree, capsule_of=capsule_of):
-    """The nested tuples of a tree, without recursion, so that a tree can be deeper than Python's stack."""
-    waiting, done = [(tree, False)], []
-    while waiting:
-        node, ready = waiting.pop()
+    """Returns the nested tuples of a tree. Not recursive, because trees may be deeper than Python's stack."""
+    pending, tuples = [(tree, False)], []
+    while pending:
+        node, ready = pending.pop()
         if not ready:
-            waiting.append((node, True))
-            waiting.extend((child, False) for child in node.children)
+            pending.append((node, True))
+            pending.extend((child, False) for child in node.children)
             continue
-        children = [done.pop() for _ in node.children]
+        children = [tuples.pop() for _ in node.children]
         buffers = [capsule_of(data) for data in node.buffers]
-        done.append((node.id, node.dtype, node.length, node.metadata, buffers, children))
-    return done.pop()
+        tuples.append((node.id, node.dtype, node.length, node.metadata, buffers, children))
+    return tuples.pop()
 
 
 class Exporter:
-    """An object that looks like a Vortex array to a consumer of the protocol."""
+    """An object that implements the protocol of a Vortex array."""
 
     def __init__(self, tree, capsule_of=capsule_of):
         self.tree, self.capsule_of = tree, capsule_of

@@ -1,5 +1,6 @@
-"""Arrays that vortex-data's own makers give rarely: values of every type under the kinds that hold any, short sequences of narrow
-integers, and lists and structs of nothing. `arrays(group)` yields (name, array), each whole and cut out of the middle."""
+"""Arrays that vortex-data rarely creates: values of every type in the encodings of any type, short sequences
+of narrow integers, and empty lists and structs. `arrays(group)` yields (name, array): each whole, and a slice
+from its middle."""
 
 import datetime
 import decimal
@@ -19,7 +20,7 @@ DAY = datetime.date(2020, 2, 29)
 TENTH = decimal.Decimal("0.1")
 CODES = ["u1", "u2", "u4", "u8"]
 
-# Three of each type, the second one null.
+# Three values of each type. The second one is null.
 VALUES = {
     "booleans": pa.array([True, None, False]),
     "u1": pa.array([1, None, 255], pa.uint8()),
@@ -53,18 +54,18 @@ VALUES = {
 
 
 def dictionaries(rows):
-    """Codes of each width in turn, without nulls and with some."""
+    """Yields dictionaries with codes of each width in turn, without nulls and with some."""
     for i, (name, values) in enumerate(VALUES.items()):
         tree, kind = Tree.of(vx.array(values)), CODES[i % 4]
         codes = (np.arange(rows) % len(values)).astype(kind)
         meta = proto.write({1: len(values), 2: dtypes.NUMPY.index(kind)})
-        for told, valid in {"": None, ", some null": np.arange(rows) % 7 != 2}.items():
+        for suffix, valid in {"": None, ", some null": np.arange(rows) % 7 != 2}.items():
             children = [primitive(codes, valid), tree]
-            yield f"{name}, codes of {kind}{told}", Tree("vortex.dict", tree.dtype, rows, meta, [], children)
+            yield f"{name}, codes of {kind}{suffix}", Tree("vortex.dict", tree.dtype, rows, meta, [], children)
 
 
 def runs(rows):
-    """The array begins three rows after its first run does."""
+    """Yields runs, the first of which begins three rows before the array."""
     for i, (name, values) in enumerate(VALUES.items()):
         tree, kind = Tree.of(vx.array(values)), CODES[1:][i % 3]
         ends = primitive(np.array([4, rows // 2 + 4, rows + 3], kind))
@@ -75,13 +76,17 @@ def runs(rows):
 def mostly_null(rows):
     for i, (name, values) in enumerate(VALUES.items()):
         tree, kind = Tree.of(vx.array(values)), CODES[1:][i % 3]
-        where = primitive(np.array([0, rows // 2, rows - 1], kind))
+        indices = primitive(np.array([0, rows // 2, rows - 1], kind))
         meta = proto.write({1: proto.write({1: 3, 3: dtypes.NUMPY.index(kind)})})
-        yield f"{name}, indices of {kind}", Tree("vortex.sparse", tree.dtype, rows, meta, [b"\x08\x00"], [where, tree])
+        yield (
+            f"{name}, indices of {kind}",
+            Tree("vortex.sparse", tree.dtype, rows, meta, [b"\x08\x00"], [indices, tree]),
+        )
 
 
 def from_arrow(rows):
-    """What Vortex makes of Arrow's own dictionaries and runs, with codes and ends of every type that Arrow has for them."""
+    """Yields Vortex's arrays of Arrow's dictionaries and runs, with codes and ends of every type that Arrow
+    supports."""
     values = pa.array([1.5, None, -2.5])
     for type in [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]:
         codes = pa.array([i % 3 if i % 7 != 2 else None for i in range(rows)], type)
@@ -92,7 +97,7 @@ def from_arrow(rows):
 
 
 def sequences(rows):
-    """As long as they can be in so few bits, and shorter."""
+    """Yields sequences of the maximum length for each width, and shorter ones."""
     for bits, sign in [(8, False), (8, True), (16, False), (16, True)]:
         type = (vx.int_ if sign else vx.uint)(bits)
         first, last = (-(1 << bits - 1), (1 << bits - 1) - 1) if sign else (0, (1 << bits) - 1)
@@ -105,26 +110,26 @@ def sequences(rows):
 
 
 def of_nothing(rows):
-    """Lists and structs as they are and as the compressor leaves them."""
-    some = range(rows)
+    """Yields empty and short lists and structs, uncompressed and compressed."""
+    row_numbers = range(rows)
     for type, values in {
-        pa.list_(pa.int8(), 0): [[] if i % 3 else None for i in some],
-        pa.struct([]): [{} if i % 3 else None for i in some],
-        pa.large_list_view(pa.int8()): [[i % 7] * (i % 3) if i % 5 else None for i in some],
-        pa.list_(pa.list_(pa.int8(), 2), 2): [[[1, None], [3, 4]] if i % 3 else None for i in some],
-        pa.list_(pa.bool_(), 3): [[True, None, False] if i % 3 else None for i in some],
-        pa.list_(pa.null()): [[None] * (i % 3) if i % 5 else None for i in some],
-        pa.list_(pa.date32()): [[i] * (i % 3) if i % 5 else None for i in some],
-        pa.list_(pa.decimal128(10, 2)): [[TENTH * (i % 100)] * (i % 3) if i % 5 else None for i in some],
-        pa.list_(pa.struct([])): [[{}] * (i % 3) if i % 5 else None for i in some],
-        pa.map_(pa.int16(), pa.list_(pa.int8(), 0)): [[(i % 99, [])] * (i % 2) if i % 5 else None for i in some],
+        pa.list_(pa.int8(), 0): [[] if i % 3 else None for i in row_numbers],
+        pa.struct([]): [{} if i % 3 else None for i in row_numbers],
+        pa.large_list_view(pa.int8()): [[i % 7] * (i % 3) if i % 5 else None for i in row_numbers],
+        pa.list_(pa.list_(pa.int8(), 2), 2): [[[1, None], [3, 4]] if i % 3 else None for i in row_numbers],
+        pa.list_(pa.bool_(), 3): [[True, None, False] if i % 3 else None for i in row_numbers],
+        pa.list_(pa.null()): [[None] * (i % 3) if i % 5 else None for i in row_numbers],
+        pa.list_(pa.date32()): [[i] * (i % 3) if i % 5 else None for i in row_numbers],
+        pa.list_(pa.decimal128(10, 2)): [[TENTH * (i % 100)] * (i % 3) if i % 5 else None for i in row_numbers],
+        pa.list_(pa.struct([])): [[{}] * (i % 3) if i % 5 else None for i in row_numbers],
+        pa.map_(pa.int16(), pa.list_(pa.int8(), 0)): [[(i % 99, [])] * (i % 2) if i % 5 else None for i in row_numbers],
     }.items():
         whole = vx.array(pa.array(values, type))
         yield f"{type}", whole
         yield f"{type}, compressed", vx.compress(whole)
 
 
-# Group -> (its maker, for how many rows).
+# Group -> (function, number of rows).
 GROUPS = {
     "dict": (dictionaries, (3, 1025)),
     "runend": (runs, (3, 1025)),
@@ -136,10 +141,13 @@ GROUPS = {
 
 
 def arrays(group):
-    maker, sizes = GROUPS[group]
+    generate, sizes = GROUPS[group]
     for rows in sizes:
-        for name, made in maker(rows):
-            yield f"{group}, {name}, {rows} rows", build(made) if isinstance(made, Tree) else made
+        for name, array_or_tree in generate(rows):
+            yield (
+                f"{group}, {name}, {rows} rows",
+                build(array_or_tree) if isinstance(array_or_tree, Tree) else array_or_tree,
+            )
             if rows > 2:
-                n = made.length if isinstance(made, Tree) else len(made)
-                yield f"{group}, {name}, {rows} rows, sliced", trees.sliced(made, n // 3 + 1, n - n // 7)
+                n = array_or_tree.length if isinstance(array_or_tree, Tree) else len(array_or_tree)
+                yield f"{group}, {name}, {rows} rows, sliced", trees.sliced(array_or_tree, n // 3 + 1, n - n // 7)

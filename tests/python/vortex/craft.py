@@ -1,4 +1,5 @@
-"""Encoders in numpy: trees of the kinds that the wheel's Python API never makes, and of shapes that it makes rarely."""
+"""Encoders in numpy, for encodings and layouts that vortex-data's Python API does not create, or creates
+rarely."""
 
 import dtypes
 import numpy as np
@@ -13,7 +14,7 @@ def ptype_of(kind):
 
 
 def boolean(values):
-    """A bool tree without nulls: what a validity is."""
+    """Returns a tree of booleans without nulls, for a validity."""
     data = np.packbits(np.asarray(values, bool), bitorder="little").tobytes()
     return Tree("vortex.bool", dtypes.boolean(), len(values), b"", [data])
 
@@ -38,13 +39,13 @@ def masked(values, valid):
 
 
 def in_blocks(values):
-    """The values in rows of 1024, the last one filled up with its last value."""
+    """Returns the values in rows of 1024. The last row is padded with the last value."""
     missing = -len(values) % BLOCK
     return np.append(values, np.repeat(values[-1:], missing)).reshape(-1, BLOCK)
 
 
 def pack(values, width):
-    """FastLanes bit-packing of blocks of unsigned values; bits above the width are dropped."""
+    """Packs blocks of unsigned values as FastLanes does. Drops the bits above the width."""
     unsigned = values.dtype
     size = 8 * unsigned.itemsize
     lanes = BLOCK // size
@@ -60,27 +61,29 @@ def pack(values, width):
     return out.tobytes()
 
 
-def patches(values, where, chunks=True, kind="u4"):
-    """(the message, the children) of patches at the positions `where` of an array's values."""
-    where = np.flatnonzero(where)
-    if not len(where):
+def patches(values, positions, chunks=True, kind="u4"):
+    """Returns (metadata, children) of patches at the values whose mask is set."""
+    positions = np.flatnonzero(positions)
+    if not len(positions):
         return None, []
-    children = [primitive(where.astype(kind)), primitive(values[where])]
-    meta = {1: len(where), 3: ptype_of(kind)}
+    children = [primitive(positions.astype(kind)), primitive(values[positions])]
+    meta = {1: len(positions), 3: ptype_of(kind)}
     if chunks:
-        starts = np.searchsorted(where, np.arange(0, len(values), BLOCK)).astype("u4")
+        starts = np.searchsorted(positions, np.arange(0, len(values), BLOCK)).astype("u4")
         children.append(primitive(starts))
         meta |= {4: Present(len(starts)), 5: Present(ptype_of("u4")), 6: Present(0)}
     return proto.write(meta), children
 
 
 def bitpacked(values, width, valid=None, chunks=True):
-    """Integers packed to `width` bits; what does not fit becomes a patch."""
+    """Packs integers to `width` bits, with patches for larger values."""
     unsigned = values.view(f"u{values.itemsize}")
-    where = unsigned >> unsigned.dtype.type(width) != 0 if width < 8 * values.itemsize else np.zeros(len(values), bool)
-    message, children = patches(values, where, chunks)
+    is_patched = (
+        unsigned >> unsigned.dtype.type(width) != 0 if width < 8 * values.itemsize else np.zeros(len(values), bool)
+    )
+    message, children = patches(values, is_patched, chunks)
     if valid is not None and children:
-        children[1] = primitive(values[where], np.ones(where.sum(), bool))
+        children[1] = primitive(values[is_patched], np.ones(is_patched.sum(), bool))
     dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
     meta = proto.write({1: width, 3: message})
     return Tree(
@@ -89,15 +92,15 @@ def bitpacked(values, width, valid=None, chunks=True):
 
 
 def bitpacked_in_widths(values, widths, valid=None, chunks=True):
-    """Integers whose blocks of 1024 take their widths in turn."""
+    """Packs integers in blocks of 1024, which use the widths in turn."""
     unsigned = in_blocks(values.view(f"u{values.itemsize}"))
     widths = np.array([widths[i % len(widths)] for i in range(len(unsigned))])
     top = 8 * values.itemsize
-    kept = np.repeat(np.array([(1 << int(width)) - 1 for width in widths], "u8"), BLOCK)[: len(values)]
-    where = unsigned.reshape(-1)[: len(values)].astype("u8") > kept
-    message, children = patches(values, where, chunks)
+    maxima = np.repeat(np.array([(1 << int(width)) - 1 for width in widths], "u8"), BLOCK)[: len(values)]
+    is_patched = unsigned.reshape(-1)[: len(values)].astype("u8") > maxima
+    message, children = patches(values, is_patched, chunks)
     if valid is not None and children:
-        children[1] = primitive(values[where], np.ones(where.sum(), bool))
+        children[1] = primitive(values[is_patched], np.ones(is_patched.sum(), bool))
     assert (widths <= top).all()
     bounds = np.cumsum([0, *(128 * widths)]).astype("u4")
     data = b"".join(pack(unsigned[i : i + 1], int(width)) for i, width in enumerate(widths))
@@ -108,15 +111,15 @@ def bitpacked_in_widths(values, widths, valid=None, chunks=True):
 
 
 def frames_of_reference(values, valid=None):
-    """A reference, the smallest value, for each block of 1024."""
+    """Stores each block of 1024 as differences from its minimum."""
     references = in_blocks(values).min(axis=1)
-    rest = values - np.repeat(references, BLOCK)[: len(values)]
-    tree = primitive(rest, valid)
+    differences = values - np.repeat(references, BLOCK)[: len(values)]
+    tree = primitive(differences, valid)
     return Tree("fastlanes.for.v2", tree.dtype, len(values), b"", [], [tree, primitive(references)])
 
 
 def decimal_in_parts(dtype, values, parts, valid=None):
-    """Unscaled decimals as a signed top part and `parts` lower ones of 64 bits."""
+    """Stores unscaled decimals as a signed top part and `parts` lower parts of 64 bits."""
     lower = [[value >> 64 * i & (1 << 64) - 1 for value in values] for i in reversed(range(parts))]
     top = primitive(np.array([value >> 64 * parts for value in values], "i8"), valid)
     children = [top, *(primitive(np.array(part, "u8")) for part in lower)]
@@ -125,22 +128,25 @@ def decimal_in_parts(dtype, values, parts, valid=None):
 
 
 def alp(encoded, up, down):
-    """Floats as integers times 10^up times 10^-down. Any integers will do, so that how each product is rounded is seen."""
+    """Returns floats as integers times 10^up times 10^-down. Accepts any integers, so that tests cover all
+    roundings."""
     dtype = dtypes.primitive(ptype_of(f"f{encoded.itemsize}"))
     return Tree("vortex.alp", dtype, len(encoded), proto.write({1: down, 2: up}), [], [primitive(encoded)])
 
 
 def delta(values, valid=None):
-    """Lane-wise differences of transposed blocks, bases zero."""
+    """Stores lane-wise differences of transposed blocks. The bases are 0."""
     unsigned = values.view(f"u{values.itemsize}")
     lanes = BLOCK // (8 * values.itemsize)
     order = np.arange(BLOCK)
     order = order % 16 * 64 + np.array(FL)[order // 16 % 8] * 8 + order // 128
-    turned = in_blocks(unsigned)[:, order]
-    deltas = turned.copy()
+    transposed = in_blocks(unsigned)[:, order]
+    deltas = transposed.copy()
     for row in range(1, 8 * values.itemsize):
-        now, before = (FL[r // 8] * 16 + r % 8 * 128 for r in (row, row - 1))
-        deltas[:, now : now + lanes] = turned[:, now : now + lanes] - turned[:, before : before + lanes]
+        row_lanes, previous_lanes = (FL[r // 8] * 16 + r % 8 * 128 for r in (row, row - 1))
+        deltas[:, row_lanes : row_lanes + lanes] = (
+            transposed[:, row_lanes : row_lanes + lanes] - transposed[:, previous_lanes : previous_lanes + lanes]
+        )
     bases = np.zeros(len(deltas) * lanes, values.dtype)
     children = [primitive(bases), primitive(deltas.reshape(-1).view(values.dtype)), *validity(valid)]
     dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
@@ -148,7 +154,7 @@ def delta(values, valid=None):
 
 
 def run_length(values, valid=None):
-    """Runs of each block of 1024: their values, and for each row the number of its run."""
+    """Stores the runs of each block of 1024: their values, and the index of the run of each row."""
     blocks = in_blocks(values)
     change = np.zeros(blocks.shape, bool)
     change[:, 1:] = blocks[:, 1:] != blocks[:, :-1]
@@ -164,18 +170,18 @@ def run_length(values, valid=None):
 
 
 def run_end(values, valid=None):
-    """Run-end encoding with ends of 32 bits."""
-    last = np.append(values[1:] != values[:-1], True)
+    """Stores runs with ends of 32 bits."""
+    is_last = np.append(values[1:] != values[:-1], True)
     if valid is not None:
-        last[:-1] |= valid[1:] != valid[:-1]
-    ends = (np.flatnonzero(last) + 1).astype("u4")
-    tree = primitive(values[last], None if valid is None else valid[last])
+        is_last[:-1] |= valid[1:] != valid[:-1]
+    ends = (np.flatnonzero(is_last) + 1).astype("u4")
+    tree = primitive(values[is_last], None if valid is None else valid[is_last])
     meta = proto.write({1: ptype_of("u4"), 2: len(ends)})
     return Tree("vortex.runend", tree.dtype, len(values), meta, [], [primitive(ends), tree])
 
 
 def sparse(values, fill, chunks=False):
-    """Integers that differ from `fill` as patches."""
+    """Stores the integers that differ from `fill` as patches."""
     message, children = patches(values, values != fill, chunks)
     scalar = proto.write_int(fill) if values.dtype.kind == "i" else proto.write_uint(fill)
     dtype = dtypes.primitive(ptype_of(values.dtype))
@@ -183,7 +189,7 @@ def sparse(values, fill, chunks=False):
 
 
 def legacy_fsst(tree):
-    """An FSST tree in the older layout, whose codes are a varbin child."""
+    """Converts an FSST tree to the older layout, whose codes are a varbin child."""
     lengths, ends, *valid = tree.children
     nullable = dtypes.read(tree.dtype).nullable
     codes = Tree(

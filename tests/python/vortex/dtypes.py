@@ -1,4 +1,4 @@
-"""Vortex's DType flatbuffers, read and written without a schema compiler."""
+"""Reads and writes Vortex's DType flatbuffers, without a schema compiler."""
 
 import collections
 import struct
@@ -16,7 +16,8 @@ UNITS = ["ns", "us", "ms", "s", "D"]
     1, 14
 )
 
-# kind: the union's number. of: (ptype), (precision, scale), (names), (size), (id, metadata) or (keys sorted). inner: DTypes.
+# `kind`: the number of the union's member. `of`: (ptype), (precision, scale), (names), (size),
+# (id, metadata) or (keys sorted). `inner`: DTypes.
 DType = collections.namedtuple("DType", "kind nullable of inner")
 
 
@@ -52,15 +53,15 @@ class _Reader:
         if at is None:
             return []
         at += struct.unpack_from("<I", self.data, at)[0]
-        places = range(at + 4, at + 4 + 4 * struct.unpack_from("<I", self.data, at)[0], 4)
-        return [place + struct.unpack_from("<I", self.data, place)[0] for place in places]
+        positions = range(at + 4, at + 4 + 4 * struct.unpack_from("<I", self.data, at)[0], 4)
+        return [position + struct.unpack_from("<I", self.data, position)[0] for position in positions]
 
     def text(self, at):
         return self.data[at + 4 : at + 4 + struct.unpack_from("<I", self.data, at)[0]].decode()
 
 
 def read(data):
-    """The DType of a root's bytes."""
+    """Returns the DType of a flatbuffer."""
     return _read(_Reader(data, struct.unpack_from("<I", data)[0]))
 
 
@@ -89,7 +90,7 @@ def _read(root):
 
 
 def arrow_type(dtype):
-    """The Arrow type that holds a DType's values; strings and lists in their plain form."""
+    """Returns the Arrow type of a DType. Strings and lists have 32-bit offsets."""
     kind, _, of, inner = dtype
     if kind == PRIMITIVE:
         return PTYPES[of[0]]
@@ -121,7 +122,7 @@ def _temporal(id, metadata):
 
 
 def dump(dtype):
-    """A DType as a short text: `i32?` is nullable."""
+    """Returns a DType as a short text: `i32?` is nullable."""
     kind, nullable, of, inner = dtype
     mark = "?" if nullable and kind not in (NULL, EXTENSION) else ""
     if kind == PRIMITIVE:
@@ -142,7 +143,7 @@ def dump(dtype):
 
 
 def primitive(ptype, nullable=False):
-    """The bytes of a primitive DType."""
+    """Returns the flatbuffer of a primitive DType."""
     return _root(PRIMITIVE, {0: ("B", ptype), 1: ("B", nullable)})
 
 

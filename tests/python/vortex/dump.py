@@ -1,6 +1,8 @@
-"""Prints trees as text: `python dump.py PICTURE...`, where a picture is a kind, or a file of Arrow's IPC format.
+"""Prints trees as text: `python dump.py SOURCE...`. A source is the id of an encoding, or the path of an
+Arrow IPC file.
 
-Each line is a node: its id, type and rows, its metadata, and (bytes, alignment, first bytes) of each buffer.
+Each line is a node: its id, type, number of rows and metadata, and (size, alignment, first bytes) of each
+buffer.
 """
 
 import sys
@@ -12,10 +14,10 @@ from flat import bytes_of, export_of, flatten, paths
 
 def lines(array, shown_bytes=16):
     nodes, capsules = flatten(array)
-    left = iter(capsules)
+    remaining = iter(capsules)
     for node, path in zip(nodes, paths(nodes)):
         buffers = []
-        for capsule in (next(left) for _ in range(node.n_buffers)):
+        for capsule in (next(remaining) for _ in range(node.n_buffers)):
             export, data = export_of(capsule), bytes_of(capsule)
             buffers.append(f"({export.len}, {export.alignment}, {data[:shown_bytes].hex()})")
         metadata = f" metadata {node.metadata.hex()}" if node.metadata else ""
@@ -23,8 +25,8 @@ def lines(array, shown_bytes=16):
         yield f"{'  ' * len(path)}{node.id}: {type}, {node.length} rows{metadata} {' '.join(buffers)}".rstrip()
 
 
-def pictures(name):
-    """(name, array) of a kind at 1025 rows, or of a file's columns."""
+def arrays_of(name):
+    """Yields (name, array) of an encoding with 1025 rows, or of the columns of a file."""
     import trees
 
     if name in trees.KINDS:
@@ -36,7 +38,7 @@ def pictures(name):
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        for name, array in pictures(argument):
+        for name, array in arrays_of(argument):
             print(name)
             for line in lines(array):
                 print("  " + line)

@@ -1,16 +1,18 @@
-"""Trees of `__vortex_array_metadata__` as lists: nodes in pre-order, their buffers beside them, no recursion."""
+"""Converts trees of `__vortex_array_metadata__` to lists of nodes and buffers in pre-order, and to `Tree`.
+Not recursive."""
 
 import collections
 import ctypes
 
-# The node's id with its version, its dtype as a flatbuffer, its rows, its metadata, how many buffers and children are its own.
+# The id with its version, the dtype as a flatbuffer, the number of rows, the metadata, and the
+# numbers of buffers and children of the node itself.
 Node = collections.namedtuple("Node", "id dtype length metadata n_buffers n_children")
 
 CAPSULE = b"vortex_buffer_export"
 
 
 class BufferExport(ctypes.Structure):
-    """What a buffer's capsule points at, version 1."""
+    """The struct in the capsule of a buffer, version 1."""
 
     _fields_ = [
         ("version", ctypes.c_uint32),
@@ -31,33 +33,33 @@ _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def export_of(capsule):
-    """The capsule's descriptor, borrowed: the capsule stays the owner and must outlive it."""
+    """Returns the descriptor of a capsule. The capsule owns it, and must outlive it."""
     return BufferExport.from_address(_get_pointer(capsule, CAPSULE))
 
 
 def bytes_of(capsule):
-    """A copy of the buffer's bytes. The capsule stays usable."""
+    """Returns a copy of the buffer's bytes. The capsule stays usable."""
     export = export_of(capsule)
     if export.version != 1 or export.kind != 0:
-        raise ValueError(f"a host buffer of version 1 was expected, got version {export.version}, kind {export.kind}")
+        raise ValueError(f"expected a host buffer of version 1, got version {export.version}, kind {export.kind}")
     return ctypes.string_at(export.ptr, export.len) if export.len else b""
 
 
 def flatten(array):
-    """(nodes, capsules) of an array, or of the tuple it gave. Both in pre-order: a node's buffers follow its parent's."""
+    """Returns (nodes, capsules) of an array, or of its exported tuple, both in pre-order."""
     root = array if isinstance(array, tuple) else array.__vortex_array_metadata__()
-    nodes, capsules, waiting = [], [], [root]
-    while waiting:
-        id, dtype, length, metadata, buffers, children = waiting.pop()
+    nodes, capsules, pending = [], [], [root]
+    while pending:
+        id, dtype, length, metadata, buffers, children = pending.pop()
         nodes.append(Node(id, dtype, length, metadata, len(buffers), len(children)))
         capsules.extend(buffers)
-        waiting.extend(reversed(children))
+        pending.extend(reversed(children))
     return nodes, capsules
 
 
 def paths(nodes):
-    """Each node's path from the root, such as (0, 2): the root's first child's third."""
-    found, open_nodes = [], []
+    """Returns the path of each node from the root: (0, 2) is the third child of the root's first child."""
+    all_paths, open_nodes = [], []
     for node in nodes:
         while open_nodes and open_nodes[-1][1] == open_nodes[-1][2]:
             open_nodes.pop()
@@ -67,13 +69,13 @@ def paths(nodes):
             parent[1] += 1
         else:
             path = ()
-        found.append(path)
+        all_paths.append(path)
         open_nodes.append([path, 0, node.n_children])
-    return found
+    return all_paths
 
 
 class Tree:
-    """A node as Python holds it: buffers as bytes, children as trees. For making trees and for decoding small ones."""
+    """A node with buffers as bytes, and children as trees."""
 
     def __init__(self, id, dtype, length, metadata=b"", buffers=(), children=()):
         self.id, self.dtype, self.length, self.metadata = id, dtype, length, metadata
@@ -81,17 +83,17 @@ class Tree:
 
     @classmethod
     def of(cls, array):
-        """The tree of an array, its buffers copied."""
+        """Returns the tree of an array, with copies of its buffers."""
         nodes, capsules = flatten(array)
-        left, done = len(capsules), []
+        end, trees = len(capsules), []
         for node in reversed(nodes):
-            own = capsules[left - node.n_buffers : left]
-            left -= node.n_buffers
-            children = [done.pop() for _ in range(node.n_children)]
-            done.append(cls(node.id, node.dtype, node.length, node.metadata, map(bytes_of, own), children))
-        return done.pop()
+            buffers = capsules[end - node.n_buffers : end]
+            end -= node.n_buffers
+            children = [trees.pop() for _ in range(node.n_children)]
+            trees.append(cls(node.id, node.dtype, node.length, node.metadata, map(bytes_of, buffers), children))
+        return trees.pop()
 
     def ids(self):
-        """The ids in pre-order, in brackets: `vortex.dict[vortex.primitive, vortex.varbin[...]]`."""
+        """Returns the ids of all nodes: `vortex.dict[vortex.primitive, vortex.varbin[...]]`."""
         inner = ", ".join(child.ids() for child in self.children)
         return f"{self.id}[{inner}]" if inner else self.id

@@ -4,28 +4,31 @@ import struct
 
 
 class Table:
-    """A flatbuffer table: {slot: value}. A value is a Table, bytes (a byte vector), a Vector, or (struct code, number)."""
+    """A flatbuffer table: {slot: value}. A value is a Table, bytes (a byte vector), a Vector, or (struct
+    code, number)."""
 
     def __init__(self, fields):
         self.fields = fields
 
 
 class Vector:
-    """A vector of tables and strings (as references), or of raw items of `size` bytes aligned to `align`."""
+    """A vector of tables and strings (as references), or of raw items of `size` bytes, aligned to `align`
+    bytes."""
 
     def __init__(self, items, size=None, align=4):
         self.items, self.size, self.align = items, size, align
 
 
 def write(root):
-    """The bytes of a flatbuffer. Parents come before what they refer to, as references only point forwards."""
+    """Returns the bytes of a flatbuffer. Parents precede their children, because references point forwards
+    only."""
     out = bytearray(4)
-    waiting = [(0, root)]
-    while waiting:
-        at, value = waiting.pop()
+    pending = [(0, root)]
+    while pending:
+        at, value = pending.pop()
         position, references = _append(out, value)
         struct.pack_into("<I", out, at, position - at)
-        waiting.extend(references)
+        pending.extend(references)
     return bytes(out)
 
 
@@ -34,7 +37,7 @@ def _pad(out, align, ahead=0):
 
 
 def _append(out, value):
-    """Writes one object. Returns where it lies and the references in it that are still to be set."""
+    """Writes one object. Returns its position, and its references, which are not set yet."""
     if isinstance(value, Table):
         return _append_table(out, value.fields)
     if isinstance(value, str):

@@ -1,4 +1,5 @@
-"""Builds Vortex arrays from trees by way of Vortex's IPC message, for the kinds that the wheel's Python API cannot make."""
+"""Builds Vortex arrays from trees through Vortex's IPC messages, for encodings that the wheel's Python API
+cannot create."""
 
 import struct
 
@@ -9,14 +10,15 @@ ARRAY_MESSAGE, DTYPE_MESSAGE = 1, 3
 
 
 def _message(kind, header, body):
-    """One IPC message: the length of the flatbuffer, the flatbuffer, the body."""
+    """Returns an IPC message: the length of the flatbuffer, the flatbuffer, the body."""
     message = write(Table({1: ("B", kind), 2: Table(header), 3: ("Q", len(body))}))
     message += bytes(-len(message) % 8)
     return struct.pack("<I", len(message)) + message + body
 
 
 def _alignment_exponent(tree, data):
-    """What the elements need and no more: the wheel panics where a slice breaks the alignment that a buffer claims."""
+    """Returns the logarithm of the elements' alignment. vortex-data panics if a slice violates a buffer's
+    declared alignment."""
     if tree.id == "vortex.primitive" and tree.length:
         return (len(data) // tree.length).bit_length() - 1
     if tree.id in ("vortex.primitive", "fastlanes.bitpacked") or (
@@ -29,7 +31,7 @@ def _alignment_exponent(tree, data):
 
 
 def _array_body(tree):
-    """(the body of the array message, the ids that its nodes name by number)."""
+    """Returns (body of the array message, ids that its nodes refer to by index)."""
     ids, buffers, body = [], [], bytearray()
 
     def node(tree):
@@ -52,7 +54,8 @@ def _array_body(tree):
 
 
 def build(tree):
-    """The Vortex array of a tree. The wheel checks it; only the root's dtype and length count, the children's follow."""
+    """Returns the Vortex array of a tree. The wheel checks it, and derives the dtypes and lengths of children
+    from the root's."""
     body, ids = _array_body(tree)
     array = _message(ARRAY_MESSAGE, {0: ("I", tree.length), 1: Vector(ids)}, body)
     return decode_ipc_array(array, _message(DTYPE_MESSAGE, {}, tree.dtype))

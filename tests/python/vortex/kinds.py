@@ -1,4 +1,4 @@
-"""The table of kinds, and how to get a kind out of the compressor."""
+"""The table of encodings and their generators, and a function that compresses values to an encoding."""
 
 import functools
 
@@ -7,44 +7,47 @@ import dtypes
 import numpy as np
 import pyarrow as pa
 import vortex as vx
-from cut import cut
+from tree_slices import slice_tree
 from flat import Tree
 from values import arrow
 
-# Rows that every compressor sees; smaller arrays are cut from that many, as a compressor leaves few rows as they are.
+# The compressor gets at least this many rows, because it does not compress fewer. Smaller arrays
+# are slices.
 ENOUGH = 2048
 
-# id -> makers: each a generator of (name, array or tree) for a number of rows.
+# Id -> generators of (name, array or tree) for a number of rows.
 KINDS = {}
 
 
 def kind(*ids):
-    """Registers a maker: a generator of (name, array or tree) for a number of rows."""
+    """Registers a generator of (name, array or tree) for a number of rows."""
 
-    def register(maker):
+    def register(generate):
         for id in ids:
-            KINDS.setdefault(id, []).append(maker if len(ids) == 1 else functools.partial(maker, id=id))
-        return maker
+            KINDS.setdefault(id, []).append(generate if len(ids) == 1 else functools.partial(generate, id=id))
+        return generate
 
     return register
 
 
 def compressed(name, id, values, rows, nulls="no null", type=None):
-    """What the compressor makes of the values. Fails if the kind is not in it, as then the wheel has changed its mind."""
-    # Of nulls alone it makes a constant: they come into the tree afterwards.
-    some = "no null" if nulls == "no null" else "some null"
-    tree = Tree.of(vx.compress(vx.array(arrow(values(max(rows, ENOUGH)), type, some))))
+    """Compresses the values. Raises AssertionError if the result does not contain the encoding, because
+    vortex-data changed."""
+    # The compressor would turn an array of nulls into a constant, so they are inserted afterwards.
+    nulls_to_compress = "no null" if nulls == "no null" else "some null"
+    tree = Tree.of(vx.compress(vx.array(arrow(values(max(rows, ENOUGH)), type, nulls_to_compress))))
     if id not in tree.ids():
-        raise AssertionError(f"{id} was expected, the compressor made {tree.ids()}")
+        raise AssertionError(f"expected {id}, got {tree.ids()} from the compressor")
     if nulls == "all null":
         tree = all_null(tree)
-    # Vortex itself fails on a frame of reference of no rows, wherever in the tree it is.
+    # Vortex fails on a frame of reference without rows, anywhere in the tree.
     if rows or "fastlanes.for" not in tree.ids():
-        yield name, tree if rows >= ENOUGH else cut(tree, 0, rows)
+        yield name, tree if rows >= ENOUGH else slice_tree(tree, 0, rows)
 
 
 def all_null(tree):
-    """The same tree of values that are no truth values, with nulls alone: what is a truth value in it says what is valid."""
+    """Returns the tree with all values null. The values must not be booleans, because the booleans in the
+    tree are validities."""
     type = dtypes.read(tree.dtype)
     if dtypes.arrow_type(type) == pa.bool_() and not type.nullable:
         return craft.boolean(np.zeros(tree.length, bool))
@@ -52,9 +55,10 @@ def all_null(tree):
     return Tree(tree.id, tree.dtype, tree.length, tree.metadata, tree.buffers, children)
 
 
-def some(maker, values, *rest):
-    """A crafted tree; of no rows too."""
+def encode(encoder, values, *rest):
+    """Encodes the values, which may be empty, with an encoder of craft.py, which does not support empty
+    values."""
     if len(values):
-        return maker(values, *rest)
+        return encoder(values, *rest)
     rest = [np.ones(1, bool) if isinstance(item, np.ndarray) else item for item in rest]
-    return cut(maker(np.ones(1, values.dtype), *rest), 0, 0)
+    return slice_tree(encoder(np.ones(1, values.dtype), *rest), 0, 0)

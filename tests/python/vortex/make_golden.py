@@ -1,5 +1,5 @@
-"""Keeps what a wheel makes: `make_golden.py`, run by a Python that has some version of vortex-data and the package beside it,
-writes `golden/VERSION.zip`: a few trees of each kind as bytes, and Arrow's file of what Vortex itself makes of each."""
+"""Writes `golden/VERSION.zip`, with the installed version of vortex-data: a few trees of each encoding as
+bytes, and an Arrow IPC file with the values that Vortex decodes from each."""
 
 import importlib.metadata
 import io
@@ -13,21 +13,21 @@ import pyarrow as pa
 import trees
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
-# Rows, and how many arrays of so many are kept of each kind.
+# Numbers of rows, and the number of arrays of each encoding with so many rows.
 KEPT = ((37, 4), (1100, 1))
-# The same bytes each time.
+# A constant date makes the file reproducible.
 DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def some(kind):
-    """(name, array) of a few arrays of a kind, spread over its makers."""
+def selected_arrays(kind):
+    """Yields (name, array) of a few arrays of an encoding, from all its generators."""
     for rows, most in KEPT:
-        made = list(trees.arrays(kind, (rows,)))
-        yield from made[:: max(1, -(-len(made) // most))]
+        arrays = list(trees.arrays(kind, (rows,)))
+        yield from arrays[:: max(1, -(-len(arrays) // most))]
 
 
 def as_file(array):
-    """The values as a file of Arrow's, in batches as Vortex has them."""
+    """Returns the values as an Arrow IPC file, with one batch for each chunk."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     sink = io.BytesIO()
     schema = pa.schema([pa.field("", array.type)])
@@ -40,24 +40,24 @@ def as_file(array):
 def main():
     version = importlib.metadata.version("vortex-data")
     GOLDEN.mkdir(exist_ok=True)
-    names, lacks = [], {}
+    names, missing = [], {}
     with cd.Session() as session, zipfile.ZipFile(GOLDEN / f"{version}.zip", "w") as out:
 
-        def keep(name, data):
+        def add(name, data):
             out.writestr(zipfile.ZipInfo(name, DATE), data, zipfile.ZIP_DEFLATED, 9)
 
         for kind in trees.KINDS:
             try:
-                for name, array in some(kind):
+                for name, array in selected_arrays(kind):
                     values = as_file(array.to_arrow_array())
-                    keep(f"{len(names)}.cdenc", session.encoded(array).to_bytes())
-                    keep(f"{len(names)}.arrow", values)
+                    add(f"{len(names)}.cdenc", session.encoded(array).to_bytes())
+                    add(f"{len(names)}.arrow", values)
                     names.append(name)
             except (AssertionError, RuntimeError, ValueError, OSError) as error:
-                # Of what this version lacks, or has otherwise than the others.
-                lacks[kind] = str(error).splitlines()[0]
-        keep("names.json", json.dumps({"names": names, "lacks": lacks}, indent=1))
-    print(f"{version}: {len(names)} trees; not made: {lacks}")
+                # This version lacks the encoding, or represents it differently.
+                missing[kind] = str(error).splitlines()[0]
+        add("names.json", json.dumps({"names": names, "lacks": missing}, indent=1))
+    print(f"{version}: {len(names)} trees; missing: {missing}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Makers of the encodings of numbers and times."""
+"""Generates arrays in the encodings of numbers and times."""
 
 import craft
 import numpy as np
 import pyarrow as pa
 import vortex as vx
 from flat import Tree
-from kinds import compressed, kind, some
+from kinds import compressed, kind, encode
 from values import INTEGERS, NULLS, arrow, integers, nulls_of, rng, spiked, prices
 
 
@@ -34,17 +34,17 @@ def bitpacked(rows):
         width = np.dtype(dtype).itemsize * 8
         values = rng(rows).integers(0, 256, rows * width // 8).astype("u1").tobytes()
         for bits in sorted({0, 1, 3, width // 2 + 1, width - 1, width}):
-            # What lies above the width is patched: nearly nothing, or a hundredth.
-            kept = np.frombuffer(values, f"u{width // 8}") & np.uint64((1 << bits) - 1).astype(f"u{width // 8}")
+            # Larger values become patches: one in a hundred, or none at the full width.
+            packed = np.frombuffer(values, f"u{width // 8}") & np.uint64((1 << bits) - 1).astype(f"u{width // 8}")
             spikes = rng(rows).random(rows) < (0.01 if bits < width else 0)
-            kept = np.where(spikes, np.iinfo(dtype).max, kept).astype(f"u{width // 8}").view(dtype)
+            packed = np.where(spikes, np.iinfo(dtype).max, packed).astype(f"u{width // 8}").view(dtype)
             for chunks in (True, False):
                 yield (
                     f"{dtype}, {bits} bits, patches {'with' if chunks else 'without'} chunks",
-                    some(craft.bitpacked, kept, bits, None, chunks),
+                    encode(craft.bitpacked, packed, bits, None, chunks),
                 )
             for nulls in NULLS[1:]:
-                yield f"{dtype}, {bits} bits, {nulls}", some(craft.bitpacked, kept, bits, ~nulls_of(rows, nulls))
+                yield f"{dtype}, {bits} bits, {nulls}", encode(craft.bitpacked, packed, bits, ~nulls_of(rows, nulls))
         yield from compressed(
             f"{dtype}, compressed",
             "fastlanes.bitpacked",
@@ -60,9 +60,9 @@ def bitpacked_in_widths(rows):
         values = spiked(rows, dtype)
         for chunks in (True, False):
             widths = [4, 5, top - 1, 7]
-            yield f"{dtype}, chunks {chunks}", some(craft.bitpacked_in_widths, values, widths, None, chunks)
+            yield f"{dtype}, chunks {chunks}", encode(craft.bitpacked_in_widths, values, widths, None, chunks)
         for nulls in NULLS[1:]:
-            yield f"{dtype}, {nulls}", some(craft.bitpacked_in_widths, values, [4, 7, 0], ~nulls_of(rows, nulls))
+            yield f"{dtype}, {nulls}", encode(craft.bitpacked_in_widths, values, [4, 7, 0], ~nulls_of(rows, nulls))
 
 
 @kind("fastlanes.for.v2")
@@ -71,7 +71,7 @@ def frames_of_reference(rows):
         values = np.sort(integers(rows, dtype))
         for nulls in NULLS:
             mask = nulls_of(rows, nulls)
-            yield f"{dtype}, {nulls}", some(craft.frames_of_reference, values, None if mask is None else ~mask)
+            yield f"{dtype}, {nulls}", encode(craft.frames_of_reference, values, None if mask is None else ~mask)
 
 
 @kind("vortex.decimal_byte_parts.v2")
@@ -114,7 +114,7 @@ def delta(rows):
         values = np.cumsum(rng(rows).integers(0, 3, rows)).astype(dtype)
         for nulls in NULLS:
             mask = nulls_of(rows, nulls)
-            yield f"{dtype}, {nulls}", some(craft.delta, values, None if mask is None else ~mask)
+            yield f"{dtype}, {nulls}", encode(craft.delta, values, None if mask is None else ~mask)
 
 
 @kind("fastlanes.rle")
@@ -123,7 +123,7 @@ def run_length(rows):
         values = np.repeat(rng(rows).integers(0, 100, rows // 10 + 1), 10)[:rows].astype(dtype)
         for nulls in NULLS:
             mask = nulls_of(rows, nulls)
-            yield f"{dtype}, {nulls}", some(craft.run_length, values, None if mask is None else ~mask)
+            yield f"{dtype}, {nulls}", encode(craft.run_length, values, None if mask is None else ~mask)
 
 
 @kind("vortex.alp")

@@ -1,4 +1,4 @@
-"""Makers of the encodings that hold any type, and of those of strings."""
+"""Generates arrays in the encodings of any type, and of strings."""
 
 import decimal
 
@@ -7,10 +7,10 @@ import dtypes
 import numpy as np
 import pyarrow as pa
 import vortex as vx
-from cut import cut
+from tree_slices import slice_tree
 from flat import Tree
 from ipc import build
-from kinds import ENOUGH, compressed, kind, some
+from kinds import ENOUGH, compressed, kind, encode
 from values import INTEGERS, NULLS, WORDS, arrow, nulls_of, rng, spiked, texts
 
 
@@ -24,7 +24,7 @@ def constant(rows):
         tree = Tree.of(vx.compress(vx.array(pa.array([value] * ENOUGH, type))))
         tree = tree.children[0] if tree.id == "vortex.ext" else tree
         if tree.id == "vortex.constant":
-            yield f"{type} {value}", build(cut(Tree(tree.id, tree.dtype, 2 * rows, b"", tree.buffers), 0, rows))
+            yield f"{type} {value}", build(slice_tree(Tree(tree.id, tree.dtype, 2 * rows, b"", tree.buffers), 0, rows))
 
 
 @kind("vortex.dict")
@@ -37,13 +37,13 @@ def dictionary(rows):
     for nulls in NULLS:
         yield f"arrow, {nulls}", vx.array(arrow(texts(rows), pa.dictionary(pa.int16(), pa.string()), nulls))
     if rows:
-        some = pa.array([None if i % 7 == 3 else i % 3 for i in range(rows)], pa.uint32())
+        indices = pa.array([None if i % 7 == 3 else i % 3 for i in range(rows)], pa.uint32())
         for name, values in {
             "lists": pa.array([[1, 2], None, [3]]),
             "structs in lists": pa.array([[1, 2], [3, None], [5, 6]], pa.list_(pa.int16(), 2)),
             "decimals": pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("-2.5")], pa.decimal128(10, 1)),
         }.items():
-            yield f"{name} taken", vx.array(values).take(vx.array(some))
+            yield f"{name} taken", vx.array(values).take(vx.array(indices))
 
 
 @kind("vortex.runend")
@@ -52,7 +52,7 @@ def run_end(rows):
         values = np.repeat(rng(rows).integers(0, 100, rows // 10 + 1), 10)[:rows].astype(dtype)
         for nulls in NULLS:
             mask = nulls_of(rows, nulls)
-            yield f"{dtype}, {nulls}", some(craft.run_end, values, None if mask is None else ~mask)
+            yield f"{dtype}, {nulls}", encode(craft.run_end, values, None if mask is None else ~mask)
     if rows:
         ends = pa.array([*range(64, rows, 64), rows], pa.int32())
         for type, values in [
@@ -69,7 +69,7 @@ def run_end(rows):
 
 @kind("vortex.sparse")
 def sparse(rows):
-    # Patches may not be none, so no rows means no sparse array.
+    # A sparse array needs a patch, so it has rows.
     if rows == 1:
         yield "i4, one patch", craft.sparse(np.array([16], "i4"), 5)
     if rows > 1000:
@@ -91,11 +91,11 @@ def sparse(rows):
 
 @kind("vortex.masked")
 def masked(rows):
-    # A single row is a constant again.
+    # Vortex turns a single row into a constant.
     if rows > 1:
-        taken = pa.array([None if i % 3 == 0 else 0 for i in range(rows)], pa.uint64())
+        indices = pa.array([None if i % 3 == 0 else 0 for i in range(rows)], pa.uint64())
         for type, value in [(pa.int32(), 7), (pa.string(), WORDS[3])]:
-            yield f"{type}", vx.compress(vx.array(pa.array([value] * ENOUGH, type))).take(vx.array(taken))
+            yield f"{type}", vx.compress(vx.array(pa.array([value] * ENOUGH, type))).take(vx.array(indices))
 
 
 def digits(rows):
@@ -113,7 +113,7 @@ def strings(rows, id):
         for name, tree in compressed(f"utf8, {nulls}", id, values, rows, nulls):
             yield name, tree
             binary = dtypes.binary(nulls != "no null")
-            # The compressor takes OnPair for utf8 only; the kind holds any bytes.
+            # The compressor uses OnPair for utf8 only, but the encoding supports any bytes.
             yield f"binary, {nulls}", Tree(tree.id, binary, tree.length, tree.metadata, tree.buffers, tree.children)
             if tree.id == "vortex.fsst":
                 yield f"utf8, {nulls}, two buffers", craft.legacy_fsst(tree)

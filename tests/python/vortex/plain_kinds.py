@@ -1,4 +1,4 @@
-"""Makers of the kinds that Arrow has too."""
+"""Generates arrays in the encodings with an Arrow equivalent."""
 
 import decimal
 
@@ -55,7 +55,7 @@ def decimals(rows, id):
         pa.decimal256(76, 4),
     ]:
         scale = decimal.Decimal(1).scaleb(-type.scale)
-        # Up to three digits times this fill the precision.
+        # Three digits times this factor fill the precision.
         big = {5: 1, 15: 10**9 + 7, 10: 10**6 + 3, 38: 10**30 + 1, 76: 10**60 + 7}[type.precision]
         for nulls in NULLS:
             if id == "vortex.decimal":
@@ -90,7 +90,7 @@ def nested(rows, id):
     sizes = rng(rows).integers(0, 4, rows).tolist()
     lists = [[None if i == 2 else i + size for i in range(size)] for size in sizes]
     words = [[WORDS[i] for i in range(size)] for size in sizes]
-    made = {
+    values_by_encoding = {
         "vortex.list": [
             (pa.list_(pa.int32()), lists),
             (pa.large_list(pa.int8()), lists),
@@ -114,7 +114,7 @@ def nested(rows, id):
             ),
         ],
     }
-    for type, values in made[id]:
+    for type, values in values_by_encoding[id]:
         for nulls in NULLS:
             yield f"{type}, {nulls}", vx.array(arrow(values, type, nulls))
 

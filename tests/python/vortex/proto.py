@@ -1,14 +1,15 @@
-"""As much of protobuf as Vortex's metadata needs."""
+"""Reads and writes the part of protobuf that Vortex's metadata uses."""
 
 import struct
 
-# A ScalarValue's fields.
+# The field numbers of ScalarValue.
 NULL, BOOL, INT, UINT, F32, F64, STRING, BYTES, LIST, F16 = range(1, 11)
 
 
 def fields(data):
-    """[(field number, value)]: an int of a varint or of a fixed width's bits, bytes of a length-delimited field."""
-    found, at = [], 0
+    """Returns [(field number, value)]: int for a varint or the bits of a fixed width, bytes for a
+    length-delimited field."""
+    pairs, at = [], 0
 
     def varint():
         nonlocal at
@@ -30,17 +31,17 @@ def fields(data):
             value, at = data[at : at + size], at + size
             if key & 7 != 2:
                 value = int.from_bytes(value, "little")
-        found.append((key >> 3, value))
-    return found
+        pairs.append((key >> 3, value))
+    return pairs
 
 
 def message(data):
-    """{field number: last value}."""
+    """Returns {field number: last value}."""
     return dict(fields(data))
 
 
 def repeated(data, number):
-    """A repeated uint32, packed or not."""
+    """Returns the values of a repeated uint32, packed or not."""
     values = []
     for field, value in fields(data):
         if field == number:
@@ -60,7 +61,7 @@ def varints(data):
 
 
 def scalar(data):
-    """(field number, value) of a ScalarValue; None stands for null."""
+    """Returns (field number, value) of a ScalarValue. The value of null is None."""
     [(kind, value)] = fields(data)
     if kind == NULL:
         return kind, None
@@ -85,7 +86,7 @@ def varint(value):
 
 
 def write(pairs):
-    """The bytes of {field number or (field number, optional): int or bytes}. Zeros are left out, as proto3 does."""
+    """Returns the bytes of {field number: int or bytes}. Omits None and, as proto3 does, zeros."""
     out = b""
     for number, value in pairs.items():
         if isinstance(value, bytes):
@@ -96,11 +97,11 @@ def write(pairs):
 
 
 class Present(int):
-    """A number of an `optional` field: it is written even if it is 0."""
+    """The value of an `optional` field, which is written even if it is 0."""
 
 
 def write_int(value):
-    """A ScalarValue of a signed integer."""
+    """Returns the ScalarValue of a signed integer."""
     return bytes([INT << 3]) + varint((value << 1) ^ (value >> 63) if value >= 0 else (-value << 1) - 1)
 
 

@@ -1,4 +1,5 @@
-"""Decodes small trees in numpy, step by step as the format's description says: a truth that is neither Vortex's nor ours."""
+"""Decodes small trees in numpy, as the format's description specifies: a reference independent of Vortex and
+Crossdock."""
 
 import decimal
 
@@ -13,7 +14,7 @@ BLOCK = 1024
 DECODERS = {}
 
 
-def kind(*ids):
+def encoding(*ids):
     def register(function):
         DECODERS.update(dict.fromkeys(ids, function))
         return function
@@ -22,7 +23,7 @@ def kind(*ids):
 
 
 def decode(tree):
-    """The pyarrow array of a tree."""
+    """Returns the pyarrow array of a tree."""
     if tree.id not in DECODERS:
         raise NotImplementedError(tree.id)
     array = DECODERS[tree.id](tree)
@@ -35,12 +36,12 @@ def type_of(tree):
 
 
 def numpy_of(tree):
-    """numpy's name of the type of a primitive tree."""
+    """Returns the numpy dtype of a primitive tree."""
     return np.dtype(dtypes.NUMPY[dtypes.read(tree.dtype).of[0]])
 
 
 def numbers(tree):
-    """The values of a primitive tree; nulls hold anything."""
+    """Returns the values of a primitive tree. Null values are arbitrary."""
     array = decode(tree)
     return np.frombuffer(array.buffers()[1] or b"", numpy_of(tree), len(array), array.offset * numpy_of(tree).itemsize)
 
@@ -50,7 +51,7 @@ def bits(valid):
 
 
 def validity(trees):
-    """The validity that the last child gives, or None."""
+    """Returns the validity from the last child, or None."""
     return np.array(decode(trees[0]).to_pylist(), bool) if trees else None
 
 
@@ -70,40 +71,40 @@ def masked(array, valid):
     return compute.if_else(pa.array(valid), array, pa.scalar(None, array.type))
 
 
-@kind("vortex.null")
+@encoding("vortex.null")
 def null(tree):
     return pa.nulls(tree.length)
 
 
-@kind("vortex.bool")
+@encoding("vortex.bool")
 def boolean(tree):
     skip = proto.message(tree.metadata).get(1, 0)
     values = np.unpackbits(np.frombuffer(tree.buffers[0], "u1"), bitorder="little")[skip : skip + tree.length]
     return pa.Array.from_buffers(pa.bool_(), tree.length, [bits(validity(tree.children)), bits(values)])
 
 
-@kind("vortex.bytebool")
+@encoding("vortex.bytebool")
 def bytebool(tree):
     values = np.frombuffer(tree.buffers[0], "u1") != 0
     return pa.Array.from_buffers(pa.bool_(), tree.length, [bits(validity(tree.children)), bits(values)])
 
 
-@kind("vortex.primitive")
+@encoding("vortex.primitive")
 def primitive(tree):
     return fixed(tree, np.frombuffer(tree.buffers[0], numpy_of(tree)), validity(tree.children))
 
 
-@kind("vortex.masked")
+@encoding("vortex.masked")
 def mask(tree):
     return masked(decode(tree.children[0]), validity(tree.children[1:]))
 
 
-@kind("vortex.ext")
+@encoding("vortex.ext")
 def extension(tree):
     return decode(tree.children[0]).view(type_of(tree))
 
 
-@kind("vortex.decimal")
+@encoding("vortex.decimal")
 def fixed_decimal(tree):
     width = 1 << proto.message(tree.metadata).get(1, 0)
     data = tree.buffers[0]
@@ -111,13 +112,13 @@ def fixed_decimal(tree):
     return decimals(tree, values, validity(tree.children))
 
 
-@kind("vortex.decimal_byte_parts")
+@encoding("vortex.decimal_byte_parts")
 def decimal_byte_parts(tree):
     parts = decode(tree.children[0])
     return decimals(tree, [value or 0 for value in parts.to_pylist()], valid_of(parts))
 
 
-@kind("vortex.decimal_byte_parts.v2")
+@encoding("vortex.decimal_byte_parts.v2")
 def decimal_in_parts(tree):
     first, *lower = tree.children
     top = decode(first)
@@ -128,13 +129,13 @@ def decimal_in_parts(tree):
 
 
 def decimals(tree, values, valid):
-    made = type_of(tree)
-    width = made.bit_width // 8
+    type = type_of(tree)
+    width = type.bit_width // 8
     data = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
-    return pa.Array.from_buffers(made, tree.length, [bits(valid), pa.py_buffer(data)])
+    return pa.Array.from_buffers(type, tree.length, [bits(valid), pa.py_buffer(data)])
 
 
-@kind("vortex.constant")
+@encoding("vortex.constant")
 def constant(tree):
     dtype = dtypes.read(tree.dtype)
     value = plain(proto.scalar(tree.buffers[0]), dtype)
@@ -144,7 +145,7 @@ def constant(tree):
 
 
 def plain(scalar, dtype):
-    """A scalar as pyarrow takes it."""
+    """Converts a scalar to a value that pyarrow accepts."""
     value = scalar[1]
     if value is None:
         return None
@@ -165,21 +166,21 @@ def plain(scalar, dtype):
 
 
 def patch(values, data, children, node_valid=None):
-    """Scatters patches into values, in place; the children begin with the patch indices."""
+    """Writes patches into the values, in place. The first child has the indices of the patches."""
     if data is None:
         return values
-    where = numbers(children[0]).astype("i8") - proto.message(data).get(2, 0)
-    values[where] = numbers(children[1])
+    indices = numbers(children[0]).astype("i8") - proto.message(data).get(2, 0)
+    values[indices] = numbers(children[1])
     return values
 
 
 def patch_children(data):
-    """How many children the patches take."""
+    """Returns the number of children of the patches."""
     return 0 if data is None else 3 if 5 in proto.message(data) else 2
 
 
 def unpack(data, width, unsigned, length, offset):
-    """FastLanes bit-unpacking of whole blocks, then the cut."""
+    """Unpacks whole blocks as FastLanes does, and returns the rows of the array."""
     size = 8 * unsigned.itemsize
     lanes = BLOCK // size
     blocks = -(-(length + offset) // BLOCK)
@@ -196,35 +197,35 @@ def unpack(data, width, unsigned, length, offset):
     return out.reshape(-1)[offset : offset + length].copy()
 
 
-@kind("fastlanes.bitpacked")
+@encoding("fastlanes.bitpacked")
 def bitpacked(tree):
-    meta, made = proto.message(tree.metadata), numpy_of(tree)
-    unsigned = np.dtype(f"u{made.itemsize}")
-    values = unpack(tree.buffers[0], meta.get(1, 0), unsigned, tree.length, meta.get(2, 0)).view(made)
+    meta, dtype = proto.message(tree.metadata), numpy_of(tree)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    values = unpack(tree.buffers[0], meta.get(1, 0), unsigned, tree.length, meta.get(2, 0)).view(dtype)
     patches = meta.get(3)
     valid = validity(tree.children[patch_children(patches) :])
     return fixed(tree, patch(values, patches, tree.children), valid)
 
 
 def child_values(tree, child):
-    """(values, validity) of a child that gives its parent's validity."""
+    """Returns (values, validity) of a child whose validity is its parent's."""
     return numbers(child).copy(), valid_of(decode(child))
 
 
-@kind("fastlanes.bitpacked.v2")
+@encoding("fastlanes.bitpacked.v2")
 def bitpacked_in_widths(tree):
-    meta, made = proto.message(tree.metadata), numpy_of(tree)
-    unsigned = np.dtype(f"u{made.itemsize}")
+    meta, dtype = proto.message(tree.metadata), numpy_of(tree)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
     *children, bounds = tree.children
     at = (numbers(bounds).astype("i8") - numbers(bounds)[:1]).tolist()
     blocks = [unpack(tree.buffers[0][a:b], (b - a) // 128, unsigned, BLOCK, 0) for a, b in zip(at, at[1:])]
     offset = meta.get(1, 0)
-    values = np.concatenate([np.zeros(0, unsigned), *blocks])[offset : offset + tree.length].view(made)
+    values = np.concatenate([np.zeros(0, unsigned), *blocks])[offset : offset + tree.length].view(dtype)
     patches = meta.get(3)
     return fixed(tree, patch(values, patches, children), validity(children[patch_children(patches) :]))
 
 
-@kind("fastlanes.for")
+@encoding("fastlanes.for")
 def frame_of_reference(tree):
     values, valid = child_values(tree, tree.children[0])
     unsigned = np.dtype(f"u{values.itemsize}")
@@ -232,7 +233,7 @@ def frame_of_reference(tree):
     return fixed(tree, values.view(unsigned) + unsigned.type(reference), valid)
 
 
-@kind("fastlanes.for.v2")
+@encoding("fastlanes.for.v2")
 def frames_of_reference(tree):
     values, valid = child_values(tree, tree.children[0])
     unsigned = np.dtype(f"u{values.itemsize}")
@@ -241,22 +242,22 @@ def frames_of_reference(tree):
     return fixed(tree, values.view(unsigned) + references, valid)
 
 
-@kind("vortex.zigzag")
+@encoding("vortex.zigzag")
 def zigzag(tree):
     values, valid = child_values(tree, tree.children[0])
     one = values.dtype.type(1)
     return fixed(tree, values >> one ^ (~(values & one) + one), valid)
 
 
-@kind("vortex.alp")
+@encoding("vortex.alp")
 def alp(tree):
-    meta, made = proto.message(tree.metadata), numpy_of(tree).type
+    meta, dtype = proto.message(tree.metadata), numpy_of(tree).type
     values, valid = child_values(tree, tree.children[0])
-    up, down = made(float(f"1e{meta.get(2, 0)}")), made(f"1e-{meta.get(1, 0)}")
-    return fixed(tree, patch(values.astype(made) * up * down, meta.get(3), tree.children[1:]), valid)
+    up, down = dtype(float(f"1e{meta.get(2, 0)}")), dtype(f"1e-{meta.get(1, 0)}")
+    return fixed(tree, patch(values.astype(dtype) * up * down, meta.get(3), tree.children[1:]), valid)
 
 
-@kind("vortex.alprd")
+@encoding("vortex.alprd")
 def alp_rd(tree):
     meta = proto.message(tree.metadata)
     codes, valid = child_values(tree, tree.children[0])
@@ -269,14 +270,14 @@ def alp_rd(tree):
     return fixed(tree, left.astype(right.dtype) << right.dtype.type(meta.get(1, 0)) | right, valid)
 
 
-@kind("vortex.sequence")
+@encoding("vortex.sequence")
 def sequence(tree):
-    meta, made = proto.message(tree.metadata), numpy_of(tree)
+    meta, dtype = proto.message(tree.metadata), numpy_of(tree)
     base, step = (proto.scalar(meta[field])[1] for field in (1, 2))
-    return fixed(tree, np.array([base + i * step for i in range(tree.length)], made))
+    return fixed(tree, np.array([base + i * step for i in range(tree.length)], dtype))
 
 
-@kind("vortex.dict")
+@encoding("vortex.dict")
 def dictionary(tree):
     codes = decode(tree.children[0])
     if len(codes) == codes.null_count:
@@ -284,23 +285,23 @@ def dictionary(tree):
     return decode(tree.children[1]).take(codes)
 
 
-@kind("vortex.runend")
+@encoding("vortex.runend")
 def run_end(tree):
     offset = proto.message(tree.metadata).get(3, 0)
-    where = np.searchsorted(numbers(tree.children[0]), np.arange(offset, offset + tree.length), side="right")
-    return decode(tree.children[1]).take(pa.array(where))
+    run_indices = np.searchsorted(numbers(tree.children[0]), np.arange(offset, offset + tree.length), side="right")
+    return decode(tree.children[1]).take(pa.array(run_indices))
 
 
-@kind("vortex.sparse")
+@encoding("vortex.sparse")
 def sparse(tree):
     offset = proto.message(proto.message(tree.metadata)[1]).get(2, 0)
     fill = constant(type(tree)("vortex.constant", tree.dtype, 1, b"", tree.buffers))
-    where = np.zeros(tree.length, "i8")
-    where[numbers(tree.children[0]).astype("i8") - offset] = np.arange(tree.children[0].length) + 1
-    return pa.concat_arrays([fill, decode(tree.children[1])]).take(pa.array(where))
+    value_indices = np.zeros(tree.length, "i8")
+    value_indices[numbers(tree.children[0]).astype("i8") - offset] = np.arange(tree.children[0].length) + 1
+    return pa.concat_arrays([fill, decode(tree.children[1])]).take(pa.array(value_indices))
 
 
-@kind("fastlanes.delta")
+@encoding("fastlanes.delta")
 def delta(tree):
     bases, deltas = (numbers(child) for child in tree.children[:2])
     unsigned = np.dtype(f"u{bases.itemsize}")
@@ -316,19 +317,19 @@ def delta(tree):
     return fixed(tree, out.reshape(-1)[offset : offset + tree.length], validity(tree.children[2:]))
 
 
-@kind("fastlanes.rle")
+@encoding("fastlanes.rle")
 def run_length(tree):
     offset = proto.message(tree.metadata).get(6, 0)
     values, starts = numbers(tree.children[0]), numbers(tree.children[2]).astype("i8")
     codes, valid = child_values(tree, tree.children[1])
     ends = np.append(starts[1:] - starts[0], len(values)) if len(starts) else starts
-    own = ends - (starts - starts[0]) if len(starts) else starts
-    at = np.where(valid & (np.repeat(own, BLOCK) > 1), codes, 0) + np.repeat(starts - starts[:1], BLOCK)
-    cut = slice(offset, offset + tree.length)
-    return fixed(tree, values[at[cut]], valid[cut])
+    n_values = ends - (starts - starts[0]) if len(starts) else starts
+    indices = np.where(valid & (np.repeat(n_values, BLOCK) > 1), codes, 0) + np.repeat(starts - starts[:1], BLOCK)
+    rows = slice(offset, offset + tree.length)
+    return fixed(tree, values[indices[rows]], valid[rows])
 
 
-@kind("vortex.datetimeparts")
+@encoding("vortex.datetimeparts")
 def date_time_parts(tree):
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type_of(tree).unit]
     days, valid = child_values(tree, tree.children[0])
@@ -337,21 +338,21 @@ def date_time_parts(tree):
 
 
 def strings(tree, values, valid):
-    """Strings from bytes; utf8 is checked."""
+    """Returns strings from bytes. Raises for invalid utf8."""
     array = pa.array(
         [None if valid is not None and not valid[i] else value for i, value in enumerate(values)], pa.binary()
     )
     return array.cast(type_of(tree))
 
 
-@kind("vortex.varbin")
+@encoding("vortex.varbin")
 def var_bin(tree):
     ends = numbers(tree.children[0]).astype("i8")
     data = tree.buffers[0]
     return strings(tree, [data[a:b] for a, b in zip(ends, ends[1:])], validity(tree.children[1:]))
 
 
-@kind("vortex.varbinview")
+@encoding("vortex.varbinview")
 def var_bin_view(tree):
     valid = validity(tree.children)
     *data, views = tree.buffers
@@ -366,7 +367,7 @@ def var_bin_view(tree):
     return strings(tree, values, valid)
 
 
-@kind("vortex.fsst")
+@encoding("vortex.fsst")
 def fsst(tree):
     symbols, sizes, *data = tree.buffers
     table = [symbols[8 * i : 8 * i + size] for i, size in enumerate(sizes)]
@@ -385,7 +386,7 @@ def fsst(tree):
     return strings(tree, values, validity(children[2:]))
 
 
-@kind("vortex.onpair")
+@encoding("vortex.onpair")
 def on_pair(tree):
     starts, codes, ends, sizes = (numbers(child).astype("i8") for child in tree.children[:4])
     tokens = [tree.buffers[0][a:b] for a, b in zip(starts, starts[1:])]
@@ -394,21 +395,21 @@ def on_pair(tree):
     return strings(tree, values, validity(tree.children[4:]))
 
 
-@kind("vortex.struct")
+@encoding("vortex.struct")
 def struct(tree):
     fields = list(type_of(tree))
     valid = validity(tree.children[: len(tree.children) - len(fields)])
     columns = [decode(child) for child in tree.children[len(tree.children) - len(fields) :]]
-    made = pa.struct([pa.field(field.name, column.type, field.nullable) for field, column in zip(fields, columns)])
-    return pa.Array.from_buffers(made, tree.length, [bits(valid)], children=columns)
+    type = pa.struct([pa.field(field.name, column.type, field.nullable) for field, column in zip(fields, columns)])
+    return pa.Array.from_buffers(type, tree.length, [bits(valid)], children=columns)
 
 
-@kind("vortex.chunked")
+@encoding("vortex.chunked")
 def chunked(tree):
     return pa.concat_arrays([pa.array([], type_of(tree)), *(decode(child) for child in tree.children[1:])])
 
 
-@kind("vortex.list")
+@encoding("vortex.list")
 def list_of(tree):
     ends = numbers(tree.children[1]).astype("i4")
     valid = validity(tree.children[2:])
@@ -417,7 +418,7 @@ def list_of(tree):
     )
 
 
-@kind("vortex.listview")
+@encoding("vortex.listview")
 def list_view(tree):
     starts, sizes = (numbers(child).astype("i8") for child in tree.children[1:3])
     valid = validity(tree.children[3:])
@@ -430,20 +431,21 @@ def list_view(tree):
     )
 
 
-@kind("vortex.fixed_size_list")
+@encoding("vortex.fixed_size_list")
 def fixed_size_list(tree):
     valid = validity(tree.children[1:])
     return pa.Array.from_buffers(type_of(tree), tree.length, [bits(valid)], children=[decode(tree.children[0])])
 
 
-@kind("vortex.map")
+@encoding("vortex.map")
 def map_of(tree):
     entries = list_view(tree.children[0])
     return pa.Array.from_buffers(type_of(tree), tree.length, entries.buffers()[:2], children=[entries.values])
 
 
 def same(left, right):
-    """Whether two arrays hold the same values bit for bit, whichever way they lay out strings, lists and nulls."""
+    """Returns whether two arrays have the same values bit for bit, with any layout of strings, lists and
+    nulls."""
     if isinstance(right, pa.ChunkedArray):
         right = right.combine_chunks() if right.num_chunks != 1 else right.chunk(0)
     if pa.types.is_floating(left.type):

@@ -1,22 +1,24 @@
-"""Arrays of every kind that vortex-data writes, from tables of every type and of every awkward size.
+"""Arrays of every encoding that vortex-data writes, from tables of every type and of edge-case sizes.
 
-`arrays(kind)` yields (name, vortex array). What the wheel's Python API cannot make goes through Vortex's IPC message
-(`BY_MESSAGE` says why), so all of these are arrays of Vortex's own, and `array.to_arrow_array()` is the truth.
+`arrays(kind)` yields (name, vortex array). Arrays that the wheel's Python API cannot create are built through
+Vortex's IPC messages (`THROUGH_IPC` has the reasons). So all arrays are Vortex's, and
+`array.to_arrow_array()` returns the expected values.
 """
 
-import number_kinds  # noqa: F401  registers makers, as the next two do
+import number_kinds  # noqa: F401  registers generators, as the next two do
 import other_kinds  # noqa: F401
 import plain_kinds  # noqa: F401
 import vortex as vx
-from cut import cut
+from tree_slices import slice_tree
 from flat import Node, Tree, flatten, paths
 from ipc import build
 from kinds import KINDS
 
 SIZES = (0, 1, 1023, 1024, 1025, 100_003)
 
-# Kinds that no call of the wheel's Python API gives, and shapes of kinds that it gives otherwise only as lazy nodes.
-BY_MESSAGE = {
+# Encodings that vortex-data's Python API does not create, and layouts that it creates only as lazy
+# nodes.
+THROUGH_IPC = {
     "vortex.bytebool": "no constructor, and the compressor never chooses it",
     "fastlanes.delta": "the compressor's default schemes leave it out",
     "fastlanes.rle": "the compressor's default schemes leave it out",
@@ -26,10 +28,10 @@ BY_MESSAGE = {
     "vortex.fsst (two buffers)": "the layout of older versions, which is still read",
     "sliced": "a slice of an array with patches, run ends or chunks is a lazy node that does not serialise",
 }
-# Kinds that vortex-data 0.91 knows and that neither way makes here.
-NOT_MADE = {
+# Encodings of vortex-data 0.91 that the tests do not cover.
+NOT_COVERED = {
     "vortex.patched": "experimental; the wheel does not know the id",
-    "vortex.union": "Arrow's unions are refused",
+    "vortex.union": "Vortex rejects Arrow's unions",
     "vortex.variant": "no Arrow type",
     "vortex.pco": "written into files only, by the compact strategy",
     "vortex.zstd": "written into files only, by the compact strategy",
@@ -37,26 +39,29 @@ NOT_MADE = {
 
 
 def arrays(id, sizes=SIZES):
-    """(name, vortex array) of a kind, of each size: whole, and cut out of the middle."""
-    for maker in KINDS[id]:
+    """Yields (name, vortex array) of an encoding, for each size: whole, and a slice from the middle."""
+    for generate in KINDS[id]:
         for rows in sizes:
-            for name, made in maker(rows):
-                tree = made if isinstance(made, Tree) else None
-                yield f"{id}, {name}, {rows} rows", build(tree) if tree else made
+            for name, array_or_tree in generate(rows):
+                tree = array_or_tree if isinstance(array_or_tree, Tree) else None
+                yield f"{id}, {name}, {rows} rows", build(tree) if tree else array_or_tree
                 if rows > 2:
-                    yield f"{id}, {name}, {rows} rows, sliced", sliced(tree or made, rows // 3 + 1, rows - rows // 7)
+                    yield (
+                        f"{id}, {name}, {rows} rows, sliced",
+                        sliced(tree or array_or_tree, rows // 3 + 1, rows - rows // 7),
+                    )
 
 
-def sliced(made, start, stop):
-    """A slice that stays encoded: Vortex's own where it is one, else a message."""
-    if not isinstance(made, Tree):
-        part = made.slice(start, stop)
+def sliced(array_or_tree, start, stop):
+    """Returns an encoded slice: Vortex's own unless it is a lazy node, else one of tree_slices.py."""
+    if not isinstance(array_or_tree, Tree):
+        part = array_or_tree.slice(start, stop)
         try:
             part.__vortex_array_metadata__()
             return part
         except RuntimeError:
-            made = Tree.of(made)
-    return build(cut(made, start, stop))
+            array_or_tree = Tree.of(array_or_tree)
+    return build(slice_tree(array_or_tree, start, stop))
 
 
 def all_arrays(sizes=SIZES):
@@ -65,7 +70,8 @@ def all_arrays(sizes=SIZES):
 
 
 def of_table(table):
-    """(name, vortex array) of a table's columns: as they are, compressed, and a part of each that stays encoded."""
+    """Yields (name, vortex array) of a table's columns: plain, compressed, and an encoded slice of the
+    compressed one."""
     for column in table.column_names:
         plain = vx.array(table[column].combine_chunks())
         tree = Tree.of(vx.compress(plain))
@@ -73,8 +79,19 @@ def of_table(table):
         yield f"{column}, compressed as {tree.ids()}", build(tree)
         yield (
             f"{column}, compressed, sliced",
-            build(cut(tree, table.num_rows // 3 + 1, table.num_rows - table.num_rows // 7)),
+            build(slice_tree(tree, table.num_rows // 3 + 1, table.num_rows - table.num_rows // 7)),
         )
 
 
-__all__ = ["BY_MESSAGE", "KINDS", "NOT_MADE", "Node", "all_arrays", "arrays", "flatten", "of_table", "paths", "sliced"]
+__all__ = [
+    "THROUGH_IPC",
+    "KINDS",
+    "NOT_COVERED",
+    "Node",
+    "all_arrays",
+    "arrays",
+    "flatten",
+    "of_table",
+    "paths",
+    "sliced",
+]

@@ -1,4 +1,4 @@
-"""Values to make arrays from: the same ones for the same number of rows."""
+"""Generates values for arrays, reproducibly for each number of rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +9,11 @@ WORDS = ["alpha", "bravo charlie", "", "a text of more than twelve bytes", "æ—¥æ
 
 
 def nulls_of(rows, nulls, seed=7):
-    """True where a row is null, or None for an array that is not nullable."""
+    """Returns a mask that is True for null rows, or None for an array that is not nullable."""
     if nulls == "no null":
         return None
-    share = 1.0 if nulls == "all null" else 0.1
-    return np.random.default_rng(seed).random(rows) < share
+    fraction = 1.0 if nulls == "all null" else 0.1
+    return np.random.default_rng(seed).random(rows) < fraction
 
 
 def arrow(values, type=None, nulls="no null"):
@@ -29,12 +29,12 @@ def rng(rows):
 
 
 def integers(rows, dtype):
-    """Small values that every integer type holds, half of them negative where that can be."""
+    """Returns small values that every integer type can represent. Half of the signed ones are negative."""
     return (rng(rows).integers(0, 100, rows) - (50 if dtype[0] == "i" else 0)).astype(dtype)
 
 
 def spiked(rows, dtype):
-    """Small values, and one in a hundred that is large: patches."""
+    """Returns small values, and one in a hundred that is large, for patches."""
     small = rng(rows).integers(0, 16, rows).astype(dtype)
     return np.where(rng(rows).random(rows) < 0.01, np.array(np.iinfo(dtype).max, dtype) - small, small)
 
@@ -48,7 +48,7 @@ def distinct_texts(rows):
 
 
 def prices(rows, dtype):
-    """Numbers with one or two decimal places, and one in a hundred that is not."""
+    """Returns numbers with one or two decimal places, and one in a hundred with more."""
     places = 10 if dtype == "f4" else 100
     short = rng(rows).integers(0, 50_000 if dtype == "f8" else 5000, rows) / places
     return np.where(rng(rows).random(rows) < 0.01, rng(rows).random(rows), short).astype(dtype)

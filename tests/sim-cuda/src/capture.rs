@@ -1,5 +1,6 @@
-//! Graph capture: as much of it as tells that a stream is under capture, and what may not be done then. What is given to
-//! such a stream is taken, and runs never: there are no graphs to launch.
+//! Simulates the part of graph capture that decides whether a stream is under capture and which
+//! calls are then rejected. Work on a captured stream is accepted and never runs, because graphs
+//! are not launched.
 
 use std::cell::Cell;
 use std::thread::ThreadId;
@@ -16,10 +17,10 @@ const GLOBAL: i32 = 0;
 const THREAD_LOCAL: i32 = 1;
 const RELAXED: i32 = 2;
 
-/// What a stream is under.
+/// The capture that a stream belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Capture {
-    /// The stream on which it began.
+    /// The slot of the stream on which the capture began.
     pub origin: usize,
     mode: i32,
     thread: ThreadId,
@@ -27,11 +28,11 @@ pub(crate) struct Capture {
 }
 
 thread_local! {
-    /// How careful this thread is with the captures of others.
+    /// This thread's capture mode, which decides which calls break captures of other threads.
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
 }
 
-/// Exchanges this thread's mode.
+/// Sets this thread's capture mode. Returns the previous mode.
 pub(crate) fn exchange_mode(new: i32) -> Outcome<i32> {
     if !(GLOBAL..=RELAXED).contains(&new) {
         return Err(INVALID_VALUE);
@@ -56,7 +57,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Ends it, on the stream where it began.
+    /// Ends the capture that began on `stream`.
     pub(crate) fn end_capture(&mut self, stream: Handle) -> Outcome<Handle> {
         let slot = self.stream(stream)?;
         let Some(capture) = self.streams[slot].capture else { return Err(ILLEGAL_STATE) };
@@ -67,50 +68,52 @@ impl Sim {
             return Err(CAPTURE_WRONG_THREAD);
         }
         for stream in &mut self.streams {
-            if stream.capture.is_some_and(|theirs| theirs.origin == slot) {
+            if stream.capture.is_some_and(|other| other.origin == slot) {
                 stream.capture = None;
             }
         }
         if capture.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(self.new_handle()) }
     }
 
-    /// 0 for none, 1 for active, 2 for one that was broken.
+    /// A `CUstreamCaptureStatus`: 0 for none, 1 for active, 2 for invalidated.
     pub(crate) fn capture_status(&self, slot: usize) -> i32 {
         self.streams[slot].capture.map_or(0, |capture| 1 + i32::from(capture.invalid))
     }
 
-    /// For calls that would break a capture somewhere, unless this thread said that it does not care.
-    pub(crate) fn refuse_during_capture(&mut self) -> Outcome {
+    /// Fails a call that is unsafe during captures: any capture whose mode and this thread's mode
+    /// do not permit the call is invalidated.
+    pub(crate) fn reject_during_capture(&mut self) -> Outcome {
         let (mode, thread) = (MODE.get(), std::thread::current().id());
-        let minds = |capture: &Capture| match (capture.mode, mode) {
+        let forbids = |capture: &Capture| match (capture.mode, mode) {
             (RELAXED, _) | (_, RELAXED) => false,
             (THREAD_LOCAL, _) | (_, THREAD_LOCAL) => capture.thread == thread,
             _ => true,
         };
-        let mut refused = false;
+        let mut is_rejected = false;
         for stream in &mut self.streams {
-            if let Some(capture) = stream.capture.as_mut().filter(|capture| minds(capture)) {
+            if let Some(capture) = stream.capture.as_mut().filter(|capture| forbids(capture)) {
                 capture.invalid = true;
-                refused = true;
+                is_rejected = true;
             }
         }
-        if refused { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
+        if is_rejected { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// For calls that ask whether a stream is done.
-    pub(crate) fn refuse_capturing_stream(&mut self, slot: usize) -> Outcome {
+    /// Fails a query or synchronization of a stream under capture, and invalidates the capture.
+    pub(crate) fn reject_capturing_stream(&mut self, slot: usize) -> Outcome {
         let Some(capture) = self.streams[slot].capture else { return Ok(()) };
         self.invalidate(capture.origin);
         Err(CAPTURE_UNSUPPORTED)
     }
 
-    /// For calls that ask about all streams of a device.
-    pub(crate) fn refuse_capturing_streams(&mut self, device: usize) -> Outcome {
-        let asked = self.streams_of(device).into_iter().map(|slot| self.refuse_capturing_stream(slot));
-        asked.fold(Ok(()), Outcome::and)
+    /// Fails a synchronization of a device if one of its streams is under capture, and invalidates
+    /// the captures.
+    pub(crate) fn reject_capturing_streams(&mut self, device: usize) -> Outcome {
+        let results = self.streams_of(device).into_iter().map(|slot| self.reject_capturing_stream(slot));
+        results.fold(Ok(()), Outcome::and)
     }
 
-    /// Whether what a stream is given now belongs to a graph, and does not run.
+    /// Whether work that is queued on the stream now is captured, and therefore never runs.
     pub(crate) fn is_captured(&self, slot: usize) -> Outcome<bool> {
         match self.streams[slot].capture {
             Some(Capture { invalid: true, .. }) => Err(CAPTURE_INVALIDATED),
@@ -118,8 +121,9 @@ impl Sim {
         }
     }
 
-    /// For calls that ask whether an event has passed.
-    pub(crate) fn refuse_captured(&mut self, event: Handle) -> Outcome {
+    /// Fails a query or synchronization of an event that was recorded in a capture, and invalidates
+    /// the capture.
+    pub(crate) fn reject_captured(&mut self, event: Handle) -> Outcome {
         let record = self.events.get(&event).and_then(|event| event.record.as_ref());
         let Some(capture) = record.and_then(|record| record.captured) else { return Ok(()) };
         self.invalidate(capture.origin);
@@ -134,7 +138,8 @@ impl Sim {
         }
     }
 
-    /// A wait of or for a capture: it takes the waiting stream in. Whether that is what the wait was.
+    /// Handles a wait in which a capture takes part: a stream that waits for a captured event joins
+    /// the capture. Returns whether a capture takes part.
     pub(crate) fn wait_within_capture(&mut self, slot: usize, record: &Record) -> Outcome<bool> {
         match (self.streams[slot].capture, record.captured) {
             (None, None) => Ok(false),

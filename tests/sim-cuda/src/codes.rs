@@ -1,18 +1,18 @@
-//! `CUresult`, as the numbers that they are.
+//! The `CUresult` codes, with the names and descriptions that the driver returns.
 
 use std::ffi::{CStr, c_int};
 
 /// A `CUresult`.
 pub(crate) type Code = c_int;
 
-/// What a call comes to: a code other than 0 is an error.
+/// The result of a call. An error is a code other than 0.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
     ($( $name:ident = $number:literal $symbol:literal $text:literal; )*) => {
         $( pub(crate) const $name: Code = $number; )*
 
-        /// The constant's name in the header, and what it means.
+        /// The constant's name in the header, and its description.
         pub(crate) fn describe(code: Code) -> Option<(&'static CStr, &'static CStr)> {
             match code {
                 $( $number => Some(($symbol, $text)), )*

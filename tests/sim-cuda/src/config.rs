@@ -1,24 +1,24 @@
-//! What the environment says, read once.
+//! Reads the simulator's configuration from the environment, once.
 
-/// The driver's shape. Every variable begins with `CROSSDOCK_SIM_CUDA_`.
+/// The configuration. Every variable begins with `CROSSDOCK_SIM_CUDA_`.
 pub(crate) struct Config {
-    /// `SEED`: decides the order in which work runs, and how often a query says that it is not ready.
+    /// `SEED`: determines the order in which work runs, and how often a query returns "not ready".
     pub seed: u64,
-    /// `DEVICES`.
+    /// `DEVICES`: number of devices.
     pub devices: usize,
-    /// `CAPABILITY`: 90 for 9.0.
+    /// `CAPABILITY`: compute capability, 90 for 9.0.
     pub capability: u32,
-    /// `MEMORY`: bytes on each device.
+    /// `MEMORY`: bytes of each device.
     pub memory_bytes: u64,
-    /// `PEER`: 1 where devices reach each other's memory.
+    /// `PEER`: 1 if devices can access each other's memory.
     pub peer: bool,
-    /// `VERSION`: 12020 for CUDA 12.2.
+    /// `VERSION`: driver version, 12020 for CUDA 12.2.
     pub version: i32,
-    /// `TRACE`: print each call.
+    /// `TRACE`: whether each call is printed.
     pub trace: bool,
-    /// `LEAKS=ignore`: say nothing about leaks at the end.
+    /// `LEAKS=ignore`: leaks are not reported at the end of the process.
     pub ignore_leaks: bool,
-    /// `FAIL`: `name:code:nth,...`.
+    /// `FAIL`: calls that fail, as `name:code:nth,...`.
     pub fail: String,
 }
 

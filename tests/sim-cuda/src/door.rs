@@ -1,4 +1,4 @@
-//! The one way in: every exported function is one call of [`call`].
+//! The FFI door: every exported function is one call of [`call`] or [`guarded`].
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,14 +13,14 @@ use crate::state::Sim;
 static CONFIG: OnceLock<Config> = OnceLock::new();
 static SIM: Mutex<Option<Sim>> = Mutex::new(None);
 
-/// What the environment said when it was first asked.
+/// The configuration, read at the first call.
 pub(crate) fn config() -> &'static Config {
     CONFIG.get_or_init(Config::from_environment)
 }
 
-/// Counts the call, fails it where that is asked for, and does `work` under the simulator's lock.
+/// Counts the call, injects a requested failure, and runs `work` under the simulator's lock.
 ///
-/// Twins of kernels run in here, with the lock held: they do not call the driver.
+/// CPU implementations of kernels run with the lock held, so they must not call the driver.
 pub(crate) fn call(name: &'static str, work: impl FnOnce(&mut Sim) -> Outcome) -> c_int {
     guarded(name, || {
         with(|sim| {
@@ -34,7 +34,7 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(&mut Sim) -> Outcome) -
     })
 }
 
-/// The same for what needs no simulator: names of errors.
+/// Like [`call`], without the lock, for functions that do not use the simulator's state.
 pub(crate) fn guarded(name: &'static str, work: impl FnOnce() -> Outcome) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let config = config();
@@ -48,7 +48,7 @@ pub(crate) fn guarded(name: &'static str, work: impl FnOnce() -> Outcome) -> c_i
         Ok(Err(code)) => code,
         Err(payload) => {
             std::mem::forget(payload);
-            say(&format!("{name} panicked, which is a fault of the simulator"));
+            say(&format!("{name} panicked; this is a bug of the simulator"));
             UNKNOWN
         }
     };
@@ -58,13 +58,13 @@ pub(crate) fn guarded(name: &'static str, work: impl FnOnce() -> Outcome) -> c_i
     code
 }
 
-/// The simulator, made at first use.
+/// Runs `work` with the simulator, which is created at the first call.
 pub(crate) fn with<T>(work: impl FnOnce(&mut Sim) -> T) -> T {
     let mut sim = SIM.lock().unwrap_or_else(PoisonError::into_inner);
     work(sim.get_or_insert_with(|| Sim::new(config())))
 }
 
-/// The simulator, if it was made and nobody is in it.
+/// Runs `work` if the simulator exists and no thread is calling it.
 pub(crate) fn at_the_end(work: impl FnOnce(&mut Sim)) {
     match SIM.try_lock() {
         Ok(mut sim) => {
@@ -73,7 +73,7 @@ pub(crate) fn at_the_end(work: impl FnOnce(&mut Sim)) {
             }
         }
         Err(_) => {
-            say("a thread is still calling the driver while the process ends; leaks were not looked for")
+            say("leaks were not checked, because a thread is calling the driver while the process exits")
         }
     }
 }

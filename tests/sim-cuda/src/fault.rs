@@ -1,11 +1,12 @@
-//! Calls that are counted, and made to fail.
+//! Counts calls, and injects failures.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::codes::Code;
 
-/// Apart from the simulator's own lock, so that a test may ask while a call is under way elsewhere.
+/// Separate from the simulator's lock, so that a test can read counts during a call on another
+/// thread.
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
 #[derive(Default)]
@@ -17,11 +18,11 @@ struct Plan {
 struct Fault {
     name: String,
     code: Code,
-    /// How many calls from now it is; 0 for every call.
+    /// The number of calls from now until the one that fails; 0 if every call fails.
     nth: u64,
 }
 
-/// Counts a call; the code that it shall fail with.
+/// Counts a call. Returns the code that the call must fail with, if any.
 pub(crate) fn called(name: &str, from_environment: &str) -> Option<Code> {
     let mut plan = lock(from_environment);
     let plan = plan.as_mut()?;
@@ -49,19 +50,19 @@ pub(crate) fn called(name: &str, from_environment: &str) -> Option<Code> {
     code
 }
 
-/// The `nth` call of `name` from now fails with `code`; each, where `nth` is 0.
+/// Makes the `nth` call of `name` from now fail with `code`; every call if `nth` is 0.
 pub(crate) fn add(name: String, code: Code, nth: u64, from_environment: &str) {
     if let Some(plan) = lock(from_environment).as_mut() {
         plan.faults.push(Fault { name, code, nth });
     }
 }
 
-/// How often `name` was called.
+/// The number of calls of `name`.
 pub(crate) fn calls(name: &str) -> u64 {
     lock("").as_ref().and_then(|plan| plan.calls.get(name).copied()).unwrap_or(0)
 }
 
-/// Forgets counts and what was still to fail.
+/// Clears the counts and the failures that have not occurred yet.
 pub(crate) fn reset() {
     if let Some(plan) = lock("").as_mut() {
         *plan = Plan::default();
@@ -76,7 +77,7 @@ fn lock(from_environment: &str) -> MutexGuard<'static, Option<Plan>> {
     plan
 }
 
-/// `name:code:nth` with commas in between. What cannot be read is left out, and said.
+/// Parses a comma-separated list of `name:code:nth`. Malformed entries are reported and ignored.
 fn parse(text: &str) -> Vec<Fault> {
     let parse_one = |one: &str| {
         let mut parts = one.split(':');
@@ -90,7 +91,7 @@ fn parse(text: &str) -> Vec<Fault> {
         match parse_one(one) {
             Some(fault) => faults.push(fault),
             None => crate::report::say(&format!(
-                "CROSSDOCK_SIM_CUDA_FAIL: expected name:code:nth, got '{one}'; it is left out"
+                "CROSSDOCK_SIM_CUDA_FAIL: expected name:code:nth, got '{one}'; this entry is ignored"
             )),
         }
     }
@@ -102,9 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_has_a_name_a_code_and_an_occurrence() {
+    fn parses_name_code_and_occurrence_of_faults() {
         let faults = parse("cuInit:999:2, cuMemAlloc_v2:-4242,, junk,a:b:c");
-        let seen: Vec<_> = faults.iter().map(|f| (f.name.as_str(), f.code, f.nth)).collect();
-        assert_eq!(seen, [("cuInit", 999, 2), ("cuMemAlloc_v2", -4242, 1)]);
+        let parsed: Vec<_> = faults.iter().map(|f| (f.name.as_str(), f.code, f.nth)).collect();
+        assert_eq!(parsed, [("cuInit", 999, 2), ("cuMemAlloc_v2", -4242, 1)]);
     }
 }

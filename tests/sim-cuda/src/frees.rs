@@ -1,20 +1,20 @@
-//! Ends of blocks: in stream order, at once, and of host memory.
+//! Frees of blocks: in stream order, synchronous, and of host memory.
 
 use crate::codes::{INVALID_VALUE, NOT_REGISTERED, Outcome};
-use crate::memory::{Block, BlockId, Grave, Kind};
+use crate::memory::{Block, BlockId, FreedBlock, Kind};
 use crate::order::Clock;
 use crate::report::{Site, Violation};
 use crate::run::Op;
 use crate::state::Sim;
 
-/// So many freed blocks are remembered, to name who used them.
-const GRAVES: usize = 1 << 16;
+/// The number of freed blocks that are remembered, to report a use after the free.
+const MAX_FREED: usize = 1 << 16;
 
 impl Sim {
-    /// Ends pinned memory, or its registration.
+    /// Frees pinned memory, or unregisters host memory.
     pub(crate) fn free_host(&mut self, pointer: *mut u8, kind: Kind) -> Outcome {
         self.current()?;
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         if pointer.is_null() {
             return Ok(());
         }
@@ -27,13 +27,13 @@ impl Sim {
                 return Err(NOT_REGISTERED);
             }
             let site = self.here();
-            let text = format!("{} of {pointer:p}, which is no pinned memory", self.call);
+            let text = format!("{} of {pointer:p}, which is not pinned memory", self.call);
             self.violation(Violation::DoubleFree, &text, &[("the free", site)]);
             return Err(INVALID_VALUE);
         };
         if let Some(conflict) = block.history.conflict(&self.host) {
             let text = format!(
-                "{} of {pointer:p} ({} bytes), while work that uses it is queued: synchronise with it first",
+                "{} of {pointer:p} ({} bytes), while queued work uses it: synchronise with that work first",
                 self.call, block.bytes
             );
             let site = self.here();
@@ -50,12 +50,12 @@ impl Sim {
         Ok(())
     }
 
-    /// A free as work on a stream.
+    /// Queues a free on a stream.
     pub(crate) fn free_async(&mut self, address: u64, slot: usize) -> Outcome {
         if self.is_captured(slot)? {
             return Ok(());
         }
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         let id = self.block_to_free(address)?;
         let site = self.here();
         let free = self.next_access(slot, site);
@@ -68,13 +68,14 @@ impl Sim {
         Ok(())
     }
 
-    /// A free at once. What cuMemAlloc gave waits for the device, as a real driver does; a pool's memory does not.
+    /// Frees a block synchronously. As in a real driver, memory of cuMemAlloc waits for the device;
+    /// memory of a pool does not.
     pub(crate) fn free_now(&mut self, address: u64) -> Outcome {
         self.current()?;
         if address == 0 {
             return Ok(());
         }
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         let id = self.block_to_free(address)?;
         let kind = self.blocks.get(&id).map(|block| block.kind);
         if let Some(Kind::Device { device, pool: None }) = kind {
@@ -85,27 +86,27 @@ impl Sim {
         if let Some(block) = self.blocks.get_mut(&id) {
             block.freed = Some(site);
         }
-        self.bury(id);
+        self.destroy_block(id);
         Ok(())
     }
 
-    /// The live device block that begins here.
+    /// The live device block that begins at `address`.
     fn block_to_free(&mut self, address: u64) -> Outcome<BlockId> {
-        let found = self.find(address).filter(|(_, b)| b.begin == address);
-        let found =
-            found.filter(|(_, block)| matches!(block.kind, Kind::Device { .. }) && block.mapped.is_none());
-        let (allocated, freed) = match found {
+        let block = self.find(address).filter(|(_, b)| b.begin == address);
+        let block =
+            block.filter(|(_, block)| matches!(block.kind, Kind::Device { .. }) && block.mapped.is_none());
+        let (allocated, freed) = match block {
             Some((id, block)) => match block.freed {
                 None => return Ok(id),
                 Some(freed) => (block.allocated, freed),
             },
-            None => match self.grave(address) {
-                Some(grave) => grave,
+            None => match self.freed_block(address) {
+                Some(sites) => sites,
                 None => return Err(INVALID_VALUE),
             },
         };
         let site = self.here();
-        let text = format!("{} of {address:#x}, which was freed before", self.call);
+        let text = format!("{} of {address:#x}, which is already freed", self.call);
         let sites = [("this free", site), ("the earlier free", freed), ("the allocation", allocated)];
         self.violation(Violation::DoubleFree, &text, &sites);
         Err(INVALID_VALUE)
@@ -115,7 +116,7 @@ impl Sim {
         let Some(block) = self.blocks.get(&id) else { return };
         let Some(conflict) = block.history.conflict(clock) else { return };
         let text = format!(
-            "{} of the block {:#x} ({} bytes) is not ordered after all uses of it: wait for their events first",
+            "{} of the block {:#x} ({} bytes) is not ordered after all uses of the block: wait for their events first",
             self.call, block.begin, block.bytes
         );
         let sites =
@@ -123,40 +124,41 @@ impl Sim {
         self.violation(Violation::EarlyFree, &text, &sites);
     }
 
-    /// Copies and fills were checked; a kernel's twin may still have written beyond what its arguments say.
+    /// Checks the guard bytes of a freed block. Copies and fills are checked when they are queued,
+    /// but the CPU implementation of a kernel may write outside the ranges of its arguments.
     fn check_guard(&mut self, block: &Block) {
         if block.real.is_intact() {
             return;
         }
         let text = format!(
-            "somebody wrote behind the end of the block {:#x} ({} bytes): a kernel's host twin, or a host that overran \
-             pinned memory",
+            "a write past the end of the block {:#x} ({} bytes), by the CPU implementation of a kernel or by the host into \
+            pinned memory",
             block.begin, block.bytes
         );
         self.violation(Violation::OutOfBounds, &text, &[("the allocation", block.allocated)]);
     }
 
-    /// A device block goes: its bytes back to where they came from, its address into memory.
-    pub(crate) fn bury(&mut self, id: BlockId) {
+    /// Destroys a device block: returns its bytes to the pool or device, and remembers its address.
+    pub(crate) fn destroy_block(&mut self, id: BlockId) {
         let Some(block) = self.blocks.remove(&id) else { return };
         self.addresses.remove(&block.begin);
         self.check_guard(&block);
         if let Some(mapped) = block.mapped {
-            self.unmapped(mapped.physical);
+            self.remove_mapping(mapped.physical);
         } else if let Kind::Device { device, pool } = block.kind {
-            self.give_back(device, pool, block.bytes, block.free);
+            self.return_bytes(device, pool, block.bytes, block.free);
         }
-        let grave = Grave {
+        let freed = FreedBlock {
             end: block.begin + block.bytes,
             allocated: block.allocated,
             freed: block.freed.unwrap_or_default(),
         };
-        self.graves.insert(block.begin, grave);
-        self.grave_order.push_back(block.begin);
-        if self.grave_order.len() > GRAVES
-            && let Some(oldest) = self.grave_order.pop_front()
+        self.freed_blocks.insert(block.begin, freed);
+        self.freed_order.push_back(block.begin);
+        if self.freed_order.len() > MAX_FREED
+            && let Some(oldest) = self.freed_order.pop_front()
         {
-            self.graves.remove(&oldest);
+            self.freed_blocks.remove(&oldest);
         }
     }
 }

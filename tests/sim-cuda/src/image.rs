@@ -1,4 +1,4 @@
-//! Code images: what a real driver looks at before it takes one.
+//! Checks code images like a real driver before it loads one.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
@@ -8,13 +8,13 @@ use object::{LittleEndian, Object, ObjectSymbol};
 
 use crate::codes::{INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, Outcome, UNSUPPORTED_PTX_VERSION};
 
-/// What functions an image has.
+/// The functions of an image.
 pub(crate) enum Image {
-    /// By the symbols of a cubin.
+    /// The symbols of a cubin.
     Symbols(HashSet<String>),
-    /// By `.entry` in PTX.
+    /// PTX text, with functions as `.entry` directives.
     Ptx(String),
-    /// By the bytes of a fatbin, whose parts may be of any kind.
+    /// The bytes of a fatbin, whose parts may be of any kind.
     Fatbin(Vec<u8>),
 }
 
@@ -23,40 +23,42 @@ const FATBIN_MAGIC: u32 = 0xba55_ed50;
 /// `SHT_NOBITS`.
 const SECTION_WITHOUT_BYTES: u32 = 8;
 const MACHINE_CUDA: u16 = 190;
-/// The ELF ABI version from which a cubin's flags have the architecture in their second byte.
+/// From this ELF ABI version on, a cubin's flags have the architecture in their second byte.
 const ABI_OF_CUDA_13: u8 = 8;
-/// No image is so large.
-const MOST_BYTES: u64 = 1 << 30;
+/// Larger images are rejected.
+const MAX_BYTES: u64 = 1 << 30;
 
 impl Image {
-    /// Reads an image that a device of `capability` shall run, under a driver of `version`.
+    /// Reads an image for a device of `capability` and a driver of `version`.
     ///
     /// # Safety
-    /// `image` is a cubin, a fatbin or PTX that ends with a NUL; at least 4 bytes can be read.
+    /// `image` is null, a cubin, a fatbin, or PTX that ends with a NUL.
     pub(crate) unsafe fn read(image: *const c_void, capability: u32, version: i32) -> Outcome<Self> {
         if image.is_null() {
             return Err(crate::codes::INVALID_VALUE);
         }
         let bytes = image.cast::<u8>();
-        // SAFETY: by this function's own contract. PTX may be shorter, and is when its NUL comes first.
+        // SAFETY: a cubin or fatbin has at least 4 bytes, and shorter PTX ends with a NUL.
         let magic = unsafe { take_until_nul(bytes) };
         if magic == ELF_MAGIC {
-            // SAFETY: an ELF file, of the length that it says.
+            // SAFETY: the caller passes a whole ELF file; `elf_bytes` computes its length.
             return cubin(unsafe { std::slice::from_raw_parts(bytes, elf_bytes(bytes)?) }, capability);
         }
         if magic == FATBIN_MAGIC.to_le_bytes() {
-            // SAFETY: a fatbin begins with its magic, version, header's length, and the length of what follows.
+            // SAFETY: a fatbin's header has 16 bytes: magic, version, length of the header, and
+            // length of the rest.
             let (header, rest) = unsafe {
                 (bytes.add(6).cast::<u16>().read_unaligned(), bytes.add(8).cast::<u64>().read_unaligned())
             };
-            if rest > MOST_BYTES {
+            if rest > MAX_BYTES {
                 return Err(INVALID_IMAGE);
             }
-            // SAFETY: as above.
+            // SAFETY: the caller passes a whole fatbin, whose length is that of the header and the
+            // rest.
             let all = unsafe { std::slice::from_raw_parts(bytes, header as usize + rest as usize) };
             return Ok(Self::Fatbin(all.to_vec()));
         }
-        // SAFETY: text that ends with a NUL.
+        // SAFETY: any other image is text that ends with a NUL.
         let text = unsafe { CStr::from_ptr(bytes.cast::<c_char>()) };
         ptx(text.to_str().map_err(|_| INVALID_IMAGE)?, capability, version)
     }
@@ -66,7 +68,7 @@ impl Image {
             Self::Symbols(symbols) => symbols.contains(name),
             Self::Ptx(text) => text.match_indices(".entry").any(|(at, word)| {
                 let rest = text[at + word.len()..].trim_start();
-                rest.strip_prefix(name).is_some_and(|after| !after.starts_with(is_of_a_name))
+                rest.strip_prefix(name).is_some_and(|after| !after.starts_with(is_identifier_char))
             }),
             Self::Fatbin(bytes) => {
                 !name.is_empty() && bytes.windows(name.len()).any(|at| at == name.as_bytes())
@@ -75,20 +77,20 @@ impl Image {
     }
 }
 
-fn is_of_a_name(c: char) -> bool {
+fn is_identifier_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%')
 }
 
 /// # Safety
-/// Can be read up to a NUL, or for 4 bytes.
+/// `bytes` is readable up to its first NUL or for 4 bytes.
 unsafe fn take_until_nul<'a>(bytes: *const u8) -> &'a [u8] {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the iterator stops at the first NUL, up to which `bytes` is readable.
     let n = (0..4).take_while(|at| unsafe { *bytes.add(*at) } != 0).count();
-    // SAFETY: as above.
+    // SAFETY: the first `n` bytes were read above.
     unsafe { std::slice::from_raw_parts(bytes, n) }
 }
 
-/// How long an ELF file is: to the end of its last section, or of one of its tables.
+/// The length of an ELF file: to the end of its last section or table.
 fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     // SAFETY: an ELF file has a header of 64 bytes.
     let header = unsafe { std::slice::from_raw_parts(bytes, 64) };
@@ -96,7 +98,7 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
         header[at..at + n].iter().rev().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte))
     };
     let end_of = |offset: u64, size: u64, count: u64| {
-        offset.checked_add(size * count).filter(|end| *end <= MOST_BYTES).ok_or(INVALID_IMAGE)
+        offset.checked_add(size * count).filter(|end| *end <= MAX_BYTES).ok_or(INVALID_IMAGE)
     };
     let (sections, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
     let section_table = end_of(sections, size, count)?;
@@ -107,7 +109,8 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     let mut end = section_table.max(program_table).max(64);
     for section in 0..count {
         let at = (sections + section * size) as usize;
-        // SAFETY: within the table of sections, whose place the header gives.
+        // SAFETY: the header states the place of the section table, which has `count` entries of
+        // `size` bytes.
         let (kind, offset, length) = unsafe {
             let section = bytes.add(at);
             (
@@ -120,10 +123,11 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
             end = end.max(offset.checked_add(length).ok_or(INVALID_IMAGE)?);
         }
     }
-    usize::try_from(end).ok().filter(|end| *end as u64 <= MOST_BYTES).ok_or(INVALID_IMAGE)
+    usize::try_from(end).ok().filter(|end| *end as u64 <= MAX_BYTES).ok_or(INVALID_IMAGE)
 }
 
-/// A cubin runs on devices of its own major version whose minor is not below its own.
+/// Reads a cubin, which runs on devices of its own major version and the same or a higher minor
+/// version.
 fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     let number = |at: usize, n: usize| {
         bytes.get(at..at + n).map(|b| b.iter().rev().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)))
@@ -136,7 +140,7 @@ fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     if architecture / 10 != capability / 10 || architecture % 10 > capability % 10 {
         return Err(NO_BINARY_FOR_GPU);
     }
-    // The version is the toolkit's there, and 1 in every other ELF file.
+    // In a cubin, this field is the toolkit's version; the parser expects the ELF version, 1.
     let mut bytes = bytes.to_vec();
     bytes[0x14..0x18].copy_from_slice(&1u32.to_le_bytes());
     let file = ElfFile64::<LittleEndian>::parse(bytes.as_slice()).map_err(|_| INVALID_IMAGE)?;
@@ -145,7 +149,7 @@ fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     Ok(Image::Symbols(names.map(str::to_owned).collect()))
 }
 
-/// PTX is compiled for devices that are not below its target, by drivers that know its version.
+/// Reads PTX, which runs on devices of its target or newer, under drivers that support its version.
 fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
     let word_after = |directive: &str| {
         let line = text.lines().map(str::trim).find_map(|line| line.strip_prefix(directive));
@@ -159,14 +163,15 @@ fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
         return Err(UNSUPPORTED_PTX_VERSION);
     }
     let target = target.strip_prefix("sm_").ok_or(INVALID_IMAGE)?;
-    // A letter behind it says: this architecture and no other.
+    // A target with a letter suffix, such as sm_90a, runs on exactly this architecture.
     let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let architecture = number(digits)? as u32;
     let fits = if digits == target { architecture <= capability } else { architecture == capability };
     if fits { Ok(Image::Ptx(text.to_owned())) } else { Err(INVALID_PTX) }
 }
 
-/// The newest PTX that a driver compiles: 8.2 for CUDA 12.2. Some of the later 12 are behind by one.
+/// The newest PTX version that a driver compiles: 8.2 for CUDA 12.2. From CUDA 12.6 on, the minor
+/// version is one lower.
 fn newest_isa(version: i32) -> (i32, i32) {
     let (major, minor) = (version / 1000, version % 1000 / 10);
     match (major, minor) {
@@ -180,7 +185,7 @@ mod tests {
     use super::*;
 
     fn read(text: &CStr, capability: u32, version: i32) -> Outcome<Image> {
-        // SAFETY: text with a NUL.
+        // SAFETY: a `CStr` ends with a NUL.
         unsafe { Image::read(text.as_ptr().cast(), capability, version) }
     }
 
@@ -188,13 +193,13 @@ mod tests {
         c".version 8.0\n.target sm_75, debug\n.visible .entry cells_copy_2(\n.param .b8 x[8])\n{}";
 
     #[test]
-    fn ptx_has_the_entries_that_it_names() {
+    fn finds_entries_of_ptx_by_whole_name() {
         let image = read(PTX, 90, 12020).ok().unwrap();
         assert!(image.has("cells_copy_2") && !image.has("cells_copy") && !image.has("ells_copy_2"));
     }
 
     #[test]
-    fn ptx_of_a_newer_architecture_or_version_is_refused() {
+    fn rejects_ptx_of_newer_architectures_and_versions() {
         assert!(read(PTX, 75, 12000).is_ok());
         assert_eq!(read(PTX, 70, 12020).err(), Some(INVALID_PTX));
         assert_eq!(read(PTX, 90, 11080).err(), Some(UNSUPPORTED_PTX_VERSION));

@@ -1,4 +1,4 @@
-//! Modules, functions, and launching a kernel's host twin.
+//! Modules, functions, and launches of kernels, which run as their CPU implementations.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -23,21 +23,22 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     device: usize,
     name: String,
-    /// Bytes of shared memory that a launch may ask for.
+    /// The most bytes of shared memory that a launch may request.
     shared_limit: u32,
 }
 
-/// A launch's size.
+/// The size of a launch.
 pub(crate) struct Shape {
     pub blocks: [u32; 3],
     pub threads: [u32; 3],
     pub shared_bytes: u32,
 }
 
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`, what it is from the start, and what compute capability 9.0 allows.
-const MAX_DYNAMIC_SHARED: i32 = 8;
-const SHARED_FROM_START: u32 = 48 << 10;
-const SHARED_AT_MOST: i32 = 227 << 10;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`, its default, and its maximum for compute
+/// capability 9.0.
+const MAX_DYNAMIC_SHARED_ATTRIBUTE: i32 = 8;
+const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
+const MAX_SHARED_BYTES: i32 = 227 << 10;
 const MAX_THREADS: u64 = 1024;
 const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 
@@ -71,7 +72,7 @@ impl Sim {
         }
         module.functions.insert(name.to_owned(), new);
         let device = module.device;
-        let function = Function { device, name: name.to_owned(), shared_limit: SHARED_FROM_START };
+        let function = Function { device, name: name.to_owned(), shared_limit: DEFAULT_SHARED_BYTES };
         self.functions.insert(new, function);
         Ok(new)
     }
@@ -81,8 +82,8 @@ impl Sim {
         let Some(function) = self.functions.get_mut(&handle) else {
             return Err(self.stale("function", handle));
         };
-        if which == MAX_DYNAMIC_SHARED {
-            if !(0..=SHARED_AT_MOST).contains(&value) {
+        if which == MAX_DYNAMIC_SHARED_ATTRIBUTE {
+            if !(0..=MAX_SHARED_BYTES).contains(&value) {
                 return Err(INVALID_VALUE);
             }
             function.shared_limit = value as u32;
@@ -90,10 +91,10 @@ impl Sim {
         Ok(())
     }
 
-    /// Queues the twin of a kernel whose one parameter is a `crossdock_kernel_args`.
+    /// Queues the CPU implementation of a kernel whose only parameter is a `crossdock_kernel_args`.
     ///
     /// # Safety
-    /// `params` is null, or the address of such a parameter's address.
+    /// `params` is null, or points to the address of such a parameter.
     pub(crate) unsafe fn launch(
         &mut self,
         handle: Handle,
@@ -107,17 +108,17 @@ impl Sim {
         if function.device != self.streams[slot].device {
             return Err(INVALID_HANDLE);
         }
-        if !shape.fits() || shape.shared_bytes > function.shared_limit.max(SHARED_FROM_START) {
+        if !shape.fits() || shape.shared_bytes > function.shared_limit.max(DEFAULT_SHARED_BYTES) {
             return Err(INVALID_VALUE);
         }
         let name = function.name.clone();
-        // SAFETY: by this function's own contract.
-        let (twin, args) = unsafe { read_args(params) }?;
+        // SAFETY: `params` satisfies the contract of `read_args`, which is this function's.
+        let (cpu_implementation, args) = unsafe { read_args(params) }?;
         self.check_table(&name, shape, &args);
-        let Some(twin) = twin else {
-            if !self.without_twin.contains(&name) {
-                say_plain(&format!("skipped: kernel {name}: no host twin"));
-                self.without_twin.push(name);
+        let Some(cpu_implementation) = cpu_implementation else {
+            if !self.skipped_kernels.contains(&name) {
+                say_plain(&format!("skipped: kernel {name}: no CPU implementation"));
+                self.skipped_kernels.push(name);
             }
             return Err(NOT_SUPPORTED);
         };
@@ -139,12 +140,13 @@ impl Sim {
             }
             placed.push((arg, place));
         }
-        self.enter(slot, touches);
-        self.push(slot, Op::Launch(Box::new(Launch { name, twin, args: placed })));
+        self.record_accesses(slot, touches);
+        self.push(slot, Op::Launch(Box::new(Launch { name, cpu_implementation, args: placed })));
         Ok(())
     }
 
-    /// A kernel of ours is launched with what the one table of kernels says; others are not in it.
+    /// Checks the launch of one of the host's kernels against the table of kernels. Other kernels
+    /// are not checked.
     fn check_table(&mut self, name: &str, shape: &Shape, args: &[abi::Arg]) {
         let checked = CString::new(name).ok().and_then(|name| check_launch(&name, shape.blocks[0], args));
         if let Some(Err(what)) = checked {
@@ -153,16 +155,16 @@ impl Sim {
         }
     }
 
-    /// Where an argument's bytes are, if the device may reach them; else it has been reported.
+    /// The place of an argument's bytes, or `None` after a report if the device cannot access them.
     fn argument(&mut self, device: usize, kernel: &str, index: usize, arg: &abi::Arg) -> Option<Spot> {
-        let found = self.locate(arg.value, arg.bytes);
-        if let Ok(Some(spot)) = found
+        let spot = self.locate(arg.value, arg.bytes);
+        if let Ok(Some(spot)) = spot
             && self.reaches(device, spot.id)
         {
             return Some(spot);
         }
-        // A range that is no block's was reported with its call sites already.
-        if found.is_ok() || arg.value == 0 {
+        // `locate` has already reported ranges outside of all blocks.
+        if spot.is_ok() || arg.value == 0 {
             let site = self.here();
             let text = format!(
                 "argument {index} of kernel {kernel} is {} bytes at {:#x}, which device {device} cannot reach",
@@ -173,7 +175,7 @@ impl Sim {
         None
     }
 
-    /// Whether a kernel on `device` may touch a block.
+    /// Whether a kernel on `device` may access a block.
     fn reaches(&self, device: usize, id: BlockId) -> bool {
         let block = self.blocks.get(&id);
         if block.is_some_and(|block| block.managed) {
@@ -193,30 +195,33 @@ impl Sim {
 impl Shape {
     fn fits(&self) -> bool {
         let threads: u64 = self.threads.iter().map(|n| u64::from(*n)).product();
-        let blocks = self.blocks.iter().zip(MAX_BLOCKS).all(|(n, most)| (1..=most).contains(n));
+        let blocks = self.blocks.iter().zip(MAX_BLOCKS).all(|(n, max)| (1..=max).contains(n));
         blocks && (1..=MAX_THREADS).contains(&threads)
     }
 }
 
-type Twin = Option<unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code>;
+type CpuImplementation = Option<unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code>;
 
-/// The twin, and as many arguments as there are.
+/// Reads the CPU implementation and the arguments.
 ///
 /// # Safety
-/// `params` is null, or the address of the address of a `crossdock_kernel_args` whose first `n_args` arguments are there.
-unsafe fn read_args(params: *mut *mut c_void) -> Outcome<(Twin, Vec<abi::Arg>)> {
+/// `params` is null, or points to the address of a `crossdock_kernel_args` that is readable up to
+/// the end of its first `n_args` arguments.
+unsafe fn read_args(params: *mut *mut c_void) -> Outcome<(CpuImplementation, Vec<abi::Arg>)> {
     if params.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: by this function's own contract.
-    let one = unsafe { *params }.cast::<abi::KernelArgs>().cast_const();
-    if one.is_null() || !one.is_aligned() {
+    // SAFETY: `params` is not null, and points to an address by this function's contract.
+    let parameter = unsafe { *params }.cast::<abi::KernelArgs>().cast_const();
+    if parameter.is_null() || !parameter.is_aligned() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: as above.
-    let (n_args, twin) = unsafe { ((*one).n_args, (*one).host_twin) };
+    // SAFETY: the parameter is aligned, and readable up to its arguments.
+    let (n_args, cpu_implementation) = unsafe { ((*parameter).n_args, (*parameter).host_twin) };
     let n_args = usize::try_from(n_args).ok().filter(|n| *n <= abi::MAX_KERNEL_ARGS).ok_or(INVALID_VALUE)?;
-    // SAFETY: as above; the struct need not be there beyond `n_args`, so no reference to all of it is made.
-    let args = unsafe { std::slice::from_raw_parts((&raw const (*one).args).cast::<abi::Arg>(), n_args) };
-    Ok((twin, args.to_vec()))
+    // SAFETY: the first `n_args` arguments are readable. The rest of the struct may not be, so
+    // there is no reference to all of it.
+    let args =
+        unsafe { std::slice::from_raw_parts((&raw const (*parameter).args).cast::<abi::Arg>(), n_args) };
+    Ok((cpu_implementation, args.to_vec()))
 }

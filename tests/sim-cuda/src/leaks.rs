@@ -1,4 +1,4 @@
-//! What is left when the process ends.
+//! Reports leaks at the end of the process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,40 +9,40 @@ use crate::report::say;
 use crate::state::Sim;
 
 /// The exit code of a process that leaks.
-const LEAKED: i32 = 86;
+const LEAK_EXIT_CODE: i32 = 86;
 
-static WATCHING: AtomicBool = AtomicBool::new(false);
+static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Looks for leaks at the end of a process that started the driver.
+/// Enables the leak check at the end of the process.
 pub(crate) fn watch() {
-    WATCHING.store(true, Ordering::Relaxed);
+    IS_WATCHING.store(true, Ordering::Relaxed);
 }
 
-/// Runs after all that the program itself asked for at its end.
+/// Runs after the program's own exit handlers.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_THE_END: extern "C" fn() = at_the_end;
 
 extern "C" fn at_the_end() {
-    if !WATCHING.load(Ordering::Relaxed) || door::config().ignore_leaks {
+    if !IS_WATCHING.load(Ordering::Relaxed) || door::config().ignore_leaks {
         return;
     }
-    // A panic here would end the process as an abort, with its message.
+    // A panic here prints its message and aborts the process.
     door::at_the_end(|sim| {
-        // A child of fork has inherited blocks that are not its own.
+        // A child of fork inherits blocks of its parent.
         if sim.process != std::process::id() {
             return;
         }
         let lines = report(sim);
         if !lines.is_empty() {
             lines.iter().for_each(|line| say(line));
-            // SAFETY: ends the process; whatever else would run at its end is left out.
-            unsafe { libc::_exit(LEAKED) };
+            // SAFETY: `_exit` has no preconditions; it skips the remaining exit handlers.
+            unsafe { libc::_exit(LEAK_EXIT_CODE) };
         }
     });
 }
 
-/// A line for each call site.
+/// One line for each call site with leaks.
 fn report(sim: &Sim) -> Vec<String> {
     let mut leaks: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
     for block in sim.blocks.values().filter(|block| counts(sim, block)) {
@@ -56,7 +56,7 @@ fn report(sim: &Sim) -> Vec<String> {
         *bytes += block.bytes;
     }
     for physical in sim.physical.values().filter(|physical| physical.handles > 0) {
-        let at = (sim.sites.short(physical.made), "of handles of device memory");
+        let at = (sim.sites.short(physical.created_at), "of handles of device memory");
         let (count, bytes) = leaks.entry(at).or_default();
         *count += 1;
         *bytes += physical.bytes;
@@ -67,7 +67,8 @@ fn report(sim: &Sim) -> Vec<String> {
     leaks.iter().map(line).collect()
 }
 
-/// Blocks that are being freed are no leak, nor is what a broken device cannot free.
+/// Whether a live block counts as a leak. Blocks with a queued free, and blocks of a broken device,
+/// do not.
 pub(crate) fn counts(sim: &Sim, block: &Block) -> bool {
     let broken = match block.kind {
         Kind::Device { device, .. } => sim.devices[device].sticky.is_some(),

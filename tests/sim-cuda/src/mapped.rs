@@ -1,4 +1,5 @@
-//! Device memory that is made without an address and mapped at one, and that other processes are given as a file.
+//! Device memory that is allocated by handle, mapped at addresses, and shared with other processes
+//! as files.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,21 +12,22 @@ use crate::real::Real;
 use crate::report::Site;
 use crate::state::{Handle, Sim};
 
-/// Memory comes in multiples of this, as on real devices.
+/// Allocation sizes are multiples of this, as on real devices.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
-/// What the files are called, before the device's number: how a file of ours is told from any other one.
+/// The prefix of the files' names, before the device's number. It identifies files of the
+/// simulator.
 const NAME: &str = "crossdock-sim-cuda-";
 
-/// Memory of a device: alive while there is a handle of it, or a mapping.
+/// Device memory that lives while it has a handle or a mapping.
 pub(crate) struct Physical {
     pub device: usize,
     pub bytes: u64,
     pub handles: u64,
-    pub made: Site,
+    pub created_at: Site,
     file: OwnedFd,
     mappings: u64,
-    /// Not another process's.
-    own: bool,
+    /// Whether this process allocated the memory.
+    is_own: bool,
 }
 
 impl Sim {
@@ -33,24 +35,25 @@ impl Sim {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(INVALID_VALUE);
         }
-        if bytes > self.config.memory_bytes.saturating_sub(self.taken(device)) {
+        if bytes > self.config.memory_bytes.saturating_sub(self.used_bytes(device)) {
             return Err(OUT_OF_MEMORY);
         }
         let name = std::ffi::CString::new(format!("{NAME}{device}")).map_err(|_| UNKNOWN)?;
-        // SAFETY: a string, and flags.
+        // SAFETY: the name ends with a NUL.
         let file = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return Err(OUT_OF_MEMORY);
         }
-        // SAFETY: opened just now.
+        // SAFETY: memfd_create opened the file above, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(file) };
         file.set_len(bytes).map_err(|_| OUT_OF_MEMORY)?;
         Ok(self.add(file.into(), device, bytes, true))
     }
 
-    fn add(&mut self, file: OwnedFd, device: usize, bytes: u64, own: bool) -> Handle {
-        let (handle, made) = (self.new_handle(), self.here());
-        self.physical.insert(handle, Physical { device, bytes, handles: 1, made, file, mappings: 0, own });
+    fn add(&mut self, file: OwnedFd, device: usize, bytes: u64, is_own: bool) -> Handle {
+        let (handle, created_at) = (self.new_handle(), self.here());
+        let physical = Physical { device, bytes, handles: 1, created_at, file, mappings: 0, is_own };
+        self.physical.insert(handle, physical);
         handle
     }
 
@@ -61,23 +64,23 @@ impl Sim {
         self.physical.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
-    /// One handle less.
+    /// Releases one handle.
     pub(crate) fn release_memory(&mut self, handle: Handle) -> Outcome {
         self.memory_of(handle)?.handles -= 1;
-        self.bury_memory(handle);
+        self.free_if_unused(handle);
         Ok(())
     }
 
-    fn bury_memory(&mut self, handle: Handle) {
+    fn free_if_unused(&mut self, handle: Handle) {
         if self.physical.get(&handle).is_some_and(|physical| physical.handles == 0 && physical.mappings == 0)
         {
             self.physical.remove(&handle);
         }
     }
 
-    /// Bytes on a device that this process has made.
-    pub(crate) fn made(&self, device: usize) -> u64 {
-        let own = self.physical.values().filter(|physical| physical.own && physical.device == device);
+    /// Bytes of a device that this process allocated by handle.
+    pub(crate) fn physical_bytes(&self, device: usize) -> u64 {
+        let own = self.physical.values().filter(|physical| physical.is_own && physical.device == device);
         own.map(|physical| physical.bytes).sum()
     }
 
@@ -100,7 +103,7 @@ impl Sim {
         Ok(())
     }
 
-    /// All of the memory at all of the reserved range. A part of it is not supported by real drivers either.
+    /// Maps all of the memory at all of a reserved range. Real drivers do not support parts either.
     pub(crate) fn map(&mut self, begin: u64, bytes: u64, offset: u64, handle: Handle) -> Outcome {
         let physical = self.memory_of(handle)?;
         let (device, whole, file) = (physical.device, physical.bytes, physical.file.as_raw_fd());
@@ -129,44 +132,44 @@ impl Sim {
         Ok(())
     }
 
-    /// Nobody waits here, so that what uses it has to have run.
+    /// Unmaps a range. The call does not wait, so all work that uses the range must have run.
     pub(crate) fn unmap(&mut self, begin: u64, bytes: u64) -> Outcome {
-        let found =
+        let block =
             self.find(begin).filter(|(_, b)| b.begin == begin && b.bytes == bytes && b.mapped.is_some());
-        let id = found.map(|(id, _)| id).ok_or(INVALID_VALUE)?;
+        let id = block.map(|(id, _)| id).ok_or(INVALID_VALUE)?;
         let (site, host) = (self.here(), self.host.clone());
         self.check_free(id, &host, site);
         if let Some(block) = self.blocks.get_mut(&id) {
             block.freed = Some(site);
         }
-        self.bury(id);
+        self.destroy_block(id);
         Ok(())
     }
 
-    /// A mapping has gone.
-    pub(crate) fn unmapped(&mut self, handle: Handle) {
+    /// Counts one mapping less.
+    pub(crate) fn remove_mapping(&mut self, handle: Handle) {
         if let Some(physical) = self.physical.get_mut(&handle) {
             physical.mappings = physical.mappings.saturating_sub(1);
         }
-        self.bury_memory(handle);
+        self.free_if_unused(handle);
     }
 
     pub(crate) fn give_access(&mut self, begin: u64, bytes: u64, accessible: bool) -> Outcome {
-        let found = self.find(begin).filter(|(_, block)| block.begin == begin && block.bytes == bytes);
-        let id = found.map(|(id, _)| id).ok_or(INVALID_VALUE)?;
+        let block = self.find(begin).filter(|(_, block)| block.begin == begin && block.bytes == bytes);
+        let id = block.map(|(id, _)| id).ok_or(INVALID_VALUE)?;
         let mapped = self.blocks.get_mut(&id).and_then(|block| block.mapped.as_mut());
         mapped.ok_or(INVALID_VALUE)?.accessible = accessible;
         Ok(())
     }
 
-    /// One handle more, of the memory that is mapped there.
+    /// A new handle of the memory that is mapped at `address`.
     pub(crate) fn retain_memory(&mut self, address: u64) -> Outcome<Handle> {
         let mapped = self.find(address).and_then(|(_, block)| block.mapped).ok_or(INVALID_VALUE)?;
         self.physical.get_mut(&mapped.physical).ok_or(INVALID_VALUE)?.handles += 1;
         Ok(mapped.physical)
     }
 
-    /// A file for other processes, which is the caller's.
+    /// A file for other processes. The caller owns it.
     pub(crate) fn export_memory(&mut self, handle: Handle) -> Outcome<RawFd> {
         let file = self.memory_of(handle)?.file.as_raw_fd();
         duplicate(file)
@@ -180,7 +183,7 @@ impl Sim {
         let number = number.and_then(|name| name.strip_suffix(" (deleted)")).and_then(|n| n.parse().ok());
         let device: i32 = number.ok_or(UNKNOWN)?;
         let device = self.device(device).map_err(|_| INVALID_DEVICE)?;
-        // SAFETY: opened just now.
+        // SAFETY: `duplicate` opened the file, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(duplicate(file)?) };
         let bytes = file.metadata().map_err(|_| UNKNOWN)?.size();
         Ok(self.add(file.into(), device, bytes, false))
@@ -188,7 +191,7 @@ impl Sim {
 }
 
 fn duplicate(file: RawFd) -> Outcome<RawFd> {
-    // SAFETY: numbers.
+    // SAFETY: F_DUPFD_CLOEXEC takes an integer and reports an invalid file as an error.
     let file = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0) };
     if file < 0 { Err(UNKNOWN) } else { Ok(file) }
 }

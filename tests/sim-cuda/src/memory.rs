@@ -1,4 +1,4 @@
-//! Blocks: what was allocated, where its bytes really are, and who may touch it.
+//! Blocks: allocated and registered ranges, with the memory behind them and their owners.
 
 use crate::codes::{INVALID_VALUE, Outcome};
 use crate::order::{Access, History};
@@ -9,61 +9,61 @@ use crate::state::{Handle, Sim};
 
 pub(crate) type BlockId = u64;
 
-/// What was allocated, or registered.
+/// An allocated or registered range.
 pub(crate) struct Block {
     pub begin: u64,
-    /// As asked for.
+    /// The requested size.
     pub bytes: u64,
     pub kind: Kind,
-    /// cuMemAllocManaged's: each device may touch it, and here the host may not.
+    /// Allocated by cuMemAllocManaged: every device may access it. Here the host may not.
     pub managed: bool,
     pub real: Real,
     pub history: History,
     pub allocated: Site,
-    /// The allocation as work on a stream.
+    /// The allocation, if it is work on a stream.
     pub allocation: Option<Access>,
-    /// The free was asked for here, and has not run.
+    /// The call site of the free, if one is queued.
     pub freed: Option<Site>,
-    /// The free as work on a stream.
+    /// The free, if it is work on a stream.
     pub free: Option<Access>,
-    /// Memory that was made by itself, and is seen here.
+    /// The memory that is mapped here, if the block is a mapping.
     pub mapped: Option<Mapped>,
 }
 
-/// What of it a block is.
+/// The memory behind a mapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped {
     pub physical: Handle,
-    /// Whether the device was given access, which it has not from the beginning.
+    /// Whether cuMemSetAccess gave the device access.
     pub accessible: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Without a pool: cuMemAlloc's.
+    /// Device memory; without a pool if cuMemAlloc allocated it.
     Device { device: usize, pool: Option<Handle> },
-    /// cuMemHostAlloc's.
+    /// Allocated by cuMemHostAlloc.
     Pinned,
-    /// The caller's own, under cuMemHostRegister.
+    /// The caller's memory, registered with cuMemHostRegister.
     Registered,
 }
 
-/// A place in a block, in bytes from its begin.
+/// A place in a block, as an offset in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
     pub id: BlockId,
     pub offset: u64,
 }
 
-/// A device block that was freed.
-pub(crate) struct Grave {
+/// A freed device block.
+pub(crate) struct FreedBlock {
     pub end: u64,
     pub allocated: Site,
     pub freed: Site,
 }
 
 impl Sim {
-    /// A block on a device; its bytes have been accounted for.
+    /// Creates a device block, whose bytes the caller has already counted.
     pub(crate) fn new_device_block(
         &mut self,
         device: usize,
@@ -90,7 +90,8 @@ impl Sim {
         Ok(begin)
     }
 
-    /// Room for a block. One that a captured graph would allocate is room and nothing else.
+    /// Reserves an address range for a block. The allocation of a captured graph consists of
+    /// nothing else.
     pub(crate) fn new_address(&mut self, device: usize, bytes: u64) -> Outcome<u64> {
         let space = match &mut self.devices[device].space {
             Some(space) => space,
@@ -101,7 +102,7 @@ impl Sim {
 
     pub(crate) fn alloc_host(&mut self, bytes: u64) -> Outcome<*mut u8> {
         self.current()?;
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
@@ -118,7 +119,7 @@ impl Sim {
         if begin == 0 || bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        if self.addresses.range(..end).next_back().is_some_and(|(_, (theirs, _))| *theirs > begin) {
+        if self.addresses.range(..end).next_back().is_some_and(|(_, (end, _))| *end > begin) {
             return Err(crate::codes::ALREADY_REGISTERED);
         }
         self.insert_host(Kind::Registered, Real::borrowed(pointer), bytes);
@@ -145,30 +146,30 @@ impl Sim {
     pub(crate) fn insert(&mut self, block: Block) {
         let id = self.new_block();
         self.addresses.insert(block.begin, (block.begin + block.bytes, id));
-        let dead: Vec<u64> =
-            self.graves.range(block.begin..block.begin + block.bytes).map(|(begin, _)| *begin).collect();
-        for begin in dead {
-            self.graves.remove(&begin);
+        let range = block.begin..block.begin + block.bytes;
+        let reused: Vec<u64> = self.freed_blocks.range(range).map(|(begin, _)| *begin).collect();
+        for begin in reused {
+            self.freed_blocks.remove(&begin);
         }
         self.blocks.insert(id, block);
     }
 
-    /// The live block that an address lies in.
+    /// The live block that contains an address.
     pub(crate) fn find(&self, address: u64) -> Option<(BlockId, &Block)> {
         let (_, (end, id)) = self.addresses.range(..=address).next_back()?;
         (address < *end).then(|| self.blocks.get(id).map(|block| (*id, block)))?
     }
 
-    /// The block that holds a range, and the offset; nothing for pageable memory.
+    /// The place of a range, or `None` for pageable memory.
     pub(crate) fn locate(&mut self, address: u64, bytes: u64) -> Outcome<Option<Spot>> {
         let Some((id, block)) = self.find(address) else { return self.outside(address, bytes) };
         let (offset, size, allocated, freed) =
             (address - block.begin, block.bytes, block.allocated, block.freed);
-        let out_of_reach = block.mapped.is_some_and(|mapped| !mapped.accessible);
+        let is_inaccessible = block.mapped.is_some_and(|mapped| !mapped.accessible);
         if bytes > size - offset {
             let site = self.here();
             let text = format!(
-                "{} takes {bytes} bytes at {address:#x}, which is {offset} bytes into a block of {size}",
+                "{} accesses {bytes} bytes at {address:#x}, at offset {offset} of a block of {size} bytes",
                 self.call
             );
             let sites = [("the use", site), ("the allocation", allocated)];
@@ -179,7 +180,7 @@ impl Sim {
             self.used_after_free(address, allocated, freed);
             return Err(INVALID_VALUE);
         }
-        if out_of_reach {
+        if is_inaccessible {
             return Err(INVALID_VALUE);
         }
         Ok(Some(Spot { id, offset }))
@@ -192,11 +193,14 @@ impl Sim {
         if !self.is_device_address(address) {
             return Ok(None);
         }
-        match self.grave(address) {
+        match self.freed_block(address) {
             Some((allocated, freed)) => self.used_after_free(address, allocated, freed),
             None => {
                 let site = self.here();
-                let text = format!("{} takes {bytes} bytes at {address:#x}, where no block is", self.call);
+                let text = format!(
+                    "{} accesses {bytes} bytes at {address:#x}, which is outside of all blocks",
+                    self.call
+                );
                 self.violation(Violation::OutOfBounds, &text, &[("the use", site)]);
             }
         }
@@ -207,14 +211,15 @@ impl Sim {
         self.devices.iter().filter_map(|device| device.space.as_ref()).any(|space| space.contains(address))
     }
 
-    pub(crate) fn grave(&self, address: u64) -> Option<(Site, Site)> {
-        let (_, grave) = self.graves.range(..=address).next_back()?;
-        (address < grave.end).then_some((grave.allocated, grave.freed))
+    /// The call sites of the allocation and the free, if a freed block contained `address`.
+    pub(crate) fn freed_block(&self, address: u64) -> Option<(Site, Site)> {
+        let (_, block) = self.freed_blocks.range(..=address).next_back()?;
+        (address < block.end).then_some((block.allocated, block.freed))
     }
 
     fn used_after_free(&mut self, address: u64, allocated: Site, freed: Site) {
         let site = self.here();
-        let text = format!("{} uses {address:#x}, which was freed", self.call);
+        let text = format!("{} uses {address:#x}, which is already freed", self.call);
         let sites = [("the use", site), ("the free", freed), ("the allocation", allocated)];
         self.violation(Violation::UseAfterFree, &text, &sites);
     }

@@ -1,16 +1,17 @@
-//! What comes after what: a clock for each stream, and who touched which bytes of a block last.
+//! Vector clocks of streams, and the accesses of each block's bytes.
 //!
-//! A stream's clock says, for each stream, how much of its work comes before whatever this one is given next. It is
-//! joined where an event that was recorded elsewhere is waited for. The host has one clock for all its threads: what one
-//! thread has synchronised with counts for each, since the simulator cannot see how threads tell each other. So two
-//! threads that forget to talk are not caught here, and no correct program is accused.
+//! A stream's clock has, for each stream, the number of operations that are ordered before the next
+//! operation of this stream. A wait for an event joins the clock at which the event was recorded.
+//! The host has one clock for all its threads, because the simulator cannot see how threads
+//! synchronize with each other. So missing synchronization between threads is not detected, and no
+//! correct program is reported.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::report::Site;
 
-/// How much of each stream's work comes before; the streams are numbered.
+/// For each stream, by number, how much of its work is ordered before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock(Vec<u64>);
 
@@ -19,17 +20,17 @@ impl Clock {
         self.0.get(stream).copied().unwrap_or(0)
     }
 
-    /// After all that `other` comes after, too.
+    /// Adds everything that is ordered before `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
+        for (time, other) in self.0.iter_mut().zip(&other.0) {
+            *time = (*time).max(*other);
         }
     }
 
-    /// The same of one stream's work alone.
+    /// Adds the work of one stream that is ordered before `other`.
     pub(crate) fn join_one(&mut self, other: &Self, stream: usize) {
         if self.0.len() <= stream {
             self.0.resize(stream + 1, 0);
@@ -37,12 +38,12 @@ impl Clock {
         self.0[stream] = self.0[stream].max(other.get(stream));
     }
 
-    /// Whether `other` comes after all that this one comes after.
+    /// Whether everything that is ordered before this clock is ordered before `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().enumerate().all(|(stream, time)| *time <= other.get(stream))
     }
 
-    /// The next moment on `stream`.
+    /// Advances the time of `stream`, and returns it.
     pub(crate) fn tick(&mut self, stream: usize) -> u64 {
         if self.0.len() <= stream {
             self.0.resize(stream + 1, 0);
@@ -52,7 +53,7 @@ impl Clock {
     }
 }
 
-/// Somebody's touch of some bytes.
+/// An access of bytes by an operation of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub stream: usize,
@@ -61,13 +62,13 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Whether it comes before what has this clock.
+    /// Whether the access is ordered before an operation with this clock.
     pub(crate) fn is_before(&self, clock: &Clock) -> bool {
         self.time <= clock.get(self.stream)
     }
 }
 
-/// What a new access is not ordered after.
+/// An earlier access that a new access is not ordered after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
     Write(Access),
@@ -82,7 +83,7 @@ impl Conflict {
     }
 }
 
-/// Who wrote and read which bytes of one block: a list of ranges that do not overlap.
+/// The accesses of one block's bytes, as ranges that do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct History(BTreeMap<u64, Segment>);
 
@@ -90,20 +91,21 @@ pub(crate) struct History(BTreeMap<u64, Segment>);
 struct Segment {
     end: u64,
     write: Option<Access>,
-    /// Since that write, one for each stream, none before another.
+    /// The reads since that write, at most one for each stream. None is ordered before another.
     reads: Vec<Access>,
 }
 
 impl History {
-    /// A block whose allocation, where it is work on a stream, is a write of all of it.
+    /// The history of a new block. An allocation that is work on a stream counts as a write of all
+    /// bytes.
     pub(crate) fn new(bytes: u64, allocation: Option<Access>) -> Self {
         Self(BTreeMap::from([(0, Segment { end: bytes, write: allocation, reads: Vec::new() })]))
     }
 
-    /// Enters a read of `range`. Its clock includes the access itself.
+    /// Records a read of `range`. `clock` includes the access itself.
     pub(crate) fn read(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
-        self.cut(range.start);
-        self.cut(range.end);
+        self.split(range.start);
+        self.split(range.end);
         let mut conflict = None;
         for (_, segment) in self.0.range_mut(range.clone()) {
             if let Some(write) = segment.write.filter(|write| !write.is_before(clock)) {
@@ -116,10 +118,10 @@ impl History {
         conflict
     }
 
-    /// Enters a write of `range`.
+    /// Records a write of `range`. `clock` includes the access itself.
     pub(crate) fn write(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
-        self.cut(range.start);
-        self.cut(range.end);
+        self.split(range.start);
+        self.split(range.end);
         let mut conflict = None;
         let mut starts = Vec::new();
         for (start, segment) in self.0.range_mut(range.clone()) {
@@ -135,13 +137,13 @@ impl History {
         conflict
     }
 
-    /// An access of any byte that does not come before `clock`.
+    /// An access of any byte that is not ordered before `clock`.
     pub(crate) fn conflict(&self, clock: &Clock) -> Option<Conflict> {
         self.0.values().find_map(|segment| segment.conflict(clock))
     }
 
-    /// Makes `at` a border.
-    fn cut(&mut self, at: u64) {
+    /// Splits the segment that contains `at`.
+    fn split(&mut self, at: u64) {
         let Some((_, segment)) = self.0.range_mut(..at).next_back() else { return };
         if segment.end > at {
             let tail = segment.clone();
@@ -150,7 +152,7 @@ impl History {
         }
     }
 
-    /// Joins neighbours that tell the same, around and within `range`.
+    /// Merges adjacent segments with the same accesses, in and next to `range`.
     fn merge(&mut self, range: Range<u64>) {
         let first = self.0.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
         let starts: Vec<u64> = self.0.range(first..=range.end).map(|(start, _)| *start).collect();
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_comes_after_the_last_writer_of_its_bytes_is_in_order() {
+    fn read_after_the_last_writer_of_its_bytes_is_in_order() {
         let mut history = History::new(100, None);
         assert_eq!(history.write(0..50, access(0, 1), &clock(&[1])), None);
         assert_eq!(history.write(50..100, access(1, 1), &clock(&[0, 1])), None);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_must_come_after_every_reader_and_not_only_the_last() {
+    fn write_must_be_ordered_after_every_reader() {
         let mut history = History::new(100, None);
         history.read(10..20, access(0, 1), &clock(&[1]));
         history.read(0..100, access(1, 1), &clock(&[0, 1]));
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_tell_the_same_become_one() {
+    fn adjacent_ranges_with_equal_accesses_are_merged() {
         let mut history = History::new(100, None);
         for time in 1..=10 {
             let range = (time - 1) * 10..time * 10;

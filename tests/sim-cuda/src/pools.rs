@@ -1,8 +1,9 @@
-//! Memory pools: what they hold back from the device, whom they give it to again, and when they give it up.
+//! Memory pools: the bytes that they reserve, reuse and return to the device.
 //!
-//! What was freed in the order of a stream is there for that stream, and for all others once the host has waited for the free,
-//! and neither asked about it nor waited for something later on another stream: the least that a real driver promises. One on
-//! an H200 was seen to do no more while other threads used the device.
+//! Memory that is freed in stream order is available to that stream at once. It is available to
+//! other streams once the host has waited for the free itself; a query, or a wait for later work on
+//! another stream, is not enough. This is the least that a real driver guarantees. A driver on an
+//! H200 was observed to do no more while other threads used the device.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use crate::order::{Access, Clock};
@@ -10,7 +11,8 @@ use crate::run::Op;
 use crate::state::{Handle, Sim};
 use crate::streams::Target;
 
-/// One pool. `reserved` is what it took from the device, `used` what is allocated of that, both in bytes.
+/// One pool. `reserved` is the bytes that it has taken from the device, and `used` the bytes of its
+/// live blocks.
 pub(crate) struct Pool {
     pub device: usize,
     pub threshold: u64,
@@ -18,15 +20,16 @@ pub(crate) struct Pool {
     pub reserved_high: u64,
     pub used: u64,
     pub used_high: u64,
-    /// Freed in the order of a stream, which the host has not waited for: the frees, and bytes that are no longer used and
-    /// not everybody's yet.
-    behind: Vec<(Access, u64)>,
-    /// Follow event dependencies, reuse opportunistically, insert dependencies: kept, and nothing else.
+    /// Frees in stream order that the host has not waited for, with their bytes: unused, and
+    /// available to the stream of the free only.
+    stream_freed: Vec<(Access, u64)>,
+    /// Attributes 1 to 3: follow event dependencies, reuse opportunistically, insert dependencies.
+    /// Stored without effect.
     pub reuse: [i32; 3],
-    /// Devices that may reach its memory, beside its own.
+    /// Other devices that can access the pool's memory.
     pub peers: Vec<usize>,
-    /// Its last block ends it.
-    pub destroyed: bool,
+    /// Whether cuMemPoolDestroy was called: the free of the last block then removes the pool.
+    pub is_destroyed: bool,
 }
 
 impl Pool {
@@ -38,68 +41,70 @@ impl Pool {
             reserved_high: 0,
             used: 0,
             used_high: 0,
-            behind: Vec::new(),
+            stream_freed: Vec::new(),
             reuse: [1; 3],
             peers: Vec::new(),
-            destroyed: false,
+            is_destroyed: false,
         }
     }
 
-    /// Gives back what is not used nor behind, but for `keep` bytes in all.
+    /// Returns unused bytes to the device, but keeps at least `keep` reserved bytes.
     fn trim(&mut self, keep: u64) {
-        let held = self.used + self.behind_bytes(|_| true);
-        self.reserved = self.reserved.min(held.max(keep));
+        let in_use = self.used + self.stream_bytes(|_| true);
+        self.reserved = self.reserved.min(in_use.max(keep));
     }
 
-    fn behind_bytes(&self, which: impl Fn(&Access) -> bool) -> u64 {
-        self.behind.iter().filter(|(free, _)| which(free)).map(|(_, bytes)| bytes).sum()
+    fn stream_bytes(&self, which: impl Fn(&Access) -> bool) -> u64 {
+        self.stream_freed.iter().filter(|(free, _)| which(free)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// What is there for an allocation on `slot`.
+    /// The reserved bytes that are available to an allocation on `slot`.
     fn unused(&self, slot: usize) -> u64 {
-        self.reserved - self.used - self.behind_bytes(|free| free.stream != slot)
+        self.reserved - self.used - self.stream_bytes(|free| free.stream != slot)
     }
 
-    /// Takes `bytes` for an allocation on `slot`, its own first: others may have less use for these.
+    /// Takes `bytes` for an allocation on `slot`: first those that only this stream can use.
     fn take(&mut self, mut bytes: u64, slot: usize) {
         self.used += bytes;
-        for (free, left) in &mut self.behind {
+        for (free, available) in &mut self.stream_freed {
             if free.stream == slot {
-                let taken = bytes.min(*left);
-                (*left, bytes) = (*left - taken, bytes - taken);
+                let taken = bytes.min(*available);
+                (*available, bytes) = (*available - taken, bytes - taken);
             }
         }
-        self.behind.retain(|(_, left)| *left > 0);
+        self.stream_freed.retain(|(_, available)| *available > 0);
     }
 
-    /// Makes everybody's what comes before this.
+    /// Makes the bytes of frees before `waited_for` available to all streams.
     fn settle(&mut self, waited_for: &Clock) {
-        self.behind.retain(|(free, _)| !free.is_before(waited_for));
+        self.stream_freed.retain(|(free, _)| !free.is_before(waited_for));
     }
 }
 
 impl Sim {
     pub(crate) fn pool(&mut self, handle: Handle) -> Outcome<&mut Pool> {
-        if self.pools.get(&handle).is_none_or(|pool| pool.destroyed) {
+        if self.pools.get(&handle).is_none_or(|pool| pool.is_destroyed) {
             return Err(self.stale("memory pool", handle));
         }
         self.pools.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
-    /// Bytes of a device that are taken.
-    pub(crate) fn taken(&self, device: usize) -> u64 {
+    /// Bytes of a device that are allocated, or reserved by pools.
+    pub(crate) fn used_bytes(&self, device: usize) -> u64 {
         let pools = self.pools.values().filter(|pool| pool.device == device);
-        self.devices[device].direct + pools.map(|pool| pool.reserved).sum::<u64>() + self.made(device)
+        self.devices[device].direct
+            + pools.map(|pool| pool.reserved).sum::<u64>()
+            + self.physical_bytes(device)
     }
 
     fn free_bytes(&self, device: usize) -> u64 {
-        self.config.memory_bytes.saturating_sub(self.taken(device))
+        self.config.memory_bytes.saturating_sub(self.used_bytes(device))
     }
 
-    /// cuMemAlloc: at once, and in order after nothing.
+    /// Allocates memory synchronously, as cuMemAlloc does.
     pub(crate) fn alloc_direct(&mut self, bytes: u64) -> Outcome<u64> {
         let device = self.current()?;
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
@@ -112,7 +117,7 @@ impl Sim {
         Ok(address)
     }
 
-    /// The current device's, and within reach of all.
+    /// Allocates managed memory on the current device, which all devices can access.
     pub(crate) fn alloc_managed(&mut self, bytes: u64) -> Outcome<u64> {
         let address = self.alloc_direct(bytes)?;
         let id = self.find(address).map(|(id, _)| id);
@@ -122,7 +127,7 @@ impl Sim {
         Ok(address)
     }
 
-    /// An allocation as work on a stream: whatever uses the block comes after it.
+    /// Queues an allocation on a stream. Uses of the block must be ordered after it.
     pub(crate) fn alloc_async(&mut self, handle: Handle, bytes: u64, slot: usize) -> Outcome<u64> {
         let pool = self.pool(handle)?;
         let device = pool.device;
@@ -132,25 +137,25 @@ impl Sim {
         if self.is_captured(slot)? {
             return self.new_address(device, bytes);
         }
-        self.refuse_during_capture()?;
-        if self.lacks(handle, bytes, slot) > self.free_bytes(device) {
-            // What is freed earlier on the same stream may be used again.
+        self.reject_during_capture()?;
+        if self.missing_bytes(handle, bytes, slot) > self.free_bytes(device) {
+            // Blocks that are freed earlier on the same stream can be reused.
             let stream = &self.streams[slot];
             let frees = stream.queue.iter().rposition(|op| matches!(op, Op::Free(_)));
             if let Some(at) = frees {
                 let number = stream.done + at as u64 + 1;
                 self.run_to(&[Target { slot, number }]);
             }
-            // What has been freed on others the driver waits for, rather than have no memory.
-            self.pool(handle)?.behind.clear();
-            if self.lacks(handle, bytes, slot) > self.free_bytes(device) {
+            // Rather than fail, the driver waits for frees on other streams.
+            self.pool(handle)?.stream_freed.clear();
+            if self.missing_bytes(handle, bytes, slot) > self.free_bytes(device) {
                 return Err(OUT_OF_MEMORY);
             }
         }
         let site = self.here();
         let access = self.next_access(slot, site);
         let address = self.new_device_block(device, Some(handle), bytes, site, Some(access))?;
-        let grow = self.lacks(handle, bytes, slot);
+        let grow = self.missing_bytes(handle, bytes, slot);
         let pool = self.pool(handle)?;
         pool.reserved += grow;
         pool.take(bytes, slot);
@@ -159,13 +164,14 @@ impl Sim {
         Ok(address)
     }
 
-    /// What a pool has to take from its device for so many bytes more on a stream.
-    fn lacks(&self, pool: Handle, bytes: u64, slot: usize) -> u64 {
+    /// The bytes that a pool must reserve to allocate `bytes` on a stream.
+    fn missing_bytes(&self, pool: Handle, bytes: u64, slot: usize) -> u64 {
         self.pools.get(&pool).map_or(bytes, |pool| bytes.saturating_sub(pool.unused(slot)))
     }
 
-    /// The bytes of a block that is gone, and the free if it was in the order of a stream.
-    pub(crate) fn give_back(
+    /// Returns the bytes of a freed block to its pool or device. `free` is the free, if it was in
+    /// stream order.
+    pub(crate) fn return_bytes(
         &mut self,
         device: usize,
         pool: Option<Handle>,
@@ -178,15 +184,15 @@ impl Sim {
         };
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.used = pool.used.saturating_sub(bytes);
-            pool.behind
+            pool.stream_freed
                 .extend(free.filter(|free| !free.is_before(&self.waited_for)).map(|free| (free, bytes)));
-            if pool.destroyed && pool.used == 0 {
+            if pool.is_destroyed && pool.used == 0 {
                 self.pools.remove(&handle);
             }
         }
     }
 
-    /// After a synchronisation pools keep no more than their threshold.
+    /// Trims the pools of a device to their thresholds after a synchronization.
     pub(crate) fn settle_pools(&mut self, device: usize) {
         for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
             pool.settle(&self.waited_for);
@@ -195,14 +201,14 @@ impl Sim {
     }
 
     pub(crate) fn create_pool(&mut self, device: usize) -> Outcome<Handle> {
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         let handle = self.new_handle();
         self.pools.insert(handle, Pool::new(device));
         Ok(handle)
     }
 
     pub(crate) fn trim_pool(&mut self, handle: Handle, keep: u64) -> Outcome {
-        self.refuse_during_capture()?;
+        self.reject_during_capture()?;
         self.pool(handle)?.trim(keep);
         Ok(())
     }
@@ -212,7 +218,7 @@ impl Sim {
             return Err(INVALID_VALUE);
         }
         let pool = self.pool(handle)?;
-        pool.destroyed = true;
+        pool.is_destroyed = true;
         if pool.used == 0 {
             self.pools.remove(&handle);
         }

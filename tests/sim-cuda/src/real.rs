@@ -1,31 +1,32 @@
-//! Where a block's bytes really are.
+//! The host memory that stores a block's bytes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::codes::{OUT_OF_MEMORY, Outcome};
 
-/// As a real driver aligns host memory.
+/// A real driver aligns host memory to pages.
 const PAGE: usize = 4096;
-/// Bytes behind a block that nobody may write.
-const GUARD: usize = 64;
+/// Number of bytes after a block that must not be written.
+const GUARD_LEN: usize = 64;
 const GUARD_BYTE: u8 = 0xa9;
-/// What fresh memory holds, at either end of a block for so many bytes. The middle of a larger one stays untouched, and
-/// costs no pages.
-const NONSENSE: u8 = 0xcd;
-const NONSENSE_AT_MOST: usize = 1 << 20;
-/// Memory that is kept for the next blocks: fresh pages are most of what an allocation costs.
-const KEPT_AT_MOST: usize = 256 << 20;
+/// The value of fresh memory, in the first and last bytes of a block. The middle of a large block
+/// stays unwritten, so that it takes no pages.
+const FILL_BYTE: u8 = 0xcd;
+const MAX_FILL_BYTES: usize = 1 << 20;
+/// The limit of memory that is cached for later blocks: fresh pages are most of the cost of an
+/// allocation.
+const MAX_CACHED_BYTES: usize = 256 << 20;
 
-static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 
 #[derive(Default)]
-struct Kept {
+struct Cache {
     by_size: HashMap<usize, Vec<Pages>>,
     bytes: usize,
 }
 
-/// Memory of the simulator's, or of the caller's.
+/// Memory of the simulator or of the caller.
 pub(crate) enum Real {
     Own {
         pages: Pages,
@@ -33,7 +34,7 @@ pub(crate) enum Real {
         for_host: bool,
     },
     Borrowed(*mut u8),
-    /// A file's, which other processes may map too.
+    /// A mapped file, which other processes may map too.
     Shared {
         pointer: *mut u8,
         size: usize,
@@ -45,25 +46,25 @@ pub(crate) struct Pages {
     size: usize,
 }
 
-// SAFETY: memory is used under the simulator's lock, on whichever thread.
+// SAFETY: the memory belongs to no thread, and is accessed under the simulator's lock.
 unsafe impl Send for Real {}
-// SAFETY: as above.
+// SAFETY: the memory belongs to no thread, and is accessed under the simulator's lock.
 unsafe impl Send for Pages {}
 
 impl Real {
-    /// Memory that holds nonsense, with a guard behind it. What the host may use is unmapped when it goes, so that who
-    /// still does faults.
+    /// Memory that is filled with [`FILL_BYTE`], followed by a guard. Host memory is unmapped when
+    /// it is freed, so that later accesses fault.
     pub(crate) fn allocate(bytes: u64, for_host: bool) -> Outcome<Self> {
         let bytes = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
-        let whole = bytes.checked_add(GUARD).ok_or(OUT_OF_MEMORY)?;
+        let whole = bytes.checked_add(GUARD_LEN).ok_or(OUT_OF_MEMORY)?;
         let pages = Pages::take(whole)?;
         let pointer = pages.pointer;
-        let ends = bytes.min(NONSENSE_AT_MOST);
-        // SAFETY: within the pages, which are `bytes` and the guard at least.
+        let ends = bytes.min(MAX_FILL_BYTES);
+        // SAFETY: the pages have at least `bytes` bytes and the guard.
         unsafe {
-            pointer.write_bytes(NONSENSE, ends);
-            pointer.add(bytes - ends).write_bytes(NONSENSE, ends);
-            pointer.add(bytes).write_bytes(GUARD_BYTE, GUARD);
+            pointer.write_bytes(FILL_BYTE, ends);
+            pointer.add(bytes - ends).write_bytes(FILL_BYTE, ends);
+            pointer.add(bytes).write_bytes(GUARD_BYTE, GUARD_LEN);
         }
         Ok(Self::Own { pages, bytes, for_host })
     }
@@ -72,11 +73,12 @@ impl Real {
         Self::Borrowed(pointer)
     }
 
-    /// All of a file.
+    /// Maps a whole file.
     pub(crate) fn shared(file: std::os::fd::RawFd, bytes: u64) -> Outcome<Self> {
         let size = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, which disturbs no other.
+        // SAFETY: without MAP_FIXED, the kernel chooses a free address, so no other mapping
+        // changes.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_SHARED, file, 0) };
         if pointer == libc::MAP_FAILED {
             return Err(OUT_OF_MEMORY);
@@ -91,29 +93,31 @@ impl Real {
         }
     }
 
-    /// Whether nobody wrote behind the end.
+    /// Whether the guard is unchanged.
     pub(crate) fn is_intact(&self) -> bool {
         let Self::Own { pages, bytes, .. } = self else { return true };
         // SAFETY: the guard is within the pages.
-        let guard = unsafe { std::slice::from_raw_parts(pages.pointer.add(*bytes), GUARD) };
+        let guard = unsafe { std::slice::from_raw_parts(pages.pointer.add(*bytes), GUARD_LEN) };
         guard.iter().all(|byte| *byte == GUARD_BYTE)
     }
 }
 
 impl Pages {
-    /// Sizes come in steps, so that pages fit other blocks later.
+    /// Takes cached pages or maps new ones. Sizes are rounded up, so that later blocks can reuse
+    /// the pages.
     fn take(bytes: usize) -> Outcome<Self> {
         let step = (bytes / 8).next_power_of_two().max(PAGE);
         let size = bytes.checked_next_multiple_of(step).ok_or(OUT_OF_MEMORY)?;
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = kept.get_or_insert_default();
-        if let Some(pages) = kept.by_size.get_mut(&size).and_then(Vec::pop) {
-            kept.bytes -= size;
+        let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache.get_or_insert_default();
+        if let Some(pages) = cache.by_size.get_mut(&size).and_then(Vec::pop) {
+            cache.bytes -= size;
             return Ok(pages);
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, which disturbs no other.
+        // SAFETY: without MAP_FIXED, the kernel chooses a free address, so no other mapping
+        // changes.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
         if pointer == libc::MAP_FAILED {
             return Err(OUT_OF_MEMORY);
@@ -125,18 +129,19 @@ impl Pages {
 impl Drop for Real {
     fn drop(&mut self) {
         if let Self::Shared { pointer, size } = self {
-            // SAFETY: mapped so, and nobody else unmaps it.
+            // SAFETY: `shared` mapped `size` bytes here, and only this drop unmaps them.
             unsafe { libc::munmap(pointer.cast(), *size) };
         }
         let Self::Own { pages, for_host, .. } = self else { return };
         let (pointer, size) = (pages.pointer, pages.size);
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = kept.get_or_insert_default();
-        if !*for_host && kept.bytes + size <= KEPT_AT_MOST {
-            kept.bytes += size;
-            kept.by_size.entry(size).or_default().push(Pages { pointer, size });
+        let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache.get_or_insert_default();
+        if !*for_host && cache.bytes + size <= MAX_CACHED_BYTES {
+            cache.bytes += size;
+            cache.by_size.entry(size).or_default().push(Pages { pointer, size });
         } else {
-            // SAFETY: mapped so, and `Pages` itself frees nothing.
+            // SAFETY: `Pages::take` mapped `size` bytes here, and `Pages` does not unmap them
+            // itself.
             unsafe { libc::munmap(pointer.cast(), size) };
         }
     }

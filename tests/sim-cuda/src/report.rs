@@ -1,20 +1,20 @@
-//! Call sites, and telling what was found.
+//! Call sites, and reports on stderr.
 
 use std::collections::HashMap;
 use std::io::Write as _;
 
-/// As many frames as tell a test from its neighbour.
-const FRAMES: usize = 24;
-/// Where Rust's own code says that it lies.
+/// The number of recorded frames, enough to distinguish tests.
+const MAX_FRAMES: usize = 24;
+/// The prefix of source paths of the standard library.
 const STANDARD_LIBRARY: &str = "/rustc/";
-/// As many as are shown.
-const SHOWN: usize = 8;
+/// The number of frames in a report.
+const MAX_REPORTED_FRAMES: usize = 8;
 
-/// Where a call came from: a number, since most are never asked about. 0 is nowhere.
+/// A call site, as a number: most sites are never reported. 0 is no call site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Site(u32);
 
-/// All call sites so far, as return addresses; symbols are looked up when somebody asks.
+/// All call sites so far, as return addresses. Symbols are resolved for reports only.
 #[derive(Default)]
 pub(crate) struct Sites {
     known: HashMap<Vec<usize>, u32>,
@@ -22,12 +22,12 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
-    /// The place that called the exported function `call`.
+    /// The call site of the exported function `call`.
     pub(crate) fn here(&mut self, call: &'static str) -> Site {
-        let mut frames = Vec::with_capacity(FRAMES);
+        let mut frames = Vec::with_capacity(MAX_FRAMES);
         backtrace::trace(|frame| {
             frames.push(frame.ip() as usize);
-            frames.len() < FRAMES
+            frames.len() < MAX_FRAMES
         });
         if let Some(known) = self.known.get(&frames) {
             return Site(*known);
@@ -48,7 +48,7 @@ impl Sites {
             backtrace::resolve(*ip as *mut std::ffi::c_void, |symbol| {
                 let name = symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}"));
                 let file = symbol.filename().map(|file| file.display().to_string());
-                // What lies within the exported function is the simulator's own affair.
+                // Frames inside the exported function belong to the simulator.
                 if name == *call {
                     lines.clear();
                 } else if !file.as_ref().is_some_and(|file| file.starts_with(STANDARD_LIBRARY)) {
@@ -57,7 +57,7 @@ impl Sites {
                 }
             });
         }
-        lines.truncate(SHOWN);
+        lines.truncate(MAX_REPORTED_FRAMES);
         format!("    {call}\n{}", lines.concat())
     }
 
@@ -71,18 +71,18 @@ impl Sites {
     }
 }
 
-/// A line on stderr that no test harness captures.
+/// Writes a line to stderr that no test harness captures.
 pub(crate) fn say(text: &str) {
     say_plain(&format!("crossdock-sim-cuda: {text}"));
 }
 
-/// A line that begins as the project's test runner expects it.
+/// Writes a line without a prefix, because the project's test runner parses its beginning.
 pub(crate) fn say_plain(text: &str) {
-    // In one piece, so that threads do not mix their lines. Nobody is left to tell when stderr is closed.
+    // One write, so that lines of threads are not mixed. An error means that stderr is closed.
     drop(std::io::stderr().write_all(format!("{text}\n").as_bytes()));
 }
 
-/// What was done wrong.
+/// The kinds of violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     ReadAfterWrite,
@@ -118,10 +118,11 @@ impl Violation {
     }
 }
 
-/// What was found so far, and whether that ends the process.
+/// The violations so far.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub count: u64,
     pub last: Option<Violation>,
+    /// Whether violations are only counted instead of ending the process.
     pub only_count: bool,
 }

@@ -1,4 +1,5 @@
-//! Running what streams were given: as late as possible, in an order that the seed decides among those allowed.
+//! Runs the work of streams: as late as possible, in one of the permitted orders, which the seed
+//! selects.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use crate::report::say;
 use crate::state::Sim;
 use crate::streams::Target;
 
-/// Something that a stream was given.
+/// An operation on a stream.
 pub(crate) enum Op {
-    /// Until these moments.
+    /// Waits until other streams have reached these targets.
     Wait(Vec<Target>),
     Copy {
         to: Place,
@@ -25,34 +26,34 @@ pub(crate) enum Op {
         bytes: usize,
     },
     Launch(Box<Launch>),
-    /// The end of a block.
+    /// Frees a block.
     Free(BlockId),
-    /// A kernel that reaches where it may not.
+    /// A kernel that accesses invalid memory.
     Fault(Code),
 }
 
-/// Where bytes are.
+/// The place of an operation's bytes.
 pub(crate) enum Place {
-    /// In a block that the simulator knows, of a device or pinned.
+    /// In a device block or in pinned memory.
     Block(Spot),
-    /// Pageable memory as it was when the copy was asked for.
+    /// A copy of pageable memory from when the operation was queued.
     Staged(Vec<u8>),
-    /// Pageable memory, while its owner waits for the copy.
+    /// Pageable memory, whose owner waits for the operation.
     Pageable(*mut u8),
 }
 
-// SAFETY: a pageable place is used only during the call that made it.
+// SAFETY: a pageable place is used only during the call that created it, whose caller waits.
 unsafe impl Send for Place {}
 
 /// A kernel's launch.
 pub(crate) struct Launch {
     pub name: String,
-    pub twin: unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code,
+    pub cpu_implementation: unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code,
     pub args: Vec<(abi::Arg, Option<Place>)>,
 }
 
 impl Sim {
-    /// Runs what must have run at these moments, and nothing else.
+    /// Runs everything that must run before these targets are reached, and nothing else.
     pub(crate) fn run_to(&mut self, targets: &[Target]) {
         let needed = self.needed(targets);
         while let Some(slot) = self.choose(&needed) {
@@ -60,10 +61,10 @@ impl Sim {
         }
     }
 
-    /// Runs one or two operations of these, if there are any.
+    /// Runs one or two operations that these targets need, if there are any.
     pub(crate) fn run_a_little(&mut self, targets: &[Target]) {
         let mut needed = self.needed(targets);
-        needed.retain(|slot, _| !self.streams[*slot].held);
+        needed.retain(|slot, _| !self.streams[*slot].is_held);
         for _ in 0..=self.random.below(2) {
             if let Some(slot) = self.choose(&needed) {
                 self.step(slot);
@@ -71,17 +72,17 @@ impl Sim {
         }
     }
 
-    /// Whether any of these needs a stream that is held.
-    pub(crate) fn is_held_up(&self, targets: &[Target]) -> bool {
-        self.streams.iter().any(|stream| stream.held)
-            && self.needed(targets).keys().any(|slot| self.streams[*slot].held)
+    /// Whether any of these targets needs a held stream.
+    pub(crate) fn needs_held_stream(&self, targets: &[Target]) -> bool {
+        self.streams.iter().any(|stream| stream.is_held)
+            && self.needed(targets).keys().any(|slot| self.streams[*slot].is_held)
     }
 
-    /// How far each stream has to come.
+    /// For each stream, the number of operations that must have run.
     fn needed(&self, targets: &[Target]) -> BTreeMap<usize, u64> {
         let mut needed = BTreeMap::new();
-        let mut left = targets.to_vec();
-        while let Some(Target { slot, number }) = left.pop() {
+        let mut pending = targets.to_vec();
+        while let Some(Target { slot, number }) = pending.pop() {
             let stream = &self.streams[slot];
             let from = needed.get(&slot).copied().unwrap_or(stream.done);
             if number <= from {
@@ -90,7 +91,7 @@ impl Sim {
             let known = (from - stream.done) as usize;
             for op in stream.queue.iter().take((number - stream.done) as usize).skip(known) {
                 if let Op::Wait(targets) = op {
-                    left.extend(targets);
+                    pending.extend(targets);
                 }
             }
             needed.insert(slot, number);
@@ -98,9 +99,9 @@ impl Sim {
         needed
     }
 
-    /// One of the streams that are not yet so far, and can go on.
+    /// A random stream that has not reached its number of operations and can run its next one.
     fn choose(&mut self, needed: &BTreeMap<usize, u64>) -> Option<usize> {
-        let can_go_on = |(slot, number): (&usize, &u64)| {
+        let can_run = |(slot, number): (&usize, &u64)| {
             let stream = &self.streams[*slot];
             let ready = match stream.queue.front() {
                 Some(Op::Wait(targets)) => targets.iter().all(|t| self.streams[t.slot].done >= t.number),
@@ -109,7 +110,7 @@ impl Sim {
             };
             (stream.done < *number && ready).then_some(*slot)
         };
-        let ready: Vec<usize> = needed.iter().filter_map(can_go_on).collect();
+        let ready: Vec<usize> = needed.iter().filter_map(can_run).collect();
         (!ready.is_empty()).then(|| ready[self.random.below(ready.len())])
     }
 
@@ -119,7 +120,7 @@ impl Sim {
         stream.done += 1;
         let device = stream.device;
         self.backlog_bytes = self.backlog_bytes.saturating_sub(self.weight(&op));
-        // A broken context runs nothing any more.
+        // A broken context runs no more work.
         if self.devices[device].sticky.is_none() {
             self.execute(device, op);
         }
@@ -128,20 +129,22 @@ impl Sim {
     fn execute(&mut self, device: usize, op: Op) {
         match op {
             Op::Wait(_) => {}
-            Op::Free(block) => self.bury(block),
+            Op::Free(block) => self.destroy_block(block),
             Op::Fault(code) => self.devices[device].sticky = Some(code),
             Op::Launch(launch) => self.execute_launch(device, &launch),
-            // A place that is gone was reported when it went.
+            // If a place no longer exists, its free has been reported.
             Op::Copy { to, from, bytes } => {
                 if let (Some(to), Some(from)) = (self.real(&to), self.real(&from)) {
-                    // SAFETY: the bounds of both were checked against their blocks when the copy was asked for, and
-                    // blocks do not change; staged bytes are that many; a pageable place is the caller's, who waits.
+                    // SAFETY: the ranges in blocks were checked when the copy was queued, and
+                    // blocks do not change their size; staged memory has `bytes` bytes; the caller
+                    // of a pageable copy passes valid memory and waits.
                     unsafe { std::ptr::copy(from, to, bytes) };
                 }
             }
             Op::Fill { to, value, bytes } => {
                 if let Some(to) = self.real(&to) {
-                    // SAFETY: as above.
+                    // SAFETY: the range was checked when the fill was queued, and blocks do not
+                    // change their size.
                     unsafe { to.write_bytes(value, bytes) };
                 }
             }
@@ -158,19 +161,19 @@ impl Sim {
             }
             args.push(arg);
         }
-        // SAFETY: the caller of cuLaunchKernel vouches for the twin as it does for the kernel; the addresses are real and
-        // of the lengths that it gave.
-        let code = unsafe { (launch.twin)(args.as_ptr(), args.len()) };
+        // SAFETY: the caller of cuLaunchKernel passes a CPU implementation for these arguments;
+        // their addresses are those of the blocks' bytes, and their lengths were checked.
+        let code = unsafe { (launch.cpu_implementation)(args.as_ptr(), args.len()) };
         if code != 0 {
             say(&format!(
-                "kernel {} failed: its host twin returned {code}; the context is broken",
+                "kernel {} failed: its CPU implementation returned {code}; the context is broken",
                 launch.name
             ));
             self.devices[device].sticky = Some(LAUNCH_FAILED);
         }
     }
 
-    /// Bytes of the host's memory that can be used again when this has run.
+    /// The bytes of host memory that are released when the operation has run.
     pub(crate) fn weight(&self, op: &Op) -> u64 {
         match op {
             Op::Copy { from: Place::Staged(bytes), .. } => bytes.len() as u64,
@@ -181,10 +184,9 @@ impl Sim {
 
     fn real(&self, place: &Place) -> Option<*mut u8> {
         match place {
-            // SAFETY: the offset was checked to lie in the block.
             Place::Block(Spot { id, offset }) => {
                 let begin = self.blocks.get(id)?.real.pointer();
-                // SAFETY: the offset was checked to lie in the block.
+                // SAFETY: `locate` checked that the offset is inside of the block.
                 Some(unsafe { begin.add(*offset as usize) })
             }
             Place::Staged(bytes) => Some(bytes.as_ptr().cast_mut()),

@@ -1,19 +1,20 @@
-//! Device addresses: reserved, aligned, and out of everybody's reach.
+//! Device addresses: reserved, aligned, and not accessible.
 
 use std::collections::BTreeMap;
 
 use crate::codes::{OUT_OF_MEMORY, Outcome};
 use crate::memory::BlockId;
 
-/// What a device's addresses are aligned to, as a real driver's are.
+/// The alignment of device addresses, as in a real driver.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// A page that stays unused behind each block, so that one past the end is no other block's address.
+/// Unused bytes after each block, so that its end is not the address of another block.
 const GAP: u64 = 512;
 
-/// How much is reserved for one device. Less is tried where a limit is set on the process.
+/// Sizes of a device's address space, in the order in which they are tried: the process may have a
+/// limit.
 const SIZES: [u64; 3] = [1 << 40, 1 << 36, 1 << 33];
 
-/// One device's part of the address space. Nothing is mapped there: whoever dereferences an address of it faults.
+/// The address space of one device. Nothing is mapped there, so dereferencing an address faults.
 pub(crate) struct Space {
     begin: u64,
     end: u64,
@@ -24,7 +25,8 @@ impl Space {
     pub(crate) fn reserve() -> Outcome<Self> {
         for bytes in SIZES {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a fresh mapping at an address of the kernel's choice, which disturbs no other.
+            // SAFETY: without MAP_FIXED, the kernel chooses a free address, so no other mapping
+            // changes.
             let begin =
                 unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, libc::PROT_NONE, flags, -1, 0) };
             if begin != libc::MAP_FAILED {
@@ -35,8 +37,8 @@ impl Space {
         Err(OUT_OF_MEMORY)
     }
 
-    /// An address for `bytes`, which nobody alive has. A new one each time until all are used up: what is freed is
-    /// recognised for long.
+    /// Allocates `bytes` of addresses that no live block has. Addresses are not reused until the
+    /// whole space has been used once, so that uses after a free are recognized.
     pub(crate) fn take(&mut self, bytes: u64, live: &BTreeMap<u64, (u64, BlockId)>) -> Outcome<u64> {
         let need = bytes.checked_add(GAP).ok_or(OUT_OF_MEMORY)?.next_multiple_of(ALIGNMENT);
         let mut wrapped = false;
@@ -52,10 +54,10 @@ impl Space {
                 }
             }
             let (begin, end) = (self.next, self.next + need);
-            let in_the_way = live.range(..end).next_back().filter(|(_, (theirs, _))| *theirs > begin);
-            match in_the_way {
-                Some((_, (theirs, _))) => {
-                    self.next = theirs.saturating_add(GAP).next_multiple_of(ALIGNMENT).min(self.end);
+            let overlapping = live.range(..end).next_back().filter(|(_, (end, _))| *end > begin);
+            match overlapping {
+                Some((_, (end, _))) => {
+                    self.next = end.saturating_add(GAP).next_multiple_of(ALIGNMENT).min(self.end);
                 }
                 None => {
                     self.next = end;

@@ -1,4 +1,4 @@
-//! All that the simulator knows.
+//! The state of the simulator.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,7 +9,7 @@ use crate::codes::{
 use crate::config::Config;
 use crate::launch::{Function, Module};
 use crate::mapped::Physical;
-use crate::memory::{Block, BlockId, Grave};
+use crate::memory::{Block, BlockId, FreedBlock};
 use crate::order::Clock;
 use crate::pools::Pool;
 use crate::random::Random;
@@ -17,13 +17,13 @@ use crate::report::{Findings, Site, Sites, Violation, say};
 use crate::space::Space;
 use crate::streams::{Event, Stream};
 
-/// A handle: a number that is no address.
+/// A handle: a number that is not an address.
 pub(crate) type Handle = usize;
 
-/// Handles begin here: not canonical, so that nobody takes one for a struct.
+/// The base of handles: a non-canonical address, which cannot be mistaken for that of a struct.
 const HANDLES: Handle = 0x00c0_da00_0000_0000;
 
-/// Everything, behind one lock.
+/// The whole state, behind one lock.
 pub(crate) struct Sim {
     pub started: bool,
     /// The exported function that is running.
@@ -36,59 +36,62 @@ pub(crate) struct Sim {
     pub findings: Findings,
     pub devices: Vec<Device>,
     pub streams: Vec<Stream>,
-    /// By handle.
+    /// Slots of streams by handle.
     pub stream_slots: HashMap<Handle, usize>,
-    /// The streams that need no creation: of a device, and for the per-thread one of a thread.
+    /// Slots of the default streams: of a device for the legacy one, and also of a thread for the
+    /// per-thread one.
     pub default_streams: HashMap<(usize, Option<std::thread::ThreadId>), usize>,
     pub events: HashMap<Handle, Event>,
     pub pools: HashMap<Handle, Pool>,
-    /// Memory that was made without an address, by handle.
+    /// Memory from cuMemCreate, by handle.
     pub physical: HashMap<Handle, Physical>,
-    /// Addresses that were set aside for it, and for how many bytes.
+    /// Reserved address ranges: begin to bytes.
     pub reserved: HashMap<u64, u64>,
     pub modules: HashMap<Handle, Module>,
     pub functions: HashMap<Handle, Function>,
-    /// What the host knows to have run, on whichever thread.
+    /// The work that the host knows to have run, on any thread.
     pub host: Clock,
-    /// What it has waited for by name: without what it only asked about, and what came before it on other streams.
+    /// The work that the host has waited for: without work that it only queried, and without
+    /// earlier work on other streams.
     pub waited_for: Clock,
     pub blocks: HashMap<BlockId, Block>,
-    /// Bytes that are held for what has not run.
+    /// Bytes of host memory that pending work holds.
     pub backlog_bytes: u64,
-    /// Begin to (end, block), of every live block.
+    /// Begin to (end, block) of every live block.
     pub addresses: BTreeMap<u64, (u64, BlockId)>,
-    /// Device memory that was freed, by begin; the oldest are forgotten.
-    pub graves: BTreeMap<u64, Grave>,
-    pub grave_order: VecDeque<u64>,
-    /// Kernels that were reported as having no twin.
-    pub without_twin: Vec<String>,
+    /// Freed device blocks by begin, without the oldest.
+    pub freed_blocks: BTreeMap<u64, FreedBlock>,
+    pub freed_order: VecDeque<u64>,
+    /// Kernels without a CPU implementation that were reported.
+    pub skipped_kernels: Vec<String>,
     last_handle: Handle,
     last_block: BlockId,
 }
 
-/// One device, which is one context: the primary one.
+/// One device with its primary context.
 pub(crate) struct Device {
     pub context: Handle,
     pub retained: u64,
-    /// What every call answers since a kernel went wrong.
+    /// The error of every call after a kernel failed.
     pub sticky: Option<Code>,
     pub space: Option<Space>,
-    /// Bytes of cuMemAlloc.
+    /// Bytes that cuMemAlloc allocated.
     pub direct: u64,
     pub default_pool: Handle,
 }
 
-/// A thread's contexts. It needs no dropping, so that calls from a thread's last destructors still find it.
+/// A thread's stack of contexts. It has no destructor, so that the thread's last destructors can
+/// still use it.
 #[derive(Clone, Copy)]
 struct Current {
-    contexts: [Handle; DEEPEST],
+    contexts: [Handle; MAX_DEPTH],
     depth: usize,
 }
 
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 thread_local! {
-    static CURRENT: Cell<Current> = const { Cell::new(Current { contexts: [0; DEEPEST], depth: 0 }) };
+    static CURRENT: Cell<Current> = const { Cell::new(Current { contexts: [0; MAX_DEPTH], depth: 0 }) };
 }
 
 /// The context that is current on this thread, or 0.
@@ -97,7 +100,7 @@ pub(crate) fn current_context() -> Handle {
     depth.checked_sub(1).map_or(0, |top| contexts[top])
 }
 
-/// Makes a context current on top of what is.
+/// Pushes a context, which becomes current.
 pub(crate) fn push_context(context: Handle) -> Outcome {
     let mut current = CURRENT.get();
     *current.contexts.get_mut(current.depth).ok_or(INVALID_VALUE)? = context;
@@ -106,7 +109,7 @@ pub(crate) fn push_context(context: Handle) -> Outcome {
     Ok(())
 }
 
-/// Takes away what is current, if anything is.
+/// Pops the current context, if there is one.
 pub(crate) fn pop_context() -> Option<Handle> {
     let mut current = CURRENT.get();
     current.depth = current.depth.checked_sub(1)?;
@@ -140,9 +143,9 @@ impl Sim {
             blocks: HashMap::new(),
             backlog_bytes: 0,
             addresses: BTreeMap::new(),
-            graves: BTreeMap::new(),
-            grave_order: VecDeque::new(),
-            without_twin: Vec::new(),
+            freed_blocks: BTreeMap::new(),
+            freed_order: VecDeque::new(),
+            skipped_kernels: Vec::new(),
             last_handle: HANDLES,
             last_block: 0,
         };
@@ -165,12 +168,12 @@ impl Sim {
         self.last_block
     }
 
-    /// Where the call that is running came from.
+    /// The call site of the running call.
     pub(crate) fn here(&mut self) -> Site {
         self.sites.here(self.call)
     }
 
-    /// A `CUdevice`.
+    /// The index of a `CUdevice`.
     pub(crate) fn device(&self, ordinal: i32) -> Outcome<usize> {
         usize::try_from(ordinal).ok().filter(|o| *o < self.devices.len()).ok_or(INVALID_DEVICE)
     }
@@ -180,7 +183,7 @@ impl Sim {
         self.devices.iter().position(|device| device.context == context).ok_or(INVALID_CONTEXT)
     }
 
-    /// The device whose context is current on this thread, if it works.
+    /// The device whose context is current on this thread, if it is usable.
     pub(crate) fn current(&self) -> Outcome<usize> {
         let device = self.device_of(current_context())?;
         self.usable(device)?;
@@ -195,15 +198,15 @@ impl Sim {
         }
     }
 
-    /// Reports a handle that is none, or none any more.
+    /// Reports an invalid or destroyed handle.
     pub(crate) fn stale(&mut self, kind: &str, handle: Handle) -> Code {
-        let text = format!("{} was given {handle:#x}, which is no live {kind}", self.call);
+        let text = format!("{} got the handle {handle:#x}, which is not a live {kind}", self.call);
         let site = self.here();
         self.violation(Violation::StaleHandle, &text, &[("the call", site)]);
         INVALID_HANDLE
     }
 
-    /// Reports what a correct program does not do, and ends the process unless it is only to be counted.
+    /// Reports a violation, and ends the process unless violations are only counted.
     pub(crate) fn violation(&mut self, what: Violation, text: &str, sites: &[(&str, Site)]) {
         self.findings.count += 1;
         self.findings.last = Some(what);
@@ -214,7 +217,7 @@ impl Sim {
         lines += &format!("  replay with CROSSDOCK_SIM_CUDA_SEED={}", self.seed);
         say(&lines);
         if !self.findings.only_count {
-            // SAFETY: ends the process.
+            // SAFETY: `abort` has no preconditions.
             unsafe { libc::abort() };
         }
     }
@@ -223,12 +226,12 @@ impl Sim {
 /// Writes through a caller's pointer.
 ///
 /// # Safety
-/// `to` is null, or may be written.
+/// `to` is null or valid for a write, aligned or not.
 pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: by this function's own contract; callers of a C function need not align.
+    // SAFETY: `to` is not null, so it is valid for an unaligned write by this function's contract.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Streams and events: queues of work, and moments in them.
+//! Streams, which are queues of work, and events, which are positions in them.
 
 use std::collections::VecDeque;
 
@@ -9,35 +9,36 @@ use crate::report::Site;
 use crate::run::Op;
 use crate::state::{Handle, Sim};
 
-/// The handles that need no creation.
+/// The handles of the default streams.
 const LEGACY: [Handle; 2] = [0, 1];
 const PER_THREAD: Handle = 2;
 
-/// What may wait to run: bytes that are held for it, on all streams, and operations on one.
-const BACKLOG_BYTES: u64 = 64 << 20;
-const BACKLOG_OPERATIONS: usize = 1024;
+/// The limits of pending work: bytes of host memory on all streams, and operations on one.
+const MAX_BACKLOG_BYTES: u64 = 64 << 20;
+const MAX_BACKLOG_LEN: usize = 1024;
 
-/// One stream. Its slot is also its number in clocks, and is used again when all of its work is done and the host
-/// knows it.
+/// One stream. Its slot is also its number in clocks. A slot is reused once the stream is destroyed
+/// and the host knows that all of its work has run.
 ///
-/// The legacy default stream is one stream for each device like any other, and makes nobody wait: streams that are
-/// created non-blocking do not wait for the real one either, and the simulator takes every stream as one of these. A
-/// program that relies on the default stream's waiting is accused here.
+/// The legacy default stream is an ordinary stream of each device, on which other streams do not
+/// wait. A real driver's non-blocking streams do not wait for it either, and the simulator treats
+/// every stream as non-blocking. So a program that relies on the implicit waits of the default
+/// stream is reported.
 pub(crate) struct Stream {
     pub handle: Handle,
     pub device: usize,
     pub clock: Clock,
-    /// What was given to it and has not run.
+    /// The pending operations.
     pub queue: VecDeque<Op>,
-    /// How many operations have run; the first one in the queue is number `done + 1`.
+    /// The number of operations that have run; the first one in the queue has number `done + 1`.
     pub done: u64,
-    pub destroyed: bool,
-    /// Runs only for those who wait, and never because somebody asked.
-    pub held: bool,
+    pub is_destroyed: bool,
+    /// Whether queries do not run the stream's work, but only synchronizations.
+    pub is_held: bool,
     pub capture: Option<Capture>,
 }
 
-/// A moment on a stream: when so many of its operations have run.
+/// A position in a stream: reached once `number` of its operations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub slot: usize,
@@ -50,19 +51,20 @@ pub(crate) struct Event {
     pub record: Option<Record>,
 }
 
-/// What an event was last recorded after.
+/// The positions at which an event was last recorded.
 #[derive(Clone, Default)]
 pub(crate) struct Record {
     pub targets: Vec<Target>,
     pub clock: Clock,
-    /// So often a query is told that it is not ready, done or not, while the host has not synchronised with it.
+    /// The number of queries that still return "not ready" before the event may pass, unless the
+    /// host has synchronized with it.
     pub patience: usize,
-    /// Recorded on a stream under this capture.
+    /// The capture in which the event was recorded.
     pub captured: Option<Capture>,
 }
 
 impl Stream {
-    /// After all that it was given so far.
+    /// The position after all queued operations.
     pub(crate) fn tail(&self, slot: usize) -> Target {
         Target { slot, number: self.done + self.queue.len() as u64 }
     }
@@ -72,11 +74,11 @@ impl Sim {
     pub(crate) fn create_stream(&mut self, device: usize) -> (Handle, usize) {
         let handle = self.new_handle();
         let host = self.host.clone();
-        let spent = |(slot, stream): (usize, &Stream)| {
-            let seen = host.get(slot) >= stream.clock.get(slot);
-            (stream.destroyed && stream.queue.is_empty() && seen).then_some(slot)
+        let reusable = |(slot, stream): (usize, &Stream)| {
+            let is_known = host.get(slot) >= stream.clock.get(slot);
+            (stream.is_destroyed && stream.queue.is_empty() && is_known).then_some(slot)
         };
-        let slot = self.streams.iter().enumerate().find_map(spent);
+        let slot = self.streams.iter().enumerate().find_map(reusable);
         let done = slot.map_or(0, |slot| self.streams[slot].done);
         let stream = Stream {
             handle,
@@ -84,8 +86,8 @@ impl Sim {
             clock: host,
             queue: VecDeque::new(),
             done,
-            destroyed: false,
-            held: false,
+            is_destroyed: false,
+            is_held: false,
             capture: None,
         };
         let slot = match slot {
@@ -102,17 +104,18 @@ impl Sim {
         (handle, slot)
     }
 
-    /// What was given to it still runs.
+    /// Destroys a stream. Its pending work still runs.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) -> Outcome {
         let slot = self.stream(handle)?;
         if self.stream_slots.remove(&handle).is_none() {
             return Err(INVALID_HANDLE);
         }
-        self.streams[slot].destroyed = true;
+        self.streams[slot].is_destroyed = true;
         Ok(())
     }
 
-    /// The slot behind a caller's handle, if its device works. Only the default streams need a current context.
+    /// The slot of a stream, if its device is usable. Only the default streams need a current
+    /// context.
     pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<usize> {
         if let Some(slot) = self.stream_slots.get(&handle) {
             let slot = *slot;
@@ -133,12 +136,13 @@ impl Sim {
         Ok(slot)
     }
 
-    /// The legacy default stream of the current device, on which calls without a stream work.
+    /// The legacy default stream of the current device, which calls without a stream use.
     pub(crate) fn legacy_stream(&mut self) -> Outcome<usize> {
         self.stream(0)
     }
 
-    /// A touch by the next operation of a stream, which comes after all that the host knows of.
+    /// The access of a stream's next operation, which is ordered after everything that the host
+    /// knows to have run.
     pub(crate) fn next_access(&mut self, slot: usize, site: Site) -> Access {
         let stream = &mut self.streams[slot];
         stream.clock.join(&self.host);
@@ -146,18 +150,18 @@ impl Sim {
         Access { stream: slot, time, site }
     }
 
-    /// Gives a stream something to do. Where too much waits to be done, the older half of it is, as a device would have
-    /// come to it by now.
+    /// Queues an operation. If too much work is pending, the older half runs, as a device would
+    /// have run it by now.
     pub(crate) fn push(&mut self, slot: usize, op: Op) {
         self.backlog_bytes += self.weight(&op);
         self.streams[slot].queue.push_back(op);
-        if self.backlog_bytes > BACKLOG_BYTES || self.streams[slot].queue.len() > BACKLOG_OPERATIONS {
+        if self.backlog_bytes > MAX_BACKLOG_BYTES || self.streams[slot].queue.len() > MAX_BACKLOG_LEN {
             let half = |(slot, stream): (usize, &Stream)| Target {
                 slot,
                 number: stream.done + stream.queue.len().div_ceil(2) as u64,
             };
             let mut targets: Vec<Target> = self.streams.iter().enumerate().map(half).collect();
-            targets.retain(|target| !self.is_held_up(&[*target]));
+            targets.retain(|target| !self.needs_held_stream(&[*target]));
             self.run_to(&targets);
         }
     }
@@ -169,7 +173,7 @@ impl Sim {
         Ok(handle)
     }
 
-    /// Waits that were given to streams hold on to the moment.
+    /// Destroys an event. Queued waits for it stay valid.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome {
         if self.events.remove(&handle).is_none() {
             return Err(self.stale("event", handle));
@@ -192,11 +196,11 @@ impl Sim {
         self.record(handle, device, vec![slot], captured)
     }
 
-    /// After everything that is in flight on a device.
+    /// Records an event after all work of a device.
     pub(crate) fn record_device(&mut self, handle: Handle, device: usize) -> Outcome {
         self.usable(device)?;
         let slots = self.streams_of(device);
-        self.refuse_capturing_streams(device)?;
+        self.reject_capturing_streams(device)?;
         self.record(handle, device, slots, None)
     }
 
@@ -210,7 +214,7 @@ impl Sim {
         let mut clock = self.host.clone();
         let mut targets = Vec::with_capacity(slots.len());
         for slot in slots {
-            // A moment of its own, which no earlier synchronisation has covered.
+            // A new position, which no earlier synchronization covers.
             self.streams[slot].clock.tick(slot);
             clock.join(&self.streams[slot].clock);
             targets.push(self.streams[slot].tail(slot));
@@ -224,7 +228,7 @@ impl Sim {
         Ok(())
     }
 
-    /// What follows on the stream comes after what the event was last recorded after.
+    /// Orders later work of the stream after the event's last record.
     pub(crate) fn wait_event(&mut self, stream: Handle, event: Handle) -> Outcome {
         let slot = self.stream(stream)?;
         let Some(record) = self.event(event)?.record.clone() else { return Ok(()) };
@@ -238,17 +242,17 @@ impl Sim {
 
     pub(crate) fn query_event(&mut self, handle: Handle) -> Outcome {
         let device = self.event(handle)?.device;
-        self.refuse_captured(handle)?;
-        self.refuse_during_capture()?;
+        self.reject_captured(handle)?;
+        self.reject_during_capture()?;
         let Some(record) = self.events.get_mut(&handle).and_then(|event| event.record.as_mut()) else {
             return Ok(());
         };
-        // What the host has synchronised with cannot be behind.
-        let mut behind = record.patience > 0 && !record.clock.is_within(&self.host);
+        // An event that the host has synchronized with has passed.
+        let mut is_pending = record.patience > 0 && !record.clock.is_within(&self.host);
         record.patience = record.patience.saturating_sub(1);
         let record = record.clone();
-        behind |= self.is_held_up(&record.targets);
-        if behind {
+        is_pending |= self.needs_held_stream(&record.targets);
+        if is_pending {
             self.run_a_little(&record.targets);
             self.usable(device)?;
             return Err(NOT_READY);
@@ -258,20 +262,20 @@ impl Sim {
 
     pub(crate) fn synchronize_event(&mut self, handle: Handle) -> Outcome {
         let device = self.event(handle)?.device;
-        self.refuse_captured(handle)?;
-        self.refuse_during_capture()?;
+        self.reject_captured(handle)?;
+        self.reject_during_capture()?;
         let Some(record) = self.event(handle)?.record.clone() else { return Ok(()) };
         self.host_waits(device, &record.targets, &record.clock)
     }
 
     pub(crate) fn query_stream(&mut self, handle: Handle) -> Outcome {
         let slot = self.stream(handle)?;
-        self.refuse_capturing_stream(slot)?;
-        self.refuse_during_capture()?;
+        self.reject_capturing_stream(slot)?;
+        self.reject_during_capture()?;
         let device = self.streams[slot].device;
         let tail = self.streams[slot].tail(slot);
-        let behind = self.streams[slot].done < tail.number && self.random.below(3) > 0;
-        if behind || self.is_held_up(&[tail]) {
+        let is_pending = self.streams[slot].done < tail.number && self.random.below(3) > 0;
+        if is_pending || self.needs_held_stream(&[tail]) {
             self.run_a_little(&[tail]);
             self.usable(device)?;
             return Err(NOT_READY);
@@ -282,19 +286,19 @@ impl Sim {
 
     pub(crate) fn synchronize_stream(&mut self, handle: Handle) -> Outcome {
         let slot = self.stream(handle)?;
-        self.refuse_capturing_stream(slot)?;
-        self.refuse_during_capture()?;
+        self.reject_capturing_stream(slot)?;
+        self.reject_during_capture()?;
         self.finish_stream(slot)
     }
 
-    /// Runs all that a stream has, and lets the host know.
+    /// Runs all work of a stream, and waits for it on the host.
     pub(crate) fn finish_stream(&mut self, slot: usize) -> Outcome {
         let stream = &self.streams[slot];
         let (device, tail, clock) = (stream.device, stream.tail(slot), stream.clock.clone());
         self.host_waits(device, &[tail], &clock)
     }
 
-    /// Runs all that a device has, and lets the host know.
+    /// Runs all work of a device, and waits for it on the host.
     pub(crate) fn finish_device(&mut self, device: usize) -> Outcome {
         let mut clock = Clock::default();
         let mut targets = Vec::new();
@@ -309,7 +313,7 @@ impl Sim {
         (0..self.streams.len()).filter(|slot| self.streams[*slot].device == device).collect()
     }
 
-    /// By asking.
+    /// Runs work up to the targets, as after a successful query.
     fn host_learns(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.run_to(targets);
         self.usable(device)?;
@@ -317,9 +321,10 @@ impl Sim {
         Ok(())
     }
 
+    /// Runs work up to the targets, as in a synchronization.
     fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.host_learns(device, targets, clock)?;
-        // Of the streams that were waited for, and not of what these came after.
+        // Only for the streams of the targets, and not for those that they waited for.
         targets.iter().for_each(|target| self.waited_for.join_one(clock, target.slot));
         self.settle_pools(device);
         Ok(())

@@ -1,4 +1,4 @@
-//! Entering what an operation touches, and reporting what it is not ordered after.
+//! Records the accesses of operations, and reports those that are not ordered after earlier ones.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::order::{Access, Conflict};
 use crate::report::Violation;
 use crate::state::Sim;
 
-/// Bytes that one operation reads or writes.
+/// A range of bytes that one operation reads or writes.
 pub(crate) struct Touch {
     pub spot: Spot,
     pub bytes: u64,
@@ -15,16 +15,16 @@ pub(crate) struct Touch {
 }
 
 impl Sim {
-    /// Enters all that the next operation of a stream touches.
-    pub(crate) fn enter(&mut self, slot: usize, touches: impl IntoIterator<Item = Touch>) {
+    /// Records all accesses of the next operation of a stream.
+    pub(crate) fn record_accesses(&mut self, slot: usize, touches: impl IntoIterator<Item = Touch>) {
         let site = self.here();
         let access = self.next_access(slot, site);
         for Touch { spot, bytes, writes } in touches {
-            self.touch(spot.id, spot.offset..spot.offset + bytes, access, writes);
+            self.record_access(spot.id, spot.offset..spot.offset + bytes, access, writes);
         }
     }
 
-    fn touch(&mut self, id: BlockId, range: Range<u64>, access: Access, writes: bool) {
+    fn record_access(&mut self, id: BlockId, range: Range<u64>, access: Access, writes: bool) {
         let clock = &self.streams[access.stream].clock;
         let Some(block) = self.blocks.get_mut(&id) else { return };
         let conflict = if writes {
@@ -43,8 +43,8 @@ impl Sim {
         };
         let (begin, bytes, allocated) = (block.begin, block.bytes, block.allocated);
         let text = format!(
-            "{} on stream {:#x} {} bytes {}..{} of the block {begin:#x} ({bytes} bytes), and is not ordered after what \
-             stream {:#x} does with them: record an event there, and wait for it here",
+            "{} on stream {:#x} {} bytes {}..{} of the block {begin:#x} ({bytes} bytes), and is not ordered after an access \
+             of them on stream {:#x}: record an event on that stream, and wait for it on this one",
             self.call,
             self.streams[access.stream].handle,
             if writes { "writes" } else { "reads" },
@@ -52,7 +52,11 @@ impl Sim {
             range.end,
             self.streams[earlier.stream].handle,
         );
-        let sites = [("this", access.site), ("the earlier", earlier.site), ("the allocation", allocated)];
+        let sites = [
+            ("this access", access.site),
+            ("the earlier access", earlier.site),
+            ("the allocation", allocated),
+        ];
         self.violation(what, &text, &sites);
     }
 }

@@ -1,13 +1,13 @@
-//! Builds fixtures: the one in Rust by Cargo, the one in C by whatever compiler is asked for.
+//! Builds fixtures: the Rust fixture with Cargo, and the C fixture with a given compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Skipped;
-use crate::sources::{Sources, folder};
+use crate::sources::{Sources, target_folder};
 
-/// What would make Cargo build as this test was built, rather than as its author would.
+/// Environment variables of this test's Cargo, which would change how Cargo builds the fixtures.
 const INHERITED: &[&str] = &[
     "RUSTUP_TOOLCHAIN",
     "CARGO",
@@ -22,7 +22,7 @@ const INHERITED: &[&str] = &[
     "MAKEFLAGS",
 ];
 
-/// Cargo as its author would call it, if it is there.
+/// Cargo with the environment of a plugin author, if it is installed.
 fn cargo(nightly: bool) -> Result<Command, Skipped> {
     let cargo = || {
         let mut command = Command::new("cargo");
@@ -32,29 +32,30 @@ fn cargo(nightly: bool) -> Result<Command, Skipped> {
         command.args(nightly.then_some("+nightly"));
         command
     };
-    let answers = cargo().arg("--version").output().is_ok_and(|output| output.status.success());
-    if answers {
+    let is_installed = cargo().arg("--version").output().is_ok_and(|output| output.status.success());
+    if is_installed {
         return Ok(cargo());
     }
     Err(if nightly { "no nightly toolchain" } else { "no cargo" }.into())
 }
 
-/// The Rust fixture, by the default toolchain at opt-level 0, or by the nightly one at opt-level 3 with LTO.
+/// Builds the Rust fixture, with the default toolchain at opt-level 0, or with the nightly one at
+/// opt-level 3 and LTO.
 pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
-    sources.are_there()?;
-    let target = sources.made.join("build");
+    sources.check_fixtures()?;
+    let target = sources.output.join("build");
     let mut command = cargo(nightly)?;
     command.args(["build", "--offline", "--manifest-path"]);
     command.arg(sources.at("tests/skew/fixtures/rust/Cargo.toml")).arg("--target-dir").arg(&target);
     command.args(nightly.then_some("--release"));
     run(&mut command);
     let built = target.join(if nightly { "release" } else { "debug" }).join("libcrossdock_skew_plugin.so");
-    let to = place(sources, if nightly { "rust-nightly-lto" } else { "rust-debug" });
-    copied(&built, &to);
+    let to = output_file(sources, if nightly { "rust-nightly-lto" } else { "rust-debug" });
+    copy_file(&built, &to);
     Ok(to)
 }
 
-/// What Cargo and the compiler say of themselves: another toolchain makes another build.
+/// The versions of Cargo and the compiler, which decide whether a build can be reused.
 pub fn toolchain() -> Result<String, Skipped> {
     let output =
         cargo(false)?.args(["--version", "--verbose"]).output().map_err(|error| error.to_string())?;
@@ -63,79 +64,81 @@ pub fn toolchain() -> Result<String, Skipped> {
     Ok(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&rustc.stdout)))
 }
 
-/// Some packages of a whole workspace, and the folder that they are built into, which the next release's are built into as well:
-/// what they have in common is built once. An error where one of its dependencies is neither on this machine nor to be had.
+/// Builds packages of a whole workspace. Returns the target folder, which all releases share, so
+/// that common dependencies are built once. Fails if a dependency is neither on this machine nor
+/// available.
 pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skipped> {
-    let target = folder().join("workspaces");
-    let of = |command: &mut Command| {
+    let target = target_folder().join("workspaces");
+    let select_workspace = |command: &mut Command| {
         command.args(["--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
     };
-    // What it was released with may be no dependency of today's.
+    // A dependency of the release may not be one of the working tree.
     let mut fetch = cargo(false)?;
-    // Not what other systems would need.
-    let here = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    of(fetch.args(["fetch", "--target", &here]));
+    // Without the dependencies of other systems.
+    let host_target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    select_workspace(fetch.args(["fetch", "--target", &host_target]));
     let output = fetch.output().map_err(|error| error.to_string())?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo: {}", said.lines().next().unwrap_or("failed").trim()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo: {}", stderr.lines().next().unwrap_or("failed").trim()));
     }
     let mut command = cargo(false)?;
-    of(command.args(["build", "--offline"]));
+    select_workspace(command.args(["build", "--offline"]));
     packages.iter().for_each(|package| {
         command.args(["--package", package]);
     });
-    // Dependencies run for seconds, and optimising them takes minutes.
+    // Optimised dependencies would save seconds at run time, but take minutes to build.
     command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
-    // Nobody debugs them, and nothing of them is ever built again after a change.
+    // The sources never change, so neither debug information nor incremental state is needed.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     run(command.arg("--target-dir").arg(&target));
     Ok(target.join("debug"))
 }
 
-/// A copy of its own: Cargo must not write over what a host has mapped.
-pub fn copied(built: &Path, to: &Path) {
+/// Copies a built file, because Cargo must not overwrite a file that a host has mapped.
+pub fn copy_file(built: &Path, to: &Path) {
     replace(to, |fresh| {
         std::fs::copy(built, fresh).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
     });
 }
 
-/// Makes a file anew in one step: who has the last run's mapped keeps it, and another thread that makes the same finds one of
-/// the two.
-fn replace(to: &Path, make: impl FnOnce(&Path)) {
+/// Replaces a file atomically: a process that has the old file mapped keeps it, and concurrent
+/// threads see the old or the new file.
+fn replace(to: &Path, write: impl FnOnce(&Path)) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let fresh = to.with_extension(format!("{}-{number}", std::process::id()));
-    make(&fresh);
-    allow(&fresh);
+    write(&fresh);
+    make_executable(&fresh);
     std::fs::rename(&fresh, to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
 }
 
-/// How the fixture in C is built.
+/// How a fixture in C is built.
 #[derive(Clone, Default)]
 pub struct C<'a> {
-    /// Of what is made; for messages and file names.
+    /// The name of the build, for messages and file names.
     pub name: &'a str,
-    /// Of another plugin in C, where that is built and not the fixture.
+    /// The folder of the plugin's sources, if not the fixture's.
     pub folder: Option<&'a str>,
-    /// The compiler; `CC` or `cc` if not given.
+    /// The compiler and its first arguments; `CC` or `cc` by default.
     pub compiler: Option<&'a str>,
-    /// For the compiler.
+    /// Compiler flags.
     pub flags: &'a [&'a str],
-    /// The header to build against, if not the sources' own.
+    /// The content of crossdock.h, if not that of the sources.
     pub header: Option<String>,
 }
 
-/// The fixture in C, or another plugin.
+/// Builds the C fixture, or another plugin in C.
 pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
-    sources.are_there()?;
-    let given = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
-    let mut words = how.compiler.unwrap_or(&given).split_whitespace();
+    sources.check_fixtures()?;
+    let default_compiler =
+        std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
+    let mut words = how.compiler.unwrap_or(&default_compiler).split_whitespace();
     let program = words.next().unwrap_or("cc");
     if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
         return Err(format!("no compiler '{program}'"));
     }
-    let to = place(sources, how.name);
+    let to = output_file(sources, how.name);
     let include = match &how.header {
         None => sources.at("plugin-api/include"),
         Some(header) => {
@@ -159,19 +162,19 @@ pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
 fn c_files(folder: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
     files.sort();
     files
 }
 
-fn place(sources: &Sources, name: &str) -> PathBuf {
-    let folder = sources.made.join(name);
+fn output_file(sources: &Sources, name: &str) -> PathBuf {
+    let folder = sources.output.join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder.join("libcrossdock_skew_plugin.so")
 }
 
-/// Whatever the umask of the one who runs the tests.
-fn allow(file: &Path) {
+/// Sets the file's permissions, independent of the umask.
+fn make_executable(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -1,44 +1,48 @@
-//! Headers of releases that are not there yet, or not any more, made from one that is.
+//! Derives headers of later and earlier releases from an existing header.
 
 use crossdock_plugin_api::{layout, sizes};
 
-/// The header with four words more at the end of each struct that tells its size.
+/// The header with four more words at the end of each sized struct.
 pub fn grown(header: &str) -> String {
     let mut n = 0;
     let grown = each_struct(header, |_, body| {
-        let tells = body.contains("struct_size;");
-        n += usize::from(tells);
-        format!("{body}{}", if tells { "\n  uint64_t later[4];" } else { "" })
+        let is_sized = body.contains("struct_size;");
+        n += usize::from(is_sized);
+        format!("{body}{}", if is_sized { "\n  uint64_t later[4];" } else { "" })
     });
-    assert!(n > 20, "only {n} structs were found to grow");
+    assert!(n > 20, "expected more than 20 sized structs, got {n}");
     grown
 }
 
-/// The header with nothing in each struct but what today's host cannot do without.
+/// The header with only those fields in each struct that the current host requires.
 pub fn shorter(header: &str) -> String {
     let mut n = 0;
-    let least: Vec<_> = sizes::told().into_iter().filter(|(_, least, bytes)| least < bytes).collect();
+    let required: Vec<_> =
+        sizes::sized_structs().into_iter().filter(|(_, required, bytes)| required < bytes).collect();
     let layouts = layout::layouts();
     let shorter = each_struct(header, |name, body| {
-        let Some((_, least, _)) = least.iter().find(|(told, ..)| *told == name) else { return body.into() };
+        let Some((_, required, _)) = required.iter().find(|(sized, ..)| *sized == name) else {
+            return body.into();
+        };
         let layout = layouts.iter().find(|layout| layout.name == name).unwrap();
-        let (first, _) = layout.fields.iter().find(|(_, offset)| offset == least).unwrap();
-        let mut kept: Vec<&str> = body.split(';').collect();
+        let (first, _) = layout.fields.iter().find(|(_, offset)| offset == required).unwrap();
+        let mut fields: Vec<&str> = body.split(';').collect();
         let declares =
             |text: &&str| text.contains(&format!(" {first}")) || text.contains(&format!("(*{first})"));
-        // A release that has no such field is short enough.
-        if let Some(at) = kept.iter().position(declares) {
+        // A release without this field has only required fields.
+        if let Some(at) = fields.iter().position(declares) {
             n += 1;
-            kept.truncate(at);
-            return kept.join(";") + ";";
+            fields.truncate(at);
+            return fields.join(";") + ";";
         }
         body.into()
     });
-    assert!(n > 8, "only {n} structs were found to cut");
+    assert!(n > 8, "expected more than 8 structs with optional fields, got {n}");
     shorter
 }
 
-/// Gives each struct's name and fields, without comments, to `change`, and puts its answer in their place.
+/// Replaces the body of each struct by the result of `change`, which gets the struct's name and its
+/// fields without comments.
 fn each_struct(header: &str, mut change: impl FnMut(&str, &str) -> String) -> String {
     let (mut text, mut rest) = (String::new(), without_comments(header));
     while let Some(at) = rest.find("typedef struct crossdock_") {

@@ -1,6 +1,6 @@
-//! The skew matrix: fixtures built from the sources of every release (and of today) are run under today's host. What
-//! cannot be built on a machine is skipped, with the reason.
-#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)] // a test's way to fail
+//! The skew matrix: fixtures from the sources of every release and of the working tree run under
+//! the current host. A fixture that cannot be built on a machine is skipped, with the reason.
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
 
 pub mod build;
 pub mod exercise;
@@ -8,10 +8,10 @@ pub mod header;
 pub mod matrix;
 pub mod sources;
 
-/// Why something was not done.
+/// The reason why a check was skipped.
 pub type Skipped = String;
 
-/// Says so, as `cargo xtask test` counts it.
+/// Reports a skipped check in the form that `cargo xtask test` counts.
 pub fn skipped(name: &str, why: &str) {
     use std::io::Write;
     let mut to = std::io::stderr();

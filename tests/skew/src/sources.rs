@@ -1,26 +1,26 @@
-//! Where the sources of a release come from: git, by commit.
+//! Extracts the sources of a release from git, by commit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Skipped;
 
-/// What is built, and where.
+/// The sources of a release, and the folder for its builds.
 pub struct Sources {
     /// "today", or a release's version.
     pub name: String,
     /// A folder with `plugin-api/` and `tests/skew/fixtures/`.
     pub root: PathBuf,
-    /// Where what is made of them goes.
-    pub made: PathBuf,
+    /// The folder for builds.
+    pub output: PathBuf,
 }
 
 /// A line of `releases.txt`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Release {
-    /// "0.1.0"
+    /// Such as "0.1.0".
     pub version: String,
-    /// "v0.1.0"
+    /// Such as "v0.1.0".
     pub tag: String,
     /// 40 hexadecimal digits.
     pub commit: String,
@@ -31,14 +31,14 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `target/skew`: beside the folder that the tests were built into.
-pub fn folder() -> PathBuf {
+/// `target/skew`, beside the folder that the tests were built into.
+pub fn target_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).unwrap().join("skew")
 }
 
-/// The releases that are listed; a line that is none is the lister's mistake.
-pub fn listed(text: &str) -> Vec<Release> {
+/// Parses the list of releases. Panics at a malformed line.
+pub fn parse_releases(text: &str) -> Vec<Release> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -56,33 +56,33 @@ pub fn listed(text: &str) -> Vec<Release> {
 impl Sources {
     /// The working tree.
     pub fn today() -> Self {
-        Self { name: "today".into(), root: repository(), made: folder().join("today") }
+        Self { name: "today".into(), root: repository(), output: target_folder().join("today") }
     }
 
-    /// What the plugins of a commit are made of, taken out of git.
+    /// The sources of a commit that its fixtures need, extracted from git.
     pub fn of_commit(name: &str, commit: &str) -> Result<Self, Skipped> {
-        Self::taken(name, commit, "sources", &["Cargo.toml", "plugin-api", "tests/skew/fixtures"])
+        Self::extract(name, commit, "sources", &["Cargo.toml", "plugin-api", "tests/skew/fixtures"])
     }
 
-    /// All of a commit.
+    /// All sources of a commit.
     pub fn whole(name: &str, commit: &str) -> Result<Self, Skipped> {
-        Self::taken(name, commit, "whole", &["."])
+        Self::extract(name, commit, "whole", &["."])
     }
 
-    fn taken(name: &str, commit: &str, as_folder: &str, paths: &[&str]) -> Result<Self, Skipped> {
-        let made = folder().join(name);
-        let root = made.join(as_folder);
-        let tar = made.join(as_folder.to_owned() + ".tar");
-        std::fs::create_dir_all(&made).unwrap();
-        let id = git(&["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).map_err(|said| {
-            format!("commit {commit} is not in this clone (shallow, or no clone at all): {said}")
+    fn extract(name: &str, commit: &str, as_folder: &str, paths: &[&str]) -> Result<Self, Skipped> {
+        let output = target_folder().join(name);
+        let root = output.join(as_folder);
+        let tar = output.join(as_folder.to_owned() + ".tar");
+        std::fs::create_dir_all(&output).unwrap();
+        let id = git(&["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).map_err(|error| {
+            format!("commit {commit} is not in this clone, which may be shallow or no clone: {error}")
         })?;
-        // Threads take the same commit out, and so do test programs that run side by side.
-        let lock = std::fs::File::create(made.join(as_folder.to_owned() + ".lock")).unwrap();
+        // Threads and concurrent test programs extract the same commit.
+        let lock = std::fs::File::create(output.join(as_folder.to_owned() + ".lock")).unwrap();
         lock.lock().unwrap();
-        let taken = Stamp::new(made.join(as_folder.to_owned() + ".commit"), id.trim());
-        if !taken.holds() {
-            taken.remove();
+        let stamp = Stamp::new(output.join(as_folder.to_owned() + ".commit"), id.trim());
+        if !stamp.is_current() {
+            stamp.remove();
             let to = format!("--output={}", tar.display());
             git(&[&["archive", "--format=tar", &to, commit, "--"], paths].concat())?;
             // Files of another commit must not stay.
@@ -92,18 +92,18 @@ impl Sources {
             std::fs::create_dir_all(&root).unwrap();
             run(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&root))?;
             std::fs::remove_file(&tar).unwrap();
-            taken.set();
+            stamp.write();
         }
-        Ok(Self { name: name.into(), root, made })
+        Ok(Self { name: name.into(), root, output })
     }
 
-    /// An error where a test program was taken to a machine without its checkout.
-    pub fn are_there(&self) -> Result<(), Skipped> {
+    /// Fails if the sources are missing, as on a machine that has only the test program.
+    pub fn check_fixtures(&self) -> Result<(), Skipped> {
         let fixtures = self.at("tests/skew/fixtures");
         if fixtures.is_dir() { Ok(()) } else { Err(format!("there is no {}", fixtures.display())) }
     }
 
-    /// The ABI that they speak, as their header says.
+    /// The ABI version in the header, as (major, minor).
     pub fn abi(&self) -> (u32, u32) {
         let header = std::fs::read_to_string(self.at("plugin-api/include/crossdock.h")).unwrap();
         let number = |name: &str| {
@@ -114,30 +114,30 @@ impl Sources {
         (number("CROSSDOCK_ABI_MAJOR"), number("CROSSDOCK_ABI_MINOR"))
     }
 
-    /// A file or folder of them.
+    /// The path of a file or folder of the sources.
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 }
 
-/// A file that says what something beside it was made of.
+/// A file that records the inputs of a build beside it.
 pub struct Stamp {
     file: PathBuf,
     content: String,
 }
 
 impl Stamp {
-    /// One with this content; the file need not be there.
+    /// A stamp for these inputs. The file need not exist.
     pub fn new(file: PathBuf, content: &str) -> Self {
         Self { file, content: content.to_owned() }
     }
 
-    /// Whether what is there was made of the same.
-    pub fn holds(&self) -> bool {
+    /// Whether the existing build has the same inputs.
+    pub fn is_current(&self) -> bool {
         std::fs::read_to_string(&self.file).is_ok_and(|content| content == self.content)
     }
 
-    /// Before it is made anew.
+    /// Removes the file. Called before a build.
     pub fn remove(&self) {
         match std::fs::remove_file(&self.file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -147,8 +147,8 @@ impl Stamp {
         }
     }
 
-    /// When all of it has been made.
-    pub fn set(&self) {
+    /// Writes the file. Called after a complete build.
+    pub fn write(&self) {
         std::fs::write(&self.file, &self.content).unwrap();
     }
 }
@@ -157,14 +157,14 @@ fn git(arguments: &[&str]) -> Result<String, Skipped> {
     run(Command::new("git").arg("-C").arg(repository()).args(arguments))
 }
 
-/// What it wrote.
+/// Runs a command. Returns its standard output.
 fn run(command: &mut Command) -> Result<String, Skipped> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.output() {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{program}: {}", said.lines().next().unwrap_or("failed").trim()))
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{program}: {}", stderr.lines().next().unwrap_or("failed").trim()))
         }
         Err(error) => Err(format!("{program}: {error}")),
     }

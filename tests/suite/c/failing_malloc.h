@@ -1,5 +1,6 @@
-/* Forced into every file of a plugin whose allocations are to fail one by one: the one that the environment variable
- * CROSSDOCK_TEST_FAIL_MALLOC counts out fails, and what is still alive at the end is told on standard error. */
+/* Included into every file of a plugin to make one of its allocations fail: the one whose number is
+ * in the environment variable CROSSDOCK_TEST_FAIL_MALLOC. Leaks are reported on standard error at
+ * the end. */
 #ifndef FAILING_MALLOC_H
 #define FAILING_MALLOC_H
 
@@ -7,16 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* In every file, and one in the library. */
+/* Defined in every file, and merged into one in the library. */
 #define IN_ALL_FILES __attribute__((weak, visibility("hidden")))
 
-IN_ALL_FILES atomic_long failing_seen, failing_live;
-IN_ALL_FILES atomic_flag failing_told = ATOMIC_FLAG_INIT;
+IN_ALL_FILES atomic_long failing_count, failing_live;
+IN_ALL_FILES atomic_flag failing_is_reported = ATOMIC_FLAG_INIT;
 
 IN_ALL_FILES int failing_now(void) {
   const char* nth = getenv("CROSSDOCK_TEST_FAIL_MALLOC");
-  long seen = ++failing_seen;
-  return nth && seen == atol(nth);
+  long number = ++failing_count;
+  return nth && number == atol(nth);
 }
 
 IN_ALL_FILES void* failing_calloc(size_t n, size_t bytes) {
@@ -36,10 +37,10 @@ IN_ALL_FILES void failing_free(void* at) {
   free(at);
 }
 
-IN_ALL_FILES __attribute__((destructor)) void failing_tell(void) {
-  if (atomic_flag_test_and_set(&failing_told)) return;
+IN_ALL_FILES __attribute__((destructor)) void failing_report(void) {
+  if (atomic_flag_test_and_set(&failing_is_reported)) return;
   if (failing_live != 0) fprintf(stderr, "%ld allocations are still alive\n", (long)failing_live);
-  if (getenv("CROSSDOCK_TEST_FAIL_MALLOC")) fprintf(stderr, "%ld allocations were asked for\n", (long)failing_seen);
+  if (getenv("CROSSDOCK_TEST_FAIL_MALLOC")) fprintf(stderr, "%ld allocations were requested\n", (long)failing_count);
 }
 
 #define calloc failing_calloc

@@ -1,5 +1,6 @@
-/* A plugin in plain C whose importer answers garbage, of the kind that the format's name says. Everything that it owns
- * is static, so that what a host does wrong shows as a crash or in the ledger, not as this file's own leak. */
+/* A plugin in C whose importer returns malformed data of the kind in the format's name. All of its
+ * data is static, so that a mistake of the host causes a crash or a leak in the ledger, and never a
+ * leak of this file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,8 @@
 
 static const char* const NAMES[] = {
     "garbage-status", "garbage-message", "null-stream",   "no-functions", "deep-schema",   "wide-schema",
-    "cyclic-schema",  "not-utf8-format", "null-format",   "negative-length", "wrong-buffers", "lying-offsets",
-    "cyclic-array",   "wide-array",      "wrong-device",  "lying-sizes",  "lying-metadata", "null-children",
+    "cyclic-schema",  "not-utf8-format", "null-format",   "negative-length", "wrong-buffers", "false-offsets",
+    "cyclic-array",   "wide-array",      "wrong-device",  "false-sizes",  "false-metadata", "null-children",
 };
 static crossdock_format formats[N(NAMES)];
 
@@ -41,12 +42,12 @@ static struct ArrowSchema* deep_children[DEPTH];
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   static struct ArrowSchema column, self;
   static struct ArrowSchema* children[1];
-  const char* mood = stream->private_data;
+  const char* kind = stream->private_data;
   struct ArrowSchema s = {.format = "+s", .name = "", .n_children = 1, .children = children, .release = release_schema};
   (void)err;
   column = column_schema();
   children[0] = &column;
-  if (is(mood, "deep-schema")) {
+  if (is(kind, "deep-schema")) {
     for (int i = 0; i < DEPTH; i++) {
       struct ArrowSchema node = {.format = "+s", .name = "n", .n_children = 1, .release = release_schema};
       deep[i] = node;
@@ -55,20 +56,20 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
     }
     deep[DEPTH - 1].n_children = 0;
     s.children = deep_children;
-  } else if (is(mood, "wide-schema")) {
+  } else if (is(kind, "wide-schema")) {
     s.n_children = INT64_MAX;
-  } else if (is(mood, "cyclic-schema")) {
+  } else if (is(kind, "cyclic-schema")) {
     self = s;
     self.children = children;
     children[0] = &self;
-  } else if (is(mood, "not-utf8-format")) {
+  } else if (is(kind, "not-utf8-format")) {
     column.format = "\xff\xfe";
-  } else if (is(mood, "null-format")) {
+  } else if (is(kind, "null-format")) {
     column.format = NULL;
-  } else if (is(mood, "null-children")) {
+  } else if (is(kind, "null-children")) {
     children[0] = NULL;
-  } else if (is(mood, "lying-metadata")) {
-    /* Claims 2^31 - 1 pairs; a reader that believes it leaves the constant. */
+  } else if (is(kind, "false-metadata")) {
+    /* Declares 2^31 - 1 pairs; a reader that trusts it reads past the end of the constant. */
     static const char metadata[] = "\xff\xff\xff\x7f\x04\x00\x00\x00key!\xff\xff\xff\x7f";
     column.metadata = metadata;
   }
@@ -76,7 +77,7 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   return CROSSDOCK_OK;
 }
 
-static int given;
+static int n_returned;
 
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
@@ -85,11 +86,11 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   static const void* column_buffers[3];
   static const void* batch_buffers[1];
   static const int64_t sizes[4] = {0, 0, 12, INT64_MAX};
-  const char* mood = stream->private_data;
+  const char* kind = stream->private_data;
   crossdock_batch batch;
   (void)call;
   (void)err;
-  if (given++) return CROSSDOCK_OK;
+  if (n_returned++) return CROSSDOCK_OK;
   memset(&batch, 0, sizeof batch);
   memset(&column, 0, sizeof column);
   column_buffers[0] = NULL;
@@ -109,16 +110,16 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   batch.array.array.n_children = 1;
   batch.array.array.children = children;
   batch.array.array.release = release_array;
-  if (is(mood, "negative-length")) column.length = -2;
-  if (is(mood, "wrong-buffers")) column.n_buffers = 2;
-  if (is(mood, "lying-offsets")) column_buffers[1] = bad_offsets;
-  if (is(mood, "wide-array")) batch.array.array.n_children = INT64_MAX;
-  if (is(mood, "wrong-device")) batch.array.device_type = 99;
-  if (is(mood, "cyclic-array")) {
+  if (is(kind, "negative-length")) column.length = -2;
+  if (is(kind, "wrong-buffers")) column.n_buffers = 2;
+  if (is(kind, "false-offsets")) column_buffers[1] = bad_offsets;
+  if (is(kind, "wide-array")) batch.array.array.n_children = INT64_MAX;
+  if (is(kind, "wrong-device")) batch.array.device_type = 99;
+  if (is(kind, "cyclic-array")) {
     column.n_children = 1;
     column.children = children;
   }
-  if (is(mood, "lying-sizes")) {
+  if (is(kind, "false-sizes")) {
     batch.buffer_sizes = sizes;
     batch.n_buffer_sizes = SIZE_MAX / 8;
   }
@@ -148,25 +149,25 @@ static crossdock_code importer_open(crossdock_instance* instance, const crossdoc
                                     const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
                                     crossdock_error* err) {
   crossdock_batch_stream stream;
-  const char* mood = "";
+  const char* kind = "";
   (void)instance, (void)call, (void)schema, (void)options, (void)n_options;
   for (size_t i = 0; i < N(NAMES); i++)
-    if (format.bytes == strlen(NAMES[i]) && memcmp(format.data, NAMES[i], format.bytes) == 0) mood = NAMES[i];
+    if (format.bytes == strlen(NAMES[i]) && memcmp(format.data, NAMES[i], format.bytes) == 0) kind = NAMES[i];
   if (input->source) input->source->release(input->source);
   if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
-  given = 0;
-  if (is(mood, "garbage-status")) return -4711;
-  if (is(mood, "garbage-message")) {
+  n_returned = 0;
+  if (is(kind, "garbage-status")) return -4711;
+  if (is(kind, "garbage-message")) {
     err->code = CROSSDOCK_BAD_DATA;
     err->message = "not \xff\xfe text";
     return CROSSDOCK_BAD_DATA;
   }
-  if (is(mood, "null-stream")) return CROSSDOCK_OK;
+  if (is(kind, "null-stream")) return CROSSDOCK_OK;
   memset(&stream, 0, sizeof stream);
   stream.struct_size = sizeof stream;
-  stream.private_data = (void*)mood;
+  stream.private_data = (void*)kind;
   stream.release = release_stream;
-  if (!is(mood, "no-functions")) {
+  if (!is(kind, "no-functions")) {
     stream.get_schema = get_schema;
     stream.get_next = get_next;
   }
@@ -196,5 +197,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     CROSSDOCK_META_MAGIC, sizeof(crossdock_plugin_meta), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_META_N_SIZES,
     "garbage", "0.1.0", CROSSDOCK_API_RANGE, "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
-    "answers garbage", CROSSDOCK_META_SIZES_INIT,
+    "returns malformed data", CROSSDOCK_META_SIZES_INIT,
 };

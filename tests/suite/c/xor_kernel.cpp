@@ -1,5 +1,5 @@
-// The kernel of examples/rust-plugin on a processor: its threads one after the other, over words and targets that lie at every
-// alignment, with a byte around each range that it must leave alone.
+// Runs the kernel of examples/rust-plugin on the CPU, one thread after the other, with sources and
+// targets at every alignment. The bytes around each range must not change.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ template <class T>
 static T __ldg(const T* at) {
   size_t first = (size_t)((const unsigned char*)at - readable);
   if (first > n_readable || sizeof(T) > n_readable - first || (uintptr_t)at % alignof(T)) {
-    fprintf(stderr, "%zu bytes are read at %zu of %zu\n", sizeof(T), first, n_readable);
+    fprintf(stderr, "a read of %zu bytes at %zu of %zu\n", sizeof(T), first, n_readable);
     exit(1);
   }
   return *at;
@@ -55,7 +55,7 @@ int main() {
           for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) example_xor(launch);
         for (size_t i = 0; i < bytes; i++) before[to_at + i] = words[from_at + i] ^ (unsigned char)(pattern >> (i % 8 * 8));
         if (memcmp(before, to, sizeof to) != 0) {
-          fprintf(stderr, "%zu bytes from %zu to %zu come out wrong\n", bytes, from_at, to_at);
+          fprintf(stderr, "wrong result for %zu bytes from %zu to %zu\n", bytes, from_at, to_at);
           return 1;
         }
         cases++;

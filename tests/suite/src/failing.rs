@@ -1,4 +1,4 @@
-//! Operations of the host's memory that fail at their n-th occurrence.
+//! Injects failures of memory operations at their n-th occurrence.
 
 use std::collections::BTreeSet;
 
@@ -9,33 +9,34 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 
 use crate::{built_file, csv_plugin};
 
-/// With every plugin of ours, and these faults.
+/// A host with all shipped plugins, and these faults.
 pub fn host(faults: Faults) -> Host {
-    let mut search = Search::nowhere().given(csv_plugin());
+    let mut search = Search::nowhere().with_path(csv_plugin());
     for plugin in ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"] {
-        search = search.given(built_file(&format!("libcrossdock_{plugin}_plugin.so")));
+        search = search.with_path(built_file(&format!("libcrossdock_{plugin}_plugin.so")));
     }
     let backend = Backend::builder().untouchable(true).faults(faults).build();
     Host::builder().backend(backend).search(search).threads(2).build().unwrap()
 }
 
-/// One that checks everything it is given.
+/// A session with full validation.
 pub fn session(host: &Host, device: Device, cancel: &CancelFlag) -> Session {
     host.session().device(device).validate(Validate::Full).cancel_flag(cancel.clone()).open().unwrap()
 }
 
-/// Fails the test if something is still held.
-pub fn settled(host: &Host, what: &str) {
+/// Fails the test if something leaked.
+pub fn assert_settled(host: &Host, what: &str) {
     let leaks = host.settle();
     assert!(leaks.is_empty(), "{what}: {leaks:?}");
 }
 
-/// All that can be made to fail.
+/// All operations that can fail.
 pub const OPERATIONS: [Operation; 4] =
     [Operation::Allocate, Operation::Copy, Operation::Launch, Operation::Event];
 
-/// Has an operation fail at those of its occurrences in `run` that `chosen` gives: each time that is an error with words and no more
-/// held than before, or the bytes of what comes out are as they were. How many were errors, and of how many occurrences.
+/// Makes an operation fail at those of its occurrences in `run` that `chosen` selects. Each time,
+/// the result must be an error with a message and without new leaks, or the right bytes. Returns
+/// the number of errors and of occurrences.
 pub fn each_failure<T>(
     (host, faults, operation): (&Host, &Faults, Operation),
     what: &str,
@@ -43,33 +44,33 @@ pub fn each_failure<T>(
     run: impl Fn() -> crossdock::Result<T>,
     bytes: impl Fn(T) -> Vec<u8>,
 ) -> (u64, u64) {
-    let held = host.settle();
-    let before = faults.seen(operation);
-    let whole = run().expect(what);
-    let occurrences = faults.seen(operation) - before;
-    let whole = bytes(whole);
+    let leaks_before = host.settle();
+    let before = faults.count(operation);
+    let expected = run().expect(what);
+    let occurrences = faults.count(operation) - before;
+    let expected = bytes(expected);
     let mut failed = 0;
     for nth in chosen(occurrences) {
         faults.fail(operation, nth);
         let result = run();
         faults.fail(operation, 0);
         match result {
-            // The pool's second try may save an allocation.
-            Ok(again) => assert!(bytes(again) == whole, "{what}, {nth}: other bytes"),
+            // The pool's second attempt may succeed.
+            Ok(again) => assert!(bytes(again) == expected, "{what}, {nth}: different bytes"),
             Err(error) => {
                 failed += 1;
-                let words = words(&error);
-                assert!(!words.contains("panicked"), "{what}, {nth}: {words}");
-                assert_eq!(host.settle(), held, "{what}, {nth}");
+                let message = error_chain(&error);
+                assert!(!message.contains("panicked"), "{what}, {nth}: {message}");
+                assert_eq!(host.settle(), leaks_before, "{what}, {nth}");
             }
         }
     }
-    assert!(bytes(run().expect(what)) == whole, "{what}: other bytes afterwards");
+    assert!(bytes(run().expect(what)) == expected, "{what}: different bytes afterwards");
     (failed, occurrences)
 }
 
-/// An error and what caused it.
-pub fn words(error: &dyn std::error::Error) -> String {
-    let cause = error.source().map_or_else(String::new, words);
+/// An error and its sources.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map_or_else(String::new, error_chain);
     format!("{error} {cause}")
 }

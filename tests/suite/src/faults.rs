@@ -1,19 +1,19 @@
-//! Which faults are injected, and at which of their occurrences.
+//! Selects which failures are injected, and at which occurrences.
 
 use std::collections::BTreeSet;
 
 use crossdock_test_support::sample;
 
-/// With the value `all`, at every one: `cargo xtask soak` sets it.
+/// With the value `all`, failures are injected at every occurrence. `cargo xtask soak` sets it.
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
-/// Whether all occurrences are asked for.
+/// Whether failures are injected at all occurrences.
 pub fn all() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| value == "all")
 }
 
-/// The indices of those of `len` faults, or of the cases in which they are injected, that this run has: all of them where all
-/// occurrences are asked for or nothing is sampled, else one in `one_in`, and never none.
+/// The indices of the failures or cases out of `len` that this run has: all of them if failures are
+/// injected at all occurrences or nothing is sampled, else one in `one_in`, and at least one.
 pub fn part(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     if all() { (0..len).collect() } else { sample::indices(key, len, one_in) }
 }
@@ -23,8 +23,8 @@ pub fn has_every_case() -> bool {
     all() || sample::number().is_none()
 }
 
-/// The first occurrences, the last one, and some between: what happens between is most often what happened before, in another batch.
-/// All of them where that is asked for.
+/// The first occurrences, the last one, and some in between: those in between are mostly like the
+/// first ones, in another batch. All of them if failures are injected at all occurrences.
 pub fn chosen(occurrences: u64, first: u64, between: u64) -> BTreeSet<u64> {
     if all() { (1..=occurrences).collect() } else { some(occurrences, first, between) }
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_and_the_last_are_always_chosen() {
+    fn first_and_last_occurrences_are_always_chosen() {
         assert!(some(0, 3, 2).is_empty());
         assert_eq!(some(2, 3, 2), BTreeSet::from([1, 2]));
         assert_eq!(some(100, 3, 2), BTreeSet::from([1, 2, 3, 4, 54, 100]));

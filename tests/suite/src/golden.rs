@@ -1,46 +1,46 @@
-//! Trees that Vortex itself made, some of each of its encodings, and what Vortex says that they hold: those that the tests in Python
-//! keep (`tests/python/vortex/make_golden.py`).
+//! Trees that Vortex wrote, some of each of its encodings, with their values according to Vortex.
+//! The Python tests store them (`tests/python/vortex/make_golden.py`).
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Of the newest version.
-static KEPT: &[u8] = include_bytes!("../../python/vortex/golden/0.91.0.zip");
-/// Nobody here reads them yet.
-const REFUSED: [&str; 3] = ["fastlanes.bitpacked.v2", "fastlanes.for.v2", "vortex.decimal_byte_parts.v2"];
+/// Trees of the newest version of Vortex.
+static ARCHIVE: &[u8] = include_bytes!("../../python/vortex/golden/0.91.0.zip");
+/// Encodings that Crossdock does not support yet.
+const UNSUPPORTED: [&str; 3] = ["fastlanes.bitpacked.v2", "fastlanes.for.v2", "vortex.decimal_byte_parts.v2"];
 
-/// A tree.
+/// A tree and its values.
 pub struct Golden {
-    /// "vortex.fsst, utf8, no null, 37 rows": its encoding and what it holds, for messages.
+    /// The encoding and a description of the values, such as "vortex.fsst, utf8, no null, 37 rows".
     pub name: String,
-    /// The tree's bytes, as files have them.
+    /// The tree as the bytes of a file.
     pub tree: Vec<u8>,
-    /// The values as a file of Arrow's: one column without a name.
+    /// The values as an Arrow IPC file with one unnamed column.
     pub values: Vec<u8>,
 }
 
 impl Golden {
-    /// The encoding that it was made for.
+    /// The encoding that the tree tests.
     pub fn encoding(&self) -> &str {
         self.name.split(", ").next().unwrap_or_default()
     }
 }
 
-/// All of them that are read here.
+/// All trees of supported encodings.
 pub fn trees() -> Vec<Golden> {
-    let mut files = unzipped(KEPT);
-    let told: Value = serde_json::from_slice(&files["names.json"]).unwrap();
-    let names = told["names"].as_array().unwrap().iter().enumerate();
-    let of = |(i, name): (usize, &Value)| Golden {
+    let mut files = unzipped(ARCHIVE);
+    let index: Value = serde_json::from_slice(&files["names.json"]).unwrap();
+    let names = index["names"].as_array().unwrap().iter().enumerate();
+    let golden = |(i, name): (usize, &Value)| Golden {
         name: name.as_str().unwrap().to_owned(),
         tree: files.remove(&format!("{i}.cdenc")).unwrap(),
         values: files.remove(&format!("{i}.arrow")).unwrap(),
     };
-    names.map(of).filter(|tree| !REFUSED.contains(&tree.encoding())).collect()
+    names.map(golden).filter(|tree| !UNSUPPORTED.contains(&tree.encoding())).collect()
 }
 
-/// The last of few rows of each encoding: that is the one with nulls where there is one, and cut out of another.
+/// The last small tree of each encoding, which is a slice with nulls if the encoding has one.
 pub fn one_of_each() -> Vec<Golden> {
     let mut each: Vec<Golden> = Vec::new();
     for tree in trees() {
@@ -53,14 +53,14 @@ pub fn one_of_each() -> Vec<Golden> {
     each
 }
 
-/// The files of an archive, by their names.
+/// The files of a ZIP archive, by name.
 fn unzipped(archive: &[u8]) -> HashMap<String, Vec<u8>> {
     const ENTRY: &[u8] = b"PK\x01\x02";
     const DEFLATED: usize = 8;
     let number = |at: usize, bytes: usize| {
         archive[at..at + bytes].iter().rev().fold(0usize, |number, byte| number << 8 | usize::from(*byte))
     };
-    // At the end, without a comment, it says where the list of its files begins.
+    // The end record, which has no comment here, states the offset of the central directory.
     let mut at = number(archive.len() - 6, 4);
     let mut files = HashMap::new();
     while archive[at..].starts_with(ENTRY) {
@@ -69,7 +69,7 @@ fn unzipped(archive: &[u8]) -> HashMap<String, Vec<u8>> {
         let name = String::from_utf8(archive[at + 46..][..name_bytes].to_vec()).unwrap();
         let data = &archive[place + 30 + number(place + 26, 2) + number(place + 28, 2)..][..deflated];
         let file = match number(at + 10, 2) {
-            DEFLATED => miniz_oxide::inflate::decompress_to_vec(data).expect("a deflated file"),
+            DEFLATED => miniz_oxide::inflate::decompress_to_vec(data).expect("valid deflated data"),
             _ => data.to_vec(),
         };
         assert_eq!(file.len(), bytes, "{name}");
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_tree_of_each_encoding_with_its_values() {
+    fn every_encoding_has_a_tree_with_values() {
         let each = one_of_each();
         assert!(each.len() > 30, "{}", each.len());
         let encodings: std::collections::HashSet<_> =
             each.iter().map(|tree| tree.encoding().to_owned()).collect();
-        assert_eq!(encodings.len(), each.len(), "they are not in the order of their encodings");
+        assert_eq!(encodings.len(), each.len(), "the trees are not sorted by encoding");
         for tree in trees() {
             assert!(tree.tree.starts_with(b"CDENC") && tree.values.starts_with(b"ARROW1"), "{}", tree.name);
         }

@@ -1,4 +1,4 @@
-//! What the tests share: where the built programs are, and how to run the command.
+//! Shared code of the tests: locations of the built programs, and runs of the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod failing;
@@ -14,20 +14,20 @@ use std::process::{Command, Output};
 
 pub use sample_trees::{sample_tree, scaled_tree, xor_tree};
 
-/// The folder that the command and the plugins were built into: the one above the test's own.
+/// The folder with the built command and plugins: the parent of the test program's folder.
 pub fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(Path::parent).unwrap().to_path_buf()
 }
 
-/// A built file, which `cargo xtask test` builds before it runs any test.
+/// A built file. `cargo xtask test` builds all of them before it runs tests.
 pub fn built_file(name: &str) -> PathBuf {
     let path = built().join(name);
     assert!(path.exists(), "{} is missing: run `cargo build --workspace --lib --bins` first", path.display());
     path
 }
 
-/// A folder with the simulated CUDA driver, where the loader finds it; `None` where it was not built.
+/// A folder with the simulated CUDA driver, for `LD_LIBRARY_PATH`; `None` if it was not built.
 pub fn simulated_driver() -> Option<PathBuf> {
     let driver = built().join("libcrossdock_sim_cuda_driver.so");
     if !driver.exists() {
@@ -36,7 +36,7 @@ pub fn simulated_driver() -> Option<PathBuf> {
     let folder = built().join("simulated-driver");
     std::fs::create_dir_all(&folder).unwrap();
     match std::os::unix::fs::symlink(driver, folder.join("libcuda.so.1")) {
-        // Test programs run side by side.
+        // Test programs run concurrently.
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("no link: {error}"),
         _ => Some(folder),
     }
@@ -47,19 +47,19 @@ pub fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights-january.arrow")
 }
 
-/// The command, with the plugins that were built beside it.
+/// Runs the command with the plugins that were built beside it.
 pub fn crossdock(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// The same, to be started by the caller.
+/// The command with the plugins that were built beside it, for the caller to run.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(built_file("crossdock"));
     command.args(arguments).env_remove("CROSSDOCK_PLUGIN_PATH");
     command
 }
 
-/// Compiles a plugin in C into `folder`, where `--plugins` finds it.
+/// Compiles a plugin in C into `folder`, for `--plugins`.
 pub fn compile_plugin(source: &Path, folder: &Path, name: &str) -> PathBuf {
     let to = folder.join(format!("libcrossdock_{name}_plugin.so"));
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugin-api/include");
@@ -76,11 +76,12 @@ pub fn compile_plugin(source: &Path, folder: &Path, name: &str) -> PathBuf {
     to
 }
 
-/// Exit code 1, one line on stderr that contains every one of `expected`, nothing at `output`, no panic.
-pub fn assert_refused(out: &Output, expected: &[&str], output: &Path) {
+/// Asserts exit code 1, one line on stderr that contains all of `expected`, no file at `output`,
+/// and no panic.
+pub fn assert_rejected(out: &Output, expected: &[&str], output: &Path) {
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{:?}: {stderr}", out.status);
-    assert_eq!(stderr.trim_end().lines().count(), 1, "one line was expected: {stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "expected one line: {stderr}");
     for part in expected {
         assert!(stderr.contains(part), "{stderr:?} does not contain {part:?}");
     }
@@ -88,33 +89,33 @@ pub fn assert_refused(out: &Output, expected: &[&str], output: &Path) {
     assert_nothing_left(output);
 }
 
-/// No output file, whole or partial, under any name.
+/// Asserts that there is no output file, whole or partial, under any name.
 pub fn assert_nothing_left(output: &Path) {
     let folder = output.parent().unwrap();
     let name = output.file_name().unwrap().to_string_lossy().into_owned();
-    let left: Vec<_> = std::fs::read_dir(folder)
+    let files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|file| file.contains(&name))
         .collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
+    assert!(files.is_empty(), "files were not removed: {files:?}");
 }
 
-/// The plugin `csv` of `examples/c-plugin`, built as its users build it: with `make`. It lies in a folder of its own, so
-/// that only who names it finds it.
+/// The plugin `csv` of `examples/c-plugin`, built with `make`. Its folder is separate, so that only
+/// tests that name it find it.
 pub fn csv_plugin() -> PathBuf {
     csv_plugin_with("csv-plugin", "")
 }
 
-/// The same with more compiler flags, in another folder. Built anew only where a source is newer.
+/// The same plugin with more compiler flags, in another folder. Rebuilt only if a source is newer.
 pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c-plugin");
     let folder = built().join(folder);
     std::fs::create_dir_all(&folder).unwrap();
-    // Test programs run side by side.
+    // Test programs run concurrently.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     lock.lock().unwrap();
-    // With a sanitizer the library's undefined symbols are those of the program that loads it, which has them too.
+    // With a sanitizer, the program that loads the library provides the sanitizer's symbols.
     let sanitizer = std::env::var("CROSSDOCK_TEST_C_FLAGS").unwrap_or_default();
     let out_folder = folder.display();
     let mut make = Command::new("make");
@@ -122,7 +123,7 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     make.arg(format!("CFLAGS=-O2 -g {sanitizer} {flags}")).arg("LDFLAGS=-fno-sanitize=all");
     match make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output() {
         Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
-        // A machine with a C compiler need not have it.
+        // A machine with a C compiler may lack make.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let script = format!(
                 "cc -std=c11 -D_POSIX_C_SOURCE=200809L -fPIC -fvisibility=hidden -O2 {flags} -I ../../plugin-api/include \
@@ -136,13 +137,14 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     folder.join("libcrossdock_csv_plugin.so")
 }
 
-/// The plugin `example` of `examples/rust-plugin`, built as its README says, or packed beside the tests where there is no
-/// Cargo. It lies where only who names it finds it. Says so where it cannot be had.
+/// The plugin `example` of `examples/rust-plugin`, built as its README says, or stored beside the
+/// tests if there is no Cargo. Its folder is separate, so that only tests that name it find it.
+/// Reports that `test` is skipped if the plugin cannot be built.
 pub fn example_plugin(test: &str) -> Option<PathBuf> {
     const FILE: &str = "libcrossdock_example_plugin.so";
-    let packed = built().join("example-plugin").join(FILE);
-    if packed.exists() {
-        return Some(packed);
+    let stored = built().join("example-plugin").join(FILE);
+    if stored.exists() {
+        return Some(stored);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = root.join("target/examples");
@@ -160,11 +162,11 @@ pub fn example_plugin(test: &str) -> Option<PathBuf> {
     Some(target.join("debug").join(FILE))
 }
 
-/// Cargo as who has it on the path would start it: nothing of the one that runs this test.
+/// Cargo with a user's environment, without the variables of the Cargo that runs this test.
 pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
-    let of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_HOME";
-    for (name, _) in std::env::vars().filter(|(name, _)| of_cargo(name)) {
+    let is_of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_HOME";
+    for (name, _) in std::env::vars().filter(|(name, _)| is_of_cargo(name)) {
         command.env_remove(name);
     }
     command.env_remove("RUSTFLAGS").env_remove("RUSTUP_TOOLCHAIN").env_remove("LD_LIBRARY_PATH");

@@ -1,4 +1,5 @@
-//! Encoded arrays for those who need any, as files have them. Their types are as Arrow writes them: no plugin is needed to make them.
+//! Sample encoded arrays as the bytes of files. Their types are Arrow types, so no plugin is needed
+//! to create them.
 
 use arrow_schema::{DataType, Field, Fields};
 use crossdock::discovery::Search;
@@ -13,8 +14,8 @@ fn session() -> Session {
     Host::builder().search(Search::nowhere()).build().unwrap().session().open().unwrap()
 }
 
-/// Of the plugin `encodings`: a struct of packed integers above a reference, patched and some of them null, of texts by codes, and
-/// of runs.
+/// A tree for the plugin `encodings`: a struct of bit-packed integers above a reference with
+/// patches and nulls, of dictionary-encoded texts, and of runs.
 pub fn sample_tree() -> Vec<u8> {
     let fields = [
         Field::new("packed", DataType::Int32, true),
@@ -30,7 +31,7 @@ fn packed() -> Node {
     let patches =
         Node { nullable: true, ..Node::words(DataType::Int32, &[-7i32, 0, 1 << 20], i32::to_le_bytes) };
     let bit_packed = Node {
-        // 7 bits, and patches: three of them, at numbers of 4 bytes.
+        // 7 bits, and three patches with indices of 4 bytes.
         metadata: vec![0x08, 7, 0x1a, 4, 0x08, 3, 0x18, 2],
         buffers: vec![(0..BLOCKS * 128 * 7).map(|i| (i * 37 + 11) as u8).collect()],
         children: vec![Node::words(DataType::UInt32, &[5u32, 1030, 2999], u32::to_le_bytes), patches],
@@ -38,7 +39,7 @@ fn packed() -> Node {
     };
     Node {
         nullable: true,
-        // A reference of 1000: a protobuf's field 3, zigzag.
+        // The reference 1000 as field 3 of a protobuf message, zigzag-encoded.
         metadata: vec![0x18, 0xd0, 0x0f],
         children: vec![bit_packed.with_validity(vec![0xb7; ROWS.div_ceil(8) as usize])],
         ..Node::new("fastlanes.for", DataType::Int32, ROWS)
@@ -54,7 +55,7 @@ fn texts() -> Node {
         ..Node::new("vortex.varbin", DataType::Utf8View, 3)
     };
     Node {
-        // Codes of one byte, of three texts.
+        // Codes of one byte for three texts.
         metadata: vec![0x08, 3, 0x10, 0],
         children: vec![Node::words(DataType::UInt8, &codes, |code| [code]), values],
         ..Node::new("vortex.dict", DataType::Utf8View, ROWS)
@@ -63,7 +64,7 @@ fn texts() -> Node {
 
 fn runs() -> Node {
     Node {
-        // Ends of 4 bytes, three of them.
+        // Three ends of 4 bytes.
         metadata: vec![0x08, 2, 0x10, 3],
         children: vec![
             Node::words(DataType::UInt32, &[1u32, 1500, ROWS as u32], u32::to_le_bytes),
@@ -73,7 +74,7 @@ fn runs() -> Node {
     }
 }
 
-/// Of the example in C: floats as integers of as many bytes, some of them null.
+/// A tree for the C example: floats as integers of the same width, with nulls.
 pub fn scaled_tree() -> Vec<u8> {
     let integers: Vec<i32> = (0..ROWS as i32).map(|i| i * 7919 - 1_000_000).collect();
     let integers = Node::words(DataType::Int32, &integers, i32::to_le_bytes).with_validity(vec![
@@ -84,7 +85,8 @@ pub fn scaled_tree() -> Vec<u8> {
     Node::scaled(DataType::Float32, &0.25f32.to_le_bytes(), integers).to_bytes(&session())
 }
 
-/// Of the example in Rust, by its program below and by its kernel above: exclusive or with one word, and with two in turn.
+/// A tree for the Rust example: exclusive or with one word in the lower node, which is decoded by a
+/// program, and with two words in the upper node, which is decoded by a kernel.
 pub fn xor_tree() -> Vec<u8> {
     let words: Vec<u32> = (0..ROWS as u32).map(|i| i.wrapping_mul(0x9e37_79b1)).collect();
     let words =

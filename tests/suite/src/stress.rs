@@ -1,4 +1,4 @@
-//! What the stress tests share.
+//! Shared code of the stress tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 /// A number from the environment.
 pub fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("the variable is a number"))
 }
 
-/// Counts rounds, and ends the process when there are none for longer than one takes on any machine.
+/// Counts rounds, and aborts the process if no round ends within a time that exceeds any round.
 #[derive(Clone)]
 pub struct Progress(Arc<AtomicU64>);
 
 impl Progress {
     const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-    /// Of a test that begins now.
-    pub fn watched() -> Self {
+    /// Starts to watch a test.
+    pub fn start() -> Self {
         let progress = Self(Arc::default());
         let watched = progress.clone();
         std::thread::spawn(move || {
@@ -27,7 +27,7 @@ impl Progress {
                 match watched.0.load(Ordering::Relaxed) {
                     u64::MAX => return,
                     now if now == last => {
-                        eprintln!("after {now} rounds nothing moves any more");
+                        eprintln!("no progress after {now} rounds");
                         std::process::abort();
                     }
                     now => last = now,
@@ -37,13 +37,13 @@ impl Progress {
         progress
     }
 
-    /// A round is over.
-    pub fn one_more(&self) {
+    /// Counts a completed round.
+    pub fn count_round(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All is done, the waiting at the end included.
-    pub fn is_over(&self) {
+    /// Stops watching, after all work and all waits are done.
+    pub fn finish(&self) {
         self.0.store(u64::MAX, Ordering::Relaxed);
     }
 }

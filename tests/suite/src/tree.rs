@@ -1,4 +1,4 @@
-//! Encoded arrays as trees of nodes that are written down.
+//! Builds encoded arrays from trees of nodes.
 
 use arrow_schema::{DataType, Field};
 use crossdock::Session;
@@ -6,50 +6,51 @@ use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
 
-/// A node of a tree, with those below it.
+/// A node of a tree, with its children.
 pub struct Node {
-    /// Of its encoding.
+    /// The id of the encoding.
     pub id: &'static str,
-    /// Of its values.
+    /// The type of the values.
     pub data_type: DataType,
-    /// Whether there may be nulls.
+    /// Whether the type is nullable.
     pub nullable: bool,
-    /// Values.
+    /// The number of values.
     pub len: u64,
-    /// As its encoding has it.
+    /// The metadata, in the format of the encoding.
     pub metadata: Vec<u8>,
-    /// Their bytes.
+    /// The contents of the buffers.
     pub buffers: Vec<Vec<u8>>,
-    /// In the order of its encoding.
+    /// The children, in the order of the encoding.
     pub children: Vec<Node>,
 }
 
 impl Node {
-    /// With neither metadata nor buffers nor children.
+    /// A node without metadata, buffers and children.
     pub fn new(id: &'static str, data_type: DataType, len: u64) -> Self {
         let (metadata, buffers, children) = Default::default();
         Self { id, data_type, nullable: false, len, metadata, buffers, children }
     }
 
-    /// Of `example.xor`, which `examples/rust-plugin` decodes: the exclusive or with reference words.
+    /// A node of `example.xor`, which `examples/rust-plugin` decodes: exclusive or with reference
+    /// words.
     pub fn xor(data_type: DataType, reference: &[u8], words: Node) -> Self {
         let (len, nullable, metadata) = (words.len, words.nullable, reference.to_vec());
         Self { metadata, nullable, children: vec![words], ..Self::new("example.xor", data_type, len) }
     }
 
-    /// Of `example.scaled`, which `examples/c-plugin` decodes: floats as integers times `scale`.
+    /// A node of `example.scaled`, which `examples/c-plugin` decodes: integers times `scale`.
     pub fn scaled(data_type: DataType, scale: &[u8], integers: Node) -> Self {
         let (len, nullable, metadata) = (integers.len, integers.nullable, scale.to_vec());
         Self { metadata, nullable, children: vec![integers], ..Self::new("example.scaled", data_type, len) }
     }
 
-    /// Numbers as they are.
+    /// A node of `vortex.primitive`, with uncompressed numbers.
     pub fn words<T: Copy, const N: usize>(data_type: DataType, words: &[T], bytes: fn(T) -> [u8; N]) -> Self {
         let values = words.iter().flat_map(|word| bytes(*word)).collect();
         Self { buffers: vec![values], ..Self::new("vortex.primitive", data_type, words.len() as u64) }
     }
 
-    /// With nulls, where `valid` has no bit.
+    /// Adds a validity child, with null where `valid` has a bit of 0.
     pub fn with_validity(mut self, valid: Vec<u8>) -> Self {
         let bits = Node { buffers: vec![valid], ..Node::new("vortex.bool", DataType::Boolean, self.len) };
         self.nullable = true;
@@ -65,7 +66,7 @@ impl Node {
         EncodedArray::new(parts, buffers).unwrap()
     }
 
-    /// The tree's bytes, as files have them.
+    /// The tree as the bytes of a file.
     pub fn to_bytes(&self, session: &Session) -> Vec<u8> {
         session.encoded_to_bytes(self.tree(session, Device::CPU)).unwrap()
     }
@@ -85,7 +86,7 @@ impl Node {
     }
 }
 
-/// Bytes on a device.
+/// Copies bytes to a buffer on a device.
 pub fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
     let stream = session.memory().default_stream(device).unwrap();
     let copy = |to: &mut [u8]| {

@@ -1,8 +1,10 @@
-//! Eight threads on one host: sessions opened and closed, reads and conversions cancelled at any moment, pipes that end
-//! early, batches that die on other threads, hosts that end while others work. At the end nothing is alive, nothing
-//! hangs. `CROSSDOCK_STRESS` asks for more rounds, `CROSSDOCK_STRESS_SEED` for others.
+//! Eight threads on one host: sessions are opened and closed, reads and conversions are cancelled
+//! at any time, pipes end early, batches are dropped on other threads, and hosts are dropped while
+//! others work. At the end nothing leaks, and nothing hangs. `CROSSDOCK_STRESS` sets the number of
+//! rounds, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
-//! It needs a process of its own: it ends the process when nothing moves for two minutes.
+//! The test needs a process of its own, because it aborts the process if there is no progress for
+//! two minutes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -30,30 +32,35 @@ fn host() -> Host {
     Host::builder().backend(backend).plugins(built()).threads(3).build().unwrap()
 }
 
-/// Sets the flag after a moment that nobody knows.
-fn cancel_some_time(flag: CancelFlag, spins: u64) {
+/// Sets the flag after an unpredictable time.
+fn cancel_later(flag: CancelFlag, spins: u64) {
     std::thread::spawn(move || {
         (0..spins).for_each(|_| std::hint::spin_loop());
         flag.cancel();
     });
 }
 
-/// The sample's bytes through a pipe, of which the last ones may never come.
+/// A pipe with the first `sent` bytes of the sample.
 fn pipe(bytes: &Arc<Vec<u8>>, sent: usize, cancel: &CancelFlag) -> Input {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let bytes = bytes.clone();
-    // It fails when nobody reads on, which is one of the cases.
+    // The write fails if the reader is dropped early.
     std::thread::spawn(move || writer.write_all(&bytes[..sent]).is_ok());
     let file = File::from(OwnedFd::from(reader));
     Input::Pipe(Arc::new(PipeSource::new(file, "a pipe".into(), cancel.clone())))
 }
 
-fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c: &mut Random) -> bool {
-    let own;
-    // Some bring a host of their own, which ends with the round.
+fn round(
+    host: &Host,
+    bytes: &Arc<Vec<u8>>,
+    dropped_batches: &Sender<Vec<DeviceBatch>>,
+    c: &mut Random,
+) -> bool {
+    let temporary;
+    // Some rounds use a host of their own, which is dropped at the end.
     let host = if c.below(8) == 0 {
-        own = self::host();
-        &own
+        temporary = self::host();
+        &temporary
     } else {
         host
     };
@@ -63,7 +70,7 @@ fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c
     let session =
         host.session().device(device).validate(validate).cancel_flag(cancel.clone()).open().unwrap();
     if c.below(2) == 0 {
-        cancel_some_time(cancel.clone(), c.below(2_000_000) as u64);
+        cancel_later(cancel.clone(), c.below(2_000_000) as u64);
     }
     let input = match c.below(4) {
         0 => Input::open(sample(), &cancel).unwrap(),
@@ -71,18 +78,18 @@ fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c
         2 => pipe(bytes, bytes.len(), &cancel),
         _ => pipe(bytes, c.below(bytes.len()), &cancel),
     };
-    if c.below(2) == 0 { read(&session, input, graves, c) } else { convert(&session, input, c) }
+    if c.below(2) == 0 { read(&session, input, dropped_batches, c) } else { convert(&session, input, c) }
 }
 
-fn read(session: &Session, input: Input, graves: &Sender<Vec<DeviceBatch>>, c: &mut Random) -> bool {
+fn read(session: &Session, input: Input, dropped_batches: &Sender<Vec<DeviceBatch>>, c: &mut Random) -> bool {
     let Ok(mut reader) = session.read(input, &ReadOptions::default()) else { return false };
-    let (mut batches, mut whole) = (Vec::new(), false);
-    // Some leave off in the middle.
+    let (mut batches, mut is_complete) = (Vec::new(), false);
+    // Some reads stop early.
     for _ in 0..c.below(12) {
         match reader.next() {
             Ok(Some(batch)) => batches.push(batch),
             end => {
-                whole = end.is_ok();
+                is_complete = end.is_ok();
                 break;
             }
         }
@@ -91,12 +98,12 @@ fn read(session: &Session, input: Input, graves: &Sender<Vec<DeviceBatch>>, c: &
         0 => drop(reader),
         1 => drop(std::thread::spawn(move || drop(reader))),
         _ => {
-            graves.send(std::mem::take(&mut batches)).unwrap();
+            dropped_batches.send(std::mem::take(&mut batches)).unwrap();
             drop(reader);
         }
     }
-    graves.send(batches).unwrap();
-    whole
+    dropped_batches.send(batches).unwrap();
+    is_complete
 }
 
 fn convert(session: &Session, input: Input, c: &mut Random) -> bool {
@@ -114,32 +121,34 @@ fn convert(session: &Session, input: Input, c: &mut Random) -> bool {
 }
 
 #[test]
-fn nothing_hangs_and_nothing_is_left_whoever_cancels_and_wherever_things_die() {
+fn concurrent_work_with_cancellation_neither_hangs_nor_leaks() {
     let (rounds, seed) = (setting("CROSSDOCK_STRESS", ROUNDS), setting("CROSSDOCK_STRESS_SEED", 1));
-    let progress = Progress::watched();
+    let progress = Progress::start();
     let host = host();
     let bytes = Arc::new(std::fs::read(sample()).unwrap());
-    let (graves, buried) = channel::<Vec<DeviceBatch>>();
-    let digger = std::thread::spawn(move || buried.into_iter().map(|batches| batches.len()).sum::<usize>());
+    let (dropped_batches, received) = channel::<Vec<DeviceBatch>>();
+    let dropper =
+        std::thread::spawn(move || received.into_iter().map(|batches| batches.len()).sum::<usize>());
     let worker = |thread: u64| {
-        let (host, bytes, graves, progress) = (host.clone(), bytes.clone(), graves.clone(), progress.clone());
+        let (host, bytes, dropped_batches, progress) =
+            (host.clone(), bytes.clone(), dropped_batches.clone(), progress.clone());
         std::thread::spawn(move || {
-            let one = |n: u64| {
-                let done = round(&host, &bytes, &graves, &mut Random::of(&[seed, thread, n]));
-                progress.one_more();
+            let run_round = |number: u64| {
+                let done = round(&host, &bytes, &dropped_batches, &mut Random::of(&[seed, thread, number]));
+                progress.count_round();
                 u64::from(done)
             };
-            (0..rounds).map(one).sum::<u64>()
+            (0..rounds).map(run_round).sum::<u64>()
         })
     };
     let workers: Vec<_> = (0..THREADS).map(worker).collect();
-    drop(graves);
-    let whole: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-    assert!(digger.join().unwrap() > 0);
-    assert!(whole > 0 && whole < rounds * THREADS, "{whole} rounds came to their end");
-    // A reader that was dropped on a thread of its own may still be on its way out.
+    drop(dropped_batches);
+    let completed: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert!(dropper.join().unwrap() > 0);
+    assert!(completed > 0 && completed < rounds * THREADS, "{completed} rounds were completed");
+    // Readers may still be dropped on other threads.
     while !host.settle().is_empty() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    progress.is_over();
+    progress.finish();
 }

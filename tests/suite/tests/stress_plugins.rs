@@ -1,10 +1,12 @@
-//! Sixty-four threads, and plugins that come and go under them: files appear, are replaced and vanish while hosts are built
-//! on their folder, look at them, load them, convert, and end. What a vanished or replaced file gives is one of the host's own
-//! refusals. At the end nothing is alive, and no file is open that is not a plugin's for good.
+//! Sixty-four threads, and plugin files that change under them: files appear, are replaced and are
+//! removed while hosts are built on their folder, inspect, load and convert, and are dropped. A
+//! removed or replaced file causes one of the host's rejections. At the end nothing leaks, and the
+//! only additional open files are those of loaded plugins, which stay open.
 //!
-//! `CROSSDOCK_STRESS_SECONDS` says for how long, `CROSSDOCK_STRESS_SEED` with which choices.
+//! `CROSSDOCK_STRESS_SECONDS` sets the duration, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
-//! It needs a process of its own: it counts the files that the process has open, and ends it when nothing moves.
+//! The test needs a process of its own, because it counts open files, and aborts the process if
+//! there is no progress.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -31,21 +33,21 @@ use crossdock_tests::{built, built_file, sample, sample_tree};
 
 const THREADS: u64 = 64;
 const SECONDS: u64 = 5;
-/// So many each, however slow the machine.
-const FEWEST_ROUNDS: u64 = 4;
+/// The minimum number of rounds of each thread, on a machine of any speed.
+const MIN_ROUNDS: u64 = 4;
 const SAMPLE_ROWS: usize = 27_004;
 const TREE_ROWS: usize = 3000;
-/// What tensors have a place for.
+/// Columns that tensors can represent.
 const NUMBERS: [&str; 3] = ["year", "distance", "cancelled"];
 
 const BUILT: [&str; 4] = ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"];
 const COPIES: usize = 2;
-/// In the order of their names: which of two copies of a plugin is the one to use changes as well.
-const PLACES: [&str; 8] =
+/// File names in order, which decides which of two copies of a plugin is used.
+const FILE_NAMES: [&str; 8] =
     ["a.so", "b.so", "c.so", "d.so", "libcrossdock_e_plugin.so", "f.so", "g.so", "libcrossdock_h_plugin.so"];
 
-/// What may be said of a file here, by the names that programs go by. Which of them is a matter of the moment.
-const REFUSALS: [&str; 9] = [
+/// The ids of the permitted reasons to reject a file. The reason depends on timing.
+const REASONS: [&str; 9] = [
     "missing",
     "not-a-file",
     "not-elf",
@@ -57,18 +59,18 @@ const REFUSALS: [&str; 9] = [
     "not-allowed",
 ];
 
-/// The folder whose plugins come and go. What is put there is linked to copies made beforehand: what is mapped stays mapped
-/// for good, one image for each file.
-struct Stage {
+/// The folder with the changing plugins. Files in it are links to copies that are created once,
+/// because every mapped file stays mapped for the life of the process.
+struct ChangingFolder {
     folder: tempfile::TempDir,
     copies: Vec<PathBuf>,
-    /// Not a whole plugin, and none at all.
+    /// A truncated plugin, and a file that is not a plugin.
     junk: Vec<PathBuf>,
     next: AtomicU64,
-    refused: Mutex<BTreeMap<&'static str, u64>>,
+    rejections: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Stage {
+impl ChangingFolder {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["plugins", "copies", "junk"] {
@@ -84,44 +86,44 @@ impl Stage {
                 copies.push(copy);
             }
         }
-        // As far as an installation had come that was broken off.
-        let mut half = fs::read(&copies[0]).unwrap();
-        half.truncate(half.len() / 8);
-        let junk = vec![at("junk/half".into()), at("junk/text".into())];
-        fs::write(&junk[0], half).unwrap();
+        // A plugin whose installation was interrupted.
+        let mut truncated = fs::read(&copies[0]).unwrap();
+        truncated.truncate(truncated.len() / 8);
+        let junk = vec![at("junk/truncated".into()), at("junk/text".into())];
+        fs::write(&junk[0], truncated).unwrap();
         fs::write(&junk[1], "not a plugin, and not even a library").unwrap();
-        Self { folder, copies, junk, next: AtomicU64::new(0), refused: Mutex::default() }
+        Self { folder, copies, junk, next: AtomicU64::new(0), rejections: Mutex::default() }
     }
 
     fn plugins(&self) -> PathBuf {
         self.folder.path().join("plugins")
     }
 
-    fn place(&self, c: &mut Random) -> PathBuf {
-        self.plugins().join(c.pick(&PLACES))
+    fn random_path(&self, c: &mut Random) -> PathBuf {
+        self.plugins().join(c.pick(&FILE_NAMES))
     }
 
-    /// In the place of whatever is there, from one moment to the next.
-    fn put(&self, make: impl FnOnce(&PathBuf) -> std::io::Result<()>, place: &PathBuf) {
+    /// Replaces a file atomically.
+    fn put(&self, create: impl FnOnce(&PathBuf) -> std::io::Result<()>, place: &PathBuf) {
         let fresh = self.folder.path().join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
-        make(&fresh).unwrap();
+        create(&fresh).unwrap();
         if fs::rename(&fresh, place).is_err() {
-            // A folder is there, unless somebody else took it away just now.
+            // The path is a folder, unless another thread removed it.
             let _ = fs::remove_dir(place);
             let _ = fs::rename(&fresh, place).or_else(|_| fs::remove_file(&fresh));
         }
     }
 
-    /// Somebody installs, upgrades, breaks or removes something.
+    /// Installs, upgrades, damages or removes a file.
     fn change(&self, c: &mut Random) {
-        let place = self.place(c);
+        let place = self.random_path(c);
         let copy = c.pick(&self.copies).clone();
         match c.below(12) {
             0..6 => self.put(|fresh| fs::hard_link(&copy, fresh), &place),
             6 => self.put(|fresh| symlink(&copy, fresh), &place),
             7 => self.put(|fresh| symlink("nowhere", fresh), &place),
             8 => self.put(|fresh| fs::hard_link(c.pick(&self.junk), fresh), &place),
-            // Fails where something is, or nothing.
+            // Both fail if a file exists.
             9 => _ = fs::create_dir(&place).or_else(|_| fs::remove_dir(&place)),
             10 => {
                 let mode = if c.below(8) == 0 { 0o777 } else { 0o755 };
@@ -132,100 +134,104 @@ impl Stage {
             }
         }
         if c.below(4) == 0 {
-            let _ = fs::remove_file(self.place(c));
+            let _ = fs::remove_file(self.random_path(c));
         }
     }
 
-    fn refused(&self, refused: &Refused) {
+    fn count_rejection(&self, refused: &Refused) {
         let id = refused.reason.id();
-        assert!(REFUSALS.contains(&id), "{refused}");
-        *self.refused.lock().unwrap().entry(id).or_default() += 1;
+        assert!(REASONS.contains(&id), "{refused}");
+        *self.rejections.lock().unwrap().entry(id).or_default() += 1;
     }
 
-    /// What using plugins that come and go may give.
-    fn failed(&self, error: &Error) {
+    /// Checks an error of work with changing plugins.
+    fn check_error(&self, error: &Error) {
         match error {
-            Error::Refused(refused) => self.refused(refused),
-            // The plugins that would do are not there just now.
+            Error::Refused(refused) => self.count_rejection(refused),
+            // No suitable plugin exists at this time.
             Error::Unrecognised(_) | Error::Usage(_) => {}
             other => panic!("{}", other.one_line()),
         }
     }
 
-    /// All that the copies are, but for one of them.
+    /// The hashes of all copies except those of one plugin.
     fn allowed(&self) -> Vec<Allowed> {
         let hash = |copy: &PathBuf| Allowed::Hash(inspect(copy).unwrap().fingerprint.sha256);
         self.copies[..self.copies.len() - COPIES].iter().map(hash).collect()
     }
 }
 
-/// A plugin that was touched since it was mapped is refused, until it is as it was.
-fn touch(copy: &PathBuf, late: bool) {
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + u64::from(late));
+/// Changes the modification time of a copy. A plugin whose time changed since it was mapped is
+/// rejected until the time is restored.
+fn touch(copy: &PathBuf, is_changed: bool) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + u64::from(is_changed));
     fs::File::open(copy).unwrap().set_modified(time).unwrap();
 }
 
 struct Work {
-    stage: Stage,
+    folder_state: ChangingFolder,
     backend: Backend,
     allowed: Vec<Allowed>,
-    /// What several threads use at once, until one of them puts another in its place.
+    /// The host that several threads share, until one of them replaces it.
     shared: Mutex<Host>,
-    graves: Sender<Vec<DeviceBatch>>,
-    done: Done,
+    dropped_batches: Sender<Vec<DeviceBatch>>,
+    completed: Completed,
 }
 
-/// What came to its end.
+/// The numbers of completed operations.
 #[derive(Default, Debug)]
-struct Done {
+struct Completed {
     read: AtomicU64,
     converted: AtomicU64,
     decoded: AtomicU64,
     tensors: AtomicU64,
 }
 
-fn host(stage: &Stage, backend: &Backend, policy: Policy, c: &mut Random) -> Option<Host> {
+fn host(folder_state: &ChangingFolder, backend: &Backend, policy: Policy, c: &mut Random) -> Option<Host> {
     let mut builder = Host::builder().backend(backend.clone()).search(Search::nowhere());
     builder = builder.threads(2).policy(policy);
     for _ in 0..c.below(3) {
-        builder = builder.plugins(stage.place(c));
+        builder = builder.plugins(folder_state.random_path(c));
     }
-    builder = builder.plugins(stage.plugins());
+    builder = builder.plugins(folder_state.plugins());
     if c.below(2) == 0 {
         return Some(builder.build_lenient());
     }
-    builder.build().inspect_err(|error| stage.failed(error)).ok()
+    builder.build().inspect_err(|error| folder_state.check_error(error)).ok()
 }
 
 impl Work {
     fn policy(&self, c: &mut Random) -> Policy {
         match c.below(16) {
-            // Bytes are copied, hashed and loaded from the copy.
+            // With an allow list, the host copies, hashes and loads the bytes.
             0 => Policy { allow: Some(self.allowed.clone()), ..Policy::default() },
-            1..4 => Policy { crashes: Some(self.stage.folder.path().join("marks")), ..Policy::default() },
+            1..4 => {
+                Policy { crashes: Some(self.folder_state.folder.path().join("marks")), ..Policy::default() }
+            }
             _ => Policy::default(),
         }
     }
 
     fn round(&self, c: &mut Random) {
         match c.below(8) {
-            0 => self.stage.change(c),
+            0 => self.folder_state.change(c),
             1 => {
-                let looked = inspect(self.stage.place(c));
-                let refused = looked.map(|looked| looked.refusal.map(|reason| reason.of("a plugin")));
+                let inspection = inspect(self.folder_state.random_path(c));
+                let refused = inspection
+                    .map(|inspection| inspection.refusal.map(|reason| reason.into_refused("a plugin")));
                 if let Err(refused) | Ok(Some(refused)) = refused {
-                    self.stage.refused(&refused);
+                    self.folder_state.count_rejection(&refused);
                 }
             }
             2 => {
                 let policy = self.policy(c);
-                if let Some(host) = host(&self.stage, &self.backend, policy, c) {
+                if let Some(host) = host(&self.folder_state, &self.backend, policy, c) {
                     *self.shared.lock().unwrap() = host;
                 }
             }
             3 | 4 => {
                 let policy = self.policy(c);
-                if let Some(host) = host(&self.stage, &self.backend, policy, c) {
+                if let Some(host) = host(&self.folder_state, &self.backend, policy, c) {
                     self.work_with(&host, c);
                 }
             }
@@ -239,28 +245,28 @@ impl Work {
     fn work_with(&self, host: &Host, c: &mut Random) {
         for candidate in &host.catalog().candidates {
             if let Err(refused) = &candidate.metadata {
-                self.stage.refused(refused);
+                self.folder_state.count_rejection(refused);
             }
         }
         if c.below(4) == 0 {
             for name in ["arrow-ipc", "arrow-c-device", "dlpack", "encodings"] {
                 if let Err(error) = host.load(name) {
-                    self.stage.failed(&error);
+                    self.folder_state.check_error(&error);
                 }
             }
         }
         let device = *c.pick(&[Device::CPU, Device::UNTOUCHABLE]);
         let session = host.session().device(device).open().unwrap();
         let sample = || Input::open(sample(), session.cancel_flag()).unwrap();
-        let (done, count) = match c.below(8) {
-            0..2 => (self.read(&session, sample(), c), &self.done.read),
-            2..4 => (convert(&session, sample(), c), &self.done.converted),
-            4..6 => (tensors(&session, sample()), &self.done.tensors),
-            _ => (decoded(&session, c).map(|batch| self.bury(vec![batch], c)), &self.done.decoded),
+        let (result, count) = match c.below(8) {
+            0..2 => (self.read(&session, sample(), c), &self.completed.read),
+            2..4 => (convert(&session, sample(), c), &self.completed.converted),
+            4..6 => (tensors(&session, sample()), &self.completed.tensors),
+            _ => (decode(&session, c).map(|batch| self.drop_later(vec![batch], c)), &self.completed.decoded),
         };
-        match done {
+        match result {
             Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
-            Err(error) => self.stage.failed(&error),
+            Err(error) => self.folder_state.check_error(&error),
         }
     }
 
@@ -273,14 +279,15 @@ impl Work {
                 None => break,
             }
         }
-        self.bury(batches, c);
+        self.drop_later(batches, c);
         Ok(())
     }
 
-    /// They outlive the reader, mostly the session, and some the host.
-    fn bury(&self, batches: Vec<DeviceBatch>, c: &mut Random) {
+    /// Drops batches on another thread, sometimes, so that they outlive the reader, the session or
+    /// the host.
+    fn drop_later(&self, batches: Vec<DeviceBatch>, c: &mut Random) {
         if c.below(2) == 0 {
-            self.graves.send(batches).unwrap();
+            self.dropped_batches.send(batches).unwrap();
         }
     }
 }
@@ -293,86 +300,96 @@ fn convert(session: &Session, input: Input, c: &mut Random) -> Result<(), Error>
     conversion.run(input, Output::Memory(VecSink::new())).map(drop)
 }
 
-/// What a tree holds, or what it does after it went out and in again.
-fn decoded(session: &Session, c: &mut Random) -> Result<DeviceBatch, Error> {
+/// Decodes a tree, sometimes after a round trip through the exporter.
+fn decode(session: &Session, c: &mut Random) -> Result<DeviceBatch, Error> {
     static TREE: LazyLock<Vec<u8>> = LazyLock::new(sample_tree);
     let mut reader = session.read(Input::bytes(TREE.clone()), &ReadOptions::default())?;
     let Some(mut batch) = reader.next()? else { panic!("a tree without a batch") };
     if c.below(2) == 0 {
-        let array = session.encode_as_it_is(batch.schema(), std::slice::from_ref(&batch))?;
+        let array = session.encode_uncompressed(batch.schema(), std::slice::from_ref(&batch))?;
         batch = session.decode(session.with_arrow_types(array)?)?;
     }
     assert_eq!(batch.len(), TREE_ROWS);
     Ok(batch)
 }
 
-/// Numbers, each column of which becomes a tensor, and a column again.
+/// Converts columns to tensors and back.
 fn tensors(session: &Session, input: Input) -> Result<(), Error> {
     let columns = NUMBERS.map(str::to_owned).into();
     let conversion = session.conversion().to("arrow-ipc-stream").via("dlpack").columns(columns).nulls("mask");
     conversion.run(input, Output::Memory(VecSink::new())).map(drop)
 }
 
-/// What the open files are.
+/// The paths of the open files.
 fn open_files() -> Vec<PathBuf> {
     let files = fs::read_dir("/proc/self/fd").unwrap();
     files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect()
 }
 
 #[test]
-fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_left() {
+fn changing_plugins_under_64_threads_are_used_or_rejected_without_leaks() {
     let (seconds, seed) = (setting("CROSSDOCK_STRESS_SECONDS", SECONDS), setting("CROSSDOCK_STRESS_SEED", 1));
-    let progress = Progress::watched();
+    let progress = Progress::start();
     let backend = Backend::builder().untouchable(true).build();
-    let stage = Stage::new();
-    let allowed = stage.allowed();
-    let first = host(&stage, &backend, Policy::default(), &mut Random::of(&[seed, THREADS, 0]));
-    // Whatever comes with the first of all this and stays, as a driver's files.
-    let whole = Host::builder().backend(backend.clone()).plugins(built()).build().unwrap();
+    let folder_state = ChangingFolder::new();
+    let allowed = folder_state.allowed();
+    let first = host(&folder_state, &backend, Policy::default(), &mut Random::of(&[seed, THREADS, 0]));
+    // Opens files that stay open from their first use, such as those of a driver.
+    let warm_up = Host::builder().backend(backend.clone()).plugins(built()).build().unwrap();
     for device in [Device::CPU, Device::UNTOUCHABLE] {
-        let session = whole.session().device(device).open().unwrap();
+        let session = warm_up.session().device(device).open().unwrap();
         tensors(&session, Input::open(sample(), session.cancel_flag()).unwrap()).unwrap();
-        decoded(&session, &mut Random::of(&[seed, THREADS, 2])).unwrap();
+        decode(&session, &mut Random::of(&[seed, THREADS, 2])).unwrap();
     }
-    drop(whole);
+    drop(warm_up);
     let before = open_files();
-    let (graves, buried) = channel::<Vec<DeviceBatch>>();
-    let digger = std::thread::spawn(move || buried.into_iter().map(|batches| batches.len()).sum::<usize>());
+    let (dropped_batches, received) = channel::<Vec<DeviceBatch>>();
+    let dropper =
+        std::thread::spawn(move || received.into_iter().map(|batches| batches.len()).sum::<usize>());
     let shared =
         Mutex::new(first.unwrap_or_else(|| Host::builder().backend(backend.clone()).build_lenient()));
-    let done = Done::default();
-    let work = Arc::new(Work { stage, backend: backend.clone(), allowed, shared, graves, done });
+    let completed = Completed::default();
+    let work = Arc::new(Work {
+        folder_state,
+        backend: backend.clone(),
+        allowed,
+        shared,
+        dropped_batches,
+        completed,
+    });
 
     let end = Instant::now() + Duration::from_secs(seconds);
     let worker = |thread: u64| {
         let (work, progress) = (work.clone(), progress.clone());
         std::thread::spawn(move || {
-            for n in (0..).take_while(|n| *n < FEWEST_ROUNDS || Instant::now() < end) {
+            for n in (0..).take_while(|n| *n < MIN_ROUNDS || Instant::now() < end) {
                 work.round(&mut Random::of(&[seed, thread, n]));
-                progress.one_more();
+                progress.count_round();
             }
         })
     };
     let workers: Vec<_> = (0..THREADS).map(worker).collect();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
-    let Work { stage, shared, graves, done, .. } = Arc::into_inner(work).unwrap();
-    drop((shared, graves));
-    let batches = digger.join().unwrap();
-    println!("{done:?}, {batches} batches, refused {:?}", stage.refused.lock().unwrap());
-    let whole = [done.read, done.converted, done.decoded, done.tensors].map(AtomicU64::into_inner);
-    assert!(whole.iter().sum::<u64>() > 0 && batches > 0);
+    let Work { folder_state, shared, dropped_batches, completed, .. } = Arc::into_inner(work).unwrap();
+    drop((shared, dropped_batches));
+    let batches = dropper.join().unwrap();
+    println!("{completed:?}, {batches} batches, rejected {:?}", folder_state.rejections.lock().unwrap());
+    let counts = [completed.read, completed.converted, completed.decoded, completed.tensors]
+        .map(AtomicU64::into_inner);
+    assert!(counts.iter().sum::<u64>() > 0 && batches > 0);
 
-    // What is whole is used again.
-    for copy in &stage.copies {
+    // Intact plugins can be used again.
+    for copy in &folder_state.copies {
         fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::remove_dir_all(stage.plugins()).unwrap();
-    fs::create_dir(stage.plugins()).unwrap();
-    for (name, copy) in BUILT.iter().zip(stage.copies.iter().step_by(COPIES)) {
-        fs::copy(copy, stage.plugins().join(format!("new-{name}.so"))).unwrap();
+    fs::remove_dir_all(folder_state.plugins()).unwrap();
+    fs::create_dir(folder_state.plugins()).unwrap();
+    for (name, copy) in BUILT.iter().zip(folder_state.copies.iter().step_by(COPIES)) {
+        fs::copy(copy, folder_state.plugins().join(format!("new-{name}.so"))).unwrap();
     }
     let search = Search::nowhere();
-    let host = Host::builder().backend(backend).search(search).plugins(stage.plugins()).build().unwrap();
+    let host =
+        Host::builder().backend(backend).search(search).plugins(folder_state.plugins()).build().unwrap();
     let session = host.session().open().unwrap();
     let input = || Input::open(sample(), session.cancel_flag()).unwrap();
     let read: Result<Vec<_>, _> = session.read(input(), &ReadOptions::default()).unwrap().collect();
@@ -380,21 +397,23 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     let mut choices = Random::of(&[seed, THREADS, 1]);
     for _ in 0..4 {
         convert(&session, input(), &mut choices).unwrap();
-        decoded(&session, &mut choices).unwrap();
+        decode(&session, &mut choices).unwrap();
     }
     tensors(&session, input()).unwrap();
     drop(session);
 
     assert_eq!(host.settle(), []);
-    // Of each name there is the sum of what is closed, and none that is open beside it: every instance has ended.
+    // Each name has one account, the sum of the closed ones, and none that is open: every instance
+    // is destroyed.
     let mut names: Vec<_> = host.ledger().accounts.into_iter().map(|account| account.name).collect();
     names.sort();
     assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
-    // A plugin's file stays open with its image: each copy, what it was copied from for its hash, and the new ones.
+    // The file of a loaded plugin stays open: each copy, the originals of hashed copies, and the
+    // new ones.
     let after = open_files();
     assert!(
-        after.len() <= before.len() + stage.copies.len() + 2 * BUILT.len(),
-        "{after:?}, and before {before:?}"
+        after.len() <= before.len() + folder_state.copies.len() + 2 * BUILT.len(),
+        "{after:?}, expected little more than {before:?}"
     );
-    progress.is_over();
+    progress.finish();
 }

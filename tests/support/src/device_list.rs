@@ -5,31 +5,31 @@ use std::sync::OnceLock;
 use crossdock_memory::Device;
 use crossdock_memory_backend::{Backend, CudaMissing};
 
-/// The devices that are always there.
+/// The devices that exist on every machine.
 pub const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
 
-/// With the value `cuda`, tests run on CUDA devices only: for runs over a driver that follow a run of the same tests on the
-/// devices that need none.
+/// With the value `cuda`, tests run on CUDA devices only, for test runs with a driver that follow a
+/// run of the same tests without one.
 pub const VARIABLE: &str = "CROSSDOCK_TEST_DEVICES";
 
-/// The devices that every suite runs on: those that are always there, and `cuda:0` where there is a driver, real or
+/// The devices that every suite runs on: [`DEVICES`], and `cuda:0` if there is a driver, real or
 /// simulated. With `CROSSDOCK_TEST_DEVICES=cuda`, `cuda:0` alone.
 ///
 /// # Panics
 ///
-/// If the variable has another value, or if CUDA devices are asked for and there is no driver.
+/// If the variable has another value, or if it is `cuda` and there is no driver.
 #[allow(clippy::panic)]
 pub fn devices() -> &'static [Device] {
-    static FOUND: OnceLock<Vec<Device>> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let wanted = std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
+    static LISTED: OnceLock<Vec<Device>> = OnceLock::new();
+    LISTED.get_or_init(|| {
+        let requested = std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
         let cuda = Backend::builder().build().cuda().map(|_| Device::cuda(0)).map_err(CudaMissing::clone);
-        listed(wanted.as_deref(), cuda).unwrap_or_else(|problem| panic!("{problem}"))
+        listed(requested.as_deref(), cuda).unwrap_or_else(|problem| panic!("{problem}"))
     })
 }
 
-/// Every pair of devices, to move something from the first to the second, each device with itself too. With
-/// `CROSSDOCK_TEST_DEVICES=cuda`, the pairs in which one is a CUDA device, or both.
+/// Every ordered pair of devices, including each device with itself. With
+/// `CROSSDOCK_TEST_DEVICES=cuda`, the pairs with at least one CUDA device.
 pub fn device_pairs() -> Vec<(Device, Device)> {
     pairs(devices())
 }
@@ -37,13 +37,13 @@ pub fn device_pairs() -> Vec<(Device, Device)> {
 fn pairs(listed: &[Device]) -> Vec<(Device, Device)> {
     let all: Vec<Device> =
         DEVICES.iter().chain(listed.iter().filter(|device| !DEVICES.contains(device))).copied().collect();
-    let of = |from: Device| all.iter().map(move |to| (from, *to));
+    let pairs_from = |from: Device| all.iter().map(move |to| (from, *to));
     let is_listed = |(from, to): &(Device, Device)| listed.contains(from) || listed.contains(to);
-    all.iter().flat_map(|from| of(*from)).filter(is_listed).collect()
+    all.iter().flat_map(|from| pairs_from(*from)).filter(is_listed).collect()
 }
 
-fn listed(wanted: Option<&str>, cuda: Result<Device, CudaMissing>) -> Result<Vec<Device>, String> {
-    match wanted {
+fn listed(requested: Option<&str>, cuda: Result<Device, CudaMissing>) -> Result<Vec<Device>, String> {
+    match requested {
         None => Ok(DEVICES.into_iter().chain(cuda.ok()).collect()),
         Some("cuda") => match cuda {
             Ok(device) => Ok(vec![device]),
@@ -60,20 +60,20 @@ mod tests {
     const GPU: Device = Device::cuda(0);
 
     #[test]
-    fn without_the_variable_every_device_is_listed() {
+    fn lists_every_device_without_the_variable() {
         assert_eq!(listed(None, Ok(GPU)).unwrap(), [Device::CPU, Device::UNTOUCHABLE, GPU]);
         assert_eq!(listed(None, Err(CudaMissing::Library)).unwrap(), DEVICES);
     }
 
     #[test]
-    fn cuda_lists_cuda_alone_and_fails_without_a_driver() {
+    fn cuda_lists_only_cuda_and_fails_without_a_driver() {
         assert_eq!(listed(Some("cuda"), Ok(GPU)).unwrap(), [GPU]);
         let problem = listed(Some("cuda"), Err(CudaMissing::Library)).unwrap_err();
         assert!(problem.contains("libcuda.so was not found"), "{problem}");
     }
 
     #[test]
-    fn pairs_on_cuda_alone_cross_to_the_other_devices_and_back() {
+    fn cuda_pairs_include_the_other_devices_in_both_directions() {
         assert_eq!(pairs(&DEVICES).len(), 4);
         assert_eq!(pairs(&[Device::CPU, Device::UNTOUCHABLE, GPU]).len(), 9);
         let cuda = pairs(&[GPU]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_value_is_an_error() {
+    fn rejects_unknown_values_of_the_variable() {
         for value in ["", "cpu", "CUDA", "cuda:0"] {
             let problem = listed(Some(value), Ok(GPU)).unwrap_err();
             assert!(problem.contains("expected cuda"), "{problem}");

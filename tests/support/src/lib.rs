@@ -1,19 +1,20 @@
-//! A host for tests: a real memory backend behind a real `crossdock_host`, and no loader, for the crates that the
-//! host crate stands on. Its ledger must be empty when a test ends: [`TestHost::assert_nothing_leaked`].
+//! A host for tests: a real memory backend behind a real `crossdock_host`, without a loader, for
+//! the crates below the host crate. Its ledger must be empty when a test ends:
+//! [`TestHost::assert_nothing_leaked`].
 //!
-//! And what tests of all crates share: the devices that they run on, random numbers, which part of many similar checks a run
-//! makes, and how a failed test is repeated.
+//! Also contains the helpers that tests of all crates share: the list of devices, random numbers,
+//! the selection of a sample of similar checks, and the command that repeats a failed test.
 
 mod device_list;
-mod noting;
 mod random;
 #[cfg(test)]
 mod random_tests;
+mod recording;
 pub mod replay;
 pub mod sample;
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossdock_kernel_library::find_for;
 use crossdock_memory::{Device, Host, Memory, Stream};
@@ -21,8 +22,8 @@ use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
 
 pub use device_list::{DEVICES, device_pairs, devices};
-pub use noting::NotingHost;
 pub use random::Random;
+pub use recording::RecordingHost;
 
 /// A backend with the devices `cpu` and `untouchable`, and a host object over it.
 pub struct TestHost {
@@ -34,12 +35,14 @@ pub struct TestHost {
 struct Object {
     table: abi::Host,
     kernels: abi::HostKernels,
+    log: abi::HostLog,
     account: Arc<Account>,
+    log_lines: Mutex<Vec<(i32, String)>>,
 }
 
-// SAFETY: the table is constant data; its functions below only touch the count of the Arc.
+// SAFETY: the tables are constant, and the account is an `Arc` of a type that is `Send` and `Sync`.
 unsafe impl Send for Object {}
-// SAFETY: as above.
+// SAFETY: the tables are constant, the account is `Sync`, and a mutex guards the log lines.
 unsafe impl Sync for Object {}
 
 impl Default for TestHost {
@@ -49,17 +52,17 @@ impl Default for TestHost {
 }
 
 impl TestHost {
-    /// With no limit and no faults.
+    /// A host with no limit and no faults.
     pub fn new() -> Self {
         Self::over(Backend::builder().untouchable(true).build())
     }
 
-    /// With operations that fail.
+    /// A host whose operations fail as `faults` says.
     pub fn with_faults(faults: Faults) -> Self {
         Self::over(Backend::builder().untouchable(true).faults(faults).build())
     }
 
-    /// Over a backend of one's own.
+    /// A host over an existing backend.
     pub fn over(backend: Backend) -> Self {
         let table = abi::Host {
             abi_major: abi::ABI_MAJOR,
@@ -70,23 +73,31 @@ impl TestHost {
             ..abi::Host::new()
         };
         let kernels = abi::HostKernels { find: Some(find_kernel), ..abi::HostKernels::new() };
-        let object = Arc::new(Object { table, kernels, account: backend.account("test") });
+        let account = backend.account("test");
+        let object = Arc::new_cyclic(|object: &Weak<Object>| {
+            let log = abi::HostLog {
+                private_data: object.as_ptr().cast_mut().cast(),
+                write: Some(write_log),
+                ..abi::HostLog::new()
+            };
+            Object { table, kernels, log, account, log_lines: Mutex::default() }
+        });
         Self { backend, object }
     }
 
-    /// The bare object, for a plugin's `create`. Alive as long as `self` or a reference.
+    /// The object for a plugin's `create`. It lives as long as `self` or any reference.
     pub fn raw(&self) -> *const abi::Host {
         Arc::as_ptr(&self.object).cast()
     }
 
-    /// A reference to the object, as a plugin holds it.
+    /// A counted reference to the object.
     #[allow(clippy::expect_used)]
     pub fn host(&self) -> Host {
-        // SAFETY: alive, and with both counting functions.
-        unsafe { Host::retain(self.raw()) }.expect("the test host's own object")
+        // SAFETY: `self` keeps the object alive, and its table has both counting functions.
+        unsafe { Host::retain(self.raw()) }.expect("a host object with both counting functions")
     }
 
-    /// Its memory.
+    /// The memory interface.
     #[allow(clippy::expect_used)]
     pub fn memory(&self) -> Memory {
         Memory::from_host(&self.host()).expect("the test host offers memory")
@@ -95,7 +106,12 @@ impl TestHost {
     /// The default stream of a device.
     #[allow(clippy::expect_used)]
     pub fn stream(&self, device: Device) -> Stream {
-        self.memory().default_stream(device).expect("the device is there")
+        self.memory().default_stream(device).expect("a device of the test host")
+    }
+
+    /// The levels and messages that were logged since the last call.
+    pub fn take_log(&self) -> Vec<(i32, String)> {
+        std::mem::take(&mut *self.object.log_lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The backend, for its ledger.
@@ -103,7 +119,8 @@ impl TestHost {
         &self.backend
     }
 
-    /// Fails the test if a block, a stream or an event is still alive, once the devices are done with what was dropped.
+    /// Fails the test if a block, a stream or an event is still alive after all devices have
+    /// released what was dropped.
     pub fn assert_nothing_leaked(&self) {
         self.backend.settle();
         let leaks: Vec<String> = self.backend.leaks().iter().map(ToString::to_string).collect();
@@ -117,7 +134,7 @@ unsafe extern "C" fn retain(host: *const abi::Host) {
 }
 
 unsafe extern "C" fn release(host: *const abi::Host) {
-    // SAFETY: as above; gives back one count.
+    // SAFETY: the table is the first field of an `Object` in an Arc, and the caller owns one count.
     unsafe { Arc::decrement_strong_count(host.cast::<Object>()) };
 }
 
@@ -125,21 +142,32 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
     if id.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: a live object, and a NUL-terminated id.
+    // SAFETY: the caller passes a live host object and a NUL-terminated id.
     let (object, id) = unsafe { (&*host.cast::<Object>(), CStr::from_ptr(id)) };
     if id == abi::HOST_MEMORY_ID {
         object.account.memory().cast()
     } else if id == abi::HOST_KERNELS_ID {
         (&raw const object.kernels).cast()
+    } else if id == abi::HOST_LOG_ID {
+        (&raw const object.log).cast()
     } else {
         std::ptr::null()
     }
 }
 
-/// The host's kernels, for any host of a test.
+unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: abi::Str) {
+    // SAFETY: `private_data` of the log in a live `Object` points to that object.
+    let object = unsafe { &*(*log).private_data.cast::<Object>() };
+    // SAFETY: a plugin passes a message of `bytes` bytes at `data`, valid during the call.
+    let message = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
+    let line = (level, String::from_utf8_lossy(message).into_owned());
+    object.log_lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+}
+
+/// Finds a kernel of the host's library, for the `find` function of any test host.
 ///
 /// # Safety
-/// As `crossdock_host_kernels.find`; `kernels` is not looked at.
+/// The same as for `crossdock_host_kernels.find`. `kernels` is ignored.
 pub unsafe extern "C" fn find_kernel(
     _kernels: *const abi::HostKernels,
     device: Device,
@@ -148,10 +176,10 @@ pub unsafe extern "C" fn find_kernel(
     out: *mut *const abi::Kernel,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the caller's words and place.
+    // SAFETY: the strings are NUL-terminated and `out` is valid by the contract of `find`.
     match unsafe { find_for("test", device, name, arguments, out) } {
         Ok(()) => abi::OK,
-        // SAFETY: the caller's error struct.
+        // SAFETY: `err` is null or valid by the contract of `find`.
         Err(error) => unsafe { error.write_to(err) },
     }
 }

@@ -1,18 +1,19 @@
-//! The random numbers of the tests: the same for the same seed, on every machine and in every release.
+//! Random numbers for tests: the same for the same seed, on every machine and in every release.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-// The simulated driver includes this file and uses a part of it.
+// The simulated driver includes this file and uses only a part of it.
 #[allow(dead_code)]
 impl Random {
-    /// The numbers of a seed.
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The numbers of several seeds together, such as a run's seed and the number of a case. The order matters.
+    /// A generator with several seeds, such as a run's seed and the number of a case. Their order
+    /// matters.
     pub fn of(seeds: &[u64]) -> Self {
         Self(seeds.iter().fold(0, |state, seed| Self(state ^ seed).word()))
     }
@@ -36,12 +37,12 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// An element of a list that is not empty.
+    /// A random element of a non-empty list.
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len())]
     }
 
-    /// So many bytes.
+    /// `n` random bytes.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         let mut bytes = vec![0; n];
         for chunk in bytes.chunks_mut(8) {

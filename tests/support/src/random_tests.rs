@@ -1,4 +1,5 @@
-//! Beside the generator and not in its file, which other crates include.
+//! Tests of the generator, in a file of their own because other crates include the generator's
+//! file.
 
 use crate::Random;
 
@@ -10,7 +11,7 @@ fn numbers_are_those_of_splitmix64() {
 }
 
 #[test]
-fn several_seeds_depend_on_their_order() {
+fn order_of_several_seeds_matters() {
     let first = |seeds: &[u64]| Random::of(seeds).word();
     assert_eq!(first(&[1, 2]), first(&[1, 2]));
     assert_ne!(first(&[1, 2]), first(&[2, 1]));
@@ -18,7 +19,7 @@ fn several_seeds_depend_on_their_order() {
 }
 
 #[test]
-fn picks_stay_inside_their_list() {
+fn picks_stay_within_their_bounds() {
     let mut random = Random::new(1);
     assert!((0..1000).all(|_| random.below(3) < 3));
     assert_eq!(random.below(0), 0);

@@ -1,18 +1,19 @@
-//! How a failed test is repeated.
+//! Prints the command that repeats a failed test.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Prints a command that repeats the test, with every variable of its environment that changes what it does, when the test
-/// panics while this is alive.
+/// Prints, if the test panics while this value is alive, a command that repeats the test with every
+/// environment variable that affects it.
 #[must_use = "it prints when it is dropped"]
 pub struct Replay(String);
 
-/// To be called first in a test, on the test's own thread.
+/// Must be called first in a test, on the test's thread.
 pub fn on_failure() -> Replay {
     let thread = std::thread::current();
-    // The harness names the thread after the test; with one thread at a time it runs the test on its own.
+    // The harness names the thread after the test; with one thread at a time it runs the test on
+    // its own.
     let test = thread.name().filter(|name| *name != "main");
     let program = std::env::current_exe().map_or_else(|_| "<test program>".to_owned(), |path| quoted(&path));
     let folder = std::env::current_dir().map_or_else(|_| ".".to_owned(), |path| quoted(&path));
@@ -24,7 +25,8 @@ pub fn on_failure() -> Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Past what the test harness captures from threads other than the test's; nobody reads a closed stderr.
+            // Written to stderr directly: the harness captures `eprintln!` on the test's thread
+            // only. An error means that stderr is closed.
             drop(writeln!(std::io::stderr(), "to repeat it:\n{}", self.0));
         }
     }
@@ -50,7 +52,7 @@ fn command(
     text + ")"
 }
 
-/// As a word of a shell.
+/// Quotes `text` as one word of a shell command.
 fn quoted(text: impl AsRef<OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=,+@".contains(c);
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_has_the_variables_that_matter_and_the_test() {
+    fn command_has_the_test_and_the_variables_that_affect_it() {
         let variables = [("CROSSDOCK_FAULTS", "all"), ("HOME", "/root"), ("LD_LIBRARY_PATH", "/a b")];
         assert_eq!(
             command("/here", "/bin/cpu-1", Some("linked::fails"), &variables),
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_for_a_shell() {
+    fn words_are_quoted_for_the_shell() {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("target/debug/x-1.so"), "target/debug/x-1.so");

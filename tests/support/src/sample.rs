@@ -1,17 +1,17 @@
-//! Which of many similar checks a run makes.
+//! Selects which of many similar checks a test run makes.
 //!
-//! Without `CROSSDOCK_TEST_SAMPLE` every check is made. With a number in it, which the short tier of the tests sets, each
-//! test that has many similar checks makes a part of them. The number selects the part: `n` consecutive numbers select every
-//! check of a test that makes one in `n`.
+//! Without `CROSSDOCK_TEST_SAMPLE`, every check is made. If the variable holds a number, as in the
+//! short tier of the tests, each test with many similar checks makes a part of them. The number
+//! selects the part: `n` consecutive numbers select every check of a test that makes one in `n`.
 
-/// The name of the variable.
+/// The environment variable that selects the sample.
 pub const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
 
-/// The number that selects the sample; `None` where every check is made.
+/// The number that selects the sample; `None` if every check is made.
 ///
 /// # Panics
 ///
-/// If the variable is no number, so that a mistake in it does not pass for another sample.
+/// If the variable is not a number.
 #[allow(clippy::panic)]
 pub fn number() -> Option<u64> {
     let text = std::env::var_os(VARIABLE)?;
@@ -19,13 +19,14 @@ pub fn number() -> Option<u64> {
     Some(number.unwrap_or_else(|| panic!("{VARIABLE}={}: expected a number", text.display())))
 }
 
-/// Whether the check with this name is made, where one in `one_in` is.
+/// Whether the check with this name is made, if one in `one_in` checks is.
 pub fn picks(key: &str, one_in: u64) -> bool {
     number().is_none_or(|number| residue(number, key, 0, one_in) == 0)
 }
 
-/// The indices of those of `len` checks that are made, where one in `one_in` is: never none, unless `len` is 0. `key` is the
-/// name of the list, so that lists of the same length do not always have the same part selected.
+/// The indices of the checks that are made, out of `len`, if one in `one_in` is. At least one
+/// index, unless `len` is 0. `key` is the name of the list, so that lists of the same length do not
+/// always select the same part.
 pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     match number() {
         Some(number) => selected(number, key, len, one_in),
@@ -33,7 +34,7 @@ pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     }
 }
 
-/// A range of consecutive numbers out of `cases`, which are those of checks that are numbered: one in `one_in`.
+/// The range of numbered cases that are checked, out of `0..cases`, if one in `one_in` is.
 pub fn range(cases: u64, one_in: u64) -> std::ops::Range<u64> {
     number().map_or(0..cases, |number| window(number, cases, one_in))
 }
@@ -44,12 +45,12 @@ fn window(number: u64, cases: u64, one_in: u64) -> std::ops::Range<u64> {
 }
 
 fn selected(number: u64, key: &str, len: usize, one_in: u64) -> Vec<usize> {
-    // As many consecutive indices as residues, so that one of them is selected.
+    // `one_in` is at most `len`, so that one of the consecutive indices has residue 0.
     let one_in = one_in.min(len as u64);
     (0..len).filter(|index| residue(number, key, *index as u64, one_in) == 0).collect()
 }
 
-/// Grows by 1 with the number, so that `one_in` consecutive numbers reach 0 once.
+/// Increases by 1 with the number, so that `one_in` consecutive numbers include 0 once.
 fn residue(number: u64, key: &str, index: u64, one_in: u64) -> u64 {
     let one_in = one_in.max(1);
     (hash(key) % one_in + number % one_in + index % one_in) % one_in
@@ -71,14 +72,14 @@ mod tests {
     fn consecutive_numbers_select_every_check_once() {
         for key in ["", "a", "cuMemcpyAsync", "NULL_DROPPED"] {
             for first in [0, 17, u64::MAX - 20] {
-                let made = (first..first + 8).filter(|number| residue(*number, key, 0, 8) == 0).count();
-                assert_eq!(made, 1, "{key} from {first}");
+                let n_selected = (first..first + 8).filter(|number| residue(*number, key, 0, 8) == 0).count();
+                assert_eq!(n_selected, 1, "{key} from {first}");
             }
         }
     }
 
     #[test]
-    fn a_sample_of_a_list_is_never_empty_and_samples_make_up_the_list() {
+    fn samples_of_a_list_are_not_empty_and_cover_it() {
         for len in 1..40 {
             let samples = (0..8).map(|number| selected(number, "key", len, 8));
             let samples: Vec<_> = samples.inspect(|sample| assert!(!sample.is_empty(), "{len}")).collect();
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_consecutive_numbers_make_up_all_cases() {
+    fn ranges_of_consecutive_numbers_cover_all_cases() {
         for (cases, one_in) in [(2500, 8), (7, 3), (1, 1)] {
             let ranges = (0..one_in).flat_map(|number| window(number, cases, one_in));
             assert_eq!(ranges.collect::<Vec<_>>(), (0..cases).collect::<Vec<_>>());
@@ -98,15 +99,15 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_list_is_one() {
+    fn sample_of_one_in_len_has_one_element() {
         assert_eq!(selected(5, "key", 9, 9).len(), 1);
         assert_eq!(selected(5, "key", 1, 1), [0]);
     }
 
     #[test]
-    fn different_keys_have_different_turns() {
+    fn different_keys_are_selected_by_different_numbers() {
         let keys: Vec<_> = (0..64).map(|n| format!("key {n}")).collect();
-        let made = keys.iter().filter(|key| residue(1, key, 0, 8) == 0).count();
-        assert!((2..=20).contains(&made), "{made} of 64");
+        let n_selected = keys.iter().filter(|key| residue(1, key, 0, 8) == 0).count();
+        assert!((2..=20).contains(&n_selected), "{n_selected} of 64");
     }
 }

@@ -1,4 +1,4 @@
-//! Two files against each other, batch by batch, without holding either of them whole.
+//! Compares two files batch by batch, without loading either of them completely.
 
 use anyhow::{Context, Result, bail, ensure};
 use arrow_array::{Array, RecordBatch};
@@ -9,14 +9,14 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-/// What was found equal.
+/// The numbers of equal items.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Equal {
     pub rows: usize,
     pub columns: usize,
-    /// Batches of each file.
+    /// The numbers of batches of the two files.
     pub batches: (usize, usize),
-    /// Keys of metadata, of the schema and of all its fields, however deep.
+    /// The number of metadata keys of the schema and all its fields at all levels.
     pub metadata: usize,
 }
 
@@ -32,7 +32,10 @@ impl fmt::Display for Equal {
     }
 }
 
-/// The first difference is the error.
+/// Compares two files.
+///
+/// # Errors
+/// The first difference.
 pub fn files(left: &Path, right: &Path) -> Result<Equal> {
     let mut left = Batches::open(left)?;
     let mut right = Batches::open(right)?;
@@ -48,7 +51,7 @@ pub fn files(left: &Path, right: &Path) -> Result<Equal> {
     loop {
         let (here, there) = (left.remaining()?, right.remaining()?);
         if here == 0 || there == 0 {
-            ensure!(here == there, "one ends at row {rows}, the other goes on");
+            ensure!(here == there, "one file ends at row {rows}, the other does not");
             break;
         }
         let step = here.min(there);
@@ -96,10 +99,10 @@ fn column(name: &str, first_row: usize, left: &dyn Array, right: &dyn Array) -> 
             bail!("column {name}, row {}: expected {a:?}, got {b:?}", first_row + row);
         }
     }
-    bail!("column {name}, rows {first_row} and on: differ, though no single row does");
+    bail!("column {name}, from row {first_row}: the arrays differ, but no row does");
 }
 
-/// The rows of a file, in pieces of the caller's choice.
+/// The rows of a file, in slices of any size.
 struct Batches {
     reader: FileReader<File>,
     waiting: VecDeque<RecordBatch>,
@@ -117,7 +120,7 @@ impl Batches {
         })
     }
 
-    /// Rows of the batch that comes next; 0 at the end.
+    /// The number of remaining rows in the current batch; 0 at the end.
     fn remaining(&mut self) -> Result<usize> {
         loop {
             match self.waiting.front() {
@@ -134,7 +137,7 @@ impl Batches {
         }
     }
 
-    /// The next rows; no more than `remaining` said.
+    /// Takes the next rows, at most `remaining`.
     fn take(&mut self, rows: usize) -> Result<RecordBatch> {
         let batch = self.waiting.pop_front().context("no batch is waiting")?;
         if rows < batch.num_rows() {
@@ -162,7 +165,7 @@ mod tests {
         Arc::new(Schema::new(fields))
     }
 
-    /// A file with the given numbers, in batches of `step` rows; every value that is 3 is null.
+    /// Writes a file with these numbers, in batches of `step` rows. The number 3 becomes null.
     fn file(folder: &Path, name: &str, unit: &str, numbers: &[i32], step: usize) -> std::path::PathBuf {
         let path = folder.join(name);
         let schema = schema(unit);
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_rows_in_other_batches_are_equal() {
+    fn same_rows_in_other_batches_are_equal() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3, 4, 5], 2);
         let b = file(dir.path(), "b", "m", &[1, 2, 3, 4, 5], 3);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_changed_value_is_named_with_column_and_row() {
+    fn reports_column_and_row_of_a_changed_value() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3, 4, 5], 2);
         let b = file(dir.path(), "b", "m", &[1, 2, 3, 9, 5], 5);
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_that_became_a_value_is_a_difference() {
+    fn null_and_value_differ() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3], 2);
         let b = file(dir.path(), "b", "m", &[1, 2, 0], 2);
@@ -209,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn lost_rows_and_lost_metadata_are_differences() {
+    fn lost_rows_and_metadata_are_differences() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3], 2);
         let short = file(dir.path(), "short", "m", &[1, 2], 2);
-        assert!(message(files(&a, &short)).contains("one ends at row 2"));
+        assert!(message(files(&a, &short)).contains("one file ends at row 2"));
         let other = file(dir.path(), "other", "km", &[1, 2, 3], 2);
         assert!(message(files(&a, &other)).contains("the column n"));
     }

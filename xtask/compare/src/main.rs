@@ -1,4 +1,4 @@
-//! `xtask-compare A B`: are two Arrow IPC files equal, by schema, metadata and every value?
+//! `xtask-compare A B`: compares the schema, metadata and values of two Arrow IPC files.
 
 mod compare;
 

@@ -1,54 +1,56 @@
-//! One LZ4 block, packed: greedily, the same bytes on every machine.
+//! Compresses bytes to an LZ4 block. The result is the same on every machine.
 
-/// The shortest match, and how far a block may look back.
-const SHORTEST: usize = 4;
-const FARTHEST: usize = 65535;
-/// The last bytes are literals, and no match begins close to them: the format's own rule.
-const LAST: usize = 12;
+/// The minimum length of a match, and its maximum offset.
+const MIN_MATCH: usize = 4;
+const MAX_OFFSET: usize = 65535;
+/// No match may begin in this number of bytes at the end of a block.
+const MATCH_MARGIN: usize = 12;
+/// The last bytes of a block are literals.
+const MIN_LAST_LITERALS: usize = 5;
 
-/// The block that holds `bytes`.
+/// Compresses `bytes` to a block.
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
-    // For each hash of 4 bytes, the place after which they were seen last, counted from 1.
+    // For each hash of 4 bytes, one plus the last position of bytes with this hash.
     let mut seen = vec![0usize; 1 << 16];
     let (mut at, mut literals) = (0, 0);
-    while at + LAST < bytes.len() {
-        let word = word(bytes, at);
+    while at + MATCH_MARGIN < bytes.len() {
+        let word = word_at(bytes, at);
         let slot = &mut seen[(word.wrapping_mul(2_654_435_761) >> 16) as usize];
         let candidate = std::mem::replace(slot, at + 1);
-        let found = candidate.checked_sub(1).filter(|c| at - c <= FARTHEST && self::word(bytes, *c) == word);
-        let Some(from) = found else {
+        let matched = candidate.checked_sub(1).filter(|c| at - c <= MAX_OFFSET && word_at(bytes, *c) == word);
+        let Some(from) = matched else {
             at += 1;
             continue;
         };
-        let most = bytes.len() - 5 - at;
-        let n = (SHORTEST..most).find(|n| bytes[from + n] != bytes[at + n]).unwrap_or(most);
-        sequence(&mut block, &bytes[literals..at], Some((at - from, n)));
+        let max = bytes.len() - MIN_LAST_LITERALS - at;
+        let n = (MIN_MATCH..max).find(|n| bytes[from + n] != bytes[at + n]).unwrap_or(max);
+        write_sequence(&mut block, &bytes[literals..at], Some((at - from, n)));
         at += n;
         literals = at;
     }
-    sequence(&mut block, &bytes[literals..], None);
+    write_sequence(&mut block, &bytes[literals..], None);
     block
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn word_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Literals, and a match (how far back, how long) unless they are the last.
-fn sequence(block: &mut Vec<u8>, literals: &[u8], matched: Option<(usize, usize)>) {
-    let repeated = matched.map_or(0, |(_, n)| n - SHORTEST);
+/// Writes literals and a match (offset, length). The last sequence has no match.
+fn write_sequence(block: &mut Vec<u8>, literals: &[u8], matched: Option<(usize, usize)>) {
+    let repeated = matched.map_or(0, |(_, n)| n - MIN_MATCH);
     block.push((literals.len().min(15) << 4 | repeated.min(15)) as u8);
-    length(block, literals.len());
+    write_length(block, literals.len());
     block.extend(literals);
     if let Some((distance, _)) = matched {
         block.extend((distance as u16).to_le_bytes());
-        length(block, repeated);
+        write_length(block, repeated);
     }
 }
 
-/// What four bits have no room for.
-fn length(block: &mut Vec<u8>, n: usize) {
+/// Writes the part of a length that exceeds the four bits of the token.
+fn write_length(block: &mut Vec<u8>, n: usize) {
     if let Some(rest) = n.checked_sub(15) {
         block.extend(std::iter::repeat_n(255, rest / 255));
         block.push((rest % 255) as u8);
@@ -60,10 +62,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_becomes_a_match_and_the_end_stays_as_it_is() {
+    fn encodes_a_run_as_a_match_and_the_end_as_literals() {
         assert_eq!(encode(b""), [0]);
         assert_eq!(encode(b"abc"), b"\x30abc");
-        // One literal, 18 of it from 1 before, 5 literals.
+        // One literal, a match of 18 bytes at offset 1, 5 literals.
         assert_eq!(encode(&[b'a'; 24]), b"\x1ea\x01\x00\x50aaaaa");
     }
 }

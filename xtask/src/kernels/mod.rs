@@ -1,8 +1,8 @@
-//! `cargo xtask kernels`: what CUDA devices run, made from `kernels/cuda` without a GPU or a toolkit.
+//! `cargo xtask kernels`: compiles `kernels/cuda` to device images, without a GPU or a toolkit.
 
-mod apart;
 mod lz4;
 mod nvrtc;
+mod plugin_source;
 mod record;
 mod set;
 
@@ -16,79 +16,78 @@ use std::process::Command;
 pub use record::check as check_record;
 use record::{IMAGES, Sources};
 
-/// The compiler, as the Python package index has it. That of the oldest driver that the images must load on: what it makes
-/// loads on every later one.
+/// The compiler's package in the Python package index. Its version is that of the oldest supported
+/// driver; the images load on all later drivers.
 const PACKAGE: &str = "nvidia-cuda-nvrtc-cu12";
 const VERSION: &str = "12.2.140";
 
-/// The program that includes all kernels.
+/// The source that includes all kernels.
 const ALL: &str = "all.cu";
 
-/// A cubin runs on its own major version from its minor on; PTX is for devices of other majors, and compiled as it is
-/// loaded.
+/// A cubin runs on devices of its major version and the same or a later minor version. PTX runs on
+/// devices of other major versions, and is compiled when it is loaded.
 const TARGETS: &[(Output, u32)] =
     &[(Output::Cubin, 70), (Output::Cubin, 80), (Output::Cubin, 90), (Output::Ptx, 70)];
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Build into the target folder and compare with what is committed, which must be the same bytes
+    /// Build into the target folder, and check that the committed images are the same bytes
     #[arg(long)]
     check: bool,
-    /// Print what the assembler says about registers and spills
+    /// Print the assembler's output about registers and spills
     #[arg(long)]
     verbose: bool,
-    /// Compile this CUDA source of a plugin's instead; it may include crossdock.cuh, and no other file
+    /// Compile this CUDA source of a plugin instead; it may include only crossdock.cuh
     #[arg(long, value_name = "FILE", requires = "output")]
     source: Option<PathBuf>,
-    /// Where its images go: what a crossdock_kernel's `image` points at
+    /// The file for its images, for the field `image` of a crossdock_kernel
     #[arg(long, value_name = "FILE", requires = "source")]
     output: Option<PathBuf>,
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if let (Some(source), Some(output)) = (&options.source, &options.output) {
-        return apart::run(workspace, source, output, options);
+        return plugin_source::run(workspace, source, output, options);
     }
     if options.check {
         match check(workspace)? {
-            Some(why) => println!("skipped: kernels rebuilt: {why}"),
-            None => println!("{IMAGES}: as the compiler {VERSION} makes it"),
+            Some(reason) => println!("skipped: kernels rebuilt: {reason}"),
+            None => println!("{IMAGES}: equals the output of the compiler {VERSION}"),
         }
         return Ok(());
     }
     let sources = Sources::read(&workspace.root)?;
     let library = library(workspace)?;
     let images = build(&library, &sources, options.verbose)?;
-    let place = workspace.root.join(IMAGES);
-    fs::create_dir_all(place.parent().unwrap_or(&place))?;
-    fs::write(&place, &images).with_context(|| format!("cannot write {IMAGES}"))?;
+    let path = workspace.root.join(IMAGES);
+    fs::create_dir_all(path.parent().unwrap_or(&path))?;
+    fs::write(&path, &images).with_context(|| format!("cannot write {IMAGES}"))?;
     sources.record(&workspace.root, &compiler(), &images)?;
     println!("{IMAGES}: {} images, {} KiB", TARGETS.len(), images.len() / 1024);
     Ok(())
 }
 
-/// Holds the images to the record always; and to what the compiler makes, or says why that was skipped.
+/// Compares the images with the record, and with the compiler's output. Returns the reason if the
+/// second comparison was skipped.
 pub fn check(workspace: &Workspace) -> Result<Option<String>> {
-    let complaints = check_record(&workspace.root);
-    if !complaints.is_empty() {
-        bail!("{}", complaints.join("\n"));
+    let violations = check_record(&workspace.root);
+    if !violations.is_empty() {
+        bail!("{}", violations.join("\n"));
     }
     let library = match library(workspace) {
         Ok(library) => library,
-        Err(why) => return Ok(Some(format!("{PACKAGE}=={VERSION} cannot be had: {why:#}"))),
+        Err(error) => return Ok(Some(format!("{PACKAGE}=={VERSION} is not available: {error:#}"))),
     };
-    apart::check_all(workspace, &library)?;
+    plugin_source::check_all(workspace, &library)?;
     let images = build(&library, &Sources::read(&workspace.root)?, false)?;
     let committed = fs::read(workspace.root.join(IMAGES)).with_context(|| format!("cannot read {IMAGES}"))?;
     if images != committed {
-        bail!(
-            "{IMAGES}: the compiler {VERSION} makes other bytes of the same sources: run `cargo xtask kernels`"
-        );
+        bail!("{IMAGES}: differs from the output of the compiler {VERSION}: run `cargo xtask kernels`");
     }
     Ok(None)
 }
 
-/// The compiler as it is on record.
+/// The compiler's version and options, for the record.
 fn compiler() -> String {
     format!("{VERSION} {}", OPTIONS.join(" "))
 }
@@ -97,11 +96,11 @@ fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {
     let all = sources.get(ALL).with_context(|| format!("kernels/cuda has no {ALL}"))?;
     let headers: Vec<(&str, &str)> = sources.iter().filter(|(name, _)| *name != ALL).collect();
     let set = compile(library, all, &headers, verbose)?;
-    // How long it is, and the set compressed.
+    // The uncompressed length in bytes, and the compressed set.
     Ok([(set.len() as u64).to_le_bytes().as_slice(), &lz4::encode(&set)].concat())
 }
 
-/// A program's images for all targets, as one set.
+/// Compiles a program for all targets, to one set of images.
 fn compile(library: &Path, program: &str, headers: &[(&str, &str)], verbose: bool) -> Result<Vec<u8>> {
     let compiler = Compiler::open(library)?;
     let mut images = Vec::new();
@@ -115,10 +114,11 @@ fn compile(library: &Path, program: &str, headers: &[(&str, &str)], verbose: boo
     Ok(set::pack(&images))
 }
 
-/// The folder of the compiler's libraries: unpacked in the target folder, fetched where it is not there.
+/// The folder of the compiler's libraries in the target folder. Downloads and unpacks them if
+/// necessary.
 fn library(workspace: &Workspace) -> Result<PathBuf> {
-    let place = workspace.target.join(format!("nvrtc-{VERSION}"));
-    let library = place.join("nvidia/cuda_nvrtc/lib");
+    let package = workspace.target.join(format!("nvrtc-{VERSION}"));
+    let library = package.join("nvidia/cuda_nvrtc/lib");
     if !library.exists() {
         let wheels = workspace.target.join(format!("nvrtc-{VERSION}.download"));
         run_command(
@@ -132,7 +132,7 @@ fn library(workspace: &Workspace) -> Result<PathBuf> {
         let files = fs::read_dir(&wheels).with_context(|| format!("cannot list {}", wheels.display()))?;
         for file in files {
             let file = file?.path();
-            run_command(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&place))?;
+            run_command(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&file).arg(&package))?;
         }
         fs::remove_dir_all(&wheels)?;
     }

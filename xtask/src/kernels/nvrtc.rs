@@ -1,24 +1,24 @@
-//! NVRTC, NVIDIA's compiler as a library: the dozen lines of it that are needed.
+//! Bindings to the required functions of NVRTC, NVIDIA's compiler library.
 
 use anyhow::{Context, Result, bail};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
-/// What to make.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Cubin,
     Ptx,
 }
 
-/// What every image is compiled with: no file is read but those that are given, so that the bytes are the same wherever they
-/// are made.
+/// The options of all images. The compiler reads no files except the given ones, so that the output
+/// is the same on every machine.
 pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--no-source-include"];
 
 pub struct Compiled {
     pub image: Vec<u8>,
-    /// What the compiler and the assembler said.
+    /// The output of the compiler and the assembler.
     pub log: String,
 }
 
@@ -38,16 +38,17 @@ type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
 
 pub struct Compiler {
     nvrtc: Library,
-    /// Opened first, since the compiler looks for it by name only.
+    /// Loaded first, since the compiler opens it by its file name only.
     _builtins: Library,
 }
 
 impl Compiler {
-    /// The libraries in `folder`.
+    /// Loads the libraries in `folder`.
     pub fn open(folder: &Path) -> Result<Self> {
         let open = |name: &str| -> Result<Library> {
             let path = folder.join(name);
-            // SAFETY: NVIDIA's library, from the package that this command names; its constructors do as every program's.
+            // SAFETY: the library comes from NVIDIA's package, and its constructors have no
+            // preconditions.
             unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }
                 .with_context(|| format!("cannot load {}", path.display()))
         };
@@ -56,7 +57,7 @@ impl Compiler {
     }
 
     fn symbol<T: Copy>(&self, name: &str) -> Result<T> {
-        // SAFETY: `T` is the type that NVRTC's documentation gives for the name, as each caller below writes it.
+        // SAFETY: callers pass the type that NVRTC's documentation states for the function.
         let symbol = unsafe { self.nvrtc.get::<T>(name.as_bytes()) };
         Ok(*symbol.with_context(|| format!("the compiler has no {name}"))?)
     }
@@ -87,7 +88,7 @@ impl Compiler {
         let mut handle: Program = std::ptr::null_mut();
         let (names, contents) = (pointers(&names), pointers(&contents));
         let n = c_int::try_from(headers.len())?;
-        // SAFETY: strings that live through the call, in lists of `n`.
+        // SAFETY: the strings and the lists of `n` pointers live until the call returns.
         let code = unsafe {
             create(
                 &mut handle,
@@ -99,18 +100,18 @@ impl Compiler {
             )
         };
         if code != 0 {
-            bail!("nvrtcCreateProgram answers {code}");
+            bail!("nvrtcCreateProgram returned {code}");
         }
         let list = pointers(&options);
-        // SAFETY: a program that was just made, and a list of live strings.
+        // SAFETY: `create` initialized `handle`, and the strings live until the call returns.
         let code = unsafe { compile(handle, c_int::try_from(list.len())?, list.as_ptr()) };
         let log = self.text(handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog");
         let image = match (code, output) {
             (0, Output::Cubin) => self.bytes(handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN"),
             (0, Output::Ptx) => self.bytes(handle, "nvrtcGetPTXSize", "nvrtcGetPTX"),
-            _ => Err(anyhow::anyhow!("{kind}_{architecture}: the compiler answers {code}")),
+            _ => Err(anyhow::anyhow!("{kind}_{architecture}: the compiler returned {code}")),
         };
-        // SAFETY: made above, and not used again.
+        // SAFETY: `create` initialized `handle`, and it is not used afterwards.
         unsafe { destroy(&mut handle) };
         let log = log.unwrap_or_default();
         let image = image.with_context(|| log.clone())?;
@@ -121,14 +122,15 @@ impl Compiler {
         let size: Size = self.symbol(size)?;
         let get: Bytes = self.symbol(get)?;
         let mut n = 0;
-        // SAFETY: a live program, and a place for the result.
+        // SAFETY: `compile` destroys the program only after this call, and `n` is valid for writes.
         if unsafe { size(program, &mut n) } != 0 {
-            bail!("the compiler does not say how much it made");
+            bail!("the compiler does not return the size of its output");
         }
         let mut bytes = vec![0u8; n];
-        // SAFETY: room for as many bytes as it just said.
+        // SAFETY: `compile` destroys the program only after this call, and the buffer has the size
+        // that the compiler returned.
         if unsafe { get(program, bytes.as_mut_ptr().cast()) } != 0 {
-            bail!("the compiler does not give what it made");
+            bail!("the compiler does not return its output");
         }
         Ok(bytes)
     }
@@ -141,7 +143,7 @@ impl Compiler {
 }
 
 fn c_strings<'a>(strings: impl Iterator<Item = &'a str>) -> Result<Vec<CString>> {
-    strings.map(|s| CString::new(s).context("a source has a NUL in it")).collect()
+    strings.map(|s| CString::new(s).context("a source contains NUL")).collect()
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {

@@ -1,4 +1,4 @@
-//! Which sources the committed images were made of.
+//! Records the sources of the committed images.
 
 use crate::fnv::fnv1a;
 use anyhow::{Context, Result};
@@ -34,7 +34,7 @@ impl Sources {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Writes the record of images that were just made.
+    /// Writes the record of new images.
     pub fn record(&self, root: &Path, compiler: &str, images: &[u8]) -> Result<()> {
         fs::write(root.join(RECORD), self.text(compiler, images))
             .with_context(|| format!("cannot write {RECORD}"))
@@ -42,7 +42,7 @@ impl Sources {
 
     fn text(&self, compiler: &str, images: &[u8]) -> String {
         let mut text = format!(
-            "# What crossdock.images.lz4 was made of, by `cargo xtask kernels`: FNV-1a hashes of 64 bits.\nnvrtc {compiler}\n"
+            "# The sources of crossdock.images.lz4, written by `cargo xtask kernels`: 64-bit FNV-1a hashes.\nnvrtc {compiler}\n"
         );
         for (name, source) in self.iter() {
             text += &format!("{:016x} {FOLDER}/{name}\n", fnv1a(source.as_bytes()));
@@ -51,7 +51,7 @@ impl Sources {
     }
 }
 
-/// A complaint for images that are not made of today's sources, or were changed since.
+/// A violation if the images, or their sources, changed since they were recorded.
 pub fn check(root: &Path) -> Vec<String> {
     let compare = || -> Result<Vec<String>> {
         let sources = Sources::read(root)?;
@@ -63,12 +63,12 @@ pub fn check(root: &Path) -> Vec<String> {
     compare().unwrap_or_else(|error| vec![format!("{error:#}: run `cargo xtask kernels`")])
 }
 
-fn differences(record: &str, today: &str) -> Vec<String> {
+fn differences(record: &str, current: &str) -> Vec<String> {
     let missing = |from: &str, within: &str| -> Vec<String> {
         from.lines().filter(|line| !within.lines().any(|l| l == *line)).map(str::to_owned).collect()
     };
-    let stale = missing(record, today).into_iter().map(|line| format!("{RECORD}: `{line}` is no longer so"));
-    let new = missing(today, record).into_iter().map(|line| format!("{RECORD}: lacks `{line}`"));
+    let stale = missing(record, current).into_iter().map(|line| format!("{RECORD}: `{line}` is outdated"));
+    let new = missing(current, record).into_iter().map(|line| format!("{RECORD}: lacks `{line}`"));
     stale.chain(new).map(|what| format!("{what}: run `cargo xtask kernels`")).collect()
 }
 
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_source_image_or_compiler_is_named_and_an_unchanged_one_is_not() {
+    fn reports_changed_sources_images_and_compilers() {
         let record = sources("x").text("1.0", b"images");
         assert_eq!(differences(&record, &sources("x").text("1.0", b"images")), Vec::<String>::new());
-        let named = |today: String, what: &str| {
-            let found = differences(&record, &today);
-            assert_eq!(found.len(), 2, "{found:?}");
-            assert!(found.iter().all(|line| line.contains(what)), "{found:?}");
+        let named = |current: String, what: &str| {
+            let differences = differences(&record, &current);
+            assert_eq!(differences.len(), 2, "{differences:?}");
+            assert!(differences.iter().all(|line| line.contains(what)), "{differences:?}");
         };
         named(sources("y").text("1.0", b"images"), "kernels/cuda/a.cu");
         named(sources("x").text("1.1", b"images"), "nvrtc");

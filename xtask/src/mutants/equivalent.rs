@@ -1,4 +1,4 @@
-//! Mutants that no test can find, with the reason for each.
+//! Mutants that no test can find, with reasons.
 
 use super::list::List;
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,8 @@ impl Equivalent {
         Self::read(&text)
     }
 
-    /// A name a line, and in the next, indented, the reason; lines that begin with # are comments.
+    /// Parses lines with a name, each followed by an indented line with the reason. Lines that
+    /// begin with # are comments.
     fn read(text: &str) -> Result<Self> {
         let mut reasons: Vec<(String, String)> = Vec::new();
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
@@ -37,7 +38,7 @@ impl Equivalent {
         }
     }
 
-    /// Refuses names of what is no longer there.
+    /// Rejects names of mutants that do not exist.
     pub fn check(&self, list: &List) -> Result<()> {
         match self.reasons.iter().find(|(name, _)| !list.has(name)) {
             Some((name, _)) => bail!("{FILE}: there is no mutant '{name}'"),
@@ -45,7 +46,7 @@ impl Equivalent {
         }
     }
 
-    /// Why no test can find this one.
+    /// The reason why no test can find this mutant.
     pub fn reason(&self, name: &str) -> Option<&str> {
         self.reasons.iter().find(|(known, _)| known == name).map(|(_, reason)| reason.as_str())
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_followed_by_its_reason() {
+    fn parses_names_and_reasons() {
         let read = Equivalent::read("# Why\n\na/x.rs: replace f with ()\n    f does nothing\nb: c\n    d\n")
             .unwrap();
         assert_eq!(read.reason("a/x.rs: replace f with ()"), Some("f does nothing"));
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_reason_and_a_reason_without_a_name_are_refused() {
+    fn rejects_names_without_reasons_and_reasons_without_names() {
         for (text, expected) in [
             ("a\nb\n    c\n", "no reason for 'a'"),
             ("a\n", "no reason for 'a'"),
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_no_mutant_is_refused() {
+    fn rejects_names_of_unknown_mutants() {
         let listed = r#"[{"package": "a", "file": "a/x.rs", "name": "a/x.rs:1:2: replace f with ()"}]"#;
         let list = List::read(listed.as_bytes()).unwrap();
         let check = |text| Equivalent::read(text).unwrap().check(&list);

@@ -1,62 +1,63 @@
-//! Which mutants there are, and a sample of them.
+//! The list of mutants, and samples of it.
 
 use crate::fnv::mixed;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Sources, by how their paths begin, whose faults the tests of their own crate are not meant to find, and why.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("benches/", "measures, and is not tested"),
-    ("capi/", "its tests load a library that was built before them"),
+/// Excluded sources, by prefixes of their paths: the tests of their crate need not find their
+/// faults, with reasons.
+const EXCLUDED: &[(&str, &str)] = &[
+    ("benches/", "benchmarks have no tests"),
+    ("capi/", "its tests load a library that is built before them"),
     ("cli/src/verify/", "tests/suite runs it on plugins with known bugs, for minutes"),
-    ("isolation/", "tests/suite runs isolated plugins, in processes of their own"),
-    ("memory/backend/src/cuda/", "needs a driver: the step sim-cuda"),
-    ("plugins/encodings/src/device/", "works on devices: tests/suite, and the step sim-cuda"),
-    ("python/", "its tests are Python's"),
-    ("tests/", "tests themselves, and what they stand on"),
+    ("isolation/", "tests/suite runs isolated plugins in separate processes"),
+    ("memory/backend/src/cuda/", "needs a driver; see the step sim-cuda"),
+    ("plugins/encodings/src/device/", "needs devices; see tests/suite and the step sim-cuda"),
+    ("python/", "its tests are in Python"),
+    ("tests/", "tests, and their support"),
     ("xtask/", "tools"),
 ];
 
-/// Packages whose tests are those of another one.
+/// Packages that are tested by another package.
 const TESTED_BY: &[(&str, &str)] = &[
-    // The library is the kernels' other half: a program of tests holds each kernel to what it says.
+    // A test program of the kernels checks each kernel of the library against its specification.
     ("crossdock-kernel-library", "crossdock-kernels"),
 ];
 
-/// The package whose tests are to find the mutants of this one.
+/// The package whose tests must find the mutants of this one.
 pub fn tested_by(package: &str) -> &str {
     TESTED_BY.iter().find(|(of, _)| *of == package).map_or(package, |(_, by)| by)
 }
 
-/// One fault that can be put into the code.
+/// A fault that can be injected into the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutant {
     pub package: String,
-    /// As cargo-mutants names it, with line and column.
+    /// The name that cargo-mutants uses, with line and column.
     pub place: String,
-    /// The same without line and column, so that it stays when code above it changes. Where several of a file would have
-    /// one name, they are numbered.
+    /// The name without line and column, which does not change with the code above. If several
+    /// mutants of a file had the same name, they are numbered.
     pub name: String,
 }
 
-/// All that there are.
+/// All mutants.
 #[derive(Debug)]
 pub struct List {
-    /// Without those that are left out.
+    /// The mutants that are not excluded.
     mutants: Vec<Mutant>,
-    /// Package and place, of these too.
+    /// The package and place of all mutants, also of excluded ones.
     places: Vec<(String, String)>,
 }
 
 impl List {
-    /// Reads what `cargo mutants --list --json` writes.
+    /// Parses the output of `cargo mutants --list --json`.
     pub fn read(json: &[u8]) -> Result<Self> {
         let all: Vec<Value> =
             serde_json::from_slice(json).context("cargo mutants --list: not a list in JSON")?;
         let mut mutants = all.iter().map(read_one).collect::<Result<Vec<_>>>()?;
         let places = mutants.iter().map(|mutant| (mutant.package.clone(), mutant.place.clone())).collect();
-        mutants.retain(|mutant| !LEFT_OUT.iter().any(|(begin, _)| mutant.place.starts_with(begin)));
+        mutants.retain(|mutant| !EXCLUDED.iter().any(|(begin, _)| mutant.place.starts_with(begin)));
         number(&mut mutants);
         Ok(Self { mutants, places })
     }
@@ -65,14 +66,14 @@ impl List {
         self.mutants.iter().any(|mutant| mutant.name == name)
     }
 
-    /// Where the package's mutants are that are not among `these`.
+    /// The places of the package's mutants that are not in `these`.
     pub fn others(&self, package: &str, these: &[Mutant]) -> Vec<&str> {
         let these: HashSet<&str> = these.iter().map(|mutant| mutant.place.as_str()).collect();
         let all = self.places.iter().filter(|(of, place)| of == package && !these.contains(place.as_str()));
         all.map(|(_, place)| place.as_str()).collect()
     }
 
-    /// The packages that have some, in the order of their names.
+    /// The sorted names of the packages with mutants.
     pub fn packages(&self) -> Vec<String> {
         let mut packages: Vec<_> = self.mutants.iter().map(|mutant| mutant.package.clone()).collect();
         packages.sort_unstable();
@@ -80,7 +81,7 @@ impl List {
         packages
     }
 
-    /// Those of these packages, or of all if there are none, whose names contain a text.
+    /// The mutants of these packages, or of all if the list is empty, whose names contain `text`.
     pub fn those_of(&self, packages: &[String], text: Option<&str>) -> Result<Vec<Mutant>> {
         let known = self.packages();
         if let Some(unknown) = packages.iter().find(|package| !known.contains(package)) {
@@ -92,7 +93,7 @@ impl List {
             is_of && text.is_none_or(|text| mutant.name.contains(text))
         });
         if mutants.is_empty() {
-            bail!("no mutant has such a name");
+            bail!("no mutant has a name with this text");
         }
         Ok(mutants)
     }
@@ -114,7 +115,7 @@ fn read_one(json: &Value) -> Result<Mutant> {
     Ok(Mutant { package, place, name })
 }
 
-/// Tells those of one name apart.
+/// Numbers mutants with the same name.
 fn number(mutants: &mut [Mutant]) {
     let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
     for mutant in mutants.iter() {
@@ -128,8 +129,8 @@ fn number(mutants: &mut [Mutant]) {
     }
 }
 
-/// So many of them, by the number. What is selected of one file does not depend on what else there is but for the size of
-/// the sample.
+/// A sample of `size` mutants, selected by the seed. The selection in one file depends on other
+/// files only through the size of the sample.
 pub fn sample(mut mutants: Vec<Mutant>, seed: u64, size: usize) -> Vec<Mutant> {
     mutants.sort_by_cached_key(|mutant| (mixed(seed, mutant.name.as_bytes()), mutant.name.clone()));
     mutants.truncate(size);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_no_line_and_is_the_only_one_of_its_kind() {
+    fn names_are_unique_and_have_no_lines() {
         let list = List::read(LISTED.as_bytes()).unwrap();
         let expected = [
             "a/src/x.rs: replace f -> bool with true",
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_of_a_package_are_all_but_these_and_those_that_are_left_out_too() {
+    fn others_includes_excluded_mutants() {
         let list = List::read(LISTED.as_bytes()).unwrap();
         let these = &list.mutants[1..2];
         let expected = [
@@ -179,32 +180,32 @@ mod tests {
     }
 
     #[test]
-    fn packages_and_texts_narrow_the_choice_and_unknown_ones_are_refused() {
+    fn selects_by_package_and_text_and_rejects_unknown_ones() {
         let list = || List::read(LISTED.as_bytes()).unwrap();
         assert_eq!(list().those_of(&["b".to_owned()], None).unwrap().len(), 1);
         assert_eq!(list().those_of(&[], Some("::g")).unwrap().len(), 2);
         let refused =
             |packages: &[String], text| format!("{:#}", list().those_of(packages, text).unwrap_err());
         assert_eq!(refused(&["xtask".to_owned()], None), "'xtask' has no mutants here, expected a, b");
-        assert_eq!(refused(&[], Some("nothing")), "no mutant has such a name");
+        assert_eq!(refused(&[], Some("nothing")), "no mutant has a name with this text");
     }
 
     #[test]
-    fn a_smaller_sample_begins_a_larger_one_and_seeds_differ() {
+    fn smaller_sample_is_a_prefix_of_a_larger_one() {
         let all: Vec<_> = (0..100)
             .map(|i| Mutant { package: "a".into(), place: format!("{i}"), name: format!("{i}") })
             .collect();
         let of = |seed, size| sample(all.clone(), seed, size);
         assert_eq!(of(1, 10)[..5], of(1, 5));
         assert_ne!(of(1, 10), of(2, 10));
-        // Where a mutant comes in the list does not matter.
+        // The order of the list does not matter.
         let reversed: Vec<_> = all.iter().rev().cloned().collect();
         assert_eq!(sample(reversed, 1, 10), of(1, 10));
         assert_eq!(of(1, 1000).len(), 100);
     }
 
     #[test]
-    fn what_is_not_a_list_of_mutants_is_an_error_that_says_so() {
+    fn rejects_other_json() {
         for (json, expected) in
             [("{}", "not a list"), (r#"[{"package": "a"}]"#, "no name"), ("", "not a list")]
         {

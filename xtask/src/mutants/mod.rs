@@ -1,6 +1,6 @@
-//! `cargo xtask mutants`: small faults put into the code, which the tests of the crate must find.
+//! `cargo xtask mutants`: injects small faults, which the tests of the crate must find.
 //!
-//! `cargo-mutants` makes the faults, in a copy of the sources that has a target folder of its own.
+//! `cargo-mutants` injects the faults into a copy of the sources with its own target folder.
 
 mod equivalent;
 mod list;
@@ -19,30 +19,34 @@ use std::process::{Command, ExitStatus};
 
 const VERSION: &str = "27.1.0";
 
-/// What `cargo xtask mutants` takes.
+/// Options of `cargo xtask mutants`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The number that selects the mutants: the same one selects the same ones of the same sources
+    /// The number that selects the mutants: the same number selects the same mutants of the same
+    /// sources
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many mutants; those of a smaller sample are the first ones of a larger one
+    /// The number of mutants; a smaller sample is the beginning of a larger one
     #[arg(long, value_name = "M", default_value_t = 20)]
     pub sample: usize,
-    /// Only mutants of this package; may be given more than once
+    /// Test only mutants of this package; may be given more than once
     #[arg(long = "package", short = 'p', value_name = "PACKAGE")]
     pub packages: Vec<String>,
-    /// Only mutants whose names contain this, as the list below names them
+    /// Test only mutants whose names, as printed by --list, contain this text
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
-    /// Name the mutants that are selected, and run nothing
+    /// Print the names of the selected mutants, and run nothing
     #[arg(long)]
     pub list: bool,
 }
 
-/// Shows what a program writes while it runs.
+/// Runs a program and shows its output.
 pub type Show = fn(&mut Command) -> Result<ExitStatus>;
 
-/// As `cargo xtask mutants`: a mutant that is missed and not explained is an error.
+/// Runs `cargo xtask mutants`.
+///
+/// # Errors
+/// A mutant was missed and is not known to be equivalent.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if let Some(why) = missing() {
         bail!("{why}");
@@ -59,43 +63,44 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     report.check()
 }
 
-/// Why no mutants can be tested here, if none can.
+/// The reason why mutants cannot be tested here, if there is one.
 pub fn missing() -> Option<String> {
-    let there = cargo().args(["mutants", "--version"]).output().is_ok_and(|output| output.status.success());
-    (!there).then(|| {
+    let is_installed =
+        cargo().args(["mutants", "--version"]).output().is_ok_and(|output| output.status.success());
+    (!is_installed).then(|| {
         format!("cargo-mutants is not installed: cargo install --locked --version {VERSION} cargo-mutants")
     })
 }
 
-/// The packages that have mutants.
+/// The packages with mutants.
 pub fn packages(workspace: &Workspace) -> Result<Vec<String>> {
     let folders = Folders::of(workspace);
     let _lock = folders.lock()?;
     Ok(Run::list(&folders, workspace)?.packages())
 }
 
-/// Puts the selected mutants into a copy of the sources, one after another, and runs the tests.
+/// Injects the selected mutants into a copy of the sources one after another, and runs the tests.
 pub fn test(workspace: &Workspace, options: &Options, show: Show) -> Result<Report> {
     let run = Run::prepare(workspace, options)?;
     let mut report = Report::new(options.seed, run.of, run.equivalent);
-    let mut left = run.chosen;
-    while let Some(package) = left.first().map(|mutant| mutant.package.clone()) {
-        let (these, others) = left.into_iter().partition(|mutant| mutant.package == package);
-        left = others;
+    let mut pending = run.chosen;
+    while let Some(package) = pending.first().map(|mutant| mutant.package.clone()) {
+        let (these, others) = pending.into_iter().partition(|mutant| mutant.package == package);
+        pending = others;
         run.folders.test(&package, &run.all.others(&package, &these), show)?;
         report.add(these, &run.folders.outcomes(&package)?)?;
     }
     Ok(report)
 }
 
-/// What is going to be done.
+/// A prepared run.
 struct Run {
     _lock: File,
     folders: Folders,
     all: List,
     equivalent: Equivalent,
     chosen: Vec<Mutant>,
-    /// How many there were to choose from.
+    /// The number of mutants from which the sample was taken.
     of: usize,
 }
 
@@ -124,27 +129,28 @@ impl Run {
     }
 }
 
-/// Where everything lies.
+/// The folders of a run.
 struct Folders {
     /// The copy of the sources.
     tree: PathBuf,
-    /// What is built of it. It is kept: the first mutant of a package would wait minutes for what the package stands on.
+    /// The target folder, which stays: building the dependencies of a package takes minutes.
     build: PathBuf,
-    /// What was found, and the logs.
-    found: PathBuf,
+    /// The results and logs.
+    results: PathBuf,
 }
 
 impl Folders {
     fn of(workspace: &Workspace) -> Self {
         let folder = workspace.target.join("mutants");
-        Self { tree: folder.join("tree"), build: folder.join("target"), found: folder.join("found") }
+        Self { tree: folder.join("tree"), build: folder.join("target"), results: folder.join("found") }
     }
 
-    /// Until the file is dropped nobody else brings the copy up to date: that would take the mutant out that is being tested.
+    /// Locks the copy until the file is dropped, because an update by another process would remove
+    /// the mutant under test.
     fn lock(&self) -> Result<File> {
         let path = self.tree.with_extension("lock");
         let folder = path.parent().unwrap_or(&path);
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
@@ -161,43 +167,45 @@ impl Folders {
         let mut command = cargo();
         command.current_dir(&self.tree).args(["mutants", "--no-config", "--colors", "never", "--in-place"]);
         command.env("CARGO_TARGET_DIR", &self.build);
-        // Nobody debugs a mutant, and to link without this takes half of the time.
+        // Mutants are not debugged, and linking without debug information takes half of the time.
         command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "1");
         command
     }
 
-    /// Runs the tests of a package without any mutant, and then with each but these. What is missed is no error here.
+    /// Runs the tests of a package without mutants, and then with each mutant except `others`. A
+    /// missed mutant is not an error.
     fn test(&self, package: &str, others: &[&str], show: Show) -> Result<()> {
-        let found = self.found.join(package);
-        // What an earlier run caught would be skipped.
-        drop(std::fs::remove_dir_all(&found));
-        let skipped = found.join("mutants.out/previously_caught.txt");
+        let results = self.results.join(package);
+        // Mutants that an earlier run caught would be skipped.
+        drop(std::fs::remove_dir_all(&results));
+        let skipped = results.join("mutants.out/previously_caught.txt");
         let write = || {
-            std::fs::create_dir_all(found.join("mutants.out"))?;
+            std::fs::create_dir_all(results.join("mutants.out"))?;
             std::fs::write(&skipped, others.join("\n"))
         };
         write().with_context(|| format!("cannot write {}", skipped.display()))?;
         let mut command = self.cargo_mutants();
         command.args(["--package", package, "--test-package", list::tested_by(package)]);
-        // What is not wanted is told as if it had been caught already: `--re` does not hold for all kinds of mutants.
+        // Unselected mutants are listed as caught already, because `--re` does not apply to all
+        // kinds of mutants.
         command.args(["--iterate", "--caught", "--unviable", "--minimum-test-timeout", "60"]);
-        command.arg("--output").arg(&found);
-        // Neither the examples in the documentation nor the benchmarks.
+        command.arg("--output").arg(&results);
+        // Without doc tests and benchmarks.
         command.args(["--", "--tests"]);
         let status = show(&mut command)?;
         match status.code() {
-            // Every mutant was caught, some were missed, some took too long.
+            // All mutants were caught, some were missed, or some timed out.
             Some(0 | 2 | 3) => Ok(()),
             Some(4) => bail!(
-                "the tests of {package} fail without any mutant, see {}",
-                found.join("mutants.out/log/baseline.log").display()
+                "the tests of {package} fail without a mutant, see {}",
+                results.join("mutants.out/log/baseline.log").display()
             ),
             _ => bail!("{} ended with {status}", cargo::show(&command)),
         }
     }
 
     fn outcomes(&self, package: &str) -> Result<Vec<u8>> {
-        let file = self.found.join(package).join("mutants.out/outcomes.json");
+        let file = self.results.join(package).join("mutants.out/outcomes.json");
         std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
     }
 }

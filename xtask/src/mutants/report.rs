@@ -1,4 +1,4 @@
-//! What became of the mutants.
+//! The results of mutants.
 
 use super::equivalent::Equivalent;
 use super::list::Mutant;
@@ -6,21 +6,21 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What became of one.
+/// The result of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Caught,
-    /// The tests did not end: that is seen as well as a failure.
+    /// The tests timed out, which counts as caught.
     TimedOut,
     Missed,
-    /// It does not compile, so that nobody could write it.
+    /// The mutant does not compile.
     Unviable,
 }
 
-/// What became of all.
+/// The results of all mutants.
 pub struct Report {
     seed: u64,
-    /// How many there were to choose from.
+    /// The number of mutants from which the sample was taken.
     of: usize,
     equivalent: Equivalent,
     fates: Vec<(Mutant, Fate)>,
@@ -31,7 +31,7 @@ impl Report {
         Self { seed, of, equivalent, fates: Vec::new() }
     }
 
-    /// Takes what cargo-mutants says of these.
+    /// Adds the results of these mutants from cargo-mutants.
     pub fn add(&mut self, mutants: Vec<Mutant>, outcomes: &[u8]) -> Result<()> {
         let fates = read(outcomes)?;
         for mutant in mutants {
@@ -51,17 +51,17 @@ impl Report {
         missed.map(|(mutant, _)| (mutant, self.equivalent.reason(&mutant.name)))
     }
 
-    /// How many were caught, in time or not.
+    /// The number of caught mutants, including timeouts.
     pub fn caught(&self) -> usize {
         self.count(Fate::Caught) + self.count(Fate::TimedOut)
     }
 
-    /// Those that the tests ought to have found.
+    /// The missed mutants that are not known to be equivalent.
     pub fn unexplained(&self) -> Vec<String> {
         self.missed().filter(|(_, reason)| reason.is_none()).map(|(mutant, _)| mutant.name.clone()).collect()
     }
 
-    /// For people: each that was missed, and the figures.
+    /// The lines of the report: each missed mutant, and the totals.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .missed()
@@ -87,7 +87,10 @@ impl Report {
         lines
     }
 
-    /// An error where a mutant was missed that is not known to be equivalent.
+    /// Checks the results.
+    ///
+    /// # Errors
+    /// A mutant was missed and is not known to be equivalent.
     pub fn check(&self) -> Result<()> {
         match self.unexplained().len() {
             0 => Ok(()),
@@ -98,13 +101,13 @@ impl Report {
     }
 }
 
-/// What is written in outcomes.json, by the mutants' places.
+/// Parses outcomes.json. The keys are the mutants' places.
 fn read(json: &[u8]) -> Result<HashMap<String, Fate>> {
     let json: Value = serde_json::from_slice(json).context("outcomes.json of cargo-mutants: not JSON")?;
     let all = json["outcomes"].as_array().context("outcomes.json of cargo-mutants: no outcomes")?;
     let mut fates = HashMap::new();
     for outcome in all {
-        // The one without a mutant has none.
+        // The run without a mutant has no place.
         let Some(place) = outcome["scenario"]["Mutant"]["name"].as_str() else { continue };
         let fate = match outcome["summary"].as_str() {
             Some("CaughtMutant") => Fate::Caught,
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_caught_and_what_does_not_compile_is_not_counted() {
+    fn timeouts_are_caught_and_uncompilable_mutants_do_not_count() {
         let report =
             report(&[("a", "CaughtMutant"), ("b", "Timeout"), ("c", "MissedMutant"), ("d", "Unviable")]);
         let expected = "seed 7: 4 of 100 mutants: 2 caught (1 by time), 1 missed (0 of them equivalent), 1 unviable: \
@@ -153,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn all_caught_is_a_hundred_percent_and_no_error() {
+    fn accepts_results_without_missed_mutants() {
         let report = report(&[("a", "CaughtMutant")]);
         assert!(report.lines()[0].ends_with("100.0 % of those that compile caught"), "{:?}", report.lines());
         report.check().unwrap();
     }
 
     #[test]
-    fn a_mutant_that_nothing_is_said_of_is_an_error() {
+    fn rejects_results_without_a_mutant() {
         let mut report = Report::new(7, 100, Equivalent::default());
         let error = report.add(vec![mutant("a")], &outcomes(&[("b", "CaughtMutant")])).unwrap_err();
         assert_eq!(error.to_string(), "cargo-mutants did not test a at 1:1");

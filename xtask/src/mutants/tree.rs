@@ -1,4 +1,4 @@
-//! The copy of the sources that mutants are put into: nobody's working tree is ever touched.
+//! The copy of the sources into which mutants are injected. The working tree is never changed.
 
 use anyhow::{Context, Result, bail};
 use std::collections::HashSet;
@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes `copy` hold what `root` holds, but for what Git ignores. Files that are the same stay as they are, so that Cargo does
-/// not build them again.
+/// Makes `copy` equal to `root`, without files that git ignores. Unchanged files are not written,
+/// so that Cargo does not build them again.
 pub fn bring_up_to_date(root: &Path, copy: &Path) -> Result<()> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
@@ -16,26 +16,26 @@ pub fn bring_up_to_date(root: &Path, copy: &Path) -> Result<()> {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let names = String::from_utf8(output.stdout).context("git ls-files: a name that is not UTF-8")?;
-    // What was deleted is still listed until that is committed.
+    // Git lists deleted files until the deletion is committed.
     let files: HashSet<PathBuf> = names
         .split('\0')
         .filter(|name| !name.is_empty() && root.join(name).is_file())
         .map(Into::into)
         .collect();
-    fs::create_dir_all(copy).with_context(|| format!("cannot make {}", copy.display()))?;
+    fs::create_dir_all(copy).with_context(|| format!("cannot create {}", copy.display()))?;
     remove_others(copy, copy, &files)?;
     files.iter().try_for_each(|file| bring(&root.join(file), &copy.join(file)))
 }
 
 fn bring(from: &Path, to: &Path) -> Result<()> {
     let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
-    if fs::read(to).is_ok_and(|there| there == content) {
+    if fs::read(to).is_ok_and(|old| old == content) {
         return Ok(());
     }
     if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    // Also the permissions: tests run some of the files.
+    // `copy` also copies the permissions, since tests run some of the files.
     fs::copy(from, to).with_context(|| format!("cannot write {}", to.display()))?;
     Ok(())
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_has_what_the_tree_has_and_what_is_the_same_is_not_written_again() {
+    fn updates_only_changed_files_and_removes_others() {
         let folder = std::env::temp_dir().join(format!("crossdock-mutants-{}", std::process::id()));
         let (root, copy) = (folder.join("root"), folder.join("copy"));
         fs::create_dir_all(root.join("src")).unwrap();
@@ -73,7 +73,7 @@ mod tests {
         let written = |name: &str| fs::metadata(copy.join(name)).unwrap().modified().unwrap();
         let before = (written("src/a.rs"), written("src/b.rs"));
 
-        // As a mutant leaves it, when it is interrupted.
+        // A mutant that was interrupted leaves a changed file.
         fs::write(copy.join("src/b.rs"), "mutated").unwrap();
         fs::remove_file(root.join("c")).unwrap();
         bring_up_to_date(&root, &copy).unwrap();

@@ -1,5 +1,5 @@
-//! The tests of everything that touches raw memory or the boundary, under AddressSanitizer, plugins and the Python module
-//! included.
+//! Runs the tests of code that uses raw memory or the ABI under AddressSanitizer, including plugins
+//! and the Python module.
 
 use super::{Outcome, Run, python, stream};
 use crate::cargo::{Workspace, show};
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders whose crates have no such tests: they touch no raw memory, need a program of their own to be loaded into, or switch
-/// stacks behind the sanitizer's back.
-const LEFT_OUT: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
+/// Folders without such tests: their crates use no raw memory, are loaded into other programs, or
+/// switch stacks without the sanitizer's knowledge.
+const EXCLUDED: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
 
-/// Tests of the package that are not about memory or start what cannot run like this: a measure of memory, which the sanitizer
-/// keeps; compilers and type checkers; jax; interpreters that are started without the sanitizer.
-const NO_USE: &[&str] = &[
+/// Excluded tests of the Python package: they measure memory, which the sanitizer retains, or start
+/// programs that cannot run with it: compilers, type checkers, jax, and other interpreters.
+const EXCLUDED_PYTHON: &[&str] = &[
     "test_leaks.py",
     "test_dlpack_leaks.py",
     "test_stubs.py",
@@ -25,32 +25,32 @@ const NO_USE: &[&str] = &[
     "test_dlpack_jax.py",
 ];
 
-/// Where AddressSanitizer comes with the toolchain, of the platforms that we support.
+/// The supported platforms whose toolchain has AddressSanitizer.
 const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// What the short tier runs one of, beside what every other crate stands on.
+/// Groups of folders, of which the short tier runs one, in addition to `ALWAYS`.
 const SHORT: &[&[&str]] = &[
     &["kernels", "plugins/arrow-ipc", "plugins/arrow-c-device", "plugins/dlpack"],
     &["plugins/encodings", "python"],
     &["host", "isolation", "cli", "tests/sim-cuda"],
     &["tests/suite"],
 ];
-/// Test programs that the short tier leaves out here: they run for minutes, and mostly in processes of their own.
+/// Test programs that the short tier omits: they run for minutes, mostly in separate processes.
 const LONG: &[&str] = &["verify", "cuda_faults", "stress", "stress_plugins"];
-/// What the short tier always runs.
+/// The folders that the short tier always runs.
 const ALWAYS: &[&str] = &["plugin-api", "memory", "arrays"];
 
-/// The command, which tests of other folders start.
+/// The folder of the command, which tests of other folders start.
 const STARTED: &str = "cli";
-/// The folders whose tests start the command and load plugins and other libraries.
+/// Folders whose tests start the command or load plugins and other libraries.
 const LOADING: &[&str] = &["host", "isolation", "cli", "tests/suite", "tests/skew"];
 
-/// Whether a folder is one of these or lies in one.
+/// Whether a folder is one of these or in one of them.
 fn is_in(folder: &str, folders: &[&str]) -> bool {
     folders.iter().any(|other| Path::new(folder).starts_with(other))
 }
 
-/// Builds plugins and tests with a nightly toolchain and runs them; skipped where there is none.
+/// Builds and runs plugins and tests with a nightly toolchain. Skipped if there is none.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let workspace = run.workspace;
     let Some(target) = nightly::host()? else {
@@ -64,15 +64,16 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let selected = |folder: &str| {
         sampled.is_none_or(|groups| is_in(folder, ALWAYS) || groups.iter().any(|group| is_in(folder, group)))
     };
-    let tested = workspace.packages.iter().filter(|p| !is_in(&p.folder, LEFT_OUT) && selected(&p.folder));
+    let tested = workspace.packages.iter().filter(|p| !is_in(&p.folder, EXCLUDED) && selected(&p.folder));
     let packages: Vec<&str> = tested.map(|p| p.name.as_str()).collect();
     stream::line(&format!("the tests of {}", packages.join(", ")));
     let with_package = selected(crate::python::FOLDER);
-    // What the tests load, and with the module, so that one build settles on one set of features.
+    // The libraries that the tests load, in one build with the module, so that Cargo chooses one
+    // set of features.
     let mut built = packages.clone();
     if workspace.packages.iter().any(|p| is_in(&p.folder, LOADING) && selected(&p.folder)) {
         let loaded = workspace.packages.iter().filter(|package| {
-            !is_in(&package.folder, LEFT_OUT) && (!package.cdylibs.is_empty() || package.folder == STARTED)
+            !is_in(&package.folder, EXCLUDED) && (!package.cdylibs.is_empty() || package.folder == STARTED)
         });
         built.extend(loaded.map(|package| package.name.as_str()));
     }
@@ -91,10 +92,10 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     Ok(rust.and(package(run, &workspace.target.join("asan").join(target).join("debug"))?))
 }
 
-/// The tests of the Python package, with the sanitizer in the interpreter's process before everything else.
+/// Runs the tests of the Python package, with the sanitizer preloaded into the interpreter.
 fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     let Some(runtime) = runtime() else {
-        return Ok(Outcome::Skipped("no libasan.so beside the C compiler, for Python to load".to_owned()));
+        return Ok(Outcome::Skipped("the C compiler has no libasan.so, which Python must load".to_owned()));
     };
     let workspace = run.workspace;
     let layout = crate::python::lay_out(workspace, built)?;
@@ -102,48 +103,48 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     let command = || {
         let mut command = Command::new(&interpreter);
         command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &runtime);
-        // What the interpreter itself leaves behind is not ours to find.
-        // Tests expect a process to end by its signal, which the sanitizer would turn into an exit.
+        // Leaks of the interpreter itself are ignored.
         command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     };
-    // It is at work, or all that follows would say nothing.
+    // Check first that the sanitizer is active.
     let mut overrun = command();
     overrun.arg(format!("{}/overrun.py", python::PACKAGE));
     let output = overrun.output().with_context(|| format!("cannot start {}", show(&overrun)))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !said.contains("AddressSanitizer: heap-buffer-overflow") {
-        let said = said.lines().next_back().unwrap_or_default().to_owned();
-        return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not noticed: {said}", show(&overrun)))));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !stderr.contains("AddressSanitizer: heap-buffer-overflow") {
+        let last_line = stderr.lines().next_back().unwrap_or_default().to_owned();
+        return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not noticed: {last_line}", show(&overrun)))));
     }
     let mut pytest = command();
     run.tier.tell(&mut pytest);
     pytest.args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not cuda"]);
     pytest.args(python::IN_PARALLEL);
-    pytest.args(NO_USE.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
+    pytest.args(EXCLUDED_PYTHON.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
     pytest.arg(format!("--confcutdir={}", python::PACKAGE));
     match run.filter.as_deref() {
         None => pytest.arg(python::PACKAGE),
-        // A file or a test of pytest's.
+        // A file or a test for pytest.
         Some(filter) if filter.contains(".py") => pytest.arg(filter),
         Some(filter) => pytest.args(["-k", filter, python::PACKAGE]),
     };
     stream::pytest(&mut pytest, run.filter.is_some())
 }
 
-/// The sanitizer as a library, of the C compiler: Rust has it only for programs.
+/// The sanitizer library of the C compiler. Rust provides it only for programs.
 fn runtime() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // Where there is none, it answers with the bare name.
+    // The compiler prints only the name if it has no such library.
     path.is_absolute().then_some(path).filter(|path| path.exists())
 }
 
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
     let mut command = nightly::program("cargo");
-    // The plugins find the sanitizer's functions in the program that loads them. These alone: with -rdynamic nothing unused
-    // is left out of a program, and a hundred of them fill a disk.
+    // Plugins find the sanitizer's functions in the program that loads them. Only these are
+    // exported, because -rdynamic would keep all unused code, and a hundred such programs fill a
+    // disk.
     let exported = ["__asan_*", "__lsan_*", "__sanitizer_*", "__interceptor_*"]
         .map(|name| format!(",--export-dynamic-symbol={name}"));
     command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));
@@ -155,14 +156,15 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
     command
 }
 
-/// What the programs read while they run.
+/// The environment of the programs.
 fn environment(workspace: &Workspace) -> [(&'static str, String); 3] {
-    // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
+    // Tests with an invalid access in a child expect its signal, which the sanitizer would turn
+    // into an exit.
     let options =
         std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0:handle_sigbus=0".to_owned());
     let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
     [
-        // Plugins in C that tests build find the sanitizer's functions there as well.
+        // The sanitizer's functions for plugins in C that tests build.
         ("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address".to_owned()),
         ("ASAN_OPTIONS", options),
         ("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display())),

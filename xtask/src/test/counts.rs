@@ -1,9 +1,9 @@
-//! Counting tests from what the test programs print.
+//! Counts tests in the output of test programs.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Numbers of tests.
+/// The numbers of tests by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: u64,
@@ -26,7 +26,7 @@ impl fmt::Display for Counts {
 }
 
 impl Counts {
-    /// Takes in a line of `cargo test`. Only `test result:` lines and `skipped:` lines count.
+    /// Adds a line of `cargo test`. Only `test result:` lines and `skipped:` lines count.
     pub fn add_cargo_line(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
             let figures = result.split_once(". ").map_or(result, |(_, figures)| figures);
@@ -43,13 +43,14 @@ impl Counts {
         }
     }
 
-    /// The Rust test harness counts a test that skipped itself as passed: puts that right, at the end.
+    /// Moves tests that skipped themselves from passed to skipped; the Rust test harness counts
+    /// them as passed.
     pub fn without_self_skipped(mut self, self_skipped: u64) -> Self {
         self.passed = self.passed.saturating_sub(self_skipped);
         self
     }
 
-    /// What pytest's last line says: `1 failed, 20 passed, 3 skipped in 4.56s`.
+    /// Parses pytest's last line: `1 failed, 20 passed, 3 skipped in 4.56s`.
     pub fn from_pytest_line(line: &str) -> Option<Self> {
         let (figures, _) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
         let mut counts = Self::default();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_result_lines_add_up_and_ignored_counts_as_skipped() {
+    fn adds_cargo_results_and_counts_ignored_as_skipped() {
         let mut counts = Counts::default();
         counts.add_cargo_line("running 3 tests");
         counts.add_cargo_line(
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_skipped_itself_moves_from_passed_to_skipped() {
+    fn moves_self_skipped_tests_to_skipped() {
         let mut counts = Counts::default();
         counts.add_cargo_line("skipped: golden files: ARROW_TEST_DATA is not set");
         counts.add_cargo_line("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn pytest_lines_are_read_with_and_without_ornament() {
+    fn parses_pytest_lines_with_and_without_decoration() {
         let expected = Counts { passed: 20, failed: 3, skipped: 4 };
         let plain = "1 failed, 20 passed, 3 skipped, 1 xfailed, 2 errors, 9 warnings in 4.56s";
         assert_eq!(Counts::from_pytest_line(plain), Some(expected));
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_reads_as_promised() {
+    fn formats_the_last_line() {
         assert_eq!(Counts { passed: 7, failed: 1, skipped: 2 }.to_string(), "7 passed, 1 failed, 2 skipped");
     }
 }

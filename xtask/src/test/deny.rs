@@ -1,11 +1,12 @@
-//! What may be depended on, by `deny.toml`.
+//! Checks dependencies against `deny.toml`.
 
 use super::{Outcome, stream};
 use crate::cargo::{Workspace, cargo};
 use anyhow::Result;
 
-/// Checks licences, sources and bans; skipped where cargo-deny is not installed. The list of advisories is not looked at:
-/// it is fetched each time, and a test must not depend on what somebody published today.
+/// Checks licences, sources and bans. Skipped if cargo-deny is not installed. Advisories are not
+/// checked, because their list is downloaded, and the result of a test must not change without a
+/// change of the code.
 pub fn run(workspace: &Workspace) -> Result<Outcome> {
     if !cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         return Ok(Outcome::Skipped("cargo-deny is not installed".to_owned()));

@@ -1,4 +1,4 @@
-//! Each fuzz target, for a little while.
+//! Runs each fuzz target for a short time.
 
 use super::sample::Tier;
 use super::{Counts, Failure, Outcome, Run, stream};
@@ -7,12 +7,12 @@ use crate::nightly;
 use anyhow::Result;
 
 const SECONDS: u64 = 20;
-/// So many targets in the short tier.
+/// The number of targets in the short tier.
 const SHORT: usize = 2;
-/// The same inputs for everybody, so that what one change brings up is not another one's.
+/// A fixed seed, so that a finding is due to the change and not to new random inputs.
 const SEED: u32 = 1;
 
-/// Skipped where there is no nightly toolchain.
+/// Runs the targets. Skipped if there is no nightly toolchain.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let Some(host) = nightly::host()? else {
         return Ok(Outcome::Skipped("no nightly toolchain".to_owned()));
@@ -41,7 +41,7 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if failure.tests.is_empty() {
         return Ok(Outcome::Passed(counts));
     }
-    // The lines above say which input shows it again.
-    failure.why = format!("found something: {}", std::mem::take(&mut failure.tests).join(", "));
+    // The lines above have the command that repeats the finding.
+    failure.why = format!("findings in {}", std::mem::take(&mut failure.tests).join(", "));
     Ok(Outcome::Failed(counts, failure))
 }

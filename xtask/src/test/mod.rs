@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything, step by step, with one line of figures at the end.
+//! `cargo xtask test`: runs all steps, and prints the totals.
 
 mod asan;
 mod counts;
@@ -25,22 +25,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use step::Step;
 
-/// What `cargo xtask test` takes.
+/// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run everything; otherwise what a change is likely to break, and a sample of what is the same work over and over
+    /// Run everything, instead of what a change is likely to break and a sample of repetitive tests
     #[arg(long)]
     all: bool,
-    /// The number that selects the sample; otherwise the hash of the commit does
+    /// The number that selects the sample [default: the hash of the commit]
     #[arg(long, value_name = "N", conflicts_with = "all")]
     sample: Option<u32>,
-    /// Run these steps only (and the builds that they need); may be given more than once
+    /// Run only these steps, and the builds that they need; may be given more than once
     #[arg(long, value_enum, value_name = "STEP")]
     only: Vec<Step>,
-    /// Leave these steps out; may be given more than once
+    /// Skip these steps; may be given more than once
     #[arg(long, value_enum, value_name = "STEP")]
     skip: Vec<Step>,
-    /// Run only tests whose names contain this, or a file or test of pytest's; needs --only
+    /// Run only tests whose names contain this text, or this file or test of pytest; needs --only
     #[arg(long, value_name = "TEXT", requires = "only")]
     filter: Option<String>,
     /// Build and test in the release profile
@@ -48,7 +48,7 @@ pub struct Options {
     release: bool,
 }
 
-/// What a step needs to know.
+/// The context of a step.
 struct Run<'a> {
     workspace: &'a Workspace,
     tier: Tier,
@@ -56,17 +56,17 @@ struct Run<'a> {
     release: bool,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 enum Outcome {
     Passed(Counts),
     Failed(Counts, Failure),
     Skipped(String),
 }
 
-/// What is known of a failure.
+/// The details of a failure.
 struct Failure {
     why: String,
-    /// Names of the tests that failed.
+    /// The names of the failed tests.
     tests: Vec<String>,
 }
 
@@ -78,10 +78,10 @@ impl From<String> for Failure {
 
 impl Options {
     fn wants(&self, step: Step) -> bool {
-        let asked = self.only.is_empty()
+        let is_selected = self.only.is_empty()
             || self.only.contains(&step)
             || self.only.iter().any(|only| only.needs().contains(&step));
-        asked && !self.skip.contains(&step)
+        is_selected && !self.skip.contains(&step)
     }
 
     fn tier(&self, workspace: &Workspace) -> Tier {
@@ -93,17 +93,18 @@ impl Options {
     }
 }
 
-/// As many steps at a time: more would only wait for each other's memory and cores, which most steps can use themselves.
-const MOST_SLOTS: usize = 2;
+/// The number of steps that run at the same time. Most steps use all cores, so that more would only
+/// compete for memory.
+const MAX_SLOTS: usize = 2;
 
-/// Runs the steps that were asked for, all of them whatever happens, and sums up.
+/// Runs the selected steps, also after failures, and prints a summary.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let tier = options.tier(workspace);
     let run = Run { workspace, tier, filter: options.filter.clone(), release: options.release };
     match tier {
         Tier::All => println!("all tests"),
         Tier::Short(_) => println!(
-            "the short tier; what it samples is selected by {} (everything: cargo xtask test --all)",
+            "the short tier, with the sample {} (everything: cargo xtask test --all)",
             tier.arguments()
         ),
     }
@@ -112,7 +113,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let results = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let begin = Instant::now();
-    schedule::run(&steps, cores.min(MOST_SLOTS), |step| {
+    schedule::run(&steps, cores.min(MAX_SLOTS), |step| {
         let result = one(&run, step);
         results.lock().unwrap_or_else(PoisonError::into_inner).push((step, result.0, result.1));
     });
@@ -136,13 +137,13 @@ fn one(run: &Run<'_>, step: Step) -> (Outcome, Duration) {
 }
 
 impl Run<'_> {
-    /// What to type to see a failure of a step again.
+    /// The command that repeats a failure of a step.
     fn replay(&self, step: Step, tests: &[String]) -> String {
         let mut command = format!("cargo xtask test {} --only {}", self.tier.arguments(), step.name());
         if self.release {
             command += " --release";
         }
-        // One name: a filter is one text. The others are listed with the failure.
+        // A filter is one text; the other tests are listed with the failure.
         if let Some(test) = tests.first() {
             command += &format!(" --filter '{test}'");
         }
@@ -151,7 +152,7 @@ impl Run<'_> {
 }
 
 impl Outcome {
-    /// What a step without tests of its own amounts to: one check.
+    /// The outcome of a step without tests: one check.
     fn check(result: Result<()>) -> Self {
         match result {
             Ok(()) => Self::Passed(Counts { passed: 1, ..Counts::default() }),
@@ -159,7 +160,7 @@ impl Outcome {
         }
     }
 
-    /// Of a step in two parts; a part that was skipped makes the whole skipped only if the other one was, too.
+    /// The outcome of a step with two parts. It is skipped only if both parts are.
     fn and(self, other: Self) -> Self {
         if let (Self::Skipped(a), Self::Skipped(b)) = (&self, &other) {
             return Self::Skipped(format!("{a}; {b}"));
@@ -184,7 +185,7 @@ impl Outcome {
     fn counts(&self) -> Counts {
         match self {
             Self::Passed(counts) => *counts,
-            // A step may fail before or beside its tests: a program that does not compile, or dies.
+            // A step may fail without a failed test: a program does not compile or crashes.
             Self::Failed(counts, _) => Counts { failed: counts.failed.max(1), ..*counts },
             Self::Skipped(_) => Counts { skipped: 1, ..Counts::default() },
         }
@@ -220,23 +221,23 @@ fn sum_up(run: &Run<'_>, options: &Options, results: &Results, elapsed: Duration
         }
         if let Outcome::Failed(_, failure) = outcome {
             failure.tests.iter().for_each(|test| println!("{:<10} failed: {test}", ""));
-            println!("{:<10} to see it again: {}", "", run.replay(*step, &failure.tests));
+            println!("{:<10} to repeat it: {}", "", run.replay(*step, &failure.tests));
         }
         total += counts;
     }
     for step in Step::value_variants().iter().filter(|step| !options.wants(**step)) {
-        println!("{:<10}            not asked for", step.name());
+        println!("{:<10}            not selected", step.name());
         total.skipped += 1;
     }
     for warning in budget_warnings(run.tier, results) {
         println!("{warning}");
     }
-    println!("{:.0} s in all", elapsed.as_secs_f64());
+    println!("{:.0} s in total", elapsed.as_secs_f64());
     println!("\n{total}");
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A line for each step that took more than a third longer than it may.
+/// A warning for each step that exceeded its budget by more than a third.
 fn budget_warnings(tier: Tier, results: &Results) -> Vec<String> {
     let over = results.iter().filter_map(|(step, _, elapsed)| {
         let budget = step.budget(tier);
@@ -270,21 +271,21 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_the_python_tests_brings_the_build_that_they_need() {
-        let asked = options(&[Step::Python], &[]);
-        assert!(asked.wants(Step::Build) && asked.wants(Step::Venv) && asked.wants(Step::Python));
-        assert!(!asked.wants(Step::Clippy));
+    fn selects_the_builds_that_a_step_needs() {
+        let python = options(&[Step::Python], &[]);
+        assert!(python.wants(Step::Build) && python.wants(Step::Venv) && python.wants(Step::Python));
+        assert!(!python.wants(Step::Clippy));
         assert!(!options(&[Step::Python], &[Step::Build]).wants(Step::Build));
     }
 
     #[test]
-    fn a_step_that_failed_without_a_failed_test_still_counts_as_a_failure() {
+    fn failure_without_a_failed_test_counts_as_one() {
         let counts = Counts { passed: 3, failed: 1, skipped: 0 };
         assert_eq!(failed(3, "does not compile", &[]).counts(), counts);
     }
 
     #[test]
-    fn a_step_of_which_one_part_failed_has_failed() {
+    fn step_with_a_failed_part_has_failed() {
         assert!(matches!(passed(3).and(passed(3)), Outcome::Passed(Counts { passed: 6, failed: 0, .. })));
         for both in [passed(3).and(failed(2, "why", &["a"])), failed(2, "why", &["a"]).and(passed(3))] {
             let Outcome::Failed(counts, failure) = both else { panic!("expected a failure") };
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_step_counts_as_skipped_and_never_as_passed() {
+    fn skipped_step_counts_as_skipped() {
         let skipped = || Outcome::Skipped("no nightly toolchain".to_owned());
         assert_eq!(skipped().counts(), Counts { passed: 0, failed: 0, skipped: 1 });
         assert!(matches!(skipped().and(skipped()), Outcome::Skipped(_)));
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_replayed_by_one_command() {
+    fn replay_has_the_tier_step_and_test() {
         let workspace = Workspace::load().unwrap();
         let tier = Tier::Short(Sample(7));
         let run = Run { workspace: &workspace, tier, filter: None, release: false };
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_takes_a_third_more_than_its_budget_is_named() {
+    fn warns_of_steps_that_exceed_their_budget() {
         let budget = Step::Rust.budget(Tier::All);
         let result = |seconds| [(Step::Rust, passed(1), Duration::from_secs(seconds))];
         assert_eq!(budget_warnings(Tier::All, &result(budget + budget / 3)), Vec::<String>::new());

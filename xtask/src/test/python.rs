@@ -1,4 +1,4 @@
-//! The third-party peers, in an environment of their own.
+//! Runs the tests in Python, in a virtual environment.
 
 use super::counts::Counts;
 use super::{Outcome, Run, stream};
@@ -9,34 +9,34 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Newest first.
+/// The interpreters to try, in this order.
 const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python"];
 
-/// The tests of the command and of libcrossdock that run over the simulated CUDA driver, in a process that finds it from its
-/// start on.
+/// The tests of the command and of libcrossdock that run on the simulated CUDA driver, in a
+/// separate process that finds the driver when it starts.
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
 
-/// All tests in Python.
+/// The folder of all tests in Python.
 const FOLDER: &str = "tests/python";
 
 /// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
 pub const PACKAGE: &str = "tests/python/package";
 
-/// In as many processes as there are cores, up to what a machine of many has memory for; who is done early takes over from the
-/// others. Of their folders only those of failures are kept.
+/// Runs tests in one process per core, limited by the memory; idle processes take over tests from
+/// others. Only the folders of failed tests are kept.
 pub const IN_PARALLEL: [&str; 8] =
     ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"];
 
-/// Everything in Python that there are rules for.
+/// The folders of sources in Python that are checked.
 const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
 
-/// The tests of the command and of the package, with `crossdock` as the command under test: once over this machine, and once,
-/// the tests on devices, over the simulated CUDA driver. Holds sources and stubs to their rules.
+/// Runs the tests of the command and of the package on this machine, and those for devices also
+/// on the simulated CUDA driver. Checks sources and stubs.
 pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     let workspace = run.workspace;
     let crossdock = &workspace.built(run.release).join("crossdock");
     if !crossdock.exists() {
-        bail!("{} is not there: the step `build` makes it", crossdock.display());
+        bail!("{} does not exist; the step `build` makes it", crossdock.display());
     }
     let python = environment(workspace)?;
     let layout = crate::python::lay_out(workspace, crossdock.parent().unwrap_or(crossdock))?;
@@ -57,24 +57,25 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         command
     };
     let check = |command: &mut Command| Outcome::check(stream::check(command));
-    // Sessions that the package keeps for the life of the process, such as those of crossdock.cuda, are no leak. What a test
-    // holds in its own session is looked at when that ends.
-    let kept = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
+    // Sessions that the package keeps for the whole process, such as those of crossdock.cuda, are
+    // not leaks. Leaks of a test's own session are checked when it closes.
+    let leak_policy = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
     let mut all = Outcome::Passed(Counts::default());
     if let Some(filter) = run.filter.as_deref().filter(|filter| filter.contains(".py")) {
-        // One file or test, over the simulated driver: those that need none do not mind.
+        // One file or test runs on the simulated driver, which does not affect tests without
+        // devices.
         let folder = if filter.starts_with(PACKAGE) { PACKAGE } else { FOLDER };
         let mut command = pytest(folder);
         return stream::pytest(
-            command.arg(filter).env("LD_LIBRARY_PATH", &simulated).env(kept.0, kept.1),
+            command.arg(filter).env("LD_LIBRARY_PATH", &simulated).env(leak_policy.0, leak_policy.1),
             false,
         );
     }
     let filter: Vec<&str> = run.filter.as_deref().map(|filter| vec!["-k", filter]).unwrap_or_default();
     if run.filter.is_none() {
-        all = all.and(check(program("ruff").args(["check", "--quiet", "--no-cache"]).args(SOURCES)));
-        let format = ["format", "--quiet", "--no-cache", "--check"];
-        all = all.and(check(program("ruff").args(format).args(SOURCES)));
+        for rules in [&["check"][..], &["format", "--check"]] {
+            all = all.and(check(program("ruff").args(rules).args(["--quiet", "--no-cache"]).args(SOURCES)));
+        }
         all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
     }
     let elsewhere = ON_CUDA.iter().chain([&PACKAGE]).map(|file| format!("--ignore={file}"));
@@ -86,14 +87,15 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     ];
     for (command, arguments, cuda) in &mut parts {
         if *cuda {
-            command.env("LD_LIBRARY_PATH", &simulated).env(kept.0, kept.1);
+            command.env("LD_LIBRARY_PATH", &simulated).env(leak_policy.0, leak_policy.1);
         }
         all = all.and(stream::pytest(command.args(arguments).args(&filter), run.filter.is_some())?);
     }
     Ok(all)
 }
 
-/// Builds the wheel as pip does, quickly rather than well, and runs it where nothing else is installed.
+/// Builds the wheel as pip does, without optimisation, and runs it in an environment without other
+/// packages.
 pub fn wheel(workspace: &Workspace) -> Result<()> {
     let python = &environment(workspace)?;
     let folder = workspace.target.join("wheel");
@@ -106,7 +108,7 @@ pub fn wheel(workspace: &Workspace) -> Result<()> {
     let mut build = Command::new(python);
     build.current_dir(&workspace.root).env("PATH", path).env("CARGO_TARGET_DIR", &workspace.target);
     build.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "./python", "--no-deps"]);
-    // With the maturin of the environment, which is pinned.
+    // Uses the pinned maturin of the environment.
     build.args(["--no-build-isolation", "--config-settings", "profile=dev", "--wheel-dir"]).arg(&folder);
     stream::check(&mut build)?;
     let wheels: Vec<_> = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -122,14 +124,15 @@ pub fn wheel(workspace: &Workspace) -> Result<()> {
     run_command(smoke.arg(workspace.root.join("examples/data/flights-january.arrow")))
 }
 
-/// The interpreter of `target/venv`, which holds what `tests/python/requirements.txt` pins. It is made anew when
-/// that file has changed since.
+/// The interpreter of `target/venv`, which has the packages in `tests/python/requirements.txt`. It
+/// is created again if that file has changed.
 pub fn environment(workspace: &Workspace) -> Result<PathBuf> {
     let wanted_path = workspace.root.join("tests/python/requirements.txt");
     let wanted = fs::read(&wanted_path).with_context(|| format!("cannot read {}", wanted_path.display()))?;
     let folder = workspace.target.join("venv");
     let python = folder.join("bin/python");
-    // A copy of the pins, written last: it is there only if the environment is whole.
+    // This copy of the requirements is written last, so that it exists only if the environment is
+    // complete.
     let installed = folder.join("requirements.txt");
     if python.exists() && fs::read(&installed).is_ok_and(|had| had == wanted) {
         return Ok(python);

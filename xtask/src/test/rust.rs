@@ -1,4 +1,4 @@
-//! The test programs of the workspace, one after the other.
+//! Runs the test programs of the workspace one after another.
 
 use super::{Outcome, Run, stream};
 use crate::cargo::Package;
@@ -6,12 +6,13 @@ use crate::programs::{self, Program};
 use anyhow::Result;
 use std::process::Command;
 
-/// For how long plugins come and go under the threads of the stress test; a few seconds unless set.
+/// The environment variable with the time of the stress test that loads and unloads plugins. The
+/// default is a few seconds.
 const STRESS_SECONDS: &str = "CROSSDOCK_STRESS_SECONDS";
-/// In the tier that runs everything.
+/// Its value with --all.
 const STRESS_SECONDS_OF_ALL: &str = "60";
 
-/// All of them but those of the step `skew`.
+/// Runs all test programs except those of the step `skew`.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let programs = programs::tests(run.workspace, run.release, |package| !super::skew::is_its(package))?;
     let seconds = std::env::var(STRESS_SECONDS).ok();
@@ -21,12 +22,12 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
 }
 
 impl Run<'_> {
-    /// The test programs of packages.
+    /// The test programs of the selected packages.
     pub fn tests_of(&self, wanted: impl Fn(&Package) -> bool) -> Result<Vec<Program>> {
         programs::tests(self.workspace, self.release, wanted)
     }
 
-    /// Runs them one after another, with these variables, whatever becomes of the ones before.
+    /// Runs the programs one after another with these variables, also after failures.
     pub fn programs(&self, programs: &[Program], variables: &[(&str, String)]) -> Result<Outcome> {
         let mut all = Outcome::Passed(Default::default());
         for program in programs {

@@ -1,16 +1,16 @@
-//! Which tier runs, and what the short one samples.
+//! The tiers of tests, and the sample of the short tier.
 
 use crate::cargo::Workspace;
 use crate::fnv::mixed;
 use std::process::Command;
 
-/// The environment variable by which tests learn the number of the sample; without it they leave nothing out.
+/// The environment variable with the number of the sample. Without it, tests run everything.
 const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
 
-/// How much runs.
+/// A tier of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// What a change is likely to break; of what is the same work over and over, a sample.
+    /// What a change is likely to break, and a sample of repetitive tests.
     Short(Sample),
     /// Everything.
     All,
@@ -21,7 +21,8 @@ pub enum Tier {
 pub struct Sample(pub u32);
 
 impl Sample {
-    /// By the hash of the commit, so that the commits of a day select everything; 0 outside of a repository.
+    /// The number from the hash of the commit, so that several commits select everything. 0 outside
+    /// of a repository.
     pub fn of_commit(workspace: &Workspace) -> Self {
         let mut git = Command::new("git");
         git.current_dir(&workspace.root).args(["rev-parse", "--verify", "--quiet", "HEAD"]);
@@ -30,7 +31,8 @@ impl Sample {
         Self(hash.and_then(|hash| number(&hash)).unwrap_or(0))
     }
 
-    /// One of `len` alternatives of the kind `what`; kinds are selected independently of each other.
+    /// One of `len` alternatives of the kind `what`; kinds are selected independently of each
+    /// other.
     pub fn index(self, what: &str, len: usize) -> usize {
         (mixed(u64::from(self.0), what.as_bytes()) >> 32) as usize % len.max(1)
     }
@@ -42,7 +44,7 @@ fn number(hash: &str) -> Option<u32> {
 }
 
 impl Tier {
-    /// Those of `all` that run: all of them, or one.
+    /// The elements of `all` that run: all, or one in the short tier.
     pub fn one_of<'a, T>(&self, what: &str, all: &'a [T]) -> &'a [T] {
         match self {
             Self::All => all,
@@ -53,7 +55,7 @@ impl Tier {
         }
     }
 
-    /// Sets the variable that tests read.
+    /// Sets the environment variable for tests.
     pub fn tell(self, command: &mut Command) {
         match self {
             Self::Short(Sample(number)) => command.env(VARIABLE, number.to_string()),
@@ -80,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_the_first_eight_digits_of_the_hash() {
+    fn number_is_the_first_eight_digits_of_the_hash() {
         assert_eq!(number("00000010abcdef"), Some(16));
         assert_eq!(number("0000001"), None);
         assert_eq!(number("zzzzzzzzz"), None);
     }
 
     #[test]
-    fn few_numbers_select_every_alternative_and_kinds_differ() {
+    fn numbers_select_all_alternatives_independently_for_each_kind() {
         for len in 1..=8 {
             let mut seen: Vec<_> = (0..60).map(|number| Sample(number).index("machine", len)).collect();
             seen.sort_unstable();
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_tier_runs_one_and_the_other_all() {
+    fn short_tier_selects_one_element() {
         assert_eq!(Tier::All.one_of("x", &[1, 2, 3]), [1, 2, 3]);
         assert_eq!(Tier::Short(Sample(5)).one_of("x", &[1, 2, 3]).len(), 1);
         assert_eq!(Tier::Short(Sample(5)).one_of::<u8>("x", &[]), [0u8; 0]);

@@ -1,10 +1,11 @@
-//! Steps beside one another, where a core would be idle.
+//! Runs steps in parallel.
 
 use super::Step;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Runs `run` for every step, as many at a time as there are `slots`: each as soon as the steps that it comes after have
-/// ended, in the order of the list where several could begin. Two that build in the same folder never run at once.
+/// Runs `run` for every step, `slots` at a time: each as soon as the steps that it comes after have
+/// ended, in the order of the list if several can begin. Two steps that build in the same folder
+/// never run together.
 pub fn run(steps: &[Step], slots: usize, run: impl Fn(Step) + Sync) {
     let queue = Queue {
         state: Mutex::new(State { waiting: steps.to_vec(), running: Vec::new() }),
@@ -33,7 +34,7 @@ struct State {
 }
 
 impl State {
-    /// The first that can begin.
+    /// The index of the first step that can begin.
     fn ready(&self) -> Option<usize> {
         let unfinished = |step: &Step| self.waiting.contains(step) || self.running.contains(step);
         self.waiting.iter().position(|step| {
@@ -49,7 +50,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a step that can begin; `None` if none is left.
+    /// Waits for a step that can begin. `None` if there are no more steps.
     fn take(&self) -> Option<Step> {
         let mut state = self.lock();
         loop {
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum;
 
-    /// What began and ended, in order.
+    /// The begins and ends of steps, in order.
     fn recorded(steps: &[Step], slots: usize) -> Vec<(Step, bool)> {
         let events = Mutex::new(Vec::new());
         run(steps, slots, |step| {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_runs_once_after_those_that_it_comes_after() {
+    fn steps_run_once_and_in_order() {
         let all = Step::value_variants();
         for slots in [1, 2, 8] {
             let events = recorded(all, slots);
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_build_in_the_same_folder_never_run_at_once() {
+    fn steps_with_the_same_build_folder_never_run_together() {
         let mut running: Vec<Step> = Vec::new();
         for (step, begins) in recorded(Step::value_variants(), 8) {
             running.retain(|other| *other != step);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_nobody_asked_for_is_not_waited_for() {
+    fn unselected_steps_are_not_waited_for() {
         assert_eq!(recorded(&[Step::Rust], 2), [(Step::Rust, true), (Step::Rust, false)]);
     }
 }

@@ -1,12 +1,13 @@
-//! The tests of everything that works with devices, over the simulated CUDA driver: what `cpu` and `untouchable` run at once
-//! runs late here, in an order that a seed decides, and every access out of order is reported.
+//! Runs the tests for devices on the simulated CUDA driver. Work that `cpu` and `untouchable` run
+//! immediately runs later there, in an order that depends on a seed, and each access out of order
+//! is reported.
 
 use super::{Outcome, Run, stream};
 use crate::programs::Program;
 use crate::sim_cuda::lay_out;
 use anyhow::Result;
 
-/// Folders of the packages whose tests work with devices.
+/// The folders of packages with tests for devices.
 pub const TESTED: &[&str] = &[
     "memory/backend",
     "memory/client",
@@ -21,10 +22,10 @@ pub const TESTED: &[&str] = &[
     "tests/suite",
 ];
 
-/// Those of them whose unit tests do; the others' are those of the step `rust`.
+/// The folders whose unit tests use devices. The step `rust` runs the unit tests of the others.
 const UNIT_TESTED: &[&str] = &["memory/backend", "isolation"];
 
-/// The integration tests that use no device beyond plain host memory, in every package.
+/// The name of the integration test programs without devices.
 const ON_CPU: &str = "cpu";
 
 /// Whether a test program works with devices.
@@ -32,30 +33,32 @@ fn works_with_devices(program: &Program) -> bool {
     if program.is_unit { UNIT_TESTED.contains(&program.package.as_str()) } else { program.name != ON_CPU }
 }
 
-/// One machine to simulate.
+/// A simulated machine.
 struct Machine {
     seed: u64,
     devices: u32,
-    /// Whether devices reach each other's memory.
+    /// Whether devices can access each other's memory.
     peer: bool,
-    /// What an older driver lacks.
+    /// The functions that an older driver lacks.
     lack: &'static [&'static str],
 }
 
-/// The first is the plainest; the last has an old driver, two devices, and no way between them.
+/// The simulated machines. The first is the simplest; the last has an old driver and two devices
+/// without peer access.
 const MACHINES: &[Machine] = &[
     Machine { seed: 1, devices: 1, peer: false, lack: &[] },
     Machine { seed: 2, devices: 2, peer: true, lack: &[] },
     Machine { seed: 3, devices: 2, peer: false, lack: &["cuCtxRecordEvent"] },
 ];
 
-/// They take as long as all the others of their package together, and have no use for a device that another one reaches.
+/// These test programs take as long as all others of their package, and do not use peer access.
 const WITHOUT_PEERS: [&str; 2] = ["cuda_faults", "verify"];
 
-/// The devices that tests run on: `cpu` and `untouchable` are those of the step `rust`.
+/// The devices of these tests. The step `rust` runs the tests on `cpu` and `untouchable`.
 const DEVICES: (&str, &str) = ("CROSSDOCK_TEST_DEVICES", "cuda");
 
-/// Runs them on each machine, or on one of them. Leaks and accesses out of order end a test program with a status of their own.
+/// Runs the tests on each machine, or on one in the short tier. A program with leaks or accesses
+/// out of order exits with a special status.
 pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     let mut all = Outcome::Passed(Default::default());
     let programs = run.tests_of(|package| TESTED.contains(&package.folder.as_str()))?;

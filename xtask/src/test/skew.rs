@@ -1,5 +1,5 @@
-//! Plugins of other releases and toolchains under this host: whole workspaces are built for it, so that the short tier does it
-//! only where what the releases share has changed.
+//! Runs plugins of other releases and toolchains in this host. This builds whole workspaces, so
+//! that the short tier does it only if the sources that the releases share have changed.
 
 use super::{Outcome, Run};
 use crate::cargo::{Package, Workspace};
@@ -9,20 +9,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "tests/skew";
-/// What the releases share, and what is built of them.
+/// The sources on which the tests depend.
 const SOURCES: &[&str] = &["plugin-api", "capi", FOLDER];
-/// The hash of the sources that the tests last passed with.
+/// The file with the hash of the sources with which the tests last passed.
 const RECORD: &str = "tests/skew/passed.txt";
 
-/// Whether the tests of this package are this step's.
+/// Whether this step runs the tests of the package.
 pub fn is_its(package: &Package) -> bool {
     package.folder == FOLDER
 }
 
-/// Runs the tests, and records the sources that they passed with.
+/// Runs the tests, and records the hash of the sources if they pass.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let outcome = run.programs(&run.tests_of(is_its)?, &[])?;
-    // With a filter they did not all run.
+    // With a filter, not all tests ran.
     if matches!(outcome, Outcome::Passed(_)) && run.filter.is_none() && !is_recorded(run.workspace)? {
         let path = run.workspace.root.join(RECORD);
         let text = format!(
@@ -34,14 +34,14 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether the tests have passed with today's sources.
+/// Whether the tests have passed with the present sources.
 pub fn is_recorded(workspace: &Workspace) -> Result<bool> {
     let record = fs::read_to_string(workspace.root.join(RECORD)).unwrap_or_default();
     let recorded = record.lines().find(|line| !line.starts_with('#'));
     Ok(recorded == Some(hash(&workspace.root)?.as_str()))
 }
 
-/// Why the short tier leaves the step out.
+/// The reason why the short tier skips the step.
 pub fn unchanged() -> String {
     format!("{} have not changed since it passed ({RECORD})", SOURCES.join(", "))
 }
@@ -59,7 +59,7 @@ fn hash(root: &Path) -> Result<String> {
     Ok(format!("{:016x}", fnv1a(&all)))
 }
 
-/// The files of a folder, but for what was built in it.
+/// Collects the files of a folder without build outputs.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry?.path();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_source_changes_the_hash_and_the_record_does_not() {
+    fn hash_depends_on_sources_but_not_on_the_record() {
         let root = std::env::temp_dir().join(format!("crossdock-skew-{}", std::process::id()));
         for folder in SOURCES {
             fs::create_dir_all(root.join(folder)).unwrap();

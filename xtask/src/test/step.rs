@@ -1,55 +1,58 @@
-//! The steps: what they need, what they may not run beside, and how long they may take.
+//! The steps, with their dependencies, build folders and time budgets.
 
 use super::sample::Tier;
 use clap::ValueEnum;
 
-/// In the order in which they begin, where several can. docs/testing.md says what only each of them can find.
+/// The steps in the order in which they begin. docs/testing.md explains what only each of them can
+/// find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Step {
     /// cargo fmt --check
     Fmt,
-    /// The rules of the house: cargo xtask tidy
+    /// The project's rules: cargo xtask tidy
     Tidy,
-    /// What may be depended on: licences, sources and bans, where cargo-deny is installed
+    /// Licences, sources and bans of dependencies, if cargo-deny is installed
     Deny,
-    /// The Python environment with the peers, in target/venv
+    /// The Python environment with third-party packages, in target/venv
     Venv,
     /// The plugins, the command and the test programs
     Build,
     /// Unit and integration tests
     Rust,
-    /// The boundary's tests under AddressSanitizer, where there is a nightly toolchain
+    /// Tests under AddressSanitizer, if there is a nightly toolchain
     Asan,
-    /// The tests of everything that works with devices, over the simulated CUDA driver
+    /// Tests for devices on the simulated CUDA driver
     SimCuda,
     /// Lints, warnings denied
     Clippy,
-    /// Third-party peers: pyarrow reads what we write and writes what we read; the Python package and its stubs
+    /// Tests in Python: exchange with third-party packages, the Python package and its stubs
     Python,
     /// The code in the documentation
     Doc,
-    /// Every ABI struct is FFI-safe, by abi_stable's derive
+    /// A check that every ABI struct is FFI-safe, by abi_stable's derive
     StableAbi,
-    /// Plugins of other releases and toolchains under this host
+    /// Plugins of other releases and toolchains in this host
     Skew,
-    /// The wheel builds, installs where nothing else is, and runs
+    /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
-    /// Malformed and random bytes, 20 s for each target of fuzz/, where there is a nightly toolchain: cargo xtask fuzz
+    /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
     Fuzz,
-    /// Small faults that a crate's own tests must find, a few of one crate, where cargo-mutants is installed: cargo xtask mutants
+    /// Mutants that a crate's own tests must find, a few of one crate, if cargo-mutants is
+    /// installed: cargo xtask mutants
     Mutants,
-    /// The CUDA images are what their compiler makes of their sources, where it can be had: cargo xtask kernels --check
+    /// A comparison of the CUDA images with their compiler's output, if it is available: cargo
+    /// xtask kernels --check
     Kernels,
 }
 
 impl Step {
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// What has to run before it, and runs with it if it alone is asked for: the tests load plugins and start the command, which
-    /// are nobody's Cargo dependency.
+    /// The steps that must run before this one, also if only this one is selected. Tests load
+    /// plugins and start the command, which are not Cargo dependencies.
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
@@ -59,21 +62,22 @@ impl Step {
         }
     }
 
-    /// Those that it waits for, where they run.
+    /// The steps that this one waits for, if they are selected.
     pub fn comes_after(self) -> &'static [Self] {
         match self {
-            // They would wait for the lock of the folder anyway, and a build that failed is shown sooner.
+            // They would wait for Cargo's lock anyway, and a failed build is reported earlier.
             Self::Clippy | Self::Doc | Self::StableAbi | Self::Kernels => &[Self::Build],
             Self::Wheel => &[Self::Build, Self::Venv],
-            // A fuzzer uses a core all the time: beside tests that look at the clock it would slow them down.
+            // A fuzzer uses a whole core, and would slow down tests that measure time.
             Self::Fuzz => &[Self::Asan],
-            // It builds what `rust` tests once more, and means nothing where that fails.
+            // It builds the packages of `rust` again, and its result means nothing if that step
+            // fails.
             Self::Mutants => &[Self::Rust],
             other => other.needs(),
         }
     }
 
-    /// The target folder that it builds in for most of its time: Cargo lets one build into each at a time.
+    /// The target folder of its builds. Cargo allows only one build at a time in each.
     pub fn build_folder(self) -> Option<&'static str> {
         match self {
             Self::Build | Self::Clippy | Self::Doc | Self::StableAbi | Self::Wheel => Some("target"),
@@ -85,8 +89,8 @@ impl Step {
         }
     }
 
-    /// Seconds that it may take on two cores with an empty target folder, another step beside it: measured and rounded
-    /// up.
+    /// The time budget in seconds, on two cores with an empty target folder and another step in
+    /// parallel: measured and rounded up.
     pub fn budget(self, tier: Tier) -> u64 {
         let (short, all) = match self {
             Self::Fmt | Self::Tidy | Self::Deny => (10, 10),
@@ -94,7 +98,7 @@ impl Step {
             Self::Build => (280, 280),
             Self::Rust => (360, 520),
             Self::Asan => (380, 1800),
-            // The machine whose devices reach each other has the least to do.
+            // The machine with peer access has the fewest tests.
             Self::SimCuda => (350, 1200),
             Self::Clippy => (60, 60),
             Self::Python => (440, 600),

@@ -1,4 +1,4 @@
-//! What each step runs.
+//! Runs the steps.
 
 use super::step::Step;
 use super::{Outcome, Run, asan, deny, fuzz, mutants, python, rust, sim_cuda, skew, stream};
@@ -56,9 +56,9 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
         Step::Asan => asan::run(run),
         Step::Fuzz => fuzz::run(run),
         Step::Mutants => mutants::run(run),
-        Step::Kernels if run.tier.is_short() => {
-            Ok(Outcome::Skipped("the step tidy holds the images to the record of their sources".to_owned()))
-        }
+        Step::Kernels if run.tier.is_short() => Ok(Outcome::Skipped(
+            "the step tidy compares the images with the record of their sources".to_owned(),
+        )),
         Step::Kernels => Ok(match kernels::check(run.workspace) {
             Ok(Some(why)) => Outcome::Skipped(why),
             outcome => Outcome::check(outcome.map(drop)),

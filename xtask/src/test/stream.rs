@@ -1,4 +1,4 @@
-//! Running a program so that its lines are both shown and read.
+//! Runs programs, and both shows and reads the lines of their output.
 
 use super::counts::Counts;
 use super::{Failure, Outcome};
@@ -11,26 +11,26 @@ use std::sync::mpsc;
 use std::thread;
 
 thread_local! {
-    /// What begins each line that a program of this thread's step writes, where several steps run at once.
+    /// The prefix of the lines of this thread's step, since several steps run at the same time.
     static LABEL: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Has the lines of all that this thread runs begin with `label`.
+/// Sets the prefix of this thread's lines.
 pub fn label(label: String) {
     LABEL.with_borrow_mut(|current| *current = label);
 }
 
-/// Shows a line of this thread's step.
+/// Prints a line of this thread's step.
 pub fn line(text: &str) {
     LABEL.with_borrow(|label| println!("{label}{text}"));
 }
 
-/// Runs a program; how it ended.
+/// Runs a program, and returns its exit status.
 pub fn status(command: &mut Command) -> Result<ExitStatus> {
     lines(command, |_| ())
 }
 
-/// Runs a program that is to succeed.
+/// Runs a program that must succeed.
 pub fn check(command: &mut Command) -> Result<()> {
     let status = status(command)?;
     if !status.success() {
@@ -39,7 +39,7 @@ pub fn check(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a test program of Rust's, or `cargo test ...`, counting.
+/// Runs a Rust test program or `cargo test ...`, and counts the tests.
 pub fn cargo_test(command: &mut Command) -> Result<Outcome> {
     let mut counts = Counts::default();
     let mut self_skipped = 0;
@@ -52,10 +52,10 @@ pub fn cargo_test(command: &mut Command) -> Result<Outcome> {
     Ok(outcome(command, status, counts.without_self_skipped(self_skipped), failed))
 }
 
-/// What pytest ends with where it selected no test.
+/// The exit status of pytest if it selected no tests.
 const NO_TESTS: i32 = 5;
 
-/// Runs pytest, counting. That it selected no test is a failure unless it may be.
+/// Runs pytest, and counts the tests. It is a failure if it selects none, unless `may_select_none`.
 pub fn pytest(command: &mut Command, may_select_none: bool) -> Result<Outcome> {
     let mut counts = Counts::default();
     let mut failed = Vec::new();
@@ -91,7 +91,7 @@ fn outcome(command: &Command, status: ExitStatus, counts: Counts, tests: Vec<Str
     Outcome::Failed(counts, Failure { why, tests })
 }
 
-/// Both of the program's outputs go to ours, line by line, so that neither cuts into a line of the other.
+/// Copies standard output and standard error of the program to standard output, line by line.
 fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
     let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.with_context(|| format!("cannot start {}", show(command)))?;
@@ -106,7 +106,7 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus
         each(&text);
     }
     for reader in readers.into_iter().flatten() {
-        // A reader ends at the end of its pipe and has nothing to say; it cannot fail.
+        // A reader ends with its pipe, and cannot fail.
         drop(reader.join());
     }
     child.wait().with_context(|| format!("cannot wait for {}", show(command)))
@@ -116,7 +116,7 @@ fn forward(pipe: impl Read + Send + 'static, to: mpsc::Sender<String>) -> thread
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
-        // Bytes, not text: a failing test may print anything.
+        // The output may not be UTF-8.
         while pipe.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
             let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
             if to.send(text).is_err() {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_both_outputs_are_counted_and_the_status_is_kept() {
+    fn counts_lines_of_both_outputs_and_returns_the_status() {
         let script = "echo 'skipped: a: no GPU' >&2; echo 'test a::b ... FAILED'; \
                       printf 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 3";
         let outcome = cargo_test(Command::new("sh").args(["-c", script])).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_tests_are_known_by_their_names() {
+    fn parses_names_of_failed_tests() {
         assert_eq!(failed_cargo_test("test a::b ... ok"), None);
         assert_eq!(failed_cargo_test("test a - should panic ... FAILED").as_deref(), Some("a"));
         let line = "FAILED tests/test_a.py::test_b[c d] - AssertionError: no - never";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error_with_its_name() {
+    fn error_for_a_missing_program_has_its_name() {
         let Err(error) = pytest(&mut Command::new("no-such-program-anywhere"), true) else {
             panic!("expected an error")
         };

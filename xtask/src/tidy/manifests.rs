@@ -1,19 +1,19 @@
-//! Every crate takes the workspace's lints.
+//! Checks that every crate uses the workspace's lints.
 
 use super::text::Text;
 use crate::cargo::Package;
 
-/// A complaint for every member whose manifest does not say `[lints] workspace = true`.
+/// A violation for each crate without `[lints] workspace = true`.
 pub fn check(packages: &[Package], texts: &[Text]) -> Vec<String> {
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     for package in packages {
         let path = format!("{}/Cargo.toml", package.folder);
         let manifest = texts.iter().find(|t| t.path == path);
         if !manifest.is_some_and(|m| takes_the_lints(&m.content)) {
-            complaints.push(format!("{path}: has no `[lints] workspace = true`"));
+            violations.push(format!("{path}: has no `[lints] workspace = true`"));
         }
     }
-    complaints
+    violations
 }
 
 fn takes_the_lints(manifest: &str) -> bool {
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_without_the_workspace_lints_is_named() {
+    fn rejects_a_manifest_without_the_workspace_lints() {
         assert_eq!(check_one("[package]\n\n[lints]\nworkspace = true\n"), Vec::<String>::new());
         assert_eq!(check_one("[package]\n"), ["a/Cargo.toml: has no `[lints] workspace = true`"]);
         assert_eq!(check_one("[lints]\n[dependencies]\nworkspace = true\n").len(), 1);

@@ -1,12 +1,14 @@
-//! `cargo xtask tidy`: the rules of the house that no linter knows. Each rule is a function from what it looks at to
-//! a list of complaints, so that its tests can hand it a house that breaks it.
+//! `cargo xtask tidy`: checks the rules of the project that no linter checks. Each rule is a
+//! function from its inputs to a list of violations, so that its tests can pass inputs that break
+//! it.
 
-mod arrows;
+mod contents;
 mod cycles;
+mod docs;
+mod language;
+mod layering;
 mod manifests;
-mod papers;
 mod text;
-mod texts;
 mod versions;
 
 use crate::cargo::Workspace;
@@ -15,55 +17,59 @@ use std::fs;
 use std::path::Path;
 use text::Text;
 
-/// Prints every complaint; an error if there is one.
+/// Prints all violations.
+///
+/// # Errors
+/// There is a violation.
 pub fn run(workspace: &Workspace) -> Result<()> {
-    let complaints = complaints(workspace)?;
-    for complaint in &complaints {
-        println!("{complaint}");
+    let violations = violations(workspace)?;
+    for violation in &violations {
+        println!("{violation}");
     }
-    if !complaints.is_empty() {
-        bail!("the house is not tidy: {} complaints", complaints.len());
+    if !violations.is_empty() {
+        bail!("tidy: {} violations", violations.len());
     }
-    println!("the house is tidy: {} crates", workspace.packages.len());
+    println!("tidy: {} crates without violations", workspace.packages.len());
     Ok(())
 }
 
-fn complaints(workspace: &Workspace) -> Result<Vec<String>> {
+fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     collect(&workspace.root, &workspace.root, &mut texts)?;
-    let mut all = arrows::check(&workspace.packages);
+    let mut all = layering::check(&workspace.packages);
     all.extend(cycles::check(&workspace.packages, &texts));
     all.extend(manifests::check(&workspace.packages, &texts));
-    all.extend(texts::check(&texts));
-    all.extend(papers::check(&texts));
+    all.extend(contents::check(&texts));
+    all.extend(docs::check(&texts));
+    all.extend(language::check_all(&workspace.root, &texts)?);
     all.extend(versions::check(&texts));
     all.extend(crate::kernels::check_record(&workspace.root));
     Ok(all)
 }
 
-/// Folders that hold nothing of ours, wherever they are.
-const NOT_OURS: &[&str] = &[".git", "target", "dist", ".venv", "__pycache__", ".pytest_cache"];
+/// Folders without sources, at any depth.
+const IGNORED_FOLDERS: &[&str] = &[".git", "target", "dist", ".venv", "__pycache__", ".pytest_cache"];
 
-const ENDINGS: &[&str] = &[
+const EXTENSIONS: &[&str] = &[
     "rs", "toml", "md", "h", "hpp", "c", "cpp", "cu", "cuh", "py", "pyi", "sh", "txt", "yml", "yaml", "json",
 ];
 
-/// Walks the folders itself, since a machine that runs the tests need not have git.
+/// Collects the text files. It does not use git, which a machine that runs the tests need not have.
 fn collect(root: &Path, folder: &Path, texts: &mut Vec<Text>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut paths = entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_symlink() || NOT_OURS.contains(&name.as_str()) {
+        if path.is_symlink() || IGNORED_FOLDERS.contains(&name.as_str()) {
             continue;
         }
         if path.is_dir() {
             collect(root, &path, texts)?;
             continue;
         }
-        let ending = path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
-        if !ENDINGS.contains(&ending.as_str()) && name != "run" {
+        let extension = path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
+        if !EXTENSIONS.contains(&extension.as_str()) && name != "run" {
             continue;
         }
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,8 +1,8 @@
-//! The texts that the rules look at.
+//! The text files that the rules check.
 
-/// A text file of ours.
+/// A text file of the repository.
 pub struct Text {
-    /// Relative to the root, with `/`.
+    /// The path relative to the root, with `/`.
     pub path: String,
     pub content: String,
 }

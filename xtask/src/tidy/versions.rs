@@ -1,17 +1,17 @@
-//! One version, in one place: the workspace's. What repeats it must agree.
+//! Checks that all versions equal the workspace's.
 
 use super::text::Text;
 
-/// A complaint for each that does not.
+/// A violation for each other version.
 pub fn check(texts: &[Text]) -> Vec<String> {
     let content = |path: &str| texts.iter().find(|t| t.path == path).map_or("", |t| t.content.as_str());
     let Some(version) = workspace_version(content("Cargo.toml")) else {
         return vec!["Cargo.toml: has no version in [workspace.package]".to_owned()];
     };
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     match newest(content("CHANGELOG.md")) {
         Some(newest) if newest == version => {}
-        newest => complaints.push(format!(
+        newest => violations.push(format!(
             "CHANGELOG.md: its newest version is {}, expected the workspace's {version}",
             newest.unwrap_or("missing")
         )),
@@ -19,10 +19,10 @@ pub fn check(texts: &[Text]) -> Vec<String> {
     let repeated = content("Cargo.toml").lines().filter(|line| line.contains("{ path = "));
     for line in repeated.filter(|line| line.contains("version = ")) {
         if !line.contains(&format!("version = \"{version}\"")) {
-            complaints.push(format!("Cargo.toml: `{line}`: expected version {version}, the workspace's"));
+            violations.push(format!("Cargo.toml: `{line}`: expected version {version}, the workspace's"));
         }
     }
-    complaints
+    violations
 }
 
 fn workspace_version(manifest: &str) -> Option<&str> {
@@ -49,14 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn a_changelog_of_the_workspace_s_version_draws_no_complaint() {
+    fn accepts_a_changelog_of_the_workspace_version() {
         let changelog =
             "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-01-31\n\n## [0.1.0] - 2026-01-01\n";
         assert_eq!(check_both(MANIFEST, changelog), Vec::<String>::new());
     }
 
     #[test]
-    fn a_changelog_of_another_version_or_none_is_named_with_both() {
+    fn rejects_a_changelog_of_another_version() {
         let expected = "CHANGELOG.md: its newest version is 0.1.0, expected the workspace's 0.2.0";
         assert_eq!(check_both(MANIFEST, "## [0.1.0] - 2026-01-01\n"), [expected]);
         assert!(check_both(MANIFEST, "")[0].contains("missing"));
@@ -64,9 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_of_ours_with_another_version_is_named() {
+    fn rejects_a_workspace_dependency_of_another_version() {
         let line = "ours = { path = \"ours\", version = \"0.1.0\" }";
-        let found = check_both(&format!("{MANIFEST}{line}\n"), "## [0.2.0]\n");
-        assert_eq!(found, [format!("Cargo.toml: `{line}`: expected version 0.2.0, the workspace's")]);
+        let violations = check_both(&format!("{MANIFEST}{line}\n"), "## [0.2.0]\n");
+        assert_eq!(violations, [format!("Cargo.toml: `{line}`: expected version 0.2.0, the workspace's")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Arrow's C structs that say of themselves what is not so.
+//! Malformed structs of Arrow's C data interface.
 
 use std::ffi::{CStr, c_char};
 
@@ -9,193 +9,205 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_memory::Stream;
 
 use super::super::case::{Case, Check, failed, not_offered};
-use super::super::kept::keep;
-use super::super::lent::{Counts, Kind, device_array, lent_schema};
-use super::super::lies::{Lie, judge, looked_through, nonsense, unusual};
-use super::super::subject::{Ground, Subject};
+use super::super::context::CaseContext;
+use super::super::counted_objects::{self, CapsuleKind, ReleaseCounts, device_array};
+use super::super::leak::leak;
+use super::super::malformed::{Malformation, invalid, judge, read_and_validate, unusual};
+use super::super::round_trip;
+use super::super::subject::Subject;
 use super::super::tables::FORMS;
-use super::super::tour;
 
 pub const CASES: &[Case] = &[Case {
     name: "arrays.hostile",
-    rule: "Arrow structs that contradict themselves are an error, or are handed on as they are and the host refuses them; each \
-           is released once.",
-    stands: "CROSSDOCK_BAD_DATA, crossdock_capsule, \"arrow_schema\", \"arrow_array\"",
-    ground: &["importer.abandoned", "importer.batches"],
+    rule: "Malformed Arrow structs are rejected, or passed on unchanged for the host to reject. Each is released once.",
+    spec_ref: "CROSSDOCK_BAD_DATA, crossdock_capsule, \"arrow_schema\", \"arrow_array\"",
+    depends_on: &["importer.abandoned", "importer.batches"],
     on_devices: true,
     check: hostile,
 }];
 
-/// What is lied about.
-struct Truth<'a> {
-    kind: Kind,
+/// The well-formed table from which malformed ones are made.
+struct Template<'a> {
+    kind: CapsuleKind,
     schema: SchemaRef,
     batch: &'a DeviceBatch,
-    /// A column that has buffers.
-    at: usize,
+    /// The index of a column that has buffers.
+    column: usize,
 }
 
-fn hostile(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let readable = tour::readable(ground, &subject)?;
-    let mut n_told = 0;
+fn hostile(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let readable = round_trip::readable(context, &subject)?;
+    let mut n_checked = 0;
     for (readable, kind) in readable.iter().filter_map(|readable| Some((readable, readable.kind?))) {
-        let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
-        let batches = ground.table_for(&readable.taker, &table)?;
+        let Some(table) = context.first_table(&subject, readable, FORMS[0])? else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
         let has_buffers = |column: &ArrayRef| !column.to_data().buffers().is_empty();
-        let at = table.columns().iter().position(has_buffers);
-        let (Some(at), [batch]) = (at, batches.as_slice()) else { continue };
-        let truth = Truth { kind, schema: table.schema(), batch, at };
-        for lie in LIES.iter().filter(|lie| lie.tell.fits(kind)) {
+        let column = table.columns().iter().position(has_buffers);
+        let (Some(column), [batch]) = (column, batches.as_slice()) else { continue };
+        let template = Template { kind, schema: table.schema(), batch, column };
+        for malformation in MALFORMATIONS.iter().filter(|malformation| malformation.change.fits(kind)) {
             for validate in [Validate::Layout, Validate::Full] {
-                tell(ground, &subject, &readable.format, &truth, lie, validate)?;
-                n_told += 1;
+                check_one(context, &subject, &readable.format, &template, malformation, validate)?;
+                n_checked += 1;
             }
         }
     }
-    if n_told == 0 {
+    if n_checked == 0 {
         return Err(not_offered("the plugin reads no Arrow capsules"));
     }
-    super::entry::nothing_left(subject.end(), "after hostile structs")
+    super::entry::no_leaks(subject.end(), "after hostile structs")
 }
 
-fn tell(
-    ground: &Ground,
+fn check_one(
+    context: &CaseContext,
     subject: &Subject,
     format: &Format,
-    truth: &Truth<'_>,
-    lie: &Lie<Told>,
+    template: &Template<'_>,
+    malformation: &Malformation<Change>,
     validate: Validate,
 ) -> Check {
-    let place = format!("'{}', {} {}", format.name, lie.tell.noun(), lie.name);
-    let counts = Counts::default();
-    let capsules = lie.capsules(truth, subject.stream(), &counts);
+    let place = format!("'{}', {} {}", format.name, malformation.change.noun(), malformation.name);
+    let counts = ReleaseCounts::default();
+    let capsules = malformation.capsules(template, subject.stream(), &counts);
     let capsules = capsules.map_err(|error| failed("the suite's own structs", "capsules", error))?;
     let input = Input::Capsules(Capsules::from(capsules));
     let call = CallSettings { validate, ..subject.call() };
-    let made = looked_through(ground, subject, &call, format, None, input);
-    // What was handed on as it was the host has refused.
-    judge(&place, made.and_then(|refused| refused.map_or(Ok(None), Err)), lie.is_nonsense)?;
-    ground.backend.settle();
-    counts.wrong().map_or(Ok(()), |words| Err(failed(place, "everything released once", words)))
+    let result = read_and_validate(context, subject, &call, format, None, input);
+    // The host's rejection of a struct that was passed on counts as an error, too.
+    judge(&place, result.and_then(|rejection| rejection.map_or(Ok(None), Err)), malformation.must_fail)?;
+    context.backend.settle();
+    counts.violation().map_or(Ok(()), |details| Err(failed(place, "everything released once", details)))
 }
 
-/// What a producer hands over: the root of a batch, a column of it, and its schema.
-enum Told {
+/// A change of one of the structs that a producer passes.
+enum Change {
+    /// Of the root of a batch.
     Array(fn(&mut abi::ArrowArray)),
+    /// Of a column of a batch.
     Column(fn(&mut abi::ArrowArray)),
-    /// Where there is a place for a device.
+    /// Of a struct with a device.
     Device(fn(&mut abi::ArrowDeviceArray)),
-    /// Where schemas lie beside arrays.
+    /// Of a schema in its own capsule.
     Schema(fn(&mut abi::ArrowSchema)),
+    /// Of a column's schema in its own capsule.
     ColumnSchema(fn(&mut abi::ArrowSchema)),
-    /// Of an array beside its schema: in a stream it would be the end.
-    Beside(fn(&mut abi::ArrowArray)),
+    /// Of an array in its own capsule. In a stream, a released array means the end.
+    SeparateArray(fn(&mut abi::ArrowArray)),
 }
 
-impl Told {
-    fn fits(&self, kind: Kind) -> bool {
+impl Change {
+    fn fits(&self, kind: CapsuleKind) -> bool {
         match self {
-            Told::Array(_) | Told::Column(_) => true,
-            Told::Device(_) => kind.knows_devices(),
-            Told::Schema(_) | Told::ColumnSchema(_) | Told::Beside(_) => {
-                matches!(kind, Kind::Data | Kind::Device)
+            Change::Array(_) | Change::Column(_) => true,
+            Change::Device(_) => kind.has_device(),
+            Change::Schema(_) | Change::ColumnSchema(_) | Change::SeparateArray(_) => {
+                matches!(kind, CapsuleKind::Data | CapsuleKind::Device)
             }
         }
     }
 
     fn noun(&self) -> &'static str {
         match self {
-            Told::Array(_) | Told::Device(_) | Told::Beside(_) => "an array",
-            Told::Column(_) => "a column",
-            Told::Schema(_) => "a schema",
-            Told::ColumnSchema(_) => "a column's schema",
+            Change::Array(_) | Change::Device(_) | Change::SeparateArray(_) => "an array",
+            Change::Column(_) => "a column",
+            Change::Schema(_) => "a schema",
+            Change::ColumnSchema(_) => "a column's schema",
         }
     }
 }
 
-use Told::{Array, Beside, Column, ColumnSchema, Device, Schema};
+use Change::{Array, Column, ColumnSchema, Device, Schema, SeparateArray};
 
-/// Of a column no fields but those that its release does without: unlike the other structs it is not a copy.
-const LIES: [Lie<Told>; 33] = [
-    nonsense("of -1 rows", Array(|a| a.length = -1)),
-    nonsense("that begins at row -1", Array(|a| a.offset = -1)),
-    nonsense("that begins beyond all rows", Array(|a| a.offset = i64::MAX)),
-    unusual("of -2 nulls", Array(|a| a.null_count = -2)),
-    unusual("of more nulls than rows", Array(|a| a.null_count = a.length + 1)),
-    unusual("of -1 buffers", Array(|a| a.n_buffers = -1)),
-    unusual("without its list of buffers", Array(|a| a.buffers = std::ptr::null_mut())),
-    nonsense("of -1 columns", Array(|a| a.n_children = -1)),
-    nonsense("of a column fewer than its schema", Array(|a| a.n_children -= 1)),
-    unusual("of a column more than its schema, at NULL", Array(|a| (a.n_children, a.children) = one_more(a))),
-    nonsense("without its list of columns", Array(|a| a.children = std::ptr::null_mut())),
-    nonsense("of columns at NULL", Array(|a| a.children = nowhere(a.n_children))),
-    nonsense("of -1 rows", Column(|c| c.length = -1)),
-    unusual("of more rows than there can be", Column(|c| c.length = i64::MAX)),
-    nonsense("of fewer rows than its array", Column(|c| c.length -= 1)),
-    nonsense("that begins at row -1", Column(|c| c.offset = -1)),
-    nonsense("that begins beyond all rows", Column(|c| c.offset = i64::MAX)),
-    unusual("of more nulls than rows", Column(|c| c.null_count = c.length + 1)),
-    unusual("of -1 buffers", Column(|c| c.n_buffers = -1)),
-    unusual("of buffers without number", Column(|c| c.n_buffers = i64::MAX)),
-    nonsense("without its list of buffers", Column(|c| c.buffers = std::ptr::null_mut())),
-    nonsense("of buffers at NULL", Column(|c| c.buffers = nowhere::<u8>(c.n_buffers).cast())),
-    nonsense("on a device that there is none of", Device(|a| a.device_type = 77)),
-    nonsense("on the 99th CUDA device", Device(|a| (a.device_type, a.device_id) = (abi::DEVICE_CUDA, 99))),
-    nonsense("that was released already", Beside(release)),
-    nonsense("without a format", Schema(|s| s.format = std::ptr::null())),
-    nonsense("of an unknown format", Schema(|s| s.format = UNKNOWN.as_ptr())),
-    nonsense("of -1 columns", Schema(|s| s.n_children = -1)),
-    nonsense("without its list of columns", Schema(|s| s.children = std::ptr::null_mut())),
-    nonsense("of columns at NULL", Schema(|s| s.children = nowhere(s.n_children))),
-    unusual("of metadata of -1 entries", Schema(|s| s.metadata = keep([-1i32; 8]).as_ptr().cast::<c_char>())),
-    nonsense("without a format", ColumnSchema(|s| s.format = std::ptr::null())),
-    nonsense("of an unknown format", ColumnSchema(|s| s.format = UNKNOWN.as_ptr())),
+/// A column is changed in place, not in a copy, so that changes must leave alone the fields that
+/// its release uses.
+const MALFORMATIONS: [Malformation<Change>; 33] = [
+    invalid("with length -1", Array(|a| a.length = -1)),
+    invalid("with offset -1", Array(|a| a.offset = -1)),
+    invalid("with an offset after the last row", Array(|a| a.offset = i64::MAX)),
+    unusual("with null count -2", Array(|a| a.null_count = -2)),
+    unusual("with more nulls than rows", Array(|a| a.null_count = a.length + 1)),
+    unusual("with -1 buffers", Array(|a| a.n_buffers = -1)),
+    unusual("without a list of buffers", Array(|a| a.buffers = std::ptr::null_mut())),
+    invalid("with -1 columns", Array(|a| a.n_children = -1)),
+    invalid("with one column fewer than its schema", Array(|a| a.n_children -= 1)),
+    unusual("with an additional column at NULL", Array(|a| (a.n_children, a.children) = with_null_child(a))),
+    invalid("without a list of columns", Array(|a| a.children = std::ptr::null_mut())),
+    invalid("with columns at NULL", Array(|a| a.children = null_list(a.n_children))),
+    invalid("with length -1", Column(|c| c.length = -1)),
+    unusual("with length 2^63 - 1", Column(|c| c.length = i64::MAX)),
+    invalid("with fewer rows than its batch", Column(|c| c.length -= 1)),
+    invalid("with offset -1", Column(|c| c.offset = -1)),
+    invalid("with an offset after the last row", Column(|c| c.offset = i64::MAX)),
+    unusual("with more nulls than rows", Column(|c| c.null_count = c.length + 1)),
+    unusual("with -1 buffers", Column(|c| c.n_buffers = -1)),
+    unusual("with 2^63 - 1 buffers", Column(|c| c.n_buffers = i64::MAX)),
+    invalid("without a list of buffers", Column(|c| c.buffers = std::ptr::null_mut())),
+    invalid("with buffers at NULL", Column(|c| c.buffers = null_list::<u8>(c.n_buffers).cast())),
+    invalid("on an unknown type of device", Device(|a| a.device_type = 77)),
+    invalid("on CUDA device 99", Device(|a| (a.device_type, a.device_id) = (abi::DEVICE_CUDA, 99))),
+    invalid("that is already released", SeparateArray(release)),
+    invalid("without a format", Schema(|s| s.format = std::ptr::null())),
+    invalid("with an unknown format", Schema(|s| s.format = UNKNOWN.as_ptr())),
+    invalid("with -1 columns", Schema(|s| s.n_children = -1)),
+    invalid("without a list of columns", Schema(|s| s.children = std::ptr::null_mut())),
+    invalid("with columns at NULL", Schema(|s| s.children = null_list(s.n_children))),
+    unusual("with -1 metadata entries", Schema(|s| s.metadata = leak([-1i32; 8]).as_ptr().cast::<c_char>())),
+    invalid("without a format", ColumnSchema(|s| s.format = std::ptr::null())),
+    invalid("with an unknown format", ColumnSchema(|s| s.format = UNKNOWN.as_ptr())),
 ];
 
 const UNKNOWN: &CStr = c"?!";
 
-/// A list of so many NULLs.
-fn nowhere<T>(n: i64) -> *mut *mut T {
-    keep(vec![0usize; usize::try_from(n).unwrap_or(0) + 1]).as_mut_ptr().cast()
+/// A list of `n + 1` NULLs.
+fn null_list<T>(n: i64) -> *mut *mut T {
+    leak(vec![0usize; usize::try_from(n).unwrap_or(0) + 1]).as_mut_ptr().cast()
 }
 
-/// An array's columns, and NULL.
-fn one_more(array: &abi::ArrowArray) -> (i64, *mut *mut abi::ArrowArray) {
-    let more = nowhere(array.n_children);
-    // SAFETY: a valid array's list has `n_children` entries, and the other one more.
-    unsafe { std::ptr::copy_nonoverlapping(array.children, more, array.n_children as usize) };
-    (array.n_children + 1, more)
+/// The children of an array, and NULL.
+fn with_null_child(array: &abi::ArrowArray) -> (i64, *mut *mut abi::ArrowArray) {
+    let list = null_list(array.n_children);
+    // SAFETY: the list of a valid array has `n_children` entries, and the new list has one more.
+    unsafe { std::ptr::copy_nonoverlapping(array.children, list, array.n_children as usize) };
+    (array.n_children + 1, list)
 }
 
 fn release(array: &mut abi::ArrowArray) {
     if let Some(release) = array.release {
-        // SAFETY: a valid array, released once.
+        // SAFETY: the template's array is valid, and its release function clears `release`, so that
+        // it runs once.
         unsafe { release(array) };
     }
 }
 
-impl Lie<Told> {
-    fn capsules(&self, truth: &Truth<'_>, stream: &Stream, counts: &Counts) -> Result<Vec<Capsule>> {
-        let Truth { kind, schema, batch, at } = truth;
+impl Malformation<Change> {
+    fn capsules(
+        &self,
+        template: &Template<'_>,
+        stream: &Stream,
+        counts: &ReleaseCounts,
+    ) -> Result<Vec<Capsule>> {
+        let Template { kind, schema, batch, column } = template;
         let mut array = device_array(batch, stream, counts)?.into_raw();
-        let mut beside = lent_schema(schema, counts)?.into_raw();
-        match self.tell {
-            Array(tell) | Beside(tell) => tell(&mut array.array),
-            Column(tell) => nth(array.array.children, *at, tell),
-            Device(tell) => tell(&mut array),
-            Schema(tell) => tell(&mut beside),
-            ColumnSchema(tell) => nth(beside.children, *at, tell),
+        let mut schema_struct = counted_objects::schema(schema, counts)?.into_raw();
+        match self.change {
+            Array(change) | SeparateArray(change) => change(&mut array.array),
+            Column(change) => change_nth(array.array.children, *column, change),
+            Device(change) => change(&mut array),
+            Schema(change) => change(&mut schema_struct),
+            ColumnSchema(change) => change_nth(schema_struct.children, *column, change),
         }
-        // SAFETY: whatever they say, their releases go by what was kept of them, and are called once.
-        let (array, beside) = unsafe { (Owned::new(array), Owned::new(beside)) };
-        let mut beside = Some(beside);
-        let once = || beside.take().ok_or_else(|| Error::internal("one array has one schema"));
+        // SAFETY: the releases of counted objects use the original structs, which the changes do
+        // not affect.
+        let (array, schema_struct) = unsafe { (Owned::new(array), Owned::new(schema_struct)) };
+        let mut schema_struct = Some(schema_struct);
+        let once = || schema_struct.take().ok_or_else(|| Error::internal("one array has one schema"));
         kind.capsules_of(schema, vec![array], stream, once)
     }
 }
 
-fn nth<T>(list: *mut *mut T, at: usize, tell: fn(&mut T)) {
-    // SAFETY: the list of a struct of the suite's own, which has that column, and which nobody else looks at yet.
-    tell(unsafe { &mut **list.add(at) });
+fn change_nth<T>(list: *mut *mut T, at: usize, change: fn(&mut T)) {
+    // SAFETY: `list` is the list of children of a valid struct with more than `at` children, and
+    // the plugin has not got it yet.
+    change(unsafe { &mut **list.add(at) });
 }

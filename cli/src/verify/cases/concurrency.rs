@@ -1,35 +1,36 @@
-//! Several at once.
+//! Streams, instances and hosts that are used at the same time.
 
 use std::sync::{Barrier, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, Stop, failed, ran};
-use super::super::lent::Counts;
-use super::super::subject::{Ground, Subject, looked};
+use super::super::case::{Case, Check, Stop, failed, require_input};
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
+use super::super::encoded_trees::{Tree, trees};
+use super::super::round_trip::{self, ReadTable, Readable};
+use super::super::subject::{Subject, invalid_array};
 use super::super::tables::FORMS;
-use super::super::tour::{self, Read, Readable};
-use super::super::trees::{Tree, trees};
 
 pub const CASES: &[Case] = &[
     Case {
         name: "concurrency.interleaved",
-        rule: "Two streams of one instance, and of two, know nothing of each other.",
-        stands: "crossdock_plugin_entry.create, crossdock.h, threads",
-        ground: &["importer.batches"],
+        rule: "Two streams, of one instance or of two, are independent.",
+        spec_ref: "crossdock_plugin_entry.create, crossdock.h, threads",
+        depends_on: &["importer.batches"],
         on_devices: false,
         check: interleaved,
     },
     Case {
         name: "concurrency.threads",
-        rule: "An instance is used from several threads at once.",
-        stands: "crossdock.h, threads",
-        ground: &[
+        rule: "An instance can be used from several threads at the same time.",
+        spec_ref: "crossdock.h, threads",
+        depends_on: &[
             "concurrency.interleaved",
             "memory.handles",
             "memory.blocks",
-            "memory.work",
+            "memory.streams_and_events",
             "memory.references",
             "lifetimes.batch",
         ],
@@ -38,19 +39,19 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "concurrency.hosts",
-        rule: "Two hosts of one process use the plugin at once, and each has its own of it alone.",
-        stands: "crossdock_plugin_entry.create, crossdock.h, threads",
-        ground: &["concurrency.threads"],
+        rule: "Two hosts in one process can use the plugin at the same time, each with its own instances.",
+        spec_ref: "crossdock_plugin_entry.create, crossdock.h, threads",
+        depends_on: &["concurrency.threads"],
         on_devices: true,
         check: hosts,
     },
 ];
 
-/// Two tables that differ.
-fn tables(ground: &Ground, subject: &Subject, readable: &Readable) -> Check<Vec<RecordBatch>> {
-    let mut tables = ground.tables(subject, readable, FORMS[0])?;
+/// Two different tables.
+fn tables(context: &CaseContext, subject: &Subject, readable: &Readable) -> Check<Vec<RecordBatch>> {
+    let mut tables = context.tables(subject, readable, FORMS[0])?;
     if readable.kind.is_some() {
-        tables.extend(ground.first_table(subject, readable, FORMS[1])?);
+        tables.extend(context.first_table(subject, readable, FORMS[1])?);
     }
     let last = tables.pop();
     tables.truncate(1);
@@ -58,50 +59,53 @@ fn tables(ground: &Ground, subject: &Subject, readable: &Readable) -> Check<Vec<
     Ok(tables)
 }
 
-fn interleaved(ground: &Ground) -> Check {
-    let [one, other] = [ground.subject()?, ground.subject()?];
-    for readable in tour::readable(ground, &one)? {
+fn interleaved(context: &CaseContext) -> Check {
+    let [one, other] = [context.subject()?, context.subject()?];
+    for readable in round_trip::readable(context, &one)? {
         for second in [&one, &other] {
-            let tables = tables(ground, &one, &readable)?;
+            let tables = tables(context, &one, &readable)?;
             let [left, right] = tables.as_slice() else { continue };
-            interleave(ground, &readable, [(&one, left), (second, right)])?;
+            read_in_turn(context, &readable, [(&one, left), (second, right)])?;
         }
     }
     Ok(())
 }
 
-/// Takes a batch from each in turn.
-fn interleave(ground: &Ground, readable: &Readable, pair: [(&Subject, &RecordBatch); 2]) -> Check {
+/// Reads batches from two streams in turn.
+fn read_in_turn(context: &CaseContext, readable: &Readable, pair: [(&Subject, &RecordBatch); 2]) -> Check {
     let place = format!("'{}', two streams in turn", readable.format.name);
-    let wrong = |error| failed(&place, "both tables", error);
+    let fail = |error| failed(&place, "both tables", error);
+    // Each with its subject, the expected batches, the batches so far, and whether it has ended.
     let mut streams = Vec::new();
     for (subject, table) in pair {
-        let batches = ground.table_for(&readable.taker, table)?;
-        let given = [batches.clone(), batches].concat();
-        let Ok(input) = tour::input(subject, readable, &table.schema(), &given, &Counts::default()) else {
+        let batches = context.table_for(&readable.batch_format, table)?;
+        let expected = [batches.clone(), batches].concat();
+        let counts = ReleaseCounts::default();
+        let Ok(input) = round_trip::input(subject, readable, &table.schema(), &expected, &counts) else {
             return Ok(());
         };
-        let asked = tour::expected(readable, &table.schema());
-        let stream = tour::open(subject, &subject.call(), &readable.format, input, asked.as_ref());
-        streams.push((subject, given, stream.map_err(wrong)?, Vec::new(), false));
+        let expected_schema = round_trip::expected_schema(readable, &table.schema());
+        let stream =
+            round_trip::open(subject, &subject.call(), &readable.format, input, expected_schema.as_ref());
+        streams.push((subject, expected, stream.map_err(fail)?, Vec::new(), false));
     }
     while streams.iter().any(|(.., ended)| !ended) {
         for (subject, _, stream, got, ended) in streams.iter_mut().filter(|(.., ended)| !*ended) {
-            match stream.next(&subject.call()).map_err(wrong)? {
+            match stream.next(&subject.call()).map_err(fail)? {
                 Some(batch) => got.push(batch),
                 None => *ended = true,
             }
         }
     }
-    for (subject, given, mut stream, got, _) in streams {
-        let schema = crossdock_arrays::import_schema(&stream.schema().map_err(wrong)?);
-        let schema = std::sync::Arc::new(schema.map_err(looked(&place))?);
-        let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
+    for (subject, expected, mut stream, got, _) in streams {
+        let schema = crossdock_arrays::import_schema(&stream.schema().map_err(fail)?);
+        let schema = std::sync::Arc::new(schema.map_err(invalid_array(&place))?);
+        let memory = context.session(crossdock::api::Device::CPU)?.memory().clone();
         let import = |batch| crossdock_arrays::import_batch(batch, &schema, &memory);
-        let batches = got.into_iter().map(import).collect::<Result<_, _>>().map_err(looked(&place))?;
-        let read = Read { schema: schema.clone(), batches };
-        let difference = tour::difference(subject, &read, &given).map_err(looked(&place))?;
-        difference.map_or(Ok(()), |words| Err(failed(&place, "each table's own values", words)))?;
+        let batches = got.into_iter().map(import).collect::<Result<_, _>>().map_err(invalid_array(&place))?;
+        let read = ReadTable { schema: schema.clone(), batches };
+        let difference = round_trip::difference(subject, &read, &expected).map_err(invalid_array(&place))?;
+        difference.map_or(Ok(()), |details| Err(failed(&place, "each table's own values", details)))?;
     }
     Ok(())
 }
@@ -109,51 +113,52 @@ fn interleave(ground: &Ground, readable: &Readable, pair: [(&Subject, &RecordBat
 const THREADS: usize = 4;
 const ROUNDS: usize = 4;
 
-fn threads(ground: &Ground) -> Check {
-    at_once(ground, vec![ground.subject()?], "in four threads")
+fn threads(context: &CaseContext) -> Check {
+    in_parallel(context, vec![context.subject()?], "in four threads")
 }
 
-fn hosts(ground: &Ground) -> Check {
-    at_once(ground, vec![ground.subject()?, ground.subject()?], "of two hosts in four threads")
+fn hosts(context: &CaseContext) -> Check {
+    in_parallel(context, vec![context.subject()?, context.subject()?], "of two hosts in four threads")
 }
 
-/// What a subject reads and decodes.
+/// The formats and trees that a subject reads and decodes.
 struct Work<'a> {
     subject: &'a Subject,
     formats: Vec<Readable>,
-    /// Each after what is expected of it, which goes first: the tree keeps its instance.
+    /// The expected values and the tree, which owns the values' instance and is dropped after them.
     trees: Vec<(DeviceBatch, Tree)>,
 }
 
 impl<'a> Work<'a> {
-    fn of(ground: &Ground, subject: &'a Subject) -> Check<Self> {
-        let formats = tour::readable(ground, subject).unwrap_or_default();
+    fn of(context: &CaseContext, subject: &'a Subject) -> Check<Self> {
+        let formats = round_trip::readable(context, subject).unwrap_or_default();
         let expected = |tree: Tree| {
-            let expected = tree.expected(ground).map_err(|error| failed(&tree.place, "values", error))?;
+            let expected = tree.expected(context).map_err(|error| failed(&tree.place, "values", error))?;
             Ok((expected, tree))
         };
-        let trees = trees(ground, subject)?.into_iter().map(expected).collect::<Check<Vec<_>>>()?;
-        ran(!formats.is_empty() || !trees.is_empty(), "reads or decodes")?;
+        let trees = trees(context, subject)?.into_iter().map(expected).collect::<Check<Vec<_>>>()?;
+        require_input(!formats.is_empty() || !trees.is_empty(), "reads or decodes")?;
         Ok(Self { subject, formats, trees })
     }
 }
 
-/// All that the plugin reads and decodes, in threads that take the subjects in turn.
-fn at_once(ground: &Ground, subjects: Vec<Subject>, how: &str) -> Check {
-    let works = subjects.iter().map(|subject| Work::of(ground, subject)).collect::<Check<Vec<_>>>()?;
+/// Reads and decodes in several threads, which use the subjects in turn.
+fn in_parallel(context: &CaseContext, subjects: Vec<Subject>, how: &str) -> Check {
+    let works = subjects.iter().map(|subject| Work::of(context, subject)).collect::<Check<Vec<_>>>()?;
     let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
     std::thread::scope(|scope| {
         for work in works.iter().cycle().take(THREADS) {
             let (first, start) = (&first, &start);
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    // Those that have failed wait as well: all begin each round together, and do the same at the same time.
+                    // Threads wait at the barrier also after a failure, so that all of them begin
+                    // each round together.
                     start.wait();
                     let stopped = || first.lock().unwrap_or_else(PoisonError::into_inner);
                     if stopped().is_some() {
                         continue;
                     }
-                    if let Err(stop) = once(ground, work, how) {
+                    if let Err(stop) = run_once(context, work, how) {
                         stopped().get_or_insert(stop);
                     }
                 }
@@ -164,24 +169,24 @@ fn at_once(ground: &Ground, subjects: Vec<Subject>, how: &str) -> Check {
     first.map_or(Ok(()), Err)?;
     drop(works);
     let watches: Vec<_> = subjects.into_iter().map(Subject::end).collect();
-    watches.into_iter().try_for_each(|watch| super::entry::nothing_left(watch, "four threads, then destroy"))
+    watches.into_iter().try_for_each(|watch| super::entry::no_leaks(watch, "four threads, then destroy"))
 }
 
-fn once(ground: &Ground, Work { subject, formats, trees }: &Work<'_>, how: &str) -> Check {
+fn run_once(context: &CaseContext, Work { subject, formats, trees }: &Work<'_>, how: &str) -> Check {
     for (expected, tree) in trees {
         let place = format!("{} {how}", tree.place);
-        let read = tree.decode_once(ground, subject).and_then(|decoded| decoded.read(ground));
+        let read = tree.decode_once(context, subject).and_then(|decoded| decoded.read(context));
         let read = read.map_err(|error| failed(&place, "values", error))?;
-        let given = std::slice::from_ref(expected);
-        let difference = tour::difference(subject, &read, given).map_err(looked(&place))?;
-        difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))?;
+        let expected = std::slice::from_ref(expected);
+        let difference = round_trip::difference(subject, &read, expected).map_err(invalid_array(&place))?;
+        difference.map_or(Ok(()), |details| Err(failed(&place, "the same values", details)))?;
     }
     for readable in formats {
-        for table in tables(ground, subject, readable)? {
+        for table in tables(context, subject, readable)? {
             let place = format!("'{}' {how}", readable.format.name);
-            let read = tour::round(ground, subject, readable, &table, &Counts::default())?;
+            let read = round_trip::read_back(context, subject, readable, &table, &ReleaseCounts::default())?;
             let read = read.map_err(|error| failed(&place, "the table", error))?;
-            super::importer::same_values(ground, subject, &place, readable, &table, &read)?;
+            super::importer::same_values(context, subject, &place, readable, &table, &read)?;
         }
     }
     Ok(())

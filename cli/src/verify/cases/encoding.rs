@@ -1,4 +1,4 @@
-//! Encoded arrays: nodes that lie, and samples.
+//! Encoded arrays: malformed nodes, and samples.
 
 use std::ffi::c_void;
 
@@ -8,41 +8,41 @@ use crossdock::memory::Backend;
 use crossdock::{Host, Session};
 use crossdock_arrays::{DeviceBatch, export_field, first_difference};
 
-use super::super::case::{Case, Check, failed, not_given, skipped};
+use super::super::case::{Case, Check, failed, missing_sample, skipped};
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
 use super::super::coverage::{self, Part};
-use super::super::lent::Counts;
+use super::super::encoded_trees::{self, trees};
 use super::super::random::Random;
-use super::super::subject::Ground;
-use super::super::tour;
-use super::super::trees::{self, trees};
-use super::exporter::NOT_EARLY;
+use super::super::round_trip;
+use super::exporter::RELEASED_LAST;
 
 pub const CASES: &[Case] = &[
     Case {
         name: "encoding.unknown_id",
-        rule: "A node of an encoding that is not in the list is refused.",
-        stands: "crossdock_encoding.check",
-        ground: &["interfaces.answers", "errors.message"],
+        rule: "A node of an encoding that is not in the plugin's list is rejected.",
+        spec_ref: "crossdock_encoding.check",
+        depends_on: &["interfaces.answers", "errors.message"],
         on_devices: false,
         check: unknown_id,
     },
     Case {
-        name: "encoding.lying_nodes",
-        rule: "check, size and lower answer whatever a node says of itself, and look at no byte of its buffers.",
-        stands: "crossdock_encoding.check, size, lower",
-        ground: &["encoding.unknown_id"],
+        name: "encoding.malformed_nodes",
+        rule: "check, size and lower return for any node, and do not read its buffers.",
+        spec_ref: "crossdock_encoding.check, size, lower",
+        depends_on: &["encoding.unknown_id"],
         on_devices: false,
-        check: lying_nodes,
+        check: malformed_nodes,
     },
     Case {
         name: "encoding.samples",
-        rule: "A sample is decoded to the same values wherever it is, by the plugin or by its programs; what is handed over is \
-               released once, and nothing is left behind.",
-        stands: "crossdock_encoding.decode, plan, lower",
-        ground: &[
+        rule: "A sample is decoded to the same values on all devices, by the plugin or by its programs. Inputs are released \
+               once, without leaks.",
+        spec_ref: "crossdock_encoding.decode, plan, lower",
+        depends_on: &[
             "encoding.unknown_id",
             "memory.blocks",
-            "memory.work",
+            "memory.streams_and_events",
             "memory.references",
             "memory.handles",
             "memory.bounds",
@@ -53,26 +53,26 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "encoding.changed_samples",
-        rule: "A sample whose metadata, lengths or buffers were changed is an error, or an array that keeps the specification.",
-        stands: "crossdock_encoding.check, decode",
-        ground: &["encoding.samples"],
+        rule: "A sample whose metadata, lengths or buffers were mutated gives an error or a valid array.",
+        spec_ref: "crossdock_encoding.check, decode",
+        depends_on: &["encoding.samples"],
         on_devices: true,
         check: changed_samples,
     },
 ];
 
-/// A buffer on a device: that address is nobody's to look at.
+/// A buffer on a device, at an address that must not be dereferenced.
 fn buffer(bytes: u64) -> Owned<abi::EncodedBuffer> {
     let address = if bytes == 0 { std::ptr::null() } else { 0x1000 as *const c_void };
     let device = Device::cuda(0);
     let raw = abi::EncodedBuffer { address, bytes, alignment: 64, device, ..abi::EncodedBuffer::new() };
-    let raw = abi::EncodedBuffer { release: Some(forget), ..raw };
-    // SAFETY: made above; nobody else has it, and there is nothing to free.
+    let raw = abi::EncodedBuffer { release: Some(release_nothing), ..raw };
+    // SAFETY: `raw` was initialised above, and this is its only copy. It owns no memory.
     unsafe { Owned::new(raw) }
 }
 
-unsafe extern "C" fn forget(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: the struct's own owner calls this on it.
+unsafe extern "C" fn release_nothing(buffer: *mut abi::EncodedBuffer) {
+    // SAFETY: the owner of a buffer passes the buffer itself.
     unsafe { (*buffer).release = None };
 }
 
@@ -100,7 +100,7 @@ fn node(random: &mut Random, id: &str, n_buffers: u32, n_children: u32) -> Resul
     })
 }
 
-fn lie(random: &mut Random, id: &str) -> Result<EncodedArray> {
+fn malformed(random: &mut Random, id: &str) -> Result<EncodedArray> {
     let (n_buffers, n_children) = (random.below(4) as u32, random.below(4) as u32);
     let mut nodes = vec![node(random, id, n_buffers, n_children)?];
     for _ in 0..n_children {
@@ -111,59 +111,58 @@ fn lie(random: &mut Random, id: &str) -> Result<EncodedArray> {
     EncodedArray::new(nodes, buffers)
 }
 
-/// A node of an encoding that there is none of.
-pub fn unknown(ground: &Ground) -> Check<EncodedArray> {
-    let array = lie(&mut ground.random(), "crossdock.verify.no-such-encoding");
+/// A node of an encoding that no plugin has.
+pub fn unknown(context: &CaseContext) -> Check<EncodedArray> {
+    let array = malformed(&mut context.random(), "crossdock.verify.no-such-encoding");
     array.map_err(|error| failed("the suite's own node", "a tree", error))
 }
 
-fn unknown_id(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn unknown_id(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let encoding = subject.encoding()?;
-    let array = unknown(ground)?;
+    let array = unknown(context)?;
     match encoding.check(&array, 0) {
-        Ok(()) => Err(failed("check of an encoding that there is none of", "an error", "success")),
+        Ok(()) => Err(failed("check of an unknown encoding", "an error", "success")),
         Err(_) => Ok(()),
     }
 }
 
-const LIES: usize = 200;
+const N_MALFORMED: usize = 200;
 
-fn lying_nodes(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn malformed_nodes(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let encoding = subject.encoding()?;
     let ids = encoding.ids().map_err(|error| failed("ids", "a list", error))?;
-    let mut random = ground.random();
-    for _ in 0..LIES.div_ceil(ids.len().max(1)) {
+    let mut random = context.random();
+    for _ in 0..N_MALFORMED.div_ceil(ids.len().max(1)) {
         for id in &ids {
-            // What the suite's own bounds refuse is no node.
-            let Ok(array) = lie(&mut random, id) else { continue };
-            // Either answer is one.
-            if answer("check", id, encoding.check(&array, 0))?.is_some() {
-                answer("size", id, encoding.size(&array, 0))?;
-                answer("lower", id, encoding.lower(&array, 0))?;
+            // Nodes that the suite itself rejects do not reach the plugin.
+            let Ok(array) = malformed(&mut random, id) else { continue };
+            if result_of("check", id, encoding.check(&array, 0))?.is_some() {
+                result_of("size", id, encoding.size(&array, 0))?;
+                result_of("lower", id, encoding.lower(&array, 0))?;
             }
         }
     }
-    super::entry::nothing_left(subject.end(), "nodes that lie")
+    super::entry::no_leaks(subject.end(), "after malformed nodes")
 }
 
-/// An error is an answer, and none that its maker did not mean to give.
-fn answer<T>(what: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
+/// The value, or `None` for an error. Any error is allowed except a panic.
+fn result_of<T>(function: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.code() == Code::PANICKED => {
-            Err(failed(format!("{what} of a node of {id}"), "an answer", error))
+            Err(failed(format!("{function} of a node of {id}"), "a result without a panic", error))
         }
         Err(_) => Ok(None),
     }
 }
 
-/// A host with the plugin, and with those beside the program for nodes that are not its own. It has memory of its own, of which
-/// nothing is to be left.
-fn host(ground: &Ground) -> Host {
+/// A host with the plugin, and with the plugins next to the executable for nodes of other
+/// encodings. Its backend is new, so that leaks are visible.
+fn host(context: &CaseContext) -> Host {
     let backend = Backend::builder().untouchable(true).build();
-    crate::options::host().backend(backend).plugins(&ground.plugin).build_lenient()
+    crate::options::host().backend(backend).plugins(&context.plugin).build_lenient()
 }
 
 fn session(host: &Host, device: Device) -> Check<Session> {
@@ -171,61 +170,61 @@ fn session(host: &Host, device: Device) -> Check<Session> {
 }
 
 fn read(session: &Session, file: &std::path::Path) -> Check<EncodedArray> {
-    let array = trees::read(session, file)?;
-    array.ok_or_else(|| skipped(format!("'{}' is no encoded array any more", file.display())))
+    let array = encoded_trees::read(session, file)?;
+    array.ok_or_else(|| skipped(format!("'{}' is not an encoded array any more", file.display())))
 }
 
 /// The ids that the plugin decodes.
-fn own_ids(ground: &Ground) -> Check<Vec<String>> {
-    let subject = ground.subject()?;
+fn own_ids(context: &CaseContext) -> Check<Vec<String>> {
+    let subject = context.subject()?;
     subject.encoding()?.ids().map_err(|error| failed("ids", "a list", error))
 }
 
-/// The samples that have nodes of the plugin's.
-fn own_samples(ground: &Ground) -> Check<Vec<&std::path::PathBuf>> {
-    let ids = own_ids(ground)?;
-    let host = host(ground);
+/// The samples with nodes of the plugin's encodings.
+fn own_samples(context: &CaseContext) -> Check<Vec<&std::path::PathBuf>> {
+    let ids = own_ids(context)?;
+    let host = host(context);
     let session = session(&host, Device::CPU)?;
-    let mut own = Vec::new();
-    for file in &ground.samples {
-        let Some(array) = trees::read(&session, file)? else { continue };
+    let mut samples = Vec::new();
+    for file in &context.samples {
+        let Some(array) = encoded_trees::read(&session, file)? else { continue };
         let is_own = |i| array.node(i).is_ok_and(|node| ids.iter().any(|id| id == node.encoding()));
         if (0..array.n_nodes()).any(is_own) {
-            own.push(file);
+            samples.push(file);
         }
     }
-    if own.is_empty() {
-        return Err(not_given("no sample with a node of the plugin's (--sample FILE)"));
+    if samples.is_empty() {
+        return Err(missing_sample("no sample with a node of the plugin's encodings (--sample FILE)"));
     }
-    Ok(own)
+    Ok(samples)
 }
 
-fn samples(ground: &Ground) -> Check {
-    let own = own_samples(ground)?;
-    under_watch(ground)?;
-    let by_programs = programs_alone(ground)?;
-    for file in own {
-        let host = host(ground);
+fn samples(context: &CaseContext) -> Check {
+    let samples = own_samples(context)?;
+    decode_watched(context)?;
+    let program_ids = program_ids(context)?;
+    for file in samples {
+        let host = host(context);
         let place = file.display().to_string();
         let on = |device| -> Check<(Session, DeviceBatch)> {
             let session = session(&host, device)?;
-            coverage::called();
+            coverage::record_data_call();
             let batch = session.decode(read(&session, file)?);
             let batch = batch.map_err(|error| failed(&place, "values", error.one_line()))?;
             Ok((session, batch))
         };
         let (cpu, expected) = on(Device::CPU)?;
-        for device in [Device::UNTOUCHABLE, ground.device] {
-            let (there, got) = on(device)?;
-            let difference = first_difference(&got, &expected, there.stream());
+        for device in [Device::UNTOUCHABLE, context.device] {
+            let (device_session, got) = on(device)?;
+            let difference = first_difference(&got, &expected, device_session.stream());
             let difference = difference.map_err(|error| failed(&place, "an array", error))?;
-            if let Some(words) = difference {
-                return Err(failed(format!("{place} on {device}"), "the values as on cpu", words));
+            if let Some(details) = difference {
+                return Err(failed(format!("{place} on {device}"), "the same values as on cpu", details));
             }
         }
         drop((cpu, expected));
-        for id in nodes(ground, file)?.into_iter().filter(|id| by_programs.contains(id)) {
-            coverage::exercised(Part::decode(&id));
+        for id in node_ids(context, file)?.into_iter().filter(|id| program_ids.contains(id)) {
+            coverage::record_exercised(Part::decode(&id));
         }
         if let Some(leak) = host.settle().first() {
             return Err(failed(place, "no memory held after decoding", leak));
@@ -234,67 +233,69 @@ fn samples(ground: &Ground) -> Check {
     Ok(())
 }
 
-/// The ids whose nodes nobody but the host decodes, by programs; none where the plugin has a `decode`.
-fn programs_alone(ground: &Ground) -> Check<Vec<String>> {
-    let decodes = ground.subject()?.encoding()?.decodes();
-    if decodes { Ok(Vec::new()) } else { own_ids(ground) }
+/// The encodings that only the host decodes, by programs: all, or none if the plugin has a `decode`
+/// function.
+fn program_ids(context: &CaseContext) -> Check<Vec<String>> {
+    let decodes = context.subject()?.encoding()?.decodes();
+    if decodes { Ok(Vec::new()) } else { own_ids(context) }
 }
 
-/// The ids of a sample's nodes.
-fn nodes(ground: &Ground, file: &std::path::Path) -> Check<Vec<String>> {
-    let array = read(ground.session(Device::CPU)?, file)?;
+/// The encodings of a sample's nodes.
+fn node_ids(context: &CaseContext, file: &std::path::Path) -> Check<Vec<String>> {
+    let array = read(context.session(Device::CPU)?, file)?;
     let ids = (0..array.n_nodes()).map(|i| array.node(i).map(|node| node.encoding().to_owned()));
     ids.collect::<Result<_>>().map_err(|error| failed(file.display(), "a tree", error))
 }
 
-/// The same values under a host that watches, and nothing of what was lent is held.
-fn under_watch(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    for tree in trees(ground, &subject)? {
-        let (place, counts) = (&tree.place, Counts::default());
-        let wrong = |error| failed(place, "values", error);
-        let read = tree.decode(ground, &subject, &subject.call(), &counts).map_err(wrong)?;
-        let read = read.read(ground).map_err(wrong)?;
-        if let Some(words) = counts.too_early(&read.batches) {
-            return Err(failed(place, NOT_EARLY, words));
+/// Decodes the samples with a watched instance, and checks values, releases and leaks.
+fn decode_watched(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for tree in trees(context, &subject)? {
+        let (place, counts) = (&tree.place, ReleaseCounts::default());
+        let fail = |error| failed(place, "values", error);
+        let read = tree.decode(context, &subject, &subject.call(), &counts).map_err(fail)?;
+        let read = read.read(context).map_err(fail)?;
+        if let Some(details) = counts.early_release(&read.batches) {
+            return Err(failed(place, RELEASED_LAST, details));
         }
-        if tree.is_forgotten_by(&read.batches).map_err(wrong)? {
-            return Err(failed(place, "a buffer that values lie in to be taken", "it was left to its array"));
+        if tree.is_used_without_ownership(&read.batches).map_err(fail)? {
+            let expected = "the ownership of a buffer to be taken if values use its memory";
+            return Err(failed(place, expected, "the buffer still belongs to its array"));
         }
-        let expected = tree.expected(ground).map_err(wrong)?;
-        let difference = tour::difference(&subject, &read, &[expected]).map_err(wrong)?;
-        if let Some(words) = difference {
-            return Err(failed(place, "the values that a session has", words));
+        let expected = tree.expected(context).map_err(fail)?;
+        let difference = round_trip::difference(&subject, &read, &[expected]).map_err(fail)?;
+        if let Some(details) = difference {
+            return Err(failed(place, "the same values as in a session", details));
         }
         drop(read);
-        ground.backend.settle();
-        if let Some(words) = counts.wrong() {
-            return Err(failed(place, "each batch that was given released once", words));
+        context.backend.settle();
+        if let Some(details) = counts.violation() {
+            return Err(failed(place, "each input batch released once", details));
         }
         if tree.is_held() {
             return Err(failed(
                 place,
                 "each buffer released, by the plugin or with its array",
-                "one is held",
+                "the plugin still holds one",
             ));
         }
     }
-    super::entry::nothing_left(subject.end(), "samples that were decoded")
+    super::entry::no_leaks(subject.end(), "after decoding the samples")
 }
 
-const CHANGES: usize = 60;
+const N_CHANGES: usize = 60;
 
-fn changed_samples(ground: &Ground) -> Check {
-    let ids = own_ids(ground)?;
-    let mut random = ground.random();
-    for file in own_samples(ground)? {
-        let host = host(ground);
-        let session = session(&host, ground.device)?;
-        for _ in 0..CHANGES {
+fn changed_samples(context: &CaseContext) -> Check {
+    let ids = own_ids(context)?;
+    let mut random = context.random();
+    for file in own_samples(context)? {
+        let host = host(context);
+        let session = session(&host, context.device)?;
+        for _ in 0..N_CHANGES {
             let array = changed(read(&session, file)?, &ids, &mut random);
-            // What is no tree any more does not reach the plugin; and an error is an answer.
+            // A tree that is invalid after the change does not reach the plugin.
             let Ok(array) = array else { continue };
-            coverage::called();
+            coverage::record_data_call();
             let batch = match session.decode(array) {
                 Ok(batch) => batch,
                 Err(crossdock::Error::Data { source, .. }) if source.code() == Code::PANICKED => {
@@ -304,7 +305,7 @@ fn changed_samples(ground: &Ground) -> Check {
             };
             let level = crossdock_arrays::Level::Full;
             crossdock_arrays::validate(&batch, level, session.stream())
-                .map_err(|error| failed(file.display(), "an array that keeps the specification", error))?;
+                .map_err(|error| failed(file.display(), "a valid array", error))?;
         }
         drop(session);
         if let Some(leak) = host.settle().first() {
@@ -314,17 +315,18 @@ fn changed_samples(ground: &Ground) -> Check {
     Ok(())
 }
 
-/// The tree with one of the plugin's nodes changed.
+/// Changes one of the plugin's nodes.
 fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<EncodedArray> {
-    let (mut nodes, mut buffers) = trees::parts(&array, 0)?;
-    let (mut own, mut first) = (Vec::new(), 0);
+    let (mut nodes, mut buffers) = encoded_trees::parts(&array, 0)?;
+    // The indices of the plugin's nodes, each with that of its first buffer.
+    let (mut own_nodes, mut first) = (Vec::new(), 0);
     for (index, node) in nodes.iter().enumerate() {
         if ids.contains(&node.encoding) {
-            own.push((index, first));
+            own_nodes.push((index, first));
         }
         first += node.n_buffers as usize;
     }
-    let Some((index, first)) = own.get(random.below(own.len())).copied() else {
+    let Some((index, first)) = own_nodes.get(random.below(own_nodes.len())).copied() else {
         return EncodedArray::new(nodes, buffers);
     };
     let node = &mut nodes[index];
@@ -338,11 +340,11 @@ fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<E
         _ => {
             let which = first + random.below(node.n_buffers as usize);
             if let Some(place) = buffers.get_mut(which).filter(|_| node.n_buffers > 0) {
-                // SAFETY: a released buffer; what was there moves on.
+                // SAFETY: a new `EncodedBuffer` is released, and owns nothing.
                 let mut raw =
                     std::mem::replace(place, unsafe { Owned::new(abi::EncodedBuffer::new()) }).into_raw();
                 raw.bytes = random.below(raw.bytes as usize) as u64;
-                // SAFETY: the buffer is ours, and now shorter than it was.
+                // SAFETY: `raw` is the valid buffer from above, which is only shortened.
                 *place = unsafe { Owned::new(raw) };
             }
         }

@@ -1,115 +1,116 @@
-//! The two symbols, and instances.
+//! The plugin's two symbols, and its instances.
 
 use crossdock::load::{Load, PluginFile, inspect};
 
 use super::super::case::{Case, Check, failed, skipped};
+use super::super::context::CaseContext;
 use super::super::raw::Raw;
-use super::super::subject::Ground;
-use super::super::watch::{Watch, Wishes};
+use super::super::watch::{HostOptions, Watch};
 
 pub const CASES: &[Case] = &[
     Case {
         name: "entry.metadata",
-        rule: "The file says who it is as plain bytes that are read before any of its code runs.",
-        stands: "crossdock_plugin_meta",
-        ground: &[],
+        rule: "The file contains its metadata as plain bytes that can be read without running its code.",
+        spec_ref: "crossdock_plugin_meta",
+        depends_on: &[],
         on_devices: false,
         check: metadata,
     },
     Case {
         name: "entry.loads",
-        rule: "Its versions, its structs' sizes and its entry are such that a host of this release loads it.",
-        stands: "crossdock_plugin_entry",
-        ground: &["entry.metadata"],
+        rule: "A host of this release accepts the plugin's versions, struct sizes and entry.",
+        spec_ref: "crossdock_plugin_entry",
+        depends_on: &["entry.metadata"],
         on_devices: false,
         check: loads,
     },
     Case {
         name: "entry.create",
-        rule: "Instances are made and destroyed any number of times, several at once, and leave nothing behind.",
-        stands: "crossdock_plugin_entry.create, destroy",
-        ground: &["entry.loads"],
+        rule: "Instances can be created and destroyed any number of times, several at the same time, without leaks.",
+        spec_ref: "crossdock_plugin_entry.create, destroy",
+        depends_on: &["entry.loads"],
         on_devices: false,
         check: create,
     },
     Case {
         name: "entry.bare_host",
-        rule: "With a host that offers no interfaces create succeeds, or fails and leaves nothing behind.",
-        stands: "crossdock_host.get_interface",
-        ground: &["entry.create"],
+        rule: "With a host that offers no interfaces, create succeeds, or fails without leaks.",
+        spec_ref: "crossdock_host.get_interface",
+        depends_on: &["entry.create"],
         on_devices: false,
         check: bare_host,
     },
     Case {
         name: "entry.failing_create",
-        rule: "Whichever of the host's functions fails, create works or fails with an error, and leaves nothing behind.",
-        stands: "crossdock_plugin_entry.create",
-        ground: &["entry.create"],
+        rule: "If a function of the host fails, create succeeds, or fails with an error and without leaks.",
+        spec_ref: "crossdock_plugin_entry.create",
+        depends_on: &["entry.create"],
         on_devices: false,
         check: failing_create,
     },
     Case {
         name: "entry.unknown_interface",
-        rule: "An id that the plugin does not have is answered with NULL.",
-        stands: "crossdock_plugin_entry.get_interface",
-        ground: &["entry.loads"],
+        rule: "get_interface returns NULL for an id that the plugin does not have.",
+        spec_ref: "crossdock_plugin_entry.get_interface",
+        depends_on: &["entry.loads"],
         on_devices: false,
         check: unknown_interface,
     },
 ];
 
-fn metadata(ground: &Ground) -> Check {
-    let inspection = inspect(&ground.plugin);
-    let refused = |error| failed("the file", "a readable crossdock_plugin_meta_v1", error);
-    inspection.map(drop).map_err(refused)
+fn metadata(context: &CaseContext) -> Check {
+    let inspection = inspect(&context.plugin);
+    let fail = |error| failed("the file", "a readable crossdock_plugin_meta_v1", error);
+    inspection.map(drop).map_err(fail)
 }
 
-fn loads(ground: &Ground) -> Check {
-    let loaded = PluginFile::new(&ground.plugin).load();
-    loaded.map(drop).map_err(|refused| failed("load", "a plugin for this host", refused))
+fn loads(context: &CaseContext) -> Check {
+    let loaded = PluginFile::new(&context.plugin).load();
+    loaded.map(drop).map_err(|refused| failed("load", "a plugin that this host can load", refused))
 }
 
-fn create(ground: &Ground) -> Check {
+fn create(context: &CaseContext) -> Check {
     for round in 0..4 {
-        let [first, second] = [ground.subject()?, ground.subject()?];
-        let ended = [first.end(), second.end()];
-        ended.into_iter().try_for_each(|watch| nothing_left(watch, &format!("instance {round}")))?;
+        let [first, second] = [context.subject()?, context.subject()?];
+        let watches = [first.end(), second.end()];
+        watches.into_iter().try_for_each(|watch| no_leaks(watch, &format!("instance {round}")))?;
     }
     Ok(())
 }
 
-/// Neither references to the host nor blocks, streams or events of it.
-pub fn nothing_left(watch: Watch, place: &str) -> Check {
+/// Checks that a destroyed instance holds no references to the host, and no blocks, streams or
+/// events.
+pub fn no_leaks(watch: Watch, place: &str) -> Check {
     if watch.references() != 0 {
         let got = format!("{}", watch.references());
         return Err(failed(place, "no reference to the host after destroy", got));
     }
-    match watch.blocks_held().or(watch.work_held()) {
-        Some(held) => Err(failed(place, "nothing of the host's after destroy", held)),
+    match watch.blocks_held().or(watch.streams_and_events_held()) {
+        Some(leak) => Err(failed(place, "no leaks after destroy", leak)),
         None => Ok(()),
     }
 }
 
-fn bare_host(ground: &Ground) -> Check {
-    let watch = ground.watch(Wishes { bare: true, ..Wishes::default() });
-    let what = match ground.create(watch)? {
+fn bare_host(context: &CaseContext) -> Check {
+    let watch = context.watch(HostOptions { is_bare: true, ..HostOptions::default() });
+    let place = match context.create(watch)? {
         Ok(subject) => {
             subject.end();
-            "an instance of a bare host"
+            "an instance of a host without interfaces"
         }
         Err(_) => "after create failed",
     };
-    nothing_left(watch, what)
+    no_leaks(watch, place)
 }
 
-fn failing_create(ground: &Ground) -> Check {
+fn failing_create(context: &CaseContext) -> Check {
     for nth in 1..64 {
-        let watch = ground.watch(Wishes::default());
+        let watch = context.watch(HostOptions::default());
         watch.fail(nth);
-        if let Ok(subject) = ground.create(watch)? {
+        if let Ok(subject) = context.create(watch)? {
             subject.end();
         }
-        nothing_left(watch, &format!("the host's call {nth} failed in create"))?;
+        no_leaks(watch, &format!("create, call {nth} to the host failed"))?;
         if !watch.has_failed() {
             break;
         }
@@ -117,13 +118,13 @@ fn failing_create(ground: &Ground) -> Check {
     Ok(())
 }
 
-fn unknown_interface(ground: &Ground) -> Check {
-    let watch = ground.watch(Wishes::default());
-    let raw = Raw::create(ground, watch)?.map_err(|error| skipped(format!("create fails: {error}")))?;
+fn unknown_interface(context: &CaseContext) -> Check {
+    let watch = context.watch(HostOptions::default());
+    let raw = Raw::create(context, watch)?.map_err(|error| skipped(format!("create fails: {error}")))?;
     let ids =
         [c"", c"crossdock", c"crossdock.importer/", c"crossdock.importer/2", c"crossdock.verify.no-such/1"];
     match ids.into_iter().find(|id| raw.has(id)) {
-        Some(id) => Err(failed(format!("get_interface({id:?})"), "NULL", "an address")),
+        Some(id) => Err(failed(format!("get_interface({id:?})"), "NULL", "an interface")),
         None => Ok(()),
     }
 }

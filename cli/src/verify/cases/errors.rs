@@ -1,74 +1,78 @@
-//! How failures are told, and what is left alone by them.
+//! Failures: error structs, out parameters, and the ownership of inputs.
 
 use crossdock::api::Options;
 use crossdock_arrays::export_schema;
 
 use super::super::case::{Case, Check, failed, not_offered};
-use super::super::lent::Counts;
-use super::super::raw::{Attempt, NO_OPTION, Raw, Wrong};
-use super::super::subject::Ground;
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
+use super::super::raw::{Attempt, Defect, NO_OPTION, Raw};
+use super::super::round_trip;
 use super::super::tables::FORMS;
-use super::super::tour;
-use super::super::watch::Wishes;
+use super::super::watch::HostOptions;
 use super::encoding;
 
 pub const CASES: &[Case] = &[
     Case {
         name: "errors.unknown_format",
-        rule: "A format that is not in the list is refused.",
-        stands: "crossdock_format.name",
-        ground: &["interfaces.answers"],
+        rule: "A format that is not in the plugin's list is rejected.",
+        spec_ref: "crossdock_format.name",
+        depends_on: &["interfaces.answers"],
         on_devices: false,
-        check: |ground| refused(ground, Wrong::Format),
+        check: |context| rejected(context, Defect::Format),
     },
     Case {
         name: "errors.unknown_option",
-        rule: "An option that a format does not list is refused, so that a misspelt wish is not ignored.",
-        stands: "crossdock_format.options",
-        ground: &["interfaces.answers"],
+        rule: "An option that a format does not list is rejected, so that a misspelt option is not ignored.",
+        spec_ref: "crossdock_format.options",
+        depends_on: &["interfaces.answers"],
         on_devices: false,
-        check: |ground| refused(ground, Wrong::Option).and_then(|()| refused_reading(ground)),
+        check: |context| rejected(context, Defect::Option).and_then(|()| rejected_on_read(context)),
     },
     Case {
         name: "errors.message",
-        rule: "A failure fills in the struct: the code that was returned, one line of UTF-8, details or NULL, and no byte more.",
-        stands: "crossdock_error",
-        ground: &["errors.unknown_format"],
+        rule: "A failure fills in the error struct: the returned code, a message of one line of UTF-8, details or NULL, and \
+               no bytes after the struct.",
+        spec_ref: "crossdock_error",
+        depends_on: &["errors.unknown_format"],
         on_devices: false,
-        check: |ground| look(ground, Wrong::Format, true, "a struct that tells", |attempt| attempt.error),
+        check: |context| {
+            check_attempts(context, Defect::Format, true, "a complete error struct", |attempt| attempt.error)
+        },
     },
     Case {
         name: "errors.without_struct",
-        rule: "A caller need not want to know: the error struct may be NULL.",
-        stands: "crossdock.h, status",
-        ground: &["errors.unknown_format"],
+        rule: "The error struct may be NULL.",
+        spec_ref: "crossdock.h, status",
+        depends_on: &["errors.unknown_format"],
         on_devices: false,
-        check: |ground| look(ground, Wrong::Format, false, "a code", |_| None),
+        check: |context| check_attempts(context, Defect::Format, false, "a code", |_| None),
     },
     Case {
         name: "errors.out_parameters",
-        rule: "Out parameters are written on success only.",
-        stands: "crossdock.h, status",
-        ground: &["errors.unknown_format"],
+        rule: "Out parameters are written only on success.",
+        spec_ref: "crossdock.h, status",
+        depends_on: &["errors.unknown_format"],
         on_devices: false,
-        check: |ground| {
-            look(ground, Wrong::Format, true, "an out parameter as it was", |attempt| attempt.out)
+        check: |context| {
+            check_attempts(context, Defect::Format, true, "an unchanged out parameter", |attempt| attempt.out)
         },
     },
     Case {
         name: "errors.handed_over",
-        rule: "What open and begin take they take on failure too: source, capsules and sink are released once.",
-        stands: "crossdock_importer.open, crossdock_exporter.begin",
-        ground: &["errors.unknown_format"],
+        rule: "open and begin take ownership of their inputs also on failure: source, capsules and sink are released once.",
+        spec_ref: "crossdock_importer.open, crossdock_exporter.begin",
+        depends_on: &["errors.unknown_format"],
         on_devices: false,
-        check: |ground| {
-            look(ground, Wrong::Format, true, "what was handed over released once", |attempt| attempt.handed)
+        check: |context| {
+            check_attempts(context, Defect::Format, true, "each input released once", |attempt| attempt.input)
         },
     },
 ];
 
-fn attempts(ground: &Ground, wrong: Wrong, told: bool) -> Check<Vec<Attempt>> {
-    let subject = ground.subject()?;
+/// Makes all calls with this defect, with or without an error struct.
+fn attempts(context: &CaseContext, defect: Defect, has_error_struct: bool) -> Check<Vec<Attempt>> {
+    let subject = context.subject()?;
     let read = subject.importer().map(|importer| importer.formats());
     let written = subject.exporter().map(|exporter| exporter.formats());
     let formats = |formats: Check<Result<_, crossdock::api::Error>>| match formats {
@@ -76,61 +80,63 @@ fn attempts(ground: &Ground, wrong: Wrong, told: bool) -> Check<Vec<Attempt>> {
         Err(_) => Ok(Vec::new()),
     };
     let (read, written) = (formats(read)?, formats(written)?);
-    let watch = ground.watch(Wishes::default());
-    let raw = Raw::create(ground, watch)?.map_err(|error| failed("create", "an instance", error))?;
-    let attempts = raw.attempts(&read, &written, wrong, told);
+    let watch = context.watch(HostOptions::default());
+    let raw = Raw::create(context, watch)?.map_err(|error| failed("create", "an instance", error))?;
+    let attempts = raw.attempts(&read, &written, defect, has_error_struct);
     let mut attempts = attempts.map_err(|error| failed("the suite's own schema", "a schema", error))?;
-    if wrong == Wrong::Format {
-        // Whether it is refused is for `encoding.unknown_id`.
-        let check = raw.check(encoding::unknown(ground)?, told);
+    if defect == Defect::Format {
+        // The case `encoding.unknown_id` reports a check that succeeds.
+        let check = raw.check(encoding::unknown(context)?, has_error_struct);
         attempts.extend(check.filter(|attempt| attempt.code != 0));
     }
     if attempts.is_empty() {
-        return Err(not_offered("the plugin has nothing that it could refuse"));
+        return Err(not_offered("the plugin has no function that such a call could fail in"));
     }
     Ok(attempts)
 }
 
-fn refused(ground: &Ground, wrong: Wrong) -> Check {
-    match attempts(ground, wrong, true)?.into_iter().find(|attempt| attempt.code == 0) {
+fn rejected(context: &CaseContext, defect: Defect) -> Check {
+    match attempts(context, defect, true)?.into_iter().find(|attempt| attempt.code == 0) {
         Some(attempt) => Err(failed(attempt.place, "an error", "success")),
         None => Ok(()),
     }
 }
 
-/// The same of inputs that are as they should be but for the option.
-fn refused_reading(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+/// Opens valid inputs with an unknown option.
+fn rejected_on_read(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let options = Options::new().with(NO_OPTION, "1");
-    for readable in tour::readable(ground, &subject).unwrap_or_default() {
+    for readable in round_trip::readable(context, &subject).unwrap_or_default() {
         let name = &readable.format.name;
-        let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
-        let batches = ground.table_for(&readable.taker, &table)?;
-        // What it cannot write so is another case's.
-        let input = tour::input(&subject, &readable, &table.schema(), &batches, &Counts::default());
+        let Ok(Some(table)) = context.first_table(&subject, &readable, FORMS[0]) else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
+        // Another case reports a table that cannot be written.
+        let input =
+            round_trip::input(&subject, &readable, &table.schema(), &batches, &ReleaseCounts::default());
         let Ok(input) = input else { continue };
-        let schema = tour::expected(&readable, &table.schema()).map(|schema| export_schema(&schema));
+        let schema =
+            round_trip::expected_schema(&readable, &table.schema()).map(|schema| export_schema(&schema));
         let schema =
             schema.transpose().map_err(|error| failed("the suite's own schema", "a schema", error))?;
         if subject.importer()?.open(&subject.call(), name, input, schema.as_ref(), &options).is_ok() {
-            let place = format!("open of '{name}' with an option that it does not list");
+            let place = format!("open of '{name}' with an unknown option");
             return Err(failed(place, "an error", "success"));
         }
     }
     Ok(())
 }
 
-fn look(
-    ground: &Ground,
-    wrong: Wrong,
-    told: bool,
+fn check_attempts(
+    context: &CaseContext,
+    defect: Defect,
+    has_error_struct: bool,
     expected: &str,
-    complaint: fn(Attempt) -> Option<String>,
+    violation: fn(Attempt) -> Option<String>,
 ) -> Check {
-    for attempt in attempts(ground, wrong, told)? {
+    for attempt in attempts(context, defect, has_error_struct)? {
         let place = attempt.place.clone();
-        if let Some(words) = complaint(attempt) {
-            return Err(failed(place, expected, words));
+        if let Some(details) = violation(attempt) {
+            return Err(failed(place, expected, details));
         }
     }
     Ok(())

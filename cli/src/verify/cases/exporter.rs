@@ -1,116 +1,118 @@
-//! Tables on their way out.
+//! Tables that the plugin writes.
 
 use std::sync::Arc;
 
 use crossdock::api::{Code, Device, Error, Format, Verdict};
 use crossdock_arrays::DeviceBatch;
 
+use super::super::buffer_ranges::nested_arrays;
 use super::super::case::{Case, Check, failed, not_offered, skipped};
-use super::super::lent::{Counts, Kind, Written};
-use super::super::places::nodes;
-use super::super::subject::{Ground, Subject, looked};
+use super::super::context::CaseContext;
+use super::super::counted_objects::{self, CapsuleKind, ReleaseCounts};
+use super::super::round_trip::{self, WriterOutput};
+use super::super::subject::{Subject, invalid_array};
 use super::super::tables::{FORMS, Form, columns, together};
-use super::super::tour::{self, Given};
-use super::super::watch::AS_ASKED;
+use super::super::test_io::TestSink;
+use super::super::watch::INJECTED_FAILURE;
 
 pub const CASES: &[Case] = &[
     Case {
         name: "exporter.plan",
-        rule: "A plan has an entry for each column, in the schema's order and of its name, with a verdict that there is and a \
-               reason for what is not zero-copy.",
-        stands: "crossdock_exporter.plan, crossdock_column_plan",
-        ground: &["errors.unknown_format", "errors.message"],
+        rule: "A plan has an entry for each column, with its name and in the schema's order, a valid verdict, and a reason if \
+               the column is converted or unsupported.",
+        spec_ref: "crossdock_exporter.plan, crossdock_column_plan",
+        depends_on: &["errors.unknown_format", "errors.message"],
         on_devices: true,
         check: plan,
     },
     Case {
-        name: "exporter.plan_kept",
-        rule: "Columns without nulls that the plan says can be written are written.",
-        stands: "crossdock_exporter.plan",
-        ground: &["exporter.plan"],
+        name: "exporter.follows_plan",
+        rule: "Columns without nulls that the plan accepts can be written.",
+        spec_ref: "crossdock_exporter.plan",
+        depends_on: &["exporter.plan"],
         on_devices: true,
-        check: plan_kept,
+        check: follows_plan,
     },
     Case {
-        name: "exporter.kept",
-        rule: "A batch that was written is not released while an array that was made of it lies in its memory.",
-        stands: "crossdock_writer.write, ArrowArray.release",
-        ground: &["exporter.plan_kept"],
+        name: "exporter.input_lifetime",
+        rule: "A batch that was written is not released while an exported array uses its memory.",
+        spec_ref: "crossdock_writer.write, ArrowArray.release",
+        depends_on: &["exporter.follows_plan"],
         on_devices: true,
-        check: kept,
+        check: input_lifetime,
     },
     Case {
         name: "exporter.releases",
-        rule: "A batch that was written is released once, and the sink with the writer.",
-        stands: "crossdock_writer.write",
-        ground: &["exporter.kept"],
+        rule: "A batch that was written is released once, and the sink is released with the writer.",
+        spec_ref: "crossdock_writer.write",
+        depends_on: &["exporter.input_lifetime"],
         on_devices: true,
         check: releases,
     },
     Case {
         name: "exporter.abandoned",
-        rule: "A writer that is released before finish gives back all that it took.",
-        stands: "crossdock_writer",
-        ground: &["exporter.releases"],
+        rule: "A writer that is released before finish releases everything that it owns.",
+        spec_ref: "crossdock_writer",
+        depends_on: &["exporter.releases"],
         on_devices: true,
         check: abandoned,
     },
     Case {
         name: "exporter.schema",
-        rule: "Exported arrays come with the columns that were written: all names, types and metadata.",
-        stands: "crossdock_exporter.begin",
-        ground: &["exporter.kept"],
+        rule: "Exported arrays have the schema that was written: all names, types and metadata.",
+        spec_ref: "crossdock_exporter.begin",
+        depends_on: &["exporter.input_lifetime"],
         on_devices: true,
         check: schema,
     },
     Case {
         name: "exporter.values",
-        rule: "Exported arrays hold the values that were written: nulls, empty batches and slices too.",
-        stands: "crossdock_writer.write",
-        ground: &["exporter.schema"],
+        rule: "Exported arrays have the values that were written, including nulls, empty batches and slices.",
+        spec_ref: "crossdock_writer.write",
+        depends_on: &["exporter.schema"],
         on_devices: true,
         check: values,
     },
     Case {
         name: "exporter.zero_copy",
-        rule: "What the plan calls zero-copy lies where it lay.",
-        stands: "CROSSDOCK_ZERO_COPY",
-        ground: &["exporter.values"],
+        rule: "Columns that the plan calls zero-copy keep the addresses of their buffers.",
+        spec_ref: "CROSSDOCK_ZERO_COPY",
+        depends_on: &["exporter.values"],
         on_devices: true,
         check: zero_copy,
     },
     Case {
         name: "exporter.failing_sink",
-        rule: "Where the sink fails, write or finish fails, with what the sink said.",
-        stands: "crossdock_sink.write",
-        ground: &["exporter.plan_kept", "errors.message"],
+        rule: "If the sink fails, write or finish fails with the sink's message.",
+        spec_ref: "crossdock_sink.write",
+        depends_on: &["exporter.follows_plan", "errors.message"],
         on_devices: false,
         check: failing_sink,
     },
 ];
 
-/// When what was lent goes.
-pub const NOT_EARLY: &str = "no release before that of all that was made of it";
+/// The expectation about inputs whose memory an output uses.
+pub const RELEASED_LAST: &str = "no release before all batches that use its memory are released";
 
-/// The columns of one form that a format takes, side by side.
+/// The columns of one form that a format accepts, each in its own batch.
 pub fn accepted(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     format: &Format,
     form: Form,
 ) -> Check<Vec<arrow_array::RecordBatch>> {
-    let all = columns(&mut ground.random(), form);
-    ground.accepted(subject, format, all)
+    let all = columns(&mut context.random(), form);
+    context.accepted(subject, format, all)
 }
 
-fn plan(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    for format in tour::writable(ground, &subject)? {
-        let all = columns(&mut ground.random(), FORMS[1]);
-        let Some(table) = together(&all) else { return Err(skipped("no table could be made")) };
+fn plan(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for format in round_trip::writable(context, &subject)? {
+        let all = columns(&mut context.random(), FORMS[1]);
+        let Some(table) = together(&all) else { return Err(skipped("cannot make a table")) };
         let schema = table.schema();
         let place = format!("plan of '{}'", format.name);
-        let plans = tour::plan(ground, &subject, &format, &schema);
+        let plans = round_trip::plan(context, &subject, &format, &schema);
         let plans = plans.map_err(|error| failed(&place, "a plan for columns of every type", error))?;
         let names: Vec<_> = plans.iter().map(|plan| plan.name.as_str()).collect();
         let expected: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -127,202 +129,228 @@ fn plan(ground: &Ground) -> Check {
     Ok(())
 }
 
-fn plan_kept(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn follows_plan(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let mut n = 0;
-    for format in tour::writable(ground, &subject)? {
-        for column in accepted(ground, &subject, &format, FORMS[0])? {
-            let batches = ground.table_for(&format, &column)?;
+    for format in round_trip::writable(context, &subject)? {
+        for column in accepted(context, &subject, &format, FORMS[0])? {
+            let batches = context.table_for(&format, &column)?;
             let schema = column.schema();
-            let written =
-                tour::write(&subject, &subject.call(), &format, &schema, &batches, &Counts::default());
+            let written = round_trip::write(
+                &subject,
+                &subject.call(),
+                &format,
+                &schema,
+                &batches,
+                &ReleaseCounts::default(),
+            );
             let data_type = schema.field(0).data_type();
             let place = format!("'{}', a column of {data_type}", format.name);
-            written.map_err(|error| failed(place, "what its plan said: it is written", error))?;
+            written.map_err(|error| failed(place, "success, as its plan says", error))?;
             n += 1;
         }
     }
-    if n == 0 { Err(not_offered("the plugin plans to write no column of any type")) } else { Ok(()) }
+    if n == 0 { Err(not_offered("the plugin's plan accepts no columns of any type")) } else { Ok(()) }
 }
 
-/// Each format, with batches of what it takes.
+/// Visits each format with tables that it accepts.
 pub fn each(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     form: Form,
     mut visit: impl FnMut(&Format, &arrow_array::RecordBatch, &[DeviceBatch]) -> Check,
 ) -> Check {
-    for format in tour::writable(ground, subject)? {
-        let columns = accepted(ground, subject, &format, form)?;
-        // A format may hold one column, or all.
-        let whole = together(&columns).filter(|_| Kind::of(&format).is_some());
-        let few: Vec<_> = whole.into_iter().chain(columns.into_iter().take(3)).collect();
-        for table in few {
-            visit(&format, &table, &ground.table_for(&format, &table)?)?;
+    for format in round_trip::writable(context, subject)? {
+        let columns = accepted(context, subject, &format, form)?;
+        // Some formats store only one column.
+        let whole = together(&columns).filter(|_| CapsuleKind::of(&format).is_some());
+        let tables: Vec<_> = whole.into_iter().chain(columns.into_iter().take(3)).collect();
+        for table in tables {
+            visit(&format, &table, &context.table_for(&format, &table)?)?;
         }
     }
     Ok(())
 }
 
-fn kept(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let memory = ground.session(Device::CPU)?.memory();
-    let mut has_any = false;
-    each(ground, &subject, FORMS[0], |format, table, batches| {
-        let (call, counts) = (subject.call(), Counts::default());
-        let written = tour::write(&subject, &call, format, &table.schema(), batches, &counts);
-        // What is not written, or is no array, is for those that stand on this to tell.
-        let (Some(_), Ok(Given::Capsules(capsules))) = (Kind::of(format), written) else { return Ok(()) };
-        let Ok(read) = tour::consume(capsules, memory) else { return Ok(()) };
-        has_any = true;
-        let wrong = |words| failed(format!("'{}'", format.name), NOT_EARLY, words);
-        counts.too_early(&read.batches).map_or(Ok(()), |words| Err(wrong(words)))
+fn input_lifetime(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let memory = context.session(Device::CPU)?.memory();
+    let mut has_input = false;
+    each(context, &subject, FORMS[0], |format, table, batches| {
+        let (call, counts) = (subject.call(), ReleaseCounts::default());
+        let written = round_trip::write(&subject, &call, format, &table.schema(), batches, &counts);
+        // Dependent cases report tables that cannot be written or imported.
+        let (Some(_), Ok(WriterOutput::Capsules(capsules))) = (CapsuleKind::of(format), written) else {
+            return Ok(());
+        };
+        let Ok(read) = round_trip::import_capsules(capsules, memory) else { return Ok(()) };
+        has_input = true;
+        let fail = |details| failed(format!("'{}'", format.name), RELEASED_LAST, details);
+        counts.early_release(&read.batches).map_or(Ok(()), |details| Err(fail(details)))
     })?;
-    if has_any { Ok(()) } else { Err(not_offered("the plugin gives no Arrow structs")) }
+    if has_input { Ok(()) } else { Err(not_offered("the plugin exports no Arrow structs")) }
 }
 
-fn releases(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    each(ground, &subject, FORMS[0], |format, table, batches| {
-        let (counts, to) = (Counts::default(), Arc::new(Written::default()));
+fn releases(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    each(context, &subject, FORMS[0], |format, table, batches| {
+        let (counts, sink) = (ReleaseCounts::default(), Arc::new(TestSink::default()));
         let twice = [batches, batches].concat();
         let written =
-            tour::write_to(&subject, &subject.call(), format, &table.schema(), &twice, &counts, &to);
+            round_trip::write_to(&subject, &subject.call(), format, &table.schema(), &twice, &counts, &sink);
         drop(written);
-        settled(ground, format, &counts, &to)
+        require_released(context, format, &counts, &sink)
     })
 }
 
-fn settled(ground: &Ground, format: &Format, counts: &Counts, to: &Arc<Written>) -> Check {
-    ground.backend.settle();
-    if let Some(wrong) = counts.wrong() {
-        return Err(failed(format!("'{}'", format.name), "each batch released once", wrong));
+fn require_released(
+    context: &CaseContext,
+    format: &Format,
+    counts: &ReleaseCounts,
+    sink: &Arc<TestSink>,
+) -> Check {
+    context.backend.settle();
+    if let Some(fail) = counts.violation() {
+        return Err(failed(format!("'{}'", format.name), "each batch released once", fail));
     }
-    if Arc::strong_count(to) > 1 {
+    if Arc::strong_count(sink) > 1 {
         return Err(failed(format!("'{}'", format.name), "the sink released with the writer", "it was not"));
     }
     Ok(())
 }
 
-fn abandoned(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    each(ground, &subject, FORMS[0], |format, table, batches| {
-        let (counts, to) = (Counts::default(), Arc::new(Written::default()));
+fn abandoned(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    each(context, &subject, FORMS[0], |format, table, batches| {
+        let (counts, sink) = (ReleaseCounts::default(), Arc::new(TestSink::default()));
         let failed_at = |error| failed(format!("'{}'", format.name), "a batch written", error);
         let call = subject.call();
-        let mut writer = tour::begin(&subject, &call, format, &table.schema(), &to).map_err(failed_at)?;
+        let mut writer =
+            round_trip::begin(&subject, &call, format, &table.schema(), &sink).map_err(failed_at)?;
         for batch in batches {
-            let batch = super::super::lent::batch(batch, subject.stream(), &counts).map_err(failed_at)?;
+            let batch = counted_objects::batch(batch, subject.stream(), &counts).map_err(failed_at)?;
             drop(writer.write(&call, batch).map_err(failed_at)?);
         }
         drop(writer);
-        settled(ground, format, &counts, &to)
+        require_released(context, format, &counts, &sink)
     })
 }
 
-/// Visits what each format of Arrow's structs makes of tables of each form.
+/// Visits the exported tables of each form, in each format of Arrow capsules.
 fn exported(
-    ground: &Ground,
+    context: &CaseContext,
     forms: &[Form],
-    mut visit: impl FnMut(&Subject, &str, &arrow_array::RecordBatch, &tour::Read, &[DeviceBatch]) -> Check,
+    mut visit: impl FnMut(
+        &Subject,
+        &str,
+        &arrow_array::RecordBatch,
+        &round_trip::ReadTable,
+        &[DeviceBatch],
+    ) -> Check,
 ) -> Check {
-    let subject = ground.subject()?;
-    let formats = tour::writable(ground, &subject)?.into_iter().filter(|format| Kind::of(format).is_some());
+    let subject = context.subject()?;
+    let formats = round_trip::writable(context, &subject)?
+        .into_iter()
+        .filter(|format| CapsuleKind::of(format).is_some());
     let formats: Vec<_> = formats.collect();
     if formats.is_empty() {
-        return Err(not_offered("the plugin gives no Arrow structs"));
+        return Err(not_offered("the plugin exports no Arrow structs"));
     }
-    let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
+    let memory = context.session(crossdock::api::Device::CPU)?.memory().clone();
     for format in formats {
         for form in forms {
-            let Some(table) = together(&accepted(ground, &subject, &format, *form)?) else { continue };
-            let batches = ground.table_for(&format, &table)?;
+            let Some(table) = together(&accepted(context, &subject, &format, *form)?) else { continue };
+            let batches = context.table_for(&format, &table)?;
             let place = format!("'{}', {form}", format.name);
-            let (call, counts) = (subject.call(), Counts::default());
-            let given = match tour::write(&subject, &call, &format, &table.schema(), &batches, &counts) {
-                Ok(given) => given,
-                Err(error) if form.nulls && refuses_nulls(&error) => continue,
+            let (call, counts) = (subject.call(), ReleaseCounts::default());
+            let output = match round_trip::write(&subject, &call, &format, &table.schema(), &batches, &counts)
+            {
+                Ok(output) => output,
+                Err(error) if form.nulls && may_reject_nulls(&error) => continue,
                 Err(error) => return Err(failed(place, "a table written", error)),
             };
-            let Given::Capsules(capsules) = given else { continue };
-            let read = tour::consume(capsules, &memory).map_err(looked(&place))?;
+            let WriterOutput::Capsules(capsules) = output else { continue };
+            let read = round_trip::import_capsules(capsules, &memory).map_err(invalid_array(&place))?;
             visit(&subject, &place, &table, &read, &batches)?;
         }
     }
     Ok(())
 }
 
-/// Whether a table with nulls and odd texts may be refused so: a plan sees schemas alone.
-pub fn refuses_nulls(error: &Error) -> bool {
+/// Whether an error may reject a table with nulls and unusual texts although the plan, which knows
+/// only the schema, accepts it.
+pub fn may_reject_nulls(error: &Error) -> bool {
     matches!(error.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
 }
 
-fn schema(ground: &Ground) -> Check {
-    exported(ground, &FORMS[..2], |_, place, table, read, _| {
+fn schema(context: &CaseContext) -> Check {
+    exported(context, &FORMS[..2], |_, place, table, read, _| {
         let (expected, got) = (table.schema(), &read.schema);
         if **got == *expected { Ok(()) } else { Err(failed(place, expected, got)) }
     })
 }
 
-fn values(ground: &Ground) -> Check {
-    exported(ground, &FORMS, |subject, place, _, read, batches| {
-        let difference = tour::difference(subject, read, batches).map_err(looked(place))?;
-        difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
+fn values(context: &CaseContext) -> Check {
+    exported(context, &FORMS, |subject, place, _, read, batches| {
+        let difference = round_trip::difference(subject, read, batches).map_err(invalid_array(place))?;
+        difference.map_or(Ok(()), |details| Err(failed(place, "the same values", details)))
     })
 }
 
-fn zero_copy(ground: &Ground) -> Check {
-    exported(ground, &FORMS[..1], |subject, place, table, read, given| {
-        let formats = tour::writable(ground, subject)?;
+fn zero_copy(context: &CaseContext) -> Check {
+    exported(context, &FORMS[..1], |subject, place, table, read, written| {
+        let formats = round_trip::writable(context, subject)?;
         let format = formats.iter().find(|format| place.starts_with(&format!("'{}'", format.name)));
         let Some(format) = format else { return Ok(()) };
-        let plans = tour::plan(ground, subject, format, &table.schema()).map_err(looked(place))?;
-        let ([got], [given]) = (read.batches.as_slice(), given) else { return Ok(()) };
+        let plans =
+            round_trip::plan(context, subject, format, &table.schema()).map_err(invalid_array(place))?;
+        let ([got], [written]) = (read.batches.as_slice(), written) else { return Ok(()) };
         let addresses = |column: &crossdock_arrays::DeviceArray| {
-            let buffers = nodes(column).into_iter().flat_map(|array| array.buffers().iter().flatten());
+            let buffers =
+                nested_arrays(column).into_iter().flat_map(|array| array.buffers().iter().flatten());
             buffers.filter(|b| !b.is_empty()).map(|b| b.address()).collect::<Vec<_>>()
         };
-        for ((plan, got), given) in plans.iter().zip(got.columns()).zip(given.columns()) {
-            let (got, given) = (addresses(got), addresses(given));
-            if plan.verdict == Verdict::ZeroCopy && got != given {
+        for ((plan, got), written) in plans.iter().zip(got.columns()).zip(written.columns()) {
+            let (got, expected) = (addresses(got), addresses(written));
+            if plan.verdict == Verdict::ZeroCopy && got != expected {
                 let place = format!("{place}, '{}'", plan.name);
-                return Err(failed(place, format!("buffers at {given:x?}"), format!("{got:x?}")));
+                return Err(failed(place, format!("buffers at {expected:x?}"), format!("{got:x?}")));
             }
         }
         Ok(())
     })
 }
 
-fn failing_sink(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn failing_sink(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let formats: Vec<_> =
-        tour::writable(ground, &subject)?.into_iter().filter(|format| format.bytes).collect();
+        round_trip::writable(context, &subject)?.into_iter().filter(|format| format.bytes).collect();
     if formats.is_empty() {
-        return Err(not_offered("the plugin writes no bytes"));
+        return Err(not_offered("the plugin writes no byte formats"));
     }
     for format in formats {
-        let columns = accepted(ground, &subject, &format, FORMS[0])?;
+        let columns = accepted(context, &subject, &format, FORMS[0])?;
         let Some(table) = columns.first() else { continue };
-        let batches = ground.table_for(&format, table)?;
-        let run = |to: &Arc<Written>| {
-            tour::write_to(
+        let batches = context.table_for(&format, table)?;
+        let run = |sink: &Arc<TestSink>| {
+            round_trip::write_to(
                 &subject,
                 &subject.call(),
                 &format,
                 &table.schema(),
                 &batches,
-                &Counts::default(),
-                to,
+                &ReleaseCounts::default(),
+                sink,
             )
         };
-        let whole = Arc::new(Written::default());
+        let whole = Arc::new(TestSink::default());
         drop(run(&whole).map_err(|error| failed(&format.name, "a table written", error))?);
         for nth in 1..=whole.writes().min(20) {
             let place = format!("'{}', whose sink fails at write {nth}", format.name);
-            match run(&Written::failing(nth)) {
+            match run(&TestSink::failing(nth)) {
                 Ok(_) => return Err(failed(place, "an error", "success")),
-                Err(error) if !error.message().contains(AS_ASKED) => {
-                    let expected = format!("a message with '{AS_ASKED}', as the sink said");
+                Err(error) if !error.message().contains(INJECTED_FAILURE) => {
+                    let expected = format!("the sink's message, '{INJECTED_FAILURE}'");
                     return Err(failed(place, expected, error));
                 }
                 Err(_) => {}

@@ -1,120 +1,121 @@
-//! Tables on their way in.
+//! Tables that the plugin reads.
 
 use arrow_array::RecordBatch;
 use crossdock::api::{Device, Input};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed, ran};
-use super::super::lent::{Bytes, Counts};
-use super::super::places::nodes;
-use super::super::subject::{Ground, Subject, looked};
+use super::super::buffer_ranges::nested_arrays;
+use super::super::case::{Case, Check, failed, require_input};
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
+use super::super::round_trip::{self, Readable, WriterOutput};
+use super::super::subject::{Subject, invalid_array};
 use super::super::tables::{FORMS, Form};
-use super::super::tour::{self, Given, Readable};
-use super::super::watch::AS_ASKED;
-use super::exporter::{NOT_EARLY, refuses_nulls};
+use super::super::test_io::TestSource;
+use super::super::watch::INJECTED_FAILURE;
+use super::exporter::{RELEASED_LAST, may_reject_nulls};
 
 pub const CASES: &[Case] = &[
     Case {
-        name: "importer.kept",
-        rule: "What is read is not released while a batch that was made of it lies in its memory.",
-        stands: "crossdock_importer.open, ArrowArray.release",
-        ground: &["errors.unknown_format", "exporter.kept", "errors.message"],
+        name: "importer.input_lifetime",
+        rule: "An input is not released while a batch uses its memory.",
+        spec_ref: "crossdock_importer.open, ArrowArray.release",
+        depends_on: &["errors.unknown_format", "exporter.input_lifetime", "errors.message"],
         on_devices: true,
-        check: kept,
+        check: input_lifetime,
     },
     Case {
         name: "importer.schema",
-        rule: "A stream has the columns that were given: all names and types, and their metadata where the format has a place \
-               for it.",
-        stands: "crossdock_batch_stream.get_schema",
-        ground: &["importer.kept"],
+        rule: "A stream has the columns of its input: all names and types, and their metadata if the format stores it.",
+        spec_ref: "crossdock_batch_stream.get_schema",
+        depends_on: &["importer.input_lifetime"],
         on_devices: true,
         check: schema,
     },
     Case {
         name: "importer.values",
-        rule: "Batches hold the values that were given, to the last row: nulls, empty batches and slices too.",
-        stands: "crossdock_batch_stream.get_next",
-        ground: &["importer.schema"],
+        rule: "Batches have the values of their input to the last row, including nulls, empty batches and slices.",
+        spec_ref: "crossdock_batch_stream.get_next",
+        depends_on: &["importer.schema"],
         on_devices: true,
         check: values,
     },
     Case {
         name: "importer.null_counts",
-        rule: "An array's null count is -1, or the number of its nulls.",
-        stands: "ArrowArray.null_count",
-        ground: &["importer.values"],
+        rule: "An array's null count is -1 or the number of its nulls.",
+        spec_ref: "ArrowArray.null_count",
+        depends_on: &["importer.values"],
         on_devices: true,
         check: null_counts,
     },
     Case {
         name: "importer.batches",
-        rule: "A stream of several batches gives all of them and then its end, and one of none its end at once.",
-        stands: "crossdock_batch_stream.get_next",
-        ground: &["importer.values"],
+        rule: "A stream returns all its batches and then its end; without batches it returns its end first.",
+        spec_ref: "crossdock_batch_stream.get_next",
+        depends_on: &["importer.values"],
         on_devices: true,
         check: batches,
     },
     Case {
         name: "importer.releases",
-        rule: "What is read is released once, at the latest when nothing made of it is left.",
-        stands: "crossdock_importer.open",
-        ground: &["importer.values", "exporter.releases"],
+        rule: "An input is released once, no later than the last batch that uses its memory.",
+        spec_ref: "crossdock_importer.open",
+        depends_on: &["importer.values", "exporter.releases"],
         on_devices: true,
         check: releases,
     },
     Case {
         name: "importer.abandoned",
-        rule: "A stream that is released before its end gives back all that it took.",
-        stands: "crossdock_batch_stream",
-        ground: &["importer.releases"],
+        rule: "A stream that is released before its end releases everything that it owns.",
+        spec_ref: "crossdock_batch_stream",
+        depends_on: &["importer.releases"],
         on_devices: true,
         check: abandoned,
     },
     Case {
         name: "importer.failing_source",
-        rule: "Where the source fails, open or get_next fails, with what the source said.",
-        stands: "crossdock_source.read_at",
-        ground: &["importer.values", "errors.message"],
+        rule: "If the source fails, open or get_next fails with the source's message.",
+        spec_ref: "crossdock_source.read_at",
+        depends_on: &["importer.values", "errors.message"],
         on_devices: false,
         check: failing_source,
     },
     Case {
         name: "importer.pipe",
-        rule: "A source of unknown length is read in order, and gives the same values or is refused at open.",
-        stands: "crossdock_source.bytes",
-        ground: &["importer.values"],
+        rule: "A source of unknown length is read in order, with the same values, or is rejected by open.",
+        spec_ref: "crossdock_source.bytes",
+        depends_on: &["importer.values"],
         on_devices: false,
         check: pipe,
     },
     Case {
         name: "importer.short_source",
-        rule: "A source that ends before the length that it tells is an error.",
-        stands: "crossdock_source.bytes",
-        ground: &["importer.values"],
+        rule: "A source that ends before its declared length is an error.",
+        spec_ref: "crossdock_source.bytes",
+        depends_on: &["importer.values"],
         on_devices: false,
         check: short_source,
     },
 ];
 
-/// Visits what becomes of tables of each form in each format.
+/// Visits the tables of each form that were read back in each format.
 fn each(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     forms: &[Form],
-    mut visit: impl FnMut(&str, &Readable, &RecordBatch, tour::Read) -> Check,
+    mut visit: impl FnMut(&str, &Readable, &RecordBatch, round_trip::ReadTable) -> Check,
 ) -> Check {
-    for readable in tour::readable(ground, subject)? {
+    for readable in round_trip::readable(context, subject)? {
         for form in forms {
-            for table in ground.tables(subject, &readable, *form)? {
+            for table in context.tables(subject, &readable, *form)? {
                 let types = table.schema().field(0).data_type().clone();
                 let place = match readable.kind {
                     Some(_) => format!("'{}', {form}", readable.format.name),
                     None => format!("'{}', {types}, {form}", readable.format.name),
                 };
-                match tour::round(ground, subject, &readable, &table, &Counts::default())? {
+                match round_trip::read_back(context, subject, &readable, &table, &ReleaseCounts::default())? {
                     Ok(read) => visit(&place, &readable, &table, read)?,
-                    Err(error) if readable.kind.is_none() && form.nulls && refuses_nulls(&error) => {}
+                    Err(error) if readable.kind.is_none() && form.nulls && may_reject_nulls(&error) => {}
                     Err(error) => return Err(failed(place, "the table", error)),
                 }
             }
@@ -123,9 +124,9 @@ fn each(
     Ok(())
 }
 
-fn schema(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    each(ground, &subject, &FORMS[..1], |place, readable, table, read| {
+fn schema(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    each(context, &subject, &FORMS[..1], |place, readable, table, read| {
         let (expected, got) = (table.schema(), &read.schema);
         let types = |schema: &arrow_schema::Schema| {
             let fields = schema.fields().iter();
@@ -139,41 +140,42 @@ fn schema(ground: &Ground) -> Check {
     })
 }
 
-fn values(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    each(ground, &subject, &FORMS, |place, readable, table, read| {
-        same_values(ground, &subject, place, readable, table, &read)
+fn values(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    each(context, &subject, &FORMS, |place, readable, table, read| {
+        same_values(context, &subject, place, readable, table, &read)
     })
 }
 
 pub fn same_values(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     place: &str,
     readable: &Readable,
     table: &RecordBatch,
-    read: &tour::Read,
+    read: &round_trip::ReadTable,
 ) -> Check {
-    let given = ground.table_for(&readable.taker, table)?;
-    let difference = tour::difference(subject, read, &given).map_err(looked(place))?;
-    difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
+    let batches = context.table_for(&readable.batch_format, table)?;
+    let difference = round_trip::difference(subject, read, &batches).map_err(invalid_array(place))?;
+    difference.map_or(Ok(()), |details| Err(failed(place, "the same values", details)))
 }
 
-fn null_counts(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    each(ground, &subject, &[FORMS[1], FORMS[3]], |place, _, _, read| {
+fn null_counts(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    each(context, &subject, &[FORMS[1], FORMS[3]], |place, _, _, read| {
         for batch in &read.batches {
-            let host = batch.move_to(subject.stream(), Device::CPU).map_err(looked(place))?;
-            let told = batch.columns().iter().flat_map(nodes);
-            for (told, node) in told.zip(host.columns().iter().flat_map(nodes)) {
-                // On its way from a device only what is used of an array is copied.
-                let is_whole = (told.len(), told.offset()) == (node.len(), node.offset());
-                let count = told.null_count().filter(|_| told.layout().is_validity(0) && is_whole);
-                let Some(told) = count else { continue };
-                let counted = node.recount_nulls(subject.stream()).map_err(looked(place))?;
-                if told != counted {
-                    let place = format!("{place}, an array of {}", node.data_type());
-                    return Err(failed(place, format!("a null count of {counted}"), told));
+            let host = batch.move_to(subject.stream(), Device::CPU).map_err(invalid_array(place))?;
+            let arrays = batch.columns().iter().flat_map(nested_arrays);
+            for (array, copy) in arrays.zip(host.columns().iter().flat_map(nested_arrays)) {
+                // A copy from a device has only the used part of an array, so that its nulls may
+                // differ.
+                let is_whole = (array.len(), array.offset()) == (copy.len(), copy.offset());
+                let count = array.null_count().filter(|_| array.layout().is_validity(0) && is_whole);
+                let Some(declared) = count else { continue };
+                let actual = copy.recount_nulls(subject.stream()).map_err(invalid_array(place))?;
+                if declared != actual {
+                    let place = format!("{place}, an array of {}", copy.data_type());
+                    return Err(failed(place, format!("a null count of {actual}"), declared));
                 }
             }
         }
@@ -181,163 +183,186 @@ fn null_counts(ground: &Ground) -> Check {
     })
 }
 
-/// A table of the format, as the plugin takes it, and the batch that it is.
+/// A table for the format, as a record batch and on the format's device.
 fn one_table(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     readable: &Readable,
 ) -> Check<Option<(RecordBatch, Vec<DeviceBatch>)>> {
-    let Some(table) = ground.first_table(subject, readable, FORMS[0])? else {
+    let Some(table) = context.first_table(subject, readable, FORMS[0])? else {
         return Ok(None);
     };
-    let batches = ground.table_for(&readable.taker, &table)?;
+    let batches = context.table_for(&readable.batch_format, &table)?;
     Ok(Some((table, batches)))
 }
 
-fn batches(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    for readable in tour::readable(ground, &subject)? {
-        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
+fn batches(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for readable in round_trip::readable(context, &subject)? {
+        let Some((table, batches)) = one_table(context, &subject, &readable)? else { continue };
         let schema = table.schema();
         for n in [3, 0] {
             let place = format!("'{}', {n} batches", readable.format.name);
-            let given: Vec<DeviceBatch> = std::iter::repeat_n(batches.clone(), n).flatten().collect();
-            let wrong = |error| failed(&place, "all batches", error);
-            let input = match tour::input(&subject, &readable, &schema, &given, &Counts::default()) {
-                Ok(input) => input,
-                // A format may hold one batch.
-                Err(error) if readable.kind.is_none() && refuses_nulls(&error) => continue,
-                Err(error) => return Err(wrong(error)),
-            };
-            let asked = tour::expected(&readable, &schema);
-            let read = match tour::read(ground, &subject, &readable.format, input, asked.as_ref()) {
+            let batches: Vec<DeviceBatch> = std::iter::repeat_n(batches.clone(), n).flatten().collect();
+            let fail = |error| failed(&place, "all batches", error);
+            let input =
+                match round_trip::input(&subject, &readable, &schema, &batches, &ReleaseCounts::default()) {
+                    Ok(input) => input,
+                    // Some formats store only one batch.
+                    Err(error) if readable.kind.is_none() && may_reject_nulls(&error) => continue,
+                    Err(error) => return Err(fail(error)),
+                };
+            let expected_schema = round_trip::expected_schema(&readable, &schema);
+            let read = match round_trip::read(
+                context,
+                &subject,
+                &readable.format,
+                input,
+                expected_schema.as_ref(),
+            ) {
                 Ok(read) => read,
-                Err(error) if readable.kind.is_none() && refuses_nulls(&error) => continue,
-                Err(error) => return Err(wrong(error)),
+                Err(error) if readable.kind.is_none() && may_reject_nulls(&error) => continue,
+                Err(error) => return Err(fail(error)),
             };
-            let difference = tour::difference(&subject, &read, &given).map_err(looked(&place))?;
-            difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))?;
+            let difference =
+                round_trip::difference(&subject, &read, &batches).map_err(invalid_array(&place))?;
+            difference.map_or(Ok(()), |details| Err(failed(&place, "the same values", details)))?;
         }
     }
     Ok(())
 }
 
-/// As many columns, of numbers and truth values, are enough to be made something of.
-const FEW: usize = 4;
+/// The number of columns, nulls, booleans and integers, of the table for `importer.input_lifetime`.
+const N_COLUMNS: usize = 4;
 
-fn kept(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let mut has_any = false;
-    for readable in tour::readable(ground, &subject)? {
-        // What is not read, or is no array, is for those that stand on this to tell.
-        let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
-        let few: Vec<_> = (0..table.num_columns().min(FEW)).collect();
-        let Ok(table) = table.project(&few) else { continue };
-        let given = ground.table_for(&readable.taker, &table)?;
-        let (counts, asked) = (Counts::default(), tour::expected(&readable, &table.schema()));
-        let input = tour::input(&subject, &readable, &table.schema(), &given, &counts);
-        let read = |input| tour::read(ground, &subject, &readable.format, input, asked.as_ref());
+fn input_lifetime(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let mut has_input = false;
+    for readable in round_trip::readable(context, &subject)? {
+        // Dependent cases report tables that cannot be read or imported.
+        let Ok(Some(table)) = context.first_table(&subject, &readable, FORMS[0]) else { continue };
+        let columns: Vec<_> = (0..table.num_columns().min(N_COLUMNS)).collect();
+        let Ok(table) = table.project(&columns) else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
+        let (counts, expected_schema) =
+            (ReleaseCounts::default(), round_trip::expected_schema(&readable, &table.schema()));
+        let input = round_trip::input(&subject, &readable, &table.schema(), &batches, &counts);
+        let read =
+            |input| round_trip::read(context, &subject, &readable.format, input, expected_schema.as_ref());
         let Ok(read) = input.and_then(read) else { continue };
-        has_any = true;
-        if let Some(words) = counts.too_early(&read.batches) {
+        has_input = true;
+        if let Some(details) = counts.early_release(&read.batches) {
             let place = format!("'{}'", readable.format.name);
-            return Err(failed(place, NOT_EARLY, words));
+            return Err(failed(place, RELEASED_LAST, details));
         }
     }
-    ran(has_any, "reads")
+    require_input(has_input, "reads")
 }
 
-fn releases(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    for readable in tour::readable(ground, &subject)? {
-        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
-        let counts = Counts::default();
+fn releases(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for readable in round_trip::readable(context, &subject)? {
+        let Some((table, batches)) = one_table(context, &subject, &readable)? else { continue };
+        let counts = ReleaseCounts::default();
         let place = format!("'{}'", readable.format.name);
-        let wrong = |error| failed(&place, "the table", error);
-        let input = tour::input(&subject, &readable, &table.schema(), &batches, &counts).map_err(wrong)?;
-        let asked = tour::expected(&readable, &table.schema());
-        drop(tour::read(ground, &subject, &readable.format, input, asked.as_ref()).map_err(wrong)?);
-        ground.backend.settle();
-        if let Some(words) = counts.wrong() {
-            return Err(failed(&place, "each released once", words));
+        let fail = |error| failed(&place, "the table", error);
+        let input =
+            round_trip::input(&subject, &readable, &table.schema(), &batches, &counts).map_err(fail)?;
+        let expected_schema = round_trip::expected_schema(&readable, &table.schema());
+        drop(
+            round_trip::read(context, &subject, &readable.format, input, expected_schema.as_ref())
+                .map_err(fail)?,
+        );
+        context.backend.settle();
+        if let Some(details) = counts.violation() {
+            return Err(failed(&place, "each input released once", details));
         }
     }
     Ok(())
 }
 
-fn abandoned(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    for readable in tour::readable(ground, &subject)? {
-        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
-        let given = [batches.clone(), batches].concat();
-        for taken in [0, 1] {
-            let counts = Counts::default();
-            let place = format!("'{}', {taken} of 2 batches taken", readable.format.name);
-            let Ok(input) = tour::input(&subject, &readable, &table.schema(), &given, &counts) else {
+fn abandoned(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for readable in round_trip::readable(context, &subject)? {
+        let Some((table, batches)) = one_table(context, &subject, &readable)? else { continue };
+        let batches = [batches.clone(), batches].concat();
+        for n_taken in [0, 1] {
+            let counts = ReleaseCounts::default();
+            let place = format!("'{}', {n_taken} of 2 batches read", readable.format.name);
+            let Ok(input) = round_trip::input(&subject, &readable, &table.schema(), &batches, &counts) else {
                 continue;
             };
-            let asked = tour::expected(&readable, &table.schema());
+            let expected_schema = round_trip::expected_schema(&readable, &table.schema());
             let call = subject.call();
-            let Ok(mut stream) = tour::open(&subject, &call, &readable.format, input, asked.as_ref()) else {
+            let Ok(mut stream) =
+                round_trip::open(&subject, &call, &readable.format, input, expected_schema.as_ref())
+            else {
                 continue;
             };
-            for _ in 0..taken {
+            for _ in 0..n_taken {
                 drop(stream.next(&call).map_err(|error| failed(&place, "a batch", error))?);
             }
             drop(stream);
-            ground.backend.settle();
-            if let Some(words) = counts.wrong() {
-                return Err(failed(&place, "each released once", words));
+            context.backend.settle();
+            if let Some(details) = counts.violation() {
+                return Err(failed(&place, "each input released once", details));
             }
         }
     }
     Ok(())
 }
 
-/// The formats of bytes with what the plugin writes for a table that it takes.
+/// Visits each byte format with a table and the bytes that the plugin writes for it.
 pub fn written(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     mut visit: impl FnMut(&Readable, &RecordBatch, &[u8]) -> Check,
 ) -> Check {
-    for readable in tour::byte_formats(ground, subject)? {
-        let Some((table, batches)) = one_table(ground, subject, &readable)? else { continue };
-        let (call, counts) = (subject.call(), Counts::default());
-        let given = tour::write(subject, &call, &readable.taker, &table.schema(), &batches, &counts);
-        let given = given.map_err(|error| failed(&readable.format.name, "a table written", error))?;
-        let Given::Bytes(bytes) = given else { continue };
+    for readable in round_trip::byte_formats(context, subject)? {
+        let Some((table, batches)) = one_table(context, subject, &readable)? else { continue };
+        let (call, counts) = (subject.call(), ReleaseCounts::default());
+        let output =
+            round_trip::write(subject, &call, &readable.batch_format, &table.schema(), &batches, &counts);
+        let output = output.map_err(|error| failed(&readable.format.name, "a table written", error))?;
+        let WriterOutput::Bytes(bytes) = output else { continue };
         visit(&readable, &table, &bytes)?;
     }
     Ok(())
 }
 
 fn read_bytes(
-    ground: &Ground,
+    context: &CaseContext,
     subject: &Subject,
     readable: &Readable,
     table: &RecordBatch,
-    bytes: Bytes,
-) -> crossdock::api::Result<tour::Read> {
-    let asked = tour::expected(readable, &table.schema());
-    tour::read(ground, subject, &readable.format, Input::Source(bytes.source()), asked.as_ref())
+    bytes: TestSource,
+) -> crossdock::api::Result<round_trip::ReadTable> {
+    let expected_schema = round_trip::expected_schema(readable, &table.schema());
+    round_trip::read(
+        context,
+        subject,
+        &readable.format,
+        Input::Source(bytes.source()),
+        expected_schema.as_ref(),
+    )
 }
 
-fn failing_source(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    written(ground, &subject, |readable, table, bytes| {
-        let whole = Bytes::of(bytes);
+fn failing_source(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    written(context, &subject, |readable, table, bytes| {
+        let whole = TestSource::of(bytes);
         let reads = whole.state.clone();
         drop(
-            read_bytes(ground, &subject, readable, table, whole)
+            read_bytes(context, &subject, readable, table, whole)
                 .map_err(|error| failed(&readable.format.name, "what the plugin wrote", error))?,
         );
         for nth in 1..=reads.reads().min(20) {
             let place = format!("'{}', whose source fails at read {nth}", readable.format.name);
-            let failing = Bytes { failing: nth, ..Bytes::of(bytes) };
-            match read_bytes(ground, &subject, readable, table, failing) {
+            let failing = TestSource { failing: nth, ..TestSource::of(bytes) };
+            match read_bytes(context, &subject, readable, table, failing) {
                 Ok(_) => return Err(failed(place, "an error", "success")),
-                Err(error) if !error.message().contains(AS_ASKED) => {
-                    let expected = format!("a message with '{AS_ASKED}', as the source said");
+                Err(error) if !error.message().contains(INJECTED_FAILURE) => {
+                    let expected = format!("the source's message, '{INJECTED_FAILURE}'");
                     return Err(failed(place, expected, error));
                 }
                 Err(_) => {}
@@ -347,33 +372,36 @@ fn failing_source(ground: &Ground) -> Check {
     })
 }
 
-fn pipe(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    written(ground, &subject, |readable, table, bytes| {
+fn pipe(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    written(context, &subject, |readable, table, bytes| {
         let place = format!("'{}' from a pipe", readable.format.name);
-        let pipe = Bytes { pipe: true, ..Bytes::of(bytes) };
+        let pipe = TestSource { pipe: true, ..TestSource::of(bytes) };
         let state = pipe.state.clone();
-        let read = read_bytes(ground, &subject, readable, table, pipe);
+        let read = read_bytes(context, &subject, readable, table, pipe);
         if state.jumps() > 0 {
             return Err(failed(place, "reads that begin where the last one ended", "one elsewhere"));
         }
         match read {
-            Ok(read) => same_values(ground, &subject, &place, readable, table, &read),
+            Ok(read) => same_values(context, &subject, &place, readable, table, &read),
             Err(_) => Ok(()),
         }
     })
 }
 
-fn short_source(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    written(ground, &subject, |readable, table, bytes| {
-        // Some formats end wherever their bytes do; those that have a length of their own must see that it is not there.
-        let whole = read_bytes(ground, &subject, readable, table, Bytes::of(&bytes[..bytes.len() / 2]));
-        let short =
-            Bytes { missing: (bytes.len() - bytes.len() / 2) as u64, ..Bytes::of(&bytes[..bytes.len() / 2]) };
+fn short_source(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    written(context, &subject, |readable, table, bytes| {
+        // Formats without a length of their own may end anywhere, and read the first half of the
+        // bytes without an error. All others must notice that bytes are missing.
+        let whole = read_bytes(context, &subject, readable, table, TestSource::of(&bytes[..bytes.len() / 2]));
+        let short = TestSource {
+            missing: (bytes.len() - bytes.len() / 2) as u64,
+            ..TestSource::of(&bytes[..bytes.len() / 2])
+        };
         let place = format!("'{}', half of it", readable.format.name);
-        match (whole, read_bytes(ground, &subject, readable, table, short)) {
-            (Err(_), Ok(_)) => Err(failed(place, "an error, as where the half is told to be all", "success")),
+        match (whole, read_bytes(context, &subject, readable, table, short)) {
+            (Err(_), Ok(_)) => Err(failed(place, "an error, as without the declared length", "success")),
             _ => Ok(()),
         }
     })

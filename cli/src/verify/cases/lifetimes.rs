@@ -1,242 +1,268 @@
-//! What outlives what.
+//! Objects that outlive their instance, stream, writer or list.
 
 use std::sync::Arc;
 
 use crossdock::api::{Error, Owned, abi};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed, ran};
-use super::super::lent::{self, Counts};
-use super::super::subject::{Ground, Subject, looked};
+use super::super::case::{Case, Check, failed, require_input};
+use super::super::context::CaseContext;
+use super::super::counted_objects::{self, ReleaseCounts};
+use super::super::encoded_trees::{RawBatch, trees};
+use super::super::round_trip::{self, WriterOutput};
+use super::super::subject::{Subject, invalid_array};
 use super::super::tables::{FORMS, together};
-use super::super::tour::{self, Given};
-use super::super::trees::{RawBatch, trees};
-use super::super::watch::Breach;
+use super::super::watch::Violation;
 use super::exporter;
 
 pub const CASES: &[Case] = &[
     Case {
         name: "lifetimes.host",
-        rule: "The host is not used after destroy but by what holds a reference to it.",
-        stands: "crossdock_host",
-        ground: &["importer.values"],
+        rule: "After destroy, the host is used only by objects that hold a reference to it.",
+        spec_ref: "crossdock_host",
+        depends_on: &["importer.values"],
         on_devices: true,
         check: host,
     },
     Case {
         name: "lifetimes.batch",
-        rule: "A batch outlives its stream, and where it holds no reference to the host, its instance: it is read and \
-               released afterwards, on another thread.",
-        stands: "crossdock_batch_stream.get_next, crossdock_plugin_entry.destroy",
-        ground: &["importer.values", "importer.releases", "lifetimes.host"],
+        rule: "A batch outlives its stream, and also its instance unless it holds a reference to the host. It can be read and \
+               released later, on another thread.",
+        spec_ref: "crossdock_batch_stream.get_next, crossdock_plugin_entry.destroy",
+        depends_on: &["importer.values", "importer.releases", "lifetimes.host"],
         on_devices: true,
         check: batch,
     },
     Case {
         name: "lifetimes.capsule",
-        rule: "A capsule outlives the list that it came in, its writer, and its instance.",
-        stands: "crossdock_capsules",
-        ground: &["exporter.values", "exporter.releases", "lifetimes.host"],
+        rule: "A capsule outlives its list, its writer, and its instance.",
+        spec_ref: "crossdock_capsules",
+        depends_on: &["exporter.values", "exporter.releases", "lifetimes.host"],
         on_devices: true,
         check: capsule,
     },
     Case {
         name: "lifetimes.cleared",
-        rule: "Whoever takes an object, and whoever releases one, leaves its `release` NULL.",
-        stands: "crossdock.h, objects",
-        ground: &["importer.releases", "exporter.releases"],
+        rule: "The `release` of an object is NULL after it was released or its ownership was taken.",
+        spec_ref: "crossdock.h, objects",
+        depends_on: &["importer.releases", "exporter.releases"],
         on_devices: true,
         check: cleared,
     },
 ];
 
-fn batch(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn batch(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let (formats, n_trees) =
-        (tour::readable(ground, &subject).unwrap_or_default(), trees(ground, &subject)?.len());
+        (round_trip::readable(context, &subject).unwrap_or_default(), trees(context, &subject)?.len());
     drop(subject);
-    ran(!formats.is_empty() || n_trees > 0, "reads or decodes")?;
+    require_input(!formats.is_empty() || n_trees > 0, "reads or decodes")?;
     for readable in &formats {
-        let subject = ground.subject()?;
-        let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.taker, &table)?;
+        let subject = context.subject()?;
+        let Some(table) = context.first_table(&subject, readable, FORMS[0])? else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
         let place = format!("'{}'", readable.format.name);
-        let wrong = |error| failed(&place, "the table", error);
+        let fail = |error| failed(&place, "the table", error);
         let call = subject.call();
         let input =
-            tour::input(&subject, readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
-        let asked = tour::expected(readable, &table.schema());
-        let mut stream =
-            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
-        let schema = stream.schema().map_err(wrong)?;
-        let schema = Arc::new(crossdock_arrays::import_schema(&schema).map_err(looked(&place))?);
-        let first = stream.next(&call).map_err(wrong)?;
+            round_trip::input(&subject, readable, &table.schema(), &batches, &ReleaseCounts::default())
+                .map_err(fail)?;
+        let expected_schema = round_trip::expected_schema(readable, &table.schema());
+        let mut stream = round_trip::open(&subject, &call, &readable.format, input, expected_schema.as_ref())
+            .map_err(fail)?;
+        let schema = stream.schema().map_err(fail)?;
+        let schema = Arc::new(crossdock_arrays::import_schema(&schema).map_err(invalid_array(&place))?);
+        let first = stream.next(&call).map_err(fail)?;
         let Some(raw) = first else { return Err(failed(place, "a batch", "the end")) };
         drop(stream);
-        outlives(ground, subject, &place, RawBatch { raw, schema }, &given)?;
+        outlives(context, subject, &place, RawBatch { raw, schema }, &batches)?;
     }
     for i in 0..n_trees {
-        let subject = ground.subject()?;
-        let Some(tree) = trees(ground, &subject)?.into_iter().nth(i) else { continue };
-        let wrong = |error| failed(&tree.place, "values", error);
-        let expected = tree.expected(ground).map_err(wrong)?;
-        let decoded = tree.decode_once(ground, &subject).map_err(wrong)?;
-        outlives(ground, subject, &tree.place, decoded, &[expected])?;
+        let subject = context.subject()?;
+        let Some(tree) = trees(context, &subject)?.into_iter().nth(i) else { continue };
+        let fail = |error| failed(&tree.place, "values", error);
+        let expected = tree.expected(context).map_err(fail)?;
+        let decoded = tree.decode_once(context, &subject).map_err(fail)?;
+        outlives(context, subject, &tree.place, decoded, &[expected])?;
     }
     Ok(())
 }
 
-/// The instance is destroyed with a batch still there, as a host may that nobody holds a reference to.
-fn outlives(ground: &Ground, subject: Subject, place: &str, batch: RawBatch, given: &[DeviceBatch]) -> Check {
-    // Its stream has run: nobody waits for it once it is gone.
-    subject.stream().synchronize().map_err(looked(place))?;
-    let own = ground.subject()?;
-    let subject = subject.end_early(&own);
-    on_a_thread(|| {
-        let read = batch.read(ground).map_err(looked(place))?;
-        let difference = tour::difference(&own, &read, given).map_err(looked(place))?;
-        difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
+/// Destroys the instance before the batch, unless the batch holds a reference to the host.
+fn outlives(
+    context: &CaseContext,
+    subject: Subject,
+    place: &str,
+    batch: RawBatch,
+    expected: &[DeviceBatch],
+) -> Check {
+    // The stream is destroyed with the subject, so that its work has to be complete.
+    subject.stream().synchronize().map_err(invalid_array(place))?;
+    let other = context.subject()?;
+    let subject = subject.end_early(&other);
+    on_another_thread(|| {
+        let read = batch.read(context).map_err(invalid_array(place))?;
+        let difference = round_trip::difference(&other, &read, expected).map_err(invalid_array(place))?;
+        difference.map_or(Ok(()), |details| Err(failed(place, "the same values", details)))
     })?;
     drop(subject);
     Ok(())
 }
 
-/// Runs it elsewhere: what is released there was made here.
-fn on_a_thread(f: impl FnOnce() -> Check + Send) -> Check {
-    let ended = std::thread::scope(|scope| scope.spawn(f).join());
-    ended.unwrap_or_else(|_| Err(failed("a thread of the suite", "an end", "a panic")))
+fn on_another_thread(f: impl FnOnce() -> Check + Send) -> Check {
+    let result = std::thread::scope(|scope| scope.spawn(f).join());
+    result.unwrap_or_else(|_| Err(failed("a thread of the suite", "a result", "a panic")))
 }
 
-fn capsule(ground: &Ground) -> Check {
-    let formats = tour::writable(ground, &ground.subject()?)?;
+fn capsule(context: &CaseContext) -> Check {
+    let formats = round_trip::writable(context, &context.subject()?)?;
     for format in &formats {
-        let subject = ground.subject()?;
-        let Some(table) = together(&exporter::accepted(ground, &subject, format, FORMS[0])?) else {
+        let subject = context.subject()?;
+        let Some(table) = together(&exporter::accepted(context, &subject, format, FORMS[0])?) else {
             continue;
         };
-        let given = ground.table_for(format, &table)?;
-        let counts = Counts::default();
+        let batches = context.table_for(format, &table)?;
+        let counts = ReleaseCounts::default();
         let place = format!("'{}'", format.name);
-        let written = tour::write(&subject, &subject.call(), format, &table.schema(), &given, &counts);
-        // A format may hold fewer columns than all.
-        let Ok(Given::Capsules(capsules)) = written else { continue };
-        subject.stream().synchronize().map_err(looked(&place))?;
-        let own = ground.subject()?;
-        let subject = subject.end_early(&own);
-        on_a_thread(|| {
+        let written =
+            round_trip::write(&subject, &subject.call(), format, &table.schema(), &batches, &counts);
+        // Some formats store only one column.
+        let Ok(WriterOutput::Capsules(capsules)) = written else { continue };
+        subject.stream().synchronize().map_err(invalid_array(&place))?;
+        let other = context.subject()?;
+        let subject = subject.end_early(&other);
+        on_another_thread(|| {
             drop(capsules);
             Ok(())
         })?;
-        ground.backend.settle();
-        if let Some(words) = counts.wrong() {
-            return Err(failed(place, "each array released once", words));
+        context.backend.settle();
+        if let Some(details) = counts.violation() {
+            return Err(failed(place, "each array released once", details));
         }
         drop(subject);
     }
     Ok(())
 }
 
-fn host(ground: &Ground) -> Check {
-    // What is kept of the first one's host would be used by the second.
-    let [first, second] = [ground.subject()?, ground.subject()?];
-    let formats = tour::readable(ground, &first).unwrap_or_default();
-    ran(!formats.is_empty() || !trees(ground, &first)?.is_empty(), "reads or decodes")?;
+fn host(context: &CaseContext) -> Check {
+    // If the plugin stores the first instance's host globally, the second instance uses it.
+    let [first, second] = [context.subject()?, context.subject()?];
+    let formats = round_trip::readable(context, &first).unwrap_or_default();
+    require_input(!formats.is_empty() || !trees(context, &first)?.is_empty(), "reads or decodes")?;
     let run = |subject: &Subject| -> Check {
         for readable in &formats {
-            let Some(table) = ground.first_table(subject, readable, FORMS[0])? else { continue };
-            drop(tour::round(ground, subject, readable, &table, &Counts::default())?);
+            let Some(table) = context.first_table(subject, readable, FORMS[0])? else { continue };
+            drop(round_trip::read_back(context, subject, readable, &table, &ReleaseCounts::default())?);
         }
-        trees(ground, subject)?.iter().for_each(|tree| drop(tree.decode_once(ground, subject)));
+        trees(context, subject)?.iter().for_each(|tree| drop(tree.decode_once(context, subject)));
         Ok(())
     };
     run(&first)?;
     let watch = first.end();
     run(&second)?;
-    match watch.breaches(Breach::Late).first() {
-        Some(words) => Err(failed("an instance's host after its end", "no use of it", words)),
+    match watch.violations(Violation::UseAfterDestroy).first() {
+        Some(details) => Err(failed("the host of a destroyed instance", "no use", details)),
         None => Ok(()),
     }
 }
 
-/// Releases an object by its own function, which leaves it empty.
-macro_rules! end {
+/// Releases an object, and fails unless its `release` is NULL afterwards.
+macro_rules! release {
     ($place:expr, $what:literal, $object:expr) => {{
         let object: *mut _ = $object;
-        // SAFETY: an object of ours that nobody else has; its own function on itself.
-        let is_left = unsafe {
+        // SAFETY: this function owns the valid object, which is released once, because `take`
+        // clears `release`.
+        let is_set = unsafe {
             if let Some(release) = (*object).release {
                 release(object);
             }
-            // Not released again, whatever it says.
             (*object).release.take().is_some()
         };
-        if is_left {
-            return Err(failed(&$place, concat!($what, " whose release is NULL after it"), "it is there"));
+        if is_set {
+            return Err(failed(
+                &$place,
+                concat!($what, " whose release is NULL after its release"),
+                "another value",
+            ));
         }
     }};
 }
 
-fn cleared(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let mut has_any = false;
-    for readable in tour::readable(ground, &subject).unwrap_or_default() {
+fn cleared(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let mut has_input = cleared_on_read(context, &subject)? | cleared_on_write(context, &subject)?;
+    for tree in trees(context, &subject)? {
+        let decoded = tree.decode_once(context, &subject);
+        let mut batch = decoded.map_err(|error| failed(&tree.place, "values", error))?.raw.into_raw();
+        release!(tree.place, "a batch that was decoded", &mut batch.array.array);
+        release!(tree.place, "its schema", &mut batch.schema);
+        has_input = true;
+    }
+    require_input(has_input, "reads, writes or decodes")
+}
+
+/// Releases the objects of streams. Returns whether there are any.
+fn cleared_on_read(context: &CaseContext, subject: &Subject) -> Check<bool> {
+    let mut has_input = false;
+    for readable in round_trip::readable(context, subject).unwrap_or_default() {
         let place = format!("'{}'", readable.format.name);
-        let wrong = |error| failed(&place, "the table", error);
-        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.taker, &table)?;
+        let fail = |error| failed(&place, "the table", error);
+        let Some(table) = context.first_table(subject, &readable, FORMS[0])? else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
         let input =
-            tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
-        let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
-        let mut stream =
-            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
-        let mut schema = stream.schema().map_err(wrong)?.into_raw();
-        end!(place, "a schema", &mut schema);
-        if let Some(batch) = stream.next(&call).map_err(wrong)? {
+            round_trip::input(subject, &readable, &table.schema(), &batches, &ReleaseCounts::default())
+                .map_err(fail)?;
+        let (call, expected_schema) =
+            (subject.call(), round_trip::expected_schema(&readable, &table.schema()));
+        let mut stream = round_trip::open(subject, &call, &readable.format, input, expected_schema.as_ref())
+            .map_err(fail)?;
+        let mut schema = stream.schema().map_err(fail)?.into_raw();
+        release!(place, "a schema", &mut schema);
+        if let Some(batch) = stream.next(&call).map_err(fail)? {
             let mut batch = batch.into_raw();
-            end!(place, "a batch", &mut batch.array.array);
-            end!(place, "a batch's schema", &mut batch.schema);
+            release!(place, "a batch", &mut batch.array.array);
+            release!(place, "a batch's schema", &mut batch.schema);
         }
         let mut stream = stream.into_raw().into_raw();
-        end!(place, "a stream", &mut stream);
-        has_any = true;
+        release!(place, "a stream", &mut stream);
+        has_input = true;
     }
-    for format in tour::writable(ground, &subject).unwrap_or_default() {
+    Ok(has_input)
+}
+
+/// Writes batches, and releases the objects of writers. Returns whether there are any.
+fn cleared_on_write(context: &CaseContext, subject: &Subject) -> Check<bool> {
+    let mut has_input = false;
+    for format in round_trip::writable(context, subject).unwrap_or_default() {
         let place = format!("'{}'", format.name);
-        let wrong = |error| failed(&place, "a batch written", error);
-        let accepted = exporter::accepted(ground, &subject, &format, FORMS[0])?;
+        let fail = |error| failed(&place, "a batch written", error);
+        let accepted = exporter::accepted(context, subject, &format, FORMS[0])?;
         let Some(table) = accepted.into_iter().next() else { continue };
-        let (counts, to, call) = (Counts::default(), Arc::default(), subject.call());
-        let mut writer = tour::begin(&subject, &call, &format, &table.schema(), &to).map_err(wrong)?;
+        let (counts, sink, call) = (ReleaseCounts::default(), Arc::default(), subject.call());
+        let mut writer = round_trip::begin(subject, &call, &format, &table.schema(), &sink).map_err(fail)?;
         let raw = writer.as_mut_ptr();
-        for batch in &ground.table_for(&format, &table)? {
-            let mut batch = lent::batch(batch, subject.stream(), &counts).map_err(wrong)?.into_raw();
+        for batch in &context.table_for(&format, &table)? {
+            let mut batch =
+                counted_objects::batch(batch, subject.stream(), &counts).map_err(fail)?.into_raw();
             let mut out = abi::Capsules::new();
-            // SAFETY: the writer's own function on itself; the batch is handed over, the rest is borrowed for the call.
+            // SAFETY: `write` is called on its own writer. `batch` is owned by this function, which
+            // passes its ownership, and the other arguments are valid for the call.
             let written = Error::check(|err| unsafe {
                 let write = (*raw).write.ok_or(abi::INTERNAL);
                 write.map_or_else(|code| code, |write| write(raw, &call.raw(), &mut batch, &mut out, err))
             });
-            // SAFETY: what was not taken is ours, and what came on success.
-            let (left, came) = unsafe { (Owned::new(batch), Owned::given(out)) };
-            written.map_err(wrong)?;
-            drop(came);
-            if !left.is_released() {
-                return Err(failed(
-                    place,
-                    "a batch that was written to be taken, its release NULL",
-                    "it is there",
-                ));
+            // SAFETY: `batch` is still owned here unless `write` took it and cleared its release,
+            // and `out` is empty or was initialised by `write`.
+            let (batch, capsules) = unsafe { (Owned::new(batch), Owned::from_out(out)) };
+            written.map_err(fail)?;
+            drop(capsules);
+            if !batch.is_released() {
+                let expected = "the release of a batch that was written to be NULL";
+                return Err(failed(place, expected, "another value"));
             }
         }
-        end!(place, "a writer", raw);
-        has_any = true;
+        release!(place, "a writer", raw);
+        has_input = true;
     }
-    for tree in trees(ground, &subject)? {
-        let decoded = tree.decode_once(ground, &subject);
-        let mut batch = decoded.map_err(|error| failed(&tree.place, "values", error))?.raw.into_raw();
-        end!(tree.place, "a batch that was decoded", &mut batch.array.array);
-        end!(tree.place, "its schema", &mut batch.schema);
-        has_any = true;
-    }
-    ran(has_any, "reads, writes or decodes")
+    Ok(has_input)
 }

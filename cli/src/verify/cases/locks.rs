@@ -1,4 +1,4 @@
-//! Locks: what was lent goes on one thread while the plugin is inside of the host on another.
+//! Locks: releases objects on one thread while the plugin is in a call to the host on another.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -8,38 +8,41 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 
 use super::super::case::{Case, Check, Stop, failed, not_offered};
-use super::super::inside::{Called, unvisited, visited};
-use super::super::lent::{Counts, Written};
-use super::super::subject::{Ground, Subject};
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
+use super::super::encoded_trees::trees;
+use super::super::host_calls::{HostCall, with_visitor, without_visitor};
+use super::super::round_trip::{self, WriterOutput};
+use super::super::subject::Subject;
 use super::super::tables::FORMS;
-use super::super::tour::{self, Given};
-use super::super::trees::trees;
+use super::super::test_io::TestSink;
 use super::exporter;
 
 pub const CASES: &[Case] = &[Case {
     name: "concurrency.locks",
-    rule: "No lock is held where the host is called: batches, streams, capsules and writers are released meanwhile, on another \
-           thread.",
-    stands: "crossdock.h, threads",
-    ground: &["concurrency.threads", "lifetimes.batch", "lifetimes.capsule", "importer.abandoned"],
+    rule: "The plugin holds no lock while it calls the host: batches, streams, capsules and writers can be released on another \
+           thread in the meantime.",
+    spec_ref: "crossdock.h, threads",
+    depends_on: &["concurrency.threads", "lifetimes.batch", "lifetimes.capsule", "importer.abandoned"],
     on_devices: true,
     check: locks,
 }];
 
-/// One of each that the plugin lends, all of which go at once.
+/// One object of each kind that the plugin returns, which are released together.
 type Bundle = Vec<Box<dyn Send>>;
 
-/// As many calls of the host are enough to release something in the first, second, fourth, eighth... of each function.
-const BUNDLES: usize = 64;
-/// Which part of the case's time a release may take.
-const PATIENCE: u32 = 6;
+/// The number of bundles: enough for calls 1, 2, 4, 8, ... of each function of the host.
+const N_BUNDLES: usize = 64;
+/// A release may take the case's time limit divided by this number.
+const TIMEOUT_DIVISOR: u32 = 6;
 
-/// What is left to be released, and what came of it.
+/// The bundles that are not released yet.
 #[derive(Default)]
 struct Spares {
     bundles: Vec<Bundle>,
+    /// The number of calls of each function.
     calls: HashMap<&'static str, u64>,
-    /// The function in which a release did not end, and who tells of its end.
+    /// The function during which a release did not return, and the channel that reports its return.
     stuck: Option<(&'static str, Receiver<()>)>,
 }
 
@@ -47,63 +50,70 @@ fn lock(spares: &Mutex<Spares>) -> MutexGuard<'_, Spares> {
     spares.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn locks(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn locks(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let mut n_released = 0;
-    for readable in tour::readable(ground, &subject).unwrap_or_default() {
-        let Some(table) = ground.first_table(&subject, &readable, FORMS[1])? else { continue };
+    for readable in round_trip::readable(context, &subject).unwrap_or_default() {
+        let Some(table) = context.first_table(&subject, &readable, FORMS[1])? else { continue };
         let place = format!("'{}', read", readable.format.name);
-        n_released += stage(ground, &subject, &place, || {
-            drop(tour::round(ground, &subject, &readable, &table, &Counts::default())?);
+        n_released += stage(context, &subject, &place, || {
+            drop(round_trip::read_back(context, &subject, &readable, &table, &ReleaseCounts::default())?);
             Ok(())
         })?;
     }
-    for format in tour::writable(ground, &subject).unwrap_or_default() {
-        let columns = exporter::accepted(ground, &subject, &format, FORMS[0])?;
+    for format in round_trip::writable(context, &subject).unwrap_or_default() {
+        let columns = exporter::accepted(context, &subject, &format, FORMS[0])?;
         let Some(table) = columns.first() else { continue };
-        let batches = ground.table_for(&format, table)?;
+        let batches = context.table_for(&format, table)?;
         let place = format!("'{}', written", format.name);
-        n_released += stage(ground, &subject, &place, || {
-            let (call, counts) = (subject.call(), Counts::default());
-            drop(tour::write(&subject, &call, &format, &table.schema(), &batches, &counts));
+        n_released += stage(context, &subject, &place, || {
+            let (call, counts) = (subject.call(), ReleaseCounts::default());
+            drop(round_trip::write(&subject, &call, &format, &table.schema(), &batches, &counts));
             Ok(())
         })?;
     }
-    for tree in trees(ground, &subject)? {
+    for tree in trees(context, &subject)? {
         let place = format!("{}, decoded", tree.place);
-        n_released += stage(ground, &subject, &place, || {
-            drop(tree.decode_once(ground, &subject));
+        n_released += stage(context, &subject, &place, || {
+            drop(tree.decode_once(context, &subject));
             Ok(())
         })?;
     }
     if n_released == 0 {
-        return Err(not_offered("the plugin calls nothing of the host's while it reads, writes or decodes"));
+        return Err(not_offered("the plugin does not call the host while it reads, writes or decodes"));
     }
     Ok(())
 }
 
-/// Runs `work`, and releases something in its calls of the host; how often.
-fn stage(ground: &Ground, subject: &Subject, place: &str, work: impl FnOnce() -> Check) -> Check<usize> {
-    let bundles = bundles(ground, subject)?;
-    let n = bundles.len();
+/// Runs `work`, and releases bundles during its calls to the host. Returns the number of released
+/// bundles.
+fn stage(
+    context: &CaseContext,
+    subject: &Subject,
+    place: &str,
+    work: impl FnOnce() -> Check,
+) -> Check<usize> {
+    let bundles = bundles(context, subject)?;
+    let n_bundles = bundles.len();
     let spares = Arc::new(Mutex::new(Spares { bundles, ..Spares::default() }));
-    let patience = ground.limit / PATIENCE;
-    let visit = {
+    let timeout = context.limit / TIMEOUT_DIVISOR;
+    let visitor = {
         let spares = spares.clone();
-        move |call: Called| release_one(&spares, call.function, patience)
+        move |call: HostCall| release_one(&spares, call.function, timeout)
     };
-    visited(Arc::new(visit), work)?;
-    let (left, stuck) = {
+    with_visitor(Arc::new(visitor), work)?;
+    let (n_spare, stuck) = {
         let mut spares = lock(&spares);
         (spares.bundles.len(), spares.stuck.take())
     };
     match stuck {
-        Some((function, ended)) => Err(waits(place, function, &ended, patience)),
-        None => Ok(n - left),
+        Some((function, returned)) => Err(blocked(place, function, &returned, timeout)),
+        None => Ok(n_bundles - n_spare),
     }
 }
 
-fn release_one(spares: &Mutex<Spares>, function: &'static str, patience: Duration) {
+/// Releases a bundle on another thread, in the calls 1, 2, 4, 8, ... of a function.
+fn release_one(spares: &Mutex<Spares>, function: &'static str, timeout: Duration) {
     let bundle = {
         let mut spares = lock(spares);
         let calls = spares.calls.entry(function).or_default();
@@ -114,79 +124,83 @@ fn release_one(spares: &Mutex<Spares>, function: &'static str, patience: Duratio
         spares.bundles.pop()
     };
     let Some(bundle) = bundle else { return };
-    let (end, ended) = channel();
+    let (sender, returned) = channel();
     std::thread::spawn(move || {
-        unvisited(|| drop(bundle));
-        // Where nobody listens any more the case is over.
-        let _ = end.send(());
+        without_visitor(|| drop(bundle));
+        // If the receiver is dropped, the case has ended.
+        let _ = sender.send(());
     });
-    if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-        lock(spares).stuck = Some((function, ended));
+    if returned.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+        lock(spares).stuck = Some((function, returned));
     }
 }
 
-/// A release that did not end, told with whether it has since.
-fn waits(place: &str, function: &str, ended: &Receiver<()>, patience: Duration) -> Stop {
-    let got = match ended.recv_timeout(patience) {
-        Ok(()) => "it ended only when the call had returned",
-        Err(_) => "it has not ended since either",
+/// Fails the case because a release did not return in time.
+fn blocked(place: &str, function: &str, returned: &Receiver<()>, timeout: Duration) -> Stop {
+    let got = match returned.recv_timeout(timeout) {
+        Ok(()) => "it returned only after the call to the host had returned",
+        Err(_) => "it did not return",
     };
     let place =
         format!("{place}: a release on another thread, while the plugin is in the host's '{function}'");
-    failed(place, "an end of it, for no lock is held there", got)
+    failed(place, "the release to return, since the plugin holds no lock", got)
 }
 
-/// Batches and streams of each format that is read, capsules and writers of each that is written, and what is decoded.
-fn bundles(ground: &Ground, subject: &Subject) -> Check<Vec<Bundle>> {
-    let readable: Vec<_> = tour::readable(ground, subject).unwrap_or_default();
+/// Makes bundles of batches and streams of each format that is read, capsules and writers of each
+/// format that is written, and decoded batches.
+fn bundles(context: &CaseContext, subject: &Subject) -> Check<Vec<Bundle>> {
+    let readable: Vec<_> = round_trip::readable(context, subject).unwrap_or_default();
     let mut read = Vec::new();
     for readable in readable {
-        let table = ground.tables(subject, &readable, FORMS[0])?.into_iter().next();
-        // A few columns are as good as all.
-        let few =
+        let table = context.tables(subject, &readable, FORMS[0])?.into_iter().next();
+        let first_columns =
             |table: RecordBatch| table.project(&(0..table.num_columns().min(3)).collect::<Vec<_>>()).ok();
-        if let Some(table) = table.and_then(few) {
-            let given = ground.table_for(&readable.taker, &table)?;
-            read.push((readable, table, given));
+        if let Some(table) = table.and_then(first_columns) {
+            let batches = context.table_for(&readable.batch_format, &table)?;
+            read.push((readable, table, batches));
         }
     }
     let mut written = Vec::new();
-    for format in tour::writable(ground, subject).unwrap_or_default() {
-        if let Some(table) = exporter::accepted(ground, subject, &format, FORMS[0])?.into_iter().next() {
-            let given = ground.table_for(&format, &table)?;
-            written.push((format, table, given));
+    for format in round_trip::writable(context, subject).unwrap_or_default() {
+        if let Some(table) = exporter::accepted(context, subject, &format, FORMS[0])?.into_iter().next() {
+            let batches = context.table_for(&format, &table)?;
+            written.push((format, table, batches));
         }
     }
-    let (call, trees) = (subject.call(), trees(ground, subject)?);
-    let one = || {
+    let (call, trees) = (subject.call(), trees(context, subject)?);
+    let new_bundle = || {
         let mut bundle = Bundle::new();
-        for (readable, table, given) in &read {
-            let input = tour::input(subject, readable, &table.schema(), given, &Counts::default());
-            let asked = tour::expected(readable, &table.schema());
-            let open = |input| tour::open(subject, &call, &readable.format, input, asked.as_ref());
+        for (readable, table, batches) in &read {
+            let input =
+                round_trip::input(subject, readable, &table.schema(), batches, &ReleaseCounts::default());
+            let expected_schema = round_trip::expected_schema(readable, &table.schema());
+            let open =
+                |input| round_trip::open(subject, &call, &readable.format, input, expected_schema.as_ref());
             let Ok(mut stream) = input.and_then(open) else { continue };
             if let Ok(Some(batch)) = stream.next(&call) {
                 bundle.push(Box::new(batch));
             }
             bundle.push(Box::new(stream));
         }
-        for (format, table, given) in &written {
-            let (schema, counts) = (table.schema(), Counts::default());
-            if let Ok(Given::Capsules(capsules)) =
-                tour::write(subject, &call, format, &schema, given, &counts)
+        for (format, table, batches) in &written {
+            let (schema, counts) = (table.schema(), ReleaseCounts::default());
+            if let Ok(WriterOutput::Capsules(capsules)) =
+                round_trip::write(subject, &call, format, &schema, batches, &counts)
             {
                 bundle.push(Box::new(capsules));
             }
-            if let Ok(writer) = tour::begin(subject, &call, format, &schema, &Arc::new(Written::default())) {
+            if let Ok(writer) =
+                round_trip::begin(subject, &call, format, &schema, &Arc::new(TestSink::default()))
+            {
                 bundle.push(Box::new(writer));
             }
         }
         for tree in &trees {
-            if let Ok(decoded) = tree.decode_once(ground, subject) {
+            if let Ok(decoded) = tree.decode_once(context, subject) {
                 bundle.push(Box::new(decoded.raw));
             }
         }
         bundle
     };
-    Ok((0..BUNDLES).map(|_| one()).collect())
+    Ok((0..N_BUNDLES).map(|_| new_bundle()).collect())
 }

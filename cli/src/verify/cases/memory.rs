@@ -1,87 +1,93 @@
-//! What a plugin does with the host's memory.
+//! The plugin's use of the host's memory.
 
 use arrow_array::RecordBatch;
 use crossdock::api::{CallSettings, Capsules, Device, Format, Input, Result, Validate};
 
-use super::super::case::{Case, Check, Stop, failed, ran, skipped};
+use super::super::case::{Case, Check, Stop, failed, require_input, skipped};
+use super::super::context::CaseContext;
+use super::super::counted_objects::ReleaseCounts;
+use super::super::encoded_trees::trees;
 use super::super::guard;
-use super::super::lent::{Bytes, Counts};
-use super::super::subject::{Ground, Subject};
+use super::super::round_trip;
+use super::super::subject::Subject;
 use super::super::tables::{FORMS, Form};
-use super::super::tour;
-use super::super::trees::trees;
-use super::super::watch::{AS_ASKED, Breach, Watch, Wishes};
-use super::entry::nothing_left;
-use super::{exporter, hostile};
+use super::super::test_io::TestSource;
+use super::super::watch::{HostOptions, INJECTED_FAILURE, Violation, Watch};
+use super::entry::no_leaks;
+use super::{exporter, hostile_bytes};
 
 pub const CASES: &[Case] = &[
     Case {
         name: "memory.blocks",
-        rule: "Every block that was allocated is given back, when what lies in it is released.",
-        stands: "crossdock_memory.alloc, free",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Every allocated block is freed once the objects in it are released.",
+        spec_ref: "crossdock_memory.alloc, free",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
-        check: |ground| left(ground, |watch| watch.blocks_held()),
+        check: |context| check_after_all(context, |watch| watch.blocks_held()),
     },
     Case {
-        name: "memory.work",
-        rule: "Every stream and every event that was made is destroyed.",
-        stands: "crossdock_memory.stream_create, event_record",
-        ground: &["importer.values", "exporter.plan_kept"],
+        name: "memory.streams_and_events",
+        rule: "Every created stream and every recorded event is destroyed.",
+        spec_ref: "crossdock_memory.stream_create, event_record",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
-        check: |ground| left(ground, |watch| watch.work_held()),
+        check: |context| check_after_all(context, |watch| watch.streams_and_events_held()),
     },
     Case {
         name: "memory.references",
-        rule: "Every reference to the host is given back.",
-        stands: "crossdock_host.retain, release",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Every reference to the host is released.",
+        spec_ref: "crossdock_host.retain, release",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
-        check: |ground| {
-            left(ground, |watch| {
+        check: |context| {
+            check_after_all(context, |watch| {
                 (watch.references() != 0).then(|| format!("{} references", watch.references()))
             })
         },
     },
     Case {
         name: "memory.handles",
-        rule: "Blocks, streams and events are those that the host gave, and are given back once.",
-        stands: "crossdock_memory",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Handles of blocks, streams and events are valid, and are freed or destroyed once.",
+        spec_ref: "crossdock_memory",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
-        check: |ground| left(ground, |watch| watch.breaches(Breach::Handle).into_iter().next()),
+        check: |context| {
+            check_after_all(context, |watch| watch.violations(Violation::Handle).into_iter().next())
+        },
     },
     Case {
         name: "memory.bounds",
-        rule: "Nothing is written beside a block.",
-        stands: "crossdock_allocation",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Nothing is written outside a block.",
+        spec_ref: "crossdock_allocation",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
-        check: |ground| left(ground, |watch| watch.breaches(Breach::Bounds).into_iter().next()),
+        check: |context| {
+            check_after_all(context, |watch| watch.violations(Violation::Bounds).into_iter().next())
+        },
     },
     Case {
         name: "memory.reads",
-        rule: "Nothing is read beside the buffers of an array that was lent.",
-        stands: "crossdock_batch, ArrowArray.buffers",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Nothing is read outside the buffers of an array.",
+        spec_ref: "crossdock_batch, ArrowArray.buffers",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: false,
         check: reads,
     },
     Case {
         name: "memory.stream",
-        rule: "Work goes onto the call's stream, or onto one that the plugin made itself.",
-        stands: "crossdock_call.stream",
-        ground: &["importer.values", "exporter.plan_kept"],
+        rule: "Work uses the call's stream, or a stream that the plugin created.",
+        spec_ref: "crossdock_call.stream",
+        depends_on: &["importer.values", "exporter.follows_plan"],
         on_devices: true,
         check: stream,
     },
     Case {
         name: "memory.failing",
-        rule: "Whichever of the memory's functions fails, the plugin's call succeeds or fails, and nothing is left behind.",
-        stands: "crossdock.h, status",
-        ground: &[
+        rule: "If a function of the host's memory fails, the plugin's call succeeds or fails, without leaks.",
+        spec_ref: "crossdock.h, status",
+        depends_on: &[
             "memory.blocks",
-            "memory.work",
+            "memory.streams_and_events",
             "memory.references",
             "memory.handles",
             "importer.releases",
@@ -91,163 +97,175 @@ pub const CASES: &[Case] = &[
         check: failing,
     },
     Case {
-        name: "memory.told",
-        rule: "Where one of the memory's functions fails and the call with it, the error has what that function said.",
-        stands: "crossdock_error",
-        ground: &["importer.values", "errors.message", "memory.failing"],
+        name: "memory.error_message",
+        rule: "If a call fails because a function of the host's memory failed, its error contains that function's message.",
+        spec_ref: "crossdock_error",
+        depends_on: &["importer.values", "errors.message", "memory.failing"],
         on_devices: true,
-        check: told,
+        check: error_message,
     },
 ];
 
-/// Everything that the suite has for the plugin, in, out and to decode, once.
-pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
-    let has_tables = tables(ground, subject, forms)?;
-    ran(decoded(ground, subject)? || has_tables, "reads, writes or decodes")
+/// Reads, writes and decodes everything that the suite has inputs for.
+pub fn run_all(context: &CaseContext, subject: &Subject, forms: &[Form]) -> Check {
+    let has_tables = run_tables(context, subject, forms)?;
+    require_input(run_trees(context, subject)? || has_tables, "reads, writes or decodes")
 }
 
-/// Tables in and out; whether there are any.
-fn tables(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check<bool> {
-    let mut has_any = false;
-    let samples = if subject.importer().is_ok() { hostile::known(ground, subject)? } else { Vec::new() };
+/// Reads and writes tables. Returns whether there are any.
+fn run_tables(context: &CaseContext, subject: &Subject, forms: &[Form]) -> Check<bool> {
+    let mut has_input = false;
+    let samples = if subject.importer().is_ok() {
+        hostile_bytes::recognised_samples(context, subject)?
+    } else {
+        Vec::new()
+    };
     for (format, _, bytes) in samples {
-        let input = Input::Source(Bytes::of(&bytes).source());
-        drop(tour::read(ground, subject, &format, input, None));
-        has_any = true;
+        let input = Input::Source(TestSource::of(&bytes).source());
+        drop(round_trip::read(context, subject, &format, input, None));
+        has_input = true;
     }
     for form in forms {
-        if let Ok(formats) = tour::readable(ground, subject) {
+        if let Ok(formats) = round_trip::readable(context, subject) {
             for readable in formats {
-                for table in ground.tables(subject, &readable, *form)?.iter().take(8) {
-                    drop(tour::round(ground, subject, &readable, table, &Counts::default())?);
-                    has_any = true;
+                for table in context.tables(subject, &readable, *form)?.iter().take(8) {
+                    drop(round_trip::read_back(
+                        context,
+                        subject,
+                        &readable,
+                        table,
+                        &ReleaseCounts::default(),
+                    )?);
+                    has_input = true;
                 }
             }
         }
-        if let Ok(formats) = tour::writable(ground, subject) {
+        if let Ok(formats) = round_trip::writable(context, subject) {
             for format in formats {
-                for column in exporter::accepted(ground, subject, &format, *form)?.iter().take(8) {
-                    let batches = ground.table_for(&format, column)?;
-                    let (call, counts) = (subject.call(), Counts::default());
-                    drop(tour::write(subject, &call, &format, &column.schema(), &batches, &counts));
-                    has_any = true;
+                for column in exporter::accepted(context, subject, &format, *form)?.iter().take(8) {
+                    let batches = context.table_for(&format, column)?;
+                    let (call, counts) = (subject.call(), ReleaseCounts::default());
+                    drop(round_trip::write(subject, &call, &format, &column.schema(), &batches, &counts));
+                    has_input = true;
                 }
             }
         }
     }
-    Ok(has_any)
+    Ok(has_input)
 }
 
-/// Trees decoded; whether there are any.
-fn decoded(ground: &Ground, subject: &Subject) -> Check<bool> {
-    let trees = trees(ground, subject)?;
-    trees.iter().for_each(|tree| drop(tree.decode_once(ground, subject)));
+/// Decodes the trees. Returns whether there are any.
+fn run_trees(context: &CaseContext, subject: &Subject) -> Check<bool> {
+    let trees = trees(context, subject)?;
+    trees.iter().for_each(|tree| drop(tree.decode_once(context, subject)));
     Ok(!trees.is_empty())
 }
 
-/// What is wrong after the tour and the instance's end.
-fn left(ground: &Ground, look: fn(Watch) -> Option<String>) -> Check {
-    let subject = ground.subject()?;
-    tour(ground, &subject, &FORMS)?;
+/// Runs everything, destroys the instance, and fails if `violation` returns a description.
+fn check_after_all(context: &CaseContext, violation: fn(Watch) -> Option<String>) -> Check {
+    let subject = context.subject()?;
+    run_all(context, &subject, &FORMS)?;
     let watch = subject.end();
-    match look(watch) {
-        Some(words) => Err(failed("tables in and out, trees decoded, then destroy", "none", words)),
+    match violation(watch) {
+        Some(details) => Err(failed("tables read and written, trees decoded, then destroy", "none", details)),
         None => Ok(()),
     }
 }
 
-/// Buffers end where the next page may not be read: who goes on ends this process.
-fn reads(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let mut has_any = false;
+/// Passes buffers that end at guard pages: a read after the end crashes this process.
+fn reads(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let mut has_input = false;
     for form in &FORMS[..2] {
         let guard = |table: &RecordBatch| -> Check<RecordBatch> {
-            guard::columns(table).ok_or_else(|| skipped("no pages could be had"))
+            guard::columns(table).ok_or_else(|| skipped("cannot map pages"))
         };
-        let on_cpu = |format: &Format| format.takes(Device::CPU.r#type);
-        for format in tour::writable(ground, &subject).unwrap_or_default().into_iter().filter(on_cpu) {
-            for column in exporter::accepted(ground, &subject, &format, *form)? {
-                let batches = ground.table(&guard(&column)?, Device::CPU)?;
-                let (call, counts) = (subject.call(), Counts::default());
-                // Columns with nulls may be refused.
-                drop(tour::write(&subject, &call, &format, &column.schema(), &batches, &counts));
-                has_any = true;
+        let on_cpu = |format: &Format| format.accepts_device(Device::CPU.r#type);
+        for format in round_trip::writable(context, &subject).unwrap_or_default().into_iter().filter(on_cpu) {
+            for column in exporter::accepted(context, &subject, &format, *form)? {
+                let batches = context.table(&guard(&column)?, Device::CPU)?;
+                let (call, counts) = (subject.call(), ReleaseCounts::default());
+                // Columns with nulls may be rejected.
+                drop(round_trip::write(&subject, &call, &format, &column.schema(), &batches, &counts));
+                has_input = true;
             }
         }
-        for readable in tour::readable(ground, &subject).unwrap_or_default() {
-            let Some(kind) = readable.kind.filter(|_| on_cpu(&readable.taker)) else { continue };
-            let Some(table) = ground.first_table(&subject, &readable, *form)? else { continue };
-            let batches = ground.table(&guard(&table)?, Device::CPU)?;
+        for readable in round_trip::readable(context, &subject).unwrap_or_default() {
+            let Some(kind) = readable.kind.filter(|_| on_cpu(&readable.batch_format)) else { continue };
+            let Some(table) = context.first_table(&subject, &readable, *form)? else { continue };
+            let batches = context.table(&guard(&table)?, Device::CPU)?;
             let call = CallSettings { validate: Validate::Full, ..subject.call() };
-            let wrong = |error| failed(&readable.format.name, "the table", error);
-            let capsules = kind.capsules(&table.schema(), &batches, subject.stream(), &Counts::default());
-            let input = Input::Capsules(Capsules::from(capsules.map_err(wrong)?));
-            let mut stream = tour::open(&subject, &call, &readable.format, input, None).map_err(wrong)?;
-            while stream.next(&call).map_err(wrong)?.is_some() {}
-            has_any = true;
+            let fail = |error| failed(&readable.format.name, "the table", error);
+            let capsules =
+                kind.capsules(&table.schema(), &batches, subject.stream(), &ReleaseCounts::default());
+            let input = Input::Capsules(Capsules::from(capsules.map_err(fail)?));
+            let mut stream =
+                round_trip::open(&subject, &call, &readable.format, input, None).map_err(fail)?;
+            while stream.next(&call).map_err(fail)?.is_some() {}
+            has_input = true;
         }
     }
-    for tree in trees(ground, &subject)? {
+    for tree in trees(context, &subject)? {
         let guarded =
             tree.guarded().map_err(|error| failed(&tree.place, "a tree in guarded pages", error))?;
-        drop(guarded.decode_once(ground, &subject));
-        has_any = true;
+        drop(guarded.decode_once(context, &subject));
+        has_input = true;
     }
-    ran(has_any, "reads, writes or decodes")
+    require_input(has_input, "reads, writes or decodes")
 }
 
-fn stream(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+fn stream(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
     let raw = CallSettings::raw(&subject.call()).stream;
     subject.watch.expect_stream(raw);
-    let done = tour(ground, &subject, &FORMS[..2]);
+    let result = run_all(context, &subject, &FORMS[..2]);
     subject.watch.expect_stream(std::ptr::null_mut());
-    done?;
-    match subject.watch.breaches(Breach::Stream).first() {
-        Some(words) => Err(failed("a call with a stream of its own", "work on that", words)),
+    result?;
+    match subject.watch.violations(Violation::Stream).first() {
+        Some(details) => Err(failed("a call with its own stream", "work on that stream", details)),
         None => Ok(()),
     }
 }
 
-fn told(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
-    let mut has_any = false;
-    for readable in tour::readable(ground, &subject).unwrap_or_default() {
-        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let batches = ground.table_for(&readable.taker, &table)?;
+fn error_message(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let mut has_input = false;
+    for readable in round_trip::readable(context, &subject).unwrap_or_default() {
+        let Some(table) = context.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
         let (name, schema) = (&readable.format.name, table.schema());
-        let asked = tour::expected(&readable, &schema);
-        let input = || tour::input(&subject, &readable, &schema, &batches, &Counts::default());
-        told_of_each(&subject, &format!("'{name}'"), input, |input| {
-            tour::read(ground, &subject, &readable.format, input, asked.as_ref()).map(drop)
+        let expected_schema = round_trip::expected_schema(&readable, &schema);
+        let input = || round_trip::input(&subject, &readable, &schema, &batches, &ReleaseCounts::default());
+        check_messages(&subject, &format!("'{name}'"), input, |input| {
+            round_trip::read(context, &subject, &readable.format, input, expected_schema.as_ref()).map(drop)
         })?;
-        has_any = true;
+        has_input = true;
     }
-    for tree in trees(ground, &subject)? {
-        let decode = |()| tree.decode_once(ground, &subject).map(drop);
-        told_of_each(&subject, &tree.place, || Ok(()), decode)?;
-        has_any = true;
+    for tree in trees(context, &subject)? {
+        let decode = |()| tree.decode_once(context, &subject).map(drop);
+        check_messages(&subject, &tree.place, || Ok(()), decode)?;
+        has_input = true;
     }
-    ran(has_any, "reads or decodes")
+    require_input(has_input, "reads or decodes")
 }
 
-/// Has each of the memory's functions fail in `run`, which is to say so.
-fn told_of_each<T>(
+/// Fails each call to the memory in `run` in turn, and checks that the error contains its message.
+fn check_messages<T>(
     subject: &Subject,
     place: &str,
     mut make: impl FnMut() -> Result<T>,
     mut run: impl FnMut(T) -> Result<()>,
 ) -> Check {
-    for nth in 1..=MOST {
+    for nth in 1..=MAX_FAILURES {
         let input = make().map_err(|error| failed(place, "something to read", error))?;
         subject.watch.fail(nth);
-        let ended = run(input);
+        let result = run(input);
         let was_reached = subject.watch.has_failed();
         subject.watch.fail(0);
-        match ended {
-            Err(error) if !error.message().contains(AS_ASKED) => {
-                let place = format!("{place}, the memory's call {nth} failed");
-                return Err(failed(place, format!("a message with '{AS_ASKED}'"), error));
+        match result {
+            Err(error) if !error.message().contains(INJECTED_FAILURE) => {
+                let place = format!("{place}, call {nth} to the host's memory failed");
+                return Err(failed(place, format!("a message with '{INJECTED_FAILURE}'"), error));
             }
             _ if !was_reached => break,
             _ => {}
@@ -256,30 +274,31 @@ fn told_of_each<T>(
     Ok(())
 }
 
-/// More calls than these are not made to fail one by one.
-const MOST: u64 = 60;
+/// The number of calls that are failed one by one.
+const MAX_FAILURES: u64 = 60;
 
-fn failing(ground: &Ground) -> Check {
-    // Each for itself, so that many calls of the one hide no call of the other.
-    let has_tables = each_failing(ground, "tables", |subject| tables(ground, subject, &FORMS[..1]))?;
-    let has_trees = each_failing(ground, "trees", |subject| decoded(ground, subject))?;
-    ran(has_tables || has_trees, "reads, writes or decodes")
+fn failing(context: &CaseContext) -> Check {
+    // Tables and trees have separate counts, so that many calls for tables do not use up the limit.
+    let has_tables = fail_each_call(context, "tables", |subject| run_tables(context, subject, &FORMS[..1]))?;
+    let has_trees = fail_each_call(context, "trees", |subject| run_trees(context, subject))?;
+    require_input(has_tables || has_trees, "reads, writes or decodes")
 }
 
-/// Has each of the memory's functions fail in `run`, which says whether there is anything that it runs.
-fn each_failing(ground: &Ground, what: &str, run: impl Fn(&Subject) -> Check<bool>) -> Check<bool> {
-    for nth in 1..=MOST {
-        let watch = ground.watch(Wishes::default());
-        let Ok(subject) = ground.create(watch)? else { continue };
+/// Fails each call to the memory in `run` in turn. `run` returns whether it has any input, as does
+/// this function.
+fn fail_each_call(context: &CaseContext, what: &str, run: impl Fn(&Subject) -> Check<bool>) -> Check<bool> {
+    for nth in 1..=MAX_FAILURES {
+        let watch = context.watch(HostOptions::default());
+        let Ok(subject) = context.create(watch)? else { continue };
         watch.fail(nth);
-        // What a plugin says of itself after a failure is not what this is about.
-        let ended = run(&subject);
+        // Whether the plugin's results are correct after a failure is not checked here.
+        let result = run(&subject);
         let was_reached = watch.has_failed();
         watch.fail(0);
         let watch = subject.end();
-        nothing_left(watch, &format!("{what}, the memory's call {nth} failed"))?;
+        no_leaks(watch, &format!("{what}, call {nth} to the host's memory failed"))?;
         if !was_reached {
-            return Ok(!matches!(ended, Ok(false) | Err(Stop::Skipped(_))));
+            return Ok(!matches!(result, Ok(false) | Err(Stop::Skipped(_))));
         }
     }
     Ok(true)

@@ -1,28 +1,31 @@
-//! The cases, by what they look at. A case's ground is what it counts on: what is broken there is told there, and once.
+//! The cases by subject. Each fault is reported once, by the case for its rule: cases that depend
+//! on that rule are skipped.
 
+mod aliases;
 mod arrays;
-mod calls;
-mod cancelling;
+mod call_settings;
+mod cancelled_midway;
 mod concurrency;
-mod device;
+mod device_memory;
 mod encoding;
 mod entry;
 mod errors;
 mod exporter;
-mod hostile;
+mod hostile_bytes;
 mod importer;
 mod interfaces;
+mod ipc;
 mod lifetimes;
 mod locks;
 mod memory;
-mod schemas;
-mod streams;
+mod stream_schemas;
 mod structs;
 mod tensors;
 
 use super::case::Case;
+use aliases::ALIASES;
 
-/// All cases, each after those that it stands on.
+/// All cases, each after those that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     let groups: [&'static [Case]; 19] = [
         entry::CASES,
@@ -30,14 +33,14 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         errors::CASES,
         exporter::CASES,
         importer::CASES,
-        schemas::CASES,
-        streams::CASES,
+        stream_schemas::CASES,
+        ipc::CASES,
         lifetimes::CASES,
         memory::CASES,
-        device::CASES,
-        hostile::CASES,
-        calls::CASES,
-        cancelling::CASES,
+        device_memory::CASES,
+        hostile_bytes::CASES,
+        call_settings::CASES,
+        cancelled_midway::CASES,
         structs::CASES,
         concurrency::CASES,
         locks::CASES,
@@ -48,9 +51,21 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
-/// Whether a case looks at what a whole device has, which all processes share.
-pub fn is_alone(case: &Case) -> bool {
-    device::CASES.iter().any(|own| own.name == case.name)
+/// The case with this name, or with this former name.
+pub fn find(name: &str) -> Option<&'static Case> {
+    all().find(|case| names(case).any(|other| other == name))
+}
+
+/// The name of a case and its former names.
+pub fn names(case: &Case) -> impl Iterator<Item = &'static str> {
+    let name = case.name;
+    let former = ALIASES.iter().filter(move |(_, present)| *present == name).map(|(former, _)| *former);
+    std::iter::once(name).chain(former)
+}
+
+/// Whether a case measures a whole device, which all processes share.
+pub fn is_exclusive(case: &Case) -> bool {
+    device_memory::CASES.iter().any(|exclusive| exclusive.name == case.name)
 }
 
 #[cfg(test)]
@@ -60,16 +75,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_has_a_name_of_its_own_a_rule_and_grounds_before_it() {
-        let mut before = HashSet::new();
+    fn cases_have_unique_names_rules_and_earlier_dependencies() {
+        let mut earlier = HashSet::new();
         for case in all() {
             assert!(
                 case.name.split_once('.').is_some_and(|(group, name)| !group.is_empty() && !name.is_empty())
             );
-            assert!(!case.rule.is_empty() && !case.stands.is_empty(), "{}", case.name);
-            let unknown: Vec<_> = case.ground.iter().filter(|name| !before.contains(*name)).collect();
-            assert!(unknown.is_empty(), "{} stands on {unknown:?}", case.name);
-            assert!(before.insert(case.name), "{} is there twice", case.name);
+            assert!(!case.rule.is_empty() && !case.spec_ref.is_empty(), "{}", case.name);
+            let unknown: Vec<_> = case.depends_on.iter().filter(|name| !earlier.contains(*name)).collect();
+            assert!(unknown.is_empty(), "{} depends on {unknown:?}", case.name);
+            assert!(earlier.insert(case.name), "{} exists twice", case.name);
+        }
+    }
+
+    #[test]
+    fn former_names_find_the_renamed_cases() {
+        for (former, present) in ALIASES {
+            assert_eq!(find(former).map(|case| case.name), Some(present));
+            assert!(all().all(|case| case.name != former), "{former} is a present name");
         }
     }
 }

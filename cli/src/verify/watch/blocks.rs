@@ -1,5 +1,5 @@
-//! Blocks in host memory with bytes around them, which tell of writes beside the block; and, because what the plugin gets is
-//! not where an allocator's block begins, `free` on it ends the process.
+//! Blocks with redzones before and after them in host memory, which reveal writes out of bounds. A
+//! plugin that passes the address to `free` crashes, because no allocation begins there.
 
 use crossdock::api::abi;
 
@@ -7,65 +7,68 @@ use crossdock::api::abi;
 pub(super) struct Block {
     pub handle: usize,
     pub bytes: usize,
-    /// What lies before it; 0 where the host cannot look there.
+    /// The bytes of the redzone before the block, or 0 if the block has no redzones.
     front: usize,
     address: usize,
 }
 
-/// What lies behind a block.
-const BEHIND: usize = 64;
+/// The bytes of the redzone after a block.
+const BACK: usize = 64;
 const FILL: u8 = 0xc5;
 
-/// How many bytes to put before a block of this alignment.
+/// The bytes of the redzone before a block of this alignment.
 pub(super) fn front_of(alignment: usize) -> usize {
     alignment.max(64)
 }
 
-/// How many to ask for; `None` where there cannot be so many.
-pub(super) fn with_surroundings(bytes: usize, front: usize) -> Option<usize> {
-    bytes.checked_add(front)?.checked_add(BEHIND)
+/// The bytes of a block with its redzones. `None` if the sum overflows.
+pub(super) fn bytes_with_redzones(bytes: usize, front: usize) -> Option<usize> {
+    bytes.checked_add(front)?.checked_add(BACK)
 }
 
 impl Block {
-    /// One that is handed on as it is.
+    /// A block without redzones.
     pub fn plain(allocation: &abi::Allocation) -> Self {
         let (handle, address) = (allocation.block as usize, allocation.address as usize);
         Self { handle, bytes: allocation.bytes, front: 0, address }
     }
 
-    /// Cuts the middle out of an allocation, and marks what is around it.
+    /// Fills the redzones of an allocation, and narrows the allocation to the block between them.
     ///
     /// # Safety
-    /// It is in host memory, nobody else's yet, and as long as [`with_surroundings`] says for `bytes` and `front`.
-    pub unsafe fn surrounded(allocation: &mut abi::Allocation, bytes: usize, front: usize) -> Self {
+    /// The allocation is new, in host memory, and [`bytes_with_redzones`] of `bytes` and `front`
+    /// bytes long.
+    pub unsafe fn with_redzones(allocation: &mut abi::Allocation, bytes: usize, front: usize) -> Self {
         let start = allocation.address.cast::<u8>();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a new allocation of `front + bytes + BACK` bytes in host
+        // memory.
         unsafe {
             start.write_bytes(FILL, front);
-            start.add(front + bytes).write_bytes(FILL, BEHIND);
+            start.add(front + bytes).write_bytes(FILL, BACK);
             allocation.address = start.add(front).cast();
         }
         allocation.bytes = bytes;
         Self { handle: allocation.block as usize, bytes, front, address: allocation.address as usize }
     }
 
-    /// What was written beside it, in words.
+    /// Describes a write to a redzone.
     pub fn damage(&self) -> Option<String> {
         if self.front == 0 {
             return None;
         }
-        // SAFETY: the block is held, and so is what was allocated around it (`surrounded`).
-        let (before, behind) = unsafe {
+        // SAFETY: `with_redzones` made a block with a front, and the allocation lives as long as
+        // this value.
+        let (before, after) = unsafe {
             (
                 std::slice::from_raw_parts((self.address - self.front) as *const u8, self.front),
-                std::slice::from_raw_parts((self.address + self.bytes) as *const u8, BEHIND),
+                std::slice::from_raw_parts((self.address + self.bytes) as *const u8, BACK),
             )
         };
         let is_damaged = |bytes: &[u8]| bytes.iter().any(|byte| *byte != FILL);
-        let side = match (is_damaged(before), is_damaged(behind)) {
+        let side = match (is_damaged(before), is_damaged(after)) {
             (false, false) => return None,
             (true, _) => "before",
-            (false, true) => "behind",
+            (false, true) => "after",
         };
         Some(format!("bytes were written {side} a block of {} bytes", self.bytes))
     }

@@ -1,5 +1,5 @@
-//! The function of `crossdock.host.decode/1`: encoded arrays are decoded as a session would, by the plugin under test and by those
-//! beside the program.
+//! The function of `crossdock.host.decode/1`: a session decodes encoded arrays, with the plugin
+//! under test and those next to the executable.
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,7 +8,7 @@ use crossdock::api::{Error, abi};
 use super::shared::{Decoder, Shared};
 
 impl Decoder {
-    /// The one of `shared`, made when it is first asked for.
+    /// The decoder of `shared`, which is made at the first use.
     fn of(shared: &Shared) -> Option<Arc<Self>> {
         let mut decoder = shared.decoder.lock().unwrap_or_else(PoisonError::into_inner);
         if decoder.is_none() {
@@ -18,8 +18,8 @@ impl Decoder {
     }
 
     fn new(shared: &Shared) -> Option<Self> {
-        let host =
-            crate::options::host().backend(shared.own()?.backend).plugins(&shared.plugin).build_lenient();
+        let backend = shared.backing()?.backend;
+        let host = crate::options::host().backend(backend).plugins(&shared.plugin).build_lenient();
         let session = host.session().device(shared.session.device).open().ok()?;
         let handle = session.host_handle("decoder").ok()?;
         Some(Self { _session: session, handle })
@@ -33,24 +33,27 @@ pub(super) unsafe extern "C" fn decode(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the plugin calls this on what it was given, whose `private_data` is its object; that lives for ever.
+    // SAFETY: `this` is the interface of a `Shared`, whose `private_data` is the `Shared`, which is
+    // never freed.
     let shared = unsafe { &*(*this).private_data.cast::<Shared>() };
     let failure = match shared.may_fail("decode") {
         Err(error) => error,
         Ok(()) => {
             let decoder = Decoder::of(shared);
-            // SAFETY: `HostDecode` is what the header defines for this id.
-            let found = decoder
-                .as_ref()
-                .and_then(|own| unsafe { own.handle.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) });
-            if let Some((own, abi::HostDecode { decode: Some(decode), .. })) = found {
-                // SAFETY: the session's own function on itself; the arguments are the plugin's, handed on.
-                return unsafe { decode(own.as_ptr(), call, array, out, err) };
+            // SAFETY: the header defines `HostDecode` as the interface of this id.
+            let interface = decoder.as_ref().and_then(|decoder| unsafe {
+                decoder.handle.interface::<abi::HostDecode>(abi::HOST_DECODE_ID)
+            });
+            if let Some((session, abi::HostDecode { decode: Some(decode), .. })) = interface {
+                // SAFETY: `decode` is called on its own interface, and the plugin passed valid
+                // arguments.
+                return unsafe { decode(session.as_ptr(), call, array, out, err) };
             }
-            Error::unsupported("crossdock verify has no session to decode with")
+            Error::unsupported("crossdock verify cannot open a session to decode with")
         }
     };
-    // SAFETY: null, or the plugin's array, which it hands over whatever comes of it, and its error struct.
+    // SAFETY: `array` is NULL or an array whose ownership the plugin passes also on failure, and
+    // `err` is NULL or the plugin's error struct.
     unsafe {
         drop(crossdock::api::Owned::take(array));
         failure.write_to(err)

@@ -1,36 +1,38 @@
-//! Events as the plugin sees them: each is a handle of the suite's own that never comes again, so that one which was destroyed is
-//! no later one's. Host memory, where everything has run at once, has them as well.
+//! Events with unique handles, so that a handle of a destroyed event is recognised. Host memory,
+//! whose work has always run already, has events too.
 
 use std::collections::HashMap;
 
 use crossdock::api::abi;
 
-use super::super::kept::keep;
+use super::super::leak::leak;
 
-/// Those that the plugin holds.
+/// The events that the plugin holds.
 #[derive(Default)]
 pub(super) struct Events {
     /// The host's event of each handle, which may be NULL.
     live: HashMap<usize, usize>,
-    /// How often the host said that all has run.
-    n_passed: u64,
+    /// The number of events that the host returned as NULL, because all work had run.
+    n_completed: u64,
 }
 
 impl Events {
-    /// What the plugin is given for an event of the host's. One that has passed is NULL or not, in turn: a host may give either.
-    pub fn given(&mut self, event: *mut abi::Event) -> *mut abi::Event {
+    /// A handle for an event of the host. Every second completed event gets a handle although it is
+    /// NULL, because a host may return either.
+    pub fn add(&mut self, event: *mut abi::Event) -> *mut abi::Event {
         if event.is_null() {
-            self.n_passed += 1;
-            if !self.n_passed.is_multiple_of(2) {
+            self.n_completed += 1;
+            if !self.n_completed.is_multiple_of(2) {
                 return event;
             }
         }
-        let handle: *mut abi::Event = std::ptr::from_mut(keep(0u8)).cast();
+        let handle: *mut abi::Event = std::ptr::from_mut(leak(0u8)).cast();
         self.live.insert(handle as usize, event as usize);
         handle
     }
 
-    /// The host's event; `None` where the plugin holds no such one. NULL is one that has passed, whoever says so.
+    /// The host's event of a handle. `None` if the plugin does not hold the handle. NULL is a
+    /// completed event.
     pub fn find(&self, handle: *mut abi::Event) -> Option<*mut abi::Event> {
         if handle.is_null() {
             return Some(handle);
@@ -38,8 +40,8 @@ impl Events {
         self.live.get(&(handle as usize)).map(|event| *event as *mut abi::Event)
     }
 
-    /// The plugin holds it no more.
-    pub fn forget(&mut self, handle: *mut abi::Event) {
+    /// Removes a handle that the plugin destroyed.
+    pub fn remove(&mut self, handle: *mut abi::Event) {
         self.live.remove(&(handle as usize));
     }
 
@@ -55,21 +57,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_that_has_passed_is_null_or_a_handle_and_both_are_known() {
+    fn completed_event_is_null_or_a_known_handle() {
         let mut events = Events::default();
-        let both = [events.given(null_mut()), events.given(null_mut())];
+        let both = [events.add(null_mut()), events.add(null_mut())];
         assert!(both[0].is_null() && !both[1].is_null());
         assert_eq!(both.map(|event| events.find(event)), [Some(null_mut()); 2]);
         assert_eq!(events.len(), 1);
     }
 
     #[test]
-    fn a_handle_that_was_forgotten_never_comes_again() {
-        let (mut events, theirs) = (Events::default(), 0x10 as *mut abi::Event);
-        let first = events.given(theirs);
-        assert_eq!(events.find(first), Some(theirs));
-        events.forget(first);
-        assert_ne!(events.given(theirs), first);
-        assert_eq!((events.find(first), events.find(theirs)), (None, None));
+    fn removed_handle_is_never_reused() {
+        let (mut events, host_event) = (Events::default(), 0x10 as *mut abi::Event);
+        let first = events.add(host_event);
+        assert_eq!(events.find(first), Some(host_event));
+        events.remove(first);
+        assert_ne!(events.add(host_event), first);
+        assert_eq!((events.find(first), events.find(host_event)), (None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! The function of `crossdock.host.kernels/1`: the host's own kernels, as a session's plugin gets them.
+//! The function of `crossdock.host.kernels/1`: finds the host's own kernels.
 
 use std::ffi::c_char;
 
@@ -15,15 +15,17 @@ pub(super) unsafe extern "C" fn find(
     out: *mut *const abi::Kernel,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the plugin calls this on what it was given, whose `private_data` is its object; that lives for ever.
+    // SAFETY: `this` is the interface of a `Shared`, whose `private_data` is the `Shared`, which is
+    // never freed.
     let shared = unsafe { &*(*this).private_data.cast::<Shared>() };
-    let found = shared.may_fail("find").and_then(|()| {
-        // SAFETY: the plugin's words and place, alive for the call.
+    let result = shared.may_fail("find").and_then(|()| {
+        // SAFETY: the plugin passes NUL-terminated strings and an out parameter that are valid for
+        // the call.
         unsafe { find_for("the plugin", device, name, arguments, out) }
     });
-    match found {
+    match result {
         Ok(()) => abi::OK,
-        // SAFETY: the plugin's error struct.
+        // SAFETY: `err` is NULL or the plugin's error struct.
         Err(error) => unsafe { error.write_to(err) },
     }
 }

@@ -1,4 +1,5 @@
-//! The functions of `crossdock.host.memory/1`: each notes what it is asked, and asks the host's own memory.
+//! The functions of `crossdock.host.memory/1`: each notes its arguments and calls the host's own
+//! memory.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -6,8 +7,8 @@ use std::sync::Arc;
 use crossdock::api::{Device, Error, abi};
 use crossdock::memory::Account;
 
-use super::blocks::{Block, front_of, with_surroundings};
-use super::shared::{Breach, Shared};
+use super::blocks::{Block, bytes_with_redzones, front_of};
+use super::shared::{Shared, Violation};
 
 pub(super) fn table() -> abi::Memory {
     abi::Memory {
@@ -40,38 +41,40 @@ pub(super) fn table() -> abi::Memory {
     }
 }
 
-/// The watch, and the memory that does the work.
+/// The watched host, and the memory that does the work.
 struct Inner<'a> {
     shared: &'a Shared,
-    /// `None` after the end.
+    /// `None` after the host has ended.
     account: Option<Arc<Account>>,
 }
 
 /// # Safety
 /// `memory` is the table of a [`Shared`].
 unsafe fn inner<'a>(memory: *const abi::Memory) -> Inner<'a> {
-    // SAFETY: the plugin calls a table's functions on the table that it was given, whose `private_data` is its object's; that
-    // lives for ever. (A plugin that makes up a table ends this process, which is what it is for.)
+    // SAFETY: the caller passes the table of a `Shared`, whose `private_data` is the `Shared`,
+    // which is never freed. (With an invented table this process may crash, which the report
+    // attributes to the plugin.)
     let shared = unsafe { &*(*memory).private_data.cast::<Shared>() };
-    Inner { shared, account: shared.own().map(|own| own.account) }
+    Inner { shared, account: shared.backing().map(|backing| backing.account) }
 }
 
-/// Tells of a failure as the plugin's callee would.
+/// Writes the error to the plugin's error struct, and returns its code.
 ///
 /// # Safety
-/// `err` is null or the plugin's error struct.
-unsafe fn refuse(error: Error, err: *mut abi::Error) -> abi::Code {
-    // SAFETY: the caller's word.
+/// `err` is NULL or the plugin's error struct.
+unsafe fn fail(error: Error, err: *mut abi::Error) -> abi::Code {
+    // SAFETY: the caller passes NULL or the plugin's error struct, as `write_to` requires.
     unsafe { error.write_to(err) }
 }
 
-/// Calls a function of the host's own memory, which has them all, and is there until the end.
-macro_rules! ask {
+/// Calls a function of the host's own memory, or returns `$otherwise` after the host has ended.
+macro_rules! forward {
     ($inner:expr, $f:ident ( $($arg:expr),* ), $otherwise:expr) => {{
         let memory = $inner.account.as_ref().map(|account| account.memory());
-        // SAFETY: the table is the account's, which is kept meanwhile.
+        // SAFETY: the table belongs to the account, which `$inner` holds.
         match memory.and_then(|memory| unsafe { (*memory).$f }.map(|f| (memory, f))) {
-            // SAFETY: its own function on itself; the arguments are the plugin's, handed on.
+            // SAFETY: the function is called on its own table, and the plugin passed valid
+            // arguments.
             Some((memory, f)) => unsafe { f(memory, $($arg),*) },
             None => $otherwise,
         }
@@ -79,34 +82,34 @@ macro_rules! ask {
 }
 
 impl Inner<'_> {
-    /// The host's event; a handle that nobody gave the plugin, or that it has given back, is noted.
+    /// The host's event of a handle. An invalid handle is noted.
     fn event(&self, function: &str, event: *mut abi::Event) -> Option<*mut abi::Event> {
-        let known = self.shared.notes().events.find(event);
-        if known.is_none() {
-            let words = format!("'{function}' was given an event that is none, or was destroyed before");
-            self.shared.note(Breach::Handle, words);
+        let host_event = self.shared.notes().events.find(event);
+        if host_event.is_none() {
+            let details = format!("'{function}' got an event that is invalid or already destroyed");
+            self.shared.note(Violation::Handle, details);
         }
-        known
+        host_event
     }
 
-    /// Whether one of these is memory of the call's device. What a format that leaves that device out does in host memory has no
-    /// stream of it to go onto.
-    fn is_here(&self, addresses: &[*const c_void]) -> bool {
-        let is_here = |address: &*const c_void| {
+    /// Whether one of the addresses is memory of the call's device. Work on other memory need not
+    /// use the call's stream.
+    fn is_any_on_device(&self, addresses: &[*const c_void]) -> bool {
+        let is_on_device = |address: &*const c_void| {
             let mut pointer = abi::Pointer::new();
-            let code = ask!(self, pointer(*address, &mut pointer, std::ptr::null_mut()), abi::INTERNAL);
+            let code = forward!(self, pointer(*address, &mut pointer, std::ptr::null_mut()), abi::INTERNAL);
             code == abi::OK && pointer.device == self.shared.session.device
         };
-        addresses.iter().any(is_here)
+        addresses.iter().any(is_on_device)
     }
 
-    /// Those of a list, without those that are none.
+    /// The host's events of a list of handles, without the invalid ones.
     ///
     /// # Safety
-    /// The list has as many as it says.
+    /// `list` is NULL or has `n` entries.
     unsafe fn events(&self, function: &str, list: *const *mut abi::Event, n: usize) -> Vec<*mut abi::Event> {
         let n = if list.is_null() { 0 } else { n };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller passes a list of `n` entries, and `n` is 0 for NULL.
         (0..n).filter_map(|i| self.event(function, unsafe { *list.add(i) })).collect()
     }
 }
@@ -120,20 +123,24 @@ unsafe extern "C" fn alloc(
     out: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("alloc") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
     let front = if device == Device::CPU { front_of(alignment) } else { 0 };
-    let asked = if front == 0 { Some(bytes) } else { with_surroundings(bytes, front) };
-    let code =
-        ask!(inner, alloc(device, asked.unwrap_or(usize::MAX), alignment, stream, out, err), abi::INTERNAL);
+    let total = if front == 0 { Some(bytes) } else { bytes_with_redzones(bytes, front) };
+    let code = forward!(
+        inner,
+        alloc(device, total.unwrap_or(usize::MAX), alignment, stream, out, err),
+        abi::INTERNAL
+    );
     if code == abi::OK {
-        // SAFETY: on success the place holds a block of as many bytes as were asked for, which nobody else has.
+        // SAFETY: on success `out` holds a new block of `total` bytes, which is in host memory if
+        // `front` is not 0.
         let block = unsafe {
-            if front == 0 { Block::plain(&*out) } else { Block::surrounded(&mut *out, bytes, front) }
+            if front == 0 { Block::plain(&*out) } else { Block::with_redzones(&mut *out, bytes, front) }
         };
         inner.shared.notes().blocks.push(block);
     }
@@ -146,18 +153,19 @@ unsafe extern "C" fn alloc_pinned(
     out: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("alloc_pinned") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
     let front = front_of(0);
-    let asked = with_surroundings(bytes, front).unwrap_or(usize::MAX);
-    let code = ask!(inner, alloc_pinned(asked, out, err), abi::INTERNAL);
+    let total = bytes_with_redzones(bytes, front).unwrap_or(usize::MAX);
+    let code = forward!(inner, alloc_pinned(total, out, err), abi::INTERNAL);
     if code == abi::OK {
-        // SAFETY: as in `alloc`; pinned memory is the host's.
-        let block = unsafe { Block::surrounded(&mut *out, bytes, front) };
+        // SAFETY: on success `out` holds a new block of `total` bytes of pinned memory, which is
+        // host memory.
+        let block = unsafe { Block::with_redzones(&mut *out, bytes, front) };
         inner.shared.notes().blocks.push(block);
     }
     code
@@ -170,26 +178,26 @@ unsafe extern "C" fn free(
     n_uses: usize,
     flags: u32,
 ) {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("free");
-    let known = {
+    inner.shared.note_call("free");
+    let held = {
         let mut notes = inner.shared.notes();
-        let at = notes.blocks.iter().position(|known| known.handle == block as usize);
+        let at = notes.blocks.iter().position(|held| held.handle == block as usize);
         at.map(|at| notes.blocks.swap_remove(at))
     };
-    match known {
+    match held {
         None => {
-            let words = "'free' was given a block that is none, or was given back before";
-            inner.shared.note(Breach::Handle, words.into());
+            let details = "'free' got a block that is invalid or already freed";
+            inner.shared.note(Violation::Handle, details.into());
         }
-        Some(known) => {
-            if let Some(words) = known.damage() {
-                inner.shared.note(Breach::Bounds, words);
+        Some(held) => {
+            if let Some(details) = held.damage() {
+                inner.shared.note(Violation::Bounds, details);
             }
-            // SAFETY: the plugin's list.
+            // SAFETY: the plugin passes a list with the number of its entries.
             let uses = unsafe { inner.events("free", uses, n_uses) };
-            ask!(inner, free(block, uses.as_ptr(), uses.len(), flags), ());
+            forward!(inner, free(block, uses.as_ptr(), uses.len(), flags), ());
         }
     }
 }
@@ -201,23 +209,23 @@ unsafe extern "C" fn copy(
     n_copies: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("copy") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
-    // As `is_here`, but that the plugin says whose memory it is.
-    let here = inner.shared.session.device;
-    let is_here = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
-        // SAFETY: the plugin's list has as many as it says.
+    // As in `is_any_on_device`, but the copies state their devices.
+    let device = inner.shared.session.device;
+    let uses_device = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
+        // SAFETY: the plugin passes a list of `n_copies` entries, and the range is empty for NULL.
         let copy = unsafe { &*copies.add(i) };
-        copy.to_device == here || copy.from_device == here
+        copy.to_device == device || copy.from_device == device
     });
-    if is_here {
-        inner.shared.worked("copy", stream);
+    if uses_device {
+        inner.shared.note_work("copy", stream);
     }
-    ask!(inner, copy(stream, copies, n_copies, err), abi::INTERNAL)
+    forward!(inner, copy(stream, copies, n_copies, err), abi::INTERNAL)
 }
 
 unsafe extern "C" fn stream_create(
@@ -226,15 +234,15 @@ unsafe extern "C" fn stream_create(
     out: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("stream_create") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
-    let code = ask!(inner, stream_create(device, out, err), abi::INTERNAL);
+    let code = forward!(inner, stream_create(device, out, err), abi::INTERNAL);
     if code == abi::OK {
-        // SAFETY: on success the place holds a stream.
+        // SAFETY: on success `out` holds a stream.
         inner.shared.notes().streams.insert(unsafe { *out } as usize);
     }
     code
@@ -247,29 +255,29 @@ unsafe extern "C" fn stream_adopt(
     out: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("stream_adopt") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
-    let code = ask!(inner, stream_adopt(device, raw, out, err), abi::INTERNAL);
+    let code = forward!(inner, stream_adopt(device, raw, out, err), abi::INTERNAL);
     if code == abi::OK {
-        // SAFETY: on success the place holds a stream.
+        // SAFETY: on success `out` holds a stream.
         inner.shared.notes().streams.insert(unsafe { *out } as usize);
     }
     code
 }
 
 unsafe extern "C" fn stream_destroy(memory: *const abi::Memory, stream: *mut abi::Stream) {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("stream_destroy");
+    inner.shared.note_call("stream_destroy");
     if inner.shared.notes().streams.remove(&(stream as usize)) {
-        ask!(inner, stream_destroy(stream), ());
+        forward!(inner, stream_destroy(stream), ());
     } else {
-        let words = "'stream_destroy' was given a stream that the plugin did not make, or destroyed before";
-        inner.shared.note(Breach::Handle, words.into());
+        let details = "'stream_destroy' got a stream that the plugin did not create or already destroyed";
+        inner.shared.note(Violation::Handle, details.into());
     }
 }
 
@@ -279,43 +287,43 @@ unsafe extern "C" fn event_record(
     out: *mut *mut abi::Event,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
     if let Err(error) = inner.shared.may_fail("event_record") {
-        // SAFETY: the plugin's error struct.
-        return unsafe { refuse(error, err) };
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        return unsafe { fail(error, err) };
     }
-    let code = ask!(inner, event_record(stream, out, err), abi::INTERNAL);
+    let code = forward!(inner, event_record(stream, out, err), abi::INTERNAL);
     if code == abi::OK {
-        // SAFETY: on success the place holds an event, or NULL where all has run.
-        unsafe { *out = inner.shared.notes().events.given(*out) };
+        // SAFETY: on success `out` holds an event, or NULL if all work has run.
+        unsafe { *out = inner.shared.notes().events.add(*out) };
     }
     code
 }
 
 unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event: *mut abi::Event) {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("event_destroy");
-    if let Some(own) = inner.event("event_destroy", event) {
-        inner.shared.notes().events.forget(event);
-        ask!(inner, event_destroy(own), ());
+    inner.shared.note_call("event_destroy");
+    if let Some(host_event) = inner.event("event_destroy", event) {
+        inner.shared.notes().events.remove(event);
+        forward!(inner, event_destroy(host_event), ());
     }
 }
 
 unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Event) -> *mut c_void {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("event_raw");
+    inner.shared.note_call("event_raw");
     let Some(event) = inner.event("event_raw", event) else { return std::ptr::null_mut() };
-    ask!(inner, event_raw(event), std::ptr::null_mut())
+    forward!(inner, event_raw(event), std::ptr::null_mut())
 }
 
 unsafe extern "C" fn stream_raw(memory: *const abi::Memory, stream: *mut abi::Stream) -> *mut c_void {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("stream_raw");
-    ask!(inner, stream_raw(stream), std::ptr::null_mut())
+    inner.shared.note_call("stream_raw");
+    forward!(inner, stream_raw(stream), std::ptr::null_mut())
 }
 
 unsafe extern "C" fn host_address(
@@ -324,10 +332,10 @@ unsafe extern "C" fn host_address(
     address: *const c_void,
     bytes: usize,
 ) -> *mut c_void {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("host_address");
-    ask!(inner, host_address(device, address, bytes), std::ptr::null_mut())
+    inner.shared.note_call("host_address");
+    forward!(inner, host_address(device, address, bytes), std::ptr::null_mut())
 }
 
 unsafe extern "C" fn call_after(
@@ -337,12 +345,12 @@ unsafe extern "C" fn call_after(
     f: abi::Callback,
     data: *mut c_void,
 ) {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("call_after");
-    // SAFETY: the plugin's list.
+    inner.shared.note_call("call_after");
+    // SAFETY: the plugin passes a list with the number of its entries.
     let events = unsafe { inner.events("call_after", events, n_events) };
-    ask!(inner, call_after(events.as_ptr(), events.len(), f, data), ());
+    forward!(inner, call_after(events.as_ptr(), events.len(), f, data), ());
 }
 
 unsafe extern "C" fn call_after_all(
@@ -352,54 +360,54 @@ unsafe extern "C" fn call_after_all(
     f: abi::Callback,
     data: *mut c_void,
 ) {
-    // SAFETY: see `inner`.
+    // SAFETY: `memory` is the table that the plugin got.
     let inner = unsafe { inner(memory) };
-    inner.shared.called("call_after_all");
-    // SAFETY: the plugin's list.
+    inner.shared.note_call("call_after_all");
+    // SAFETY: the plugin passes a list with the number of its entries.
     let events = unsafe { inner.events("call_after_all", events, n_events) };
-    ask!(inner, call_after_all(events.as_ptr(), events.len(), f, data), ());
+    forward!(inner, call_after_all(events.as_ptr(), events.len(), f, data), ());
 }
 
-/// The memory that a kernel reads and writes.
+/// The addresses of the memory that a kernel reads and writes.
 ///
 /// # Safety
-/// The list has as many arguments as it says.
+/// `args` is NULL or has `n` entries.
 unsafe fn ranges(args: *const abi::Arg, n: usize) -> Vec<*const c_void> {
     let n = if args.is_null() { 0 } else { n };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller passes a list of `n` entries, and `n` is 0 for NULL.
     let args = (0..n).map(|i| unsafe { &*args.add(i) });
     let ranges = args.filter(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
     ranges.map(|arg| arg.value as usize as *const c_void).collect()
 }
 
-/// Functions that may fail, hand on what they are asked, and note on which stream there is work to do with which memory, or which
-/// event is meant.
-macro_rules! handed_on {
+/// Defines functions that can fail and forward their arguments. `on` notes work on a stream with
+/// the memory at the addresses, and `of` replaces the handle of an event by the host's event.
+macro_rules! forwarded {
     ($($f:ident ( $($arg:ident : $t:ty),* ) $([on $stream:ident with $addresses:expr])? $([of $event:ident])?;)*) => { $(
         unsafe extern "C" fn $f(memory: *const abi::Memory, $($arg: $t,)* err: *mut abi::Error) -> abi::Code {
-            // SAFETY: see `inner`.
+            // SAFETY: `memory` is the table that the plugin got.
             let inner = unsafe { inner(memory) };
             if let Err(error) = inner.shared.may_fail(stringify!($f)) {
-                // SAFETY: the plugin's error struct.
-                return unsafe { refuse(error, err) };
+                // SAFETY: `err` is NULL or the plugin's error struct.
+                return unsafe { fail(error, err) };
             }
-            $( if inner.is_here(&$addresses) {
-                inner.shared.worked(stringify!($f), $stream);
+            $( if inner.is_any_on_device(&$addresses) {
+                inner.shared.note_work(stringify!($f), $stream);
             } )?
             $( let Some($event) = inner.event(stringify!($f), $event) else {
-                // SAFETY: as above.
-                return unsafe { refuse(Error::invalid_argument("there is no such event"), err) };
+                // SAFETY: `err` is NULL or the plugin's error struct.
+                return unsafe { fail(Error::invalid_argument("the event is invalid"), err) };
             }; )?
-            ask!(inner, $f($($arg,)* err), abi::INTERNAL)
+            forward!(inner, $f($($arg,)* err), abi::INTERNAL)
         }
     )* };
 }
 
-handed_on! {
+forwarded! {
     devices(out: *mut abi::DeviceInfo, capacity: usize, n_out: *mut usize);
     fill(stream: *mut abi::Stream, to: *mut c_void, value: u8, bytes: usize) [on stream with [to.cast_const()]];
     launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, grid: abi::Grid, args: *const abi::Arg, n_args: usize) [on stream with {
-        // SAFETY: the plugin's list.
+        // SAFETY: the plugin passes a list with the number of its entries.
         unsafe { ranges(args, n_args) }
     }];
     stream_default(device: Device, out: *mut *mut abi::Stream);

@@ -1,4 +1,4 @@
-//! The object that a watched host is, and what is noted in it.
+//! The object behind a watched host, and its notes.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,136 +9,145 @@ use crossdock::Session;
 use crossdock::api::{Code, Error, Host as Handle, abi};
 use crossdock::memory::{Account, Backend};
 
-use super::super::inside;
+use super::super::host_calls;
 use super::blocks::Block;
 use super::events::Events;
 
-/// What kind of rule was broken.
+/// A violation of a rule about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breach {
-    /// A handle that is nobody's, or was given back before.
+pub enum Violation {
+    /// An invalid handle, or one that was already released.
     Handle,
-    /// Bytes written beside a block.
+    /// A write outside a block.
     Bounds,
     /// Work on another stream than the call's.
     Stream,
-    /// Use of the host after its end.
-    Late,
+    /// A use of the host after the instance was destroyed, without a reference.
+    UseAfterDestroy,
 }
 
-/// What a call that was made to fail says.
-pub const AS_ASKED: &str = "made to fail by crossdock verify";
+/// The message of an injected failure.
+pub const INJECTED_FAILURE: &str = "injected failure of crossdock verify";
 
-/// What the plugin sees, and what is noted. `host` comes first: the object's address is the `crossdock_host`'s.
+/// The plugin's view of the host, and the notes. `host` comes first, so that the object's address
+/// is that of the `crossdock_host`.
 #[repr(C)]
 pub(super) struct Shared {
-    pub(super) host: Tailed<abi::Host>,
-    pub(super) memory: Tailed<abi::Memory>,
+    pub(super) host: Extended<abi::Host>,
+    pub(super) memory: Extended<abi::Memory>,
     pub(super) log: abi::HostLog,
     pub(super) session: abi::HostSession,
     pub(super) decode: abi::HostDecode,
     pub(super) kernels: abi::HostKernels,
     pub(super) decoder: Mutex<Option<Arc<Decoder>>>,
-    pub(super) bare: bool,
+    pub(super) is_bare: bool,
     pub(super) plugin: PathBuf,
-    /// What does the work, until the end.
-    pub(super) own: Mutex<Option<Own>>,
+    /// The host's own memory, until the host ends.
+    pub(super) backing: Mutex<Option<Backing>>,
     pub(super) references: AtomicI64,
-    pub(super) is_gone: AtomicBool,
-    /// How many calls that may fail there have been, and which of them is to fail; 0 for none.
+    pub(super) has_ended: AtomicBool,
+    /// The number of calls so far that may fail.
     pub(super) calls: AtomicU64,
+    /// The number of the call that fails, or 0 for none.
     pub(super) failing: AtomicU64,
-    /// The stream that work is to go onto; null where anything goes.
+    /// The address of the stream that work must use, or 0 for any stream.
     pub(super) stream: Mutex<usize>,
     pub(super) notes: Mutex<Notes>,
 }
 
+/// The memory that does the work of a watched host.
 #[derive(Clone)]
-pub(super) struct Own {
+pub(super) struct Backing {
     pub(super) backend: Backend,
     pub(super) account: Arc<Account>,
 }
 
-/// A struct, and behind it what a longer one of a later release would have.
+/// A struct with additional fields, as a later release could define it.
 #[repr(C)]
-pub(super) struct Tailed<T> {
-    pub(super) own: T,
+pub(super) struct Extended<T> {
+    pub(super) base: T,
     pub(super) tail: [u64; 8],
 }
 
 #[derive(Default)]
 pub(super) struct Notes {
-    pub(super) breaches: Vec<(Breach, String)>,
+    pub(super) violations: Vec<(Violation, String)>,
     pub(super) blocks: Vec<Block>,
-    /// Those that the plugin made, which it may order as it likes.
+    /// The streams that the plugin created, on which any work is allowed.
     pub(super) streams: HashSet<usize>,
     pub(super) events: Events,
 }
 
-// SAFETY: the structs of functions are written before anybody sees them and never again; the rest is Sync by itself. Pointers
-// inside are to the object itself, which lives for ever.
+// SAFETY: the interface structs are written before the plugin sees them and never again, and all
+// other fields are `Sync`. The pointers inside refer to the object itself, which is never freed.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: the pointers inside refer to the object itself, which never moves, and all other fields
+// are `Send`.
 unsafe impl Send for Shared {}
 
-/// A session, and itself as plugins see it.
+/// A session and its host handle.
 pub(super) struct Decoder {
     pub(super) _session: Session,
     pub(super) handle: Handle,
 }
 
 impl Shared {
-    pub(super) fn own(&self) -> Option<Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The host's own memory; `None` after the end.
+    pub(super) fn backing(&self) -> Option<Backing> {
+        self.backing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, kind: Breach, words: String) {
-        self.notes().breaches.push((kind, words));
+    pub(super) fn note(&self, kind: Violation, details: String) {
+        self.notes().violations.push((kind, details));
     }
 
-    /// A function of the host was called.
-    pub(super) fn called(&self, function: &'static str) {
-        inside::called(function, false);
-        self.used(function);
+    /// Notes the call of a function that cannot fail.
+    pub(super) fn note_call(&self, function: &'static str) {
+        host_calls::on_call(function, false);
+        self.note_use(function);
     }
 
-    pub(super) fn used(&self, function: &str) {
-        if self.is_gone.load(Ordering::SeqCst) {
-            let words = format!("'{function}' was called after the instance's end, without a reference");
-            self.note(Breach::Late, words);
+    fn note_use(&self, function: &str) {
+        if self.has_ended.load(Ordering::SeqCst) {
+            let details = format!("'{function}' was called after destroy, without a reference to the host");
+            self.note(Violation::UseAfterDestroy, details);
         }
     }
 
-    /// One that may fail was called: whether it is to.
+    /// Notes the call of a function that can fail.
+    ///
+    /// # Errors
+    /// The injected failure, if this is the call that must fail.
     pub(super) fn may_fail(&self, function: &'static str) -> Result<(), Error> {
-        inside::called(function, true);
-        self.used(function);
+        host_calls::on_call(function, true);
+        self.note_use(function);
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if self.failing.load(Ordering::SeqCst) == call {
-            return Err(Error::new(Code::OUT_OF_MEMORY, format!("{AS_ASKED}: {function}")));
+            return Err(Error::new(Code::OUT_OF_MEMORY, format!("{INJECTED_FAILURE}: {function}")));
         }
         Ok(())
     }
 
-    /// Work was given to a stream.
-    pub(super) fn worked(&self, function: &str, on: *mut abi::Stream) {
+    /// Notes work on a stream.
+    pub(super) fn note_work(&self, function: &str, stream: *mut abi::Stream) {
         let expected = *self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let mut notes = self.notes();
-        if expected != 0 && expected != on as usize && !notes.streams.contains(&(on as usize)) {
-            let which = if on.is_null() { "NULL, the default stream" } else { "another stream" };
-            let words =
-                format!("'{function}' was given {which}, expected the call's, or one that the plugin made");
-            notes.breaches.push((Breach::Stream, words));
+        if expected != 0 && expected != stream as usize && !notes.streams.contains(&(stream as usize)) {
+            let actual = if stream.is_null() { "NULL, the default stream" } else { "another stream" };
+            let details = format!(
+                "'{function}' got {actual}, expected the call's stream or one that the plugin created"
+            );
+            notes.violations.push((Violation::Stream, details));
         }
     }
 
     pub(super) fn check_bounds(&self) {
         let mut notes = self.notes();
         let damaged: Vec<_> = notes.blocks.iter().filter_map(Block::damage).collect();
-        notes.breaches.extend(damaged.into_iter().map(|words| (Breach::Bounds, words)));
+        notes.violations.extend(damaged.into_iter().map(|details| (Violation::Bounds, details)));
     }
 }

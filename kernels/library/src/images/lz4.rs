@@ -1,6 +1,6 @@
-//! One LZ4 block, unpacked.
+//! Decompresses one LZ4 block.
 
-/// Fills `to` from a block that holds just as many bytes; `None` if it does not.
+/// Decompresses a block to `to`; `None` if it is malformed or of another length.
 pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
     let (mut from, mut at) = (block, 0usize);
     loop {
@@ -24,7 +24,7 @@ pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
         if distance >= n {
             to.copy_within(begin..begin + n, at);
         } else {
-            // A match may reach into what it makes itself: a byte at a time.
+            // A match may overlap its own output, so copy byte by byte.
             for i in 0..n {
                 *to.get_mut(at + i)? = *to.get(begin + i)?;
             }
@@ -33,7 +33,7 @@ pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
     }
 }
 
-/// A length of 4 bits, with the bytes that follow where those are all set.
+/// Reads a length: 4 bits, and if they are all set, the bytes that follow.
 fn length(nibble: u8, from: &mut &[u8]) -> Option<usize> {
     let mut n = usize::from(nibble);
     let mut more = nibble == 15;
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_and_matches_that_reach_into_themselves_are_unpacked() {
+    fn decodes_literals_and_overlapping_matches() {
         assert_eq!(decoded(b"\x30abc", 3).unwrap(), b"abc");
         // "ab", 7 bytes from 2 before, then "c".
         assert_eq!(decoded(b"\x23ab\x02\x00\x10c", 10).unwrap(), b"ababababac");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_of_that_length_is_refused() {
+    fn rejects_malformed_blocks_and_other_lengths() {
         for (block, len) in [
             (&b""[..], 0),
             (b"\x30ab", 3),

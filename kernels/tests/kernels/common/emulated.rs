@@ -1,4 +1,4 @@
-//! A device `cpu` whose launches run the CUDA sources, compiled as C++: what the images do, without a GPU.
+//! A device `cpu` whose launches run the CUDA sources, compiled as C++, to test them without a GPU.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::process::Command;
@@ -14,11 +14,11 @@ type Emulate = unsafe extern "C" fn(*const c_char, *mut c_void, u32, *const abi:
 
 struct Emulator(Mutex<Library>);
 
-/// The library, or why there is none.
+/// The emulator's library, or the reason why it is missing.
 fn emulator() -> &'static Result<Emulator, String> {
     static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
     EMULATOR.get_or_init(|| {
-        let here = super::folder().ok_or("the CUDA sources are not here")?;
+        let here = super::folder().ok_or("the CUDA sources are missing")?;
         let library = std::env::temp_dir().join(format!("crossdock-emulator-{}.so", std::process::id()));
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
@@ -27,14 +27,15 @@ fn emulator() -> &'static Result<Emulator, String> {
         command.arg("-o").arg(&library).arg(here.join("tests/emulator/emulator.cpp"));
         let output = command.output().map_err(|e| format!("no C++ compiler: {}: {e}", compiler.display()))?;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // SAFETY: what was just compiled of our own sources.
+        // SAFETY: the library was just compiled from this repository's sources, and has no
+        // initializers.
         let opened = unsafe { Library::new(&library) }.map_err(|e| e.to_string());
         std::fs::remove_file(&library).ok();
         opened.map(|library| Emulator(Mutex::new(library)))
     })
 }
 
-/// A host whose memory is the test host's, but for launches.
+/// A host that uses the test host's memory, except for launches.
 #[repr(C)]
 struct Object {
     table: abi::Host,
@@ -42,40 +43,42 @@ struct Object {
     kernels: abi::HostKernels,
 }
 
-/// A stream of the emulated device, or why there is none.
+/// A stream of the emulated device, or the reason why there is none.
 pub fn stream(host: &TestHost) -> Result<Stream, String> {
     emulator().as_ref().map_err(String::clone)?;
     let inner = interface(host.raw());
-    // SAFETY: the test host's table, which outlives this one; copied whole.
+    // SAFETY: `inner` is the test host's table, which outlives the copy.
     let mut memory = unsafe { std::ptr::read(inner) };
     memory.launch = Some(launch);
     let table = abi::Host {
         abi_major: abi::ABI_MAJOR,
         abi_minor: abi::ABI_MINOR,
-        retain: Some(keep),
-        release: Some(keep),
+        retain: Some(ignore_count),
+        release: Some(ignore_count),
         get_interface: Some(get_interface),
         ..abi::Host::new()
     };
     let kernels = abi::HostKernels { find: Some(find_kernel), ..abi::HostKernels::new() };
-    // Never freed, since streams and buffers point at it, and within reach of a search for leaks.
-    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    // Never freed, because streams and buffers point to it. The static keeps it reachable for leak
+    // checkers.
+    static OBJECTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let object: &'static Object = Box::leak(Box::new(Object { table, memory, kernels }));
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(&raw const *object as usize);
-    // SAFETY: alive for ever, with both counting functions.
+    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).push(&raw const *object as usize);
+    // SAFETY: `object` is leaked, so it lives forever, and its table has both counting functions.
     let host = unsafe { Host::retain((&raw const *object).cast()) }.unwrap();
     Ok(Memory::from_host(&host).unwrap().default_stream(Device::CPU).unwrap())
 }
 
 fn interface(host: *const abi::Host) -> *const abi::Memory {
-    // SAFETY: a live host with that function.
+    // SAFETY: `host` is alive for the length of the call and has this function.
     unsafe { (*host).get_interface.unwrap()(host, abi::HOST_MEMORY_ID.as_ptr()).cast() }
 }
 
-unsafe extern "C" fn keep(_host: *const abi::Host) {}
+unsafe extern "C" fn ignore_count(_host: *const abi::Host) {}
 
 unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) -> *const c_void {
-    // SAFETY: an `Object` that lives for ever, and a NUL-terminated id.
+    // SAFETY: `host` is the leaked `Object`, whose first field is the table, and the caller passes
+    // a NUL-terminated id.
     let (object, id) = unsafe { (&*host.cast::<Object>(), CStr::from_ptr(id)) };
     if id == abi::HOST_MEMORY_ID {
         (&raw const object.memory).cast()
@@ -97,7 +100,8 @@ unsafe extern "C" fn launch(
 ) -> abi::Code {
     let Ok(emulator) = emulator() else { return abi::INTERNAL };
     let library = emulator.0.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: a live kernel with a name; the types are those of emulator.cpp; on `cpu` the addresses may be dereferenced.
+    // SAFETY: the kernel is alive and has a name, the types are those of `emulator.cpp`, and the
+    // addresses are in host memory because the device is `cpu`.
     unsafe {
         let name = CStr::from_ptr((*kernel).name);
         let entry = library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul());

@@ -1,4 +1,4 @@
-//! What the kernels' tests share.
+//! Helpers of the kernels' tests.
 
 mod emulated;
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crossdock_memory::{Buffer, Device, Stream};
 use crossdock_test_support::{TestHost, devices};
 
-/// Bytes on the stream's device, beginning at an odd address.
+/// Copies bytes to the stream's device, at an odd address.
 pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
     let fill = |to: &mut [u8]| {
         to[1..].copy_from_slice(bytes);
@@ -18,18 +18,18 @@ pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
     whole.slice(1, bytes.len()).unwrap()
 }
 
-/// Runs a test with a stream of each device that there is, and of one that emulates the CUDA sources.
+/// Runs a test with a stream of each available device, and of one that emulates the CUDA sources.
 pub fn on_every_device(test: impl Fn(&Stream) + Sync) {
     on_each_device(|stream, _| test(stream));
 }
 
-/// The same; the test is told whether the device is emulated, and thus slow. That goes on beside the others, and where there
-/// is a CUDA device nothing needs to stand for it.
+/// Like [`on_every_device`], and tells the test whether the device is emulated, and so slow. The
+/// emulated device runs concurrently with the others, and only if there is no CUDA device.
 pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     let host = TestHost::new();
     let emulate = || match emulated::stream(&host) {
         Ok(stream) => test(&stream, true),
-        Err(why) => drop(writeln!(std::io::stderr(), "skipped: emulated kernels: {why}")),
+        Err(reason) => drop(writeln!(std::io::stderr(), "skipped: emulated kernels: {reason}")),
     };
     std::thread::scope(|scope| {
         if !devices().contains(&Device::cuda(0)) {
@@ -40,17 +40,18 @@ pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     host.assert_nothing_leaked();
 }
 
-/// The package's folder: where it was built, or where a test that was carried elsewhere runs.
+/// The package's folder: where it was built, or the current folder of a test that was copied
+/// elsewhere.
 pub fn folder() -> Option<PathBuf> {
-    let places = [env!("CARGO_MANIFEST_DIR"), "."].map(PathBuf::from);
-    places.into_iter().find(|place| place.join("cuda/crossdock.cuh").exists())
+    let folders = [env!("CARGO_MANIFEST_DIR"), "."].map(PathBuf::from);
+    folders.into_iter().find(|folder| folder.join("cuda/crossdock.cuh").exists())
 }
 
 pub fn bit(bytes: &[u8], i: usize) -> bool {
     bytes[i / 8] >> (i % 8) & 1 == 1
 }
 
-/// 40 bytes without a pattern.
+/// 40 pseudorandom bytes.
 pub fn noise() -> Vec<u8> {
     (0..40u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

@@ -1,11 +1,11 @@
-//! Bitmaps and bytes.
+//! References for kernels on bitmaps and byte ranges.
 
 use crossdock_kernels::{BitRange, Checks, Jobs, pack_bytes, unpack_bits};
 
 use super::Case;
 use crate::common::bit;
 
-/// A bitmap of `n` bits from some bit on, and that bit.
+/// A random bitmap of `n` bits, and its first bit.
 fn bitmap(case: &Case<'_>, n: usize) -> (Vec<u8>, usize) {
     let first = case.below(70);
     let mut bytes = case.bytes((first + n).div_ceil(8) + case.below(3));
@@ -15,7 +15,7 @@ fn bitmap(case: &Case<'_>, n: usize) -> (Vec<u8>, usize) {
     (bytes, first)
 }
 
-/// Bits as a bitmap.
+/// Packs bits into a bitmap.
 fn packed(bits: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bytes = vec![0; bits.len().div_ceil(8)];
     bits.enumerate().for_each(|(i, bit)| bytes[i / 8] |= u8::from(bit) << (i % 8));
@@ -77,14 +77,14 @@ pub fn null_count(case: &Case<'_>) {
     for ((_, first), buffer) in maps.iter().zip(&buffers) {
         cells.push(checks.null_count(buffer, *first, case.n).unwrap());
     }
-    let found = checks.run(case.s).unwrap();
+    let findings = checks.run(case.s).unwrap();
     for ((bits, first), cell) in maps.iter().zip(cells) {
         let expected = (0..case.n).filter(|i| !bit(bits, first + i)).count() as u64;
-        assert_eq!(found.count(cell), expected, "{} from {first}", case.n);
+        assert_eq!(findings.count(cell), expected, "{} from {first}", case.n);
     }
 }
 
-/// Parts of many lengths, some without a bitmap, and more of them than one launch has room for.
+/// Concatenates parts of many lengths, some without a bitmap, and more than fit into one launch.
 pub fn concatenate(case: &Case<'_>) {
     for n_parts in [1, 2, 7, 130] {
         let lens: Vec<usize> = (0..n_parts).map(|_| case.below(2 * case.n / n_parts + 2)).collect();
@@ -114,7 +114,7 @@ pub fn concatenate(case: &Case<'_>) {
 pub fn copy_ranges(case: &Case<'_>) {
     let bytes = case.bytes(case.n + 50);
     let buffer = case.buffer(&bytes);
-    // Pieces that lie one after the other in the target, from anywhere in the source.
+    // Consecutive pieces of the target, from random positions in the source.
     let mut to = case.target(case.n);
     let (mut jobs, mut expected) = (Jobs::new(), Vec::new());
     while expected.len() < case.n {

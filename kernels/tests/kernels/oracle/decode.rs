@@ -1,4 +1,4 @@
-//! What encoded arrays are decoded with.
+//! References for kernels that decode encoded arrays.
 
 use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
 use crossdock_memory::Buffer;
@@ -7,7 +7,7 @@ use super::Case;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
-/// Where group `r / 8` of a block's rows lies among them, as published.
+/// The position of each group of eight rows in a block, as FastLanes defines it.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 pub fn words(values: &[u64], width: usize) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn low(value: u64, bits: usize) -> u64 {
     if bits == 64 { value } else { value & ((1 << bits) - 1) }
 }
 
-/// Values packed in blocks of 1024, a bit at a time.
+/// Packs values in blocks of 1024, bit by bit.
 fn pack(values: &[u64], bits: usize, width: usize) -> Vec<u8> {
     let lanes = 128 / width;
     let mut packed = vec![0; values.len().div_ceil(1024) * 128 * bits];
@@ -38,7 +38,7 @@ fn pack(values: &[u64], bits: usize, width: usize) -> Vec<u8> {
     packed
 }
 
-/// Steps at random that words of `width` bytes can go through.
+/// Random steps that apply to words of `width` bytes.
 pub fn some_steps(case: &Case<'_>, width: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = (0..case.below(4))
         .map(|_| match case.below(3) {
@@ -55,7 +55,7 @@ pub fn some_steps(case: &Case<'_>, width: usize) -> Vec<Step> {
     steps
 }
 
-/// What becomes of a word.
+/// Applies steps to a word.
 pub fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
     steps.iter().fold(low(word, 8 * width), |word, step| {
         let next = match *step {
@@ -73,7 +73,8 @@ pub fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
     })
 }
 
-/// Bit-packed values at random of so many, from some value of their first block on: which they are, and the blocks.
+/// Random bit-packed values: the first wanted value in the first block, the values, and the packed
+/// blocks.
 fn some_packed(
     case: &Case<'_>,
     bits: usize,
@@ -112,19 +113,24 @@ pub fn unpack_patched<const WIDTH: usize>(case: &Case<'_>) {
             let (first, values, packed) = some_packed(case, bits, width, &|| case.word());
             let steps = some_steps(case, width);
             let with_steps = case.below(2) == 0;
-            let given = SomePatches::new(case, width, index_width, noise, every);
+            let patches = SomePatches::new(case, width, index_width, noise, every);
             let mut to = case.target(case.n * width);
             let mut checks = Checks::new();
             let place = Words { at: to.at, len: case.n, width_bytes: width };
             let from = Packed { buffer: &packed, bits: bits as u32, first };
             let cell = checks
-                .unpack_patched(from, &mut to.buffer, place, &steps, given.patches(), with_steps)
+                .unpack_patched(from, &mut to.buffer, place, &steps, patches.patches(), with_steps)
                 .unwrap();
-            let found = checks.run(case.s).unwrap();
-            assert_eq!(found.first_wrong(cell), given.wrong(case.n), "n {} indices of {index_width}", case.n);
-            if given.wrong(case.n).is_none() {
+            let findings = checks.run(case.s).unwrap();
+            assert_eq!(
+                findings.first_wrong(cell),
+                patches.wrong(case.n),
+                "n {} indices of {index_width}",
+                case.n
+            );
+            if patches.wrong(case.n).is_none() {
                 let all: Vec<u64> = values.iter().map(|v| stepped(*v, width, &steps)).collect();
-                let expected = given.put(words(&all, width), if with_steps { &steps } else { &[] });
+                let expected = patches.apply(words(&all, width), if with_steps { &steps } else { &[] });
                 case.expect(to, &expected, &format!("{bits} bits of {width} bytes, patched, {steps:?}"));
             }
         }
@@ -159,7 +165,7 @@ pub fn sequence(case: &Case<'_>) {
     }
 }
 
-/// Values and where they go, in buffers.
+/// Random patches, in buffers.
 struct SomePatches {
     width: usize,
     index_width: usize,
@@ -171,7 +177,8 @@ struct SomePatches {
 }
 
 impl SomePatches {
-    /// About one for `every` places of the case, of which `noise` may be anywhere.
+    /// Creates about one patch for `every` positions of the case. `noise` of them get random
+    /// indices.
     fn new(case: &Case<'_>, width: usize, index_width: usize, noise: usize, every: usize) -> Self {
         let first = case.below(40) as u64;
         let limit = (case.n as u64 + first).min(low(u64::MAX, 8 * index_width));
@@ -195,18 +202,18 @@ impl SomePatches {
         }
     }
 
-    /// The number of the first that does not rise, or has no place among `n`.
+    /// The first index that does not ascend or is not below `n`.
     fn wrong(&self, n: usize) -> Option<u64> {
         let small = |index: u64| index.min(i64::MAX as u64);
         let wrong = |i: &usize| {
-            let falls = *i > 0 && small(self.indices[i - 1]) >= small(self.indices[*i]);
-            falls || self.indices[*i].checked_sub(self.first).is_none_or(|place| place >= n as u64)
+            let is_not_ascending = *i > 0 && small(self.indices[i - 1]) >= small(self.indices[*i]);
+            is_not_ascending || self.indices[*i].checked_sub(self.first).is_none_or(|place| place >= n as u64)
         };
         (0..self.indices.len()).find(wrong).map(|i| i as u64)
     }
 
-    /// Bytes of words with all of them put, through steps.
-    fn put(&self, mut all: Vec<u8>, steps: &[Step]) -> Vec<u8> {
+    /// Applies the patches, with steps, to the bytes of words.
+    fn apply(&self, mut all: Vec<u8>, steps: &[Step]) -> Vec<u8> {
         for (index, value) in self.indices.iter().zip(&self.values) {
             let at = (index - self.first) as usize * self.width;
             all[at..at + self.width]
@@ -219,24 +226,25 @@ impl SomePatches {
 pub fn patch(case: &Case<'_>) {
     for width in WIDTHS {
         for (index_width, noise) in WIDTHS.into_iter().flat_map(|w| [(w, 0), (w, 1), (w, 3)]) {
-            let given = SomePatches::new(case, width, index_width, noise, 7);
+            let patches = SomePatches::new(case, width, index_width, noise, 7);
             let steps = some_steps(case, width);
             let mut to = case.target(case.n * width);
             let mut checks = Checks::new();
             let place = Words { at: to.at, len: case.n, width_bytes: width };
-            let cell = checks.patch(given.patches(), &mut to.buffer, place, &steps).unwrap();
-            let found = checks.run(case.s).unwrap();
-            let expected = given.wrong(case.n);
-            assert_eq!(found.first_wrong(cell), expected, "n {} index width {index_width}", case.n);
-            // What is wrong is put nowhere; with indices that fall, two may have been put to one place.
+            let cell = checks.patch(patches.patches(), &mut to.buffer, place, &steps).unwrap();
+            let findings = checks.run(case.s).unwrap();
+            let expected = patches.wrong(case.n);
+            assert_eq!(findings.first_wrong(cell), expected, "n {} index width {index_width}", case.n);
+            // Wrong patches are not written. If indices descend, two patches may have the same
+            // position.
             if expected.is_none() {
-                case.expect(to, &given.put(vec![0x77u8; case.n * width], &steps), "patched");
+                case.expect(to, &patches.apply(vec![0x77u8; case.n * width], &steps), "patched");
             }
         }
     }
 }
 
-/// Codes, some of them null, and what they number.
+/// Random codes, some of them null, and their values.
 struct SomeCodes {
     width: usize,
     codes: Vec<u64>,
@@ -244,14 +252,14 @@ struct SomeCodes {
     values: Vec<u8>,
     first_bit: usize,
     bits: Vec<u8>,
-    given: bool,
-    held: Buffer,
+    has_validity: bool,
+    buffer: Buffer,
     validity: Buffer,
 }
 
 impl SomeCodes {
     fn new(case: &Case<'_>, width: usize, code_bits: usize) -> Self {
-        // Few enough to be held close, or more.
+        // Few enough for the kernel's fast memory, or more.
         let n_values = case.below([200, 3000][case.below(2)]);
         let values = case.bytes(n_values * width);
         let noise = case.below(2) * 3;
@@ -263,23 +271,24 @@ impl SomeCodes {
         }
         let first_bit = case.below(20);
         let bits = case.bytes((first_bit + case.n).div_ceil(8));
-        let (held, validity) = (case.buffer(&values), case.buffer(&bits));
-        let given = case.below(2) == 0;
-        Self { width, codes, n_values, values, first_bit, bits, given, held, validity }
+        let (buffer, validity) = (case.buffer(&values), case.buffer(&bits));
+        let has_validity = case.below(2) == 0;
+        Self { width, codes, n_values, values, first_bit, bits, has_validity, buffer, validity }
     }
 
     fn validity(&self) -> Option<(&Buffer, usize)> {
-        self.given.then_some((&self.validity, self.first_bit))
+        self.has_validity.then_some((&self.validity, self.first_bit))
     }
 
     fn source(&self) -> Source<'_> {
-        Source { buffer: Some(&self.held), at: 0, len: self.n_values }
+        Source { buffer: Some(&self.buffer), at: 0, len: self.n_values }
     }
 
-    /// The number of the first that is not null and numbers nothing.
+    /// The first valid code that is out of range.
     fn wrong(&self) -> Option<u64> {
         let is_valid = |i: usize| self.bits[(self.first_bit + i) / 8] >> ((self.first_bit + i) % 8) & 1 != 0;
-        let wrong = |i: &usize| self.codes[*i] >= self.n_values as u64 && (!self.given || is_valid(*i));
+        let wrong =
+            |i: &usize| self.codes[*i] >= self.n_values as u64 && (!self.has_validity || is_valid(*i));
         (0..self.codes.len()).find(wrong).map(|i| i as u64)
     }
 
@@ -301,8 +310,8 @@ pub fn take(case: &Case<'_>) {
         let numbers = Numbers { buffer: &ids, at: 0, len: case.n, width_bytes: code_width };
         let cell =
             checks.take(numbers, some.validity(), some.source(), &mut to.buffer, to.at, width).unwrap();
-        let found = checks.run(case.s).unwrap();
-        assert_eq!(found.first_wrong(cell), some.wrong(), "n {} width {width}", case.n);
+        let findings = checks.run(case.s).unwrap();
+        assert_eq!(findings.first_wrong(cell), some.wrong(), "n {} width {width}", case.n);
         case.expect(to, &some.expected(), "taken");
     }
 }
@@ -310,7 +319,7 @@ pub fn take(case: &Case<'_>) {
 pub fn take_packed(case: &Case<'_>) {
     for (width, code_width) in WIDTHS.into_iter().flat_map(|w| [(w, 1), (w, 2)]) {
         for bits in BITS.into_iter().filter(|bits| *bits <= 8 * code_width) {
-            // Before one step, whose inverse the packed words have been through.
+            // The packed words have been through the inverse of the step.
             let by = case.word() * case.below(2) as u64;
             let steps = if by == 0 { vec![] } else { vec![Step::Xor(by)] };
             let some = SomeCodes::new(case, width, bits);
@@ -327,8 +336,8 @@ pub fn take_packed(case: &Case<'_>) {
             let cell = checks
                 .take_packed(from, code_width, &steps, some.validity(), some.source(), &mut to.buffer, place)
                 .unwrap();
-            let found = checks.run(case.s).unwrap();
-            assert_eq!(found.first_wrong(cell), some.wrong(), "n {} width {width}, {bits} bits", case.n);
+            let findings = checks.run(case.s).unwrap();
+            assert_eq!(findings.first_wrong(cell), some.wrong(), "n {} width {width}, {bits} bits", case.n);
             case.expect(to, &some.expected(), &format!("taken by {bits} bits of {code_width} bytes"));
         }
     }
@@ -337,26 +346,26 @@ pub fn take_packed(case: &Case<'_>) {
 pub fn expand_runs(case: &Case<'_>) {
     for (width, end_width) in [1, 2, 4, 8, 16, 32].into_iter().flat_map(|w| WIDTHS.map(|e| (w, e))) {
         let first = case.below(100);
-        let most = low(u64::MAX, 8 * end_width) as usize;
+        let max = low(u64::MAX, 8 * end_width) as usize;
         let (mut ends, mut at, mean) = (Vec::new(), 0, 1 + case.below(150));
-        while at < first + case.n && at < most {
-            at = (at + 1 + case.below(mean)).min(most);
+        while at < first + case.n && at < max {
+            at = (at + 1 + case.below(mean)).min(max);
             ends.push(at as u64);
         }
-        // So many places as ends of this width reach.
+        // As many positions as ends of this width can cover.
         let n = case.n.min(at.saturating_sub(first));
         let values = case.bytes(ends.len() * width);
-        let (list, held) = (case.buffer(&words(&ends, end_width)), case.buffer(&values));
+        let (list, value_buffer) = (case.buffer(&words(&ends, end_width)), case.buffer(&values));
         let mut to = case.target(n * width);
         let mut checks = Checks::new();
         let numbers = Numbers { buffer: &list, at: 0, len: ends.len(), width_bytes: end_width };
-        let source = Source { buffer: Some(&held), at: 0, len: ends.len() };
+        let source = Source { buffer: Some(&value_buffer), at: 0, len: ends.len() };
         let cell =
             checks.expand_runs(numbers, first as u64, source, &mut to.buffer, to.at, n, width).unwrap();
-        let found = checks.run(case.s).unwrap();
-        // Those of fewer bits than there are places end where their type does.
+        let findings = checks.run(case.s).unwrap();
+        // Narrow ends stop at the maximum of their type.
         let short = ends.last().is_none_or(|last| *last < (first + n) as u64) && first + n > 0;
-        assert_eq!(found.first_wrong(cell), short.then_some(ends.len() as u64), "n {n} of {end_width}");
+        assert_eq!(findings.first_wrong(cell), short.then_some(ends.len() as u64), "n {n} of {end_width}");
         let mut run = 0;
         let mut expected = Vec::new();
         for place in first..first + n {
@@ -366,7 +375,7 @@ pub fn expand_runs(case: &Case<'_>) {
             expected.extend(&values[run * width..(run + 1) * width]);
         }
         case.expect(to, &expected, &format!("expanded from {end_width} to {width}"));
-        // Ends in any order: all stays within its ranges.
+        // With ends in any order, the kernel stays within its ranges.
         let wild: Vec<u64> = ends.iter().map(|_| low(case.word() >> case.below(64), 8 * end_width)).collect();
         let list = case.buffer(&words(&wild, end_width));
         let numbers = Numbers { buffer: &list, ..numbers };
@@ -374,10 +383,14 @@ pub fn expand_runs(case: &Case<'_>) {
         let mut checks = Checks::new();
         let cell =
             checks.expand_runs(numbers, first as u64, source, &mut to.buffer, to.at, n, width).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let small = |end: u64| end.min(i64::MAX as u64);
-        let falls = (0..wild.len()).find(|i| small(wild[*i]) <= if *i == 0 { 0 } else { small(wild[i - 1]) });
+        let not_ascending =
+            (0..wild.len()).find(|i| small(wild[*i]) <= if *i == 0 { 0 } else { small(wild[i - 1]) });
         let short = wild.last().is_none_or(|last| small(*last) < (first + n) as u64) && first + n > 0;
-        assert_eq!(found.first_wrong(cell), falls.or(short.then_some(wild.len())).map(|i| i as u64));
+        assert_eq!(
+            findings.first_wrong(cell),
+            not_ascending.or(short.then_some(wild.len())).map(|i| i as u64)
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! Offsets, and what nested arrays say about their children.
+//! References for kernels on offsets, list-views, run ends, unions and dictionary keys.
 
 use crossdock_kernels::{Checks, IntType, Jobs, Offsets};
 
 use super::Case;
 use crate::common::bit;
 
-/// Numbers as words of some width.
+/// Encodes numbers as words of `width` bytes.
 fn words(numbers: &[i64], width: usize) -> Vec<u8> {
     numbers.iter().flat_map(|n| n.to_le_bytes()[..width].to_vec()).collect()
 }
@@ -15,7 +15,8 @@ fn narrow(n: i64, width: usize) -> i64 {
     n << unused >> unused
 }
 
-/// `n` numbers that rise from 0, by at least `step`; in two of three cases some of them then are anything.
+/// `n` ascending numbers from 0 on, with differences of at least `step`. In two of three cases,
+/// some of them are then replaced by anything.
 fn rising(case: &Case<'_>, n: usize, step: i64, width: usize, disorder: usize) -> Vec<i64> {
     let mut at = 0;
     let mut numbers: Vec<i64> = (0..n)
@@ -46,12 +47,12 @@ pub fn offsets(case: &Case<'_>) {
         let offsets = Offsets { buffer: &buffer, width_bytes: width, first: skipped, len: case.n };
         let mut checks = Checks::new();
         let cell = checks.offsets(offsets, limit).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let own = &all[skipped..];
-        let wrong = |i: &usize| own[*i] < if *i == 0 { 0 } else { own[*i - 1] } || own[*i] > limit;
-        let expected = (0..own.len()).find(wrong).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), expected, "n {} width {width}", case.n);
+        let used = &all[skipped..];
+        let wrong = |i: &usize| used[*i] < if *i == 0 { 0 } else { used[*i - 1] } || used[*i] > limit;
+        let expected = (0..used.len()).find(wrong).map(|i| i as u64);
+        assert_eq!(findings.first_wrong(cell), expected, "n {} width {width}", case.n);
     }
 }
 
@@ -78,10 +79,10 @@ pub fn convert(case: &Case<'_>) {
         let mut to = case.target((case.n + 1) * to_width);
         let mut checks = Checks::new();
         let cell = checks.convert_offsets(offsets, base, &mut to.buffer, to.at, to_width).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let expected: Vec<i64> = numbers.iter().map(|n| n.wrapping_sub(base)).collect();
         let lost = expected.iter().position(|n| narrow(*n, to_width) != *n).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), lost, "n {} {width} to {to_width}", case.n);
+        assert_eq!(findings.first_wrong(cell), lost, "n {} {width} to {to_width}", case.n);
         case.expect(to, &words(&expected, to_width), "converted");
     }
 }
@@ -90,17 +91,17 @@ pub fn list_views(case: &Case<'_>) {
     for (width, disorder) in [4, 8].into_iter().flat_map(|width| DISORDER.map(|d| (width, d))) {
         let offsets = rising(case, case.n, 0, width, disorder);
         let sizes: Vec<i64> = rising(case, case.n, 0, width, disorder).iter().map(|n| n % 9).collect();
-        let limit = offsets.iter().max().map_or(0, |most| most.saturating_add(8)) as u64;
+        let limit = offsets.iter().max().map_or(0, |max| max.saturating_add(8)) as u64;
         let limit = if case.below(3) == 0 { limit / 2 } else { limit };
         let (a, b) = (case.buffer(&words(&offsets, width)), case.buffer(&words(&sizes, width)));
         let mut checks = Checks::new();
         let cell = checks.list_views(&a, &b, width, 0, case.n, limit).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let outside = |(offset, size): (&i64, &i64)| {
             *offset < 0 || *size < 0 || i128::from(*offset) + i128::from(*size) > i128::from(limit)
         };
         let expected = offsets.iter().zip(&sizes).position(outside).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), expected, "n {} width {width}", case.n);
+        assert_eq!(findings.first_wrong(cell), expected, "n {} width {width}", case.n);
     }
 }
 
@@ -112,11 +113,11 @@ pub fn run_ends(case: &Case<'_>) {
             let buffer = case.buffer(&words(&ends, width));
             let mut checks = Checks::new();
             let cell = checks.run_ends(&buffer, width, 0, case.n, covered).unwrap();
-            let found = checks.run(case.s).unwrap();
+            let findings = checks.run(case.s).unwrap();
             let wrong = |i: &usize| ends[*i] <= if *i == 0 { 0 } else { ends[*i - 1] };
             let short = ends.last().copied().unwrap_or(0) < covered as i64;
             let expected = (0..case.n).find(wrong).or(short.then_some(case.n)).map(|i| i as u64);
-            assert_eq!(found.first_wrong(cell), expected, "n {} width {width} covered {covered}", case.n);
+            assert_eq!(findings.first_wrong(cell), expected, "n {} width {width} covered {covered}", case.n);
         }
     }
 }
@@ -138,15 +139,15 @@ pub fn union(case: &Case<'_>) {
         }
         let (id_buffer, offset_buffer) = (case.buffer(&ids), case.buffer(&words(&offsets, 4)));
         let mut checks = Checks::new();
-        let given = dense.then_some(&offset_buffer);
-        let cell = checks.union(&id_buffer, given, 0, case.n, &children).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let dense_offsets = dense.then_some(&offset_buffer);
+        let cell = checks.union(&id_buffer, dense_offsets, 0, case.n, &children).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let wrong = |i: &usize| match len(ids[*i]) {
             None => true,
             Some(len) => dense && (offsets[*i] < 0 || offsets[*i] >= len),
         };
         let expected = (0..case.n).find(wrong).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), expected, "n {} dense {dense}", case.n);
+        assert_eq!(findings.first_wrong(cell), expected, "n {} dense {dense}", case.n);
     }
 }
 
@@ -162,20 +163,20 @@ pub fn indices(case: &Case<'_>) {
             let first = case.below(20);
             let bits = case.bytes((first + case.n).div_ceil(8));
             let (buffer, validity) = (case.buffer(&words(&keys, width_bytes)), case.buffer(&bits));
-            let given = (case.below(2) == 0).then_some((&validity, first));
+            let optional_validity = (case.below(2) == 0).then_some((&validity, first));
             let mut checks = Checks::new();
             let of = IntType { width_bytes, signed };
-            let cell = checks.indices(&buffer, of, 0, case.n, given, limit as u64).unwrap();
-            let found = checks.run(case.s).unwrap();
+            let cell = checks.indices(&buffer, of, 0, case.n, optional_validity, limit as u64).unwrap();
+            let findings = checks.run(case.s).unwrap();
             let wrong = |i: &usize| {
                 let mut key = i128::from(narrow(keys[*i], width_bytes));
                 if !signed && key < 0 {
                     key += 1 << (8 * width_bytes);
                 }
-                (key < 0 || key >= limit.into()) && (given.is_none() || bit(&bits, first + i))
+                (key < 0 || key >= limit.into()) && (optional_validity.is_none() || bit(&bits, first + i))
             };
             let expected = (0..case.n).find(wrong).map(|i| i as u64);
-            assert_eq!(found.first_wrong(cell), expected, "n {} {of:?}", case.n);
+            assert_eq!(findings.first_wrong(cell), expected, "n {} {of:?}", case.n);
         }
     }
 }

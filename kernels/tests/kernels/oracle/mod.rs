@@ -1,5 +1,6 @@
-//! Each kernel of the table against a plain restatement of what it promises: many sizes, any address, any bit, contents in
-//! order, nearly in order and out of all order; on every device that there is, and on the CUDA sources emulated.
+//! Tests each kernel of the table against a simple reference: many sizes, any address, any bit,
+//! contents in order, nearly in order and random; on every device, and on the emulated CUDA
+//! sources.
 
 mod bits;
 mod codes;
@@ -18,10 +19,11 @@ use crossdock_kernels::table::TABLE;
 use crossdock_memory::{Buffer, BufferMut, Stream};
 use crossdock_test_support::Random;
 
-/// Launches a kernel once and more on values of the case's size, and fails where it did something else than it should.
+/// Launches a kernel on values of the case's size, and fails if the results differ from the
+/// reference.
 type Oracle = fn(&Case<'_>);
 
-/// What each kernel is held to.
+/// The reference of each kernel.
 const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_unpack_bits", bits::unpack),
     ("crossdock_pack_bytes", bits::pack),
@@ -74,7 +76,7 @@ const ORACLES: &[(&str, Oracle)] = &[
 
 const SIZES: [usize; 12] = [0, 1, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 100_003];
 
-/// One size on one device.
+/// One size on one device, with random numbers.
 pub struct Case<'a> {
     pub s: &'a Stream,
     pub n: usize,
@@ -82,12 +84,12 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The same with other random numbers.
+    /// The same case with other random numbers.
     pub fn again(&self) -> Case<'a> {
         Case { s: self.s, n: self.n, random: RefCell::new(Random::new(self.word())) }
     }
 
-    /// Below `n`.
+    /// A random number below `n`.
     pub fn below(&self, n: usize) -> usize {
         self.random.borrow_mut().below(n)
     }
@@ -100,9 +102,9 @@ impl<'a> Case<'a> {
         self.random.borrow_mut().bytes(n)
     }
 
-    /// Bytes on the device, from any address on.
+    /// Copies bytes to the device, at any address.
     pub fn buffer(&self, bytes: &[u8]) -> Buffer {
-        // As often as not where it begins, for what goes faster there.
+        // In half of the cases at an aligned address, where kernels are faster.
         let skew = if self.below(2) == 0 { 0 } else { self.below(17) };
         let fill = |to: &mut [u8]| {
             to[skew..skew + bytes.len()].copy_from_slice(bytes);
@@ -112,7 +114,7 @@ impl<'a> Case<'a> {
         whole.freeze(self.s).unwrap().slice(skew, bytes.len()).unwrap()
     }
 
-    /// Room for so many bytes, from any address on, with others around it.
+    /// Allocates a target for `bytes` bytes at any address, with a margin around it.
     pub fn target(&self, bytes: usize) -> Target {
         let at = if self.below(2) == 0 { 16 * self.below(3) } else { self.below(33) };
         let mut buffer = self.s.memory().alloc(self.s, at + bytes + 40).unwrap();
@@ -120,16 +122,20 @@ impl<'a> Case<'a> {
         Target { buffer, at, bytes }
     }
 
-    /// Fails unless a target holds just these bytes, and nothing around it was touched.
+    /// Fails unless a target has exactly the expected bytes, and its margin is unchanged.
     pub fn expect(&self, target: Target, expected: &[u8], what: &str) {
         let buffer = target.buffer.freeze(self.s).unwrap();
         let view = buffer.host_view(self.s).unwrap();
         let (before, rest) = view.split_at(target.at);
-        let (got, after) = rest.split_at(target.bytes);
-        if let Some(i) = (0..got.len().max(expected.len())).find(|i| got.get(*i) != expected.get(*i)) {
-            panic!("{what}: n {}: byte {i} is {:?}, expected {:?}", self.n, got.get(i), expected.get(i));
+        let (actual, after) = rest.split_at(target.bytes);
+        if let Some(i) = (0..actual.len().max(expected.len())).find(|i| actual.get(*i) != expected.get(*i)) {
+            panic!("{what}: n {}: byte {i} is {:?}, expected {:?}", self.n, actual.get(i), expected.get(i));
         }
-        assert!(before.iter().chain(after).all(|byte| *byte == 0x77), "{what}: n {}: around it", self.n);
+        assert!(
+            before.iter().chain(after).all(|byte| *byte == 0x77),
+            "{what}: n {}: the margin changed",
+            self.n
+        );
     }
 }
 
@@ -140,7 +146,7 @@ pub struct Target {
 }
 
 #[test]
-fn every_kernel_of_the_table_does_what_it_promises_at_every_size() {
+fn every_kernel_matches_its_reference_at_every_size() {
     common::on_each_device(|s, emulated| {
         for row in TABLE {
             let name = row.name.to_str().unwrap();
@@ -151,6 +157,6 @@ fn every_kernel_of_the_table_does_what_it_promises_at_every_size() {
                 oracle(&Case { s, n, random: RefCell::new(Random::new(n as u64)) });
             }
         }
-        assert_eq!(ORACLES.len(), TABLE.len(), "an oracle for a kernel that there is not");
+        assert_eq!(ORACLES.len(), TABLE.len(), "an oracle has no kernel");
     });
 }

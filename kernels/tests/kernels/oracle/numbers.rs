@@ -1,4 +1,4 @@
-//! Single numbers, and numbers of other types.
+//! References for kernels that read, check and convert numbers.
 
 use crossdock_kernels::{Checks, IntType, NumberType};
 
@@ -11,7 +11,7 @@ const INTS: [IntType; 4] = [
     IntType { width_bytes: 8, signed: true },
 ];
 
-/// The i-th number.
+/// Returns number `i`.
 fn number(bytes: &[u8], i: usize, of: IntType) -> i64 {
     let word = &bytes[i * of.width_bytes..][..of.width_bytes];
     match (of.width_bytes, of.signed) {
@@ -22,7 +22,7 @@ fn number(bytes: &[u8], i: usize, of: IntType) -> i64 {
     }
 }
 
-/// Several places in one launch.
+/// Reads several ranges in one launch.
 pub fn read(case: &Case<'_>) {
     for of in INTS {
         let bytes = case.bytes((case.n + 9) * of.width_bytes);
@@ -31,10 +31,10 @@ pub fn read(case: &Case<'_>) {
         let first = case.below(8);
         let many = checks.numbers(&buffer, first * of.width_bytes, case.n, of).unwrap();
         let one = checks.numbers(&buffer, 0, 1, of).unwrap();
-        let found = checks.run(case.s).unwrap();
-        assert_eq!(found.number(one), number(&bytes, 0, of));
+        let findings = checks.run(case.s).unwrap();
+        assert_eq!(findings.number(one), number(&bytes, 0, of));
         for i in 0..case.n {
-            assert_eq!(found.number(many + i), number(&bytes, first + i, of), "{i} of {}: {of:?}", case.n);
+            assert_eq!(findings.number(many + i), number(&bytes, first + i, of), "{i} of {}: {of:?}", case.n);
         }
     }
 }
@@ -44,27 +44,28 @@ pub fn check(case: &Case<'_>) {
         let bytes = case.bytes(20 * of.width_bytes);
         let buffer = case.buffer(&bytes);
         let mut checks = Checks::new();
-        let asked: Vec<_> = (0..20)
+        let expected: Vec<_> = (0..20)
             .map(|i| {
-                let got = number(&bytes, i, of);
-                let (least, most) = match case.below(4) {
-                    0 => (got, got),
-                    1 => (got.saturating_add(1), i64::MAX),
-                    2 => (i64::MIN, got.saturating_sub(1)),
+                let value = number(&bytes, i, of);
+                let (min, max) = match case.below(4) {
+                    0 => (value, value),
+                    1 => (value.saturating_add(1), i64::MAX),
+                    2 => (i64::MIN, value.saturating_sub(1)),
                     _ => (0, case.n as i64),
                 };
-                let cell = checks.number_within(&buffer, i * of.width_bytes, of, least, most).unwrap();
-                (cell, got < least || got > most)
+                let cell = checks.number_within(&buffer, i * of.width_bytes, of, min, max).unwrap();
+                (cell, value < min || value > max)
             })
             .collect();
-        let found = checks.run(case.s).unwrap();
-        for (cell, wrong) in asked {
-            assert_eq!(found.first_wrong(cell), wrong.then_some(0), "{of:?}");
+        let findings = checks.run(case.s).unwrap();
+        for (cell, wrong) in expected {
+            assert_eq!(findings.first_wrong(cell), wrong.then_some(0), "{of:?}");
         }
     }
 }
 
-/// Every pair of types, on numbers of every kind: the oracle goes by way of what an f64 or an i128 holds exactly.
+/// Converts numbers of every kind between all pairs of types. The reference uses exact `f64` and
+/// `i128` values.
 pub fn cast(case: &Case<'_>) {
     let n = case.n.min(1100);
     for from in NumberType::ALL {
@@ -80,14 +81,14 @@ pub fn cast(case: &Case<'_>) {
             let mut target = case.target(n * to.width_bytes());
             let mut checks = Checks::new();
             let cell = checks.cast(&buffer, 0, *from, n, &mut target.buffer, target.at, *to).unwrap();
-            let found = checks.run(case.s).unwrap();
+            let findings = checks.run(case.s).unwrap();
             let results: Vec<(Vec<u8>, bool)> =
                 bytes.chunks_exact(width).map(|word| plain(value(word, *from), *to)).collect();
             let expected: Vec<u8> = results.iter().flat_map(|(word, _)| word.clone()).collect();
             let what = format!("{} to {}", from.name(), to.name());
             case.expect(target, &expected, &what);
             let lost = results.iter().position(|(_, fits)| !fits).map(|i| i as u64);
-            assert_eq!(found.first_wrong(cell), lost, "{what}");
+            assert_eq!(findings.first_wrong(cell), lost, "{what}");
         }
     }
 }
@@ -153,14 +154,14 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
-/// The nearest of all halves, by trying each; ties to the even.
+/// The nearest of all halves by binary search, ties to even.
 fn nearest_half(x: f64) -> u16 {
     if x.is_nan() {
         return 0x7e00;
     }
     let sign = u16::from(x.is_sign_negative()) << 15;
     let x = x.abs();
-    // Halves of one sign rise with their bits; infinity stands where 65536 would.
+    // Halves of one sign ascend with their bits, and infinity is in the place of 65536.
     let value = |bits: u16| if bits == 0x7c00 { 65536.0 } else { half(bits) };
     let (mut low, mut high) = (0u16, 0x7c00);
     if x >= 65536.0 {
@@ -175,7 +176,7 @@ fn nearest_half(x: f64) -> u16 {
 }
 
 fn plain(value: Value, to: NumberType) -> (Vec<u8>, bool) {
-    let (least, most): (i128, i128) = match to {
+    let (min, max): (i128, i128) = match to {
         NumberType::Int8 => (i8::MIN.into(), i8::MAX.into()),
         NumberType::Int16 => (i16::MIN.into(), i16::MAX.into()),
         NumberType::Int32 => (i32::MIN.into(), i32::MAX.into()),
@@ -187,10 +188,10 @@ fn plain(value: Value, to: NumberType) -> (Vec<u8>, bool) {
         NumberType::Float16 | NumberType::Float32 | NumberType::Float64 => return float(value, to),
     };
     let (n, fits) = match value {
-        Value::Int(n) => (n, least <= n && n <= most),
+        Value::Int(n) => (n, min <= n && n <= max),
         Value::Float(x) if x.is_nan() => (0, false),
-        // An i128 holds, or exceeds, whatever a float has before its point.
-        Value::Float(x) => ((x as i128).clamp(least, most), least <= x as i128 && x as i128 <= most),
+        // The conversion to i128 is exact or saturates beyond all types.
+        Value::Float(x) => ((x as i128).clamp(min, max), min <= x as i128 && x as i128 <= max),
     };
     (n.to_le_bytes()[..to.width_bytes()].to_vec(), fits)
 }

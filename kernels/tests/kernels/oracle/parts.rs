@@ -1,6 +1,6 @@
-//! Whole numbers of other widths, sums of parts, and floats cut in two.
+//! References for kernels that convert, sum and join integers.
 
-use crossdock_kernels::{BlockCodes, Checks, Deltas, Halves, IntType, Integers, Lefts, Source, Words};
+use crossdock_kernels::{BlockCodes, Checks, Deltas, Halves, IntType, Integers, LeftParts, Source, Words};
 use crossdock_memory::Buffer;
 
 use super::Case;
@@ -13,7 +13,7 @@ fn types() -> impl Iterator<Item = IntType> {
         .flat_map(|width_bytes| [true, false].map(|signed| IntType { width_bytes, signed }))
 }
 
-/// The i-th number.
+/// Returns number `i`.
 fn number(bytes: &[u8], i: usize, of: IntType) -> i128 {
     let word = &bytes[i * of.width_bytes..][..of.width_bytes];
     match (of.width_bytes, of.signed) {
@@ -29,7 +29,8 @@ fn number(bytes: &[u8], i: usize, of: IntType) -> i128 {
     }
 }
 
-/// Numbers without a pattern, from any address on, after some that are left out.
+/// Random integers from any address on: the numbers, their buffer, and the byte at which they
+/// begin.
 fn some_integers(case: &Case<'_>, of: IntType) -> (Vec<i128>, Buffer, usize) {
     let (skip, width) = (case.below(9), of.width_bytes);
     let bytes = case.bytes((skip + case.n) * width);
@@ -37,7 +38,7 @@ fn some_integers(case: &Case<'_>, of: IntType) -> (Vec<i128>, Buffer, usize) {
     (numbers, case.buffer(&bytes), skip * width)
 }
 
-/// Bits of which most are set, from any bit on; or none.
+/// A validity bitmap from any bit on with most bits set; or none.
 fn some_validity(case: &Case<'_>) -> Option<(Vec<u8>, Buffer, usize)> {
     if case.below(2) == 0 {
         return None;
@@ -101,16 +102,16 @@ pub fn narrow(case: &Case<'_>) {
         let mut checks = Checks::new();
         let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
         let cell = checks.narrow(&buffer, 0, case.n, valid, &mut to.buffer, to.at).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let wrong = (0..case.n).find(|i| halves[*i][1] != halves[*i][0] >> 127 && is_valid(&validity, *i));
-        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {} every {every}", case.n);
+        assert_eq!(findings.first_wrong(cell), wrong.map(|i| i as u64), "n {} every {every}", case.n);
         let expected: Vec<u8> = halves.iter().flat_map(|[low, _]| low.to_le_bytes()).collect();
         case.expect(to, &expected, "32 bytes to 16");
     }
 }
 
 pub fn sum(case: &Case<'_>) {
-    // All types, and factors that make sums close to what is held: far below, around, beyond.
+    // All types, and factors that make the sums far below, near or beyond the limits.
     let types: Vec<IntType> = types().collect();
     for round in 0..24 {
         let n_parts = 1 + case.below(4);
@@ -125,22 +126,22 @@ pub fn sum(case: &Case<'_>) {
         let validity = some_validity(case);
         let mut to = case.target(case.n * 8);
         let mut checks = Checks::new();
-        let given: Vec<_> = parts
+        let part_args: Vec<_> = parts
             .iter()
             .map(|((_, buffer, at), of, factor)| {
                 (Integers { buffer, at: *at, len: case.n, of: *of }, *factor)
             })
             .collect();
         let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
-        let cell = checks.sum(&given, valid, &mut to.buffer, to.at).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let cell = checks.sum(&part_args, valid, &mut to.buffer, to.at).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let sums: Vec<i128> = (0..case.n)
             .map(|i| parts.iter().map(|((numbers, ..), _, factor)| numbers[i] * i128::from(*factor)).sum())
             .collect();
         let wrong = (0..case.n).find(|i| i64::try_from(sums[*i]).is_err() && is_valid(&validity, *i));
-        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {}: {given:?}", case.n);
+        assert_eq!(findings.first_wrong(cell), wrong.map(|i| i as u64), "n {}: {part_args:?}", case.n);
         let expected: Vec<u8> = sums.iter().flat_map(|sum| (*sum as i64).to_le_bytes()).collect();
-        case.expect(to, &expected, &format!("{given:?}"));
+        case.expect(to, &expected, &format!("{part_args:?}"));
     }
 }
 
@@ -150,8 +151,8 @@ pub fn join(case: &Case<'_>) {
         let right_bits = 8 * width - left_bits;
         let lefts: Vec<u16> =
             (0..case.below(9)).map(|_| (case.word() & ((1 << left_bits) - 1)) as u16).collect();
-        for named in [true, false] {
-            let limit = if named { lefts.len() } else { 1 << left_bits };
+        for from_dictionary in [true, false] {
+            let limit = if from_dictionary { lefts.len() } else { 1 << left_bits };
             let codes: Vec<u16> = (0..case.n)
                 .map(|_| {
                     if noise > 0 && case.below(noise) == 0 {
@@ -164,26 +165,26 @@ pub fn join(case: &Case<'_>) {
             let rights: Vec<u64> = (0..case.n).map(|_| case.word()).collect();
             let (code_bytes, skip) =
                 (codes.iter().flat_map(|c| c.to_le_bytes()).collect::<Vec<_>>(), case.below(5));
-            let named_by = case.buffer(&[vec![0; skip * 2], code_bytes].concat());
+            let code_buffer = case.buffer(&[vec![0; skip * 2], code_bytes].concat());
             let right_parts = case.buffer(&[vec![0; skip * width], words(&rights, width)].concat());
             let validity = some_validity(case);
             let mut to = case.target(case.n * width);
             let mut checks = Checks::new();
             let halves = Halves {
-                codes: (&named_by, skip * 2),
+                codes: (&code_buffer, skip * 2),
                 rights: (&right_parts, skip * width),
                 right_bits: right_bits as u32,
                 len: case.n,
                 width_bytes: width,
             };
-            let given = if named { Lefts::Named(&lefts) } else { Lefts::AsTheyAre };
+            let left_parts = if from_dictionary { LeftParts::Dictionary(&lefts) } else { LeftParts::Inline };
             let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
-            let cell = checks.join(halves, given, valid, &mut to.buffer, to.at).unwrap();
-            let found = checks.run(case.s).unwrap();
-            let what = format!("n {}, {width} bytes, {right_bits} of the right, {given:?}", case.n);
+            let cell = checks.join(halves, left_parts, valid, &mut to.buffer, to.at).unwrap();
+            let findings = checks.run(case.s).unwrap();
+            let what = format!("n {}, {width} bytes, {right_bits} of the right, {left_parts:?}", case.n);
             let wrong = (0..case.n).find(|i| usize::from(codes[*i]) >= limit && is_valid(&validity, *i));
-            assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "{what}");
-            let left = |code: u16| match named {
+            assert_eq!(findings.first_wrong(cell), wrong.map(|i| i as u64), "{what}");
+            let left = |code: u16| match from_dictionary {
                 true => lefts.get(usize::from(code) % 8).copied().unwrap_or(0),
                 false => code,
             };
@@ -197,7 +198,8 @@ pub fn join(case: &Case<'_>) {
     }
 }
 
-/// Which value of its block lane `lane`'s `row`-th sum is: by the lane it was in, bit by bit, as FastLanes transposes.
+/// The position in its block of lane `lane`'s sum in row `row`, according to the transposition of
+/// FastLanes.
 fn place(row: usize, lane: usize) -> usize {
     let at = row % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][row / 8] * 16 + lane;
     (0..1024).find(|i| i % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][i / 8 % 8] * 16 + i / 64 == at).unwrap()
@@ -241,11 +243,11 @@ pub fn take_blocks(case: &Case<'_>) {
         let first = case.below(2) * case.below(1024);
         let blocks = (first + case.n).div_ceil(1024).max(1) + case.below(2);
         let zero = case.word() & low_bits(begin_of) >> 1;
-        // Parts of few values, rarely none, and rarely one that is no part.
+        // Dictionaries of few values, rarely empty, and rarely with a wrong range.
         let (mut begins, mut end) = (Vec::new(), 0u64);
         for _ in 0..blocks {
-            let lie = if round > 5 && case.below(20) == 0 { case.word() } else { 0 };
-            begins.push(zero.wrapping_add(end).wrapping_add(lie) & low_bits(begin_of));
+            let error = if round > 5 && case.below(20) == 0 { case.word() } else { 0 };
+            begins.push(zero.wrapping_add(end).wrapping_add(error) & low_bits(begin_of));
             end += [1, 2, 5, 9][case.below(4)];
         }
         let n_values = end as usize;
@@ -279,7 +281,7 @@ pub fn take_blocks(case: &Case<'_>) {
         let mut checks = Checks::new();
         let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
         let cell = checks.take_blocks(from, valid, &mut to.buffer, place).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let part = |block: usize| {
             let place = |begin: &u64| usize::try_from(begin.checked_sub(begins[0])?).ok();
             let end = begins.get(block + 1).map_or(Some(n_values), place)?;
@@ -293,13 +295,13 @@ pub fn take_blocks(case: &Case<'_>) {
             })
             .collect();
         let wrong = taken.iter().position(|(value, counts)| value.is_none() && *counts);
-        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {} {from:?}", case.n);
+        assert_eq!(findings.first_wrong(cell), wrong.map(|i| i as u64), "n {} {from:?}", case.n);
         let expected: Vec<u64> = taken.iter().map(|(value, _)| value.unwrap_or(0)).collect();
         case.expect(to, &words(&expected, width), &format!("{from:?}"));
     }
 }
 
-/// All bits of an integer.
+/// A mask of all bits of an integer.
 fn low_bits(of: IntType) -> u64 {
     u64::MAX >> (64 - 8 * of.width_bytes)
 }

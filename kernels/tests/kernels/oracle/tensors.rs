@@ -1,11 +1,12 @@
-//! Tensors with any strides.
+//! References for strided copies.
 
 use crossdock_kernels::Dim;
 use crossdock_memory::Buffer;
 
 use super::{Case, Target};
 
-/// Shapes of about the case's number of elements, with dimensions in any order and direction.
+/// Gathers tensors of about the case's number of elements, with dimensions in any order and
+/// direction.
 pub fn gather(case: &Case<'_>) {
     for width in [1usize, 2, 4, 8, 16, 3, 12] {
         for _ in 0..4 {
@@ -21,19 +22,20 @@ pub fn gather(case: &Case<'_>) {
     }
 }
 
-/// Rows and columns exchanged, few or more than a tile has, in planes of up to two more dimensions. Where they begin, how
-/// long they are and how far apart they lie are multiples of `grain` bytes; or one of these is, and the others are of 16.
+/// Gathers transposed planes, smaller or larger than a tile, with up to two more dimensions.
+/// Positions, lengths and distances are multiples of `grain` bytes; or only one of them is, and the
+/// others are multiples of 16.
 fn transposed(case: &Case<'_>, width: usize, grain: usize) {
     let one = case.below(6);
     let grain_of = |which: usize| if one == 0 || one == which { grain } else { 16 };
-    let size = |which: usize, most: usize| {
-        let n = 8 + case.below(if case.below(3) == 0 { 9 } else { most / width.min(4) });
+    let size = |which: usize, max: usize| {
+        let n = 8 + case.below(if case.below(3) == 0 { 9 } else { max / width.min(4) });
         n.next_multiple_of((grain_of(which) / width).max(1))
     };
     let (columns, rows, gap) = (size(1, 640), size(2, 320), grain_of(3));
     let skew = grain_of(4) % 16;
     let (mut first, mut stride) = (skew, (columns * width).next_multiple_of(gap) + gap * case.below(3));
-    // The dimension of `n` that is the next one in memory, perhaps backwards.
+    // The next outer dimension in memory, with `n` elements, perhaps backwards.
     let mut outer = |n: usize| {
         let backwards = case.below(3) == 0;
         let dim = Dim { size: n, stride: if backwards { -(stride as i64) } else { stride as i64 } };
@@ -78,18 +80,19 @@ fn expect_gathered(
     case.expect(to, &expected, &format!("width {width} {dims:?} from {first}"));
 }
 
-/// Dimensions, where the first element lies, and how many bytes there are.
+/// Random dimensions, the position of the first element, and the size of the buffer.
 fn layout(case: &Case<'_>, width: usize) -> (Vec<Dim>, usize, usize) {
     let n = case.n.clamp(1, 20_000);
     let mut sizes: Vec<usize> = Vec::new();
-    let mut left = n;
+    let mut remaining = n;
     for _ in 0..case.below(4) {
-        let size = 1 + case.below((left as f64).sqrt() as usize + 1);
+        let size = 1 + case.below((remaining as f64).sqrt() as usize + 1);
         sizes.push(size);
-        left = (left / size).max(1);
+        remaining = (remaining / size).max(1);
     }
-    sizes.push(if case.n == 0 { 0 } else { left });
-    // Memory in another order than that of the dimensions, each perhaps with a gap, or backwards, or repeated.
+    sizes.push(if case.n == 0 { 0 } else { remaining });
+    // The order in memory differs from that of the dimensions. Each dimension may have a gap, be
+    // backwards or be repeated.
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     if case.below(3) > 0 {
         (0..order.len()).for_each(|i| order.swap(i, i + case.below(sizes.len() - i)));

@@ -1,4 +1,4 @@
-//! Text, and views.
+//! References for kernels that check text and views.
 
 use crossdock_kernels::{Checks, Jobs, Offsets};
 
@@ -7,7 +7,7 @@ use crate::common::bit;
 
 const PIECES: [&str; 8] = ["a", "Zz", "ö", "ß", "日", "€", "🦀", "𝄞"];
 
-/// Text of about `n` bytes; `ascii` in 8 of its characters are ASCII.
+/// Random text of about `n` bytes; about `ascii` of 8 characters are ASCII.
 fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
     let mut text = String::new();
     while text.len() < n {
@@ -16,7 +16,7 @@ fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
     text
 }
 
-/// Values of many lengths; some bytes then are anything, or cut at any byte.
+/// Checks values of many lengths, then with random bytes and values that are cut within characters.
 pub fn utf8(case: &Case<'_>) {
     for (ascii, noise, any_cut) in [(8, 0, false), (0, 0, false), (7, 1, false), (4, 40, false), (3, 0, true)]
     {
@@ -35,7 +35,8 @@ pub fn utf8(case: &Case<'_>) {
                 data[i] = [0x80, 0xbf, 0xc0, 0xc3, 0xe0, 0xed, 0xf0, 0xf4, 0xf5, 0xff][case.below(10)];
             }
             if noise > 0 && data.len() > 8 {
-                // Well-formed but for one rule each: surrogates, longer than needed, beyond the last character.
+                // Sequences that violate one rule each: a surrogate, overlong forms, beyond the
+                // last character.
                 let i = case.below(data.len() - 4);
                 let wrong: [&[u8]; 5] =
                     [b"\xed\xa0\x80", b"\xe0\x9f\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xc1\xbf"];
@@ -48,24 +49,24 @@ pub fn utf8(case: &Case<'_>) {
             let bits = case.bytes((first + len).div_ceil(8));
             let (buffer, data_buffer, validity) =
                 (case.buffer(&bytes), case.buffer(&data), case.buffer(&bits));
-            let given = (case.below(2) == 0).then_some((&validity, first));
+            let optional_validity = (case.below(2) == 0).then_some((&validity, first));
             let offsets = Offsets { buffer: &buffer, width_bytes: width, first: 0, len };
             let mut checks = Checks::new();
             let checked = checks.offsets(offsets, data.len() as u64).unwrap();
-            let cell = checks.utf8(offsets, checked, &data_buffer, given).unwrap();
-            let found = checks.run(case.s).unwrap();
+            let cell = checks.utf8(offsets, checked, &data_buffer, optional_validity).unwrap();
+            let findings = checks.run(case.s).unwrap();
             let wrong = |i: &usize| {
-                (given.is_none() || bit(&bits, first + i))
+                (optional_validity.is_none() || bit(&bits, first + i))
                     && std::str::from_utf8(&data[cuts[*i]..cuts[*i + 1]]).is_err()
             };
             let expected = (0..len).find(wrong).map(|i| i as u64);
-            assert_eq!(found.first_wrong(checked), None);
-            assert_eq!(found.first_wrong(cell), expected, "n {} ascii {ascii} noise {noise}", case.n);
+            assert_eq!(findings.first_wrong(checked), None);
+            assert_eq!(findings.first_wrong(cell), expected, "n {} ascii {ascii} noise {noise}", case.n);
         }
     }
 }
 
-/// Views of many lengths, into more buffers than one launch has room for.
+/// Checks views of many lengths, into more buffers than fit into one launch.
 pub fn views(case: &Case<'_>) {
     for (n_data, noise, utf8) in [(0, 0, true), (3, 1, true), (400, 1, false), (400, 60, true)] {
         let case = &Case { n: case.n.min(5000), ..case.again() };
@@ -74,7 +75,7 @@ pub fn views(case: &Case<'_>) {
         let mut data = data;
         let mut views: Vec<[u8; 16]> = (0..case.n).map(|_| view(case, &data)).collect();
         if noise > 0 {
-            // Far behind what a view's prefix tells.
+            // Far beyond the prefix of a view.
             let i = case.below(n_data);
             data[i][250] = 0xff;
         }
@@ -85,25 +86,25 @@ pub fn views(case: &Case<'_>) {
         let first = case.below(20);
         let bits = case.bytes((first + case.n).div_ceil(8));
         let (buffer, validity) = (case.buffer(views.as_flattened()), case.buffer(&bits));
-        let given = (case.below(2) == 0).then_some((&validity, first));
-        // Every seventh is missing.
+        let optional_validity = (case.below(2) == 0).then_some((&validity, first));
+        // Every seventh buffer is missing.
         let buffers: Vec<_> =
             data.iter().enumerate().map(|(i, d)| (i % 7 != 6).then(|| case.buffer(d))).collect();
         let slots: Vec<_> = buffers.iter().map(Option::as_ref).collect();
         let mut checks = Checks::new();
-        let cell = checks.views(&buffer, 0, case.n, given, &slots, utf8).unwrap();
-        let found = checks.run(case.s).unwrap();
+        let cell = checks.views(&buffer, 0, case.n, optional_validity, &slots, utf8).unwrap();
+        let findings = checks.run(case.s).unwrap();
         let wrong = |i: &usize| {
-            let keeps = stands_for(&views[*i], &data)
-                .is_some_and(|value| !utf8 || std::str::from_utf8(value).is_ok());
-            (given.is_none() || bit(&bits, first + i)) && !keeps
+            let is_well_formed =
+                value_of(&views[*i], &data).is_some_and(|value| !utf8 || std::str::from_utf8(value).is_ok());
+            (optional_validity.is_none() || bit(&bits, first + i)) && !is_well_formed
         };
         let expected = (0..case.n).find(wrong).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), expected, "n {} of {n_data} buffers, noise {noise}", case.n);
+        assert_eq!(findings.first_wrong(cell), expected, "n {} of {n_data} buffers, noise {noise}", case.n);
     }
 }
 
-/// A view that keeps the rules.
+/// Creates a valid view.
 fn view(case: &Case<'_>, data: &[Vec<u8>]) -> [u8; 16] {
     let mut view = [0; 16];
     let buffer = case.below(data.len().max(1));
@@ -125,7 +126,7 @@ fn view(case: &Case<'_>, data: &[Vec<u8>]) -> [u8; 16] {
     view
 }
 
-fn stands_for<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
+fn value_of<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
     let word = |i: usize| i32::from_le_bytes(view[i..i + 4].try_into().unwrap());
     let len = usize::try_from(word(0)).ok()?;
     if len <= 12 {
@@ -140,7 +141,7 @@ fn stands_for<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
 pub fn renumber_views(case: &Case<'_>) {
     let mut views = case.bytes(case.n * 16);
     for view in views.chunks_exact_mut(16) {
-        // Lengths around what lies in place, and any others.
+        // Lengths near the maximum inline length, or random ones.
         if case.below(3) > 0 {
             view[..4].copy_from_slice(&(case.below(26) as i32).to_le_bytes());
         }

@@ -1,10 +1,10 @@
-//! One holder of memory: what the functions that cross the boundary do, in Rust.
+//! Accounts: implement the memory interface in Rust, for one plugin instance each.
 
-mod reserved;
+mod reservation;
 mod streams;
 mod work;
 
-pub use reserved::Reserved;
+pub use reservation::Reservation;
 
 use std::ffi::c_void;
 use std::fmt::Display;
@@ -14,43 +14,44 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::backend::{Backend, Inner};
 use crate::device::{DeviceBackend, Stream};
-use crate::ledger::{AccountUse, Page};
-use crate::outside::Charge;
-use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
+use crate::foreign::Charge;
+use crate::ledger::{AccountCounters, AccountUse};
+use crate::resource::{AllocError, Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Region, Request, Resource, Uses};
 use crate::trace::{self, Caller};
 use crate::vtable;
 
-/// A plugin instance's view of the memory. It stays open while there is an `Arc` of it or a block that was allocated
-/// through it.
+/// The memory of one plugin instance. An account stays open while there is an `Arc` of it or a
+/// block that was allocated through it.
 pub struct Account {
     table: abi::Memory,
     backend: Arc<Inner>,
-    page: Arc<Page>,
+    counters: Arc<AccountCounters>,
 }
 
-// SAFETY: the one field that is not `Sync` by itself, `table`, is constant; its pointer is to this very account.
+// SAFETY: `table`, the only field that is not `Send`, is constant, and its pointer is to this
+// account.
 unsafe impl Send for Account {}
-// SAFETY: as above.
+// SAFETY: `table`, the only field that is not `Sync`, is constant.
 unsafe impl Sync for Account {}
 
-/// A block that somebody holds. Its address is the handle that crosses the boundary.
+/// An allocated block. Its address is the handle that crosses the boundary.
 pub(crate) struct Block {
     account: Arc<Account>,
     device_index: usize,
     region: Region,
-    from: From,
+    kind: MemoryKind,
 }
 
-/// Which of a device's resources.
+/// The resource of a device that a block came from.
 #[derive(Clone, Copy)]
-enum From {
+enum MemoryKind {
     Pool,
     Shareable,
     Exportable,
 }
 
-impl From {
-    fn of(self, device: &dyn DeviceBackend) -> Option<&dyn Resource> {
+impl MemoryKind {
+    fn resource(self, device: &dyn DeviceBackend) -> Option<&dyn Resource> {
         match self {
             Self::Pool => Some(device.memory()),
             Self::Shareable => device.shareable(),
@@ -61,83 +62,95 @@ impl From {
 
 impl Account {
     pub(crate) fn open(backend: Arc<Inner>, name: &str) -> Arc<Self> {
-        let page = backend.books().open(name, backend.host_devices());
-        Arc::new_cyclic(|account| Self { table: vtable::table(account.as_ptr()), backend, page })
+        let counters = backend.ledger().open(name, backend.host_devices());
+        Arc::new_cyclic(|account| Self { table: vtable::table(account.as_ptr()), backend, counters })
     }
 
-    /// The interface `crossdock.host.memory/1` over this account. Its address stays the same, and it works as long as
-    /// there is an `Arc` of the account.
+    /// The interface `crossdock.host.memory/1` of this account. Its address is constant, and it is
+    /// valid while there is an `Arc` of the account.
     pub fn memory(&self) -> *const abi::Memory {
         &self.table
     }
 
-    /// The name that it was opened under.
+    /// The name of the account.
     pub fn name(&self) -> &str {
-        self.page.name()
+        self.counters.name()
     }
 
-    /// What it holds and has done.
+    /// Current allocations, and totals of copies and launches.
     pub fn usage(&self) -> AccountUse {
-        self.page.read()
+        self.counters.read()
     }
 
-    /// Whether it is one of this backend's.
-    pub fn is_of(&self, backend: &Backend) -> bool {
-        backend.is(&self.backend)
+    /// Whether the account belongs to this backend.
+    pub fn belongs_to(&self, backend: &Backend) -> bool {
+        backend.is_same(&self.backend)
     }
 
     pub(crate) fn backend(&self) -> &Inner {
         &self.backend
     }
 
-    /// Whether calls are recorded.
+    /// Whether calls are traced.
     pub fn is_traced(&self) -> bool {
         self.backend.trace().is_some()
     }
 
-    /// Charges the budget, until the charge is dropped, with what of these ranges of host memory (address and bytes, none twice) lies in
-    /// no block of this backend: what was handed over without having been taken from it. `None` where there is no budget, or
-    /// no such byte.
+    /// Charges the budget for foreign memory that the plugin handed over, until the charge is
+    /// dropped. Of the ranges of host memory (address and length in bytes, without duplicates),
+    /// only those outside the blocks of this backend are charged. Returns `None` if there is no
+    /// budget, or nothing to charge.
     ///
     /// # Errors
-    /// There is no room: who handed over how much, and who holds the rest.
-    pub fn charge_outside(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<Option<Charge>> {
-        let Some(outside) = self.backend.outside() else { return Ok(None) };
-        let bytes = usize::try_from(outside.bytes_outside(ranges)).unwrap_or(usize::MAX);
+    /// Out of memory: the budget does not leave that much. The error names this account and the
+    /// current allocations.
+    pub fn charge_foreign(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<Option<Charge>> {
+        let Some(foreign) = self.backend.foreign() else { return Ok(None) };
+        let bytes = usize::try_from(foreign.foreign_bytes(ranges)).unwrap_or(usize::MAX);
         if bytes == 0 {
             return Ok(None);
         }
-        let charged = self.backend.charge(bytes).map(|()| outside.charged_now(self.name(), bytes));
-        charged.map(Some).map_err(|refusal| {
+        let charge = self.backend.charge(bytes).map(|()| foreign.add_charge(self.name(), bytes));
+        charge.map(Some).map_err(|error| {
             Error::out_of_memory(format!(
-                "'{}' handed over {bytes} bytes in memory of its own, not of the host's: {refusal}; {}. A plugin that allocates \
-                 from its host is refused before it takes memory",
+                "'{}' handed over {bytes} bytes in memory of its own: {error}; {}. Memory that a plugin allocates \
+                 from its host is counted when it is allocated",
                 self.name(),
-                self.backend.held_in_words()
+                self.backend.describe_usage()
             ))
         })
     }
 
-    /// Runs `f`, a call of the plugin's function `what`, and records it where calls are recorded.
+    /// Runs `f`, a call of the plugin's function `what` by the host, and traces it if tracing is
+    /// on.
     ///
     /// # Errors
-    /// What `f` gives.
-    pub fn call<T, E: Display>(&self, what: &str, f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    /// The errors of `f`.
+    pub fn trace_host_call<T, E: Display>(
+        &self,
+        what: &str,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         trace::record(self.backend.trace(), Caller::Host, self.name(), what, f)
     }
 
-    /// Runs `f`, which the plugin calls as the host's function `what`, and records it where calls are recorded.
+    /// Runs `f`, a call of the host's function `what` by the plugin, and traces it if tracing is
+    /// on.
     ///
     /// # Errors
-    /// What `f` gives.
-    pub fn called<T, E: Display>(&self, what: &str, f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    /// The errors of `f`.
+    pub fn trace_plugin_call<T, E: Display>(
+        &self,
+        what: &str,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         trace::record(self.backend.trace(), Caller::Plugin, self.name(), what, f)
     }
 
     fn shared(&self) -> Arc<Self> {
         let account = self.table.private_data.cast::<Self>().cast_const();
-        // SAFETY: `open` is the only maker of accounts, puts each into an `Arc` and its address there into `table`;
-        // that `Arc` is alive because `self` is.
+        // SAFETY: `open` is the only constructor. It puts every account into an `Arc` and its
+        // address into `table`; that `Arc` is alive because `self` is.
         unsafe {
             Arc::increment_strong_count(account);
             Arc::from_raw(account)
@@ -145,7 +158,7 @@ impl Account {
     }
 
     /// # Safety
-    /// As [`Inner::stream`].
+    /// `stream` satisfies [`Inner::stream`].
     pub(crate) unsafe fn allocate(
         &self,
         device: Device,
@@ -155,19 +168,19 @@ impl Account {
     ) -> Result<abi::Allocation> {
         if device.r#type == abi::DEVICE_CUDA_MANAGED {
             return Err(Error::unsupported(format!(
-                "alloc on {device}: managed memory is not made here; expected {}",
+                "alloc on {device}: managed memory cannot be allocated here; expected {}",
                 Device::cuda(device.id)
             )));
         }
         let index = self.backend.index_of(device)?;
-        // SAFETY: by this function's own contract.
+        // SAFETY: this function has the contract of `Inner::stream`.
         let stream = match unsafe { self.backend.stream(stream) }? {
             None => self.backend.default_stream(index)?,
             Some(stream) if stream.device_index == index => stream,
             Some(stream) => {
                 let other = self.backend.device(stream.device_index)?.describe().device;
                 return Err(Error::invalid_argument(format!(
-                    "alloc on {device} was given a stream of {other}; expected one of {device}"
+                    "alloc on {device}: the stream belongs to {other}; expected a stream of {device}"
                 )));
             }
         };
@@ -176,79 +189,88 @@ impl Account {
                 "alloc: expected an alignment that is a power of two up to {MAX_ALIGNMENT}, got {alignment}"
             )));
         }
-        let on = self.backend.device(index)?;
-        // A stranger's stream may be gone when the block comes back.
+        let device_backend = self.backend.device(index)?;
+        // The external stream may have been destroyed by the time the block is freed.
         let home = if stream.adopted { self.backend.default_stream(index)? } else { stream };
-        if on.stream_is_capturing(stream)? || on.stream_is_capturing(home)? {
+        if device_backend.stream_is_capturing(stream)? || device_backend.stream_is_capturing(home)? {
             return Err(Error::device(format!(
                 "alloc on {device}: the stream is under graph capture, and the block would belong to the graph; end the \
                  capture first"
             )));
         }
         let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
-        let allocation = self.block(index, From::Pool, request, home)?;
+        let allocation = self.block(index, MemoryKind::Pool, request, home)?;
         if stream.adopted
-            && let Err(error) = on.stream_follow(stream, home)
+            && let Err(error) = device_backend.stream_follow(stream, home)
         {
-            // SAFETY: made just now, and nobody has seen it.
+            // SAFETY: the block was allocated above, and nothing else has its handle.
             unsafe { Block::free(allocation.block, &[], false) };
             return Err(error.context(format_args!("alloc on {device}")));
         }
         Ok(allocation)
     }
 
-    /// Host memory that the devices of CUDA reach at full speed, once one has been started.
+    /// Allocates host memory that CUDA devices access at full speed, once one has been started.
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
         let index = self.backend.pinned_index();
         let request = Request { bytes, alignment: MIN_ALIGNMENT };
-        self.block(index, From::Pool, request, self.backend.default_stream(index)?)
+        self.block(index, MemoryKind::Pool, request, self.backend.default_stream(index)?)
     }
 
-    /// Memory on a CUDA device that other processes can be given by [`crate::Backend::export_ipc`], usable at once on every
-    /// stream. It is counted and limited like any other, and goes back like any other: through `free` of a memory object of
-    /// this backend, after its last use, while nobody waits. The device takes it in pieces of 2 MiB, and getting it takes
-    /// 40 microseconds and more, so that this is for what is shared and nothing else.
+    /// Allocates memory on a CUDA device that [`crate::Backend::export_ipc`] can share with other
+    /// processes. It can be used at once on every stream, and is counted and limited as any other
+    /// memory. It is freed through `free` of any memory object of this backend, after its last use,
+    /// without blocking. The device allocates it in units of 2 MiB, and each allocation takes 40 µs
+    /// or more: use it for shared memory only.
     ///
     /// # Errors
-    /// `device` is no CUDA device that is there; no memory is left, of it or of the budget.
+    /// If `device` is not an existing CUDA device, or if the device or the budget has no memory
+    /// left.
     pub fn allocate_shareable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
-        self.allocate_for_others(device, bytes, From::Shareable)
+        self.allocate_kind(device, bytes, MemoryKind::Shareable)
     }
 
-    /// Memory on a CUDA device that goes to other processes as an open file, by [`crate::Backend::export_file`]. It stays there as
-    /// long as any process has the file, or has it mapped, whatever becomes of this one; for the rest it is as what
-    /// [`Account::allocate_shareable`] gives.
+    /// Allocates memory on a CUDA device that [`crate::Backend::export_file`] can pass to other
+    /// processes as an open file. The memory exists as long as any process has the file open or
+    /// mapped, even after this process has ended. Otherwise it is like memory of
+    /// [`Account::allocate_shareable`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Account::allocate_shareable`].
     pub fn allocate_exportable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
-        self.allocate_for_others(device, bytes, From::Exportable)
+        self.allocate_kind(device, bytes, MemoryKind::Exportable)
     }
 
-    fn allocate_for_others(&self, device: Device, bytes: usize, from: From) -> Result<abi::Allocation> {
+    fn allocate_kind(&self, device: Device, bytes: usize, kind: MemoryKind) -> Result<abi::Allocation> {
         let index = self.backend.index_of(device)?;
-        if from.of(self.backend.device(index)?).is_none() {
+        if kind.resource(self.backend.device(index)?).is_none() {
             return Err(Error::unsupported(format!(
                 "memory of {device} cannot be shared with other processes through CUDA IPC; expected a CUDA device"
             )));
         }
         let request = Request { bytes, alignment: MIN_ALIGNMENT };
-        self.block(index, from, request, self.backend.default_stream(index)?)
+        self.block(index, kind, request, self.backend.default_stream(index)?)
     }
 
-    fn block(&self, index: usize, from: From, request: Request, stream: &Stream) -> Result<abi::Allocation> {
-        let none = || Error::internal("a device without such memory");
-        let memory = from.of(self.backend.device(index)?).ok_or_else(none)?;
+    fn block(
+        &self,
+        index: usize,
+        kind: MemoryKind,
+        request: Request,
+        stream: &Stream,
+    ) -> Result<abi::Allocation> {
+        let missing = || Error::internal("the device does not have this kind of memory");
+        let memory = kind.resource(self.backend.device(index)?).ok_or_else(missing)?;
         let region = self.region(index, memory, request, stream)?;
         let address = region.address.as_ptr().cast();
-        if let Some(outside) = self.backend.outside() {
-            outside.took(region.address.as_ptr() as u64, request.bytes as u64);
+        if let Some(foreign) = self.backend.foreign() {
+            foreign.add_block(region.address.as_ptr() as u64, request.bytes as u64);
         }
-        let block = Box::new(Block { account: self.shared(), device_index: index, region, from });
+        let block = Box::new(Block { account: self.shared(), device_index: index, region, kind });
         Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
     }
 
-    /// The memory itself; where there is none, once more without what the pools keep.
+    /// Allocates a region; if that fails, tries once more after trimming the pools.
     fn region(
         &self,
         index: usize,
@@ -256,33 +278,33 @@ impl Account {
         request: Request,
         stream: &Stream,
     ) -> Result<Region> {
-        self.backend.extend(&self.page, index);
-        let memory = Counted::new(memory, &*self.page, index);
-        let first = memory.allocate(request, stream);
-        let last = match first {
-            Err(Refusal::OverLimit { left_bytes, .. }) => {
+        self.backend.add_devices(&self.counters, index);
+        let memory = Counted::new(memory, &*self.counters, index);
+        let result = memory.allocate(request, stream);
+        let result = match result {
+            Err(AllocError::OverLimit { left_bytes, .. }) => {
                 match self.backend.trim(request.bytes.saturating_sub(left_bytes)) {
-                    0 => first,
+                    0 => result,
                     _ => memory.allocate(request, stream),
                 }
             }
-            // Also where nothing could be trimmed: while the driver refuses somebody else far too much, it refuses others
-            // little.
-            Err(Refusal::System { .. } | Refusal::Device(_)) => {
+            // Also if nothing was trimmed: while the driver rejects a much too large allocation of
+            // another thread, it may reject small ones.
+            Err(AllocError::System { .. } | AllocError::Device(_)) => {
                 self.backend.trim(usize::MAX);
                 memory.allocate(request, stream)
             }
-            _ => first,
+            _ => result,
         };
-        last.map_err(|refusal| self.backend.explain(refusal, self.name(), request.bytes, index))
+        result.map_err(|error| self.backend.explain(error, self.name(), request.bytes, index))
     }
 
     pub(crate) fn pointer(&self, address: *const c_void) -> Result<(Device, usize, usize)> {
         if address.is_null() {
             return Err(Error::invalid_argument("pointer: the address is NULL"));
         }
-        let place = self.backend.owner_of(address)?;
-        Ok((place.device, place.base, place.bytes))
+        let location = self.backend.locate(address)?;
+        Ok((location.device, location.base, location.bytes))
     }
 
     pub(crate) fn host_address(&self, device: Device, address: *const c_void, bytes: usize) -> *mut c_void {
@@ -293,28 +315,29 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.backend.books().close(&self.page);
+        self.backend.ledger().close(&self.counters);
     }
 }
 
 impl Block {
-    /// Gives the memory back to the account that allocated it.
+    /// Frees the block through the account that allocated it.
     ///
     /// # Safety
-    /// `handle` came from [`Account::allocate`] and is given back once.
-    pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, lent: bool) {
-        // SAFETY: a block's handle is its Box, by this function's own contract.
+    /// `handle` came from an allocation of an account of this crate, and is freed only once.
+    pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, exported: bool) {
+        // SAFETY: by this function's contract `handle` is a block of this crate, whose handles are
+        // boxes.
         let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
         if block.account.backend.is_inherited() {
             return std::mem::forget(block);
         }
-        let Block { account, device_index, region, from } = *block;
-        if let Some(outside) = account.backend.outside() {
-            outside.gave_back(region.address.as_ptr() as u64);
+        let Block { account, device_index, region, kind } = *block;
+        if let Some(foreign) = account.backend.foreign() {
+            foreign.remove_block(region.address.as_ptr() as u64);
         }
         let device = account.backend.device(device_index).ok();
-        if let Some(memory) = device.and_then(|device| from.of(device)) {
-            Counted::new(memory, &*account.page, device_index).release(region, uses, lent);
+        if let Some(memory) = device.and_then(|device| kind.resource(device)) {
+            Counted::new(memory, &*account.counters, device_index).release(region, uses, exported);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Streams and events.
+//! Implements streams and events.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,153 +12,165 @@ use crate::fault::Operation;
 use crate::vtable::Call;
 
 impl Account {
-    /// The stream, or for NULL the default one of the device that `address` is known to lie on.
+    /// The stream, or for NULL the default stream of the device that `address` belongs to.
     ///
     /// # Safety
-    /// As [`Inner::stream`].
+    /// `stream` satisfies [`Inner::stream`].
     pub(super) unsafe fn stream_for(
         &self,
         stream: *mut abi::Stream,
         address: *const c_void,
     ) -> Result<&Stream> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
         match unsafe { self.backend.stream(stream) }? {
             Some(stream) => Ok(stream),
-            None => self.backend.default_stream(self.backend.owner_of(address)?.index),
+            None => self.backend.default_stream(self.backend.locate(address)?.index),
         }
     }
 
-    /// The device of a stream, and the stream. NULL is none: which device's it were, nobody would know.
+    /// The device of a stream, and the stream. NULL is an error, because it does not select a
+    /// device.
     ///
     /// # Safety
-    /// As [`Inner::stream`].
-    pub(crate) unsafe fn on_stream(&self, stream: *mut abi::Stream) -> Result<(&dyn DeviceBackend, &Stream)> {
-        let none =
-            || Error::invalid_argument("the stream is NULL: a device's default one is `stream_default`");
-        // SAFETY: by this function's own contract.
+    /// `stream` satisfies [`Inner::stream`].
+    pub(crate) unsafe fn device_and_stream(
+        &self,
+        stream: *mut abi::Stream,
+    ) -> Result<(&dyn DeviceBackend, &Stream)> {
+        let none = || {
+            Error::invalid_argument("the stream is NULL: use `stream_default` for a device's default stream")
+        };
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
         let stream = unsafe { self.backend.stream(stream) }?.ok_or_else(none)?;
         Ok((self.backend.device(stream.device_index)?, stream))
     }
 
     pub(crate) fn stream_create(&self, device: Device) -> Result<*mut abi::Stream> {
         let device_index = self.backend.index_of(device)?;
-        let raw = self.backend.device(device_index)?.stream_create()?;
-        self.made_stream(device_index);
+        let native = self.backend.device(device_index)?.stream_create()?;
+        self.count_stream(device_index);
         let backend = Arc::as_ptr(&self.backend) as usize;
-        Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, raw))).cast())
+        Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, native))).cast())
     }
 
-    fn made_stream(&self, device_index: usize) {
-        self.backend.extend(&self.page, device_index);
-        self.page.streams(device_index, 1);
+    fn count_stream(&self, device_index: usize) {
+        self.backend.add_devices(&self.counters, device_index);
+        self.counters.add_streams(device_index, 1);
     }
 
-    /// A stream over a stranger's own one.
+    /// Wraps an external stream.
     ///
     /// # Safety
-    /// `raw` is a live stream of the device, or null, or means nothing there.
-    pub(crate) unsafe fn stream_adopt(&self, device: Device, raw: *mut c_void) -> Result<*mut abi::Stream> {
+    /// On a CUDA device `native` is NULL or a live stream; host devices ignore it.
+    pub(crate) unsafe fn stream_adopt(
+        &self,
+        device: Device,
+        native: *mut c_void,
+    ) -> Result<*mut abi::Stream> {
         let device_index = self.backend.index_of(device)?;
-        // SAFETY: by this function's own contract.
-        let raw = unsafe { self.backend.device(device_index)?.stream_adopt(raw) }?;
-        self.made_stream(device_index);
+        // SAFETY: `stream_adopt` of the device has the same contract as this function.
+        let native = unsafe { self.backend.device(device_index)?.stream_adopt(native) }?;
+        self.count_stream(device_index);
         let backend = Arc::as_ptr(&self.backend) as usize;
-        Ok(Box::into_raw(Box::new(Stream::adopted(backend, device_index, raw))).cast())
+        Ok(Box::into_raw(Box::new(Stream::adopted(backend, device_index, native))).cast())
     }
 
-    /// Default streams, and those of other backends, stay as they are.
+    /// Destroys a stream. Default streams stay.
     ///
     /// # Safety
-    /// As [`Inner::stream`], and nobody uses it any more.
+    /// `handle` satisfies [`Inner::stream`] and is not used any more.
     pub(crate) unsafe fn stream_destroy(&self, handle: *mut abi::Stream) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: `handle` satisfies `Inner::stream` by this function's contract.
         let Some(stream) = unsafe { self.backend.stream(handle) }? else { return Ok(()) };
         if self.backend.is_default_stream(stream) || self.backend.is_inherited() {
             return Ok(());
         }
         self.backend.device(stream.device_index)?.stream_destroy(stream);
-        self.page.streams(stream.device_index, -1);
-        // SAFETY: made as a Box, since it is ours and no default one, and given up by the caller.
+        self.counters.add_streams(stream.device_index, -1);
+        // SAFETY: `handle` is a Box: it belongs to this backend and is not a default stream. By
+        // this function's contract it is not used any more.
         drop(unsafe { Box::from_raw(handle.cast::<Stream>()) });
         Ok(())
     }
 
-    /// What follows on the stream comes after the event. A host device's stream has nothing that could follow later, so that
-    /// this thread waits.
+    /// Makes later work on the stream wait for the event. On a host device this thread waits,
+    /// because work on it is complete when its call returns.
     ///
     /// # Safety
-    /// As [`Inner::stream`]; the event is live.
+    /// `stream` satisfies [`Inner::stream`]; `event` is a live event.
     pub(crate) unsafe fn stream_wait(&self, stream: *mut abi::Stream, event: *mut abi::Event) -> Result<()> {
-        // SAFETY: by this function's own contract.
-        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         if self.backend.is_cuda(stream.device_index) {
             return device.stream_wait(stream, event);
         }
-        // SAFETY: by this function's own contract.
+        // SAFETY: `event` is live by this function's contract.
         unsafe { self.event(event) }?.map_or(Ok(()), |event| event.synchronize())
     }
 
-    /// The same for a stranger's event.
+    /// Makes later work on the stream wait for an external event.
     ///
     /// # Safety
-    /// As [`Account::stream_wait`]; `sync_event` points at an event's handle.
+    /// `stream` satisfies [`Inner::stream`]; `sync_event` points to the handle of a live event.
     pub(crate) unsafe fn stream_wait_raw(
         &self,
         stream: *mut abi::Stream,
         sync_event: *mut c_void,
     ) -> Result<()> {
-        // SAFETY: by this function's own contract.
-        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         match self.backend.known_cuda() {
             Some(cuda) if stream.device_index == self.backend.pinned_index() && stream.device_index > 0 => {
-                // SAFETY: by this function's own contract.
+                // SAFETY: `sync_event` points to the handle of a live event by this function's
+                // contract.
                 unsafe { cuda.synchronize_raw(sync_event) }
             }
             _ => device.stream_wait_raw(stream, sync_event),
         }
     }
 
-    /// An event of ours; `None` is the moment that has passed.
+    /// The event behind a handle; `None` for NULL, which means that all work has run.
     ///
     /// # Safety
-    /// Null, or a live event.
+    /// `event` is NULL or a live event.
     pub(crate) unsafe fn event(&self, event: *mut abi::Event) -> Result<Option<Arc<CudaEvent>>> {
         if event.is_null() {
             return Ok(None);
         }
-        // SAFETY: by this function's own contract.
-        unsafe { self.maker_of(event)?.event(event) }.map(Some)
+        // SAFETY: `event` is live by this function's contract.
+        unsafe { self.cuda_of(event)?.event(event) }.map(Some)
     }
 
-    fn maker_of(&self, event: *mut abi::Event) -> Result<&Platform> {
+    fn cuda_of(&self, event: *mut abi::Event) -> Result<&Platform> {
         let cuda = self.backend.known_cuda();
-        cuda.ok_or_else(|| Error::invalid_argument(format!("event {event:p} was not made by this memory")))
+        cuda.ok_or_else(|| Error::invalid_argument(format!("event {event:p} does not belong to this host")))
     }
 
     /// # Safety
-    /// As [`Account::event`], and nobody uses it any more.
+    /// `event` is NULL, or a live event that is not used any more.
     pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
         if self.backend.is_inherited() || event.is_null() {
             return Ok(());
         }
-        // SAFETY: by this function's own contract: the count that the handle stood for is given up.
-        let event = unsafe { self.maker_of(event)?.last_of_event(event) }?;
-        self.page.events(self.backend.index_of(event.device())?, -1);
+        // SAFETY: `event` is live by this function's contract, which also gives up the reference
+        // that the handle holds.
+        let event = unsafe { self.cuda_of(event)?.take_event_handle(event) }?;
+        self.counters.add_events(self.backend.index_of(event.device())?, -1);
         Ok(())
     }
 
-    /// Marks what the stream has been given; NULL where all of it has run.
+    /// Records an event after the work enqueued on the stream. NULL if all of it has run.
     ///
     /// # Safety
-    /// As [`Inner::stream`].
+    /// `stream` satisfies [`Inner::stream`].
     pub(crate) unsafe fn event_record(&self, stream: *mut abi::Stream) -> Result<*mut abi::Event> {
-        // SAFETY: by this function's own contract.
-        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         self.backend.fault(Operation::Event, "event_record")?;
         let event = device.event_record(stream)?;
         if !event.is_null() {
-            self.backend.extend(&self.page, stream.device_index);
-            self.page.events(stream.device_index, 1);
+            self.backend.add_devices(&self.counters, stream.device_index);
+            self.counters.add_events(stream.device_index, 1);
         }
         Ok(event)
     }
@@ -168,16 +180,17 @@ impl Account {
     /// # Safety
     /// The events are live.
     pub(crate) unsafe fn call_after(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: the events are live by this function's contract.
         unsafe { self.call_later(events, false, call) }
     }
 
-    /// Makes the call once all events have passed, and all that is in flight on the devices that are in use now.
+    /// Makes the call once all events, and all work now in flight on the devices that have been
+    /// started, have passed.
     ///
     /// # Safety
     /// The events are live.
     pub(crate) unsafe fn call_after_all(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: the events are live by this function's contract.
         unsafe { self.call_later(events, true, call) }
     }
 
@@ -189,9 +202,9 @@ impl Account {
         }
         let mut pending = Vec::new();
         for event in events {
-            // SAFETY: by this function's own contract.
+            // SAFETY: the events are live by this function's contract.
             let event = unsafe { self.event(*event) }?;
-            // One that cannot be asked is left to the reaper, which knows what to do then.
+            // The reaper handles events that cannot be queried.
             pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
         }
         match self.backend.known_cuda().filter(|_| after_all || !pending.is_empty()) {

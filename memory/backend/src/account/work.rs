@@ -1,4 +1,4 @@
-//! Copies, fills and launches.
+//! Implements copies, fills and launches.
 
 use std::ffi::c_void;
 
@@ -10,44 +10,46 @@ use crate::fault::Operation;
 
 impl Account {
     /// # Safety
-    /// The stream as in [`Inner::stream`]; the ranges are memory of the devices that they name, and stay allocated
-    /// until the copies have run.
+    /// `stream` satisfies [`Inner::stream`]. The ranges are memory of the devices that they name,
+    /// and stay allocated until the copies have run.
     pub(crate) unsafe fn copy(&self, stream: *mut abi::Stream, copies: &[abi::Copy]) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: this function has the contract of `Inner::stream`.
         let stream = unsafe { self.backend.stream(stream) }?;
         self.backend.fault(Operation::Copy, "copy")?;
-        // All are checked before the first one runs.
-        let mut sides = Vec::with_capacity(copies.len());
+        // All copies are checked before the first one is enqueued.
+        let mut resolved = Vec::with_capacity(copies.len());
         for (i, copy) in copies.iter().enumerate() {
-            sides.push(self.sides(copy, stream).map_err(|e| e.context(format_args!("copy {i}")))?);
+            resolved.push(self.resolve_copy(copy, stream).map_err(|e| e.context(format_args!("copy {i}")))?);
         }
         let mut done = 0;
-        while let Some(first) = sides.get(done) {
-            let same = sides.iter().skip(done).take_while(|next| next.engine == first.engine).count();
+        while let Some(first) = resolved.get(done) {
+            let len = resolved.iter().skip(done).take_while(|next| next.engine == first.engine).count();
             let engine = self.backend.device(first.engine)?;
-            let own = stream
+            let usable_stream = stream
                 .filter(|stream| stream.device_index == first.engine || !self.backend.is_cuda(first.engine));
-            let on = match own {
+            let on = match usable_stream {
                 Some(stream) => stream,
                 None => self.backend.default_stream(first.engine)?,
             };
-            let batch = sides.get(done..done + same).unwrap_or(&[]);
-            let transfers: Vec<Transfer> = batch.iter().map(|sides| sides.transfer()).collect();
-            // SAFETY: all were resolved for their bytes; that they are what the caller says is its own word.
+            let batch = resolved.get(done..done + len).unwrap_or(&[]);
+            let transfers: Vec<Transfer> = batch.iter().map(|copy| copy.transfer()).collect();
+            // SAFETY: all ranges were resolved for their lengths; the caller guarantees that they
+            // are memory of their devices.
             unsafe { engine.copy(on, &transfers) }?;
-            if own.is_none() && stream.is_some() {
-                // On a stream whose work is done when its call returns, another device's is so, too.
+            if usable_stream.is_none() && stream.is_some() {
+                // The given stream is a host device's, whose work is complete when the call
+                // returns. So this work must be, too.
                 engine.stream_synchronize(on)?;
             }
-            for sides in batch {
-                self.page.copied(sides.from_host, sides.to_host, sides.bytes);
+            for copy in batch {
+                self.counters.add_copy(copy.from_host, copy.to_host, copy.bytes);
             }
-            done += same;
+            done += len;
         }
         Ok(())
     }
 
-    fn sides(&self, copy: &abi::Copy, stream: Option<&Stream>) -> Result<Sides> {
+    fn resolve_copy(&self, copy: &abi::Copy, stream: Option<&Stream>) -> Result<ResolvedCopy> {
         let to_index = self.backend.index_of(copy.to_device)?;
         let from_index = self.backend.index_of(copy.from_device)?;
         let (to, from) = (self.backend.device(to_index)?, self.backend.device(from_index)?);
@@ -63,11 +65,12 @@ impl Account {
             _ => to_index,
         };
         let bytes = copy.bytes;
-        Ok(Sides { engine, to_address, from_address, bytes, to_host, from_host, to_cuda, from_cuda })
+        Ok(ResolvedCopy { engine, to_address, from_address, bytes, to_host, from_host, to_cuda, from_cuda })
     }
 
     /// # Safety
-    /// As [`Account::copy`]. Without a stream the address tells the device.
+    /// The requirements of [`Account::copy`]. If the stream is NULL, the address selects the
+    /// device.
     pub(crate) unsafe fn fill(
         &self,
         stream: *mut abi::Stream,
@@ -75,17 +78,20 @@ impl Account {
         value: u8,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
         let stream = unsafe { self.stream_for(stream, to) }?;
         self.backend.fault(Operation::Copy, "copy")?;
         let device = self.backend.device(stream.device_index)?;
         let address = device.resolve(to, bytes).map_err(|e| e.context("fill"))?;
-        // SAFETY: resolved for `bytes` bytes, which the caller vouches for.
+        // SAFETY: `to` was resolved for `bytes` bytes; the caller guarantees that they are memory
+        // of the device.
         unsafe { device.fill(stream, address, value, bytes) }
     }
 
     /// # Safety
-    /// As [`DeviceBackend::launch`]; the stream as in [`Inner::stream`]. Without one the first address tells the device.
+    /// The requirements of [`DeviceBackend::launch`] for the kernel and its arguments; `stream`
+    /// satisfies [`Inner::stream`]. If it is NULL, the address of the first range selects the
+    /// device.
     pub(crate) unsafe fn launch(
         &self,
         stream: *mut abi::Stream,
@@ -96,21 +102,22 @@ impl Account {
         check_args(args).map_err(|e| e.context(kernel_name(kernel)))?;
         let first = args.iter().find(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
         let first = first.map_or(std::ptr::null(), |arg| arg.value as usize as *const c_void);
-        // SAFETY: by this function's own contract.
+        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
         let stream = unsafe { self.stream_for(stream, first) }?;
         self.backend.fault(Operation::Launch, "launch")?;
-        // SAFETY: by this function's own contract; the arguments were looked at above.
+        // SAFETY: the caller guarantees the kernel and its arguments; `check_args` checked their
+        // number and kinds.
         unsafe { self.backend.device(stream.device_index)?.launch(stream, kernel, grid, args) }?;
-        self.page.launched();
+        self.counters.add_launch();
         Ok(())
     }
 }
 
-/// A kernel on a device would take what it does not know for something else.
+/// Checks number and kinds of the arguments, which the kernel itself cannot check.
 fn check_args(args: &[abi::Arg]) -> Result<()> {
     if args.len() > abi::MAX_KERNEL_ARGS {
         return Err(Error::invalid_argument(format!(
-            "{} arguments were given; {} are allowed",
+            "got {} arguments; expected at most {}",
             args.len(),
             abi::MAX_KERNEL_ARGS
         )));
@@ -119,14 +126,14 @@ fn check_args(args: &[abi::Arg]) -> Result<()> {
     match args.iter().enumerate().find(|(_, arg)| !known.contains(&arg.kind)) {
         None => Ok(()),
         Some((i, arg)) => Err(Error::unsupported(format!(
-            "argument {i} is of kind {}; this version knows 0 (value), 1 (read) and 2 (write)",
+            "argument {i} is of kind {}; expected 0 (value), 1 (read) or 2 (write)",
             arg.kind
         ))),
     }
 }
 
-/// A copy's two ends, and the device that does it.
-struct Sides {
+/// A copy with resolved addresses, and the index of the device that runs it.
+struct ResolvedCopy {
     engine: usize,
     to_address: *mut u8,
     from_address: *mut u8,
@@ -137,7 +144,7 @@ struct Sides {
     from_cuda: bool,
 }
 
-impl Sides {
+impl ResolvedCopy {
     fn transfer(&self) -> Transfer {
         Transfer {
             to: self.to_address,

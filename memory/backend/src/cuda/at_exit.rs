@@ -1,7 +1,8 @@
-//! The end of the process: what other threads still have to do with a device is done before the driver goes.
+//! Completes pending CUDA work of other threads before the process ends and the driver shuts down.
 //!
-//! The last owner of a backend may go on its reaper's own thread, which nobody joins then, or on one of somebody else's who
-//! clears up. Without this the process could end while such a thread is between two calls of the driver.
+//! The last reference to a backend may be dropped on its reaper's thread, which is then not joined,
+//! or on a thread of another component that cleans up. Without this module, the process could end
+//! while such a thread is between two calls of the driver.
 
 use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -9,56 +10,58 @@ use std::time::{Duration, Instant};
 use crate::forks;
 use crate::process_wide::ProcessWide;
 
-/// Work that a device does not finish holds no process up for longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time that unfinished work delays the end of the process.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// How many forks lay before the process that started the driver.
+/// Number of forks when the driver was started.
 static FORKS: OnceLock<u32> = OnceLock::new();
-/// Those whose threads were started in this process.
-static REAPERS: ProcessWide<Vec<Weak<dyn Flushes>>> = ProcessWide::new();
-static OTHERS: ProcessWide<Vec<fn(Instant)>> = ProcessWide::new();
+/// The reapers whose threads were started in this process.
+static REAPERS: ProcessWide<Vec<Weak<dyn Flush>>> = ProcessWide::new();
+static HOOKS: ProcessWide<Vec<fn(Instant)>> = ProcessWide::new();
 
-/// What has work to do with a device on a thread of its own.
-pub(super) trait Flushes: Send + Sync {
-    /// Waits until that is done, and not for longer than `until`.
+/// An object with pending work on a thread of its own.
+pub(super) trait Flush: Send + Sync {
+    /// Waits until the work is done, at most until `until`.
     fn flush(&self, until: Option<Instant>);
 }
 
-/// Has `wait` called at the end of a process that has started the CUDA driver, before that goes: it blocks until what its
-/// thread has to do is done, and for no longer than it is told to.
+/// Registers `wait`, which is called at the end of a process that has started the CUDA driver,
+/// before the driver shuts down. It must block until the work of its thread is done, at most until
+/// the given time.
 pub fn before_exit(wait: fn(Instant)) {
-    OTHERS.lock().push(wait);
+    HOOKS.lock().push(wait);
 }
 
-/// Called once the driver has been started, so that our handler comes before the driver's own.
-pub(super) fn arm() {
+/// Installs the handler. Called after the driver has been started, so that this handler runs before
+/// the driver's.
+pub(super) fn install_handler() {
     FORKS.get_or_init(|| {
-        // SAFETY: the handler is of this library, which the system takes off when the library goes. Where there is no room
-        // for it, the process ends as it would without it.
+        // SAFETY: the handler is a function of this library; the system removes it when the library
+        // is unloaded. If registration fails, the process ends without waiting.
         unsafe { libc::atexit(finish) };
         forks::count()
     });
 }
 
-pub(super) fn watch(reaper: Weak<dyn Flushes>) {
+pub(super) fn register(reaper: Weak<dyn Flush>) {
     let mut reapers = REAPERS.lock();
-    reapers.retain(|known| known.strong_count() > 0);
+    reapers.retain(|reaper| reaper.strong_count() > 0);
     reapers.push(reaper);
 }
 
 extern "C" fn finish() {
-    // A child of fork has neither the threads nor whoever may hold a lock.
+    // A forked child does not have the threads, and locks may be locked forever.
     if FORKS.get() != Some(&forks::count()) {
         return;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + MAX_WAIT;
     let wait = || {
         let reapers = REAPERS.lock().clone();
         reapers.iter().filter_map(Weak::upgrade).for_each(|reaper| reaper.flush(Some(until)));
     };
-    // What reapers let go of may be for others to clear up, and the other way round.
+    // The reapers' work may add work for the hooks, and the other way round.
     wait();
-    let others = OTHERS.lock().clone();
-    others.into_iter().for_each(|other| other(until));
+    let hooks = HOOKS.lock().clone();
+    hooks.into_iter().for_each(|hook| hook(until));
     wait();
 }

@@ -1,4 +1,4 @@
-//! Blocks that come back while the stream that they were allocated on is under graph capture.
+//! Blocks that were freed while their stream was under graph capture.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,45 +7,46 @@ use super::context::Gpu;
 use super::driver::{DevicePtr, RawStream};
 use super::event::CudaEvent;
 
-/// What such a stream is given becomes a part of the graph, frees too, and what it had before cannot be waited for without
-/// breaking the capture. So these blocks are kept until somebody sees that it has ended.
+/// A capturing stream would record a free into the graph, and its earlier work cannot be waited for
+/// without breaking the capture. So these blocks are kept until the capture is seen to have ended.
 #[derive(Default)]
 pub(crate) struct Captured {
-    blocks: Mutex<Vec<Returned>>,
-    /// As many as there are: read without the lock where that says that there is nothing to do.
+    blocks: Mutex<Vec<FreedBlock>>,
+    /// Number of blocks, to return early without the lock.
     count: AtomicUsize,
 }
 
-/// A block of a pool that its owner has given back.
-pub(crate) struct Returned {
+/// A block of a pool that has been freed.
+pub(crate) struct FreedBlock {
     pub base: DevicePtr,
     pub bytes: usize,
-    /// The stream in whose order it was allocated.
+    /// The stream on which it was allocated.
     pub home: RawStream,
-    /// After its last uses.
+    /// Events after its uses.
     pub uses: Vec<Arc<CudaEvent>>,
-    /// Strangers have seen it.
-    pub lent: bool,
+    /// Whether another library has it.
+    pub exported: bool,
 }
 
-// SAFETY: the driver takes streams on every thread.
-unsafe impl Send for Returned {}
+// SAFETY: the driver accepts streams on any thread.
+unsafe impl Send for FreedBlock {}
 
 impl Captured {
-    pub(crate) fn add(&self, block: Returned) {
+    pub(crate) fn add(&self, block: FreedBlock) {
         let mut blocks = self.lock();
         blocks.push(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
     }
 
-    /// Takes those whose stream is not under capture any more. The context is current.
-    pub(crate) fn take_ended(&self, gpu: &Gpu) -> Vec<Returned> {
+    /// Removes and returns the blocks whose stream is no longer under capture. The context is
+    /// current.
+    pub(crate) fn take_ended(&self, gpu: &Gpu) -> Vec<FreedBlock> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
         let mut blocks = self.lock();
-        let (kept, ended) = blocks.drain(..).partition(|block| gpu.is_captured(block.home));
-        *blocks = kept;
+        let (capturing, ended) = blocks.drain(..).partition(|block| gpu.is_known_to_capture(block.home));
+        *blocks = capturing;
         self.count.store(blocks.len(), Ordering::Relaxed);
         ended
     }
@@ -54,7 +55,7 @@ impl Captured {
         self.lock().iter().map(|block| block.bytes).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Returned>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<FreedBlock>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

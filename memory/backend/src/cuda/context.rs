@@ -1,4 +1,4 @@
-//! A device's primary context, and what calls into it share.
+//! The primary context of a device, with its cached events and streams.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{Device, Error, Result};
 
-use super::answer::Answer;
 use super::driver::{
     CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, Ordinal, RawEvent, RawStream,
     STREAM_NON_BLOCKING, SUCCESS,
 };
+use super::driver_error::DriverError;
 
-/// One device's context. It is retained for the life of the process, as every other user of the primary context wants it;
-/// streams and events are kept for reuse rather than destroyed, so that a handle which a block remembers stays one.
+/// A device's primary context. It stays retained until the process ends, as other users of the
+/// primary context expect. Streams and events are cached instead of destroyed, so that a handle
+/// stored in a block stays valid.
 pub(crate) struct Gpu {
     pub driver: Driver,
     pub ordinal: Ordinal,
@@ -22,26 +23,28 @@ pub(crate) struct Gpu {
     context: Context,
     idle_events: Mutex<Vec<Handle>>,
     idle_streams: Mutex<Vec<Handle>>,
-    /// All that were ever made, for the end.
+    /// All streams created so far, destroyed at the end.
     streams: Mutex<Vec<Handle>>,
-    /// Whether others were told the handle of any, and may capture it.
+    /// Whether the handle of a stream was passed to other code, which may capture it.
     exposed: AtomicBool,
 }
 
-/// A handle of the driver's, which is used on any thread.
+/// A handle of the driver, usable on any thread.
 #[derive(Clone, Copy)]
 struct Handle(*mut std::ffi::c_void);
 
-// SAFETY: the driver takes its handles on every thread.
+// SAFETY: the driver accepts its handles on any thread.
 unsafe impl Send for Handle {}
 
-// SAFETY: as above; what changes is behind locks.
+// SAFETY: the driver accepts its handles on any thread; all mutable state is behind locks or
+// atomic.
 unsafe impl Send for Gpu {}
-// SAFETY: as above.
+// SAFETY: the driver accepts its handles on several threads at the same time; all mutable state is
+// behind locks or atomic.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// Retains the primary context, which takes 100 ms and more where nobody has it yet.
+    /// Retains the primary context, which takes 100 ms or more if it has not been created yet.
     pub(crate) fn open(
         driver: Driver,
         device: Device,
@@ -69,28 +72,28 @@ impl Gpu {
         }))
     }
 
-    /// Makes the context current on this thread for as long as the guard lives.
+    /// Makes the context current on this thread while the guard lives.
     pub(crate) fn enter(&self) -> Result<Entered> {
         self.try_enter().map_err(Error::from)
     }
 
-    /// The same, with the driver's own answer.
-    pub(crate) fn try_enter(&self) -> Result<Entered, Answer> {
-        let mut before = std::ptr::null_mut();
-        // SAFETY: a pointer to a local.
-        let code = unsafe { (self.driver.ctx_get_current)(&mut before) };
-        self.driver.accept("cuCtxGetCurrent", code)?;
-        if before == self.context {
-            return Ok(Entered { driver: self.driver, before: None });
+    /// Makes the context current on this thread, with the driver's error.
+    pub(crate) fn try_enter(&self) -> Result<Entered, DriverError> {
+        let mut previous = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        let code = unsafe { (self.driver.ctx_get_current)(&mut previous) };
+        self.driver.check_code("cuCtxGetCurrent", code)?;
+        if previous == self.context {
+            return Ok(Entered { driver: self.driver, previous: None });
         }
-        // SAFETY: a context that is retained for ever.
+        // SAFETY: the context stays retained until the process ends.
         let code = unsafe { (self.driver.ctx_set_current)(self.context) };
-        self.driver.accept("cuCtxSetCurrent", code)?;
-        Ok(Entered { driver: self.driver, before: Some(before) })
+        self.driver.check_code("cuCtxSetCurrent", code)?;
+        Ok(Entered { driver: self.driver, previous: Some(previous) })
     }
 
-    /// For as long as the guard lives, what this thread asks of the driver breaks no capture of others. Only for what has
-    /// nothing to do with theirs.
+    /// While the guard lives, this thread's calls of the driver break no graph capture of other
+    /// threads. Use it only for work unrelated to such captures.
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
         self.driver.relaxed()
     }
@@ -99,144 +102,150 @@ impl Gpu {
         self.context
     }
 
-    /// An event without timing: a fresh one, or one that nobody has any more. The context is current.
+    /// An event without timing, from the cache or new. The context is current.
     pub(crate) fn take_event(&self) -> Result<RawEvent> {
         if let Some(event) = lock(&self.idle_events).pop() {
             return Ok(event.0);
         }
         let mut event = std::ptr::null_mut();
-        // SAFETY: a pointer to a local; the caller has entered.
+        // SAFETY: the pointer is to a local; the context is current.
         let code = unsafe { (self.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
         self.driver.check("cuEventCreate", code)?;
         Ok(event)
     }
 
-    /// Takes back an event that nobody refers to. Waits that were enqueued for it hold on to the moment, not to the event.
-    pub(crate) fn give_event(&self, event: RawEvent) {
+    /// Returns an event to the cache. Waits that were enqueued for it refer to the recorded work,
+    /// not to the event.
+    pub(crate) fn return_event(&self, event: RawEvent) {
         lock(&self.idle_events).push(Handle(event));
     }
 
-    /// A stream that does not wait for the legacy default one. The context is current.
+    /// A stream that does not synchronise with the legacy default stream. The context is current.
     pub(crate) fn take_stream(&self) -> Result<RawStream> {
         if let Some(stream) = lock(&self.idle_streams).pop() {
             return Ok(stream.0);
         }
         let mut stream = std::ptr::null_mut();
-        // SAFETY: a pointer to a local; the caller has entered.
+        // SAFETY: the pointer is to a local; the context is current.
         let code = unsafe { (self.driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) };
         self.driver.check("cuStreamCreate", code)?;
         lock(&self.streams).push(Handle(stream));
         Ok(stream)
     }
 
-    /// Takes back a stream whose owner is done with it. What it was given still runs.
-    pub(crate) fn give_stream(&self, stream: RawStream) {
+    /// Returns a stream to the cache. Its enqueued work still runs.
+    pub(crate) fn return_stream(&self, stream: RawStream) {
         lock(&self.idle_streams).push(Handle(stream));
     }
 
-    /// Others were told a stream's own handle.
+    /// Notes that the native handle of a stream was passed to other code.
     pub(crate) fn note_exposed(&self) {
         self.exposed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stream is known to be under graph capture. The context is current.
-    pub(crate) fn is_captured(&self, stream: RawStream) -> bool {
+    /// Whether a stream is known to be under graph capture; `false` if no stream was exposed. The
+    /// context is current.
+    pub(crate) fn is_known_to_capture(&self, stream: RawStream) -> bool {
         self.exposed.load(Ordering::Relaxed) && self.is_capturing(stream).unwrap_or(false)
     }
 
-    /// The same, asked in any case. The context is current.
+    /// Whether a stream is under graph capture. The context is current.
     pub(crate) fn is_capturing(&self, stream: RawStream) -> Result<bool> {
         let mut status = 0;
-        // SAFETY: a live stream of this context, and a local.
+        // SAFETY: `stream` is a live stream of this context, and the pointer is to a local.
         let code = unsafe { (self.driver.stream_is_capturing)(stream, &mut status) };
         self.driver.check("cuStreamIsCapturing", code)?;
         Ok(status != 0)
     }
 
-    /// Whether all that a stream has been given has run. One that is under capture has not.
+    /// Whether all work of a stream has run; `false` under capture.
     pub(crate) fn is_idle(&self, stream: RawStream) -> Result<bool> {
         let _entered = self.enter()?;
         if self.is_capturing(stream)? {
             return Ok(false);
         }
         let _relaxed = self.relaxed();
-        // SAFETY: a live stream of this context.
+        // SAFETY: `stream` is a live stream of this context.
         Ok(unsafe { (self.driver.stream_query)(stream) } == SUCCESS)
     }
 
-    /// What follows on `stream` comes after `event`.
+    /// Makes later work on `stream` wait for `event`.
     pub(crate) fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        // SAFETY: both are alive: streams of ours always are, and the event is the caller's.
+        // SAFETY: both are alive: our streams are never destroyed before the context, and the
+        // caller holds the event.
         let code = unsafe { (self.driver.stream_wait_event)(stream, event, 0) };
         self.driver.check("cuStreamWaitEvent", code)
     }
 
-    /// What follows on `stream` comes after what `earlier` has been given.
+    /// Makes later work on `stream` wait for the work enqueued so far on `earlier`.
     pub(crate) fn follow(&self, _entered: &Entered, stream: RawStream, earlier: RawStream) -> Result<()> {
         let event = self.record(earlier)?;
-        let waited = self.wait(stream, event);
-        self.give_event(event);
-        waited
+        let result = self.wait(stream, event);
+        self.return_event(event);
+        result
     }
 
-    /// Does work on a stream of our own, in the order of `stream`.
-    pub(crate) fn beside(
+    /// Runs `work` on a cached stream, in the order of `stream`.
+    pub(crate) fn run_on_cached_stream(
         &self,
         entered: &Entered,
         stream: RawStream,
         work: impl FnOnce(RawStream) -> Result<()>,
     ) -> Result<()> {
-        let own = self.take_stream()?;
-        let done = self.follow(entered, own, stream).and_then(|()| work(own));
-        // What failed may have been done in part.
-        let followed = self.follow(entered, stream, own);
+        let cached = self.take_stream()?;
+        let result = self.follow(entered, cached, stream).and_then(|()| work(cached));
+        // After an error, part of the work may be enqueued.
+        let followed = self.follow(entered, stream, cached);
         if followed.is_err() {
             let _relaxed = self.relaxed();
-            // SAFETY: a stream of this context.
-            unsafe { (self.driver.stream_synchronize)(own) };
+            // SAFETY: `cached` is a stream of this context.
+            unsafe { (self.driver.stream_synchronize)(cached) };
         }
-        self.give_stream(own);
-        done.and(followed)
+        self.return_stream(cached);
+        result.and(followed)
     }
 
-    /// The context that a stream belongs to; for the default ones the current one.
+    /// The context of a stream; the current context for default streams.
     pub(crate) fn context_of(&self, _entered: &Entered, stream: RawStream) -> Result<Context> {
         let mut context = std::ptr::null_mut();
-        // SAFETY: a live stream by the caller's word, and a pointer to a local.
+        // SAFETY: `stream` is live by the contract of `stream_adopt`, and the pointer is to a
+        // local.
         let code = unsafe { (self.driver.stream_get_ctx)(stream, &mut context) };
         self.driver.check("cuStreamGetCtx", code)?;
         Ok(context)
     }
 
-    /// Marks all that is in flight in the context, work of others included. The caller has entered.
+    /// Records an event after all work in flight in the context, including work of other libraries.
+    /// The context is current.
     ///
     /// # Errors
-    /// The driver's: older ones cannot, and none can while any stream of the context is under graph capture, which this breaks.
+    /// The driver's errors. Older drivers lack the function, and it fails, and invalidates the
+    /// capture, while a stream of the context is under graph capture.
     pub(crate) fn record_everything(&self) -> Result<RawEvent> {
         let Some(record) = self.driver.ctx_record_event else {
             return Err(Error::unsupported("no cuCtxRecordEvent"));
         };
         let event = self.take_event()?;
-        // SAFETY: an event of this context.
+        // SAFETY: `event` belongs to this context.
         let code = unsafe { record(self.context(), event) };
         match self.driver.check("cuCtxRecordEvent", code) {
             Ok(()) => Ok(event),
             Err(error) => {
-                self.give_event(event);
+                self.return_event(event);
                 Err(error)
             }
         }
     }
 
-    /// Records what `stream` has been given into a fresh event.
+    /// Records an event after the work enqueued so far on `stream`.
     pub(crate) fn record(&self, stream: RawStream) -> Result<RawEvent> {
         let event = self.take_event()?;
-        // SAFETY: both are of this context.
+        // SAFETY: the event and the stream belong to this context.
         let code = unsafe { (self.driver.event_record)(event, stream) };
         match self.driver.check("cuEventRecord", code) {
             Ok(()) => Ok(event),
             Err(error) => {
-                self.give_event(event);
+                self.return_event(event);
                 Err(error)
             }
         }
@@ -247,11 +256,12 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         let Ok(_entered) = self.enter() else { return };
         for stream in lock(&self.streams).drain(..) {
-            // SAFETY: made by `take_stream`, and nobody has a handle without this Gpu.
+            // SAFETY: `take_stream` created the stream, and handles are only valid while the `Gpu`
+            // exists.
             unsafe { (self.driver.stream_destroy)(stream.0) };
         }
         for event in lock(&self.idle_events).drain(..) {
-            // SAFETY: made by `take_event`, and given back.
+            // SAFETY: `take_event` created the event, and it was returned.
             unsafe { (self.driver.event_destroy)(event.0) };
         }
     }
@@ -261,17 +271,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts back what was current before, so that the caller's own work with CUDA does not notice.
+/// Restores the previously current context when dropped, for the caller's own CUDA code.
 pub(crate) struct Entered {
     driver: Driver,
-    before: Option<Context>,
+    previous: Option<Context>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // SAFETY: it was current on this thread; null is no context.
-            unsafe { (self.driver.ctx_set_current)(before) };
+        if let Some(previous) = self.previous {
+            // SAFETY: the context was current on this thread; NULL means none.
+            unsafe { (self.driver.ctx_set_current)(previous) };
         }
     }
 }
@@ -280,22 +290,22 @@ impl Driver {
     /// See [`Gpu::relaxed`].
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: a pointer to a local.
+        // SAFETY: the pointer is to a local.
         let code = unsafe { (self.thread_exchange_capture_mode)(&mut mode) };
-        Relaxed { driver: self, before: (code == SUCCESS).then_some(mode) }
+        Relaxed { driver: self, previous: (code == SUCCESS).then_some(mode) }
     }
 }
 
-/// Gives the thread its own capture mode back.
+/// Restores the thread's capture mode when dropped.
 pub(crate) struct Relaxed<'a> {
     driver: &'a Driver,
-    before: Option<c_int>,
+    previous: Option<c_int>,
 }
 
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
-        if let Some(mode) = &mut self.before {
-            // SAFETY: a pointer to a field.
+        if let Some(mode) = &mut self.previous {
+            // SAFETY: the pointer is to a field.
             unsafe { (self.driver.thread_exchange_capture_mode)(mode) };
         }
     }

@@ -1,4 +1,4 @@
-//! What one process tells another one, so that this can open a range of its device memory.
+//! Describes an exported range of device memory for the process that opens it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -8,15 +8,15 @@ use twox_hash::XxHash64;
 
 use super::driver::IPC_HANDLE_BYTES;
 
-/// A range of device memory, for another process on the same machine. It is meant for few eyes: whoever has its bytes can
-/// read and write the whole allocation that the range lies in.
+/// An exported range of device memory, for another process on the same machine. Keep it secret: a
+/// process that has its bytes can read and write the whole allocation that contains the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpcDescription {
-    /// Of the exporter: a number that no other process has.
+    /// Id of the exporting process, different in every process.
     pub(super) process: u64,
-    /// The GPU's UUID: ordinals differ between processes.
+    /// UUID of the GPU, because ordinals differ between processes.
     pub(super) gpu: [u8; 16],
-    /// The driver's handle names the allocation, and this where in it the range begins.
+    /// Offset of the range in the allocation, which the driver's handle refers to.
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) memory: [u8; IPC_HANDLE_BYTES],
@@ -24,39 +24,40 @@ pub struct IpcDescription {
 }
 
 const MAGIC: [u8; 8] = *b"XDCUIPC1";
-const SUM_BYTES: usize = 8;
+const CHECKSUM_BYTES: usize = 8;
 
 impl IpcDescription {
-    /// How long [`IpcDescription::to_bytes`] is.
-    pub const BYTES: usize = 8 + 8 + 16 + 8 + 8 + 2 * IPC_HANDLE_BYTES + SUM_BYTES;
+    /// Length of [`IpcDescription::to_bytes`] in bytes.
+    pub const BYTES: usize = 8 + 8 + 16 + 8 + 8 + 2 * IPC_HANDLE_BYTES + CHECKSUM_BYTES;
 
-    /// As bytes, to be sent to the other process in any way.
+    /// Serialises the description, to be sent to the other process in any way.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { process, gpu, offset, bytes, memory, event } = self;
         let numbers = [process, offset, bytes].map(|number| number.to_le_bytes());
         let [process, offset, bytes] = &numbers;
-        let mut told = [&MAGIC[..], process, gpu, offset, bytes, memory, event].concat();
-        told.extend_from_slice(&sum(&told));
-        told
+        let mut out = [&MAGIC[..], process, gpu, offset, bytes, memory, event].concat();
+        out.extend_from_slice(&checksum(&out));
+        out
     }
 
-    /// From such bytes.
+    /// Parses the output of [`IpcDescription::to_bytes`].
     ///
     /// # Errors
-    /// They are none, of another version, or not as they were written: a driver that opens a damaged handle of its own may
-    /// crash. That the range lies in its allocation is checked when that is opened.
+    /// If the bytes are not a description, are of another version, or are damaged: a driver that
+    /// opens a damaged handle may crash. Whether the range is in its allocation is checked when it
+    /// is opened.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let refused = |what: String| Error::bad_data(format!("a description of CUDA IPC memory {what}"));
+        let bad = |what: String| Error::bad_data(format!("a description of CUDA IPC memory {what}"));
         if bytes.len() != Self::BYTES {
-            return Err(refused(format!("has {} bytes; expected {}", bytes.len(), Self::BYTES)));
+            return Err(bad(format!("has {} bytes; expected {}", bytes.len(), Self::BYTES)));
         }
-        let (mut rest, told) = bytes.split_at(Self::BYTES - SUM_BYTES);
-        let expected = sum(rest);
+        let (mut rest, declared) = bytes.split_at(Self::BYTES - CHECKSUM_BYTES);
+        let actual = checksum(rest);
         if take::<8>(&mut rest) != Some(MAGIC) {
-            return Err(refused("does not begin with XDCUIPC1, as those of this version do".into()));
+            return Err(bad("does not begin with XDCUIPC1; expected a description of this version".into()));
         }
-        if told != expected {
-            return Err(refused("is damaged: its checksum is another; send it as it was exported".into()));
+        if declared != actual {
+            return Err(bad("is damaged: its checksum does not match; send it as it was exported".into()));
         }
         let read = |rest: &mut &[u8]| {
             Some(Self {
@@ -68,15 +69,15 @@ impl IpcDescription {
                 event: take(rest)?,
             })
         };
-        read(&mut rest).ok_or_else(|| refused("is cut off".into()))
+        read(&mut rest).ok_or_else(|| bad("is truncated".into()))
     }
 
-    /// How long the range is.
+    /// Length of the range in bytes.
     pub fn range_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Refuses what this process has exported itself.
+    /// Rejects memory that this process exported itself.
     pub(super) fn check_other_process(&self) -> Result<()> {
         if self.process != this_process() {
             return Ok(());
@@ -89,7 +90,7 @@ impl IpcDescription {
 }
 
 /// XXH64, little-endian.
-fn sum(bytes: &[u8]) -> [u8; SUM_BYTES] {
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
     XxHash64::oneshot(0, bytes).to_le_bytes()
 }
 
@@ -99,7 +100,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// A number of this process's own. Process ids are not enough: two containers have each a process 1.
+/// An id of this process. The pid is not enough: two containers have a process 1 each.
 pub(super) fn this_process() -> u64 {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))
@@ -122,45 +123,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_is_read() {
-        let told = example().to_bytes();
-        assert_eq!(told.len(), IpcDescription::BYTES);
-        assert_eq!(IpcDescription::from_bytes(&told).unwrap(), example());
+    fn parses_its_own_output() {
+        let bytes = example().to_bytes();
+        assert_eq!(bytes.len(), IpcDescription::BYTES);
+        assert_eq!(IpcDescription::from_bytes(&bytes).unwrap(), example());
     }
 
     #[test]
-    fn other_lengths_and_other_beginnings_are_refused() {
-        let told = example().to_bytes();
-        for n in (0..told.len()).chain([told.len() + 1, 1 << 20]) {
-            let mut bytes = told.clone();
+    fn rejects_other_lengths_and_magic_numbers() {
+        let bytes = example().to_bytes();
+        for n in (0..bytes.len()).chain([bytes.len() + 1, 1 << 20]) {
+            let mut bytes = bytes.clone();
             bytes.resize(n, 0);
-            let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
-            assert!(refused.message().contains(&format!("has {n} bytes; expected 184")), "{refused}");
+            let error = IpcDescription::from_bytes(&bytes).unwrap_err();
+            assert!(error.message().contains(&format!("has {n} bytes; expected 184")), "{error}");
         }
         for i in 0..MAGIC.len() {
-            let mut bytes = told.clone();
+            let mut bytes = bytes.clone();
             *bytes.get_mut(i).unwrap() ^= 1;
-            let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
-            assert!(refused.message().contains("XDCUIPC1"), "{refused}");
+            let error = IpcDescription::from_bytes(&bytes).unwrap_err();
+            assert!(error.message().contains("XDCUIPC1"), "{error}");
         }
     }
 
     #[test]
-    fn a_bit_that_is_another_is_seen() {
-        let told = example().to_bytes();
-        for bit in MAGIC.len() * 8..told.len() * 8 {
-            let mut bytes = told.clone();
+    fn detects_flipped_bits() {
+        let bytes = example().to_bytes();
+        for bit in MAGIC.len() * 8..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
             *bytes.get_mut(bit / 8).unwrap() ^= 1 << (bit % 8);
-            let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
-            assert!(refused.message().contains("is damaged"), "{refused}");
+            let error = IpcDescription::from_bytes(&bytes).unwrap_err();
+            assert!(error.message().contains("is damaged"), "{error}");
         }
     }
 
     #[test]
-    fn what_this_process_exported_is_refused_and_what_another_one_did_is_not() {
+    fn rejects_only_exports_of_this_process() {
         let own = IpcDescription { process: this_process(), ..example() };
-        let refused = own.check_other_process().unwrap_err();
-        assert!(refused.message().contains("exported by this very process"), "{refused}");
+        let error = own.check_other_process().unwrap_err();
+        assert!(error.message().contains("exported by this very process"), "{error}");
         let others = IpcDescription { process: this_process() ^ 1, ..example() };
         assert_eq!(others.check_other_process(), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! A CUDA device, behind the one vtable.
+//! CUDA devices.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use super::event::CudaEvent;
 use super::modules::Modules;
 use super::staging::Staging;
 use crate::device::{
-    DeviceBackend, DeviceDescription, EventHandle, Found, Stream, Transfer, kernel_name, whole_range,
+    Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
 use crate::resource::{Ranges, Resource};
 
@@ -27,52 +27,53 @@ pub(crate) struct CudaDeviceBackend {
     exportable: Box<dyn Resource>,
     modules: Modules,
     staging: Staging,
-    /// Our own pinned blocks.
+    /// The pinned blocks of this backend.
     pinned: Arc<Ranges>,
     backend: usize,
-    default_queries: Queries,
+    default_queries: QueryThrottle,
 }
 
-/// Questions about a default stream. From the first kernel in the context on, until somebody waits for the whole context, the driver
-/// takes 1.4 us for the legacy one, where it otherwise takes 0.2, and an event 0.25: then the answer counts as unknown, and is
-/// asked for again later.
+/// Decides when to query a default stream. Between the first kernel of a context and the next wait
+/// for the whole context, the driver takes 1.4 us to query the legacy default stream, instead of
+/// 0.2 us, while an event takes 0.25 us. After a slow query the next ones are skipped, and the
+/// stream counts as busy.
 #[derive(Default)]
-struct Queries {
-    asked: AtomicU32,
-    to_leave_out: AtomicU32,
+struct QueryThrottle {
+    count: AtomicU32,
+    to_skip: AtomicU32,
 }
 
-impl Queries {
-    const TOO_LONG: Duration = Duration::from_nanos(1_000);
-    const LEFT_OUT: u32 = 100;
-    /// Looking at a clock takes a fifth of a question's time.
-    const TIMED_ONE_IN: u32 = 32;
+impl QueryThrottle {
+    const MAX_DURATION: Duration = Duration::from_nanos(1_000);
+    const SKIPPED: u32 = 100;
+    /// Only some queries are timed, because reading the clock takes a fifth of a query's time.
+    const TIMING_INTERVAL: u32 = 32;
 
-    // Where two threads count as one, it is a little later that one of them asks or looks at the clock.
-    fn ask(&self, query: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        let left = self.to_leave_out.load(Relaxed);
-        if left > 0 {
-            self.to_leave_out.store(left - 1, Relaxed);
+    // Lost updates of the counters only delay a query or a time measurement.
+    fn run(&self, query: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let to_skip = self.to_skip.load(Relaxed);
+        if to_skip > 0 {
+            self.to_skip.store(to_skip - 1, Relaxed);
             return Ok(false);
         }
-        let asked = self.asked.load(Relaxed);
-        self.asked.store(asked.wrapping_add(1), Relaxed);
-        if !asked.is_multiple_of(Self::TIMED_ONE_IN) {
+        let count = self.count.load(Relaxed);
+        self.count.store(count.wrapping_add(1), Relaxed);
+        if !count.is_multiple_of(Self::TIMING_INTERVAL) {
             return query();
         }
         let start = Instant::now();
-        let answer = query();
-        if start.elapsed() > Self::TOO_LONG {
-            self.asked.store(0, Relaxed);
-            self.to_leave_out.store(Self::LEFT_OUT, Relaxed);
+        let is_idle = query();
+        if start.elapsed() > Self::MAX_DURATION {
+            self.count.store(0, Relaxed);
+            self.to_skip.store(Self::SKIPPED, Relaxed);
         }
-        answer
+        is_idle
     }
 }
 
-/// From here on the driver is asked whether somebody else has pinned a host address: staging what is less costs less than
-/// the answer.
-const ASK_FROM_BYTES: usize = 64 << 10;
+/// Minimum size of a copy for which the driver is asked whether other code pinned the host memory.
+/// Staging smaller copies is cheaper than the query.
+const MIN_PINNED_QUERY_BYTES: usize = 64 << 10;
 
 impl CudaDeviceBackend {
     pub(crate) fn new(
@@ -86,7 +87,7 @@ impl CudaDeviceBackend {
     ) -> Self {
         let modules = Modules::new(gpu.clone());
         let staging = Staging::new(gpu.driver, gpu.context());
-        let default_queries = Queries::default();
+        let default_queries = QueryThrottle::default();
         Self {
             description,
             gpu,
@@ -101,8 +102,9 @@ impl CudaDeviceBackend {
         }
     }
 
-    /// Refuses what would break a capture or be broken by it. Only a stream whose own handle others have can be captured.
-    fn refuse_capture(&self, _entered: &Entered, stream: &Stream, what: &str) -> Result<()> {
+    /// Rejects operations that would break a capture or be broken by it. Only a stream whose native
+    /// handle was exposed can be under capture.
+    fn reject_capture(&self, _entered: &Entered, stream: &Stream, what: &str) -> Result<()> {
         if !stream.exposed.load(Relaxed) || !self.gpu.is_capturing(stream.raw)? {
             return Ok(());
         }
@@ -112,23 +114,23 @@ impl CudaDeviceBackend {
         )))
     }
 
-    /// Whether the devices reach the range at full speed and in stream order.
+    /// Whether the range is pinned, so that devices access it at full speed and in stream order.
     fn is_pinned(&self, address: usize, bytes: usize) -> bool {
-        if self.pinned.find(address).is_some_and(|range| range.reach(address, bytes).is_some()) {
+        if self.pinned.find(address).is_some_and(|range| range.translate(address, bytes).is_some()) {
             return true;
         }
-        if bytes < ASK_FROM_BYTES {
+        if bytes < MIN_PINNED_QUERY_BYTES {
             return false;
         }
         let mut kind = 0u32;
         let mut which = [POINTER_MEMORY_TYPE];
-        let mut place = [(&raw mut kind).cast::<c_void>()];
-        // SAFETY: one attribute, and a local of its type.
+        let mut values = [(&raw mut kind).cast::<c_void>()];
+        // SAFETY: the lists have one entry each, and the local has the attribute's type.
         let code = unsafe {
             (self.gpu.driver.pointer_get_attributes)(
                 1,
                 which.as_mut_ptr(),
-                place.as_mut_ptr(),
+                values.as_mut_ptr(),
                 address as u64,
             )
         };
@@ -136,10 +138,11 @@ impl CudaDeviceBackend {
     }
 
     /// # Safety
-    /// As [`DeviceBackend::copy`]; the context is current.
+    /// `transfer` satisfies [`DeviceBackend::copy`]; the context is current.
     unsafe fn copy_one(&self, stream: &Stream, transfer: &Transfer) -> Result<()> {
         let (to, from) = (transfer.to as u64, transfer.from as u64);
-        // SAFETY: by this function's own contract.
+        // SAFETY: both ranges were resolved by this function's contract, and `stream` is a stream
+        // of this context.
         let code = unsafe { (self.gpu.driver.memcpy_async)(to, from, transfer.bytes, stream.raw) };
         self.gpu.driver.check("cuMemcpyAsync", code)
     }
@@ -163,12 +166,12 @@ impl DeviceBackend for CudaDeviceBackend {
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {
-        whole_range(address, bytes, &self.description.name)
+        check_range(address, bytes, &self.description.name)
     }
 
-    fn find(&self, _address: *const c_void) -> Found {
-        // The driver knows every address of every device: the platform asks it once for all.
-        Found::No
+    fn find_block(&self, _address: *const c_void) -> Option<Block> {
+        // The platform asks the driver, which knows the addresses of all devices.
+        None
     }
 
     fn host_address(&self, _address: *const c_void, _bytes: usize) -> *mut c_void {
@@ -177,7 +180,7 @@ impl DeviceBackend for CudaDeviceBackend {
 
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()> {
         let entered = self.gpu.enter()?;
-        let (mut sent, mut fetched) = (Vec::new(), Vec::new());
+        let (mut to_device, mut to_host) = (Vec::new(), Vec::new());
         for transfer in transfers.iter().filter(|transfer| transfer.bytes > 0) {
             let host = match (transfer.to_cuda, transfer.from_cuda) {
                 (true, false) => Some(transfer.from as usize),
@@ -185,34 +188,36 @@ impl DeviceBackend for CudaDeviceBackend {
                 _ => None,
             };
             if host.is_none_or(|host| self.is_pinned(host, transfer.bytes)) {
-                // SAFETY: by this function's own contract.
+                // SAFETY: `transfer` satisfies `copy_one` by this function's contract; the context
+                // is current.
                 unsafe { self.copy_one(stream, transfer) }?;
                 continue;
             }
-            self.refuse_capture(&entered, stream, "a copy from or to memory that is not pinned")?;
+            self.reject_capture(&entered, stream, "a copy from or to memory that is not pinned")?;
             let Transfer { to, from, bytes, .. } = *transfer;
             if transfer.to_cuda {
-                sent.push((to as u64, from, bytes));
+                to_device.push((to as u64, from, bytes));
             } else {
-                fetched.push((to, from as u64, bytes));
+                to_host.push((to, from as u64, bytes));
             }
         }
-        if sent.is_empty() && fetched.is_empty() {
+        if to_device.is_empty() && to_host.is_empty() {
             return Ok(());
         }
-        // SAFETY: by this function's own contract; the context is current, and the stream was asked about captures.
+        // SAFETY: the ranges are valid by this function's contract, the context is current, and
+        // `reject_capture` checked the stream.
         let stage = |on: RawStream| unsafe {
-            if !sent.is_empty() {
-                self.staging.host_to_device(on, &sent)?;
+            if !to_device.is_empty() {
+                self.staging.host_to_device(on, &to_device)?;
             }
-            if !fetched.is_empty() {
-                self.staging.device_to_host(on, &fetched)?;
+            if !to_host.is_empty() {
+                self.staging.device_to_host(on, &to_host)?;
             }
             Ok(())
         };
-        // Other threads help with it, to each of whom this handle is another stream.
+        // Staging uses several threads, for each of which this handle means another stream.
         if stream.raw == STREAM_PER_THREAD {
-            self.gpu.beside(&entered, stream.raw, stage)
+            self.gpu.run_on_cached_stream(&entered, stream.raw, stage)
         } else {
             stage(stream.raw)
         }
@@ -223,7 +228,8 @@ impl DeviceBackend for CudaDeviceBackend {
             return Ok(());
         }
         let _entered = self.gpu.enter()?;
-        // SAFETY: by this function's own contract.
+        // SAFETY: the range was resolved by this function's contract, and `stream` is a stream of
+        // this context.
         let code = unsafe { (self.gpu.driver.memset_d8_async)(to as u64, value, bytes, stream.raw) };
         self.gpu.driver.check("cuMemsetD8Async", code)
     }
@@ -239,18 +245,18 @@ impl DeviceBackend for CudaDeviceBackend {
         let _entered = self.gpu.enter()?;
         let function = self.modules.function(kernel, grid.shared_bytes).map_err(named)?;
         let mut block = MaybeUninit::<abi::KernelArgs>::uninit();
-        let at = block.as_mut_ptr();
-        // SAFETY: fields of a local, written in place; `args` fit, by this function's own contract. What lies behind them is copied by the
-        // driver and read by no kernel.
+        let pointer = block.as_mut_ptr();
+        // SAFETY: these are fields of a local. `args` fit by this function's contract. The driver
+        // copies the remaining elements, which no kernel reads.
         unsafe {
-            (&raw mut (*at).n_args).write(args.len() as u64);
-            (&raw mut (*at).host_twin).write(kernel.host_twin);
-            let list = (&raw mut (*at).args).cast::<abi::Arg>();
+            (&raw mut (*pointer).n_args).write(args.len() as u64);
+            (&raw mut (*pointer).host_twin).write(kernel.host_twin);
+            let list = (&raw mut (*pointer).args).cast::<abi::Arg>();
             std::ptr::copy_nonoverlapping(args.as_ptr(), list, args.len());
         }
-        let mut params = [at.cast::<c_void>()];
-        // SAFETY: a function of this context whose one parameter is such a block; that the arguments are those which it
-        // declares is the word of `launch`'s caller.
+        let mut params = [pointer.cast::<c_void>()];
+        // SAFETY: `function` belongs to this context, and `block` is its only parameter. The
+        // arguments match the kernel by this function's contract.
         let code = unsafe {
             (self.gpu.driver.launch_kernel)(
                 function,
@@ -294,33 +300,34 @@ impl DeviceBackend for CudaDeviceBackend {
 
     unsafe fn stream_is_idle(&self, raw: *mut c_void) -> bool {
         let is_default = raw.addr() <= STREAM_PER_THREAD.addr();
-        if is_default { self.default_queries.ask(|| self.gpu.is_idle(raw)) } else { self.gpu.is_idle(raw) }
+        if is_default { self.default_queries.run(|| self.gpu.is_idle(raw)) } else { self.gpu.is_idle(raw) }
             .unwrap_or(false)
     }
 
     unsafe fn raw_stream_is_capturing(&self, raw: *mut c_void) -> bool {
-        // The legacy default stream cannot be asked while another one's capture is open, which counts as one.
+        // The legacy default stream cannot be queried while another stream of the context is under
+        // capture; that counts as a capture.
         self.gpu.enter().is_ok_and(|_entered| self.gpu.is_capturing(raw).unwrap_or(true))
     }
 
     fn stream_destroy(&self, stream: &Stream) {
         if !stream.adopted {
-            self.gpu.give_stream(stream.raw);
+            self.gpu.return_stream(stream.raw);
         }
     }
 
     fn stream_synchronize(&self, stream: &Stream) -> Result<()> {
         let entered = self.gpu.enter()?;
-        self.refuse_capture(&entered, stream, "waiting for it")?;
+        self.reject_capture(&entered, stream, "waiting for it")?;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: a live stream of this context.
+        // SAFETY: `stream` is a live stream of this context.
         let code = unsafe { (self.gpu.driver.stream_synchronize)(stream.raw) };
         self.gpu.driver.check("cuStreamSynchronize", code)
     }
 
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()> {
-        // SAFETY: a live handle by the word of the vtable's caller.
-        let event = unsafe { CudaEvent::of(self.backend, event) }?;
+        // SAFETY: `event` is live by the contract of `crossdock_memory.stream_wait`.
+        let event = unsafe { CudaEvent::from_handle(self.backend, event) }?;
         if event.stream() == stream.raw {
             return Ok(());
         }
@@ -331,14 +338,15 @@ impl DeviceBackend for CudaDeviceBackend {
     fn stream_wait_raw(&self, stream: &Stream, sync_event: *mut c_void) -> Result<()> {
         if !sync_event.cast::<*mut c_void>().is_aligned() {
             return Err(Error::invalid_argument(format!(
-                "sync_event {sync_event:p} points at no event's handle"
+                "sync_event {sync_event:p} is misaligned; expected a pointer to an event's handle"
             )));
         }
-        // SAFETY: a pointer to an event's handle by the word of the vtable's caller.
+        // SAFETY: `sync_event` is aligned, and points to an event's handle by the contract of
+        // `crossdock_memory.stream_wait_raw`.
         let event = unsafe { *sync_event.cast::<*mut c_void>() };
         if event.is_null() {
             return Err(Error::invalid_argument(format!(
-                "sync_event {sync_event:p} points at a NULL event; it is a pointer to the event's handle, not the handle"
+                "sync_event {sync_event:p} points to a NULL event; expected a pointer to the event's handle, not the handle"
             )));
         }
         let _entered = self.gpu.enter()?;
@@ -364,7 +372,7 @@ impl DeviceBackend for CudaDeviceBackend {
 
     fn event_record(&self, stream: &Stream) -> Result<EventHandle> {
         let entered = self.gpu.enter()?;
-        self.refuse_capture(&entered, stream, "an event for later")?;
+        self.reject_capture(&entered, stream, "recording an event")?;
         Ok(CudaEvent::record(self.backend, &self.gpu, &entered, stream)?.into_handle())
     }
 }
@@ -374,16 +382,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_took_long_is_left_out_for_a_while() {
-        let queries = Queries::default();
+    fn skips_queries_after_a_slow_one() {
+        let throttle = QueryThrottle::default();
         let slow = || {
-            std::thread::sleep(Queries::TOO_LONG * 2);
+            std::thread::sleep(QueryThrottle::MAX_DURATION * 2);
             Ok(true)
         };
-        assert!(queries.ask(slow).unwrap());
-        for _ in 0..Queries::LEFT_OUT {
-            assert!(!queries.ask(|| panic!("asked")).unwrap());
+        assert!(throttle.run(slow).unwrap());
+        for _ in 0..QueryThrottle::SKIPPED {
+            assert!(!throttle.run(|| panic!("not skipped")).unwrap());
         }
-        assert!(queries.ask(slow).unwrap());
+        assert!(throttle.run(slow).unwrap());
     }
 }

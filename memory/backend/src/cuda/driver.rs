@@ -1,15 +1,15 @@
-//! The driver's functions, looked up by name and called as returning integers: a code that nobody here has heard of is
-//! a number like any other.
+//! Loads the driver's functions by name. They are declared to return integers, so that unknown
+//! error codes are ordinary values.
 //!
-//! Nothing newer than CUDA 12.2 is required. What came later is an `Option`, and used where it is there.
+//! CUDA 12.2 is required. Newer functions are `Option`s.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys;
 
-use super::missing::CudaMissing;
+use super::cuda_missing::CudaMissing;
 
-/// Handles, as the driver's header has them: pointers to what only it knows.
+/// The driver's opaque handles.
 pub(crate) type Context = *mut c_void;
 pub(crate) type RawStream = *mut c_void;
 pub(crate) type RawEvent = *mut c_void;
@@ -36,29 +36,30 @@ macro_rules! driver {
         }
 
         impl Driver {
-            /// Loads the library, for the life of the process.
+            /// Loads the library, until the process ends.
             pub(crate) fn load() -> Result<Self, CudaMissing> {
-                // SAFETY: loads a library by the names that the driver has; its initialisers are the driver's.
+                // SAFETY: loads the library by the driver's official names; only the driver's own
+                // initialisers run.
                 if !unsafe { sys::is_culib_present() } {
                     return Err(CudaMissing::Library);
                 }
-                // SAFETY: each type is the signature that the driver's header publishes for the name, with handles as
-                // pointers and `CUresult` as the integer that it is.
+                // SAFETY: each type is the signature in the driver's header, with handles as
+                // pointers and `CUresult` as an integer.
                 unsafe {
                     Ok(Self {
                         $( $name: *sys::culib().get(stringify!($symbol).as_bytes())
                             .map_err(|_| CudaMissing::Symbol { symbol: stringify!($symbol) })?, )*
-                        $( $newer: sys::culib().get(stringify!($newer_symbol).as_bytes()).ok().map(|found| *found), )*
+                        $( $newer: sys::culib().get(stringify!($newer_symbol).as_bytes()).ok().map(|symbol| *symbol), )*
                     })
                 }
             }
         }
 
-        /// The bindings are those of CUDA 12.2, so that a function which came later does not compile here. That a driver of
-        /// that age does all that we need cannot be run without one.
+        /// The bindings are those of CUDA 12.2, so that a newer function does not compile here.
+        /// Whether a driver of that age supports everything can only be tested with one.
         #[cfg(test)]
         #[test]
-        fn nothing_newer_than_cuda_12_2_is_required() {
+        fn requires_no_function_newer_than_cuda_12_2() {
             assert_eq!(sys::CUDA_VERSION, 12020);
             $( assert_ne!(sys::$symbol as *const () as usize, 0); )*
         }
@@ -179,7 +180,7 @@ pub(crate) struct MemProps {
 
 pub(crate) const IPC_HANDLE_BYTES: usize = 64;
 
-/// `CUipcMemHandle`, and `CUipcEventHandle`: bytes that another process's driver understands.
+/// `CUipcMemHandle` and `CUipcEventHandle`: bytes that are valid in other processes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct IpcHandle(pub [u8; IPC_HANDLE_BYTES]);
@@ -200,19 +201,19 @@ pub(crate) const ATTRIBUTE_CAPABILITY_MAJOR: c_int = 75;
 pub(crate) const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
 pub(crate) const ATTRIBUTE_MEMORY_POOLS: c_int = 115;
 
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, which means plain device memory.
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, which means ordinary device memory.
 pub(crate) const ALLOCATION_PINNED: c_int = 1;
 pub(crate) const LOCATION_DEVICE: c_int = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(crate) const HANDLE_FILE: c_int = 1;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
-pub(crate) const GRANULARITY_LEAST: c_int = 0;
+pub(crate) const GRANULARITY_MINIMUM: c_int = 0;
 pub(crate) const ACCESS_READ_WRITE: c_int = 3;
 pub(crate) const POOL_RELEASE_THRESHOLD: c_int = 4;
 pub(crate) const POOL_RESERVED_CURRENT: c_int = 5;
 pub(crate) const POOL_USED_CURRENT: c_int = 7;
 
-/// Every context of the process may use the pages.
+/// All contexts of the process can use the pages.
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_PER_THREAD`.
@@ -220,7 +221,7 @@ pub(crate) const STREAM_PER_THREAD: RawStream = std::ptr::without_provenance_mut
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
 /// Only together with `EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_INTERPROCESS: c_uint = 4;
-/// The one flag that opening memory takes, and must have.
+/// The only flag for opening memory, which is required.
 pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 pub(crate) const CAPTURE_MODE_RELAXED: c_int = 2;
 

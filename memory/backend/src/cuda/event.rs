@@ -1,4 +1,4 @@
-//! Events that cross the boundary.
+//! CUDA events that cross the plugin boundary.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,31 +9,32 @@ use super::context::{Entered, Gpu};
 use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
 use crate::device::Stream;
 
-/// A moment on a stream of ours. An `Arc` of it, as a raw pointer, is the handle that crosses the boundary.
+/// An event on a stream. The handle that crosses the boundary is an `Arc` of it as a raw pointer.
 #[repr(C)]
 pub(crate) struct CudaEvent {
-    /// Whose it is: handles of two backends must not mix.
+    /// The backend that it belongs to, so that handles of two backends cannot be mixed.
     backend: usize,
-    /// What a `sync_event` points at.
+    /// The native handle. A `sync_event` points to this field.
     raw: RawEvent,
-    /// On which of ours it was recorded: work that follows there needs no wait. Null for a stranger's, whose number another
-    /// stream may have by now, on this device or another one.
+    /// The stream on which it was recorded: later work there needs no wait. NULL for an external
+    /// stream, whose handle may since belong to another stream.
     stream: RawStream,
     gpu: Arc<Gpu>,
 }
 
-// SAFETY: the driver takes events on every thread, and nothing in here changes.
+// SAFETY: the driver accepts events on any thread, and the fields do not change.
 unsafe impl Send for CudaEvent {}
-// SAFETY: as above.
+// SAFETY: the driver accepts an event on several threads at the same time, and the fields do not
+// change.
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
-    /// Where it was recorded.
+    /// The device on which it was recorded.
     pub(crate) fn device(&self) -> Device {
         self.gpu.device
     }
 
-    /// What `stream` has been given so far.
+    /// Records an event after the work enqueued so far on `stream`.
     pub(crate) fn record(
         backend: usize,
         gpu: &Arc<Gpu>,
@@ -45,52 +46,54 @@ impl CudaEvent {
         Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
     }
 
-    /// All that is in flight on the device, work of others included.
-    pub(crate) fn of_everything(backend: usize, gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+    /// Records an event after all work in flight on the device, including work of other libraries.
+    pub(crate) fn record_everything(backend: usize, gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
         let raw = gpu.record_everything()?;
         Ok(Arc::new(Self { backend, raw, stream: std::ptr::null_mut(), gpu: gpu.clone() }))
     }
 
-    /// The handle for others; [`CudaEvent::of_last`] takes it back.
+    /// Converts the event to a handle; [`CudaEvent::take_handle`] is the inverse.
     pub(crate) fn into_handle(self: Arc<Self>) -> *mut abi::Event {
         Arc::into_raw(self).cast_mut().cast()
     }
 
-    /// The event behind a handle, which stays the caller's.
+    /// The event behind a handle. The handle keeps its reference.
     ///
     /// # Safety
-    /// A live handle that some backend's [`CudaEvent::into_handle`] gave.
-    pub(crate) unsafe fn of(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
-        // SAFETY: by this function's own contract; the handle stands for one count, which lives during the call.
+    /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`].
+    pub(crate) unsafe fn from_handle(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
+        // SAFETY: `handle` is NULL or live by this function's contract. Its reference keeps the
+        // event alive during the call.
         unsafe {
-            let event = Self::checked(backend, handle)?;
+            let event = Self::check_handle(backend, handle)?;
             Arc::increment_strong_count(event);
             Ok(Arc::from_raw(event))
         }
     }
 
-    /// The same with the count that the handle stands for.
+    /// The event behind a handle, together with the handle's reference.
     ///
     /// # Safety
-    /// As [`CudaEvent::of`], and the handle is not used any more.
-    pub(crate) unsafe fn of_last(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
-        // SAFETY: by this function's own contract.
-        unsafe { Ok(Arc::from_raw(Self::checked(backend, handle)?)) }
+    /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`], and is not used any more.
+    pub(crate) unsafe fn take_handle(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
+        // SAFETY: `handle` is NULL or live by this function's contract, which also gives up its
+        // reference.
+        unsafe { Ok(Arc::from_raw(Self::check_handle(backend, handle)?)) }
     }
 
     /// # Safety
-    /// As [`CudaEvent::of`].
-    unsafe fn checked(backend: usize, handle: *mut abi::Event) -> Result<*const Self> {
+    /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`].
+    unsafe fn check_handle(backend: usize, handle: *mut abi::Event) -> Result<*const Self> {
         let event = handle.cast::<Self>().cast_const();
-        // SAFETY: by this function's own contract.
+        // SAFETY: `event` is not NULL, aligned, and live by this function's contract.
         if event.is_null() || !event.is_aligned() || unsafe { (*event).backend } != backend {
-            return Err(Error::invalid_argument(format!("event {handle:p} was not made by this memory")));
+            return Err(Error::invalid_argument(format!("event {handle:p} does not belong to this host")));
         }
         Ok(event)
     }
 
-    /// The address of the driver's handle.
+    /// A pointer to the native handle, for `sync_event`.
     pub(crate) fn sync_event(&self) -> *mut c_void {
         (&raw const self.raw).cast_mut().cast()
     }
@@ -107,11 +110,11 @@ impl CudaEvent {
         self.stream
     }
 
-    /// Whether it has passed.
+    /// Whether the event has passed.
     pub(crate) fn is_done(&self) -> Result<bool> {
         let _entered = self.gpu.enter()?;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: the event is alive, since `self` is.
+        // SAFETY: `self` keeps the native event alive.
         match unsafe { (self.gpu.driver.event_query)(self.raw) } {
             SUCCESS => Ok(true),
             NOT_READY => Ok(false),
@@ -119,11 +122,11 @@ impl CudaEvent {
         }
     }
 
-    /// Blocks this thread until it has passed.
+    /// Blocks this thread until the event has passed.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _entered = self.gpu.enter()?;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: as above.
+        // SAFETY: `self` keeps the native event alive.
         let code = unsafe { (self.gpu.driver.event_synchronize)(self.raw) };
         self.gpu.driver.check("cuEventSynchronize", code)
     }
@@ -131,6 +134,6 @@ impl CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        self.gpu.give_event(self.raw);
+        self.gpu.return_event(self.raw);
     }
 }

@@ -1,8 +1,9 @@
-//! Device memory that goes to other processes as an open file.
+//! Exports device memory to other processes as an open file.
 //!
-//! The kernel's own object stands behind the file, so that a driver which is handed a wrong one says so, and the memory is there as
-//! long as any process has it open or mapped: nobody has to tell anybody when to let go of it, and no process's end takes it from
-//! another one. (Of CUDA IPC's handles the driver promises neither.)
+//! The file refers to a kernel object, so that the driver reports an error if it is passed a wrong
+//! file. The memory exists as long as a process has the file open or mapped: the processes need not
+//! coordinate its release, and the end of one process does not invalidate the memory of another.
+//! (The driver guarantees neither for CUDA IPC handles.)
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,69 +12,71 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
-use super::answer::Answer;
 use super::context::{Entered, Gpu};
 use super::driver::{
-    ACCESS_READ_WRITE, ALLOCATION_PINNED, GRANULARITY_LEAST, HANDLE_FILE, LOCATION_DEVICE, MemAccess,
+    ACCESS_READ_WRITE, ALLOCATION_PINNED, GRANULARITY_MINIMUM, HANDLE_FILE, LOCATION_DEVICE, MemAccess,
     MemHandle, MemLocation, MemProps,
 };
+use super::driver_error::DriverError;
 use super::event::CudaEvent;
 use super::platform::Platform;
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
-use crate::resource::{Refusal, Region, Request, Resource, Uses};
+use crate::resource::{AllocError, Region, Request, Resource, Uses};
 
-/// Memory by handle: made, mapped, and unmapped after its last use.
-pub(crate) struct MappedMemory {
+/// Allocates memory by handle, maps it, and unmaps it after its last use.
+pub(crate) struct ExportableMemory {
     gpu: Arc<Gpu>,
     backend: usize,
     reaper: Arc<Reaper>,
-    /// Bytes that a mapping is a multiple of, once one has been made.
+    /// Granularity of mappings in bytes, known after the first allocation.
     granularity: OnceLock<usize>,
 }
 
-impl MappedMemory {
+impl ExportableMemory {
     pub(crate) fn new(gpu: Arc<Gpu>, backend: usize, reaper: Arc<Reaper>) -> Self {
         Self { gpu, backend, reaper, granularity: OnceLock::new() }
     }
 
-    /// How much is mapped for so much.
-    fn whole(&self, bytes: usize) -> Option<usize> {
+    /// Size of the mapping for `bytes` bytes.
+    fn mapped_bytes(&self, bytes: usize) -> Option<usize> {
         bytes.max(1).checked_next_multiple_of(*self.granularity.get()?)
     }
 
-    fn make(&self, bytes: usize) -> Result<NonNull<u8>, Refusal> {
+    fn create(&self, bytes: usize) -> Result<NonNull<u8>, AllocError> {
         let Gpu { driver, ordinal, .. } = &*self.gpu;
-        let entered = self.gpu.try_enter().map_err(Refusal::Device)?;
+        let entered = self.gpu.try_enter().map_err(AllocError::Device)?;
         let _relaxed = self.gpu.relaxed();
         let mut props = props_of(*ordinal);
         let mut granularity = 0;
-        let (mut memory, least) = (0, GRANULARITY_LEAST);
-        // SAFETY: pointers to locals.
-        let code = unsafe { (driver.mem_get_granularity)(&mut granularity, &raw const props, least) };
-        driver.accept("cuMemGetAllocationGranularity", code).map_err(Refusal::Device)?;
+        let mut memory = 0;
+        // SAFETY: the pointers are to locals.
+        let code =
+            unsafe { (driver.mem_get_granularity)(&mut granularity, &raw const props, GRANULARITY_MINIMUM) };
+        driver.check_code("cuMemGetAllocationGranularity", code).map_err(AllocError::Device)?;
         self.granularity.get_or_init(|| granularity.max(1));
-        let bytes = self.whole(bytes).ok_or(Refusal::TooLarge)?;
-        // SAFETY: as above.
+        let bytes = self.mapped_bytes(bytes).ok_or(AllocError::TooLarge)?;
+        // SAFETY: the pointers are to locals; the context is current.
         let code = unsafe { (driver.mem_create)(&mut memory, bytes, &raw mut props, 0) };
-        driver.accept("cuMemCreate", code).map_err(Refusal::Device)?;
-        let base = map(&self.gpu, &entered, memory, bytes).map_err(Refusal::Device)?;
-        NonNull::new(base as usize as *mut u8).ok_or(Refusal::TooLarge)
+        driver.check_code("cuMemCreate", code).map_err(AllocError::Device)?;
+        let base = map(&self.gpu, &entered, memory, bytes).map_err(AllocError::Device)?;
+        NonNull::new(base as usize as *mut u8).ok_or(AllocError::TooLarge)
     }
 }
 
-impl Resource for MappedMemory {
-    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, Refusal> {
-        let address = self.make(request.bytes)?;
+impl Resource for ExportableMemory {
+    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
+        let address = self.create(request.bytes)?;
         Ok(Region { address, reachable: address, request, home: std::ptr::null_mut() })
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, _lent: bool) {
-        // SAFETY: `free`'s caller hands over live events of this backend.
-        let events = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
+    fn release(&self, region: Region, uses: Uses<'_>, _exported: bool) {
+        // SAFETY: by the contract of `free`, its events are live.
+        let events =
+            uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
         let base = region.reachable.as_ptr() as u64;
-        // It was as much when it was made.
-        let bytes = self.whole(region.request.bytes).unwrap_or(0);
+        // The same size as in `create`.
+        let bytes = self.mapped_bytes(region.request.bytes).unwrap_or(0);
         unmap_later(&self.gpu, &self.reaper, (base, bytes), events.collect());
     }
 
@@ -86,7 +89,8 @@ impl Resource for MappedMemory {
     }
 }
 
-/// Another process's memory, mapped here until this goes and everything has run that is in flight on its device.
+/// Memory of another process. It is unmapped after this is dropped and all work in flight on its
+/// device has run.
 pub struct FileMemory {
     gpu: Arc<Gpu>,
     reaper: Arc<Reaper>,
@@ -95,7 +99,7 @@ pub struct FileMemory {
 }
 
 impl FileMemory {
-    /// Where it begins, on its device.
+    /// The address of the first byte on the device.
     pub fn address(&self) -> u64 {
         self.base
     }
@@ -117,35 +121,35 @@ fn props_of(ordinal: i32) -> MemProps {
     }
 }
 
-/// All of the memory at an address, for its device. Its handle goes: what is mapped stays.
-fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result<u64, Answer> {
+/// Maps the whole memory for its device. Releases the handle; the mapping stays valid.
+fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result<u64, DriverError> {
     let driver = &gpu.driver;
     let mut base = 0;
-    let mapped = || {
-        // SAFETY: a pointer to a local; the context is current.
+    let map_handle = || {
+        // SAFETY: the pointer is to a local; the context is current.
         let code = unsafe { (driver.mem_address_reserve)(&mut base, bytes, 0, 0, 0) };
-        driver.accept("cuMemAddressReserve", code)?;
-        // SAFETY: the range is reserved, and nothing lies in it.
+        driver.check_code("cuMemAddressReserve", code)?;
+        // SAFETY: the range was reserved above, and nothing is mapped in it.
         let code = unsafe { (driver.mem_map)(base, bytes, 0, memory, 0) };
-        driver.accept("cuMemMap", code).inspect_err(|_| {
-            // SAFETY: reserved above, and nothing is mapped there.
+        driver.check_code("cuMemMap", code).inspect_err(|_| {
+            // SAFETY: the range was reserved above, and nothing is mapped in it.
             unsafe { (driver.mem_address_free)(base, bytes) };
         })?;
         let location = MemLocation { r#type: LOCATION_DEVICE, id: gpu.ordinal };
         let access = MemAccess { location, flags: ACCESS_READ_WRITE };
-        // SAFETY: mapped above; one description.
+        // SAFETY: the range was mapped above; `access` is one description.
         let code = unsafe { (driver.mem_set_access)(base, bytes, &access, 1) };
-        driver.accept("cuMemSetAccess", code).inspect_err(|_| unmap(gpu, base, bytes))
+        driver.check_code("cuMemSetAccess", code).inspect_err(|_| unmap(gpu, base, bytes))
     };
-    let mapped = { mapped }();
-    // SAFETY: the caller's handle, which is given up here.
+    let result = { map_handle }();
+    // SAFETY: `map` takes ownership of the handle.
     unsafe { (driver.mem_release)(memory) };
-    mapped.map(|()| base)
+    result.map(|()| base)
 }
 
-/// The context is current, and nothing on the device uses the range any more.
+/// Unmaps a range that nothing on the device uses any more. The context is current.
 fn unmap(gpu: &Gpu, base: u64, bytes: usize) {
-    // SAFETY: mapped by `map` with these numbers.
+    // SAFETY: `map` mapped this range with these numbers.
     unsafe {
         (gpu.driver.mem_unmap)(base, bytes);
         (gpu.driver.mem_address_free)(base, bytes);
@@ -153,11 +157,11 @@ fn unmap(gpu: &Gpu, base: u64, bytes: usize) {
 }
 
 fn unmap_later(gpu: &Arc<Gpu>, reaper: &Reaper, range: (u64, usize), events: Vec<Arc<CudaEvent>>) {
-    let of = gpu.clone();
+    let owner = gpu.clone();
     let then = Box::new(move || {
-        if let Ok(_entered) = of.enter() {
-            let _relaxed = of.relaxed();
-            unmap(&of, range.0, range.1);
+        if let Ok(_entered) = owner.enter() {
+            let _relaxed = owner.relaxed();
+            unmap(&owner, range.0, range.1);
         }
     });
     reaper.add(Job { events, everything_on: vec![gpu.clone()], then });
@@ -165,61 +169,61 @@ fn unmap_later(gpu: &Arc<Gpu>, reaper: &Reaper, range: (u64, usize), events: Vec
 
 impl Platform {
     pub(crate) fn export_file(&self, address: u64) -> Result<(OwnedFd, u64)> {
-        let place = self.find(address as usize as *const c_void)?;
-        let place = place.filter(|place| place.device.r#type == abi::DEVICE_CUDA);
-        let place = place.ok_or_else(|| {
+        let location = self.locate(address as usize as *const c_void)?;
+        let location = location.filter(|location| location.device.r#type == abi::DEVICE_CUDA);
+        let location = location.ok_or_else(|| {
             Error::invalid_argument(format!("address {address:#x} is no memory of a CUDA device"))
         })?;
-        let gpu = self.started_gpu(usize::try_from(place.device.id).unwrap_or(usize::MAX))?;
+        let gpu = self.started_gpu(usize::try_from(location.device.id).unwrap_or(usize::MAX))?;
         let failed =
-            |e: Error| e.context(format_args!("memory of {} goes to no other process as a file", gpu.device));
+            |e: Error| e.context(format_args!("memory of {} cannot be exported as a file", gpu.device));
         let _entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
         let driver = &gpu.driver;
         let (mut memory, mut file) = (0, -1);
-        // SAFETY: a pointer to a local, and an address that the driver looks up.
-        let code = unsafe { (driver.mem_retain_handle)(&mut memory, place.base as u64) };
+        // SAFETY: the pointer is to a local, and the driver checks the address.
+        let code = unsafe { (driver.mem_retain_handle)(&mut memory, location.base as u64) };
         driver.check("cuMemRetainAllocationHandle", code).map_err(failed)?;
-        // SAFETY: a pointer to a local, and a handle that was just got.
+        // SAFETY: the pointer is to a local; `memory` is the handle from above.
         let code = unsafe { (driver.mem_export)(&mut file, memory, HANDLE_FILE, 0) };
-        // SAFETY: got above, and given up once.
+        // SAFETY: the call above returned the handle; this is its only release.
         unsafe { (driver.mem_release)(memory) };
         driver.check("cuMemExportToShareableHandle", code).map_err(failed)?;
-        // SAFETY: opened for the caller.
+        // SAFETY: the driver opened the file for the caller, which owns it.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: numbers. It fails for no open file.
+        // SAFETY: `fcntl` takes numbers only. F_SETFD does not fail for an open file.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
-        Ok((file, place.bytes as u64))
+        Ok((file, location.bytes as u64))
     }
 
     pub(crate) fn open_file(&self, device: Device, file: OwnedFd, bytes: u64) -> Result<FileMemory> {
         let failed =
-            |e: Error| e.context(format_args!("another process's memory on {device} cannot be opened"));
+            |e: Error| e.context(format_args!("memory of another process on {device} cannot be opened"));
         let ordinal = usize::try_from(device.id).ok().filter(|_| device.r#type == abi::DEVICE_CUDA);
         let ordinal =
             ordinal.ok_or_else(|| Error::invalid_argument("expected a CUDA device")).map_err(failed)?;
         let gpu = self.started_gpu(ordinal)?;
-        let size = usize::try_from(bytes).map_err(|_| Error::invalid_argument("too many bytes"));
+        let size = usize::try_from(bytes).map_err(|_| Error::invalid_argument("the size exceeds usize"));
         let size = size.map_err(failed)?;
         let entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
         let driver = &gpu.driver;
         let mut memory = 0;
         let number = file.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: a pointer to a local, and an open file, which the driver looks at.
+        // SAFETY: the pointer is to a local; the file is open, and the driver checks it.
         let code = unsafe { (driver.mem_import)(&mut memory, number, HANDLE_FILE) };
         driver.check("cuMemImportFromShareableHandle", code).map_err(failed)?;
         let mut props = props_of(-1);
-        // SAFETY: a pointer to a local, and a handle that was just got.
+        // SAFETY: the pointer is to a local; `memory` is the handle from above.
         let code = unsafe { (driver.mem_get_properties)(&mut props, memory) };
-        let known = driver.check("cuMemGetAllocationPropertiesFromHandle", code);
-        if known.is_err() || props.location.id != gpu.ordinal {
-            // SAFETY: got above, and given up once.
+        let result = driver.check("cuMemGetAllocationPropertiesFromHandle", code);
+        if result.is_err() || props.location.id != gpu.ordinal {
+            // SAFETY: the call above returned the handle; this is its only release.
             unsafe { (driver.mem_release)(memory) };
-            let elsewhere = format!("it lies on the driver's device {}", props.location.id);
-            return Err(failed(known.err().unwrap_or_else(|| Error::bad_data(elsewhere))));
+            let other_device = format!("it is on the driver's device {}", props.location.id);
+            return Err(failed(result.err().unwrap_or_else(|| Error::bad_data(other_device))));
         }
-        let base = map(gpu, &entered, memory, size).map_err(|answer| failed(answer.into()))?;
+        let base = map(gpu, &entered, memory, size).map_err(|error| failed(error.into()))?;
         Ok(FileMemory { gpu: gpu.clone(), reaper: self.reaper().clone(), base, bytes: size })
     }
 }

@@ -1,4 +1,5 @@
-//! CUDA IPC: device memory of one process in another one, with the event after which it may be read.
+//! Shares device memory with other processes through CUDA IPC, with the event after which it may be
+//! read.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -15,21 +16,22 @@ use super::driver::{
 use super::platform::Platform;
 use super::reaper::{Job, Reaper};
 
-/// Memory that other processes may open. It holds the event that they wait for, and not the memory: keep both until the
-/// others have let go of what they opened, for to the driver anything else is undefined.
+/// Memory exported to other processes. It owns the event that they wait for, but not the memory.
+/// Keep both until every opener has closed the memory: the driver leaves other uses undefined.
 pub struct IpcExport {
     description: IpcDescription,
     gpu: Arc<Gpu>,
     event: RawEvent,
 }
 
-// SAFETY: the driver takes events on every thread.
+// SAFETY: the driver accepts events on any thread.
 unsafe impl Send for IpcExport {}
-// SAFETY: as above, and nothing in here changes.
+// SAFETY: the driver accepts events on several threads at the same time, and the fields do not
+// change.
 unsafe impl Sync for IpcExport {}
 
 impl IpcExport {
-    /// What the other process is told.
+    /// The description for the other process.
     pub fn description(&self) -> &IpcDescription {
         &self.description
     }
@@ -41,42 +43,43 @@ impl Drop for IpcExport {
     }
 }
 
-/// Another process's memory. Dropping it closes it, once everything has run that is in flight on its device; nobody waits
-/// for that. The exporter must not have freed it by then.
+/// Opened memory of another process. Dropping it closes the memory once all work in flight on its
+/// device has run, without blocking. The exporter must not free the memory before that.
 pub struct IpcMemory {
     gpu: Arc<Gpu>,
     reaper: Arc<Reaper>,
-    /// Of the allocation, as it was opened.
+    /// Address of the opened allocation.
     base: u64,
     offset: u64,
     bytes: u64,
-    /// Boxed, since `sync_event` points at it.
+    /// Boxed, because `sync_event` points to it.
     event: Box<RawEvent>,
 }
 
-// SAFETY: the driver takes events on every thread.
+// SAFETY: the driver accepts events on any thread.
 unsafe impl Send for IpcMemory {}
-// SAFETY: as above, and nothing in here changes.
+// SAFETY: the driver accepts events on several threads at the same time, and the fields do not
+// change.
 unsafe impl Sync for IpcMemory {}
 
 impl IpcMemory {
-    /// Where it lies, by this process's count.
+    /// The device, numbered as in this process.
     pub fn device(&self) -> Device {
         self.gpu.device
     }
 
-    /// Where the range begins, on the device.
+    /// The address of the range on the device.
     pub fn address(&self) -> u64 {
         self.base + self.offset
     }
 
-    /// How long the range is.
+    /// Length of the range in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A pointer to the handle of the event after which it may be read: what an `ArrowDeviceArray.sync_event` is. It lives
-    /// as long as this.
+    /// A pointer to the handle of the event after which the range may be read, as in
+    /// `ArrowDeviceArray.sync_event`. It is valid as long as `self`.
     pub fn sync_event(&self) -> *mut c_void {
         (&raw const *self.event).cast_mut().cast()
     }
@@ -92,33 +95,34 @@ impl Drop for IpcMemory {
             }
             destroy_event(&gpu, event.0);
         });
-        // Others may have seen it, and nobody tells when they are done.
+        // Other libraries may be using the memory, and do not report when they are done.
         self.reaper.add(Job { events: Vec::new(), everything_on: vec![self.gpu.clone()], then });
     }
 }
 
 struct Handle(RawEvent);
 
-// SAFETY: the driver takes events on every thread.
+// SAFETY: the driver accepts events on any thread.
 unsafe impl Send for Handle {}
 
 fn destroy_event(gpu: &Gpu, event: RawEvent) {
     if let Ok(_entered) = gpu.enter() {
-        // SAFETY: this is its one owner; what waits for it holds on to the moment.
+        // SAFETY: the caller owns the event and does not use it again. Waits that were enqueued for
+        // it refer to the recorded work.
         unsafe { (gpu.driver.event_destroy)(event) };
     }
 }
 
-/// Undoes one opening.
+/// Closes memory that was opened once.
 fn close(gpu: &Gpu, _entered: &Entered, base: u64) {
     let _relaxed = gpu.relaxed();
-    // SAFETY: opened here, and nothing on the device uses it any more.
+    // SAFETY: `open_ipc` opened the memory, and nothing on the device uses it any more.
     unsafe { (gpu.driver.ipc_close_mem_handle)(base) };
 }
 
-/// What the driver knows about an address.
+/// The driver's attributes of an address.
 #[derive(Default)]
-struct Place {
+struct PointerAttributes {
     kind: u32,
     ordinal: i32,
     ipc_capable: u32,
@@ -126,9 +130,9 @@ struct Place {
     bytes: usize,
 }
 
-impl Place {
-    fn of(driver: &Driver, address: u64) -> Result<Self> {
-        let mut place = Self { ordinal: -1, ..Self::default() };
+impl PointerAttributes {
+    fn query(driver: &Driver, address: u64) -> Result<Self> {
+        let mut attributes = Self { ordinal: -1, ..Self::default() };
         let mut which = [
             POINTER_MEMORY_TYPE,
             POINTER_DEVICE_ORDINAL,
@@ -136,22 +140,22 @@ impl Place {
             POINTER_RANGE_START,
             POINTER_RANGE_SIZE,
         ];
-        let mut places: [*mut c_void; 5] = [
-            (&raw mut place.kind).cast(),
-            (&raw mut place.ordinal).cast(),
-            (&raw mut place.ipc_capable).cast(),
-            (&raw mut place.base).cast(),
-            (&raw mut place.bytes).cast(),
+        let mut values: [*mut c_void; 5] = [
+            (&raw mut attributes.kind).cast(),
+            (&raw mut attributes.ordinal).cast(),
+            (&raw mut attributes.ipc_capable).cast(),
+            (&raw mut attributes.base).cast(),
+            (&raw mut attributes.bytes).cast(),
         ];
-        // SAFETY: as many attributes as places, each of the attribute's type.
+        // SAFETY: both lists have five entries, and every field has its attribute's type.
         let code =
-            unsafe { (driver.pointer_get_attributes)(5, which.as_mut_ptr(), places.as_mut_ptr(), address) };
+            unsafe { (driver.pointer_get_attributes)(5, which.as_mut_ptr(), values.as_mut_ptr(), address) };
         driver.check("cuPointerGetAttributes", code)?;
-        Ok(place)
+        Ok(attributes)
     }
 
-    /// Whether `bytes` bytes from `address` on lie in the allocation.
-    fn holds(&self, address: u64, bytes: u64) -> bool {
+    /// Whether the range `address..address + bytes` is in the allocation.
+    fn contains(&self, address: u64, bytes: u64) -> bool {
         let offset = address.checked_sub(self.base);
         let end = offset.and_then(|offset| offset.checked_add(bytes));
         end.is_some_and(|end| end <= self.bytes as u64)
@@ -160,7 +164,7 @@ impl Place {
 
 impl Platform {
     /// # Safety
-    /// As [`crate::Backend::export_ipc`].
+    /// The requirements of [`crate::Backend::export_ipc`].
     pub(crate) unsafe fn export_ipc(
         &self,
         address: u64,
@@ -168,46 +172,27 @@ impl Platform {
         sync_event: *mut c_void,
     ) -> Result<IpcExport> {
         let driver = self.driver();
-        let place = Place::of(driver, address)?;
-        let ordinal = usize::try_from(place.ordinal).ok();
-        let Some(ordinal) = ordinal.filter(|_| place.kind == MEMORY_TYPE_DEVICE as u32) else {
-            return Err(Error::invalid_argument(format!(
-                "address {address:#x} is no memory of a CUDA device; only such is shared by CUDA IPC"
-            )));
-        };
-        let gpu = self.started_gpu(ordinal)?;
+        let (attributes, gpu) = self.find_exportable(address, bytes)?;
         let device = gpu.device;
-        if !place.holds(address, bytes) {
-            return Err(Error::invalid_argument(format!(
-                "{bytes} bytes at {address:#x} lie outside their allocation on {device}, which is {} bytes from {:#x} on",
-                place.bytes, place.base
-            )));
-        }
-        if place.ipc_capable == 0 {
-            return Err(Error::unsupported(format!(
-                "the memory at {address:#x} on {device} comes from a pool, or is managed, and CUDA IPC cannot share it; copy \
-                 it into a buffer that was allocated to be shared (allocate_shareable; new_buffer in Python), and export that"
-            )));
-        }
         let _entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
         let mut memory = IpcHandle([0; IPC_HANDLE_BYTES]);
-        // SAFETY: a pointer to a local; the context is current.
-        let code = unsafe { (driver.ipc_get_mem_handle)(&mut memory, place.base) };
-        let asked =
+        // SAFETY: the pointer is to a local; the context is current.
+        let code = unsafe { (driver.ipc_get_mem_handle)(&mut memory, attributes.base) };
+        let failed =
             |e: Error| e.context(format_args!("memory of {device} cannot be shared with other processes"));
-        driver.check("cuIpcGetMemHandle", code).map_err(asked)?;
+        driver.check("cuIpcGetMemHandle", code).map_err(failed)?;
         let uuid = uuid_of(driver, gpu.ordinal)?;
         let mut event: RawEvent = std::ptr::null_mut();
         let flags = EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
-        // SAFETY: a pointer to a local; the context is current.
-        driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut event, flags) }).map_err(asked)?;
-        // From here on it is destroyed whatever happens.
+        // SAFETY: the pointer is to a local; the context is current.
+        driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut event, flags) }).map_err(failed)?;
+        // From here on, `export` destroys the event if an error occurs.
         let mut export = IpcExport {
             description: IpcDescription {
                 process: this_process(),
                 gpu: uuid,
-                offset: address - place.base,
+                offset: address - attributes.base,
                 bytes,
                 memory: memory.0,
                 event: [0; IPC_HANDLE_BYTES],
@@ -215,25 +200,40 @@ impl Platform {
             gpu: gpu.clone(),
             event,
         };
-        // On a stream of its own, so that no other has to wait for what is exported.
-        let stream = gpu.take_stream()?;
-        let record = || {
-            if !sync_event.is_null() {
-                // SAFETY: a pointer to an event's handle by this function's own contract.
-                gpu.wait(stream, unsafe { *sync_event.cast::<RawEvent>() })?;
-            }
-            // SAFETY: both are of this context.
-            driver.check("cuEventRecord", unsafe { (driver.event_record)(event, stream) })
-        };
-        let recorded = record();
-        gpu.give_stream(stream);
-        recorded.map_err(asked)?;
+        // SAFETY: by this function's contract `sync_event` is NULL or points to an event's handle.
+        unsafe { record_after(gpu, event, sync_event) }.map_err(failed)?;
         let mut handle = IpcHandle([0; IPC_HANDLE_BYTES]);
-        // SAFETY: a pointer to a local, and a live event.
+        // SAFETY: the pointer is to a local, and `event` is live.
         let code = unsafe { (driver.ipc_get_event_handle)(&mut handle, event) };
-        driver.check("cuIpcGetEventHandle", code).map_err(asked)?;
+        driver.check("cuIpcGetEventHandle", code).map_err(failed)?;
         export.description.event = handle.0;
         Ok(export)
+    }
+
+    /// Checks that the range can be exported. Returns the attributes of its address, and its GPU.
+    fn find_exportable(&self, address: u64, bytes: u64) -> Result<(PointerAttributes, &Arc<Gpu>)> {
+        let attributes = PointerAttributes::query(self.driver(), address)?;
+        let ordinal = usize::try_from(attributes.ordinal).ok();
+        let Some(ordinal) = ordinal.filter(|_| attributes.kind == MEMORY_TYPE_DEVICE as u32) else {
+            return Err(Error::invalid_argument(format!(
+                "address {address:#x} is no memory of a CUDA device; CUDA IPC can share only such memory"
+            )));
+        };
+        let gpu = self.started_gpu(ordinal)?;
+        let device = gpu.device;
+        if !attributes.contains(address, bytes) {
+            return Err(Error::invalid_argument(format!(
+                "{bytes} bytes at {address:#x} lie outside their allocation on {device}, which has {} bytes at {:#x}",
+                attributes.bytes, attributes.base
+            )));
+        }
+        if attributes.ipc_capable == 0 {
+            return Err(Error::unsupported(format!(
+                "the memory at {address:#x} on {device} comes from a pool, or is managed, and CUDA IPC cannot share it; copy \
+                 it into a buffer that was allocated to be shared (allocate_shareable; new_buffer in Python), and export that"
+            )));
+        }
+        Ok((attributes, gpu))
     }
 
     pub(crate) fn open_ipc(&self, description: &IpcDescription) -> Result<IpcMemory> {
@@ -242,40 +242,43 @@ impl Platform {
         let gpu = self.gpu_of_uuid(&description.gpu)?;
         let entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
-        let failed =
-            |e: Error| e.context(format_args!("another process's memory on {} cannot be opened", gpu.device));
+        let failed = |e: Error| {
+            e.context(format_args!("memory of another process on {} cannot be opened", gpu.device))
+        };
         let mut base = 0;
-        // SAFETY: a pointer to a local, and a handle by value, which the driver checks; the context is current.
+        // SAFETY: the pointer is to a local, and the driver checks the handle, which is passed by
+        // value; the context is current.
         let code = unsafe {
             (driver.ipc_open_mem_handle)(&mut base, IpcHandle(description.memory), IPC_LAZY_PEER_ACCESS)
         };
-        let alive =
-            |e: Error| Error::new(e.code(), format!("{e}; its exporter must be there, with its buffer"));
-        driver.check("cuIpcOpenMemHandle", code).map_err(alive).map_err(failed)?;
-        let finish = || {
+        let with_advice =
+            |e: Error| Error::new(e.code(), format!("{e}; the exporter must be running and keep the buffer"));
+        driver.check("cuIpcOpenMemHandle", code).map_err(with_advice).map_err(failed)?;
+        let open_event = || {
             let IpcDescription { offset, bytes, .. } = *description;
-            let place = Place::of(driver, base)?;
-            if !base.checked_add(offset).is_some_and(|address| place.holds(address, bytes)) {
+            let attributes = PointerAttributes::query(driver, base)?;
+            if !base.checked_add(offset).is_some_and(|address| attributes.contains(address, bytes)) {
                 return Err(Error::bad_data(format!(
-                    "{bytes} bytes from byte {offset} on lie outside the allocation that was opened, which has {}",
-                    place.bytes
+                    "{bytes} bytes at offset {offset} lie outside the opened allocation, which has {}",
+                    attributes.bytes
                 )));
             }
             let mut event: RawEvent = std::ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: the pointer is to a local, and the driver checks the handle, which is passed
+            // by value; the context is current.
             let code = unsafe { (driver.ipc_open_event_handle)(&mut event, IpcHandle(description.event)) };
             driver.check("cuIpcOpenEventHandle", code)?;
             let reaper = self.reaper().clone();
             Ok(IpcMemory { gpu: gpu.clone(), reaper, base, offset, bytes, event: Box::new(event) })
         };
-        finish().map_err(failed).inspect_err(|_| close(gpu, &entered, base))
+        open_event().map_err(failed).inspect_err(|_| close(gpu, &entered, base))
     }
 
     fn gpu_of_uuid(&self, uuid: &[u8; 16]) -> Result<&Arc<Gpu>> {
         let driver = self.driver();
         for ordinal in 0..self.presence().devices.len() {
             let mut handle: Ordinal = 0;
-            // SAFETY: a pointer to a local.
+            // SAFETY: the pointer is to a local.
             let code = unsafe { (driver.device_get)(&mut handle, ordinal as i32) };
             if code == SUCCESS && uuid_of(driver, handle)? == *uuid {
                 return self.started_gpu(ordinal);
@@ -283,14 +286,34 @@ impl Platform {
         }
         let name: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         Err(Error::device(format!(
-            "the memory lies on a GPU (UUID {name}) that this process does not see; check CUDA_VISIBLE_DEVICES"
+            "the memory is on a GPU (UUID {name}) that this process does not see; check CUDA_VISIBLE_DEVICES"
         )))
     }
 }
 
+/// Records `event` after the event at `sync_event`, on a separate stream, so that no other stream
+/// waits for the exported memory. The context is current.
+///
+/// # Safety
+/// `sync_event` is NULL or points to the handle of a live event.
+unsafe fn record_after(gpu: &Gpu, event: RawEvent, sync_event: *mut c_void) -> Result<()> {
+    let stream = gpu.take_stream()?;
+    let record = || {
+        if !sync_event.is_null() {
+            // SAFETY: by this function's contract `sync_event` points to an event's handle.
+            gpu.wait(stream, unsafe { *sync_event.cast::<RawEvent>() })?;
+        }
+        // SAFETY: the event and the stream belong to this context.
+        gpu.driver.check("cuEventRecord", unsafe { (gpu.driver.event_record)(event, stream) })
+    };
+    let result = record();
+    gpu.return_stream(stream);
+    result
+}
+
 fn uuid_of(driver: &Driver, handle: Ordinal) -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
-    // SAFETY: a pointer to a local of 16 bytes.
+    // SAFETY: the pointer is to a local of 16 bytes.
     driver.check("cuDeviceGetUuid", unsafe { (driver.device_get_uuid)(&mut uuid, handle) })?;
     Ok(uuid)
 }

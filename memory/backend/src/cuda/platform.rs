@@ -1,4 +1,4 @@
-//! All of CUDA that one backend has: its devices, started when they are first asked for, and what they share.
+//! The CUDA devices of a backend, started at their first use, and the state that they share.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -6,25 +6,25 @@ use std::sync::{Arc, OnceLock};
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use super::context::Gpu;
+use super::cuda_missing::CudaMissing;
 use super::device::CudaDeviceBackend;
 use super::driver::{
     Driver, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, POINTER_DEVICE_ORDINAL, POINTER_IS_MANAGED,
     POINTER_MEMORY_TYPE, POINTER_RANGE_SIZE, POINTER_RANGE_START, SUCCESS,
 };
 use super::event::CudaEvent;
-use super::file::MappedMemory;
-use super::missing::CudaMissing;
-use super::pinned::{Deferred, PinnedMemory, Started};
-use super::plain::PlainMemory;
+use super::file::ExportableMemory;
+use super::pinned::{Deferred, PinnedMemory, StartedGpus};
 use super::pool::DevicePool;
 use super::probe::{CudaDevice, CudaPresence};
 use super::reaper::{Job, Reaper};
-use crate::device::{DeviceDescription, HostDevice, Place};
+use super::shareable::ShareableMemory;
+use crate::device::{DeviceDescription, HostDevice, Location};
 use crate::entry::Entry;
 use crate::policies::Policies;
 use crate::resource::{Pool, Published, Ranges, Resource};
 
-/// Devices are numbered on from `first`: pinned host memory, then each GPU by its ordinal.
+/// Devices are numbered from `first`: pinned host memory, then the GPUs by ordinal.
 pub(crate) struct Platform {
     driver: Driver,
     presence: CudaPresence,
@@ -34,13 +34,13 @@ pub(crate) struct Platform {
     policies: Policies,
     pinned: Entry,
     pinned_ranges: Arc<Ranges>,
-    started: Arc<Started>,
+    started: Arc<StartedGpus>,
     reaper: Arc<Reaper>,
-    gpus: Vec<OnceLock<Result<Gpus>>>,
+    devices: Vec<OnceLock<Result<StartedDevice>>>,
 }
 
 /// A started device.
-struct Gpus {
+struct StartedDevice {
     entry: Entry,
     gpu: Arc<Gpu>,
     pool: Arc<DevicePool>,
@@ -49,8 +49,8 @@ struct Gpus {
 impl Platform {
     pub(crate) fn start(backend: usize, first: usize, policies: &Policies) -> Result<Self, CudaMissing> {
         let (driver, presence) = super::probe::start()?;
-        super::at_exit::arm();
-        let (started, reaper) = (Arc::<Started>::default(), Arc::<Reaper>::default());
+        super::at_exit::install_handler();
+        let (started, reaper) = (Arc::<StartedGpus>::default(), Arc::<Reaper>::default());
         let ranges = Arc::<Ranges>::default();
         let memory = PinnedMemory::new(started.clone());
         let cap_bytes = policies.pinned_pool_bytes();
@@ -63,7 +63,7 @@ impl Platform {
         };
         let memory = policies.apply(Box::new(Published::new(memory, ranges.clone())));
         let pinned = Entry::new(backend, first, Box::new(HostDevice::pinned(memory)), std::ptr::null_mut());
-        let gpus = presence.devices.iter().map(|_| OnceLock::new()).collect();
+        let devices = presence.devices.iter().map(|_| OnceLock::new()).collect();
         let descriptions = presence.devices.iter().map(describe).collect();
         let policies = policies.clone();
         Ok(Self {
@@ -77,7 +77,7 @@ impl Platform {
             pinned_ranges: ranges,
             started,
             reaper,
-            gpus,
+            devices,
         })
     }
 
@@ -85,29 +85,29 @@ impl Platform {
         &self.presence
     }
 
-    /// How many devices there are, pinned memory among them.
+    /// Number of devices, including pinned memory.
     pub(crate) fn len(&self) -> usize {
-        1 + self.gpus.len()
+        1 + self.devices.len()
     }
 
-    /// The `i`-th, started if it was not.
+    /// The `i`-th device. Starts it if necessary.
     pub(crate) fn entry(&self, i: usize) -> Result<&Entry> {
         match i.checked_sub(1) {
             None => Ok(&self.pinned),
-            Some(ordinal) => self.gpu(ordinal).map(|gpu| &gpu.entry),
+            Some(ordinal) => self.started_device(ordinal).map(|device| &device.entry),
         }
     }
 
-    /// The `i`-th, if it has been started.
+    /// The `i`-th device, if it has been started.
     pub(crate) fn started(&self, i: usize) -> Option<&Entry> {
         match i.checked_sub(1) {
             None => Some(&self.pinned),
-            Some(ordinal) => self.gpus.get(ordinal)?.get()?.as_ref().ok().map(|gpu| &gpu.entry),
+            Some(ordinal) => self.devices.get(ordinal)?.get()?.as_ref().ok().map(|device| &device.entry),
         }
     }
 
-    /// Calls `then` once `events` have passed, and with `after_all` everything that is in flight on any device now. Nobody waits
-    /// for the latter on the host, unless the driver cannot mark it.
+    /// Calls `then` after `events`, and with `after_all` after all work now in flight on any
+    /// device. The host waits for that work only if the driver cannot record an event after it.
     pub(crate) fn call_after(
         &self,
         mut events: Vec<Arc<CudaEvent>>,
@@ -116,7 +116,7 @@ impl Platform {
     ) {
         let mut everything_on = Vec::new();
         for gpu in if after_all { self.started.all() } else { Vec::new() } {
-            match CudaEvent::of_everything(self.backend, &gpu) {
+            match CudaEvent::record_everything(self.backend, &gpu) {
                 Ok(event) => events.push(event),
                 Err(_) => everything_on.push(gpu),
             }
@@ -127,52 +127,53 @@ impl Platform {
         self.reaper.add(Job { events, everything_on, then });
     }
 
-    /// Whether any device has been: before that there is no context to pin memory in.
+    /// Whether a device has been started. Before that there is no context to pin memory in.
     pub(crate) fn is_started(&self) -> bool {
-        self.gpus.iter().any(|slot| matches!(slot.get(), Some(Ok(_))))
+        self.devices.iter().any(|slot| matches!(slot.get(), Some(Ok(_))))
     }
 
-    /// Which device the `i`-th is, started or not.
-    pub(crate) fn name(&self, i: usize) -> Option<Device> {
+    /// The id of the `i`-th device, started or not.
+    pub(crate) fn device(&self, i: usize) -> Option<Device> {
         match i.checked_sub(1) {
             None => Some(HostDevice::PINNED),
             Some(ordinal) => self.presence.devices.get(ordinal).map(|device| device.device),
         }
     }
 
-    /// What there is, started or not.
+    /// Descriptions of all devices, started or not.
     pub(crate) fn describe(&self) -> &[DeviceDescription] {
         &self.descriptions
     }
 
-    /// The index among all of the backend's devices.
+    /// The index among the backend's devices.
     pub(crate) fn index_of(&self, device: Device) -> Option<usize> {
         if device.r#type == abi::DEVICE_CUDA_HOST {
             return Some(self.first);
         }
-        let ordinal = usize::try_from(device.id).ok().filter(|ordinal| *ordinal < self.gpus.len())?;
+        let ordinal = usize::try_from(device.id).ok().filter(|ordinal| *ordinal < self.devices.len())?;
         Some(self.first + 1 + ordinal)
     }
 
-    fn gpu(&self, ordinal: usize) -> Result<&Gpus> {
-        let slot = self.gpus.get(ordinal);
-        let slot = slot.ok_or_else(|| Error::internal(format!("there is no CUDA device {ordinal}")))?;
+    fn started_device(&self, ordinal: usize) -> Result<&StartedDevice> {
+        let slot = self.devices.get(ordinal);
+        let slot = slot.ok_or_else(|| Error::internal(format!("CUDA device {ordinal} does not exist")))?;
         slot.get_or_init(|| self.open(ordinal)).as_ref().map_err(Error::clone)
     }
 
-    fn open(&self, ordinal: usize) -> Result<Gpus> {
-        let about = self.presence.devices.get(ordinal);
-        let about = about.ok_or_else(|| Error::internal(format!("there is no CUDA device {ordinal}")))?;
-        if !about.memory_pools {
+    fn open(&self, ordinal: usize) -> Result<StartedDevice> {
+        let properties = self.presence.devices.get(ordinal);
+        let properties =
+            properties.ok_or_else(|| Error::internal(format!("CUDA device {ordinal} does not exist")))?;
+        if !properties.memory_pools {
             return Err(Error::unsupported(format!(
-                "{} ({}) has no memory pools, which CUDA devices are worked on with; use another device, or the cpu",
-                about.device, about.name
+                "{} ({}) has no memory pools, which Crossdock needs; use another device, or the cpu",
+                properties.device, properties.name
             )));
         }
-        let failed = |e: Error| e.context(format_args!("{} could not be started", about.device));
-        let gpu =
-            Gpu::open(self.driver, about.device, ordinal as i32, about.compute_capability).map_err(failed)?;
-        let keep_bytes = self.policies.keep_on_device_bytes();
+        let failed = |e: Error| e.context(format_args!("{} could not be started", properties.device));
+        let gpu = Gpu::open(self.driver, properties.device, ordinal as i32, properties.compute_capability)
+            .map_err(failed)?;
+        let keep_bytes = self.policies.device_pool_bytes();
         let pool =
             DevicePool::new(gpu.clone(), self.backend, self.reaper.clone(), keep_bytes).map_err(failed)?;
         let pool = Arc::new(pool);
@@ -180,15 +181,15 @@ impl Platform {
             let _entered = gpu.enter()?;
             gpu.take_stream().map_err(failed)?
         };
-        self.meet(&gpu, &pool);
+        self.enable_peer_access(&gpu, &pool);
         self.started.add(&gpu);
         let memory = self.policies.apply(Box::new(pool.clone()));
-        let plain = PlainMemory::new(gpu.clone(), self.backend, self.reaper.clone());
+        let plain = ShareableMemory::new(gpu.clone(), self.backend, self.reaper.clone());
         let shareable = self.policies.apply(Box::new(plain));
-        let by_handle = MappedMemory::new(gpu.clone(), self.backend, self.reaper.clone());
+        let by_handle = ExportableMemory::new(gpu.clone(), self.backend, self.reaper.clone());
         let exportable = self.policies.apply(Box::new(by_handle));
         let device = CudaDeviceBackend::new(
-            describe(about),
+            describe(properties),
             gpu.clone(),
             memory,
             shareable,
@@ -197,57 +198,57 @@ impl Platform {
             self.backend,
         );
         let entry = Entry::new(self.backend, self.first + 1 + ordinal, Box::new(device), stream);
-        Ok(Gpus { entry, gpu, pool })
+        Ok(StartedDevice { entry, gpu, pool })
     }
 
-    /// Lets a new device and those that were started before reach each other's memory, where the hardware can. Where it
-    /// cannot, the driver takes copies between them through the host.
-    fn meet(&self, gpu: &Arc<Gpu>, pool: &DevicePool) {
-        let others = self.gpus.iter().filter_map(|slot| slot.get()?.as_ref().ok());
+    /// Enables access between a new device and the devices started before, if the hardware supports
+    /// it. Otherwise the driver copies between them through the host.
+    fn enable_peer_access(&self, gpu: &Arc<Gpu>, pool: &DevicePool) {
+        let others = self.devices.iter().filter_map(|slot| slot.get()?.as_ref().ok());
         for other in others {
-            let can = |a: &Gpu, b: &Gpu| {
+            let can_access = |a: &Gpu, b: &Gpu| {
                 let mut can = 0;
-                // SAFETY: a pointer to a local.
+                // SAFETY: the pointer is to a local.
                 let code = unsafe { (self.driver.device_can_access_peer)(&mut can, a.ordinal, b.ordinal) };
                 code == SUCCESS && can != 0
             };
-            // A refusal costs speed and nothing else.
-            if can(gpu, &other.gpu) {
+            // An error only makes copies slower.
+            if can_access(gpu, &other.gpu) {
                 drop(other.pool.share_with(gpu));
             }
-            if can(&other.gpu, gpu) {
+            if can_access(&other.gpu, gpu) {
                 drop(pool.share_with(&other.gpu));
             }
         }
     }
 
-    /// An event behind its handle.
+    /// The event behind a handle.
     ///
     /// # Safety
-    /// As [`CudaEvent::of`].
+    /// `handle` satisfies [`CudaEvent::from_handle`].
     pub(crate) unsafe fn event(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
-        // SAFETY: by this function's own contract.
-        unsafe { CudaEvent::of(self.backend, handle) }
+        // SAFETY: `handle` satisfies `CudaEvent::from_handle` by this function's contract.
+        unsafe { CudaEvent::from_handle(self.backend, handle) }
     }
 
-    /// The same with the handle's own count.
+    /// The event behind a handle, together with the handle's reference.
     ///
     /// # Safety
-    /// As [`CudaEvent::of_last`].
-    pub(crate) unsafe fn last_of_event(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
-        // SAFETY: by this function's own contract.
-        unsafe { CudaEvent::of_last(self.backend, handle) }
+    /// `handle` satisfies [`CudaEvent::take_handle`].
+    pub(crate) unsafe fn take_event_handle(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
+        // SAFETY: `handle` satisfies `CudaEvent::take_handle` by this function's contract.
+        unsafe { CudaEvent::take_handle(self.backend, handle) }
     }
 
-    /// Blocks until a stranger's event has passed.
+    /// Blocks until an external event has passed.
     ///
     /// # Safety
-    /// `sync_event` points at an event's handle.
+    /// `sync_event` points to the handle of a live event.
     pub(crate) unsafe fn synchronize_raw(&self, sync_event: *mut c_void) -> Result<()> {
-        // SAFETY: by this function's own contract.
+        // SAFETY: `sync_event` points to the handle of an event by this function's contract.
         let event = unsafe { *sync_event.cast::<*mut c_void>() };
         let _relaxed = self.driver.relaxed();
-        // SAFETY: an event by the caller's word.
+        // SAFETY: `event` is live by this function's contract.
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(event) })
     }
 
@@ -255,30 +256,34 @@ impl Platform {
         &self.driver
     }
 
-    /// A device by its ordinal, started if it was not.
+    /// The GPU with this ordinal. Starts it if necessary.
     pub(super) fn started_gpu(&self, ordinal: usize) -> Result<&Arc<Gpu>> {
-        self.gpu(ordinal).map(|gpu| &gpu.gpu)
+        self.started_device(ordinal).map(|device| &device.gpu)
     }
 
     pub(crate) fn reaper(&self) -> &Arc<Reaper> {
         &self.reaper
     }
 
-    /// Blocks until all that waits for a device to be done with it has been done, but for what waits for the end of a graph
-    /// capture.
+    /// Blocks until all pending releases and callbacks have run, except those that wait for the end
+    /// of a graph capture.
     pub(crate) fn settle(&self) {
         self.reaper.flush();
-        self.gpus.iter().filter_map(|slot| slot.get()?.as_ref().ok()).for_each(|gpu| gpu.pool.settle());
+        self.devices
+            .iter()
+            .filter_map(|slot| slot.get()?.as_ref().ok())
+            .for_each(|device| device.pool.settle());
     }
 
-    /// Bytes of a device that are taken and not this backend's; `None` where it was not started.
-    pub(crate) fn foreign_bytes(&self, ordinal: usize) -> Result<Option<u64>> {
-        let gpu = self.gpus.get(ordinal).and_then(|slot| slot.get()?.as_ref().ok());
-        gpu.map(|gpu| gpu.pool.foreign_bytes()).transpose()
+    /// Bytes of a device that are in use and not in this backend's pool; `None` if it has not been
+    /// started.
+    pub(crate) fn external_bytes(&self, ordinal: usize) -> Result<Option<u64>> {
+        let device = self.devices.get(ordinal).and_then(|slot| slot.get()?.as_ref().ok());
+        device.map(|device| device.pool.external_bytes()).transpose()
     }
 
-    /// Where an address lies, if the driver knows it.
-    pub(crate) fn find(&self, address: *const c_void) -> Result<Option<Place>> {
+    /// The device and allocation of an address, if the driver knows it.
+    pub(crate) fn locate(&self, address: *const c_void) -> Result<Option<Location>> {
         let (mut kind, mut ordinal, mut managed) = (0u32, -1i32, 0u32);
         let (mut base, mut bytes) = (0u64, 0usize);
         let mut which = [
@@ -288,16 +293,16 @@ impl Platform {
             POINTER_RANGE_START,
             POINTER_RANGE_SIZE,
         ];
-        let mut places: [*mut c_void; 5] = [
+        let mut values: [*mut c_void; 5] = [
             (&raw mut kind).cast(),
             (&raw mut ordinal).cast(),
             (&raw mut managed).cast(),
             (&raw mut base).cast(),
             (&raw mut bytes).cast(),
         ];
-        // SAFETY: as many attributes as places, each a local of the attribute's type.
+        // SAFETY: both lists have five entries, and every local has its attribute's type.
         let code = unsafe {
-            (self.driver.pointer_get_attributes)(5, which.as_mut_ptr(), places.as_mut_ptr(), address as u64)
+            (self.driver.pointer_get_attributes)(5, which.as_mut_ptr(), values.as_mut_ptr(), address as u64)
         };
         self.driver.check("cuPointerGetAttributes", code)?;
         let id = i64::from(ordinal.max(0));
@@ -307,7 +312,7 @@ impl Platform {
             MEMORY_TYPE_HOST => HostDevice::PINNED,
             _ => return Ok(None),
         };
-        Ok(self.index_of(device).map(|index| Place { index, device, base: base as usize, bytes }))
+        Ok(self.index_of(device).map(|index| Location { index, device, base: base as usize, bytes }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Device memory, in stream order, from a pool of our own.
+//! Allocates device memory in stream order, from a memory pool of the backend.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -6,30 +6,31 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::Result;
 
-use super::captured::{Captured, Returned};
+use super::captured::{Captured, FreedBlock};
 use super::context::Gpu;
 use super::driver::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE, MemAccess, MemLocation, MemPool, MemPoolProps,
     POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT,
 };
 use super::event::CudaEvent;
-use super::frees::Frees;
+use super::frees::PendingFrees;
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
-use crate::resource::{Refusal, Region, Request, Resource, Uses};
+use crate::resource::{AllocError, Region, Request, Resource, Uses};
 
-/// What the driver aligns blocks to at least.
+/// Minimum alignment of the driver's blocks in bytes.
 const NATURAL_ALIGNMENT: usize = 256;
 
-/// A `CUmemoryPool`. Others in the process use the default one; this one is ours alone.
+/// A `CUmemoryPool` that only this backend uses, unlike the device's default pool.
 ///
-/// Freeing never waits. A block that was only ever used on the stream that it was allocated on goes back in the order of
-/// that stream. One that was used elsewhere too goes back once every use has passed, and one that strangers have seen once
-/// all has that was in flight: a stream kept for this waits for it, so that no stream that still has work is held up.
+/// Freeing never waits. A block that was used only on the stream it was allocated on is freed in
+/// the order of that stream. A block that was used on other streams is freed after all its uses,
+/// and an exported block after all work in flight: a separate stream waits for these, so that no
+/// stream that still has work is delayed.
 pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
-    frees: Arc<Frees>,
+    pending_frees: Arc<PendingFrees>,
     captured: Captured,
     backend: usize,
     reaper: Arc<Reaper>,
@@ -38,18 +39,18 @@ pub(crate) struct DevicePool {
 #[derive(Clone, Copy)]
 struct Handle(*mut c_void);
 
-// SAFETY: the driver takes pools on every thread.
+// SAFETY: the driver accepts pools on any thread.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: the driver accepts pools on several threads at the same time.
 unsafe impl Sync for Handle {}
 
 impl DevicePool {
-    /// An empty pool that keeps up to `keep_bytes` of what was freed.
+    /// An empty pool that caches up to `max_cached_bytes` freed bytes.
     pub(crate) fn new(
         gpu: Arc<Gpu>,
         backend: usize,
         reaper: Arc<Reaper>,
-        mut keep_bytes: u64,
+        mut max_cached_bytes: u64,
     ) -> Result<Self> {
         let _entered = gpu.enter()?;
         let props = MemPoolProps {
@@ -61,26 +62,26 @@ impl DevicePool {
             reserved: [0; 56],
         };
         let mut pool: MemPool = std::ptr::null_mut();
-        // SAFETY: pointers to locals; the context is current.
+        // SAFETY: the pointers are to locals; the context is current.
         unsafe {
             gpu.driver.check("cuMemPoolCreate", (gpu.driver.mem_pool_create)(&mut pool, &props))?;
-            let threshold = (&raw mut keep_bytes).cast();
+            let threshold = (&raw mut max_cached_bytes).cast();
             let code = (gpu.driver.mem_pool_set_attribute)(pool, POOL_RELEASE_THRESHOLD, threshold);
             gpu.driver.check("cuMemPoolSetAttribute", code)?;
         }
-        let frees = Arc::new(Frees::new(gpu.clone())?);
+        let pending_frees = Arc::new(PendingFrees::new(gpu.clone())?);
         drop(_entered);
-        Ok(Self { gpu, pool: Handle(pool), frees, captured: Captured::default(), backend, reaper })
+        Ok(Self { gpu, pool: Handle(pool), pending_frees, captured: Captured::default(), backend, reaper })
     }
 
-    /// Lets device `peer` read and write what is allocated here.
+    /// Lets the device `peer` access the memory of this pool.
     pub(crate) fn share_with(&self, peer: &Gpu) -> Result<()> {
         let _entered = self.gpu.enter()?;
         let access = MemAccess {
             location: MemLocation { r#type: LOCATION_DEVICE, id: peer.ordinal },
             flags: ACCESS_READ_WRITE,
         };
-        // SAFETY: a live pool and a local.
+        // SAFETY: the pool is alive, and `access` is one description.
         let code = unsafe { (self.gpu.driver.mem_pool_set_access)(self.pool.0, &access, 1) };
         self.gpu.driver.check("cuMemPoolSetAccess", code)
     }
@@ -88,155 +89,162 @@ impl DevicePool {
     fn attribute(&self, which: i32) -> u64 {
         let mut value = 0u64;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: a live pool, and a local of the attribute's type.
+        // SAFETY: the pool is alive, and the local has the attribute's type.
         unsafe { (self.gpu.driver.mem_pool_get_attribute)(self.pool.0, which, (&raw mut value).cast()) };
         value
     }
 
-    /// Bytes of the device that are taken and not this pool's.
-    pub(crate) fn foreign_bytes(&self) -> Result<u64> {
+    /// Bytes of the device that are in use and not in this pool.
+    pub(crate) fn external_bytes(&self) -> Result<u64> {
         let _entered = self.gpu.enter()?;
         let _relaxed = self.gpu.relaxed();
         let (mut free, mut total) = (0usize, 0usize);
-        let before = self.attribute(POOL_RESERVED_CURRENT);
-        // SAFETY: pointers to locals; the context is current.
+        let reserved_before = self.attribute(POOL_RESERVED_CURRENT);
+        // SAFETY: the pointers are to locals; the context is current.
         let code = unsafe { (self.gpu.driver.mem_get_info)(&mut free, &mut total) };
         self.gpu.driver.check("cuMemGetInfo", code)?;
-        // Where it grows or shrinks meanwhile it is the larger: what the pool gains or loses is nobody else's.
-        let reserved = before.max(self.attribute(POOL_RESERVED_CURRENT));
+        // The maximum, because the pool may grow or shrink between the calls, and its memory must
+        // not count.
+        let reserved = reserved_before.max(self.attribute(POOL_RESERVED_CURRENT));
         Ok((total.saturating_sub(free) as u64).saturating_sub(reserved))
     }
 
-    /// Blocks until what was released has gone back, but for what waits for the end of a graph capture.
+    /// Blocks until all pending frees have run, except those that wait for the end of a graph
+    /// capture.
     pub(crate) fn settle(&self) {
         if let Ok(_entered) = self.gpu.enter() {
-            self.give_back_ended();
-            self.frees.settle();
+            self.free_after_capture();
+            self.pending_frees.settle();
         }
     }
 
-    /// What came back during a capture that is over. The context is current.
-    fn give_back_ended(&self) {
-        self.captured.take_ended(&self.gpu).into_iter().for_each(|block| self.give_back(block));
+    /// Frees blocks that were released during a capture that has ended. The context is current.
+    fn free_after_capture(&self) {
+        self.captured.take_ended(&self.gpu).into_iter().for_each(|block| self.free_block(block));
     }
 
-    fn give_back(&self, block: Returned) {
-        if self.free(&block).is_ok() {
+    fn free_block(&self, block: FreedBlock) {
+        if self.free_in_stream_order(&block).is_ok() {
             return;
         }
-        // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
-        let (gpu, frees) = (self.gpu.clone(), self.frees.clone());
-        let Returned { base, bytes, uses: events, .. } = block;
+        // If the stream order is unavailable (an old driver, or an open capture), the reaper waits.
+        let (gpu, pending_frees) = (self.gpu.clone(), self.pending_frees.clone());
+        let FreedBlock { base, bytes, uses: events, .. } = block;
         let then = Box::new(move || {
             if let Ok(_entered) = gpu.enter() {
-                // What was tried before did not get so far, or the driver refused.
-                frees.free(base, bytes);
+                // The attempt above failed before the driver took the block.
+                pending_frees.free(base, bytes);
             }
         });
         self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
     }
 
-    /// Frees a block after all that must come first.
-    fn free(&self, block: &Returned) -> Result<()> {
+    /// Frees a block after all its uses, without blocking.
+    fn free_in_stream_order(&self, block: &FreedBlock) -> Result<()> {
         let (gpu, home) = (&self.gpu, block.home);
         let _entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
-        let elsewhere = || block.uses.iter().filter(|event| event.stream() != home);
-        if !block.lent && elsewhere().next().is_none() {
-            // SAFETY: allocated from this pool on that stream, used nowhere else, and freed once.
+        let other_streams = || block.uses.iter().filter(|event| event.stream() != home);
+        if !block.exported && other_streams().next().is_none() {
+            // SAFETY: the block was allocated from this pool on this stream, used on no other
+            // stream, and is freed once.
             let code = unsafe { (gpu.driver.mem_free_async)(block.base, home) };
             return gpu.driver.check("cuMemFreeAsync", code);
         }
-        if block.lent {
-            self.wait_for_everything()?;
+        if block.exported {
+            self.order_after_all_work()?;
         }
-        let before = gpu.record(home)?;
-        let waited = gpu.wait(self.frees.stream(), before);
-        gpu.give_event(before);
-        waited?;
-        elsewhere().try_for_each(|event| gpu.wait(self.frees.stream(), event.raw()))?;
-        self.frees.add(block.base, block.bytes)
+        let home_event = gpu.record(home)?;
+        let result = gpu.wait(self.pending_frees.stream(), home_event);
+        gpu.return_event(home_event);
+        result?;
+        other_streams().try_for_each(|event| gpu.wait(self.pending_frees.stream(), event.raw()))?;
+        self.pending_frees.add(block.base, block.bytes)
     }
 
-    /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
-    fn wait_for_everything(&self) -> Result<()> {
+    /// Makes later frees on the separate stream wait for all work in flight, including work of
+    /// other libraries.
+    fn order_after_all_work(&self) -> Result<()> {
         let event = self.gpu.record_everything()?;
-        let waited = self.gpu.wait(self.frees.stream(), event);
-        self.gpu.give_event(event);
-        waited
+        let result = self.gpu.wait(self.pending_frees.stream(), event);
+        self.gpu.return_event(event);
+        result
     }
 }
 
 impl Resource for DevicePool {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
         let slack = if request.alignment > NATURAL_ALIGNMENT { request.alignment } else { 0 };
-        let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
+        let bytes = request.bytes.max(1).checked_add(slack).ok_or(AllocError::TooLarge)?;
         let driver = &self.gpu.driver;
-        let _entered = self.gpu.try_enter().map_err(Refusal::Device)?;
-        self.give_back_ended();
-        self.frees.make_room(stream.raw);
+        let _entered = self.gpu.try_enter().map_err(AllocError::Device)?;
+        self.free_after_capture();
+        self.pending_frees.make_room(stream.raw);
         let mut base = 0u64;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: a pointer to a local; pool and stream are of this context.
+        // SAFETY: the pointer is to a local; pool and stream belong to this context.
         let code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
-        driver.accept("cuMemAllocFromPoolAsync", code).map_err(Refusal::Device)?;
+        driver.check_code("cuMemAllocFromPoolAsync", code).map_err(AllocError::Device)?;
         let address = if slack == 0 { base } else { base.next_multiple_of(request.alignment as u64) };
         let pointer = |address: u64| NonNull::new(address as usize as *mut u8);
         match (pointer(address), pointer(base)) {
             (Some(address), Some(reachable)) => Ok(Region { address, reachable, request, home: stream.raw }),
-            _ => Err(Refusal::Device(driver.answer("cuMemAllocFromPoolAsync", code))),
+            _ => Err(AllocError::Device(driver.error("cuMemAllocFromPoolAsync", code))),
         }
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        // SAFETY: `free`'s caller hands over live events of this backend.
-        let uses = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
-        let block = Returned {
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+        // SAFETY: by the contract of `free`, its events are live.
+        let uses =
+            uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
+        let block = FreedBlock {
             base: region.reachable.as_ptr() as u64,
             bytes: region.request.bytes,
             home: region.home,
             uses: uses.collect(),
-            lent,
+            exported,
         };
         if let Ok(_entered) = self.gpu.enter() {
-            self.give_back_ended();
-            self.frees.look();
-            if self.gpu.is_captured(block.home) {
+            self.free_after_capture();
+            self.pending_frees.try_free_passed();
+            if self.gpu.is_known_to_capture(block.home) {
                 return self.captured.add(block);
             }
         }
-        self.give_back(block);
+        self.free_block(block);
     }
 
     fn trim(&self, _bytes: usize) -> usize {
-        let before = (self.attribute(POOL_RESERVED_CURRENT), self.attribute(POOL_USED_CURRENT));
+        let (reserved, used) = (self.attribute(POOL_RESERVED_CURRENT), self.attribute(POOL_USED_CURRENT));
         self.reaper.flush();
         if let Ok(_entered) = self.gpu.enter() {
-            self.give_back_ended();
-            // SAFETY: the context is current. What was freed behind work that is in flight is free after it.
+            self.free_after_capture();
+            // SAFETY: the context is current. Memory that was freed in the order of work in flight
+            // is free after this.
             unsafe { (self.gpu.driver.ctx_synchronize)() };
-            self.frees.settle();
+            self.pending_frees.settle();
             let _relaxed = self.gpu.relaxed();
-            // SAFETY: as above.
+            // SAFETY: the context is current, and the pool is alive.
             unsafe { (self.gpu.driver.mem_pool_trim_to)(self.pool.0, 0) };
         }
-        let gained = |before: u64, which| before.saturating_sub(self.attribute(which)) as usize;
-        gained(before.0, POOL_RESERVED_CURRENT).max(gained(before.1, POOL_USED_CURRENT))
+        let decrease = |before: u64, which| before.saturating_sub(self.attribute(which)) as usize;
+        decrease(reserved, POOL_RESERVED_CURRENT).max(decrease(used, POOL_USED_CURRENT))
     }
 
     fn cached_bytes(&self) -> usize {
         let unused = self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT));
-        // To the driver these are in use.
-        unused as usize + self.frees.pending_bytes() + self.captured.bytes()
+        // The driver counts pending frees as in use.
+        unused as usize + self.pending_frees.pending_bytes() + self.captured.bytes()
     }
 }
 
 impl Drop for DevicePool {
     fn drop(&mut self) {
         if let Ok(_entered) = self.gpu.enter() {
-            // What is still under capture then is lost: there is no moment at which it could go.
-            self.give_back_ended();
-            // SAFETY: nobody else has the pool, which goes when its last block is free: see `Frees`.
+            // Blocks that are still under capture leak, because they cannot be freed.
+            self.free_after_capture();
+            // SAFETY: this is the only owner of the pool. The driver destroys it when its last
+            // block has been freed: see `PendingFrees`.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
         }
     }

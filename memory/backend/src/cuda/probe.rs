@@ -1,23 +1,23 @@
-//! Whether the driver is here, and what it has.
+//! Looks for the driver and its devices.
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossdock_plugin_api::Device;
 
+use super::cuda_missing::CudaMissing;
 use super::driver::{
     ATTRIBUTE_CAPABILITY_MAJOR, ATTRIBUTE_CAPABILITY_MINOR, ATTRIBUTE_MEMORY_POOLS, Driver, SUCCESS,
 };
-use super::missing::CudaMissing;
 
-/// A driver that answers.
+/// A working driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaPresence {
-    /// The CUDA version that the driver can serve: (13, 0).
+    /// The CUDA version that the driver supports: (13, 0).
     pub driver_version: (u32, u32),
-    /// At least one.
+    /// The devices, at least one.
     pub devices: Vec<CudaDevice>,
-    /// Functions of newer drivers that this one lacks, each with what is slower without it.
+    /// Functions of newer drivers that this one lacks, and what is slower without them.
     pub lacks: Vec<(&'static str, &'static str)>,
 }
 
@@ -26,26 +26,26 @@ pub struct CudaPresence {
 pub struct CudaDevice {
     /// `cuda:N`.
     pub device: Device,
-    /// As the driver calls it.
+    /// The driver's name for it.
     pub name: String,
-    /// Bytes of device memory.
+    /// Device memory in bytes.
     pub memory_bytes: u64,
     /// (9, 0) for Hopper.
     pub compute_capability: (u32, u32),
-    /// Whether memory can be had from it in stream order, without which it cannot be worked on.
+    /// Whether the device has memory pools, which are required to use it.
     pub memory_pools: bool,
 }
 
-/// Looks for the driver, starts it and asks what there is. Takes a few hundred milliseconds where it is found, so ask
-/// once ([`crate::Backend::cuda`] does).
+/// Loads and starts the driver, and describes its devices. Takes a few hundred milliseconds if
+/// there is a driver; [`crate::Backend::cuda`] caches the result.
 ///
 /// # Errors
-/// Says what is missing and what to do. Never panics.
+/// What is missing, with advice. Never panics.
 pub fn probe() -> Result<CudaPresence, CudaMissing> {
     start().map(|(_, presence)| presence)
 }
 
-/// The same, with the driver to work with.
+/// Loads and starts the driver, and describes its devices.
 pub(crate) fn start() -> Result<(Driver, CudaPresence), CudaMissing> {
     catch_unwind(AssertUnwindSafe(|| {
         let driver = Driver::load()?;
@@ -63,34 +63,35 @@ pub(crate) fn start() -> Result<(Driver, CudaPresence), CudaMissing> {
 
 impl Driver {
     fn presence(&self) -> Result<CudaPresence, CudaMissing> {
-        let (mut number, mut n) = (0, 0);
-        // SAFETY: every pointer is to a local, and `init` comes first.
+        let (mut version, mut n) = (0, 0);
+        // SAFETY: every pointer is to a local, and `cuInit` comes first.
         unsafe {
             check("cuInit", (self.init)(0))?;
-            check("cuDriverGetVersion", (self.driver_get_version)(&mut number))?;
+            check("cuDriverGetVersion", (self.driver_get_version)(&mut version))?;
             check("cuDeviceGetCount", (self.device_get_count)(&mut n))?;
         }
         if n < 1 {
             return Err(CudaMissing::NoDevice);
         }
-        let number = u32::try_from(number).unwrap_or(0);
+        let version = u32::try_from(version).unwrap_or(0);
         let devices = (0..n).map(|ordinal| self.describe(ordinal)).collect::<Result<_, _>>()?;
         let lacks = match self.ctx_record_event {
             Some(_) => Vec::new(),
             None => vec![(
                 "cuCtxRecordEvent",
-                "memory that others have seen is freed by a thread that waits for the whole device; drivers from CUDA 12.5 \
-                 on do without",
+                "exported memory is freed by a thread that waits for the whole device; drivers of CUDA 12.5 and later avoid \
+                 this",
             )],
         };
-        Ok(CudaPresence { driver_version: (number / 1000, number % 1000 / 10), devices, lacks })
+        Ok(CudaPresence { driver_version: (version / 1000, version % 1000 / 10), devices, lacks })
     }
 
     fn describe(&self, ordinal: c_int) -> Result<CudaDevice, CudaMissing> {
         let mut handle = 0;
         let mut text = [0 as c_char; 256];
         let mut memory_bytes = 0;
-        // SAFETY: the driver is started; every pointer is to a local of the length that is passed along.
+        // SAFETY: the driver is started; every pointer is to a local of the length that is passed
+        // with it.
         unsafe {
             check("cuDeviceGet", (self.device_get)(&mut handle, ordinal))?;
             check("cuDeviceGetName", (self.device_get_name)(text.as_mut_ptr(), text.len() as c_int, handle))?;
@@ -98,7 +99,7 @@ impl Driver {
         }
         let attribute = |which| {
             let mut value = 0;
-            // SAFETY: as above.
+            // SAFETY: the driver is started; the pointer is to a local, and `handle` is a device.
             check("cuDeviceGetAttribute", unsafe { (self.device_get_attribute)(&mut value, which, handle) })?;
             Ok(u32::try_from(value).unwrap_or(0))
         };

@@ -1,4 +1,4 @@
-//! Devices that are the host itself: `cpu`, and `untouchable`, which hides the same memory behind other addresses.
+//! Host devices: `cpu`, and `untouchable`, which provides the same memory at other addresses.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Code, Device, Error, Result, abi};
 
 use super::{
-    DeviceBackend, DeviceDescription, EventHandle, Found, Stream, Transfer, kernel_name, whole_range,
+    Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
 use crate::resource::{Ranges, Resource};
 
@@ -16,16 +16,16 @@ pub(crate) struct HostDevice {
     addresses: Addresses,
 }
 
-/// What an address on the device means.
+/// The meaning of the device's addresses.
 pub(crate) enum Addresses {
-    /// Itself. Those of `hidden`, if the backend has such a device, are refused rather than run into.
+    /// Host addresses. Addresses in `hidden`, the blocks of `untouchable`, are rejected.
     Plain { hidden: Option<Arc<Ranges>> },
-    /// A name for memory that lies elsewhere.
+    /// Aliases of memory at other addresses.
     Aliases(Arc<Ranges>),
 }
 
 impl HostDevice {
-    /// `cpu`. `hidden` are the addresses that the test device has published, if there is one.
+    /// `cpu`. `hidden` are the blocks of the test device, if it exists.
     pub(crate) fn cpu(memory: Box<dyn Resource>, hidden: Option<Arc<Ranges>>) -> Self {
         let description = DeviceDescription {
             device: Device::CPU,
@@ -37,7 +37,7 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Plain { hidden } }
     }
 
-    /// `untouchable`, whose `memory` enters its blocks into `ranges`.
+    /// `untouchable`, whose `memory` registers its blocks in `ranges`.
     pub(crate) fn untouchable(memory: Box<dyn Resource>, ranges: Arc<Ranges>) -> Self {
         let description = DeviceDescription {
             device: Device::UNTOUCHABLE,
@@ -49,7 +49,7 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Aliases(ranges) }
     }
 
-    /// What pinned memory is called: it belongs to no device, and is read and written by all of them.
+    /// The device of pinned memory, which all CUDA devices read and write.
     pub(crate) const PINNED: Device = Device { id: 0, r#type: abi::DEVICE_CUDA_HOST, reserved: 0 };
 
     /// `cuda_host`: host memory that the driver has pinned.
@@ -64,7 +64,7 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Plain { hidden: None } }
     }
 
-    /// `args` with addresses that the twin may dereference.
+    /// `args` with addresses that a CPU implementation can dereference.
     fn resolve_args(&self, args: &[abi::Arg]) -> Result<Vec<abi::Arg>> {
         let resolve = |(i, arg): (usize, &abi::Arg)| {
             let bytes = usize::try_from(arg.bytes).unwrap_or(usize::MAX);
@@ -89,27 +89,27 @@ impl DeviceBackend for HostDevice {
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {
-        let plain = whole_range(address, bytes, &self.description.name)?;
+        let pointer = check_range(address, bytes, &self.description.name)?;
         let number = address as usize;
         match &self.addresses {
-            _ if bytes == 0 => Ok(plain),
+            _ if bytes == 0 => Ok(pointer),
             Addresses::Plain { hidden } => match hidden.as_ref().and_then(|ranges| ranges.find(number)) {
-                None => Ok(plain),
+                None => Ok(pointer),
                 Some(_) => Err(Error::invalid_argument(format!(
-                    "address {address:p} belongs to untouchable, and was passed as one on {}",
+                    "address {address:p} belongs to untouchable, but was passed for {}",
                     self.description.name
                 ))),
             },
             Addresses::Aliases(ranges) => {
                 let range = ranges.find(number).ok_or_else(|| {
                     Error::invalid_argument(format!(
-                        "address {address:p} lies in no live block of {}",
+                        "address {address:p} is not in a live block of {}",
                         self.description.name
                     ))
                 })?;
-                range.reach(number, bytes).ok_or_else(|| {
+                range.translate(number, bytes).ok_or_else(|| {
                     Error::invalid_argument(format!(
-                        "{bytes} bytes from byte {} on lie outside their block of {} bytes on {}",
+                        "{bytes} bytes at offset {} lie outside their block of {} bytes on {}",
                         number - range.base,
                         range.bytes,
                         self.description.name
@@ -119,14 +119,14 @@ impl DeviceBackend for HostDevice {
         }
     }
 
-    fn find(&self, address: *const c_void) -> Found {
+    fn find_block(&self, address: *const c_void) -> Option<Block> {
         match &self.addresses {
-            // Nothing in an address of the host says which allocation it lies in, and a map of all blocks would cost
-            // every allocation more than the answer is worth.
-            Addresses::Plain { .. } => Found::No,
-            Addresses::Aliases(ranges) => ranges
-                .find(address as usize)
-                .map_or(Found::No, |range| Found::Block { base: range.base, bytes: range.bytes }),
+            // Finding the block of a host address needs a map of all blocks, which would cost each
+            // allocation more than the result is worth.
+            Addresses::Plain { .. } => None,
+            Addresses::Aliases(ranges) => {
+                ranges.find(address as usize).map(|range| Block { base: range.base, bytes: range.bytes })
+            }
         }
     }
 
@@ -139,7 +139,7 @@ impl DeviceBackend for HostDevice {
 
     unsafe fn copy(&self, _stream: &Stream, transfers: &[Transfer]) -> Result<()> {
         for Transfer { to, from, bytes, .. } in transfers.iter().filter(|transfer| transfer.bytes > 0) {
-            // SAFETY: the caller has resolved both ranges; they may overlap.
+            // SAFETY: both ranges were resolved by `copy`'s contract; `ptr::copy` allows overlap.
             unsafe { std::ptr::copy(*from, *to, *bytes) };
         }
         Ok(())
@@ -147,7 +147,7 @@ impl DeviceBackend for HostDevice {
 
     unsafe fn fill(&self, _stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            // SAFETY: the caller has resolved the range.
+            // SAFETY: the range was resolved by `fill`'s contract.
             unsafe { std::ptr::write_bytes(to, value, bytes) };
         }
         Ok(())
@@ -161,13 +161,16 @@ impl DeviceBackend for HostDevice {
         args: &[abi::Arg],
     ) -> Result<()> {
         let device = &self.description.name;
-        let twin = kernel.host_twin.ok_or_else(|| {
-            Error::unsupported(format!("{} has no host twin, so {device} cannot run it", kernel_name(kernel)))
+        let cpu_implementation = kernel.host_twin.ok_or_else(|| {
+            Error::unsupported(format!(
+                "{} has no CPU implementation, so {device} cannot run it",
+                kernel_name(kernel)
+            ))
         })?;
         let args = self.resolve_args(args).map_err(|e| e.context(kernel_name(kernel)))?;
-        // SAFETY: the addresses in `args` may be dereferenced; that they are what the twin declares is the word of
-        // `launch`'s caller. No lock is held here.
-        match unsafe { twin(args.as_ptr(), args.len()) } {
+        // SAFETY: `resolve_args` made the addresses dereferenceable, and by `launch`'s contract the
+        // arguments match the kernel. No lock is held here.
+        match unsafe { cpu_implementation(args.as_ptr(), args.len()) } {
             abi::OK => Ok(()),
             code => Err(Error::new(
                 Code(code),
@@ -191,13 +194,13 @@ impl DeviceBackend for HostDevice {
     }
 
     fn stream_wait(&self, _stream: &Stream, event: EventHandle) -> Result<()> {
-        // Host devices make no events; those of others are waited for before it comes to this.
-        Err(Error::invalid_argument(format!("event {event:p} was not made by this memory")))
+        // Host devices have no events; [`crate::Account`] waits for other devices' events itself.
+        Err(Error::invalid_argument(format!("event {event:p} does not belong to this host")))
     }
 
     fn stream_wait_raw(&self, _stream: &Stream, sync_event: *mut c_void) -> Result<()> {
         Err(Error::invalid_argument(format!(
-            "sync_event {sync_event:p} cannot be waited for on {}: on a host device it must be NULL",
+            "{} cannot wait for sync_event {sync_event:p}: on a host device it must be NULL",
             self.description.name
         )))
     }
@@ -215,9 +218,9 @@ impl DeviceBackend for HostDevice {
     }
 }
 
-/// Bytes of memory that the machine has; 0 where it does not say.
+/// The machine's physical memory in bytes; 0 if unknown.
 pub fn physical_memory_bytes() -> u64 {
-    // SAFETY: both names are known to the platform; an answer of -1 is dealt with.
+    // SAFETY: `sysconf` has no requirements; an unknown name returns -1, which becomes 0 below.
     let (pages, page_bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))

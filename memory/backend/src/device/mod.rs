@@ -1,4 +1,5 @@
-//! What a device must be able to do. Host devices are one implementation; others come as files beside it.
+//! The interface that every device implements. Host devices are one implementation; others are in
+//! separate modules.
 
 mod host;
 mod stream;
@@ -13,65 +14,68 @@ pub(crate) use host::HostDevice;
 pub use host::physical_memory_bytes;
 pub(crate) use stream::Stream;
 
-/// What a device is.
+/// Describes a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceDescription {
     /// Type and number.
     pub device: Device,
-    /// "cpu", "untouchable".
+    /// Name, such as "cpu" or "untouchable".
     pub name: String,
-    /// What a person would call it.
+    /// Description for people.
     pub description: String,
-    /// Bytes; 0 if unknown.
+    /// Memory of the device in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// Whether the host may dereference its addresses.
+    /// Whether the host can dereference the device's addresses.
     pub host_accessible: bool,
 }
 
-/// The address that an event handle points at. Host devices have none: what was enqueued there has run.
+/// The handle of an event. Host devices have no events, because their work is complete when the
+/// call returns.
 pub(crate) type EventHandle = *mut abi::Event;
 
-/// One device, behind [`crate::Backend`]. Addresses and ranges come from strangers: each function checks what it can
-/// and refuses by name. Functions return when the work is enqueued, which on host devices means done.
+/// One device of a [`crate::Backend`]. Addresses and ranges come from plugins: each function checks
+/// what it can, and its errors name the problem. Functions return when the work is enqueued; on
+/// host devices it is then complete.
 pub(crate) trait DeviceBackend: Send + Sync {
     fn describe(&self) -> &DeviceDescription;
 
-    /// Where its memory comes from, policies included.
+    /// The source of its memory, including policies.
     fn memory(&self) -> &dyn Resource;
 
-    /// Where memory comes from that other processes can be given, if there is such.
+    /// The source of memory for CUDA IPC, if there is one.
     fn shareable(&self) -> Option<&dyn Resource> {
         None
     }
 
-    /// Where memory comes from that goes to other processes as a file, if there is such.
+    /// The source of memory that is exported as a file, if there is one.
     fn exportable(&self) -> Option<&dyn Resource> {
         None
     }
 
-    /// The address at which this device's own functions reach `bytes` bytes at the published `address`.
+    /// The address at which this device's own functions access `bytes` bytes at the public
+    /// `address`.
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;
 
-    /// Whether `address` is known to be this device's: its block's base and length where they are known too.
-    fn find(&self, address: *const c_void) -> Found;
+    /// The block that `address` belongs to, if the device knows it.
+    fn find_block(&self, address: *const c_void) -> Option<Block>;
 
-    /// Where the host may dereference the range; null: nowhere.
+    /// The address at which the host can dereference the range; NULL if it cannot.
     fn host_address(&self, address: *const c_void, bytes: usize) -> *mut c_void;
 
-    /// All of them, in any order among themselves. Memory that the devices cannot reach by themselves has been read, or
-    /// written, when this returns.
+    /// Enqueues the copies, in any order among themselves. Host memory that the device cannot
+    /// access itself has been read or written when this returns.
     ///
     /// # Safety
-    /// All addresses were resolved for their bytes, which stay allocated until the copies have run.
+    /// All addresses were resolved for their lengths, and stay allocated until the copies have run.
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()>;
 
     /// # Safety
-    /// As [`DeviceBackend::copy`].
+    /// `to` was resolved for `bytes` bytes, which stay allocated until the fill has run.
     unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()>;
 
     /// # Safety
-    /// The kernel's struct is whole, and the arguments are those that it declares: no more than a launch has room for, each of a
-    /// kind that is known.
+    /// The kernel's struct is complete. The arguments match the kernel's declaration, are at most
+    /// [`abi::MAX_KERNEL_ARGS`], and have known kinds.
     unsafe fn launch(
         &self,
         stream: &Stream,
@@ -80,25 +84,25 @@ pub(crate) trait DeviceBackend: Send + Sync {
         args: &[abi::Arg],
     ) -> Result<()>;
 
-    /// A new queue's own handle.
+    /// Creates a stream, and returns its native handle.
     fn stream_create(&self) -> Result<*mut c_void>;
-    /// The handle to call a stranger's stream by.
+    /// Checks an external stream, and returns the handle to use for it.
     ///
     /// # Safety
-    /// A live stream of the device, or null, or anything on a device that has none.
+    /// `raw` is NULL or a live stream of the device, or any value if the device has no streams.
     unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void>;
-    /// Whether a stranger's stream has run all that it was given, where that can be told for less than an event costs.
+    /// Whether an external stream has run all its work, if the query is cheaper than an event.
     ///
     /// # Safety
-    /// As [`DeviceBackend::stream_adopt`].
+    /// `raw` satisfies [`DeviceBackend::stream_adopt`].
     unsafe fn stream_is_idle(&self, _raw: *mut c_void) -> bool {
         true
     }
 
-    /// Whether a stream of the device's is under graph capture.
+    /// Whether a native stream is under graph capture.
     ///
     /// # Safety
-    /// As [`DeviceBackend::stream_is_idle`].
+    /// `raw` satisfies [`DeviceBackend::stream_adopt`].
     unsafe fn raw_stream_is_capturing(&self, _raw: *mut c_void) -> bool {
         false
     }
@@ -106,16 +110,17 @@ pub(crate) trait DeviceBackend: Send + Sync {
     fn stream_synchronize(&self, stream: &Stream) -> Result<()>;
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     fn stream_wait_raw(&self, stream: &Stream, sync_event: *mut c_void) -> Result<()>;
-    /// What `stream` is given from now on comes after what `earlier`, of the same device, has been given so far.
+    /// Makes later work on `stream` wait for the work enqueued so far on `earlier`, a stream of the
+    /// same device.
     fn stream_follow(&self, stream: &Stream, earlier: &Stream) -> Result<()>;
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool>;
-    /// Others were told a stream's own handle.
+    /// Notes that the native handle of a stream was passed to other code.
     fn note_exposed(&self) {}
-    /// Null where everything has run.
+    /// Records an event. NULL if all work has run.
     fn event_record(&self, stream: &Stream) -> Result<EventHandle>;
 }
 
-/// One copy, its addresses resolved.
+/// One copy with resolved addresses.
 pub(crate) struct Transfer {
     pub to: *mut u8,
     pub from: *const u8,
@@ -124,28 +129,24 @@ pub(crate) struct Transfer {
     pub from_cuda: bool,
 }
 
-/// Where an address was found to lie.
-pub(crate) struct Place {
-    /// Among the backend's devices.
+/// The device and block of an address.
+pub(crate) struct Location {
+    /// Index among the backend's devices.
     pub index: usize,
     pub device: Device,
     pub base: usize,
     pub bytes: usize,
 }
 
-/// What a device knows about an address.
+/// A block of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// It is not one of its own, or cannot be told.
-    No,
-    Block {
-        base: usize,
-        bytes: usize,
-    },
+pub(crate) struct Block {
+    pub base: usize,
+    pub bytes: usize,
 }
 
-/// An address whose range may be one at all: not null, and without a turn at the end of all addresses.
-pub(crate) fn whole_range(address: *const c_void, bytes: usize, device: &str) -> Result<*mut u8> {
+/// Rejects ranges that cannot exist: those that begin at NULL, or wrap around.
+pub(crate) fn check_range(address: *const c_void, bytes: usize, device: &str) -> Result<*mut u8> {
     let number = address as usize;
     if number.checked_add(bytes).is_none_or(|_| bytes > isize::MAX as usize) || (bytes > 0 && number == 0) {
         return Err(Error::invalid_argument(format!(
@@ -155,12 +156,12 @@ pub(crate) fn whole_range(address: *const c_void, bytes: usize, device: &str) ->
     Ok(address.cast_mut().cast())
 }
 
-/// "kernel 'x'".
+/// The kernel's name for errors: "kernel 'x'".
 pub(crate) fn kernel_name(kernel: &abi::Kernel) -> String {
     if kernel.name.is_null() {
-        return "a kernel without a name".into();
+        return "an unnamed kernel".into();
     }
-    // SAFETY: the struct's author made it a NUL-terminated constant.
+    // SAFETY: by the documentation of `crossdock_kernel` the name is a NUL-terminated constant.
     let name = unsafe { CStr::from_ptr(kernel.name) };
     format!("kernel '{}'", name.to_string_lossy())
 }

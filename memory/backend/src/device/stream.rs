@@ -1,18 +1,19 @@
-//! Streams, as the backend knows them.
+//! The backend's streams.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 
-/// A queue on one device. Its address is the handle that crosses the boundary.
+/// A stream of one device. Its address is the handle that crosses the boundary.
 pub(crate) struct Stream {
-    /// Whose it is: handles of two backends must not mix.
+    /// The backend that it belongs to, so that handles of two backends cannot be mixed.
     pub backend: usize,
     pub device_index: usize,
-    /// The device's own handle, null where there is none.
+    /// The native handle; NULL on devices without streams.
     pub raw: *mut c_void,
-    /// Whether others have `raw`: what they do with it we do not see.
+    /// Whether `raw` was passed to other code, which may use it without our knowledge.
     pub exposed: AtomicBool,
-    /// Whether it is a stranger's, who may destroy it once the handle to it is: nothing that lasts refers to `raw`.
+    /// Whether it is an external stream. Its owner may destroy it after the handle, so nothing that
+    /// outlives the handle may refer to `raw`.
     pub adopted: bool,
 }
 
@@ -21,13 +22,14 @@ impl Stream {
         Self { backend, device_index, raw, exposed: AtomicBool::new(false), adopted: false }
     }
 
-    /// One that a stranger made, and keeps.
+    /// An external stream.
     pub(crate) const fn adopted(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
         Self { backend, device_index, raw, exposed: AtomicBool::new(true), adopted: true }
     }
 }
 
-// SAFETY: `raw` is only handed on; no device binds a stream to a thread.
+// SAFETY: `raw` is only passed to the driver, which accepts it on any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: the mutable state is atomic, and the driver accepts `raw` on several threads at the same
+// time.
 unsafe impl Sync for Stream {}

@@ -1,6 +1,6 @@
-//! Who holds how many bytes on which device, and what was moved for them.
+//! The ledger: allocations and copies by account and device.
 
-mod books;
+mod counters;
 mod sync;
 
 use std::fmt;
@@ -8,54 +8,56 @@ use std::ops::AddAssign;
 
 use crossdock_plugin_api::Device;
 
-pub(crate) use books::{Books, Page};
+pub(crate) use counters::{AccountCounters, Ledger};
 
-/// The books at one moment. Counters of a busy backend are read one after the other, not all at once.
+/// A snapshot of the ledger. The counters of a busy backend are read one after another, not all at
+/// the same moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSnapshot {
-    /// The accounts that are open, in the order in which they were opened, then one for each name that was closed,
-    /// summed up.
+    /// The open accounts in the order in which they were opened, then the sums of the closed
+    /// accounts by name.
     pub accounts: Vec<AccountUse>,
-    /// Bytes that the pools keep for later. Nobody holds them.
+    /// Bytes cached in the pools. They belong to no account.
     pub cached_bytes: u64,
-    /// Bytes in batches that plugins handed over in memory of their own, which count against the budget, by account. Without a budget
-    /// nobody asks.
-    pub outside: Vec<(String, u64)>,
+    /// Bytes of foreign memory that plugins handed over and that are charged to the budget, by
+    /// account. Empty if there is no budget.
+    pub foreign: Vec<(String, u64)>,
 }
 
-/// What one account holds and has done.
+/// Allocations, copies and launches of one account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountUse {
-    /// The name that it was opened under.
+    /// The name of the account.
     pub name: String,
-    /// For each device of the backend, in its order.
+    /// One entry for each device of the backend, in its order.
     pub devices: Vec<DeviceUse>,
-    /// What was copied. Fills are no copies.
-    pub copied: Copied,
+    /// Copies. Fills do not count.
+    pub copied: CopyTraffic,
     /// Kernels launched.
     pub launches: u64,
 }
 
-/// What one account holds on one device.
+/// Allocations of one account on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUse {
     /// The device.
     pub device: Device,
-    /// Bytes in blocks that were not given back, as they were asked for.
+    /// Requested bytes of the live blocks.
     pub live_bytes: u64,
-    /// How many such blocks.
+    /// Number of live blocks.
     pub live_blocks: u64,
-    /// The most bytes that there were at once.
+    /// Maximum of `live_bytes` so far.
     pub peak_bytes: u64,
-    /// Streams that were made or adopted and not destroyed.
+    /// Streams that were created or adopted, and not destroyed.
     pub live_streams: u64,
-    /// Events that were recorded and not destroyed. On devices of the host there are none.
+    /// Events that were recorded and not destroyed. Host devices have none.
     pub live_events: u64,
 }
 
-/// Copies by direction. A device is what the host cannot reach, the test device included.
+/// Copies by direction. A device is any device that the host cannot access, including the test
+/// device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyTraffic {
     /// Host to device.
     pub host_to_device: Traffic,
     /// Device to host.
@@ -66,7 +68,7 @@ pub struct Copied {
     pub host_to_host: Traffic,
 }
 
-/// How much went one way.
+/// Copies in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes.
@@ -75,22 +77,23 @@ pub struct Traffic {
     pub copies: u64,
 }
 
-/// What an account has not given back.
+/// What an account has not released on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
-    /// Whose.
+    /// Name of the account.
     pub account: String,
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// In how many blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Streams.
+    /// Number of streams.
     pub streams: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// References to the host, for which a plugin's instance is not destroyed. The host counts them.
+    /// Number of references to the host that keep a plugin instance from being destroyed. The host
+    /// sets this.
     pub references: u64,
 }
 
@@ -100,37 +103,39 @@ impl LedgerSnapshot {
         self.accounts.iter().flat_map(|account| &account.devices).map(|device| device.live_bytes).sum()
     }
 
-    /// What was copied, over all accounts.
-    pub fn copied(&self) -> Copied {
-        let mut sum = Copied::default();
+    /// Copies of all accounts.
+    pub fn copied(&self) -> CopyTraffic {
+        let mut sum = CopyTraffic::default();
         self.accounts.iter().for_each(|account| sum += account.copied);
         sum
     }
 
-    /// All that is not given back, by account and device.
+    /// Everything that was not released, by account and device.
     pub fn leaks(&self) -> Vec<Leak> {
         let of_account = |account: &AccountUse| {
             let name = account.name.clone();
-            let held = account.devices.iter().filter(|d| d.live_blocks + d.live_streams + d.live_events > 0);
-            held.map(|d| Leak {
-                account: name.clone(),
-                device: d.device,
-                bytes: d.live_bytes,
-                blocks: d.live_blocks,
-                streams: d.live_streams,
-                events: d.live_events,
-                references: 0,
-            })
-            .collect::<Vec<_>>()
+            let leaking =
+                account.devices.iter().filter(|d| d.live_blocks + d.live_streams + d.live_events > 0);
+            leaking
+                .map(|d| Leak {
+                    account: name.clone(),
+                    device: d.device,
+                    bytes: d.live_bytes,
+                    blocks: d.live_blocks,
+                    streams: d.live_streams,
+                    events: d.live_events,
+                    references: 0,
+                })
+                .collect::<Vec<_>>()
         };
         self.accounts.iter().flat_map(of_account).collect()
     }
 }
 
-impl Copied {
-    /// What was added since `earlier`.
-    pub fn since(self, earlier: Copied) -> Copied {
-        Copied {
+impl CopyTraffic {
+    /// The copies since `earlier`.
+    pub fn since(self, earlier: CopyTraffic) -> CopyTraffic {
+        CopyTraffic {
             host_to_device: self.host_to_device.since(earlier.host_to_device),
             device_to_host: self.device_to_host.since(earlier.device_to_host),
             device_to_device: self.device_to_device.since(earlier.device_to_device),
@@ -140,7 +145,7 @@ impl Copied {
 
     /// Bytes in all four directions.
     pub fn bytes(&self) -> u64 {
-        let Copied { host_to_device, device_to_host, device_to_device, host_to_host } = self;
+        let CopyTraffic { host_to_device, device_to_host, device_to_device, host_to_host } = self;
         host_to_device.bytes + device_to_host.bytes + device_to_device.bytes + host_to_host.bytes
     }
 }
@@ -161,7 +166,7 @@ impl AddAssign for Traffic {
     }
 }
 
-impl AddAssign for Copied {
+impl AddAssign for CopyTraffic {
     fn add_assign(&mut self, other: Self) {
         self.host_to_device += other.host_to_device;
         self.device_to_host += other.device_to_host;
@@ -173,23 +178,23 @@ impl AddAssign for Copied {
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Leak { account, device, bytes, blocks, streams, events, references } = self;
-        let some = |n: u64, what: &str| match n {
+        let count = |n: u64, noun: &str| match n {
             0 => None,
-            1 => Some(format!("1 {what}")),
-            n => Some(format!("{n} {what}s")),
+            1 => Some(format!("1 {noun}")),
+            n => Some(format!("{n} {noun}s")),
         };
-        let blocks = some(*blocks, "block").map(|blocks| format!("{bytes} bytes in {blocks}"));
-        let held = [blocks, some(*streams, "stream"), some(*events, "event")];
-        let held: Vec<_> = held.into_iter().flatten().collect();
-        match some(*references, "reference") {
+        let blocks = count(*blocks, "block").map(|blocks| format!("{bytes} bytes in {blocks}"));
+        let parts = [blocks, count(*streams, "stream"), count(*events, "event")];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        match count(*references, "reference") {
             Some(references) => write!(f, "'{account}' holds {references} to its host, and is not destroyed"),
-            None => write!(f, "'{account}' holds {} on {device}", held.join(", ")),
+            None => write!(f, "'{account}' holds {} on {device}", parts.join(", ")),
         }
     }
 }
 
 impl AccountUse {
-    /// Adds what another account of the same name has done.
+    /// Adds the counters of another account with the same name.
     fn absorb(&mut self, later: &AccountUse) {
         self.copied += later.copied;
         self.launches += later.launches;

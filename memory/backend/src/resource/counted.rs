@@ -1,34 +1,34 @@
-//! Memory that somebody holds, on the books.
+//! Counts allocations in the ledger.
 
 use std::ops::Deref;
 
-use super::{Refusal, Region, Request, Resource, Uses};
+use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
-use crate::ledger::Page;
+use crate::ledger::AccountCounters;
 
-/// Counts what one account holds on one device.
-pub(crate) struct Counted<R, P> {
+/// Counts the allocations of one account on one device.
+pub(crate) struct Counted<R, C> {
     inner: R,
-    page: P,
+    counters: C,
     device_index: usize,
 }
 
-impl<R, P> Counted<R, P> {
-    pub(crate) fn new(inner: R, page: P, device_index: usize) -> Self {
-        Self { inner, page, device_index }
+impl<R, C> Counted<R, C> {
+    pub(crate) fn new(inner: R, counters: C, device_index: usize) -> Self {
+        Self { inner, counters, device_index }
     }
 }
 
-impl<R: Resource, P: Deref<Target = Page> + Send + Sync> Resource for Counted<R, P> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+impl<R: Resource, C: Deref<Target = AccountCounters> + Send + Sync> Resource for Counted<R, C> {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
         let region = self.inner.allocate(request, stream)?;
-        self.page.took(self.device_index, request.bytes);
+        self.counters.add_block(self.device_index, request.bytes);
         Ok(region)
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        self.page.gave_back(self.device_index, region.request.bytes);
-        self.inner.release(region, uses, lent);
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+        self.counters.remove_block(self.device_index, region.request.bytes);
+        self.inner.release(region, uses, exported);
     }
 
     fn trim(&self, bytes: usize) -> usize {

@@ -1,10 +1,10 @@
-//! Memory that fails when a test says so.
+//! Fails allocations, for tests.
 
-use super::{Refusal, Region, Request, Resource, Uses};
+use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
 use crate::fault::{Faults, Operation};
 
-/// Refuses the allocations that the plan names.
+/// Fails the allocations that the fault plan names.
 pub(crate) struct Faulty<R> {
     inner: R,
     faults: Faults,
@@ -17,13 +17,13 @@ impl<R> Faulty<R> {
 }
 
 impl<R: Resource> Resource for Faulty<R> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
-        self.faults.pass(Operation::Allocate).map_err(|occurrence| Refusal::Injected { occurrence })?;
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
+        self.faults.pass(Operation::Allocate).map_err(|occurrence| AllocError::Injected { occurrence })?;
         self.inner.allocate(request, stream)
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        self.inner.release(region, uses, lent);
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+        self.inner.release(region, uses, exported);
     }
 
     fn trim(&self, bytes: usize) -> usize {

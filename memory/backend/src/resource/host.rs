@@ -1,46 +1,50 @@
-//! Ordinary memory of the process.
+//! Allocates host memory.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
-use super::{MIN_ALIGNMENT, PAGE_BYTES, Refusal, Region, Request, Resource, Uses, system_refusal};
+use super::{AllocError, MAX_PAGE_BYTES, MIN_ALIGNMENT, Region, Request, Resource, Uses, last_os_error};
 use crate::device::Stream;
 
-/// From here on a block has pages of its own, so that what is never touched costs nothing and what is freed goes back.
-const MAP_FROM_BYTES: usize = 256 << 10;
-/// From here on a block begins at a huge page and asks for such, so that first touches fault 512 times less.
-const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES;
+/// Minimum size of blocks that are mappings of their own, so that untouched pages cost nothing and
+/// freed pages return to the system.
+const MIN_MAPPED_BYTES: usize = 256 << 10;
+/// Minimum size of blocks that begin at a huge page and request huge pages, which reduces page
+/// faults by a factor of 512.
+const MIN_HUGE_BYTES: usize = HUGE_PAGE_BYTES;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Small blocks from the process's allocator, large ones as mappings of their own.
+/// Allocates small blocks from the process's allocator, and maps large ones.
 pub(crate) struct HostMemory;
 
 impl HostMemory {
-    /// How a block of this size comes aligned without asking for more.
+    /// The alignment that a block of this size has anyway.
     pub(crate) fn natural_alignment(bytes: usize) -> usize {
-        if bytes >= MAP_FROM_BYTES { 4096 } else { MIN_ALIGNMENT }
+        if bytes >= MIN_MAPPED_BYTES { 4096 } else { MIN_ALIGNMENT }
     }
 }
 
 impl Resource for HostMemory {
-    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
         let address = match Plan::of(request)? {
             Plan::Heap(layout) => {
-                // SAFETY: `Plan::of` never makes a layout of zero bytes.
-                NonNull::new(unsafe { alloc(layout) }).ok_or(Refusal::System { errno: libc::ENOMEM })?
+                // SAFETY: `Plan::of` creates no layout of zero bytes.
+                NonNull::new(unsafe { alloc(layout) }).ok_or(AllocError::System { errno: libc::ENOMEM })?
             }
             Plan::Map { bytes, alignment } => map(bytes, alignment)?,
         };
         Ok(Region { address, reachable: address, request, home: std::ptr::null_mut() })
     }
 
-    fn release(&self, region: Region, _uses: Uses<'_>, _lent: bool) {
+    fn release(&self, region: Region, _uses: Uses<'_>, _exported: bool) {
         match Plan::of(region.request) {
-            // SAFETY: `allocate` made it by this very layout, and the region, taken by value, is its one owner.
+            // SAFETY: `allocate` used this layout for the same request, and `region`, taken by
+            // value, is the only owner.
             Ok(Plan::Heap(layout)) => unsafe { dealloc(region.address.as_ptr(), layout) },
-            // SAFETY: `allocate` mapped exactly this many bytes here.
+            // SAFETY: `allocate` mapped this many bytes here for the same request, and `region` is
+            // the only owner.
             Ok(Plan::Map { bytes, .. }) => unsafe { unmap(region.address, bytes) },
-            // What was refused was never given.
+            // A rejected request was never allocated.
             Err(_) => {}
         }
     }
@@ -60,30 +64,31 @@ enum Plan {
 }
 
 impl Plan {
-    fn of(request: Request) -> Result<Self, Refusal> {
+    fn of(request: Request) -> Result<Self, AllocError> {
         let Request { bytes, alignment } = request;
-        if bytes < MAP_FROM_BYTES && alignment <= 4096 {
+        if bytes < MIN_MAPPED_BYTES && alignment <= 4096 {
             let layout = Layout::from_size_align(bytes.max(1), alignment.max(MIN_ALIGNMENT));
-            return layout.map(Plan::Heap).map_err(|_| Refusal::TooLarge);
+            return layout.map(Plan::Heap).map_err(|_| AllocError::TooLarge);
         }
-        let alignment = if bytes >= HUGE_FROM_BYTES { alignment.max(HUGE_PAGE_BYTES) } else { alignment };
-        // Both sums that `map` makes stay below this.
-        if bytes > isize::MAX as usize - PAGE_BYTES - alignment {
-            return Err(Refusal::TooLarge);
+        let alignment = if bytes >= MIN_HUGE_BYTES { alignment.max(HUGE_PAGE_BYTES) } else { alignment };
+        // Keeps both sums in `map` from overflowing.
+        if bytes > isize::MAX as usize - MAX_PAGE_BYTES - alignment {
+            return Err(AllocError::TooLarge);
         }
-        Ok(Plan::Map { bytes: bytes.max(1).next_multiple_of(PAGE_BYTES), alignment })
+        Ok(Plan::Map { bytes: bytes.max(1).next_multiple_of(MAX_PAGE_BYTES), alignment })
     }
 }
 
-/// Fresh zero pages; `bytes` is a multiple of [`PAGE_BYTES`].
-fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Refusal> {
+/// Maps zeroed pages; `bytes` is a multiple of [`MAX_PAGE_BYTES`].
+fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, AllocError> {
     let slack = if alignment > 4096 { alignment } else { 0 };
-    let all = bytes + slack;
-    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+    let total_bytes = bytes + slack;
+    // SAFETY: a new private mapping at an address that the kernel chooses overlaps no existing
+    // memory.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            all,
+            total_bytes,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
@@ -91,30 +96,32 @@ fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Refusal> {
         )
     };
     if start == libc::MAP_FAILED {
-        return Err(system_refusal());
+        return Err(last_os_error());
     }
     let start = start.cast::<u8>();
-    let before = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
-    // SAFETY: `before` + `bytes` + the rest are the `all` bytes just mapped, and the ends are pages of their own.
+    let offset = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
+    // SAFETY: `offset`, `bytes` and the rest are the `total_bytes` mapped above, and both ends
+    // consist of whole pages.
     unsafe {
-        let aligned = start.add(before);
-        if before > 0 {
-            libc::munmap(start.cast(), before);
+        let aligned = start.add(offset);
+        if offset > 0 {
+            libc::munmap(start.cast(), offset);
         }
-        if slack > before {
-            libc::munmap(aligned.add(bytes).cast(), slack - before);
+        if slack > offset {
+            libc::munmap(aligned.add(bytes).cast(), slack - offset);
         }
-        if bytes >= HUGE_FROM_BYTES {
-            // A wish: where huge pages are off nothing changes.
+        if bytes >= MIN_HUGE_BYTES {
+            // A hint, ignored if huge pages are disabled.
             libc::madvise(aligned.cast(), bytes, libc::MADV_HUGEPAGE);
         }
-        NonNull::new(aligned).ok_or(Refusal::System { errno: libc::ENOMEM })
+        NonNull::new(aligned).ok_or(AllocError::System { errno: libc::ENOMEM })
     }
 }
 
 /// # Safety
-/// `map` gave `address` for `bytes`, and nobody uses it any more.
+/// `map` returned `address` for `bytes`, and the range is not used any more.
 unsafe fn unmap(address: NonNull<u8>, bytes: usize) {
-    // SAFETY: by this function's own contract.
+    // SAFETY: by this function's contract the range is a mapping of its own that is not used any
+    // more.
     unsafe { libc::munmap(address.as_ptr().cast(), bytes) };
 }

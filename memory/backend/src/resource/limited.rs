@@ -1,12 +1,13 @@
-//! A budget over everything. tests/models runs this very file in every order of its threads.
+//! Limits the memory of all devices together. tests/models runs this file under loom.
 
 use std::sync::atomic::Ordering;
 
 use super::sync::{Arc, AtomicUsize};
-use super::{Refusal, Region, Request, Resource, Uses};
+use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
-/// Bytes that may be held at once, over all devices: live blocks by what was asked for, kept ones by what they are.
+/// The budget: maximum number of bytes over all devices. Live blocks count with their requested
+/// size, cached blocks with their actual size.
 pub(crate) struct Budget {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
@@ -21,25 +22,25 @@ impl Budget {
         self.limit_bytes
     }
 
-    /// Takes `bytes` out of the budget, all or nothing.
-    pub(crate) fn charge(&self, bytes: usize) -> Result<(), Refusal> {
+    /// Charges `bytes`, all or nothing.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
         match self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
             Ok(_) => Ok(()),
-            Err(used) => Err(Refusal::OverLimit {
+            Err(used) => Err(AllocError::OverLimit {
                 limit_bytes: self.limit_bytes,
                 left_bytes: self.limit_bytes.saturating_sub(used),
             }),
         }
     }
 
-    /// Puts `bytes` that were charged back.
-    pub(crate) fn give_back(&self, bytes: usize) {
+    /// Returns `bytes` that were charged.
+    pub(crate) fn release(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Memory within a budget, which other devices may share.
+/// Limits a resource by a budget, which several devices may share.
 pub(crate) struct Limited<R> {
     inner: R,
     budget: Arc<Budget>,
@@ -52,24 +53,25 @@ impl<R> Limited<R> {
 }
 
 impl<R: Resource> Resource for Limited<R> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
         if request.bytes > self.budget.limit_bytes {
             self.budget.charge(request.bytes)?;
         }
-        // The memory first: a block that the pool kept has been paid for, and taking it makes the room that it needs.
+        // The memory comes first: taking a block out of the pool returns its bytes to the budget,
+        // which makes room for the charge.
         let region = self.inner.allocate(request, stream)?;
         match self.budget.charge(request.bytes) {
             Ok(()) => Ok(region),
-            Err(refusal) => {
+            Err(error) => {
                 self.inner.release(region, &[], false);
-                Err(refusal)
+                Err(error)
             }
         }
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        self.budget.give_back(region.request.bytes);
-        self.inner.release(region, uses, lent);
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+        self.budget.release(region.request.bytes);
+        self.inner.release(region, uses, exported);
     }
 
     fn trim(&self, bytes: usize) -> usize {

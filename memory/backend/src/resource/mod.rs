@@ -1,7 +1,7 @@
-//! Where memory comes from, in pieces that compose: each resource either owns memory (`HostMemory`, `AliasedMemory`)
-//! or wraps another one and adds a single policy. From the outside in, a device's chain is
-//! `Counted` (per account) over `Faulty` over `Limited` over `Published` over `Pool` over the memory itself, with
-//! those left out that nobody asked for.
+//! Sources of memory that compose: a resource either owns memory (`HostMemory`, `AliasedMemory`) or
+//! wraps another resource and adds one policy. From the outside in, the chain of a device is
+//! `Counted` (per account) over `Faulty` over `Limited` over `Published` over `Pool` over the
+//! memory itself, without the policies that are off.
 
 mod counted;
 mod faulty;
@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use thiserror::Error;
 
-use crate::cuda::Answer;
+use crate::cuda::DriverError;
 use crate::device::Stream;
 
 pub(crate) use counted::Counted;
@@ -30,84 +30,87 @@ pub(crate) use pool::Pool;
 pub(crate) use published::{Published, Ranges};
 pub(crate) use untouchable::AliasedMemory;
 
-/// What every block is aligned to at least, in bytes.
+/// Minimum alignment of a block, in bytes.
 pub(crate) const MIN_ALIGNMENT: usize = 64;
-/// What a block may be aligned to at most, in bytes.
+/// Maximum alignment of a block, in bytes.
 pub(crate) const MAX_ALIGNMENT: usize = 2 << 20;
-/// The pages of both platforms that we run on may be smaller, and never larger than this.
-pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// Upper bound of the page size on all supported platforms, in bytes.
+pub(crate) const MAX_PAGE_BYTES: usize = 64 << 10;
 
-/// What is asked for. `alignment` is a power of two from [`MIN_ALIGNMENT`] to [`MAX_ALIGNMENT`].
+/// The size and alignment of a block. `alignment` is a power of two from [`MIN_ALIGNMENT`] to
+/// [`MAX_ALIGNMENT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub bytes: usize,
     pub alignment: usize,
 }
 
-/// A piece of memory, and the request that it answers: giving it back with the same numbers leads to the same place.
+/// An allocated range of memory. Its request selects the allocator that releases it.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// The address that others know it by.
+    /// The public address.
     pub address: NonNull<u8>,
-    /// Where this crate may dereference it, on `untouchable` another address; on CUDA, where the allocation begins.
+    /// The address for this crate's own access: an alias on `untouchable`, the start of the
+    /// allocation on CUDA.
     pub reachable: NonNull<u8>,
     pub request: Request,
-    /// The device's own handle of the stream in whose order it was allocated; null on devices that have none.
+    /// The native handle of the stream on which it was allocated; NULL on devices without streams.
     pub home: *mut std::ffi::c_void,
 }
 
-// SAFETY: a region is an owned range of memory; nothing about it is bound to the thread that asked for it.
+// SAFETY: a region owns its range of memory, which is not bound to a thread.
 unsafe impl Send for Region {}
 
-/// Why there is no memory. What was asked for, and by whom, is added where it is known.
+/// The reason for a failed allocation. `Inner::explain` adds the request and the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Refusal {
-    #[error("no address space holds that many")]
+pub(crate) enum AllocError {
+    #[error("the size exceeds the address space")]
     TooLarge,
     #[error("the limit of {limit_bytes} bytes leaves {left_bytes}")]
     OverLimit { limit_bytes: usize, left_bytes: usize },
     #[error("the system has no memory left (os error {errno})")]
     System { errno: i32 },
     #[error("{0}")]
-    Device(Answer),
+    Device(DriverError),
     #[error("allocation {occurrence} was set to fail by the fault plan")]
     Injected { occurrence: u64 },
 }
 
 /// A source of memory on one device.
 pub(crate) trait Resource: Send + Sync {
-    /// Uninitialised memory, usable in the order of `stream`. Zero bytes give an address of their own, too.
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal>;
+    /// Allocates uninitialised memory, usable in the order of `stream`. A request of 0 bytes
+    /// returns a unique address, too.
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError>;
 
-    /// Takes back what this very resource gave, after the events in `uses`; if `lent`, after everything in flight on
-    /// the device.
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool);
+    /// Releases a region that this resource allocated, after the events in `uses`, and if
+    /// `exported`, after all work in flight on the device.
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool);
 
-    /// Gives memory that is only kept for later back to the system, at least `bytes` bytes if there is as much.
-    /// Returns how many bytes that were.
+    /// Returns at least `bytes` bytes of cached memory to the system, or all if there are fewer.
+    /// The result is the number of bytes.
     fn trim(&self, bytes: usize) -> usize;
 
-    /// Bytes that are kept for later.
+    /// Number of cached bytes.
     fn cached_bytes(&self) -> usize;
 }
 
-/// Events after which a block is no longer used.
+/// Events after the uses of a block.
 pub(crate) type Uses<'a> = &'a [*mut crossdock_plugin_api::abi::Event];
 
-/// The system's last word.
-pub(crate) fn system_refusal() -> Refusal {
-    Refusal::System { errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+/// The error of the last system call.
+pub(crate) fn last_os_error() -> AllocError {
+    AllocError::System { errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
 }
 
-macro_rules! through_pointers {
+macro_rules! forward_through_pointers {
     ($($pointer:ty),*) => { $(
         impl<R: Resource + ?Sized> Resource for $pointer {
-            fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+            fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
                 (**self).allocate(request, stream)
             }
 
-            fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-                (**self).release(region, uses, lent);
+            fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+                (**self).release(region, uses, exported);
             }
 
             fn trim(&self, bytes: usize) -> usize {
@@ -120,4 +123,4 @@ macro_rules! through_pointers {
         }
     )* };
 }
-through_pointers!(Box<R>, std::sync::Arc<R>, &R);
+forward_through_pointers!(Box<R>, std::sync::Arc<R>, &R);

@@ -1,67 +1,68 @@
-//! Freed memory, kept for the next one who asks for as much. tests/models runs this very file in every order of its threads.
+//! Caches freed memory for reuse. tests/models runs this file under loom.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::sync::{Arc, AtomicUsize, Mutex, MutexGuard};
-use super::{Budget, HostMemory, Refusal, Region, Request, Resource, Uses};
+use super::{AllocError, Budget, HostMemory, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
-/// Free lists by size class, four classes to a doubling: a block wastes at most a fifth of its size, and its reuse is
-/// a push or a pop. What is kept counts against `cap_bytes`, and against the budget where there is one. For devices
-/// with immediate streams only: a block is reused from the moment in which it comes back.
+/// Free lists by size class, with four classes per doubling: a block wastes at most a fifth of its
+/// size, and reuse is a push or a pop. The cache counts against `cap_bytes`, and against the budget
+/// if there is one. For devices with immediate streams only, because a block may be reused as soon
+/// as it is released.
 pub(crate) struct Pool<R: Resource> {
     inner: R,
     cap_bytes: usize,
     budget: Option<Arc<Budget>>,
-    kept_bytes: AtomicUsize,
+    cached_bytes: AtomicUsize,
     classes: Box<[Mutex<Vec<Region>>]>,
 }
 
 impl<R: Resource> Pool<R> {
     pub(crate) fn new(inner: R, cap_bytes: usize, budget: Option<Arc<Budget>>) -> Self {
         let classes = (0..N_CLASSES).map(|_| Mutex::new(Vec::new())).collect();
-        Self { inner, cap_bytes, budget, kept_bytes: AtomicUsize::new(0), classes }
+        Self { inner, cap_bytes, budget, cached_bytes: AtomicUsize::new(0), classes }
     }
 
     fn class(&self, index: usize) -> Option<MutexGuard<'_, Vec<Region>>> {
         self.classes.get(index).map(|list| list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts `bytes` as kept, or says that there is no room for them. The cap makes room by evicting others; the
-    /// budget does not, since what it lacks room for is better not kept at all.
-    fn keep(&self, bytes: usize, class_index: usize) -> bool {
+    /// Counts `bytes` as cached; `false` if there is no room for them. To stay below the cap, other
+    /// blocks are evicted. To stay within the budget, the block is not cached.
+    fn try_count(&self, bytes: usize, class_index: usize) -> bool {
         if bytes > self.cap_bytes || self.budget.as_ref().is_some_and(|budget| budget.charge(bytes).is_err())
         {
             return false;
         }
-        let over = |kept: usize| kept.saturating_add(bytes).saturating_sub(self.cap_bytes);
-        if over(self.kept_bytes.load(Ordering::Relaxed)) > 0 {
-            self.evict(over(self.kept_bytes.load(Ordering::Relaxed)), Some(class_index));
+        let excess = |cached: usize| cached.saturating_add(bytes).saturating_sub(self.cap_bytes);
+        if excess(self.cached_bytes.load(Ordering::Relaxed)) > 0 {
+            self.evict(excess(self.cached_bytes.load(Ordering::Relaxed)), Some(class_index));
         }
-        if over(self.kept_bytes.fetch_add(bytes, Ordering::Relaxed)) == 0 {
+        if excess(self.cached_bytes.fetch_add(bytes, Ordering::Relaxed)) == 0 {
             return true;
         }
-        self.unkeep(bytes);
+        self.uncount(bytes);
         false
     }
 
-    fn unkeep(&self, bytes: usize) {
-        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn uncount(&self, bytes: usize) {
+        self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(budget) = &self.budget {
-            budget.give_back(bytes);
+            budget.release(bytes);
         }
     }
 
-    /// Largest first, which is fewest calls; `spared` keeps what it has.
+    /// Releases cached blocks, largest first to need few calls. Blocks of class `spared` stay.
     fn evict(&self, bytes: usize, spared: Option<usize>) -> usize {
         let mut freed = 0;
         for index in (0..N_CLASSES).rev().filter(|index| Some(*index) != spared) {
             while freed < bytes {
-                // The lock ends with this statement: giving pages back to the system is slow.
+                // The lock ends with this statement, because returning pages to the system is slow.
                 let Some(region) = self.class(index).and_then(|mut list| list.pop()) else { break };
                 freed += region.request.bytes;
-                self.unkeep(region.request.bytes);
+                self.uncount(region.request.bytes);
                 self.inner.release(region, &[], false);
             }
         }
@@ -70,12 +71,12 @@ impl<R: Resource> Pool<R> {
 }
 
 impl<R: Resource> Resource for Pool<R> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
         let Some(class) = Class::of(request) else { return self.inner.allocate(request, stream) };
-        let kept = self.class(class.index).and_then(|mut list| list.pop());
-        let region = match kept {
+        let cached = self.class(class.index).and_then(|mut list| list.pop());
+        let region = match cached {
             Some(region) => {
-                self.unkeep(class.bytes);
+                self.uncount(class.bytes);
                 region
             }
             None => self.inner.allocate(class.request(), stream)?,
@@ -83,13 +84,15 @@ impl<R: Resource> Resource for Pool<R> {
         Ok(Region { request, ..region })
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        let Some(class) = Class::of(region.request) else { return self.inner.release(region, uses, lent) };
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
+        let Some(class) = Class::of(region.request) else {
+            return self.inner.release(region, uses, exported);
+        };
         let region = Region { request: class.request(), ..region };
-        let room = self.keep(class.bytes, class.index);
+        let is_counted = self.try_count(class.bytes, class.index);
         match self.class(class.index) {
-            Some(mut list) if room => list.push(region),
-            _ => self.inner.release(region, uses, lent),
+            Some(mut list) if is_counted => list.push(region),
+            _ => self.inner.release(region, uses, exported),
         }
     }
 
@@ -99,7 +102,7 @@ impl<R: Resource> Resource for Pool<R> {
     }
 
     fn cached_bytes(&self) -> usize {
-        self.kept_bytes.load(Ordering::Relaxed) + self.inner.cached_bytes()
+        self.cached_bytes.load(Ordering::Relaxed) + self.inner.cached_bytes()
     }
 }
 
@@ -109,11 +112,11 @@ impl<R: Resource> Drop for Pool<R> {
     }
 }
 
-/// Larger blocks are not kept.
-const LARGEST_BYTES: usize = 1 << 30;
-const N_CLASSES: usize = 4 + (LARGEST_BYTES.ilog2() as usize - 8) * 4;
+/// Larger blocks are not cached.
+const MAX_BLOCK_BYTES: usize = 1 << 30;
+const N_CLASSES: usize = 4 + (MAX_BLOCK_BYTES.ilog2() as usize - 8) * 4;
 
-/// 64, 128, 192, 256, then four steps to each doubling.
+/// A size class: 64, 128, 192 or 256 bytes, then four steps per doubling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class {
     index: usize,
@@ -121,13 +124,14 @@ struct Class {
 }
 
 impl Class {
-    /// `None` for what passes the pool by: very large blocks, and alignments that a class does not have by itself.
+    /// `None` for requests that bypass the pool: very large blocks, and alignments above that of
+    /// their class.
     fn of(request: Request) -> Option<Self> {
         let Request { bytes, alignment } = request;
         let class = if bytes <= 256 {
             let index = bytes.max(1).div_ceil(64) - 1;
             Class { index, bytes: (index + 1) * 64 }
-        } else if bytes <= LARGEST_BYTES {
+        } else if bytes <= MAX_BLOCK_BYTES {
             let doubling = (bytes - 1).ilog2() as usize;
             let step = 1 << (doubling - 2);
             let steps = (bytes - (1 << doubling)).div_ceil(step);

@@ -1,13 +1,13 @@
-//! Which addresses stand for live blocks, where that is not evident.
+//! Tracks the live blocks of a device whose addresses must be translated.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Refusal, Region, Request, Resource, Uses};
+use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
-/// The live blocks of a device whose addresses have to be translated, by where they begin.
+/// The live blocks of a device, by address.
 #[derive(Default)]
 pub(crate) struct Ranges(RwLock<BTreeMap<usize, Range>>);
 
@@ -19,14 +19,15 @@ pub(crate) struct Range {
     reachable: NonNull<u8>,
 }
 
-// SAFETY: an address kept as a number; whoever dereferences it answers for that.
+// SAFETY: the pointer is only a number here; code that dereferences it states why it may.
 unsafe impl Send for Range {}
-// SAFETY: as above.
+// SAFETY: the pointer is only a number here; code that dereferences it states why it may.
 unsafe impl Sync for Range {}
 
 impl Range {
-    /// Where this crate reaches `address`, which lies in this range together with the `bytes` that follow.
-    pub(crate) fn reach(&self, address: usize, bytes: usize) -> Option<*mut u8> {
+    /// The address at which this crate accesses `bytes` bytes at `address`. `None` if they are not
+    /// in this range.
+    pub(crate) fn translate(&self, address: usize, bytes: usize) -> Option<*mut u8> {
         let offset = address.checked_sub(self.base)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         fits.then(|| self.reachable.as_ptr().wrapping_add(offset))
@@ -34,7 +35,7 @@ impl Range {
 }
 
 impl Ranges {
-    /// The live block that `address` lies in; an address just behind a block belongs to nothing.
+    /// The live block that contains `address`. The address just after a block belongs to no block.
     pub(crate) fn find(&self, address: usize) -> Option<Range> {
         let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.range(..=address).next_back().map(|(_, range)| *range)?;
@@ -42,7 +43,7 @@ impl Ranges {
     }
 }
 
-/// Enters what it gives out into [`Ranges`].
+/// Registers all allocations in [`Ranges`].
 pub(crate) struct Published<R> {
     inner: R,
     ranges: Arc<Ranges>,
@@ -55,7 +56,7 @@ impl<R> Published<R> {
 }
 
 impl<R: Resource> Resource for Published<R> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
         let region = self.inner.allocate(request, stream)?;
         let base = region.address.as_ptr() as usize;
         let range = Range { base, bytes: request.bytes, reachable: region.reachable };
@@ -63,10 +64,10 @@ impl<R: Resource> Resource for Published<R> {
         Ok(region)
     }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
         let base = region.address.as_ptr() as usize;
         self.ranges.0.write().unwrap_or_else(PoisonError::into_inner).remove(&base);
-        self.inner.release(region, uses, lent);
+        self.inner.release(region, uses, exported);
     }
 
     fn trim(&self, bytes: usize) -> usize {

@@ -1,4 +1,5 @@
-//! What [`super::limited`] and [`super::pool`] synchronise with. Their models (tests/models) have loom's in this place.
+//! The synchronisation types of [`super::limited`] and [`super::pool`]. Their models in
+//! tests/models have loom's instead.
 
 pub(super) use std::sync::atomic::AtomicUsize;
 pub(super) use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,24 +1,24 @@
-//! One suite over every composition of resources, then what each policy adds.
+//! Tests every composition of resources, then the behaviour that each policy adds.
 
 use std::ptr::null_mut;
 
 use super::*;
 use crate::fault::{Faults, Operation};
-use crate::ledger::{Books, Page};
+use crate::ledger::{AccountCounters, Ledger};
 use crossdock_plugin_api::Device;
 use std::sync::Arc;
 
 static STREAM: Stream = Stream::new(0, 0, null_mut());
 const LIMIT_BYTES: usize = 1 << 30;
 
-/// Which of the pieces a chain is made of, as bits.
+/// The parts of a chain: an index into `BASES`, and a bit for each of `POLICIES`.
 const BASES: [&str; 2] = ["host", "aliased"];
 const POLICIES: [&str; 5] = ["pool", "published", "limited", "faulty", "counted"];
 
 struct Chain {
     name: String,
     resource: Box<dyn Resource>,
-    page: Arc<Page>,
+    counters: Arc<AccountCounters>,
     budget: Arc<Budget>,
 }
 
@@ -27,7 +27,7 @@ fn chain(base: usize, policies: usize) -> Chain {
     let names =
         std::iter::once(BASES[base]).chain((0..POLICIES.len()).filter(|i| has(*i)).map(|i| POLICIES[i]));
     let budget = Arc::new(Budget::new(LIMIT_BYTES));
-    let page = Books::default().open("somebody", std::iter::once(Device::CPU));
+    let counters = Ledger::default().open("plugin", std::iter::once(Device::CPU));
     let mut resource: Box<dyn Resource> =
         if base == 0 { Box::new(HostMemory) } else { Box::new(AliasedMemory) };
     if has(0) {
@@ -43,20 +43,20 @@ fn chain(base: usize, policies: usize) -> Chain {
         resource = Box::new(Faulty::new(resource, Faults::new()));
     }
     if has(4) {
-        resource = Box::new(Counted::new(resource, page.clone(), 0));
+        resource = Box::new(Counted::new(resource, counters.clone(), 0));
     }
-    Chain { name: names.collect::<Vec<_>>().join(" < "), resource, page, budget }
+    Chain { name: names.collect::<Vec<_>>().join(" < "), resource, counters, budget }
 }
 
 fn every_chain() -> impl Iterator<Item = Chain> {
     (0..BASES.len()).flat_map(|base| (0..1 << POLICIES.len()).map(move |policies| chain(base, policies)))
 }
 
-fn take(resource: &dyn Resource, bytes: usize, alignment: usize) -> Region {
+fn allocate(resource: &dyn Resource, bytes: usize, alignment: usize) -> Region {
     resource.allocate(Request { bytes, alignment }, &STREAM).unwrap()
 }
 
-fn give(resource: &dyn Resource, region: Region) {
+fn release(resource: &dyn Resource, region: Region) {
     resource.release(region, &[], false);
 }
 
@@ -66,12 +66,12 @@ fn bytes_of(region: &mut Region) -> &mut [u8] {
 }
 
 #[test]
-fn every_composition_aligns_blocks_and_keeps_them_apart() {
+fn every_chain_aligns_blocks_and_keeps_them_disjoint() {
     for Chain { name, resource, .. } in every_chain() {
         let mut live = Vec::new();
         for bytes in [0, 1, 63, 64, 65, 257, 4096, 100_000, (256 << 10) - 1, 256 << 10, (4 << 20) + 1] {
             for alignment in [64, 256, 4096, 65536, MAX_ALIGNMENT] {
-                let mut region = take(&*resource, bytes, alignment);
+                let mut region = allocate(&*resource, bytes, alignment);
                 assert_eq!(region.request, Request { bytes, alignment }, "{name}");
                 assert_eq!(region.address.as_ptr() as usize % alignment, 0, "{name}: {bytes} at {alignment}");
                 assert_eq!(
@@ -95,83 +95,86 @@ fn every_composition_aligns_blocks_and_keeps_them_apart() {
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), live.len(), "{name}: two live blocks have one address");
-        live.into_iter().for_each(|region| give(&*resource, region));
+        live.into_iter().for_each(|region| release(&*resource, region));
     }
 }
 
 #[test]
-fn every_composition_refuses_sizes_that_no_machine_has() {
-    for Chain { name, resource, page, .. } in every_chain() {
+fn every_chain_rejects_excessive_sizes() {
+    for Chain { name, resource, counters, .. } in every_chain() {
         for bytes in [usize::MAX, usize::MAX - 63, isize::MAX as usize + 1, isize::MAX as usize, 1 << 60] {
             for alignment in [64, 4096, MAX_ALIGNMENT] {
-                let refusal = resource.allocate(Request { bytes, alignment }, &STREAM);
-                assert!(refusal.is_err(), "{name}: gave {bytes} bytes");
+                let result = resource.allocate(Request { bytes, alignment }, &STREAM);
+                assert!(result.is_err(), "{name}: allocated {bytes} bytes");
             }
         }
-        assert_eq!(page.read().devices[0].live_blocks, 0, "{name}");
+        assert_eq!(counters.read().devices[0].live_blocks, 0, "{name}");
         assert_eq!(resource.cached_bytes(), 0, "{name}");
     }
 }
 
 #[test]
-fn every_composition_is_empty_after_all_came_back_and_was_trimmed() {
-    for Chain { name, resource, page, budget } in every_chain() {
+fn every_chain_is_empty_after_release_and_trim() {
+    for Chain { name, resource, counters, budget } in every_chain() {
         let live: Vec<_> =
-            [0, 1, 300, 4096, 1 << 20, 5 << 20].map(|bytes| take(&*resource, bytes, 64)).into();
-        live.into_iter().for_each(|region| give(&*resource, region));
+            [0, 1, 300, 4096, 1 << 20, 5 << 20].map(|bytes| allocate(&*resource, bytes, 64)).into();
+        live.into_iter().for_each(|region| release(&*resource, region));
         resource.trim(usize::MAX);
         assert_eq!(resource.cached_bytes(), 0, "{name}");
-        assert_eq!(page.read().devices[0].live_bytes, 0, "{name}");
-        assert_eq!(budget.charge(LIMIT_BYTES), Ok(()), "{name}: the budget was not given back");
+        assert_eq!(counters.read().devices[0].live_bytes, 0, "{name}");
+        assert_eq!(budget.charge(LIMIT_BYTES), Ok(()), "{name}: bytes are still charged");
     }
 }
 
 #[test]
-fn every_composition_serves_threads_at_once() {
-    for Chain { name, resource, page, .. } in every_chain() {
+fn every_chain_is_thread_safe() {
+    for Chain { name, resource, counters, .. } in every_chain() {
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
                 let (resource, name) = (&*resource, &name);
                 scope.spawn(move || {
                     for round in 0..100usize {
-                        let mut region = take(resource, 64 + round * 37 % 4096, 64);
+                        let mut region = allocate(resource, 64 + round * 37 % 4096, 64);
                         bytes_of(&mut region).fill(thread);
                         std::thread::yield_now();
-                        assert!(bytes_of(&mut region).iter().all(|b| *b == thread), "{name}: shared by two");
-                        give(resource, region);
+                        assert!(
+                            bytes_of(&mut region).iter().all(|b| *b == thread),
+                            "{name}: another block wrote here"
+                        );
+                        release(resource, region);
                     }
                 });
             }
         });
-        assert_eq!(page.read().devices[0].live_blocks, 0, "{name}");
+        assert_eq!(counters.read().devices[0].live_blocks, 0, "{name}");
     }
 }
 
 #[test]
-fn an_aliased_block_is_written_through_one_address_only() {
-    let region = take(&AliasedMemory, 100, 64);
+fn aliased_block_has_two_addresses() {
+    let region = allocate(&AliasedMemory, 100, 64);
     assert_ne!(region.address, region.reachable);
-    give(&AliasedMemory, region);
+    release(&AliasedMemory, region);
 }
 
 #[test]
-fn a_pool_gives_the_block_that_came_back_last() {
+fn pool_reuses_the_block_released_last() {
     let pool = Pool::new(HostMemory, 1 << 20, None);
-    let first = take(&pool, 1000, 64);
+    let first = allocate(&pool, 1000, 64);
     let address = first.address;
-    give(&pool, first);
+    release(&pool, first);
     assert_eq!(pool.cached_bytes(), 1024);
     // 897 to 1024 bytes are one class.
-    let again = take(&pool, 900, 64);
+    let again = allocate(&pool, 900, 64);
     assert_eq!((again.address, pool.cached_bytes()), (address, 0));
-    give(&pool, again);
+    release(&pool, again);
 }
 
 #[test]
-fn a_pool_wastes_at_most_a_quarter() {
+fn pool_wastes_at_most_a_quarter() {
     for bytes in (1..5000).chain([1 << 20, (1 << 20) + 1, (1 << 30) - 1]) {
         let pool = Pool::new(HostMemory, usize::MAX, None);
-        give(&pool, take(&pool, bytes, 64));
+        release(&pool, allocate(&pool, bytes, 64));
         let class_bytes = pool.cached_bytes();
         assert!(
             class_bytes >= bytes && class_bytes - bytes <= (bytes / 4).max(63),
@@ -181,58 +184,58 @@ fn a_pool_wastes_at_most_a_quarter() {
 }
 
 #[test]
-fn a_pool_keeps_no_more_than_its_cap_and_prefers_what_came_last() {
+fn pool_respects_its_cap_and_prefers_recent_blocks() {
     let pool = Pool::new(HostMemory, 4096, None);
-    let blocks: Vec<_> = (0..20).map(|_| take(&pool, 512, 64)).collect();
-    blocks.into_iter().for_each(|region| give(&pool, region));
+    let blocks: Vec<_> = (0..20).map(|_| allocate(&pool, 512, 64)).collect();
+    blocks.into_iter().for_each(|region| release(&pool, region));
     assert_eq!(pool.cached_bytes(), 4096);
-    give(&pool, take(&pool, 2048, 64));
-    assert_eq!(pool.cached_bytes(), 4096, "four blocks of 512 bytes made room for one of 2048");
-    give(&pool, take(&pool, 8192, 64));
-    assert_eq!(pool.cached_bytes(), 4096, "a block larger than the cap passes by and evicts nothing");
+    release(&pool, allocate(&pool, 2048, 64));
+    assert_eq!(pool.cached_bytes(), 4096, "four blocks of 512 bytes were evicted for one of 2048");
+    release(&pool, allocate(&pool, 8192, 64));
+    assert_eq!(pool.cached_bytes(), 4096, "a block larger than the cap bypasses the pool and evicts nothing");
 }
 
 #[test]
-fn a_pool_under_a_budget_keeps_only_what_the_budget_leaves() {
+fn pool_caches_only_what_the_budget_leaves() {
     let budget = Arc::new(Budget::new(1024));
     let memory = Limited::new(Pool::new(HostMemory, 1 << 20, Some(budget.clone())), budget.clone());
-    let (a, b) = (take(&memory, 512, 64), take(&memory, 512, 64));
-    give(&memory, a);
+    let (a, b) = (allocate(&memory, 512, 64), allocate(&memory, 512, 64));
+    release(&memory, a);
     assert_eq!(memory.cached_bytes(), 512);
     assert!(memory.allocate(Request { bytes: 256, alignment: 64 }, &STREAM).is_err());
     assert_eq!(memory.trim(1), 512);
-    let c = take(&memory, 256, 64);
-    give(&memory, b);
-    give(&memory, c);
+    let c = allocate(&memory, 256, 64);
+    release(&memory, b);
+    release(&memory, c);
     assert!(memory.cached_bytes() <= 1024);
 }
 
 #[test]
-fn a_limit_is_exact_to_the_byte_and_says_what_is_left() {
+fn limit_is_exact_and_error_states_the_rest() {
     let memory = Limited::new(HostMemory, Arc::new(Budget::new(1000)));
-    let block = take(&memory, 999, 64);
-    let refusal = memory.allocate(Request { bytes: 2, alignment: 64 }, &STREAM).unwrap_err();
-    assert_eq!(refusal, Refusal::OverLimit { limit_bytes: 1000, left_bytes: 1 });
-    give(&memory, take(&memory, 1, 64));
-    give(&memory, block);
-    give(&memory, take(&memory, 1000, 64));
+    let block = allocate(&memory, 999, 64);
+    let error = memory.allocate(Request { bytes: 2, alignment: 64 }, &STREAM).unwrap_err();
+    assert_eq!(error, AllocError::OverLimit { limit_bytes: 1000, left_bytes: 1 });
+    release(&memory, allocate(&memory, 1, 64));
+    release(&memory, block);
+    release(&memory, allocate(&memory, 1000, 64));
 }
 
 #[test]
-fn a_limit_holds_while_threads_race_for_it() {
+fn limit_holds_under_contention() {
     let budget = Arc::new(Budget::new(10_000));
     let memory = Limited::new(HostMemory, budget.clone());
-    let held = std::sync::atomic::AtomicUsize::new(0);
+    let live_bytes = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..2000 {
                     if let Ok(region) = memory.allocate(Request { bytes: 3000, alignment: 64 }, &STREAM) {
-                        let now = held.fetch_add(3000, std::sync::atomic::Ordering::SeqCst) + 3000;
-                        assert!(now <= 10_000, "{now} bytes are held under a limit of 10000");
+                        let total = live_bytes.fetch_add(3000, std::sync::atomic::Ordering::SeqCst) + 3000;
+                        assert!(total <= 10_000, "{total} bytes are allocated under a limit of 10000");
                         std::thread::yield_now();
-                        held.fetch_sub(3000, std::sync::atomic::Ordering::SeqCst);
-                        give(&memory, region);
+                        live_bytes.fetch_sub(3000, std::sync::atomic::Ordering::SeqCst);
+                        release(&memory, region);
                     }
                 }
             });
@@ -242,27 +245,27 @@ fn a_limit_holds_while_threads_race_for_it() {
 }
 
 #[test]
-fn a_fault_hits_the_nth_allocation_and_no_other() {
+fn fault_fails_only_the_nth_allocation() {
     let faults = Faults::new();
     let memory = Faulty::new(HostMemory, faults.clone());
     faults.fail(Operation::Allocate, 3);
     let outcomes: Vec<_> = (0..5)
-        .map(|_| memory.allocate(Request { bytes: 1, alignment: 64 }, &STREAM).map(|r| give(&memory, r)))
+        .map(|_| memory.allocate(Request { bytes: 1, alignment: 64 }, &STREAM).map(|r| release(&memory, r)))
         .collect();
-    let expected = [Ok(()), Ok(()), Err(Refusal::Injected { occurrence: 3 }), Ok(()), Ok(())];
+    let expected = [Ok(()), Ok(()), Err(AllocError::Injected { occurrence: 3 }), Ok(()), Ok(())];
     assert_eq!(outcomes, expected);
-    assert_eq!(faults.seen(Operation::Allocate), 5);
+    assert_eq!(faults.count(Operation::Allocate), 5);
 }
 
 #[test]
-fn a_published_block_is_found_by_each_of_its_bytes_until_it_goes_back() {
+fn finds_published_blocks_by_any_byte_until_release() {
     let ranges = Arc::<Ranges>::default();
     let memory = Published::new(AliasedMemory, ranges.clone());
-    let region = take(&memory, 100, 64);
+    let region = allocate(&memory, 100, 64);
     let (base, reachable) = (region.address.as_ptr() as usize, region.reachable.as_ptr());
-    assert_eq!(ranges.find(base + 99).unwrap().reach(base + 99, 1), Some(reachable.wrapping_add(99)));
-    assert_eq!(ranges.find(base).unwrap().reach(base + 99, 2), None);
+    assert_eq!(ranges.find(base + 99).unwrap().translate(base + 99, 1), Some(reachable.wrapping_add(99)));
+    assert_eq!(ranges.find(base).unwrap().translate(base + 99, 2), None);
     assert!(ranges.find(base + 100).is_none() && ranges.find(base - 1).is_none());
-    give(&memory, region);
+    release(&memory, region);
     assert!(ranges.find(base).is_none());
 }

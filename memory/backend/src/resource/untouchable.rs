@@ -1,30 +1,31 @@
-//! Host memory under an address that nobody may dereference.
+//! Allocates host memory at addresses that the host cannot dereference.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{PAGE_BYTES, Refusal, Region, Request, Resource, Uses, system_refusal};
+use super::{AllocError, MAX_PAGE_BYTES, Region, Request, Resource, Uses, last_os_error};
 use crate::device::Stream;
 
-/// Each block is one anonymous file, mapped twice: the address that is published has no access rights at all, so that
-/// a read or write by code that takes it for host memory faults; the other one is known to this crate only.
+/// Maps an anonymous file twice for each block: once without access rights at the public address,
+/// so that reads and writes that take it for host memory fault, and once at an address that only
+/// this crate knows.
 pub(crate) struct AliasedMemory;
 
 impl Resource for AliasedMemory {
-    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
         let bytes = mapped_bytes(request)?;
         let file = File::new(bytes)?;
         let address = Mapping::new(&file, bytes, libc::PROT_NONE, request.alignment)?;
         let reachable = Mapping::new(&file, bytes, libc::PROT_READ | libc::PROT_WRITE, request.alignment)?;
         Ok(Region {
-            address: address.keep(),
-            reachable: reachable.keep(),
+            address: address.into_address(),
+            reachable: reachable.into_address(),
             request,
             home: std::ptr::null_mut(),
         })
     }
 
-    fn release(&self, region: Region, _uses: Uses<'_>, _lent: bool) {
+    fn release(&self, region: Region, _uses: Uses<'_>, _exported: bool) {
         if let Ok(bytes) = mapped_bytes(region.request) {
             drop(Mapping { start: region.address, bytes });
             drop(Mapping { start: region.reachable, bytes });
@@ -40,27 +41,27 @@ impl Resource for AliasedMemory {
     }
 }
 
-fn mapped_bytes(request: Request) -> Result<usize, Refusal> {
-    if request.bytes > isize::MAX as usize - PAGE_BYTES - request.alignment {
-        return Err(Refusal::TooLarge);
+fn mapped_bytes(request: Request) -> Result<usize, AllocError> {
+    if request.bytes > isize::MAX as usize - MAX_PAGE_BYTES - request.alignment {
+        return Err(AllocError::TooLarge);
     }
-    Ok(request.bytes.max(1).next_multiple_of(PAGE_BYTES))
+    Ok(request.bytes.max(1).next_multiple_of(MAX_PAGE_BYTES))
 }
 
-/// The mappings keep the file's content after the descriptor is closed.
+/// The descriptor of an anonymous file. The mappings keep the content after it is closed.
 struct File(i32);
 
 impl File {
-    fn new(bytes: usize) -> Result<Self, Refusal> {
-        // SAFETY: the name is a constant with a NUL at its end.
+    fn new(bytes: usize) -> Result<Self, AllocError> {
+        // SAFETY: the name is a NUL-terminated constant.
         let fd = unsafe { libc::memfd_create(c"crossdock-untouchable".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
-            return Err(system_refusal());
+            return Err(last_os_error());
         }
         let file = Self(fd);
-        // SAFETY: the descriptor was opened above and is this struct's.
+        // SAFETY: the descriptor was opened above, and `file` owns it.
         if unsafe { libc::ftruncate64(file.0, bytes as i64) } != 0 {
-            return Err(system_refusal());
+            return Err(last_os_error());
         }
         Ok(file)
     }
@@ -68,7 +69,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: owned, and closed once.
+        // SAFETY: `self` owns the descriptor, and `drop` runs once.
         unsafe { libc::close(self.0) };
     }
 }
@@ -79,10 +80,11 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn new(file: &File, bytes: usize, rights: i32, alignment: usize) -> Result<Self, Refusal> {
-        // Reserving first and mapping the file over the aligned part gives any alignment; the rest goes back.
+    fn new(file: &File, bytes: usize, rights: i32, alignment: usize) -> Result<Self, AllocError> {
+        // Reserves more than necessary, maps the file over an aligned part, and returns the rest,
+        // to meet any alignment.
         let slack = if alignment > 4096 { alignment } else { 0 };
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -94,28 +96,31 @@ impl Mapping {
             )
         };
         if start == libc::MAP_FAILED {
-            return Err(system_refusal());
+            return Err(last_os_error());
         }
         let start = start.cast::<u8>();
-        let before = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
-        // SAFETY: `before` + `bytes` + the rest are the bytes just reserved; the file covers `bytes` of them.
+        let offset = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
+        // SAFETY: `offset`, `bytes` and the rest are the bytes reserved above; the file covers
+        // `bytes` of them.
         unsafe {
-            let aligned = start.add(before);
-            if before > 0 {
-                libc::munmap(start.cast::<c_void>(), before);
+            let aligned = start.add(offset);
+            if offset > 0 {
+                libc::munmap(start.cast::<c_void>(), offset);
             }
-            if slack > before {
-                libc::munmap(aligned.add(bytes).cast(), slack - before);
+            if slack > offset {
+                libc::munmap(aligned.add(bytes).cast(), slack - offset);
             }
-            let reserved =
-                Self { start: NonNull::new(aligned).ok_or(Refusal::System { errno: libc::ENOMEM })?, bytes };
+            let reserved = Self {
+                start: NonNull::new(aligned).ok_or(AllocError::System { errno: libc::ENOMEM })?,
+                bytes,
+            };
             let mapped =
                 libc::mmap(aligned.cast(), bytes, rights, libc::MAP_SHARED | libc::MAP_FIXED, file.0, 0);
-            if mapped == libc::MAP_FAILED { Err(system_refusal()) } else { Ok(reserved) }
+            if mapped == libc::MAP_FAILED { Err(last_os_error()) } else { Ok(reserved) }
         }
     }
 
-    fn keep(self) -> NonNull<u8> {
+    fn into_address(self) -> NonNull<u8> {
         let start = self.start;
         std::mem::forget(self);
         start
@@ -124,7 +129,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: these pages were mapped by `new` for this value alone.
+        // SAFETY: `new` mapped these pages for this value alone.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -135,10 +140,10 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_file_is_closed_when_it_is_dropped() {
-        // Another thread may open a file of the same number at once, which is another one.
+    fn dropping_a_file_closes_its_descriptor() {
+        // Another thread may reuse the descriptor's number at once, for a file with another inode.
         let inode = |fd: i32| std::fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|file| file.ino());
-        let file = File::new(PAGE_BYTES).unwrap();
+        let file = File::new(MAX_PAGE_BYTES).unwrap();
         let (fd, before) = (file.0, inode(file.0));
         drop(file);
         assert!(before.is_some());

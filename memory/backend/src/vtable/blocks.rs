@@ -1,8 +1,8 @@
-//! Devices, blocks, and what is done with their bytes.
+//! The functions for devices, blocks, copies and launches.
 
 use std::ffi::c_void;
 
-use crossdock_plugin_api::{Device, abi, told};
+use crossdock_plugin_api::{Device, abi, sized_struct};
 
 use super::{enter, enter_quietly, list, out};
 use crate::account::Block;
@@ -15,23 +15,23 @@ pub(super) unsafe extern "C" fn devices(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: this function's arguments are what the header says; so for all `SAFETY: as the header` below.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.devices`.
     unsafe {
         enter(memory, "memory.devices", err, |account| {
             let n = out(n_out, "devices")?;
             let devices = account.backend().describe();
-            for (i, about) in devices.iter().take(capacity).enumerate() {
-                let first = told::stride(infos.cast_const()).map_err(|e| e.context("devices"))?;
+            for (i, description) in devices.iter().take(capacity).enumerate() {
+                let first = sized_struct::stride(infos.cast_const()).map_err(|e| e.context("devices"))?;
                 let info = abi::DeviceInfo {
                     struct_size: first,
-                    device: about.device,
-                    name: abi::Str::new(&about.name),
-                    description: abi::Str::new(&about.description),
-                    memory_bytes: about.memory_bytes,
-                    host_accessible: about.host_accessible.into(),
+                    device: description.device,
+                    name: abi::Str::new(&description.name),
+                    description: abi::Str::new(&description.description),
+                    memory_bytes: description.memory_bytes,
+                    host_accessible: description.host_accessible.into(),
                     reserved: 0,
                 };
-                told::fill(infos.byte_add(first * i), first, info);
+                sized_struct::fill(infos.byte_add(first * i), first, info);
             }
             *n = devices.len();
             Ok(())
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn alloc(
     allocation: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.alloc`.
     unsafe {
         enter(memory, "memory.alloc", err, |account| {
             note_bytes(bytes as u64);
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn alloc_pinned(
     allocation: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.alloc_pinned`.
     unsafe {
         enter(memory, "memory.alloc_pinned", err, |account| {
             note_bytes(bytes as u64);
@@ -83,12 +83,13 @@ pub(super) unsafe extern "C" fn free(
     n_uses: usize,
     flags: u32,
 ) {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.free`.
     unsafe {
         enter_quietly(memory, "memory.free", |_| {
             if !block.is_null() {
                 let uses = list(uses, n_uses, "free").unwrap_or_default();
-                // What a flag of a later version means is not known; the most careful way is right for all.
+                // A later version may define more flags. Treating the block as exported is correct
+                // for all of them.
                 Block::free(block, uses, flags != 0);
             }
             Ok(())
@@ -103,7 +104,7 @@ pub(super) unsafe extern "C" fn copy(
     n_copies: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.copy`.
     unsafe {
         enter(memory, "memory.copy", err, |account| {
             let copies = list(copies, n_copies, "copy")?;
@@ -121,7 +122,7 @@ pub(super) unsafe extern "C" fn fill(
     bytes: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.fill`.
     unsafe {
         enter(memory, "memory.fill", err, |account| {
             note_bytes(bytes as u64);
@@ -139,11 +140,11 @@ pub(super) unsafe extern "C" fn launch(
     n_args: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.launch`.
     unsafe {
         enter(memory, "memory.launch", err, |account| {
-            told::stride(kernel).map_err(|e| e.context("launch"))?;
-            let kernel = told::read(kernel)?;
+            sized_struct::stride(kernel).map_err(|e| e.context("launch"))?;
+            let kernel = sized_struct::read(kernel)?;
             account.launch(stream, &kernel, grid, list(args, n_args, "launch")?)
         })
     }
@@ -155,13 +156,16 @@ pub(super) unsafe extern "C" fn pointer(
     place: *mut abi::Pointer,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.pointer`.
     unsafe {
         enter(memory, "memory.pointer", err, |account| {
-            told::stride(place.cast_const()).map_err(|e| e.context("pointer"))?;
+            sized_struct::stride(place.cast_const()).map_err(|e| e.context("pointer"))?;
             let (device, base, bytes) = account.pointer(address)?;
             let base = base as *const c_void;
-            told::write(place, abi::Pointer { device, base, bytes: bytes as u64, ..abi::Pointer::new() })
+            sized_struct::write(
+                place,
+                abi::Pointer { device, base, bytes: bytes as u64, ..abi::Pointer::new() },
+            )
         })
     }
 }
@@ -172,13 +176,13 @@ pub(super) unsafe extern "C" fn host_address(
     address: *const c_void,
     bytes: usize,
 ) -> *mut c_void {
-    let mut found = std::ptr::null_mut();
-    // SAFETY: as the header.
+    let mut host_address = std::ptr::null_mut();
+    // SAFETY: the caller meets the requirements of `crossdock_memory.host_address`.
     unsafe {
         enter_quietly(memory, "memory.host_address", |account| {
-            found = account.host_address(device, address, bytes);
+            host_address = account.host_address(device, address, bytes);
             Ok(())
         });
     }
-    found
+    host_address
 }

@@ -1,4 +1,4 @@
-//! The functions that cross the boundary: each is one call through the door into [`Account`].
+//! The functions of `crossdock_memory`: each calls [`Account`] through the FFI door.
 
 mod blocks;
 mod streams;
@@ -11,7 +11,7 @@ use crate::account::Account;
 
 pub(crate) use streams::Call;
 
-/// The interface over the account that `account` will point at.
+/// The interface of the account that `account` will point to.
 pub(crate) fn table(account: *const Account) -> abi::Memory {
     abi::Memory {
         struct_size: size_of::<abi::Memory>(),
@@ -44,11 +44,12 @@ pub(crate) fn table(account: *const Account) -> abi::Memory {
     }
 }
 
-/// The one door: finds the account, records the call of the function `what`, catches what unwinds, and turns the result into a
-/// code and a filled-in error.
+/// The FFI door: finds the account, traces the call of the function `what`, stops unwinding, and
+/// converts the result to a code and an error struct.
 ///
 /// # Safety
-/// `memory` is null or a live `crossdock_memory` of this crate; `err` is null or a live `crossdock_error`.
+/// `memory` is NULL or a live `crossdock_memory` of this crate; `err` is NULL or a live
+/// `crossdock_error`.
 #[inline]
 unsafe fn enter(
     memory: *const abi::Memory,
@@ -57,9 +58,9 @@ unsafe fn enter(
     body: impl FnOnce(&Account) -> Result<()>,
 ) -> abi::Code {
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: by this function's own contract.
+        // SAFETY: `memory` is NULL or live by this function's contract.
         let account = unsafe { account(memory) }?;
-        account.called(what, || body(account))
+        account.trace_plugin_call(what, || body(account))
     }));
     let error = match caught {
         Ok(Ok(())) => return abi::OK,
@@ -69,55 +70,57 @@ unsafe fn enter(
             let text =
                 text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
             let error = Error::internal(format!("the host's memory panicked: {text}"));
-            // A payload may panic again when it is dropped.
+            // Dropping the payload may panic again.
             std::mem::forget(payload);
             error
         }
     };
-    // SAFETY: by this function's own contract.
+    // SAFETY: `err` is NULL or live by this function's contract.
     unsafe { error.write_to(err) }
 }
 
 /// # Safety
-/// As [`enter`]; the account is alive during the call.
+/// `memory` is NULL or a live `crossdock_memory` of this crate, whose account outlives 'a.
 unsafe fn account<'a>(memory: *const abi::Memory) -> Result<&'a Account> {
     if memory.is_null() {
         return Err(Error::invalid_argument("the memory object is NULL"));
     }
-    // SAFETY: live by the caller's word, and `struct_size` is the first field of every version.
+    // SAFETY: `memory` is live by this function's contract, and `struct_size` is the first field in
+    // every version.
     let struct_size = unsafe { *memory.cast::<usize>() };
     if struct_size < size_of::<abi::Memory>() {
         return Err(Error::invalid_argument(format!(
-            "the memory object says that it is {struct_size} bytes; this host's is {}",
+            "the memory object has a struct_size of {struct_size} bytes; expected at least {}",
             size_of::<abi::Memory>()
         )));
     }
-    // SAFETY: `table` wrote the account's address there, and an account lives as long as its table.
+    // SAFETY: `table` set `private_data` to the account, which lives as long as its table.
     unsafe { (*memory).private_data.cast::<Account>().as_ref() }
-        .ok_or_else(|| Error::invalid_argument("the memory object has no owner"))
+        .ok_or_else(|| Error::invalid_argument("the memory object has no private_data"))
 }
 
-/// For functions that have nothing to report to.
+/// Enters a function that returns no code.
 ///
 /// # Safety
-/// As [`enter`].
+/// `memory` is NULL or a live `crossdock_memory` of this crate.
 unsafe fn enter_quietly(memory: *const abi::Memory, what: &str, body: impl FnOnce(&Account) -> Result<()>) {
-    // SAFETY: as the caller's.
+    // SAFETY: `memory` satisfies `enter` by this function's contract, and `err` is NULL.
     let _code = unsafe { enter(memory, what, std::ptr::null_mut(), body) };
 }
 
-/// A place for a result, or whose was forgotten.
+/// An out parameter; an error if it is NULL.
 ///
 /// # Safety
-/// Null, or valid for a write of `T`.
+/// `place` is NULL or valid for a write of `T`.
 unsafe fn out<'a, T>(place: *mut T, function: &str) -> Result<&'a mut T> {
-    // SAFETY: by this function's own contract; the callers' places hold values without drop, so that any bytes do.
+    // SAFETY: `place` is NULL or valid by this function's contract. Out parameters have types
+    // without destructors for which any bytes are valid.
     unsafe { place.as_mut() }
-        .ok_or_else(|| Error::invalid_argument(format!("{function}: the result's place is NULL")))
+        .ok_or_else(|| Error::invalid_argument(format!("{function}: the out parameter is NULL")))
 }
 
 /// # Safety
-/// `first` points at `n` readable values, or is null.
+/// `first` is NULL or points to `n` readable values.
 unsafe fn list<'a, T>(first: *const T, n: usize, function: &str) -> Result<&'a [T]> {
     if n == 0 {
         return Ok(&[]);
@@ -127,7 +130,8 @@ unsafe fn list<'a, T>(first: *const T, n: usize, function: &str) -> Result<&'a [
             "{function}: expected a list of {n} elements, got {first:p}"
         )));
     }
-    // SAFETY: by this function's own contract; null, misaligned and absurd lists were refused.
+    // SAFETY: `first` points to `n` readable values by this function's contract; NULL, misaligned
+    // and too large lists were rejected above.
     Ok(unsafe { std::slice::from_raw_parts(first, n) })
 }
 
@@ -136,16 +140,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_a_code_and_keeps_its_message() {
+    fn panic_becomes_an_internal_error_with_its_message() {
         let account = crate::Backend::builder().build().account("test");
-        let outcome = |body: fn(&Account) -> Result<()>| {
-            // SAFETY: the account is alive, and `check` gives a live error struct.
+        let enter_with = |body: fn(&Account) -> Result<()>| {
+            // SAFETY: the account is alive, and `check` passes a live error struct.
             Error::check(|err| unsafe { enter(account.memory(), "test", err, body) })
         };
-        let error = outcome(|account| panic!("{} slipped", account.name())).unwrap_err();
-        assert_eq!(error.code().0, abi::INTERNAL, "no plugin is blamed");
-        assert_eq!(error.message(), "the host's memory panicked: test slipped");
-        assert!(outcome(|_| std::panic::panic_any(7)).unwrap_err().message().ends_with("no message"));
-        assert_eq!(outcome(|_| Ok(())), Ok(()), "the account works on");
+        let error = enter_with(|account| panic!("{} failed", account.name())).unwrap_err();
+        assert_eq!(error.code().0, abi::INTERNAL, "the error is not the plugin's");
+        assert_eq!(error.message(), "the host's memory panicked: test failed");
+        assert!(enter_with(|_| std::panic::panic_any(7)).unwrap_err().message().ends_with("no message"));
+        assert_eq!(enter_with(|_| Ok(())), Ok(()), "the account still works");
     }
 }

@@ -1,4 +1,4 @@
-//! Streams and events.
+//! The functions for streams and events.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ pub(super) unsafe extern "C" fn stream_default(
     stream: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_default`.
     unsafe {
         enter(memory, "memory.stream_default", err, |account| {
             let stream = out(stream, "stream_default")?;
@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn stream_create(
     stream: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_create`.
     unsafe {
         enter(memory, "memory.stream_create", err, |account| {
             let stream = out(stream, "stream_create")?;
@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn stream_adopt(
     stream: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_adopt`.
     unsafe {
         enter(memory, "memory.stream_adopt", err, |account| {
             let stream = out(stream, "stream_adopt")?;
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn stream_adopt(
 }
 
 pub(super) unsafe extern "C" fn stream_destroy(memory: *const abi::Memory, stream: *mut abi::Stream) {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_destroy`.
     unsafe { enter_quietly(memory, "memory.stream_destroy", |account| account.stream_destroy(stream)) }
 }
 
@@ -67,10 +67,10 @@ pub(super) unsafe extern "C" fn stream_synchronize(
     stream: *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_synchronize`.
     unsafe {
         enter(memory, "memory.stream_synchronize", err, |account| {
-            let (device, stream) = account.on_stream(stream)?;
+            let (device, stream) = account.device_and_stream(stream)?;
             device.stream_synchronize(stream)
         })
     }
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn stream_wait(
     event: *mut abi::Event,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_wait`.
     unsafe {
         enter(memory, "memory.stream_wait", err, |account| {
             if event.is_null() { Ok(()) } else { account.stream_wait(stream, event) }
@@ -96,7 +96,7 @@ pub(super) unsafe extern "C" fn stream_wait_raw(
     sync_event: *mut c_void,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_wait_raw`.
     unsafe {
         enter(memory, "memory.stream_wait_raw", err, |account| {
             if sync_event.is_null() { Ok(()) } else { account.stream_wait_raw(stream, sync_event) }
@@ -109,10 +109,10 @@ pub(super) unsafe extern "C" fn stream_raw(
     stream: *mut abi::Stream,
 ) -> *mut c_void {
     let mut raw = std::ptr::null_mut();
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_raw`.
     unsafe {
         enter_quietly(memory, "memory.stream_raw", |account| {
-            let (device, stream) = account.on_stream(stream)?;
+            let (device, stream) = account.device_and_stream(stream)?;
             stream.exposed.store(true, Ordering::Relaxed);
             device.note_exposed();
             raw = stream.raw;
@@ -128,11 +128,11 @@ pub(super) unsafe extern "C" fn stream_is_capturing(
     capturing: *mut u32,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.stream_is_capturing`.
     unsafe {
         enter(memory, "memory.stream_is_capturing", err, |account| {
             let capturing = out(capturing, "stream_is_capturing")?;
-            let (device, stream) = account.on_stream(stream)?;
+            let (device, stream) = account.device_and_stream(stream)?;
             *capturing = device.stream_is_capturing(stream)?.into();
             Ok(())
         })
@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn event_record(
     event: *mut *mut abi::Event,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.event_record`.
     unsafe {
         enter(memory, "memory.event_record", err, |account| {
             let event = out(event, "event_record")?;
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C" fn event_query(
     done: *mut u32,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.event_query`.
     unsafe {
         enter(memory, "memory.event_query", err, |account| {
             let done = out(done, "event_query")?;
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C" fn event_synchronize(
     event: *mut abi::Event,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.event_synchronize`.
     unsafe {
         enter(memory, "memory.event_synchronize", err, |account| {
             account.event(event)?.map_or(Ok(()), |event| event.synchronize())
@@ -185,14 +185,14 @@ pub(super) unsafe extern "C" fn event_synchronize(
 }
 
 pub(super) unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event: *mut abi::Event) {
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.event_destroy`.
     unsafe { enter_quietly(memory, "memory.event_destroy", |account| account.event_destroy(event)) }
 }
 
 pub(super) unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Event) -> *mut c_void {
-    // No event, nothing to wait for: what `sync_event` must then be.
+    // NULL is also the value of `sync_event` if there is nothing to wait for.
     let mut raw = std::ptr::null_mut();
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.event_raw`.
     unsafe {
         enter_quietly(memory, "memory.event_raw", |account| {
             raw = account.event(event)?.map_or(std::ptr::null_mut(), |event| event.sync_event());
@@ -210,7 +210,7 @@ pub(super) unsafe extern "C" fn call_after(
     data: *mut c_void,
 ) {
     let Some(f) = f.0 else { return };
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.call_after`.
     unsafe {
         enter_quietly(memory, "memory.call_after", |account| {
             account.call_after(list(events, n_events, "call_after")?, Call { f, data })
@@ -226,7 +226,7 @@ pub(super) unsafe extern "C" fn call_after_all(
     data: *mut c_void,
 ) {
     let Some(f) = f.0 else { return };
-    // SAFETY: as the header.
+    // SAFETY: the caller meets the requirements of `crossdock_memory.call_after_all`.
     unsafe {
         enter_quietly(memory, "memory.call_after_all", |account| {
             account.call_after_all(list(events, n_events, "call_after_all")?, Call { f, data })
@@ -234,18 +234,19 @@ pub(super) unsafe extern "C" fn call_after_all(
     }
 }
 
-/// What is to be called once.
+/// A callback that is called once.
 pub(crate) struct Call {
     f: unsafe extern "C" fn(*mut c_void),
     data: *mut c_void,
 }
 
-// SAFETY: the header says that it may be called on a thread of the host's.
+// SAFETY: by the documentation of `call_after` the host may call it on any thread.
 unsafe impl Send for Call {}
 
 impl Call {
     pub(crate) fn run(self) {
-        // SAFETY: the caller's own function with its own argument, once, as the header says.
+        // SAFETY: the callback and its argument come from `call_after` or `call_after_all`, and
+        // `self` is consumed, so that it runs once.
         unsafe { (self.f)(self.data) };
     }
 }

@@ -1,5 +1,5 @@
-//! The C interface, called as a plugin would call it.
-#![allow(dead_code)] // each test binary uses its own part
+//! Calls the C interface as a plugin would.
+#![allow(dead_code)] // each test binary uses a part
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -7,18 +7,18 @@ use std::ptr::{null, null_mut};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
-/// An account's function table. Borrowing the account keeps it alive.
+/// The function table of an account, which the borrow keeps alive.
 #[derive(Clone, Copy)]
 pub struct Table<'a>(&'a abi::Memory);
 
-/// A block on its device.
-pub struct Held {
+/// An allocated block.
+pub struct TestBlock {
     pub address: *mut u8,
     pub block: *mut abi::Block,
 }
 
-/// Name, device, and whether the host may look.
-pub type Listed = (String, Device, bool);
+/// Name, device, and whether the host can access it.
+pub type DeviceEntry = (String, Device, bool);
 
 pub fn table(account: &Account) -> Table<'_> {
     // SAFETY: the account lives as long as the borrow.
@@ -27,7 +27,8 @@ pub fn table(account: &Account) -> Table<'_> {
 
 macro_rules! call {
     ($table:expr, $f:ident ( $($arg:expr),* )) => {{
-        // SAFETY: the tests pass ranges of live blocks and of locals, and handles that this table made.
+        // SAFETY: the tests pass ranges of live blocks and of locals, and handles that this table
+        // created.
         Error::check(|err| unsafe { ($table.0.$f.unwrap())($table.0, $($arg,)* err) })
     }};
 }
@@ -41,7 +42,7 @@ impl Table<'_> {
         self.0
     }
 
-    pub fn alloc(self, device: Device, bytes: usize) -> Result<Held> {
+    pub fn alloc(self, device: Device, bytes: usize) -> Result<TestBlock> {
         self.alloc_aligned(device, bytes, 64, null_mut())
     }
 
@@ -51,41 +52,41 @@ impl Table<'_> {
         bytes: usize,
         alignment: usize,
         stream: *mut abi::Stream,
-    ) -> Result<Held> {
+    ) -> Result<TestBlock> {
         let mut out = abi::Allocation::default();
         call!(self, alloc(device, bytes, alignment, stream, &mut out))?;
         assert_eq!(out.bytes, bytes);
-        Ok(Held { address: out.address.cast(), block: out.block })
+        Ok(TestBlock { address: out.address.cast(), block: out.block })
     }
 
-    pub fn alloc_pinned(self, bytes: usize) -> Result<Held> {
+    pub fn alloc_pinned(self, bytes: usize) -> Result<TestBlock> {
         let mut out = abi::Allocation::default();
         call!(self, alloc_pinned(bytes, &mut out))?;
-        Ok(Held { address: out.address.cast(), block: out.block })
+        Ok(TestBlock { address: out.address.cast(), block: out.block })
     }
 
-    pub fn free(self, held: Held) {
-        self.free_with(held, abi::FREE_LENT);
+    pub fn free(self, block: TestBlock) {
+        self.free_with(block, abi::FREE_LENT);
     }
 
-    pub fn free_with(self, held: Held, flags: u32) {
-        // SAFETY: taken by value, a block is freed once.
-        unsafe { (self.0.free.unwrap())(self.0, held.block, null(), 0, flags) };
+    pub fn free_with(self, block: TestBlock, flags: u32) {
+        // SAFETY: `block` is passed by value, so it is freed once.
+        unsafe { (self.0.free.unwrap())(self.0, block.block, null(), 0, flags) };
     }
 
-    /// After these events.
-    pub fn free_after(self, held: Held, uses: &[*mut abi::Event], flags: u32) {
-        // SAFETY: taken by value, a block is freed once; the events are alive.
-        unsafe { (self.0.free.unwrap())(self.0, held.block, uses.as_ptr(), uses.len(), flags) };
+    /// Frees the block after these events.
+    pub fn free_after(self, block: TestBlock, uses: &[*mut abi::Event], flags: u32) {
+        // SAFETY: `block` is passed by value, so it is freed once; the events are alive.
+        unsafe { (self.0.free.unwrap())(self.0, block.block, uses.as_ptr(), uses.len(), flags) };
     }
 
     pub fn event_raw(self, event: *mut abi::Event) -> *mut c_void {
-        // SAFETY: the tests pass events that this table made.
+        // SAFETY: the tests pass events that this table created.
         unsafe { (self.0.event_raw.unwrap())(self.0, event) }
     }
 
     pub fn event_destroy(self, event: *mut abi::Event) {
-        // SAFETY: as above, and they give them up.
+        // SAFETY: the tests pass events that this table created, and do not use them again.
         unsafe { (self.0.event_destroy.unwrap())(self.0, event) };
     }
 
@@ -97,10 +98,10 @@ impl Table<'_> {
         self.copies(null_mut(), &[copy(to, from, bytes)])
     }
 
-    pub fn upload(self, device: Device, content: &[u8]) -> Result<Held> {
-        let held = self.alloc(device, content.len())?;
-        self.copy((device, held.address), (Device::CPU, content.as_ptr()), content.len())?;
-        Ok(held)
+    pub fn upload(self, device: Device, content: &[u8]) -> Result<TestBlock> {
+        let block = self.alloc(device, content.len())?;
+        self.copy((device, block.address), (Device::CPU, content.as_ptr()), content.len())?;
+        Ok(block)
     }
 
     pub fn download(self, device: Device, from: *const u8, bytes: usize) -> Result<Vec<u8>> {
@@ -131,7 +132,7 @@ impl Table<'_> {
     }
 
     pub fn stream_destroy(self, stream: *mut abi::Stream) {
-        // SAFETY: the tests give up the streams that they pass.
+        // SAFETY: the tests do not use the stream again.
         unsafe { (self.0.stream_destroy.unwrap())(self.0, stream) };
     }
 
@@ -176,20 +177,20 @@ impl Table<'_> {
     }
 
     pub fn host_address(self, device: Device, address: *const u8, bytes: usize) -> *mut u8 {
-        // SAFETY: looks at the address as a number.
+        // SAFETY: the function treats the address as a number.
         unsafe { (self.0.host_address.unwrap())(self.0, device, address.cast(), bytes) }.cast()
     }
 
-    /// The devices as listed into `capacity` places, and how many there are.
-    pub fn devices(self, capacity: usize) -> Result<(Vec<Listed>, usize)> {
+    /// Lists the devices into `capacity` entries. Returns these, and the number of devices.
+    pub fn devices(self, capacity: usize) -> Result<(Vec<DeviceEntry>, usize)> {
         let mut infos: Vec<_> = (0..capacity).map(|_| abi::DeviceInfo::new()).collect();
         let mut n = 0;
         call!(self, devices(infos.as_mut_ptr(), capacity, &mut n))?;
         infos.truncate(n);
         // SAFETY: the strings live as long as the account.
-        let listed =
+        let entries =
             infos.iter().map(|i| unsafe { (i.name.get().unwrap().into(), i.device, i.host_accessible == 1) });
-        Ok((listed.collect(), n))
+        Ok((entries.collect(), n))
     }
 }
 
@@ -201,10 +202,10 @@ pub fn range_arg(kind: u32, address: *const u8, bytes: usize) -> abi::Arg {
     abi::Arg { value: address as u64, bytes: bytes as u64, kind, reserved: 0 }
 }
 
-/// A kernel of two ranges: the second one becomes the first one, each byte plus one.
+/// A kernel with two ranges: writes every byte of the first, plus one, to the second.
 pub fn add_one() -> abi::Kernel {
-    unsafe extern "C" fn twin(args: *const abi::Arg, n_args: usize) -> abi::Code {
-        // SAFETY: a launch passes `n_args` arguments, with host addresses of as many bytes as they say.
+    unsafe extern "C" fn cpu_implementation(args: *const abi::Arg, n_args: usize) -> abi::Code {
+        // SAFETY: a launch passes `n_args` arguments with valid host addresses.
         unsafe {
             let [from, to] = std::slice::from_raw_parts(args, n_args) else { return abi::INVALID_ARGUMENT };
             if from.bytes != to.bytes {
@@ -216,5 +217,5 @@ pub fn add_one() -> abi::Kernel {
         }
         abi::OK
     }
-    abi::Kernel { name: c"add_one".as_ptr(), host_twin: Some(twin), ..abi::Kernel::new() }
+    abi::Kernel { name: c"add_one".as_ptr(), host_twin: Some(cpu_implementation), ..abi::Kernel::new() }
 }

@@ -1,4 +1,5 @@
-//! Looking for CUDA, with a stand-in for the driver: each case in a process of its own, since a driver is loaded once.
+//! Tests looking for CUDA with a stand-in driver. Each case runs in its own process, because a
+//! driver is loaded only once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use crossdock_memory_backend::cuda::probe;
 /// Set in the child process.
 const CHILD: &str = "CROSSDOCK_TEST_PROBE";
 
-/// What a child reports: nothing in a process that is not one.
+/// The child process; does nothing in other processes.
 #[test]
 fn probing_child() {
     if std::env::var_os(CHILD).is_some() {
@@ -19,7 +20,7 @@ fn probing_child() {
     }
 }
 
-/// Builds the stand-in into a folder of its own, as `libcuda.so`.
+/// Builds the stand-in as `libcuda.so` in a folder of its own.
 fn stand_in(name: &str, flags: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -47,26 +48,26 @@ fn probe_with(folder: &Path, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_driver_that_works_is_listed_with_its_devices() {
-    let found = probe_with(&stand_in("works", &[]), &[("STAND_IN_DEVICES", "2")]);
-    assert!(found.starts_with("found CudaPresence { driver_version: (13, 0)"), "{found}");
+fn describes_a_working_driver() {
+    let output = probe_with(&stand_in("works", &[]), &[("STAND_IN_DEVICES", "2")]);
+    assert!(output.starts_with("found CudaPresence { driver_version: (13, 0)"), "{output}");
     for (id, memory_bytes, capability) in [(0, 1u64 << 30, "(9, 0)"), (1, 2 << 30, "(9, 1)")] {
         let device = format!("device: Device {{ id: {id}, type: 2, reserved: 0 }}");
         let expected = format!(
             "{device}, name: \"Stand-in\", memory_bytes: {memory_bytes}, compute_capability: {capability}, memory_pools: true }}"
         );
-        assert!(found.contains(&expected), "expected {expected}, got {found}");
+        assert!(output.contains(&expected), "expected {expected}, got {output}");
     }
 }
 
 #[test]
-fn a_driver_that_refuses_is_quoted_whatever_number_it_says() {
+fn reports_any_error_code_of_the_driver() {
     let folder = stand_in("refuses", &[]);
     for (code, words) in [
-        ("803", "answered 803 to cuInit: library and kernel module differ"),
-        ("34", "answered 34 to cuInit: it is a stub library"),
-        ("123456", "answered 123456 to cuInit: look the code up"),
-        ("-1", "answered -1 to cuInit"),
+        ("803", "returned 803 from cuInit: library and kernel module differ"),
+        ("34", "returned 34 from cuInit: it is a stub library"),
+        ("123456", "returned 123456 from cuInit: look the code up"),
+        ("-1", "returned -1 from cuInit"),
     ] {
         let missing = probe_with(&folder, &[("STAND_IN_INIT", code)]);
         assert!(missing.starts_with("missing ") && missing.contains(words), "{missing}");
@@ -74,23 +75,23 @@ fn a_driver_that_refuses_is_quoted_whatever_number_it_says() {
 }
 
 #[test]
-fn a_driver_without_devices_is_no_presence() {
+fn reports_a_driver_without_devices() {
     let missing = probe_with(&stand_in("empty", &[]), &[("STAND_IN_DEVICES", "0")]);
     assert!(missing.contains("has no device; check nvidia-smi and CUDA_VISIBLE_DEVICES"), "{missing}");
 }
 
 #[test]
-fn a_driver_that_lacks_a_function_is_too_old_and_no_panic() {
+fn reports_a_driver_that_lacks_a_function() {
     let missing = probe_with(&stand_in("old", &["-DWITHOUT_MEMORY"]), &[]);
     assert!(missing.contains("lacks 'cuDeviceTotalMem_v2'; install a newer NVIDIA driver"), "{missing}");
 }
 
 #[test]
-fn a_file_that_is_no_library_is_no_driver() {
+fn ignores_a_file_that_is_not_a_library() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("junk");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("libcuda.so"), "not a library").unwrap();
-    let found = probe_with(&folder, &[]);
-    // On a machine with a driver the loader goes on and finds that one.
-    assert!(found.starts_with("found ") || found.contains("libcuda.so was not found"), "{found}");
+    let output = probe_with(&folder, &[]);
+    // On a machine with a driver, the loader continues and finds that one.
+    assert!(output.starts_with("found ") || output.contains("libcuda.so was not found"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! Memory, copies, streams and kernels through the C interface, on `cpu` and on `untouchable` alike.
+//! Tests memory, copies, streams and kernels through the C interface, on `cpu` and `untouchable`.
 
 use std::ptr::{dangling_mut, null_mut};
 
@@ -14,25 +14,27 @@ fn backend() -> Backend {
 }
 
 #[test]
-fn blocks_are_aligned_as_asked_and_to_64_bytes_at_least() {
-    let (account, streams) = (backend().account("test"), null_mut());
+fn aligns_blocks_as_requested_and_to_64_bytes() {
+    let (account, stream) = (backend().account("test"), null_mut());
     let memory = table(&account);
     for device in DEVICES {
-        for (asked, expected) in [(0, 64), (1, 64), (64, 64), (512, 512), (4096, 4096), (2 << 20, 2 << 20)] {
-            let held = memory.alloc_aligned(device, 1000, asked, streams).unwrap();
-            assert_eq!(held.address as usize % expected, 0, "{asked} on {device}");
-            memory.free(held);
+        for (alignment, expected) in
+            [(0, 64), (1, 64), (64, 64), (512, 512), (4096, 4096), (2 << 20, 2 << 20)]
+        {
+            let block = memory.alloc_aligned(device, 1000, alignment, stream).unwrap();
+            assert_eq!(block.address as usize % expected, 0, "{alignment} on {device}");
+            memory.free(block);
         }
-        for asked in [3, 65, 4 << 20, usize::MAX] {
-            let error = memory.alloc_aligned(device, 1000, asked, streams).err().unwrap();
+        for alignment in [3, 65, 4 << 20, usize::MAX] {
+            let error = memory.alloc_aligned(device, 1000, alignment, stream).err().unwrap();
             assert_eq!(error.code(), Code::INVALID_ARGUMENT);
-            assert!(error.message().contains(&format!("got {asked}")), "{error}");
+            assert!(error.message().contains(&format!("got {alignment}")), "{error}");
         }
     }
 }
 
 #[test]
-fn zero_bytes_are_a_block_like_any_other() {
+fn empty_blocks_are_valid() {
     let account = backend().account("test");
     let memory = table(&account);
     for device in DEVICES {
@@ -47,7 +49,7 @@ fn zero_bytes_are_a_block_like_any_other() {
 }
 
 #[test]
-fn bytes_survive_every_way_between_host_and_device() {
+fn bytes_survive_copies_in_every_direction() {
     let account = backend().account("test");
     let memory = table(&account);
     let content: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
@@ -57,7 +59,7 @@ fn bytes_survive_every_way_between_host_and_device() {
             let b = memory.alloc(second, content.len()).unwrap();
             memory.copy((second, b.address), (first, a.address), content.len()).unwrap();
             assert_eq!(memory.download(second, b.address, content.len()).unwrap(), content);
-            // From the middle to the middle.
+            // Between ranges inside the blocks.
             memory
                 .copy((second, b.address.wrapping_add(10)), (first, a.address.wrapping_add(20)), 30)
                 .unwrap();
@@ -69,33 +71,37 @@ fn bytes_survive_every_way_between_host_and_device() {
 }
 
 #[test]
-fn copies_are_counted_by_direction_and_only_when_they_ran() {
+fn counts_completed_copies_by_direction() {
     let backend = backend();
     let account = backend.account("test");
     let memory = table(&account);
-    let (far, near) = (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), memory.alloc_pinned(100).unwrap());
-    let (far_at, near_at) = ((Device::UNTOUCHABLE, far.address), (Device::CPU, near.address));
-    let far_from = (Device::UNTOUCHABLE, far.address.cast_const());
-    let near_from = (CUDA_HOST, near.address.cast_const());
-    memory.copy(far_at, near_from, 10).unwrap();
-    memory.copy(near_at, far_from, 20).unwrap();
-    memory.copies(null_mut(), &[copy(far_at, far_from, 30), copy(far_at, far_from, 31)]).unwrap();
-    memory.copy(near_at, near_from, 40).unwrap();
+    let (device_block, host_block) =
+        (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), memory.alloc_pinned(100).unwrap());
+    let (device_to, host_to) =
+        ((Device::UNTOUCHABLE, device_block.address), (Device::CPU, host_block.address));
+    let device_from = (Device::UNTOUCHABLE, device_block.address.cast_const());
+    let host_from = (CUDA_HOST, host_block.address.cast_const());
+    memory.copy(device_to, host_from, 10).unwrap();
+    memory.copy(host_to, device_from, 20).unwrap();
+    memory.copies(null_mut(), &[copy(device_to, device_from, 30), copy(device_to, device_from, 31)]).unwrap();
+    memory.copy(host_to, host_from, 40).unwrap();
     let before = account.usage().copied;
-    let ways = [before.host_to_device, before.device_to_host, before.device_to_device, before.host_to_host];
-    assert_eq!(ways.map(|way| (way.bytes, way.copies)), [(10, 1), (20, 1), (61, 2), (40, 1)]);
+    let traffic =
+        [before.host_to_device, before.device_to_host, before.device_to_device, before.host_to_host];
+    assert_eq!(traffic.map(|traffic| (traffic.bytes, traffic.copies)), [(10, 1), (20, 1), (61, 2), (40, 1)]);
     assert_eq!((before.bytes(), backend.ledger().copied()), (131, before));
 
-    let error =
-        memory.copies(null_mut(), &[copy(far_at, near_from, 10), copy(far_at, near_from, 101)]).unwrap_err();
-    assert!(error.message().starts_with("copy 1: target: 101 bytes from byte 0 on"), "{error}");
+    let error = memory
+        .copies(null_mut(), &[copy(device_to, host_from, 10), copy(device_to, host_from, 101)])
+        .unwrap_err();
+    assert!(error.message().starts_with("copy 1: target: 101 bytes at offset 0"), "{error}");
     assert_eq!(account.usage().copied.since(before).bytes(), 0);
-    memory.free(far);
-    memory.free(near);
+    memory.free(device_block);
+    memory.free(host_block);
 }
 
 #[test]
-fn a_copy_outside_its_block_on_untouchable_is_refused() {
+fn rejects_copies_outside_a_block_of_untouchable() {
     let account = backend().account("test");
     let memory = table(&account);
     let (block, mut local) = (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), [0u8; 256]);
@@ -110,11 +116,11 @@ fn a_copy_outside_its_block_on_untouchable_is_refused() {
     let freed = at(0).1;
     memory.free(block);
     let error = memory.copy(to_host, (Device::UNTOUCHABLE, freed), 1).unwrap_err();
-    assert!(error.message().contains("no live block of untouchable"), "{error}");
+    assert!(error.message().contains("is not in a live block of untouchable"), "{error}");
 }
 
 #[test]
-fn an_untouchable_address_passed_as_one_of_the_host_is_refused_by_name() {
+fn rejects_an_untouchable_address_as_a_host_address() {
     let account = backend().account("test");
     let memory = table(&account);
     let (block, mut local) = (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), [0u8; 100]);
@@ -125,7 +131,7 @@ fn an_untouchable_address_passed_as_one_of_the_host_is_refused_by_name() {
 }
 
 #[test]
-fn a_device_that_does_not_exist_is_named() {
+fn names_missing_devices() {
     let account = Backend::builder().build().account("test");
     let memory = table(&account);
     let mut local = [0u8; 8];
@@ -151,7 +157,7 @@ fn a_device_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn fill_sets_exactly_its_range() {
+fn fill_sets_only_its_range() {
     let account = backend().account("test");
     let memory = table(&account);
     for device in DEVICES {
@@ -166,7 +172,7 @@ fn fill_sets_exactly_its_range() {
 }
 
 #[test]
-fn a_launch_hands_the_twin_addresses_that_it_may_dereference() {
+fn launch_passes_dereferenceable_addresses() {
     let account = backend().account("test");
     let memory = table(&account);
     for device in DEVICES {
@@ -184,16 +190,17 @@ fn a_launch_hands_the_twin_addresses_that_it_may_dereference() {
     assert_eq!(account.usage().launches, 6);
 }
 
-/// What a value is, nobody but the kernel knows, whatever else its argument says.
+/// Values may have any number of bytes, because only the kernel knows what they mean.
 #[test]
-fn a_launch_hands_the_twin_values_as_they_are() {
-    unsafe extern "C" fn twin(args: *const abi::Arg, n_args: usize) -> abi::Code {
+fn launch_passes_values_unchanged() {
+    unsafe extern "C" fn cpu_implementation(args: *const abi::Arg, n_args: usize) -> abi::Code {
         // SAFETY: a launch passes `n_args` arguments.
         let args = unsafe { std::slice::from_raw_parts(args, n_args) };
-        let found: Vec<_> = args.iter().map(|arg| (arg.kind, arg.value, arg.bytes)).collect();
-        if found == [(abi::ARG_VALUE, 0, 0), (abi::ARG_VALUE, 77, 8)] { abi::OK } else { abi::BAD_DATA }
+        let arguments: Vec<_> = args.iter().map(|arg| (arg.kind, arg.value, arg.bytes)).collect();
+        if arguments == [(abi::ARG_VALUE, 0, 0), (abi::ARG_VALUE, 77, 8)] { abi::OK } else { abi::BAD_DATA }
     }
-    let kernel = abi::Kernel { name: c"values".as_ptr(), host_twin: Some(twin), ..abi::Kernel::new() };
+    let kernel =
+        abi::Kernel { name: c"values".as_ptr(), host_twin: Some(cpu_implementation), ..abi::Kernel::new() };
     let account = backend().account("test");
     let memory = table(&account);
     let value = |value, bytes| abi::Arg { value, bytes, kind: abi::ARG_VALUE, reserved: 0 };
@@ -204,7 +211,7 @@ fn a_launch_hands_the_twin_values_as_they_are() {
 }
 
 #[test]
-fn a_launch_that_fails_names_its_kernel() {
+fn failed_launch_names_its_kernel() {
     let account = backend().account("test");
     let memory = table(&account);
     let stream = memory.stream_default(Device::UNTOUCHABLE).unwrap();
@@ -222,32 +229,35 @@ fn a_launch_that_fails_names_its_kernel() {
     assert_eq!(error.code(), Code::UNSUPPORTED);
     let many = [arg(1, 8); abi::MAX_KERNEL_ARGS + 1];
     let error = memory.launch(stream, &add_one(), &many).unwrap_err();
-    assert_eq!(error.message(), "kernel 'add_one': 169 arguments were given; 168 are allowed");
-    let twinless = abi::Kernel { host_twin: None, ..add_one() };
-    let error = memory.launch(stream, &twinless, &[]).unwrap_err();
+    assert_eq!(error.message(), "kernel 'add_one': got 169 arguments; expected at most 168");
+    let without_implementation = abi::Kernel { host_twin: None, ..add_one() };
+    let error = memory.launch(stream, &without_implementation, &[]).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
-    assert!(error.message().contains("'add_one' has no host twin"), "{error}");
-    let nameless = abi::Kernel { name: std::ptr::null(), host_twin: None, ..add_one() };
-    assert!(memory.launch(stream, &nameless, &[]).unwrap_err().message().contains("without a name"));
+    assert!(error.message().contains("'add_one' has no CPU implementation"), "{error}");
+    let unnamed = abi::Kernel { name: std::ptr::null(), host_twin: None, ..add_one() };
+    assert!(memory.launch(stream, &unnamed, &[]).unwrap_err().message().contains("an unnamed kernel"));
     memory.free(block);
     assert_eq!(account.usage().launches, 0);
 }
 
 #[test]
-fn streams_of_host_devices_have_always_run() {
+fn streams_of_host_devices_are_always_complete() {
     let account = backend().account("test");
     let memory = table(&account);
     for device in DEVICES {
-        let (default, own) = (memory.stream_default(device).unwrap(), memory.stream_create(device).unwrap());
-        assert!(!default.is_null() && default != own && default == memory.stream_default(device).unwrap());
-        for stream in [default, own] {
+        let (default, created) =
+            (memory.stream_default(device).unwrap(), memory.stream_create(device).unwrap());
+        assert!(
+            !default.is_null() && default != created && default == memory.stream_default(device).unwrap()
+        );
+        for stream in [default, created] {
             assert!(memory.event_record(stream).unwrap().is_null());
             assert_eq!(memory.stream_is_capturing(stream).unwrap(), 0);
             memory.stream_synchronize(stream).unwrap();
             memory.stream_wait(stream, null_mut()).unwrap();
             memory.stream_wait_raw(stream, null_mut()).unwrap();
         }
-        // Which device's default one it were, nobody would know.
+        // NULL does not select a device.
         for error in [
             memory.event_record(null_mut()).unwrap_err(),
             memory.stream_is_capturing(null_mut()).unwrap_err(),
@@ -260,63 +270,64 @@ fn streams_of_host_devices_have_always_run() {
                 "{error}"
             );
         }
-        let error = memory.stream_wait_raw(own, 0xdead_beef_usize as *mut _).unwrap_err();
+        let error = memory.stream_wait_raw(created, 0xdead_beef_usize as *mut _).unwrap_err();
         assert_eq!(error.code(), Code::INVALID_ARGUMENT);
         assert!(
             error.message().contains("0xdeadbeef") && error.message().contains(&device.to_string()),
             "{error}"
         );
-        assert_eq!(memory.stream_wait(own, dangling_mut()).unwrap_err().code(), Code::INVALID_ARGUMENT);
-        memory.stream_destroy(own);
+        assert_eq!(memory.stream_wait(created, dangling_mut()).unwrap_err().code(), Code::INVALID_ARGUMENT);
+        memory.stream_destroy(created);
         memory.stream_destroy(default);
-        memory.stream_synchronize(default).unwrap(); // a default stream is borrowed: destroying it changes nothing
+        memory.stream_synchronize(default).unwrap(); // destroying a default stream has no effect
     }
     assert_eq!(memory.event_query(null_mut()).unwrap(), 1);
     assert_eq!(memory.event_query(dangling_mut()).unwrap_err().code(), Code::INVALID_ARGUMENT);
 }
 
 #[test]
-fn an_allocation_on_another_devices_stream_is_refused() {
+fn rejects_allocation_on_a_stream_of_another_device() {
     let account = backend().account("test");
     let memory = table(&account);
     let stream = memory.stream_default(Device::CPU).unwrap();
     let error = memory.alloc_aligned(Device::UNTOUCHABLE, 1, 64, stream).err().unwrap();
     assert_eq!(
         error.message(),
-        "alloc on untouchable was given a stream of cpu; expected one of untouchable"
+        "alloc on untouchable: the stream belongs to cpu; expected a stream of untouchable"
     );
 }
 
 #[test]
-fn an_address_tells_its_device_where_it_is_known() {
+fn pointer_finds_the_device_of_known_addresses() {
     let account = backend().account("test");
     let memory = table(&account);
-    let (far, near) =
+    let (device_block, host_block) =
         (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), memory.alloc(Device::CPU, 100).unwrap());
-    let found = memory.pointer(far.address.wrapping_add(60)).unwrap();
-    assert_eq!(found, (Device::UNTOUCHABLE, far.address.cast_const(), 100));
-    assert_eq!(memory.pointer(near.address).unwrap(), (Device::CPU, std::ptr::null(), 0));
+    let arguments = memory.pointer(device_block.address.wrapping_add(60)).unwrap();
+    assert_eq!(arguments, (Device::UNTOUCHABLE, device_block.address.cast_const(), 100));
+    assert_eq!(memory.pointer(host_block.address).unwrap(), (Device::CPU, std::ptr::null(), 0));
     assert_eq!(memory.pointer(null_mut()).unwrap_err().code(), Code::INVALID_ARGUMENT);
-    assert_eq!(memory.host_address(Device::CPU, near.address, 100), near.address);
-    assert_eq!(memory.host_address(CUDA_HOST, near.address, 100), near.address);
-    assert!(memory.host_address(Device::UNTOUCHABLE, far.address, 100).is_null());
-    memory.free(far);
-    memory.free(near);
+    assert_eq!(memory.host_address(Device::CPU, host_block.address, 100), host_block.address);
+    assert_eq!(memory.host_address(CUDA_HOST, host_block.address, 100), host_block.address);
+    assert!(memory.host_address(Device::UNTOUCHABLE, device_block.address, 100).is_null());
+    memory.free(device_block);
+    memory.free(host_block);
 }
 
 #[test]
-fn devices_are_listed_as_far_as_there_is_room_and_all_counted() {
+fn lists_devices_up_to_the_capacity_and_counts_all() {
     let account = backend().account("test");
     let memory = table(&account);
     let mut all =
         vec![("cpu".to_string(), Device::CPU, true), ("untouchable".to_string(), Device::UNTOUCHABLE, false)];
-    let alone = Backend::builder().build();
-    let of_cuda = alone.cuda().iter().flat_map(|cuda| &cuda.devices).map(|d| d.device).collect::<Vec<_>>();
-    all.extend(of_cuda.iter().map(|device| (device.to_string(), *device, false)));
+    let plain_backend = Backend::builder().build();
+    let cuda_devices =
+        plain_backend.cuda().iter().flat_map(|cuda| &cuda.devices).map(|d| d.device).collect::<Vec<_>>();
+    all.extend(cuda_devices.iter().map(|device| (device.to_string(), *device, false)));
     assert_eq!(memory.devices(100).unwrap(), (all.clone(), all.len()));
     assert_eq!(memory.devices(1).unwrap(), (all[..1].to_vec(), all.len()));
     assert_eq!(memory.devices(0).unwrap(), (vec![], all.len()));
-    let alone = Backend::builder().build();
-    assert_eq!(alone.devices().iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["cpu"]);
-    assert!(alone.devices()[0].memory_bytes > 0);
+    let plain_backend = Backend::builder().build();
+    assert_eq!(plain_backend.devices().iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["cpu"]);
+    assert!(plain_backend.devices()[0].memory_bytes > 0);
 }

@@ -1,4 +1,5 @@
-//! The backend on every device, and what only CUDA devices have. Without a driver, tests of those say that they were skipped.
+//! Tests the backend on every device. Without a CUDA driver, tests of CUDA devices report that they
+//! are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]
@@ -6,4 +7,4 @@ mod common;
 
 mod cuda;
 mod devices;
-mod hostile;
+mod invalid_arguments;

@@ -1,5 +1,5 @@
-//! Buffers, streams and launches against the real backend, on a device that the host may touch and on one that it may
-//! not.
+//! Tests buffers, streams and launches on the real backend, on devices that the host can and cannot
+//! access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ fn filled(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
 }
 
 #[test]
-fn bytes_go_to_a_device_and_come_back() {
+fn bytes_survive_a_round_trip_to_every_device() {
     let host = TestHost::new();
     for device in devices().iter().copied() {
         let buffer = filled(&host, device, b"across the dock");
@@ -37,7 +37,7 @@ fn bytes_go_to_a_device_and_come_back() {
 }
 
 #[test]
-fn a_slice_keeps_the_whole_alive_and_stays_inside() {
+fn slice_keeps_the_allocation_alive_and_checks_bounds() {
     let host = TestHost::new();
     let buffer = filled(&host, Device::CPU, &[7; 100]);
     let slice = buffer.slice(90, 10).unwrap();
@@ -52,7 +52,7 @@ fn a_slice_keeps_the_whole_alive_and_stays_inside() {
 }
 
 #[test]
-fn copies_between_devices_arrive_together() {
+fn copies_of_one_submit_all_complete() {
     let host = TestHost::new();
     let stream = host.stream(Device::UNTOUCHABLE);
     let (a, b) = (filled(&host, Device::CPU, b"left "), filled(&host, Device::UNTOUCHABLE, b"right"));
@@ -60,8 +60,8 @@ fn copies_between_devices_arrive_together() {
     let mut copies = Copies::new();
     copies.push(&mut to, 0, &a, 0, 5).unwrap();
     copies.push(&mut to, 5, &b, 0, 5).unwrap();
-    assert!(copies.push(&mut to, 6, &b, 0, 5).is_err(), "a target range outside is refused");
-    assert!(copies.push(&mut to, 0, &b, 1, 5).is_err(), "a source range outside is refused");
+    assert!(copies.push(&mut to, 6, &b, 0, 5).is_err(), "a target range outside is rejected");
+    assert!(copies.push(&mut to, 0, &b, 1, 5).is_err(), "a source range outside is rejected");
     copies.submit(&stream).unwrap();
     let to = to.freeze(&stream).unwrap();
     let (mut first, mut second) = ([0; 2], [0; 3]);
@@ -75,7 +75,7 @@ fn copies_between_devices_arrive_together() {
 }
 
 #[test]
-fn a_fill_sets_its_range_only() {
+fn fill_sets_only_its_range() {
     let host = TestHost::new();
     for device in devices().iter().copied() {
         let stream = host.stream(device);
@@ -88,11 +88,12 @@ fn a_fill_sets_its_range_only() {
     }
 }
 
-unsafe extern "C" fn add_twin(args: *const abi::Arg, n: usize) -> abi::Code {
+unsafe extern "C" fn add_on_cpu(args: *const abi::Arg, n: usize) -> abi::Code {
     if n != 3 {
         return abi::INTERNAL;
     }
-    // SAFETY: three arguments: the number to add, what is read, what is written, of one length.
+    // SAFETY: the launch passes three arguments: the summand, a range to read and a range to write,
+    // of equal length.
     unsafe {
         let (add, from, to) = (&*args, &*args.add(1), &*args.add(2));
         for (from, to) in bytes_of_host_arg(from).iter().zip(bytes_of_host_arg_mut(to)) {
@@ -101,13 +102,13 @@ unsafe extern "C" fn add_twin(args: *const abi::Arg, n: usize) -> abi::Code {
     }
     abi::OK
 }
-static ADD: Kernel = Kernel::host(c"add", add_twin);
+static ADD: Kernel = Kernel::host(c"add", add_on_cpu);
 const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 1, shared_bytes: 0, reserved: 0 };
 
 #[test]
-fn a_kernel_works_on_bytes_that_the_host_may_not_touch() {
+fn kernel_runs_on_a_device_that_the_host_cannot_access() {
     let host = TestHost::new();
-    // It has no image: CUDA's kernels are tested where images are made.
+    // The kernel has no CUDA image. Launches on CUDA devices are tested where images are built.
     for device in DEVICES {
         let stream = host.stream(device);
         let from = filled(&host, device, b"HAL");
@@ -117,17 +118,17 @@ fn a_kernel_works_on_bytes_that_the_host_may_not_touch() {
             Arg::Read { buffer: &from, offset: 0, bytes: 3 },
             Arg::Write { buffer: &mut to, offset: 0, bytes: 3 },
         ];
-        // SAFETY: the arguments are `add_twin`'s.
+        // SAFETY: the arguments match `add_on_cpu`.
         unsafe { stream.launch(&ADD, GRID, &mut args) }.unwrap();
         assert_eq!(&*to.freeze(&stream).unwrap().host_view(&stream).unwrap(), b"IBM");
         let other = if device == Device::CPU { Device::UNTOUCHABLE } else { Device::CPU };
         let mut args = [Arg::Read { buffer: &from, offset: 0, bytes: 3 }];
-        // SAFETY: refused before anything is launched.
+        // SAFETY: the launch is rejected before the kernel runs.
         let error = unsafe { host.stream(other).launch(&ADD, GRID, &mut args) }.unwrap_err();
-        assert_eq!(error.code(), Code::INVALID_ARGUMENT, "a buffer on another device is refused: {error}");
+        assert_eq!(error.code(), Code::INVALID_ARGUMENT, "a buffer on another device is rejected: {error}");
         let mut args = [Arg::Read { buffer: &from, offset: 1, bytes: 3 }];
-        // SAFETY: as above.
-        assert!(unsafe { stream.launch(&ADD, GRID, &mut args) }.is_err(), "a range outside is refused");
+        // SAFETY: the launch is rejected before the kernel runs.
+        assert!(unsafe { stream.launch(&ADD, GRID, &mut args) }.is_err(), "a range outside is rejected");
     }
     host.assert_nothing_leaked();
 }
@@ -140,26 +141,26 @@ impl Drop for CountDrop {
 }
 
 #[test]
-fn a_strangers_memory_is_released_with_its_last_buffer() {
+fn foreign_memory_is_released_with_its_last_buffer() {
     let released = Arc::new(AtomicUsize::new(0));
-    static BYTES: [u8; 4] = *b"lent";
+    static BYTES: [u8; 4] = *b"text";
     let owner = ForeignOwner::new(CountDrop(released.clone()));
-    // SAFETY: a static.
+    // SAFETY: the range is a static of 4 bytes.
     let whole = unsafe { Buffer::foreign(&owner, Device::CPU, BYTES.as_ptr() as u64, None, Ready::Now) };
     drop(owner);
     assert_eq!(whole.len(), None);
-    // SAFETY: four bytes long it is.
+    // SAFETY: the static has 4 bytes.
     let known = unsafe { whole.clone().with_len(4) }.unwrap();
-    // SAFETY: a known length is checked.
-    assert!(unsafe { known.clone().with_len(5) }.is_err(), "a known length is not made longer");
+    // SAFETY: the length is known, so that `with_len` checks it.
+    assert!(unsafe { known.clone().with_len(5) }.is_err(), "a known length cannot be increased");
     let host = TestHost::new();
     assert!(
         whole.host_view(&host.stream(Device::CPU)).is_err(),
         "bytes of an unknown length cannot be viewed"
     );
-    assert!(whole.slice(0, 1).is_err() && whole.slice(0, 1 << 40).is_err(), "nor parts of them be had");
+    assert!(whole.slice(0, 1).is_err() && whole.slice(0, 1 << 40).is_err(), "nor sliced");
     assert!(whole.host_view_of(1 << 30, 4, &host.stream(Device::CPU)).is_err());
-    assert_eq!(&*known.host_view(&host.stream(Device::CPU)).unwrap(), b"lent");
+    assert_eq!(&*known.host_view(&host.stream(Device::CPU)).unwrap(), b"text");
     drop(whole);
     assert_eq!(released.load(Ordering::SeqCst), 0);
     drop(known);
@@ -167,7 +168,7 @@ fn a_strangers_memory_is_released_with_its_last_buffer() {
 }
 
 #[test]
-fn a_buffer_outlives_everything_but_its_host_object() {
+fn buffer_outlives_the_host_that_allocated_it() {
     let host = TestHost::new();
     let backend = host.backend().clone();
     let buffer = filled(&host, Device::UNTOUCHABLE, b"still here");
@@ -179,7 +180,7 @@ fn a_buffer_outlives_everything_but_its_host_object() {
 }
 
 #[test]
-fn a_limit_is_an_error_that_says_who_asked_for_how_much() {
+fn error_over_the_limit_states_the_requested_bytes_and_the_limit() {
     let host = TestHost::over(Backend::builder().limit_bytes(1000).build());
     let stream = host.stream(Device::CPU);
     let error = host.memory().alloc(&stream, 2000).err().unwrap();
@@ -189,7 +190,7 @@ fn a_limit_is_an_error_that_says_who_asked_for_how_much() {
 }
 
 #[test]
-fn a_failed_allocation_or_copy_leaves_nothing_behind() {
+fn failed_allocation_or_copy_leaks_nothing() {
     for operation in [Operation::Allocate, Operation::Copy] {
         for nth in 1..=3 {
             let faults = Faults::new();
@@ -212,7 +213,7 @@ fn a_failed_allocation_or_copy_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_target_that_is_dropped_before_its_copies_run_is_there_until_they_have() {
+fn copies_keep_a_dropped_target_alive_until_they_are_enqueued() {
     for device in devices().iter().copied() {
         let host = TestHost::new();
         let stream = host.stream(device);
@@ -226,10 +227,10 @@ fn a_target_that_is_dropped_before_its_copies_run_is_there_until_they_have() {
         copies.push(&mut to, 0, &from, 0, 40).unwrap();
         copies.push(&mut to, 40, &from, 40, 60).unwrap();
         drop(to);
-        let held = |host: &TestHost| host.backend().leaks().iter().map(|leak| leak.blocks).sum::<u64>();
-        assert_eq!(held(&host), 2, "{device}");
+        let blocks = |host: &TestHost| host.backend().leaks().iter().map(|leak| leak.blocks).sum::<u64>();
+        assert_eq!(blocks(&host), 2, "{device}");
         copies.submit(&stream).unwrap();
-        assert_eq!(held(&host), 1, "{device}");
+        assert_eq!(blocks(&host), 1, "{device}");
         drop(from);
         host.assert_nothing_leaked();
     }

@@ -1,4 +1,5 @@
-//! Trees as bytes, out of every kind of source, from buffers on every device.
+//! Tests reading and writing encoded arrays as bytes, with every kind of source and buffers on
+//! every device.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,13 +8,13 @@ use crossdock_memory::{ALIGNMENT, Buffer, Code, Device, Error, Result, read_enco
 use crossdock_plugin_api::{ByteSource, EncodedArray, LogicalType, NodeParts, Source};
 use crossdock_test_support::{TestHost, devices};
 
-/// Bytes that are mapped from `skew` bytes on, or read; at their end or not.
+/// A source whose content begins at offset `skew`; mapped or not, with a known length or a pipe.
 struct Bytes {
     bytes: Vec<u8>,
     skew: usize,
     is_mapped: bool,
     is_pipe: bool,
-    /// The most that one read gives.
+    /// Maximum number of bytes that one read returns.
     piece_bytes: usize,
 }
 
@@ -44,10 +45,11 @@ impl ByteSource for Bytes {
     }
 }
 
-/// Mapped, mapped one byte further than buffers like it, read, and read as a pipe in pieces.
+/// The content as a mapping, as a misaligned mapping, as a readable source, and as a pipe that
+/// returns pieces.
 fn sources(bytes: &[u8]) -> [(&'static str, Bytes); 4] {
     let of = |skew, is_mapped, is_pipe| {
-        // Somewhere in the first bytes a buffer's address is a multiple of what it wants.
+        // Without `skew` the content begins at a multiple of the alignment.
         let mut moved = vec![0; bytes.len() + 2 * ALIGNMENT];
         let skew = skew + moved.as_ptr().align_offset(ALIGNMENT);
         moved.truncate(skew + bytes.len());
@@ -62,7 +64,7 @@ fn sources(bytes: &[u8]) -> [(&'static str, Bytes); 4] {
     };
     [
         ("mapped", of(0, true, false)),
-        ("mapped askew", of(1, true, false)),
+        ("mapped, misaligned", of(1, true, false)),
         ("read", of(0, false, false)),
         ("a pipe", of(0, false, true)),
     ]
@@ -74,7 +76,7 @@ fn content(i: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + i) as u8).collect()
 }
 
-/// A root and a child, with buffers of these lengths on a device.
+/// A root and a child node, with buffers of these lengths on `device`.
 fn tree(host: &TestHost, device: Device, lengths: &[usize]) -> EncodedArray {
     let node = |id: &str, n_buffers, n_children| NodeParts {
         encoding: id.into(),
@@ -112,14 +114,14 @@ fn read(host: &TestHost, source: Bytes, device: Device) -> Result<EncodedArray> 
     read_encoded(&host.memory(), &Source::new(Arc::new(source)), device, |_, _| Ok(()))
 }
 
-/// The bytes of its buffers, each where it should be.
+/// The contents of all buffers, after a check of their device and alignment.
 fn contents(host: &TestHost, array: &EncodedArray) -> Vec<Vec<u8>> {
     let stream = host.stream(Device::CPU);
     let nodes = (0..array.n_nodes()).map(|index| array.node(index).unwrap());
     let buffers = nodes.flat_map(|node| (0..node.n_buffers()).map(move |i| (node, i)));
     let content = |(node, i): (crossdock_plugin_api::EncodedNode<'_>, usize)| {
-        // SAFETY: nobody else takes it, and its maker vouches for it.
-        let buffer = unsafe { Buffer::of_encoded(node.take_buffer(i).unwrap()) };
+        // SAFETY: only this test takes the buffer, and `read_encoded` guarantees its range.
+        let buffer = unsafe { Buffer::from_encoded(node.take_buffer(i).unwrap()) };
         let Some(buffer) = buffer else { return Vec::new() };
         assert_eq!(buffer.device(), Device::CPU);
         assert_eq!(buffer.address() as usize % ALIGNMENT, 0);
@@ -129,7 +131,7 @@ fn contents(host: &TestHost, array: &EncodedArray) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_tree_comes_back_from_every_device_through_every_source() {
+fn tree_survives_a_round_trip_from_every_device_and_source() {
     let lengths = [100, 0, LARGE, 1];
     for &device in devices() {
         let host = TestHost::new();
@@ -140,10 +142,10 @@ fn a_tree_comes_back_from_every_device_through_every_source() {
                 assert_eq!(array.node(1).unwrap().metadata(), [7], "{name}");
                 let array = Arc::new(array);
                 let again = bytes_of(&host, array.share().unwrap());
-                assert!(again == bytes, "{name} from {device}: other bytes again");
-                let found = contents(&host, &array);
+                assert!(again == bytes, "{name} from {device}: writing it again gave other bytes");
+                let contents = contents(&host, &array);
                 for (i, length) in lengths.iter().enumerate() {
-                    assert!(found[i] == content(i, *length), "{name}, buffer {i} from {device}");
+                    assert!(contents[i] == content(i, *length), "{name}, buffer {i} from {device}");
                 }
             }
         }
@@ -154,7 +156,7 @@ fn a_tree_comes_back_from_every_device_through_every_source() {
 }
 
 #[test]
-fn buffers_of_mapped_bytes_lie_in_them_unless_they_would_lie_askew() {
+fn buffers_refer_to_the_mapping_unless_misaligned() {
     let host = TestHost::new();
     let bytes = bytes_of(&host, tree(&host, Device::CPU, &[100, 0, 1]));
     for (name, source) in sources(&bytes) {
@@ -168,13 +170,13 @@ fn buffers_of_mapped_bytes_lie_in_them_unless_they_would_lie_askew() {
             [(0, 0), (1, 1)].map(|(index, i)| array.node(index).unwrap().buffer(i).unwrap().address);
         let inside = addresses.iter().all(|address| range.contains(&address.addr()));
         assert_eq!(inside, name == "mapped", "{name}");
-        assert_eq!(host.backend().leaks().is_empty(), inside, "{name}: whether there are copies");
+        assert_eq!(host.backend().leaks().is_empty(), inside, "{name}: copies only if misaligned");
     }
     host.assert_nothing_leaked();
 }
 
 #[test]
-fn what_is_cut_short_anywhere_or_goes_on_is_refused_from_every_source() {
+fn rejects_truncated_and_trailing_bytes_from_every_source() {
     let host = TestHost::new();
     let mut bytes = bytes_of(&host, tree(&host, Device::CPU, &[100, 0, 1]));
     for n in 0..bytes.len() {
@@ -187,13 +189,13 @@ fn what_is_cut_short_anywhere_or_goes_on_is_refused_from_every_source() {
     bytes.push(0);
     for (name, source) in sources(&bytes) {
         let error = read(&host, source, Device::CPU).err().expect("it was read");
-        assert!(error.message().contains("follows their end"), "{name}: {error}");
+        assert!(error.message().contains("trailing bytes"), "{name}: {error}");
     }
     host.assert_nothing_leaked();
 }
 
 #[test]
-fn what_a_pipe_claims_takes_no_memory_before_it_comes() {
+fn declared_size_allocates_nothing_before_the_bytes_arrive() {
     let host = TestHost::new();
     let mut bytes = bytes_of(&host, tree(&host, Device::CPU, &[LARGE, 0]));
     bytes[16..24].copy_from_slice(&(1u64 << 60).to_le_bytes());
@@ -204,38 +206,38 @@ fn what_a_pipe_claims_takes_no_memory_before_it_comes() {
     }
     let account = host.backend().ledger().accounts;
     let peak = account.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes).max().unwrap_or(0);
-    assert!(peak < 4 * LARGE as u64, "{peak} bytes were taken");
+    assert!(peak < 4 * LARGE as u64, "{peak} bytes were allocated");
     host.assert_nothing_leaked();
 }
 
 #[test]
-fn a_buffer_that_was_taken_cannot_be_written() {
+fn rejects_writing_an_array_without_a_taken_buffer() {
     let host = TestHost::new();
     let array = tree(&host, Device::CPU, &[1, 2]);
-    // SAFETY: nobody else takes it.
+    // SAFETY: only this test takes the buffer.
     drop(unsafe { array.node(1).unwrap().take_buffer(0) }.unwrap());
     let error = write_encoded(&host.memory(), array, |_| panic!("something was written")).unwrap_err();
-    assert!(error.message().contains("a[0]/b: buffer 0 was taken already"), "{error}");
+    assert!(error.message().contains("a[0]/b: buffer 0 has been taken already"), "{error}");
 }
 
 #[test]
-fn whoever_watches_hears_how_far_it_is_and_may_end_it() {
+fn progress_reports_every_piece_and_can_cancel() {
     let host = TestHost::new();
-    // More than is read at once.
+    // More than one read.
     let bytes = bytes_of(&host, tree(&host, Device::CPU, &[9 << 20, 1]));
     let total = bytes.len() as u64;
     for (name, source) in sources(&bytes) {
-        let (is_mapped, heard) = (source.is_mapped, RefCell::new(Vec::new()));
+        let (is_mapped, reported) = (source.is_mapped, RefCell::new(Vec::new()));
         let source = Source::new(Arc::new(source));
-        let watch = |done, of| {
-            heard.borrow_mut().push(done);
+        let progress = |done, of| {
+            reported.borrow_mut().push(done);
             assert_eq!(of, total);
             Ok(())
         };
-        read_encoded(&host.memory(), &source, Device::CPU, watch).unwrap();
-        let heard = heard.into_inner();
-        assert!(heard.is_sorted(), "{name}");
-        assert_eq!(heard.last().copied(), (!is_mapped).then_some(total), "{name}");
+        read_encoded(&host.memory(), &source, Device::CPU, progress).unwrap();
+        let reported = reported.into_inner();
+        assert!(reported.is_sorted(), "{name}");
+        assert_eq!(reported.last().copied(), (!is_mapped).then_some(total), "{name}");
         if is_mapped {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The host's kernels, launched by name.
+//! Tests launching the host's kernels by name.
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
@@ -6,56 +6,56 @@ use crossdock_memory::{Arg, Code, Device, Host, HostKernel, Kernel, Memory, Resu
 use crossdock_plugin_api::abi;
 use crossdock_test_support::{DEVICES, TestHost};
 
-/// A host with the memory of a test host, and kernels of its own.
+/// A host with the memory of a test host and its own kernels.
 #[repr(C)]
-struct OwnKernels {
+struct KernelHost {
     table: abi::Host,
     memory: *const abi::Memory,
     kernels: Option<abi::HostKernels>,
     kernel: &'static Kernel,
-    /// The devices, names and arguments that it was asked for.
-    asked: Mutex<Vec<(Device, String, String)>>,
-    /// Fails to find what it is asked for.
+    /// The devices, names and arguments of all lookups.
+    lookups: Mutex<Vec<(Device, String, String)>>,
+    /// Whether lookups fail.
     fails: Mutex<bool>,
 }
 
-impl OwnKernels {
+impl KernelHost {
     fn new(inner: &TestHost, kernel: &'static Kernel) -> Box<Self> {
         let table = abi::Host {
             abi_major: abi::ABI_MAJOR,
             abi_minor: abi::ABI_MINOR,
-            retain: Some(keep),
-            release: Some(keep),
+            retain: Some(count_nothing),
+            release: Some(count_nothing),
             get_interface: Some(get_interface),
             ..abi::Host::new()
         };
-        // SAFETY: a live host with that function.
+        // SAFETY: `inner` is a live host that has `get_interface`.
         let memory = unsafe {
             (*inner.raw()).get_interface.unwrap()(inner.raw(), abi::HOST_MEMORY_ID.as_ptr()).cast()
         };
-        let (asked, fails) = (Mutex::default(), Mutex::default());
-        let mut host = Box::new(Self { table, memory, kernels: None, kernel, asked, fails });
+        let (lookups, fails) = (Mutex::default(), Mutex::default());
+        let mut host = Box::new(Self { table, memory, kernels: None, kernel, lookups, fails });
         let private_data = (&raw mut *host).cast();
         host.kernels = Some(abi::HostKernels { find: Some(find), private_data, ..abi::HostKernels::new() });
         host
     }
 
     fn memory(&self) -> Memory {
-        // SAFETY: alive for the test, with both counting functions.
+        // SAFETY: the host lives as long as the test, and has `retain` and `release`.
         let host = unsafe { Host::retain((&raw const *self).cast()) }.unwrap();
         Memory::from_host(&host).unwrap()
     }
 
-    fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    fn n_lookups(&self) -> usize {
+        self.lookups.lock().unwrap().len()
     }
 }
 
-unsafe extern "C" fn keep(_host: *const abi::Host) {}
+unsafe extern "C" fn count_nothing(_host: *const abi::Host) {}
 
 unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) -> *const c_void {
-    // SAFETY: a live `OwnKernels`, and a NUL-terminated id.
-    let (host, id) = unsafe { (&*host.cast::<OwnKernels>(), CStr::from_ptr(id)) };
+    // SAFETY: `host` is a live `KernelHost`, and `id` is NUL-terminated.
+    let (host, id) = unsafe { (&*host.cast::<KernelHost>(), CStr::from_ptr(id)) };
     if id == abi::HOST_MEMORY_ID {
         host.memory.cast()
     } else if id == abi::HOST_KERNELS_ID {
@@ -73,11 +73,12 @@ unsafe extern "C" fn find(
     out: *mut *const abi::Kernel,
     _err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: `private_data` is the host; the texts are NUL-terminated; the place is the caller's.
+    // SAFETY: `private_data` points to the host; the strings are NUL-terminated; `out` is the
+    // caller's out parameter.
     unsafe {
-        let host = &*(*kernels).private_data.cast::<OwnKernels>();
+        let host = &*(*kernels).private_data.cast::<KernelHost>();
         let text = |text| CStr::from_ptr(text).to_str().unwrap().to_owned();
-        host.asked.lock().unwrap().push((device, text(name), text(arguments)));
+        host.lookups.lock().unwrap().push((device, text(name), text(arguments)));
         if *host.fails.lock().unwrap() {
             return abi::VERSION;
         }
@@ -86,12 +87,12 @@ unsafe extern "C" fn find(
     abi::OK
 }
 
-/// Writes a number wherever it may.
+/// Fills all WRITE arguments with a number.
 unsafe extern "C" fn write<const NUMBER: u8>(args: *const abi::Arg, n: usize) -> abi::Code {
-    // SAFETY: what a launch gave.
+    // SAFETY: `args` points to the `n` arguments of the launch.
     for arg in unsafe { std::slice::from_raw_parts(args, n) } {
         if arg.kind == abi::ARG_WRITE {
-            // SAFETY: as above.
+            // SAFETY: the launch is running this function, so that the argument is valid.
             unsafe { bytes_of_host_arg_mut(arg) }.fill(NUMBER);
         }
     }
@@ -102,7 +103,7 @@ static ONE: Kernel = Kernel::host(c"write", write::<1>);
 static TWO: Kernel = Kernel::host(c"write", write::<2>);
 const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 256, shared_bytes: 0, reserved: 0 };
 
-/// The byte that a launch of `kernel` on a device wrote.
+/// Launches `kernel` on `device` and returns the byte that it wrote.
 fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Result<u8> {
     let stream = memory.default_stream(device)?;
     let mut to = memory.alloc(&stream, 1)?;
@@ -113,10 +114,10 @@ fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Resu
 }
 
 #[test]
-fn two_hosts_in_one_process_each_give_a_kernel_of_their_own_and_are_asked_once_for_each_type_of_device() {
+fn looks_up_kernels_once_per_host_and_device_type() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
-    let hosts = [OwnKernels::new(&inner, &ONE), OwnKernels::new(&inner, &TWO)];
+    let hosts = [KernelHost::new(&inner, &ONE), KernelHost::new(&inner, &TWO)];
     let memories = hosts.each_ref().map(|host| host.memory());
     for _ in 0..3 {
         for (memory, number) in memories.iter().zip([1, 2]) {
@@ -127,40 +128,40 @@ fn two_hosts_in_one_process_each_give_a_kernel_of_their_own_and_are_asked_once_f
     }
     for host in &hosts {
         let expected = DEVICES.map(|device| (device, "write".to_owned(), "w".to_owned()));
-        assert_eq!(*host.asked.lock().unwrap(), expected);
+        assert_eq!(*host.lookups.lock().unwrap(), expected);
     }
 }
 
 #[test]
-fn a_second_memory_of_a_host_asks_again() {
+fn second_memory_of_a_host_looks_up_again() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
-    let host = OwnKernels::new(&inner, &ONE);
-    for asked in 1..=2 {
+    let host = KernelHost::new(&inner, &ONE);
+    for lookups in 1..=2 {
         assert_eq!(written(&host.memory(), Device::CPU, &KERNEL), Ok(1));
-        assert_eq!(host.asked(), asked);
+        assert_eq!(host.n_lookups(), lookups);
     }
 }
 
 #[test]
-fn a_kernel_that_was_not_found_is_asked_for_again() {
+fn retries_a_failed_lookup() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
-    let host = OwnKernels::new(&inner, &ONE);
+    let host = KernelHost::new(&inner, &ONE);
     let memory = host.memory();
     *host.fails.lock().unwrap() = true;
     assert_eq!(written(&memory, Device::CPU, &KERNEL).unwrap_err().code(), Code::VERSION);
     *host.fails.lock().unwrap() = false;
     assert_eq!(written(&memory, Device::CPU, &KERNEL), Ok(1));
-    assert_eq!(host.asked(), 2);
+    assert_eq!(host.n_lookups(), 2);
 }
 
 #[test]
-fn a_host_without_the_interface_is_refused_by_its_name() {
+fn names_the_missing_interface_in_the_error() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
     for kernels in [None, Some(abi::HostKernels::new())] {
-        let mut host = OwnKernels::new(&inner, &ONE);
+        let mut host = KernelHost::new(&inner, &ONE);
         host.kernels = kernels;
         let memory = host.memory();
         let error = written(&memory, Device::CPU, &KERNEL).unwrap_err();
@@ -172,21 +173,21 @@ fn a_host_without_the_interface_is_refused_by_its_name() {
         assert_eq!(error.code(), Code::VERSION);
         assert!(error.message().contains("'crossdock.host.kernels/1'"), "{error}");
     }
-    assert!(OwnKernels::new(&inner, &ONE).memory().with_host_kernels().is_ok());
+    assert!(KernelHost::new(&inner, &ONE).memory().with_host_kernels().is_ok());
 }
 
 #[test]
-fn an_older_interface_without_its_last_field_is_enough() {
+fn works_with_an_older_interface_without_its_last_field() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
-    let mut host = OwnKernels::new(&inner, &ONE);
+    let mut host = KernelHost::new(&inner, &ONE);
     let kernels = host.kernels.as_mut().unwrap();
     kernels.struct_size = std::mem::offset_of!(abi::HostKernels, private_data);
     assert_eq!(written(&host.memory().with_host_kernels().unwrap(), Device::CPU, &KERNEL), Ok(1));
 }
 
 #[test]
-fn a_name_or_arguments_that_the_host_does_not_know_are_refused_and_nothing_runs() {
+fn rejects_unknown_names_and_other_arguments() {
     static UNKNOWN: HostKernel = HostKernel::new(c"crossdock_unheard_of", c"w");
     static OTHER: HostKernel = HostKernel::new(c"crossdock_copy_ranges", c"w");
     let host = TestHost::new();

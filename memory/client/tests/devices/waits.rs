@@ -1,19 +1,19 @@
-//! What streams wait for, where work takes its time.
+//! The functions of the host that a stream waits with.
 
 use crossdock_memory::{Device, ForeignOwner, Ready};
-use crossdock_test_support::NotingHost;
+use crossdock_test_support::RecordingHost;
 
 #[test]
-fn a_stream_waits_in_the_device_s_own_way_for_each_kind_of_moment() {
-    let host = NotingHost::new();
+fn stream_waits_for_host_events_and_foreign_events_with_different_functions() {
+    let host = RecordingHost::new();
     let stream = host.stream(Device::CPU);
-    assert_eq!(stream.native(), NotingHost::native());
-    let ours = stream.record().unwrap();
+    assert_eq!(stream.native(), RecordingHost::native());
+    let host_event = stream.record().unwrap();
     let owner = ForeignOwner::new(());
-    // SAFETY: nobody looks at what the host does not.
-    let foreign = unsafe { Ready::from_sync_event(std::ptr::without_provenance_mut(8), &owner) };
+    // SAFETY: the recording host never dereferences an event, and the owner keeps nothing.
+    let foreign_event = unsafe { Ready::from_sync_event(std::ptr::without_provenance_mut(8), &owner) };
     for (ready, expected) in
-        [(&Ready::Now, &[][..]), (&ours, &["stream_wait"]), (&foreign, &["stream_wait_raw"])]
+        [(&Ready::Now, &[][..]), (&host_event, &["stream_wait"]), (&foreign_event, &["stream_wait_raw"])]
     {
         stream.wait(ready).unwrap();
         assert_eq!(host.waits(), expected);

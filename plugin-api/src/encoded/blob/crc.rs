@@ -1,6 +1,6 @@
-//! CRC-32 as zlib, PNG and Ethernet have it (reflected, polynomial 0x04c11db7).
+//! Computes the CRC-32 of zlib, PNG and Ethernet (reflected, polynomial 0x04c11db7).
 
-/// What eight zero bits make of each byte.
+/// The remainder of each byte after eight zero bits.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -17,16 +17,16 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// A checksum of what came so far.
+/// The state of a checksum.
 pub struct Crc32(u32);
 
 impl Crc32 {
-    /// Of nothing.
+    /// The state before the first byte.
     pub fn new() -> Self {
         Self(!0)
     }
 
-    /// Of these bytes too.
+    /// Adds bytes.
     pub fn with(self, bytes: &[u8]) -> Self {
         Self(bytes.iter().fold(self.0, |value, byte| {
             let [low, ..] = value.to_le_bytes();
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_one_that_zlib_has() {
+    fn equals_the_checksum_of_zlib() {
         assert_eq!(Crc32::new().with(b"123456789").value(), 0xcbf4_3926);
         assert_eq!(Crc32::new().with(b"1234").with(b"").with(b"56789").value(), 0xcbf4_3926);
         assert_eq!(Crc32::new().value(), 0);

@@ -1,13 +1,13 @@
-//! Fields, one after the other.
+//! Reads fields in sequence.
 
 use crate::error::{Error, Result};
 
-/// Something about the bytes.
+/// A bad data error about the bytes.
 pub(super) fn wrong(what: impl std::fmt::Display) -> Error {
-    Error::bad_data(format!("no bytes of an encoded array: {what}"))
+    Error::bad_data(format!("invalid bytes of an encoded array: {what}"))
 }
 
-/// Bytes, read from the first to the last.
+/// The fields that have not been read yet.
 pub(super) struct Fields<'a> {
     pub rest: &'a [u8],
 }
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
     pub fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
         let Some((taken, rest)) = self.rest.split_at_checked(bytes) else {
             return Err(wrong(format_args!(
-                "they are truncated: expected {bytes} more bytes, got {}",
+                "truncated: expected {bytes} more bytes, got {}",
                 self.rest.len()
             )));
         };
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A `u32` as a number of things.
+    /// A `u32` as a `usize`.
     pub fn count(&mut self) -> Result<usize> {
         self.u32().map(|n| n as usize)
     }
@@ -56,19 +56,20 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(text).map_err(|e| wrong(format_args!("{what} is not valid UTF-8: {e}")))
     }
 
-    /// Bytes that mean nothing yet: whoever sets them says something that is not understood here.
+    /// Reserved bytes or padding. Other values than 0 are rejected, because later versions may
+    /// define them.
     pub fn zeros(&mut self, bytes: usize) -> Result<()> {
         match self.take(bytes)?.iter().all(|byte| *byte == 0) {
             true => Ok(()),
-            false => Err(wrong("something stands where zeros were expected")),
+            false => Err(wrong("reserved bytes or padding are not 0")),
         }
     }
 
-    /// Nothing is left.
+    /// Checks that all bytes have been read.
     pub fn end(&self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),
-            left => Err(wrong(format_args!("{left} bytes are left, expected none"))),
+            n => Err(wrong(format_args!("{n} bytes are left, expected none"))),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Encoded arrays as bytes: one sequence that holds a whole tree, for files and wires.
+//! Reads and writes encoded arrays as bytes, for files and connections.
 //!
-//! First a header: 64 bytes that say what follows, a record for each node in pre-order, a record for each buffer. Then the
-//! buffers, each at a multiple of [`ALIGNMENT`], so that they can be used where they lie. docs/encodings.md has every field.
-//! There is one place for everything, and what is read is held to that: lengths that leave a gap, say something twice or reach
-//! outside are errors.
+//! The bytes begin with a header: a head of 64 bytes, a record for each node in pre-order, and a
+//! record for each buffer. The buffers follow, each at a multiple of [`ALIGNMENT`], so that they
+//! can be used in place. `docs/encodings.md` describes all fields. The encoding is canonical: gaps,
+//! overlaps and ranges out of bounds are errors.
 
 mod crc;
 mod fields;
@@ -11,49 +11,50 @@ mod read;
 pub mod schema;
 mod write;
 
-pub use read::{Described, Head, read};
-pub use write::{Written, describe};
+pub use read::{Head, ParsedHeader, read};
+pub use write::{BlobLayout, write_header};
 
-/// The first bytes. The line ends show whether somebody took it for text.
+/// The first bytes. A conversion of line ends, as for text files, destroys them.
 pub const MAGIC: [u8; 8] = *b"CDENC\r\n\x1a";
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-/// Bytes before the first node's record.
+/// The size of the head in bytes.
 pub const HEAD_BYTES: usize = 64;
-/// Buffers begin at multiples of this.
+/// The alignment of the offsets of buffers, in bytes.
 pub const ALIGNMENT: u64 = 64;
 
-/// The most that is asked of a buffer's address: Arrow's and Vortex's widest values have 16 bytes that are looked at together.
-/// So bytes that somebody holds in memory, such as Python's, can be used in place, wherever they begin.
+/// The greatest alignment of a buffer's address that is required, in bytes: that of the widest
+/// values of Arrow and Vortex. It is less than [`ALIGNMENT`] so that bytes in memory, such as
+/// Python's, can usually be used in place.
 const VALUE_ALIGNMENT: u64 = 16;
-/// Bytes of a node's record without its id, type and metadata.
+/// The size of a node's record without id, type and metadata.
 const NODE_BYTES: usize = 32;
-/// Bytes of a buffer's record.
+/// The size of a buffer's record.
 const BUFFER_BYTES: usize = 24;
-/// Where the checksum stands, for which it counts as zeros.
+/// The offset of the checksum, which is zero in the bytes that it is computed of.
 const CHECKSUM_AT: usize = 12;
-/// Records of nodes take a multiple of this.
+/// The alignment of the records of nodes.
 const RECORD_ALIGNMENT: usize = 8;
-/// The most bytes of a header.
-const MOST_HEADER_BYTES: u64 = 1 << 30;
+/// The greatest size of a header.
+const MAX_HEADER_BYTES: u64 = 1 << 30;
 
-/// A type as Vortex writes it.
+/// The type is a Vortex DType flatbuffer.
 const TYPE_DTYPE: u8 = 1;
-/// A type as Arrow's C structs have it, flat.
+/// The type is an Arrow schema: see [`schema`].
 const TYPE_SCHEMA: u8 = 2;
 
-/// Where one buffer lies.
+/// The range of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// From the first byte of all on.
+pub struct BufferRange {
+    /// The offset from the first byte of the head.
     pub offset: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What its address has to be a multiple of, at most [`ALIGNMENT`]: bytes, a power of two.
+    /// The required alignment of its address in bytes, a power of two up to [`ALIGNMENT`].
     pub alignment: u64,
 }
 
-/// The next multiple of `to`, a power of two; `None` beyond all numbers.
+/// Rounds up to a multiple of `to`, a power of two. `None` on overflow.
 fn rounded_up(bytes: u64, to: u64) -> Option<u64> {
     Some(bytes.checked_add(to - 1)? & !(to - 1))
 }

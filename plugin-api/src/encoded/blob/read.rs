@@ -1,109 +1,110 @@
-//! Trees out of bytes that anybody may have made.
+//! Reads encoded arrays from untrusted bytes.
 
 use super::fields::{Fields, wrong};
 use super::{
-    ALIGNMENT, BUFFER_BYTES, CHECKSUM_AT, HEAD_BYTES, MAGIC, MOST_HEADER_BYTES, NODE_BYTES, Place,
+    ALIGNMENT, BUFFER_BYTES, BufferRange, CHECKSUM_AT, HEAD_BYTES, MAGIC, MAX_HEADER_BYTES, NODE_BYTES,
     RECORD_ALIGNMENT, TYPE_DTYPE, TYPE_SCHEMA, VERSION, checksum, rounded_up, schema,
 };
 use crate::encoded::{
-    EncodedArray, EncodedBuffers, FEW_NODES, LogicalType, MOST_BUFFERS, MOST_ID_BYTES, MOST_METADATA_BYTES,
-    MOST_NODES, NodeParts,
+    EncodedArray, EncodedBuffers, LogicalType, MAX_BUFFERS, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_NODES,
+    NodeParts, UNCHARGED_NODES,
 };
 use crate::error::{Error, Result};
 
-/// What the first [`HEAD_BYTES`] bytes say.
+/// The contents of the head, the first [`HEAD_BYTES`] bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// Bytes before the buffers.
+    /// The size of the header.
     pub header_bytes: u64,
-    /// Bytes in all.
+    /// The size of header and buffers.
     pub total_bytes: u64,
     checksum: u32,
     n_nodes: usize,
     n_buffers: usize,
 }
 
-/// What a header says.
-pub struct Described {
+/// The contents of a header.
+pub struct ParsedHeader {
     nodes: Vec<NodeParts>,
-    places: Vec<Place>,
+    buffer_ranges: Vec<BufferRange>,
 }
 
 impl Head {
-    /// Reads the first bytes of all; more than those may be given.
+    /// Reads the head. `bytes` may be longer.
     ///
     /// # Errors
-    /// Bad data for what is no such thing; unsupported for other versions.
+    /// Bad data if the bytes are not a valid head, unsupported for other versions.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let mut head = Fields { rest: bytes.get(..HEAD_BYTES).unwrap_or(bytes) };
         let magic = head.take(MAGIC.len())?;
         if magic != MAGIC {
-            return Err(wrong(format_args!("they begin with {magic:02x?}, expected {MAGIC:02x?}")));
+            return Err(wrong(format_args!("the magic is {magic:02x?}, expected {MAGIC:02x?}")));
         }
         let version = head.u32()?;
         if version != VERSION {
             return Err(Error::unsupported(format!(
-                "bytes of an encoded array in version {version}, and only version {VERSION} is read here"
+                "bytes of an encoded array in version {version}, expected version {VERSION}"
             )));
         }
         let checksum = head.u32()?;
         let (total_bytes, header_bytes) = (head.u64()?, head.u64()?);
         let (n_nodes, n_buffers) = (head.count()?, head.count()?);
         head.zeros(HEAD_BYTES - 40)?;
-        if n_nodes == 0 || n_nodes > MOST_NODES || n_buffers > MOST_BUFFERS {
+        if n_nodes == 0 || n_nodes > MAX_NODES || n_buffers > MAX_BUFFERS {
             return Err(wrong(format_args!(
-                "{n_nodes} nodes and {n_buffers} buffers, expected 1 to {MOST_NODES} nodes and at most {MOST_BUFFERS} buffers"
+                "{n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most {MAX_BUFFERS} buffers"
             )));
         }
-        let least = HEAD_BYTES + n_nodes * (NODE_BYTES + RECORD_ALIGNMENT) + n_buffers * BUFFER_BYTES;
-        if !(least as u64..=MOST_HEADER_BYTES).contains(&header_bytes) || header_bytes > total_bytes {
+        let min = HEAD_BYTES + n_nodes * (NODE_BYTES + RECORD_ALIGNMENT) + n_buffers * BUFFER_BYTES;
+        if !(min as u64..=MAX_HEADER_BYTES).contains(&header_bytes) || header_bytes > total_bytes {
             return Err(wrong(format_args!(
-                "a header of {header_bytes} bytes of {total_bytes} in all, for {n_nodes} nodes and {n_buffers} buffers expected \
-                 {least} to {MOST_HEADER_BYTES}"
+                "a header of {header_bytes} bytes, {total_bytes} bytes in total, {n_nodes} nodes and {n_buffers} buffers, \
+                 expected a header of {min} to {MAX_HEADER_BYTES} bytes"
             )));
         }
         Ok(Self { header_bytes, total_bytes, checksum, n_nodes, n_buffers })
     }
 
-    /// Bytes that the tree takes in memory once it is read, its buffers aside. A tree of few nodes takes as good as none.
+    /// The memory of the tree without its buffers, in bytes. It is 0 for up to [`UNCHARGED_NODES`]
+    /// nodes.
     pub fn tree_bytes(&self) -> u64 {
-        /// As measured, with what the allocator has around them.
+        /// Measured, including the overhead of the allocator.
         const NODE_BYTES: u64 = 512;
         const BUFFER_BYTES: u64 = 96;
-        let (nodes, buffers) = (self.n_nodes.saturating_sub(FEW_NODES) as u64, self.n_buffers as u64);
+        let (nodes, buffers) = (self.n_nodes.saturating_sub(UNCHARGED_NODES) as u64, self.n_buffers as u64);
         match nodes {
             0 => 0,
             nodes => self.header_bytes + nodes * NODE_BYTES + buffers * BUFFER_BYTES,
         }
     }
 
-    /// So many bytes there are.
+    /// Checks the total length.
     ///
     /// # Errors
-    /// More or fewer were expected.
+    /// Bad data if it is not [`total_bytes`](Self::total_bytes).
     pub fn check_length(&self, bytes: u64) -> Result<()> {
         let fault = match bytes.cmp(&self.total_bytes) {
             std::cmp::Ordering::Equal => return Ok(()),
-            std::cmp::Ordering::Less => "they are truncated",
-            std::cmp::Ordering::Greater => "something follows their end",
+            std::cmp::Ordering::Less => "truncated",
+            std::cmp::Ordering::Greater => "trailing bytes",
         };
         Err(wrong(format_args!("{fault}: expected {} bytes, got {bytes}", self.total_bytes)))
     }
 }
 
-/// Reads a whole tree's bytes. Of the buffers only their places are looked at.
+/// Reads the header of a whole array. The buffers are not read, but `bytes` must include them.
 ///
 /// # Errors
-/// Bad data, saying what is wrong and at which node; unsupported for other versions.
-pub fn read(bytes: &[u8]) -> Result<Described> {
+/// Bad data, with a message that names the node or buffer; unsupported for other versions.
+pub fn read(bytes: &[u8]) -> Result<ParsedHeader> {
     let head = Head::read(bytes)?;
     head.check_length(bytes.len() as u64)?;
-    // No longer than all of them, so that it is no more than there can be.
+    // `Head::read` checks that the header is not longer than `total_bytes`.
     let header = bytes.get(..head.header_bytes as usize).unwrap_or(bytes);
-    let found = checksum(header);
-    if found != head.checksum {
+    let actual = checksum(header);
+    if actual != head.checksum {
         return Err(wrong(format_args!(
-            "their header has the checksum {found:#010x}, expected {:#010x}: it was changed, or cut short",
+            "the checksum of the header is {actual:#010x}, expected {:#010x}",
             head.checksum
         )));
     }
@@ -113,34 +114,32 @@ pub fn read(bytes: &[u8]) -> Result<Described> {
         nodes.push(node(&mut rest).map_err(|e| e.context(format_args!("node {index}")))?);
     }
     let mut end = head.header_bytes;
-    let mut places = Vec::new();
+    let mut buffer_ranges = Vec::new();
     for index in 0..head.n_buffers {
-        let place = place(&mut rest, end).map_err(|e| e.context(format_args!("buffer {index}")))?;
-        end = place.offset + place.bytes;
-        places.push(place);
+        let range = buffer_range(&mut rest, end).map_err(|e| e.context(format_args!("buffer {index}")))?;
+        end = range.offset + range.bytes;
+        buffer_ranges.push(range);
     }
     rest.end()?;
     if end != head.total_bytes {
-        return Err(wrong(format_args!(
-            "their last buffer ends at {end}, expected {} bytes in all",
-            head.total_bytes
-        )));
+        return Err(wrong(format_args!("the last buffer ends at {end}, expected {}", head.total_bytes)));
     }
-    Ok(Described { nodes, places })
+    Ok(ParsedHeader { nodes, buffer_ranges })
 }
 
-impl Described {
-    /// Where its buffers lie.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+impl ParsedHeader {
+    /// The ranges of the buffers.
+    pub fn buffer_ranges(&self) -> &[BufferRange] {
+        &self.buffer_ranges
     }
 
-    /// The tree, with the buffers that lie at its places. It keeps `kept` for as long as it lives.
+    /// Creates the array from the buffers at its ranges. The array also owns `owner`, and drops it
+    /// with itself.
     ///
     /// # Errors
-    /// What is wrong with the tree: see [`EncodedArray::from_raw`].
-    pub fn with_buffers(self, buffers: EncodedBuffers, kept: Option<Box<dyn Send>>) -> Result<EncodedArray> {
-        EncodedArray::with(self.nodes, buffers, kept)
+    /// The tree is invalid: see [`EncodedArray::from_raw`].
+    pub fn with_buffers(self, buffers: EncodedBuffers, owner: Option<Box<dyn Send>>) -> Result<EncodedArray> {
+        EncodedArray::with_owner(self.nodes, buffers, owner)
     }
 }
 
@@ -151,10 +150,10 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
     from.zeros(1)?;
     let (n_buffers, n_children) = (from.u32()?, from.u32()?);
     from.zeros(4)?;
-    if id_bytes > MOST_ID_BYTES || type_bytes > MOST_METADATA_BYTES || metadata_bytes > MOST_METADATA_BYTES {
+    if id_bytes > MAX_ID_BYTES || type_bytes > MAX_METADATA_BYTES || metadata_bytes > MAX_METADATA_BYTES {
         return Err(wrong(format_args!(
-            "an id of {id_bytes} bytes, a type of {type_bytes} and metadata of {metadata_bytes}, at most {MOST_ID_BYTES}, \
-             {MOST_METADATA_BYTES} and {MOST_METADATA_BYTES}"
+            "an id of {id_bytes} bytes, a type of {type_bytes} and metadata of {metadata_bytes}, expected at most \
+             {MAX_ID_BYTES}, {MAX_METADATA_BYTES} and {MAX_METADATA_BYTES}"
         )));
     }
     let encoding = from.text(id_bytes, "its id")?.to_owned();
@@ -174,14 +173,14 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
     Ok(NodeParts { encoding, logical_type, length, metadata, n_buffers, n_children })
 }
 
-/// A buffer that comes after what ends at `end`.
-fn place(from: &mut Fields<'_>, end: u64) -> Result<Place> {
+/// The range of a buffer. `end` is the end of the data before it.
+fn buffer_range(from: &mut Fields<'_>, end: u64) -> Result<BufferRange> {
     let (offset, bytes) = (from.u64()?, from.u64()?);
     let alignment = u64::from(from.u32()?);
     from.zeros(4)?;
     if rounded_up(end, ALIGNMENT) != Some(offset) || offset.checked_add(bytes).is_none() {
         return Err(wrong(format_args!(
-            "{bytes} bytes at {offset}, expected them at the first multiple of {ALIGNMENT} from {end} on"
+            "{bytes} bytes at offset {offset}, expected the first multiple of {ALIGNMENT} from {end} on"
         )));
     }
     if !alignment.is_power_of_two() || alignment > ALIGNMENT {
@@ -189,8 +188,8 @@ fn place(from: &mut Fields<'_>, end: u64) -> Result<Place> {
             "an alignment of {alignment}, expected a power of two up to {ALIGNMENT}"
         )));
     }
-    Ok(Place { offset, bytes, alignment })
+    Ok(BufferRange { offset, bytes, alignment })
 }
 
-// Where the fields of the head end: they are read in order, and nothing else says where each stands.
+// The fields of the head are read in sequence, the checksum after the magic and the version.
 const _: () = assert!(CHECKSUM_AT == MAGIC.len() + 4);

@@ -1,29 +1,32 @@
-//! Arrow's types as bytes: the fields of its C structs in pre-order, each with its strings and pairs of metadata.
+//! Reads and writes Arrow schemas as bytes: the fields in pre-order, each with its strings and
+//! metadata.
 //!
-//! Nothing is lost or understood here, so that types that nobody has heard of go through.
+//! Formats are not interpreted, so that unknown types pass unchanged.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use super::fields::{Fields, wrong};
 use crate::abi;
 use crate::door;
-use crate::encoded::MOST_DEPTH;
+use crate::encoded::MAX_DEPTH;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 
-/// The most fields of one type.
-const MOST_FIELDS: usize = 1 << 20;
-/// The most pairs of metadata of one field.
-const MOST_PAIRS: usize = 1 << 16;
+/// The greatest number of fields of a schema.
+const MAX_FIELDS: usize = 1 << 20;
+/// The greatest number of metadata pairs of a field.
+const MAX_PAIRS: usize = 1 << 16;
 
+/// Writes a schema.
+///
 /// # Errors
-/// A struct that is released or nests too deep, or a format or name that is not UTF-8.
+/// The schema or a child is released, it nests too deep, or a format or name is not UTF-8.
 ///
 /// # Safety
-/// `schema` is valid, its strings, metadata, children and dictionary included.
+/// `schema` is valid, including its strings, metadata, children and dictionary, or released.
 pub unsafe fn write(schema: &abi::ArrowSchema) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // SAFETY: the caller's word.
+    // SAFETY: both functions have the same requirements.
     unsafe { write_field(schema, &mut bytes, &mut 0, 1) }?;
     Ok(bytes)
 }
@@ -38,14 +41,14 @@ unsafe fn write_field(
 ) -> Result<()> {
     *n_fields += 1;
     let n_children = usize::try_from(schema.n_children).unwrap_or(usize::MAX);
-    if schema.release.is_none() || depth > MOST_DEPTH || n_children.saturating_add(*n_fields) > MOST_FIELDS {
+    if schema.release.is_none() || depth > MAX_DEPTH || n_children.saturating_add(*n_fields) > MAX_FIELDS {
         return Err(Error::bad_data(format!(
-            "an Arrow schema that is released, nests deeper than {MOST_DEPTH} levels or has more than {MOST_FIELDS} fields"
+            "an Arrow schema that is released, nests deeper than {MAX_DEPTH} levels or has more than {MAX_FIELDS} fields"
         )));
     }
-    // SAFETY: strings of a valid schema end with a NUL; NULL is none.
+    // SAFETY: the strings of a valid schema are NUL-terminated or NULL.
     let (format, name) = unsafe { (text(schema.format)?, text(schema.name)?) };
-    // SAFETY: a valid schema's metadata are NULL or as the specification says.
+    // SAFETY: the metadata of a valid schema has Arrow's encoding or is NULL.
     let pairs = unsafe { pairs(schema.metadata) }?;
     let flags = u32::try_from(schema.flags)
         .map_err(|_| Error::unsupported(format!("an Arrow schema with the flags {:#x}", schema.flags)))?;
@@ -68,53 +71,55 @@ unsafe fn write_field(
         to.extend(value);
     }
     for i in 0..n_children {
-        // SAFETY: a valid schema has so many children, each a valid one.
+        // SAFETY: a valid schema has `n_children` valid children, and `i` is less than that.
         let child = unsafe { schema.children.as_ref().and_then(|_| (*schema.children.add(i)).as_ref()) };
-        let child = child.ok_or_else(|| Error::bad_data("an Arrow schema without one of its children"))?;
-        // SAFETY: passed on.
+        let child = child.ok_or_else(|| Error::bad_data("an Arrow schema with a NULL child"))?;
+        // SAFETY: the children of a valid schema are valid.
         unsafe { write_field(child, to, n_fields, depth + 1) }?;
     }
-    // SAFETY: NULL, or a valid schema.
+    // SAFETY: the dictionary of a valid schema is valid or NULL.
     match unsafe { schema.dictionary.as_ref() } {
-        // SAFETY: passed on.
+        // SAFETY: the dictionary of a valid schema is valid.
         Some(dictionary) => unsafe { write_field(dictionary, to, n_fields, depth + 1) },
         None => Ok(()),
     }
 }
 
 fn count(n: usize) -> Result<[u8; 4]> {
-    let n =
-        u32::try_from(n).map_err(|_| Error::unsupported(format!("{n} bytes of an Arrow schema's text")))?;
+    let n = u32::try_from(n)
+        .map_err(|_| Error::unsupported(format!("a string of {n} bytes in an Arrow schema")))?;
     Ok(n.to_le_bytes())
 }
 
 /// # Safety
-/// `text` is NULL or ends with a NUL, and lives for `'a`.
+/// `text` is null or NUL-terminated, and lives for `'a`.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Ok("");
     }
-    // SAFETY: the caller's word.
+    // SAFETY: not null, so the caller guarantees a NUL-terminated string for `'a`.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|e| Error::bad_data(format!("an Arrow schema's text is not valid UTF-8: {e}")))
+    text.to_str().map_err(|e| Error::bad_data(format!("a string in an Arrow schema is not valid UTF-8: {e}")))
 }
 
+/// Reads metadata in the encoding of the Arrow C data interface.
+///
 /// # Safety
-/// `metadata` are NULL, or pairs as Arrow's C interface has them, which live for `'a`.
+/// `metadata` is null or has that encoding, and lives for `'a`.
 unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>> {
     if metadata.is_null() {
         return Ok(Vec::new());
     }
     let mut at = metadata.cast::<u8>();
-    // SAFETY: the list begins with how many pairs there are.
+    // SAFETY: not null, so the metadata begins with the number of pairs.
     let n = unsafe { number(&mut at) }?;
-    if n > MOST_PAIRS {
+    if n > MAX_PAIRS {
         return Err(Error::bad_data(format!(
-            "{n} pairs of metadata in an Arrow schema, at most {MOST_PAIRS}"
+            "{n} metadata pairs in an Arrow schema, expected at most {MAX_PAIRS}"
         )));
     }
     let mut part = || {
-        // SAFETY: a length, and so many bytes after it, by the caller's word.
+        // SAFETY: each of the `2 * n` parts is a length and as many bytes.
         unsafe {
             let n = number(&mut at)?;
             let bytes = std::slice::from_raw_parts(at, n);
@@ -125,18 +130,23 @@ unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>
     (0..n).map(|_| Ok((part()?, part()?))).collect()
 }
 
+/// Reads a number and advances `at`.
+///
 /// # Safety
-/// `at` points at a number, of any alignment; it is moved behind it.
+/// `at` points to an `i32`, which may be unaligned.
 unsafe fn number(at: &mut *const u8) -> Result<usize> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees an `i32`; its alignment does not matter.
     let n = unsafe { at.cast::<i32>().read_unaligned() };
-    // SAFETY: as above: the end of the number.
+    // SAFETY: the end of the `i32` is within its allocation or one past its end.
     *at = unsafe { at.add(size_of::<i32>()) };
-    usize::try_from(n).map_err(|_| Error::bad_data(format!("an Arrow schema's metadata has a length of {n}")))
+    usize::try_from(n)
+        .map_err(|_| Error::bad_data(format!("a length of {n} in the metadata of an Arrow schema")))
 }
 
+/// Reads a schema.
+///
 /// # Errors
-/// What is wrong with the bytes.
+/// Bad data if the bytes are invalid.
 pub fn read(bytes: &[u8]) -> Result<Owned<abi::ArrowSchema>> {
     let mut from = Fields { rest: bytes };
     let schema = read_field(&mut from, &mut 0, 1)?;
@@ -148,16 +158,16 @@ fn read_field(from: &mut Fields<'_>, n_fields: &mut usize, depth: usize) -> Resu
     *n_fields += 1;
     let (format_bytes, name_bytes, n_children) = (from.count()?, from.count()?, from.count()?);
     let (has_dictionary, n_pairs, flags) = (from.u32()?, from.count()?, from.u32()?);
-    if depth > MOST_DEPTH || n_children.saturating_add(*n_fields) > MOST_FIELDS || n_pairs > MOST_PAIRS {
+    if depth > MAX_DEPTH || n_children.saturating_add(*n_fields) > MAX_FIELDS || n_pairs > MAX_PAIRS {
         return Err(wrong(format_args!(
-            "a field at level {depth} with {n_children} fields and {n_pairs} pairs of metadata, at most {MOST_DEPTH} levels, \
-             {MOST_FIELDS} fields and {MOST_PAIRS} pairs"
+            "a field at level {depth} with {n_children} children and {n_pairs} metadata pairs, expected at most \
+             {MAX_DEPTH} levels, {MAX_FIELDS} fields and {MAX_PAIRS} pairs"
         )));
     }
     let format = without_nul(from.text(format_bytes, "a format")?)?;
     let name = without_nul(from.text(name_bytes, "a name")?)?;
     let metadata = read_pairs(from, n_pairs)?;
-    // Grown as they come: how many there are is a claim.
+    // Without `with_capacity`, because the declared number may be wrong.
     let mut children = Vec::new();
     for _ in 0..n_children {
         children.push(read_field(from, n_fields, depth + 1)?);
@@ -171,14 +181,18 @@ fn read_field(from: &mut Fields<'_>, n_fields: &mut usize, depth: usize) -> Resu
 }
 
 fn without_nul(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| wrong("a NUL in an Arrow schema's text"))
+    CString::new(text).map_err(|_| wrong("a string with a NUL in an Arrow schema"))
 }
 
-/// Pairs as Arrow's C interface has them; nothing where there are none.
+/// Reads metadata, and returns it in the encoding of the Arrow C data interface. Empty if there are
+/// no pairs.
 fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     let mut metadata = Vec::new();
-    let number =
-        |n: usize| i32::try_from(n).map(i32::to_ne_bytes).map_err(|_| wrong("metadata of an Arrow schema"));
+    let number = |n: usize| {
+        i32::try_from(n)
+            .map(i32::to_ne_bytes)
+            .map_err(|_| wrong("the metadata of an Arrow schema is too long"))
+    };
     if n > 0 {
         metadata.extend(number(n)?);
     }
@@ -193,7 +207,7 @@ fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     Ok(metadata)
 }
 
-/// What a schema's strings are.
+/// The parts of a schema.
 struct Parts {
     format: CString,
     name: CString,
@@ -202,8 +216,8 @@ struct Parts {
     dictionary: Option<Owned<abi::ArrowSchema>>,
 }
 
-/// What a schema's `private_data` points at: its parts, and its children where their addresses say.
-struct Kept {
+/// The private data of a schema: its strings, and its children, each in a box.
+struct Private {
     _format: CString,
     _name: CString,
     _metadata: Vec<u8>,
@@ -222,7 +236,7 @@ impl Parts {
         let metadata =
             if self.metadata.is_empty() { std::ptr::null() } else { self.metadata.as_ptr().cast() };
         let (format, name) = (self.format.as_ptr(), self.name.as_ptr());
-        let mut kept = Box::new(Kept {
+        let mut private = Box::new(Private {
             _format: self.format,
             _name: self.name,
             _metadata: self.metadata,
@@ -234,30 +248,32 @@ impl Parts {
             name,
             metadata,
             flags,
-            n_children: kept.children.len() as i64,
-            children: kept.children.as_mut_ptr(),
+            n_children: private.children.len() as i64,
+            children: private.children.as_mut_ptr(),
             dictionary,
             release: Some(release),
-            private_data: Box::into_raw(kept).cast::<c_void>(),
+            private_data: Box::into_raw(private).cast::<c_void>(),
         };
-        // SAFETY: made above, of parts that it keeps; nobody else has it.
+        // SAFETY: the schema was created above with its release function, `private_data` owns its
+        // parts, and this is its only copy.
         unsafe { Owned::new(schema) }
     }
 }
 
 unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
-    // SAFETY: set by `into_schema` only; released once because `release` is cleared. Children that were moved out are released
-    // structs by now; each lies in a box of its own.
+    // SAFETY: only `into_schema` sets this function, with boxed `Private`, whose children are
+    // boxes. Children that were moved out are released structs. `release` is cleared, so that this
+    // runs once.
     unsafe {
         (*schema).release = None;
-        let kept = Box::from_raw((*schema).private_data.cast::<Kept>());
-        door::leave(|| {
-            let below = kept.children.iter().chain(std::iter::once(&kept.dictionary));
-            for child in below.filter(|child| !child.is_null()) {
+        let private = Box::from_raw((*schema).private_data.cast::<Private>());
+        door::run_release(|| {
+            let children = private.children.iter().chain(std::iter::once(&private.dictionary));
+            for child in children.filter(|child| !child.is_null()) {
                 let mut child = Box::from_raw(*child);
                 child.release();
             }
-            drop(kept);
+            drop(private);
         });
     }
 }

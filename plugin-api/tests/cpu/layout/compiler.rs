@@ -1,4 +1,4 @@
-//! Whatever C and C++ compiler this machine has.
+//! The C and C++ compilers of this machine.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,18 +12,19 @@ pub enum Language {
 }
 
 impl Language {
-    /// Program and leading arguments, as in `CC="ccache gcc"`.
+    /// The program and its leading arguments, as in `CC="ccache gcc"`.
     fn program(&self) -> Vec<String> {
-        let (variable, usual) = match self {
+        let (variable, default) = match self {
             Self::C => ("CC", "cc"),
             Self::Cpp => ("CXX", "c++"),
         };
         let value = std::env::var(variable).unwrap_or_default();
         let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
-        if words.is_empty() { vec![usual.to_owned()] } else { words }
+        if words.is_empty() { vec![default.to_owned()] } else { words }
     }
 
-    /// A compiler that reads a translation unit from its standard input, with every warning an error.
+    /// A compiler that reads a translation unit from its standard input, with every warning an
+    /// error.
     fn command(&self) -> Command {
         let program = self.program();
         let mut command = Command::new(&program[0]);
@@ -36,7 +37,7 @@ impl Language {
         command
     }
 
-    /// Whether there is one at all.
+    /// Whether the compiler is installed.
     pub fn exists(&self) -> bool {
         let program = self.program();
         Command::new(&program[0])
@@ -46,16 +47,16 @@ impl Language {
             .is_ok_and(|o| o.status.success())
     }
 
-    /// Checks a translation unit. The error is what the compiler said.
+    /// Checks a translation unit. The error is the output of the compiler.
     pub fn check(&self, unit: &str) -> Result<(), String> {
         feed(self.command().args(["-fsyntax-only", "-"]), unit)
     }
 
-    /// Compiles a program, runs it, and gives what it printed.
+    /// Compiles a program, runs it, and returns its output.
     pub fn run(&self, unit: &str, program: &Path) -> Result<String, String> {
         feed(self.command().arg("-o").arg(program).arg("-"), unit)?;
         let output = Command::new(program).output().map_err(|e| format!("{}: {e}", program.display()))?;
-        said(&output)?;
+        check_status(&output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
@@ -64,9 +65,9 @@ fn feed(command: &mut Command, unit: &str) -> Result<(), String> {
     let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|e| format!("cannot start {command:?}: {e}; set CC to a C compiler"))?;
     child.stdin.take().unwrap().write_all(unit.as_bytes()).unwrap();
-    said(&child.wait_with_output().unwrap())
+    check_status(&child.wait_with_output().unwrap())
 }
 
-fn said(output: &Output) -> Result<(), String> {
+fn check_status(output: &Output) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -1,13 +1,13 @@
-//! The header's constants and their Rust twins.
+//! Compares the constants of the header with those in Rust.
 
 use crate::layout::compiler::Language;
 use crate::layout::header;
 use crossdock_plugin_api::abi;
 use std::fmt::Write;
 
-/// `NAME => twin` in Rust, for numbers.
+/// Lists numbers: the name in C and the constant in Rust.
 macro_rules! numbers {
-    ($($name:ident = $twin:ident),* $(,)?) => { [ $((stringify!($name), abi::$twin as i128)),* ] };
+    ($($name:ident = $rust:ident),* $(,)?) => { [ $((stringify!($name), abi::$rust as i128)),* ] };
 }
 
 fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
@@ -95,16 +95,16 @@ fn texts() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 #[test]
-fn every_constant_of_the_header_has_a_rust_twin_here() {
-    // Arrow's own list of devices is longer than what we have a use for.
+fn all_constants_of_the_header_are_compared() {
+    // Rust does not need all of Arrow's device types.
     for (name, _) in header::constants().iter().filter(|(name, _)| name.starts_with("CROSSDOCK_")) {
         let known = numbers().any(|(n, _)| n == name) || texts().any(|(n, _)| n == name);
-        assert!(known, "{name} is in crossdock.h; give it a twin in abi.rs and a line in this test");
+        assert!(known, "{name} is in crossdock.h: add it to constants.rs and to this test");
     }
 }
 
 #[test]
-fn the_c_compiler_finds_the_numbers_of_the_rust_twin() {
+fn numbers_are_equal_in_c_and_rust() {
     let mut unit = String::from("#include \"crossdock.h\"\n");
     for (name, value) in numbers() {
         writeln!(unit, "_Static_assert({name} == {value:#x}, \"{name}\");").unwrap();
@@ -116,24 +116,24 @@ fn the_c_compiler_finds_the_numbers_of_the_rust_twin() {
 }
 
 #[test]
-fn the_texts_are_the_same_on_both_sides() {
+fn texts_are_equal_in_c_and_rust() {
     let header = header::constants();
-    for (name, twin) in texts() {
+    for (name, text) in texts() {
         let (_, value) =
             header.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("{name} is not in crossdock.h"));
-        assert_eq!(value.trim_matches('"'), twin, "{name}");
+        assert_eq!(value.trim_matches('"'), text, "{name}");
     }
 }
 
 #[test]
-fn the_symbols_that_the_header_promises_are_those_that_rust_looks_for() {
+fn header_names_the_exported_symbols() {
     for symbol in [abi::ENTRY_SYMBOL, abi::META_SYMBOL] {
         assert!(header::HEADER.contains(&format!(" {symbol}; ")), "crossdock.h does not name {symbol}");
     }
 }
 
 #[test]
-fn the_list_of_built_sizes_has_the_same_order_in_c_and_rust() {
+fn built_sizes_are_equal_in_c_and_rust() {
     let names: Vec<&str> = abi::BUILT_SIZES.iter().map(|size| size.name).collect();
     assert_eq!(header::meta_sizes(), names);
 

@@ -1,10 +1,10 @@
-//! `CROSSDOCK_GUARD` and `CROSSDOCK_GUARD_OR`, the doors that the header gives to authors in C++.
+//! Tests `CROSSDOCK_GUARD` and `CROSSDOCK_GUARD_OR`, the FFI door for plugins in C++.
 
 use std::io::Write;
 
 use crate::layout::compiler::Language;
 
-/// Throws what C++ may throw, an object and a number, and succeeds or fails by itself too.
+/// A program that throws an object and a number, and also succeeds and fails without an exception.
 const PROGRAM: &str = r#"
 #include <crossdock.h>
 #include <cstdio>
@@ -23,9 +23,9 @@ static crossdock_code f(int how, crossdock_error* err) noexcept {
   })
 }
 
-static void no_answer(bool fails) noexcept { CROSSDOCK_GUARD_OR(, { Local local; if (fails) throw 42; }) }
+static void without_result(bool fails) noexcept { CROSSDOCK_GUARD_OR(, { Local local; if (fails) throw 42; }) }
 
-static const void* answer(bool fails) noexcept {
+static const void* with_result(bool fails) noexcept {
   CROSSDOCK_GUARD_OR(nullptr, { if (fails) throw 42; return &released; })
 }
 
@@ -37,28 +37,28 @@ int main() {
     std::printf("%d %d %s %d\n", code, err.code, err.message ? err.message : "-", err.release != nullptr);
   }
   crossdock_code code = f(1, nullptr);
-  no_answer(false);
-  no_answer(true);
-  std::printf("%d, %d unwound, %d %d\n", code, released, answer(false) == &released, answer(true) == nullptr);
+  without_result(false);
+  without_result(true);
+  std::printf("%d, %d unwound, %d %d\n", code, released, with_result(false) == &released, with_result(true) == nullptr);
 }
 "#;
 
 #[test]
-fn an_exception_in_a_guarded_function_becomes_a_panic_s_words_or_the_answer_without_one() {
+fn guards_turn_exceptions_into_errors_or_default_values() {
     if !Language::Cpp.exists() {
-        // Past the capture of the test harness, to be counted.
+        // `writeln!` is not captured by the test harness.
         writeln!(std::io::stderr(), "skipped: CROSSDOCK_GUARD: no C++ compiler (CXX, c++)").unwrap();
         return;
     }
     let folder = std::env::temp_dir().join(format!("crossdock-guard-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let said = Language::Cpp.run(PROGRAM, &folder.join("guard"));
+    let output = Language::Cpp.run(PROGRAM, &folder.join("guard"));
     std::fs::remove_dir_all(&folder).unwrap();
     let panicked = "9 9 a C++ exception was caught at the plugin's boundary 0\n";
-    assert_eq!(said.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 7 unwound, 1 1\n"));
+    assert_eq!(output.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 7 unwound, 1 1\n"));
 }
 
-/// Both symbols, as an author in C++ defines them.
+/// The definition of both symbols in C++.
 const SYMBOLS: &str = r#"
 #include <crossdock.h>
 CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {};
@@ -66,7 +66,7 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {};
 "#;
 
 #[test]
-fn the_symbols_are_defined_in_c_plus_plus_without_a_warning() {
+fn symbols_compile_in_cpp_without_warnings() {
     if !Language::Cpp.exists() {
         writeln!(std::io::stderr(), "skipped: CROSSDOCK_EXPORT: no C++ compiler (CXX, c++)").unwrap();
         return;

@@ -1,4 +1,4 @@
-//! As much reading of `crossdock.h` as the proofs need: its names. What they mean is the C compiler's to say.
+//! Parses the names in `crossdock.h`.
 
 pub const HEADER: &str = include_str!("../../../include/crossdock.h");
 
@@ -13,7 +13,7 @@ pub fn code() -> String {
     code + rest
 }
 
-/// Every struct that has a body, as C spells its type.
+/// The C types of all structs with a body.
 pub fn structs() -> Vec<String> {
     let mut names = Vec::new();
     for line in code().lines().filter(|line| line.ends_with('{')) {
@@ -26,7 +26,7 @@ pub fn structs() -> Vec<String> {
     names
 }
 
-/// The fields of one of them, in order.
+/// The fields of a struct, in order.
 pub fn fields(name: &str) -> Vec<String> {
     let code = code();
     let plain = name.trim_start_matches("struct ");
@@ -35,7 +35,8 @@ pub fn fields(name: &str) -> Vec<String> {
     body.split(';').map(str::trim).filter(|field| !field.is_empty()).map(field_name).collect()
 }
 
-/// `crossdock_code (*open)(...)`, `char name[64]`, `const void** buffers`.
+/// The name in a declaration: `crossdock_code (*open)(...)`, `char name[64]`, `const void**
+/// buffers`.
 fn field_name(declaration: &str) -> String {
     let name = match declaration.split_once("(*") {
         Some((_, function)) => function.split_once(')').unwrap().0,
@@ -44,7 +45,7 @@ fn field_name(declaration: &str) -> String {
     name.rsplit([' ', '*']).next().unwrap().to_owned()
 }
 
-/// `#define NAME VALUE`, where the value is a number or a string: (name, value).
+/// The macros whose value is a number or a string: (name, value).
 pub fn constants() -> Vec<(String, String)> {
     let code = code();
     let defines = code.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
@@ -58,7 +59,7 @@ pub fn constants() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What `CROSSDOCK_META_SIZES_INIT` takes the size of, in order, without the word `struct`.
+/// The types in `CROSSDOCK_META_SIZES_INIT`, in order, without the keyword `struct`.
 pub fn meta_sizes() -> Vec<String> {
     let code = code();
     let (_, list) = code.split_once("#define CROSSDOCK_META_SIZES_INIT").unwrap();
@@ -68,7 +69,7 @@ pub fn meta_sizes() -> Vec<String> {
 }
 
 #[test]
-fn the_header_is_read_as_it_is_written() {
+fn parses_structs_fields_and_constants() {
     assert!(structs().contains(&"struct ArrowDeviceArray".to_owned()));
     assert!(structs().contains(&"crossdock_plugin_meta".to_owned()));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The layout of the boundary, held in three ways: Rust against the committed record, the record against what a C
-//! compiler makes of the header, the header's constants against their Rust twins.
+//! Tests the layout of the C structs: the Rust structs against the committed record, the record
+//! against the header with a C compiler, and the constants of the header against those in Rust.
 
 mod compiler;
 mod constants;

@@ -1,4 +1,4 @@
-//! `abi/layout.txt` against Rust on one side and the header on the other.
+//! Compares `abi/layout.txt` with the Rust structs and with the header.
 
 use crate::layout::compiler::Language;
 use crate::layout::header;
@@ -15,7 +15,7 @@ struct Struct<'a> {
     fields: Vec<(&'a str, usize)>,
 }
 
-/// Reads the record; a line that is not understood fails the test that asked.
+/// Parses the record. Panics at an invalid line.
 fn record(text: &str) -> Vec<Struct<'_>> {
     let mut structs: Vec<Struct<'_>> = Vec::new();
     for line in text.lines().skip(1) {
@@ -36,7 +36,8 @@ fn record(text: &str) -> Vec<Struct<'_>> {
     structs
 }
 
-/// A translation unit that compiles only if the header agrees with every line of the record, in C and in C++.
+/// A translation unit in C and C++ that compiles only if the header agrees with all lines of the
+/// record.
 fn assertions(text: &str) -> String {
     let mut unit = String::from("#include \"crossdock.h\"\n#include <stddef.h>\n");
     unit += "#ifdef __cplusplus\n#define HOLDS static_assert\n#define ALIGN alignof\n";
@@ -53,28 +54,28 @@ fn assertions(text: &str) -> String {
 }
 
 #[test]
-fn the_rust_structs_lie_as_the_committed_record_says() {
-    let now = layout::render();
-    let moved = RECORD.lines().zip(now.lines()).find(|(recorded, now)| recorded != now);
+fn rust_structs_match_the_record() {
+    let current = layout::render();
+    let difference = RECORD.lines().zip(current.lines()).find(|(recorded, current)| recorded != current);
     assert!(
-        RECORD == now,
-        "the ABI's layout is not what abi/layout.txt records; the first difference (recorded, now) is {moved:?}. \
-         A moved, resized or removed field is a break of the ABI; an appended one is not. If it is meant, \
-         run `cargo xtask bless` and commit the record."
+        RECORD == current,
+        "the layout differs from abi/layout.txt; the first difference (recorded, current) is {difference:?}. Moving, \
+         resizing or removing a field breaks the ABI, appending one does not. If the change is intended, run `cargo xtask \
+         bless` and commit the record."
     );
 }
 
 #[test]
-fn the_record_names_every_struct_of_the_header() {
+fn record_has_all_structs_of_the_header() {
     let recorded: Vec<&str> = record(RECORD).iter().map(|s| s.name).collect();
     let declared = header::structs();
     let missing: Vec<_> = declared.iter().filter(|name| !recorded.contains(&name.as_str())).collect();
-    assert!(missing.is_empty(), "declared in crossdock.h and not in the record: {missing:?}");
+    assert!(missing.is_empty(), "declared in crossdock.h, but not in the record: {missing:?}");
     assert_eq!(recorded.len(), declared.len(), "recorded: {recorded:?}; declared: {declared:?}");
 }
 
 #[test]
-fn the_record_names_every_field_of_the_header() {
+fn record_has_all_fields_of_the_header() {
     for Struct { name, fields, .. } in record(RECORD) {
         let recorded: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
         assert_eq!(
@@ -86,12 +87,12 @@ fn the_record_names_every_field_of_the_header() {
 }
 
 #[test]
-fn the_c_compiler_finds_every_field_where_the_record_says() {
+fn record_matches_the_header_in_c() {
     Language::C.check(&assertions(RECORD)).unwrap();
 }
 
 #[test]
-fn the_cpp_compiler_finds_every_field_where_the_record_says() {
+fn record_matches_the_header_in_cpp() {
     if !Language::Cpp.exists() {
         writeln!(std::io::stderr(), "skipped: the header as C++: no C++ compiler (CXX, c++)").unwrap();
         return;
@@ -101,17 +102,17 @@ fn the_cpp_compiler_finds_every_field_where_the_record_says() {
 }
 
 #[test]
-fn a_field_that_moved_by_eight_bytes_does_not_compile() {
+fn moved_fields_do_not_compile() {
     let moved = RECORD.replacen("     40 buffers\n", "     48 buffers\n", 1);
-    assert_ne!(moved, RECORD, "the record has no such line any more: choose another for this proof");
-    let said = Language::C.check(&assertions(&moved)).expect_err("the wrong offset was accepted");
-    assert!(said.contains("offset of struct ArrowArray.buffers"), "{said}");
+    assert_ne!(moved, RECORD, "the record does not have this line any more: change this test");
+    let output = Language::C.check(&assertions(&moved)).expect_err("the wrong offset was accepted");
+    assert!(output.contains("offset of struct ArrowArray.buffers"), "{output}");
 }
 
 #[test]
-fn a_struct_that_grew_by_eight_bytes_does_not_compile() {
+fn wrong_sizes_do_not_compile() {
     let grown = RECORD.replacen("struct ArrowArray: size 80", "struct ArrowArray: size 88", 1);
     assert_ne!(grown, RECORD);
-    let said = Language::C.check(&assertions(&grown)).expect_err("the wrong size was accepted");
-    assert!(said.contains("size of struct ArrowArray"), "{said}");
+    let output = Language::C.check(&assertions(&grown)).expect_err("the wrong size was accepted");
+    assert!(output.contains("size of struct ArrowArray"), "{output}");
 }

@@ -1,4 +1,5 @@
-//! The structs that encoded arrays cross in: grown on the host's side, on the plugin's, and where only the tree crosses.
+//! Tests encoded arrays with longer structs: those of the host, those of the plugin, and those of
+//! the array.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
@@ -11,16 +12,16 @@ use crossdock_plugin_api::{
     LogicalType, NodeParts, Operator, Owned, Plugin, Result, abi, entry,
 };
 
-use crate::sizes::made::{Longer, kept, shorter};
+use crate::sizes::other_versions::{Longer, keep, shorter};
 use crate::sizes::tree::{IDS, LENGTH, Tree, buffer, node, schema};
 use crate::sizes::{MARK, Nothing, host, interface};
 
 static BATCHES_RELEASED: AtomicUsize = AtomicUsize::new(0);
 
-/// One that holds nothing but its release, and tells who made it by a number.
+/// An empty batch. `mark` identifies it.
 fn batch(mark: usize) -> abi::Batch {
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: the array that is released.
+        // SAFETY: the caller passes the array to release.
         unsafe { (*array).release = None };
         BATCHES_RELEASED.fetch_add(1, Ordering::SeqCst);
     }
@@ -29,20 +30,21 @@ fn batch(mark: usize) -> abi::Batch {
     batch
 }
 
-/// All that is to be seen of the tree from its root.
+/// Asserts that `root` is the root of a `Tree`.
 fn assert_is_the_tree(root: EncodedNode<'_>) {
-    let seen = |node: EncodedNode<'_>| {
+    let fields = |node: EncodedNode<'_>| {
         let bytes = node.buffer(0).unwrap().bytes;
         (node.encoding().to_owned(), node.length(), node.metadata().to_vec(), bytes, node.schema().is_ok())
     };
     let expected = |id: &str, metadata, bytes| (id.to_owned(), LENGTH, vec![metadata], bytes, true);
-    assert_eq!(seen(root), expected(IDS[0], 10, 8));
-    let leaves: Vec<_> = root.children().map(seen).collect();
+    assert_eq!(fields(root), expected(IDS[0], 10, 8));
+    let leaves: Vec<_> = root.children().map(fields).collect();
     assert_eq!(leaves, [expected(IDS[1], 11, 16), expected(IDS[1], 12, 24)]);
     assert_eq!((root.end(), root.dtype().is_none()), (3, true));
 }
 
-/// A plugin of today: looks at all of the tree, takes one of its buffers, and has the host decode another tree.
+/// A plugin of the current version: reads the whole tree, takes one of its buffers, and calls the
+/// host to decode another tree.
 struct Decoder(Host);
 
 impl Plugin for Decoder {
@@ -78,11 +80,12 @@ impl Encoding for Decoder {
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         assert_is_the_tree(node);
-        let given: Vec<_> = below.iter().map(|batch| batch.as_ref().map(|b| b.n_buffer_sizes)).collect();
-        assert_eq!(given, [Some(1), None]);
-        // SAFETY: whoever decodes a node takes its buffers.
-        let taken = unsafe { node.child(1)?.take_buffer(0) }?;
-        assert_eq!((taken.bytes, taken.struct_size), (24, size_of::<abi::EncodedBuffer>()));
+        let marks: Vec<_> = below.iter().map(|batch| batch.as_ref().map(|b| b.n_buffer_sizes)).collect();
+        assert_eq!(marks, [Some(1), None]);
+        // SAFETY: a function that decodes a node may take the buffers of nodes that are not
+        // decoded.
+        let buffer = unsafe { node.child(1)?.take_buffer(0) }?;
+        assert_eq!((buffer.bytes, buffer.struct_size), (24, size_of::<abi::EncodedBuffer>()));
         let logical_type = LogicalType::Dtype(vec![1]);
         let (encoding, metadata) = ("ours".into(), Vec::new());
         let parts = NodeParts { encoding, logical_type, length: 3, metadata, n_buffers: 0, n_children: 0 };
@@ -92,18 +95,22 @@ impl Encoding for Decoder {
 
 static DECODER: abi::PluginEntry = entry::<Decoder>();
 
-unsafe extern "C" fn host_decodes(
+unsafe extern "C" fn decode_by_host(
     decoder: *const abi::HostDecode,
     call: *const abi::Call,
     array: *mut abi::EncodedArray,
     out: *mut abi::Batch,
     _err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the host's own object; the caller's call, array, which it hands over, and out parameter.
+    // SAFETY: the caller passes valid arguments, and the ownership of the array.
     unsafe {
         assert_eq!(decoder.cast::<usize>().read(), size_of::<Longer<abi::HostDecode>>());
         assert_eq!((*decoder).private_data, MARK);
-        assert_eq!(call.cast::<usize>().read(), size_of::<Longer<abi::Call>>(), "the host's own call");
+        assert_eq!(
+            call.cast::<usize>().read(),
+            size_of::<Longer<abi::Call>>(),
+            "the call is that of the host"
+        );
         let array = EncodedArray::from_raw(Owned::take(array)).unwrap();
         assert_eq!((array.n_nodes(), array.root().unwrap().encoding()), (1, "ours"));
         out.write(batch(2));
@@ -111,20 +118,21 @@ unsafe extern "C" fn host_decodes(
     abi::OK
 }
 
-unsafe extern "C" fn offers_decoding(_host: *const abi::Host, id: *const c_char) -> *const c_void {
-    // SAFETY: ids are NUL-terminated.
+unsafe extern "C" fn get_decode_interface(_host: *const abi::Host, id: *const c_char) -> *const c_void {
+    // SAFETY: the caller passes a NUL-terminated id.
     if unsafe { CStr::from_ptr(id) } != abi::HOST_DECODE_ID {
         return std::ptr::null();
     }
-    let decode = abi::HostDecode { decode: Some(host_decodes), private_data: MARK, ..abi::HostDecode::new() };
-    kept(Longer::new(decode).into_words())
+    let decode =
+        abi::HostDecode { decode: Some(decode_by_host), private_data: MARK, ..abi::HostDecode::new() };
+    keep(Longer::new(decode).into_words())
 }
 
 #[test]
-fn a_plugin_of_today_decodes_for_a_host_whose_every_struct_has_grown() {
-    let mut host = Longer::new(abi::Host { get_interface: Some(offers_decoding), ..host() });
+fn current_plugin_decodes_for_a_host_with_longer_structs() {
+    let mut host = Longer::new(abi::Host { get_interface: Some(get_decode_interface), ..host() });
     let mut instance = std::ptr::null_mut();
-    // SAFETY: `host` says how long it is.
+    // SAFETY: `host` has `struct_size` bytes.
     Error::check(|err| unsafe { DECODER.create.unwrap()(host.at(), &mut instance, err) }).unwrap();
     let table: &abi::Encoding = interface(&DECODER, instance, abi::ENCODING_ID);
     let mut tree = Tree::new();
@@ -133,17 +141,17 @@ fn a_plugin_of_today_decodes_for_a_host_whose_every_struct_has_grown() {
     let mut err = Longer::new(abi::Error::new());
     let mut below = [Longer::new(batch(1)), Longer::new(abi::Batch::new())];
     let mut out = Longer::new(abi::Batch::new());
-    // SAFETY: the plugin's own functions; every struct is as long as it says.
+    // SAFETY: the functions belong to the instance, and all structs have `struct_size` bytes.
     unsafe {
         let err = err.at();
         assert_eq!(table.check.unwrap()(instance, array, 0, err), abi::OK);
         let mut bytes = -1;
         assert_eq!((table.size.unwrap()(instance, array, 0, &mut bytes, err), bytes), (abi::OK, 24));
-        let mut room = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
+        let mut operators = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
         let mut n = 0;
         let lower = table.lower.unwrap();
-        assert_eq!(lower(instance, array, 0, room.as_mut_ptr(), room.len(), &mut n, err), abi::OK);
-        assert_eq!((n, room[1].code, room[1].a), (2, abi::OP_ADD, 12));
+        assert_eq!(lower(instance, array, 0, operators.as_mut_ptr(), operators.len(), &mut n, err), abi::OK);
+        assert_eq!((n, operators[1].code, operators[1].a), (2, abi::OP_ADD, 12));
         let (mut device, mut decoded) = (Device::CPU, [1, 1]);
         let (wanted, flags) = (Device::cuda(3), decoded.as_mut_ptr());
         let plan = table.plan.unwrap();
@@ -153,18 +161,18 @@ fn a_plugin_of_today_decodes_for_a_host_whose_every_struct_has_grown() {
         assert_eq!(decode(instance, call.at(), array, 0, list, 2, out.at(), err), abi::OK);
         DECODER.destroy.unwrap()(instance);
     }
-    assert_eq!(out.ours.n_buffer_sizes, 2, "the host's batch");
-    below.iter().chain([&out]).for_each(Longer::assert_its_end_is_untouched);
-    assert!(below.iter().all(|batch| batch.ours.array.array.release.is_none()), "what was given was taken");
-    let left: Vec<_> = tree.buffers.iter().map(|buffer| buffer.ours.release.is_some()).collect();
-    assert_eq!((left, tree.n_released()), (vec![true, true, false], 1));
-    tree.assert_its_ends_are_untouched();
-    host.assert_its_end_is_untouched();
-    call.assert_its_end_is_untouched();
-    err.assert_its_end_is_untouched();
+    assert_eq!(out.base.n_buffer_sizes, 2, "the host's batch");
+    below.iter().chain([&out]).for_each(Longer::assert_tail_unchanged);
+    assert!(below.iter().all(|batch| batch.base.array.array.release.is_none()), "the plugin took ownership");
+    let is_present: Vec<_> = tree.buffers.iter().map(|buffer| buffer.base.release.is_some()).collect();
+    assert_eq!((is_present, tree.n_released()), (vec![true, true, false], 1));
+    tree.assert_tails_unchanged();
+    host.assert_tail_unchanged();
+    call.assert_tail_unchanged();
+    err.assert_tail_unchanged();
 }
 
-/// A plugin of a later release, whose table goes on, as it lies in memory.
+/// A plugin of a later version, whose interface is longer.
 mod later {
     use super::*;
 
@@ -173,7 +181,7 @@ mod later {
         out: *mut *mut abi::Instance,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller's out parameter.
+        // SAFETY: the caller passes a valid out parameter.
         unsafe { *out = std::ptr::dangling_mut() };
         abi::OK
     }
@@ -187,8 +195,8 @@ mod later {
         _err: *mut abi::Error,
     ) -> abi::Code {
         let ids = IDS.map(abi::Str::new).into_iter().flat_map(|id| [id.data.addr() as u64, id.bytes as u64]);
-        // SAFETY: the caller's out parameters.
-        unsafe { (*out, *n) = (kept(ids.collect()).cast(), IDS.len()) };
+        // SAFETY: the caller passes valid out parameters.
+        unsafe { (*out, *n) = (keep(ids.collect()).cast(), IDS.len()) };
         abi::OK
     }
 
@@ -198,14 +206,14 @@ mod later {
         _node: usize,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller's array, of whose nodes the second lies as far from the first as that says.
+        // SAFETY: the caller passes a valid array with more than one node.
         let second = unsafe { &*crossdock_at((*array).nodes, 1) };
         if second.first_buffer == 1 { abi::OK } else { abi::BAD_DATA }
     }
 
-    /// `CROSSDOCK_AT`.
+    /// The macro `CROSSDOCK_AT`.
     unsafe fn crossdock_at<T>(list: *const T, i: usize) -> *const T {
-        // SAFETY: by the caller's word there are more than `i`, and each begins with the size of all.
+        // SAFETY: the caller guarantees more than `i` elements, each of which begins with its size.
         unsafe { list.byte_add(i * list.cast::<usize>().read()) }
     }
 
@@ -219,7 +227,8 @@ mod later {
         out: *mut abi::Batch,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller's list and array, whose buffers are this function's to take.
+        // SAFETY: the caller passes a valid array, whose buffers this function may take, and the
+        // ownership of the batches.
         unsafe {
             (0..n_below).for_each(|i| drop(Owned::take(crossdock_at(below, i).cast_mut())));
             drop(Owned::take(crossdock_at((*array).buffers, 2).cast_mut()));
@@ -229,7 +238,7 @@ mod later {
     }
 
     unsafe extern "C" fn get_interface(_instance: *mut abi::Instance, id: *const c_char) -> *const c_void {
-        // SAFETY: ids are NUL-terminated.
+        // SAFETY: the caller passes a NUL-terminated id.
         if unsafe { CStr::from_ptr(id) } != abi::ENCODING_ID {
             return std::ptr::null();
         }
@@ -242,7 +251,7 @@ mod later {
             plan: None,
             decode: Some(decode),
         };
-        kept(Longer::new(table).into_words())
+        keep(Longer::new(table).into_words())
     }
 
     pub static ENTRY: abi::PluginEntry = abi::PluginEntry {
@@ -254,10 +263,10 @@ mod later {
 }
 
 #[test]
-fn a_plugin_whose_table_and_trees_have_grown_decodes_for_a_host_of_today() {
+fn plugin_with_longer_structs_decodes_for_a_current_host() {
     let mut tree = Tree::new();
-    let array = tree.taken();
-    // SAFETY: the plugin above looks at nothing of its host.
+    let array = tree.take();
+    // SAFETY: the plugin does not use its host.
     let instance = unsafe { Instance::create(&later::ENTRY, std::ptr::null()) }.unwrap();
     let encoding = instance.encoding().unwrap();
     assert_eq!(encoding.ids().unwrap(), IDS);
@@ -265,24 +274,24 @@ fn a_plugin_whose_table_and_trees_have_grown_decodes_for_a_host_of_today() {
     assert!(encoding.lower(&array, 0).unwrap().is_none());
     let plan = encoding.plan(&array, 0, Device::cuda(1)).unwrap();
     assert_eq!(plan, DecodePlan { device: Device::CPU, decoded: vec![true, true] });
-    // SAFETY: nobody else has it.
+    // SAFETY: this is the only copy of the batch.
     let below = vec![Some(unsafe { Owned::new(batch(1)) }), None];
     let out = encoding.decode(&CallSettings::new(Device::CPU), &array, 0, below).unwrap();
     assert_eq!((out.n_buffer_sizes, out.struct_size), (3, size_of::<abi::Batch>()));
     drop((out, array));
-    assert_eq!(tree.n_released(), 1, "the one that was taken");
-    tree.assert_its_ends_are_untouched();
+    assert_eq!(tree.n_released(), 1, "the buffer that was taken");
+    tree.assert_tails_unchanged();
 }
 
 #[test]
-fn a_tree_of_a_later_release_is_read_shared_described_and_given_other_buffers() {
+fn reads_shares_and_writes_arrays_with_longer_structs() {
     let mut tree = Tree::new();
-    let mut array = tree.taken();
-    assert!(tree.array.ours.release.is_none(), "it was taken");
+    let mut array = tree.take();
+    assert!(tree.array.base.release.is_none(), "the array was moved out");
     assert_is_the_tree(array.root().unwrap());
-    let ours = |index| {
+    let parts = |index| {
         let node = node(index);
-        // SAFETY: texts and bytes of the program's.
+        // SAFETY: the string and the metadata are static.
         let (id, metadata) = unsafe { (node.encoding.get().unwrap(), *node.metadata.cast::<u8>()) };
         let logical_type = LogicalType::Schema(schema());
         let (encoding, metadata, length) = (id.into(), vec![metadata], node.length);
@@ -290,34 +299,35 @@ fn a_tree_of_a_later_release_is_read_shared_described_and_given_other_buffers() 
         NodeParts { encoding, logical_type, length, metadata, n_buffers, n_children }
     };
     let count = AtomicUsize::new(0);
-    // SAFETY: nobody else's.
-    let made = |i| unsafe { Owned::new(buffer(i, &count)) };
-    let expected = EncodedArray::new((0..3).map(ours).collect(), (0..3).map(made).collect()).unwrap();
-    let (described, expected) = (blob::describe(&array).unwrap(), blob::describe(&expected).unwrap());
-    assert_eq!(described.header, expected.header);
+    // SAFETY: `buffer` returns a valid buffer, and this is its only copy.
+    let owned_buffer = |i| unsafe { Owned::new(buffer(i, &count)) };
+    let expected =
+        EncodedArray::new((0..3).map(parts).collect(), (0..3).map(owned_buffer).collect()).unwrap();
+    let (actual, expected) = (blob::write_header(&array).unwrap(), blob::write_header(&expected).unwrap());
+    assert_eq!(actual.header, expected.header);
 
-    let replaced = array.replace_buffer(2, 0, |theirs| {
-        assert_eq!((theirs.bytes, theirs.struct_size), (24, size_of::<abi::EncodedBuffer>()));
-        Ok(made(5))
+    let replaced = array.replace_buffer(2, 0, |buffer| {
+        assert_eq!((buffer.bytes, buffer.struct_size), (24, size_of::<abi::EncodedBuffer>()));
+        Ok(owned_buffer(5))
     });
     replaced.unwrap();
     assert_eq!((tree.n_released(), array.node(2).unwrap().buffer(0).unwrap().bytes), (1, 48));
-    tree.assert_its_ends_are_untouched();
+    tree.assert_tails_unchanged();
 
     let array = Arc::new(array);
     let share = array.share().unwrap();
     let bytes = |index: usize| share.node(index).unwrap().buffer(0).unwrap().bytes;
     assert_eq!([0, 1, 2].map(bytes), [8, 16, 48]);
-    // SAFETY: nobody else takes the share's.
-    let taken = unsafe { share.node(1).unwrap().take_buffer(0) }.unwrap();
+    // SAFETY: no other thread accesses the share.
+    let buffer = unsafe { share.node(1).unwrap().take_buffer(0) }.unwrap();
     drop((share, array));
-    assert_eq!(taken.address.addr(), 128);
-    drop(taken);
-    tree.assert_its_ends_are_untouched();
+    assert_eq!(buffer.address.addr(), 128);
+    drop(buffer);
+    tree.assert_tails_unchanged();
 }
 
 #[test]
-fn nodes_of_an_earlier_release_have_schemas_alone() {
+fn nodes_of_an_earlier_version_have_no_dtype() {
     let count = AtomicUsize::new(0);
     let mut buffers: Vec<_> = (0..3).map(|index| buffer(index, &count)).collect();
     let mut read = |with_schema: bool| {
@@ -327,13 +337,13 @@ fn nodes_of_an_earlier_release_have_schemas_alone() {
         };
         let nodes = shorter((0..3).map(|i| of(node(i))).collect(), offset_of!(abi::EncodedNode, dtype));
         let mut array =
-            abi::EncodedArray { release: Tree::new().array.ours.release, ..abi::EncodedArray::new() };
-        (array.nodes, array.n_nodes) = (kept(nodes).cast(), 3);
+            abi::EncodedArray { release: Tree::new().array.base.release, ..abi::EncodedArray::new() };
+        (array.nodes, array.n_nodes) = (keep(nodes).cast(), 3);
         (array.buffers, array.n_buffers) = (buffers.as_mut_ptr(), 3);
-        // SAFETY: lists as long as they say, which are kept.
+        // SAFETY: the lists have the declared lengths, and outlive the array.
         unsafe { EncodedArray::from_raw(Owned::new(array)) }
     };
     assert_is_the_tree(read(true).unwrap().root().unwrap());
-    // What lies behind their ends is no type.
+    // The garbage behind the nodes must not be read as a type.
     assert!(read(false).err().unwrap().message().contains("no type"));
 }

@@ -1,8 +1,8 @@
-//! Another release's structs, wherever one crosses between a host and importers, exporters and encodings: longer ones, whose ends stay as
-//! they were, and shorter ones, behind whose ends lies what nobody may read.
+//! Tests host and plugins with structs of other versions. The tails of longer structs must not be
+//! written, and the memory behind shorter structs must not be read.
 
 mod encoded;
-mod made;
+mod other_versions;
 mod tree;
 
 use std::ffi::{CStr, c_char, c_void};
@@ -10,41 +10,41 @@ use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossdock_plugin_api::told::{Told, list, read};
+use crossdock_plugin_api::sized_struct::{SizedStruct, read, read_list};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, Capsule, Code, ColumnPlan, Device, Error, Exporter, Format, Host,
     Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Verdict, abi, entry, sizes,
 };
 
-use made::{Longer, kept, shorter};
+use other_versions::{Longer, keep, shorter};
 
-/// Reads as many as `shorter` made.
-fn read_all<T: Told, U>(memory: &[u64], n: usize, each: impl FnMut(T) -> Result<U>) -> Vec<U> {
-    // SAFETY: as `shorter` made them.
-    unsafe { list(memory.as_ptr().cast::<T>(), n, 100, "test's structs", each) }.unwrap()
+/// Reads the `n` structs of a list that `shorter` created.
+fn read_all<T: SizedStruct, U>(memory: &[u64], n: usize, each: impl FnMut(T) -> Result<U>) -> Vec<U> {
+    // SAFETY: `shorter` created a list of `n` structs.
+    unsafe { read_list(memory.as_ptr().cast::<T>(), n, 100, "test's structs", each) }.unwrap()
 }
 
 #[test]
-fn no_struct_of_the_contract_is_shorter_than_its_least() {
-    for (name, least, bytes) in sizes::told() {
-        assert!(least <= bytes && least >= 8 && least % 4 == 0, "{name}: least {least} of {bytes}");
+fn min_sizes_are_at_most_the_sizes() {
+    for (name, min_bytes, bytes) in sizes::sized_structs() {
+        assert!(min_bytes <= bytes && min_bytes >= 8 && min_bytes % 4 == 0, "{name}: {min_bytes} of {bytes}");
     }
 }
 
 #[test]
-fn a_struct_that_is_too_short_is_refused_with_both_sizes() {
+fn rejects_structs_that_are_too_short() {
     let call = shorter(vec![abi::Call::new()], 16);
-    // SAFETY: as many bytes as it says.
+    // SAFETY: `shorter` returns a struct of `struct_size` bytes.
     let error = unsafe { read(call.as_ptr().cast::<abi::Call>()) }.err().unwrap();
     assert_eq!(error.code(), Code::VERSION);
     assert_eq!(error.message(), "a crossdock_call of 16 bytes, expected at least 24");
-    // SAFETY: null is what it must answer with an error.
+    // SAFETY: `read` must return an error for null.
     let error = unsafe { read(std::ptr::null::<abi::Call>()) }.err().unwrap();
     assert_eq!((error.code(), error.message()), (Code::INVALID_ARGUMENT, "a crossdock_call is NULL"));
 }
 
 #[test]
-fn what_a_shorter_struct_lacks_is_zero() {
+fn missing_fields_of_shorter_structs_are_zero() {
     let infos = shorter(
         vec![abi::DeviceInfo::new(), abi::DeviceInfo::new()],
         offset_of!(abi::DeviceInfo, memory_bytes),
@@ -53,7 +53,7 @@ fn what_a_shorter_struct_lacks_is_zero() {
     assert_eq!(infos, [(offset_of!(abi::DeviceInfo, memory_bytes), 0); 2]);
 }
 
-/// A plugin in no language: an earlier release's tables, formats and plans, as they lie in memory.
+/// A plugin with the tables, formats and plans of an earlier version.
 mod earlier {
     use super::*;
 
@@ -68,7 +68,7 @@ mod earlier {
         let option = |key| abi::OptionInfo { key: abi::Str::new(key), ..abi::OptionInfo::new() };
         let options =
             shorter(vec![option("mood"), option("tempo")], offset_of!(abi::OptionInfo, description));
-        let options = kept(options);
+        let options = keep(options);
         let format = |name| abi::Format {
             name: abi::Str::new(name),
             flags: abi::FORMAT_BYTES,
@@ -89,10 +89,10 @@ mod earlier {
             true => shorter(vec![format("first"), format("second")], whole),
             false => shorter(vec![format("first"), format("second")], cut),
         };
-        // SAFETY: written before anything else is asked, by the one test that makes instances.
+        // SAFETY: one test creates instances, and calls their other functions only after `create`.
         unsafe {
-            FORMATS = kept(formats);
-            COLUMNS = kept(shorter(columns, offset_of!(abi::ColumnPlan, reason)));
+            FORMATS = keep(formats);
+            COLUMNS = keep(shorter(columns, offset_of!(abi::ColumnPlan, reason)));
             *out = std::ptr::dangling_mut();
         }
         abi::OK
@@ -104,7 +104,7 @@ mod earlier {
         n: *mut usize,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller's out parameters.
+        // SAFETY: the caller passes valid out parameters.
         unsafe { (*out, *n) = (FORMATS.cast(), 2) };
         abi::OK
     }
@@ -120,23 +120,23 @@ mod earlier {
         out: *mut abi::Plan,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller's out parameter.
+        // SAFETY: the caller passes a valid out parameter.
         unsafe { ((*out).columns, (*out).n_columns) = (COLUMNS.cast(), 2) };
         abi::OK
     }
 
     unsafe extern "C" fn get_interface(_instance: *mut abi::Instance, id: *const c_char) -> *const c_void {
-        // SAFETY: ids are NUL-terminated.
+        // SAFETY: the caller passes a NUL-terminated id.
         let id = unsafe { CStr::from_ptr(id) };
         let exporter =
             abi::Exporter { struct_size: 0, formats: Some(formats), plan: Some(plan), begin: None };
         if id == abi::EXPORTER_ID {
-            // A later release's table, whose functions further on are nobody's here.
-            return kept(Longer::new(exporter).into_words());
+            // The exporter is of a later version.
+            return keep(Longer::new(exporter).into_words());
         }
         let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None };
         let cut = shorter(vec![importer], 8);
-        kept(cut)
+        keep(cut)
     }
 
     unsafe extern "C" fn destroy(_instance: *mut abi::Instance) {}
@@ -157,10 +157,10 @@ impl Plugin for Nothing {
 }
 
 #[test]
-fn formats_options_and_plans_of_an_earlier_release_are_read_as_far_as_they_go() {
+fn reads_formats_options_and_plans_of_an_earlier_version() {
     let host = abi::Host::new();
     for host in [std::ptr::null(), &raw const host] {
-        // SAFETY: the plugin above looks at nothing of its host.
+        // SAFETY: the plugin does not use its host.
         let instance = unsafe { Instance::create(&earlier::ENTRY, host) }.unwrap();
         let exporter = instance.exporter().unwrap();
         let formats = exporter.formats().unwrap();
@@ -168,34 +168,35 @@ fn formats_options_and_plans_of_an_earlier_release_are_read_as_far_as_they_go() 
         assert_eq!(names, ["first", "second"]);
         let keys: Vec<_> =
             formats[1].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
-        // The shorter description has no place for options; the longer one lists options that have no description.
+        // The shorter format has no field for options. The longer one has options without
+        // descriptions.
         let expected: &[_] = if host.is_null() { &[("mood", ""), ("tempo", "")] } else { &[] };
         assert_eq!(keys, expected);
 
-        // SAFETY: a released schema.
+        // SAFETY: a released schema owns nothing.
         let schema = unsafe { Owned::new(abi::ArrowSchema::default()) };
         let call = crossdock_plugin_api::CallSettings::new(Device::CPU);
         let plan = exporter.plan(&call, "first", &schema, Device::CPU, &Options::new()).unwrap();
         let plan: Vec<_> = plan.iter().map(|c| (c.name.as_str(), c.to, c.reason.as_str())).collect();
         assert_eq!(plan, [("a", Device::CPU, ""), ("b", Device::cuda(1), "")]);
-        assert!(instance.importer().is_none(), "a table without a single function is none");
+        assert!(instance.importer().is_none(), "the importer lacks all functions");
     }
 }
 
-/// A plugin of today: takes what it is given, gives what it can.
-struct Today {
+/// A plugin of the current version.
+struct Current {
     formats: Vec<Format>,
     host: Host,
 }
 
-impl Plugin for Today {
+impl Plugin for Current {
     fn create(host: Host) -> Result<Self> {
         host.log(abi::LOG_INFO, "hello");
-        // SAFETY: `abi::Memory` is what the header defines for this id.
+        // SAFETY: the header defines `abi::Memory` for this id.
         let (at, memory) = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.unwrap();
-        // The copy is as long as ours; the host's own, which its functions are given, is as long as the host's.
+        // The copy has the size of this version, the original that of the host's version.
         assert_eq!((memory.private_data, memory.struct_size), (MARK, size_of::<abi::Memory>()));
-        // SAFETY: the host's own object, which lives for ever.
+        // SAFETY: the interface is never freed, and begins with its size.
         assert_eq!(unsafe { at.cast::<usize>().read() }, size_of::<Longer<abi::Memory>>());
         Ok(Self { formats: vec![Format::new("today", "anything")], host })
     }
@@ -207,7 +208,7 @@ impl Plugin for Today {
     }
 }
 
-impl Importer for Today {
+impl Importer for Current {
     fn formats(&self) -> &[Format] {
         &self.formats
     }
@@ -236,18 +237,18 @@ impl BatchStream for Batches {
     }
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-            // SAFETY: the array that is released.
+            // SAFETY: the caller passes the array to release.
             unsafe { (*array).release = None };
         }
         self.0 -= 1;
         let mut batch = abi::Batch { n_buffer_sizes: 17, ..abi::Batch::new() };
         batch.array.array.release = Some(release);
-        // SAFETY: made above.
+        // SAFETY: the batch was created above with its release function, and this is its only copy.
         Ok(Some(unsafe { Owned::new(batch) }))
     }
 }
 
-impl Exporter for Today {
+impl Exporter for Current {
     fn formats(&self) -> &[Format] {
         &self.formats
     }
@@ -277,7 +278,7 @@ struct Writes(Option<Sink>);
 impl BatchWriter for Writes {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         assert!(!batch.is_released() && self.0.is_some());
-        // SAFETY: a released schema.
+        // SAFETY: a released schema owns nothing.
         Ok(vec![Capsule::new(unsafe { Owned::new(abi::ArrowSchema::default()) })])
     }
     fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
@@ -285,52 +286,52 @@ impl BatchWriter for Writes {
     }
 }
 
-static TODAY: abi::PluginEntry = entry::<Today>();
+static CURRENT: abi::PluginEntry = entry::<Current>();
 
-unsafe extern "C" fn count(_host: *const abi::Host) {}
+unsafe extern "C" fn ignore(_host: *const abi::Host) {}
 
-static HEARD: AtomicUsize = AtomicUsize::new(0);
+static LOGGED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" fn hear(_log: *const abi::HostLog, _level: i32, message: abi::Str) {
-    HEARD.fetch_add(message.bytes, Ordering::SeqCst);
+unsafe extern "C" fn count_log_bytes(_log: *const abi::HostLog, _level: i32, message: abi::Str) {
+    LOGGED_BYTES.fetch_add(message.bytes, Ordering::SeqCst);
 }
 
 const MARK: *mut c_void = std::ptr::dangling_mut::<u64>().cast();
 
-unsafe extern "C" fn offers(_host: *const abi::Host, id: *const c_char) -> *const c_void {
-    // SAFETY: ids are NUL-terminated.
+unsafe extern "C" fn get_interface(_host: *const abi::Host, id: *const c_char) -> *const c_void {
+    // SAFETY: the caller passes a NUL-terminated id.
     let id = unsafe { CStr::from_ptr(id) };
     if id == abi::HOST_MEMORY_ID {
         let memory = abi::Memory { private_data: MARK, ..abi::Memory::new() };
-        return kept(Longer::new(memory).into_words());
+        return keep(Longer::new(memory).into_words());
     }
     if id == abi::HOST_LOG_ID {
-        let log = abi::HostLog { write: Some(hear), ..abi::HostLog::new() };
-        return kept(shorter(vec![log], offset_of!(abi::HostLog, private_data)));
+        let log = abi::HostLog { write: Some(count_log_bytes), ..abi::HostLog::new() };
+        return keep(shorter(vec![log], offset_of!(abi::HostLog, private_data)));
     }
     let session = abi::HostSession { device: Device::cuda(7), memory_limit: 99, ..abi::HostSession::new() };
-    kept(shorter(vec![session], offset_of!(abi::HostSession, memory_limit)))
+    keep(shorter(vec![session], offset_of!(abi::HostSession, memory_limit)))
 }
 
 fn host() -> abi::Host {
     abi::Host {
         abi_major: abi::ABI_MAJOR,
         abi_minor: abi::ABI_MINOR,
-        retain: Some(count),
-        release: Some(count),
-        get_interface: Some(offers),
+        retain: Some(ignore),
+        release: Some(ignore),
+        get_interface: Some(get_interface),
         ..abi::Host::new()
     }
 }
 
-fn made(host: *const abi::Host) -> Result<*mut abi::Instance> {
+fn create(host: *const abi::Host) -> Result<*mut abi::Instance> {
     let mut instance = null_mut();
-    // SAFETY: `host` says how long it is.
-    Error::check(|err| unsafe { TODAY.create.unwrap()(host, &mut instance, err) }).map(|()| instance)
+    // SAFETY: `host` points to a host object of `struct_size` bytes.
+    Error::check(|err| unsafe { CURRENT.create.unwrap()(host, &mut instance, err) }).map(|()| instance)
 }
 
 fn interface<T>(entry: &abi::PluginEntry, instance: *mut abi::Instance, id: &CStr) -> &'static T {
-    // SAFETY: the plugin's tables are constants of this type.
+    // SAFETY: the header defines the type of the interface, which lives as long as the instance.
     unsafe { &*entry.get_interface.unwrap()(instance, id.as_ptr()).cast() }
 }
 
@@ -339,61 +340,62 @@ fn released<T: Default>() -> T {
 }
 
 #[test]
-fn a_plugin_of_today_reads_and_writes_for_a_host_whose_every_struct_has_grown() {
+fn current_plugin_reads_and_writes_for_a_host_with_longer_structs() {
     let mut host = Longer::new(host());
-    let instance = made(host.at()).unwrap();
-    let importer: &abi::Importer = interface(&TODAY, instance, abi::IMPORTER_ID);
-    let exporter: &abi::Exporter = interface(&TODAY, instance, abi::EXPORTER_ID);
+    let instance = create(host.at()).unwrap();
+    let importer: &abi::Importer = interface(&CURRENT, instance, abi::IMPORTER_ID);
+    let exporter: &abi::Exporter = interface(&CURRENT, instance, abi::EXPORTER_ID);
     let mut call = Longer::new(abi::Call { device: Device::CPU, ..abi::Call::new() });
     let (name, mut err) = (abi::Str::new("today"), Longer::new(abi::Error::new()));
 
-    // Two capsules, further apart than the plugin knows, in a list and an input that have grown too.
+    // Two longer capsules, in a longer list and a longer input.
     let mut capsules = [abi::Capsule::new(), abi::Capsule::new()].map(Longer::new);
     let mut input = Longer::new(abi::Input::new());
     let mut list = Longer::new(abi::Capsules::new());
-    list.ours.capsules = capsules[0].at();
-    list.ours.n_capsules = 2;
+    list.base.capsules = capsules[0].at();
+    list.base.n_capsules = 2;
     unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-        // SAFETY: the list that is released.
+        // SAFETY: the caller passes the list to release.
         unsafe { (*list).release = None };
     }
-    list.ours.release = Some(release_list);
-    input.ours.capsules = list.at();
+    list.base.release = Some(release_list);
+    input.base.capsules = list.at();
     let mut stream = Longer::new(abi::BatchStream::new());
-    // SAFETY: the plugin's own functions; every struct is as long as it says, here and below.
+    // SAFETY: the functions belong to the instance, and all structs have at least `struct_size`
+    // bytes.
     unsafe {
         let open = importer.open.unwrap();
         let at = input.at();
         let code =
             open(instance, call.at(), name, at, std::ptr::null(), std::ptr::null(), 0, stream.at(), err.at());
-        assert_eq!(code, abi::OK, "{:?}", CStr::from_ptr(err.ours.message));
-        assert!(list.ours.release.is_none(), "what was given was taken");
-        list.assert_its_end_is_untouched();
-        input.assert_its_end_is_untouched();
-        stream.assert_its_end_is_untouched();
+        assert_eq!(code, abi::OK, "{:?}", CStr::from_ptr(err.base.message));
+        assert!(list.base.release.is_none(), "the plugin took ownership");
+        list.assert_tail_unchanged();
+        input.assert_tail_unchanged();
+        stream.assert_tail_unchanged();
 
         let mut batch = Longer::new(abi::Batch::new());
-        assert_eq!(stream.ours.get_next.unwrap()(stream.at(), call.at(), batch.at(), err.at()), abi::OK);
-        batch.assert_its_end_is_untouched();
-        assert_eq!(batch.ours.n_buffer_sizes, 17);
-        let code = stream.ours.get_schema.unwrap()(stream.at(), &mut released(), err.at());
-        err.assert_its_end_is_untouched();
-        assert_eq!((code, CStr::from_ptr(err.ours.details)), (abi::UNSUPPORTED, c"but words"));
-        err.ours.release.unwrap()(err.at());
-        stream.ours.release.unwrap()(stream.at());
-        stream.assert_its_end_is_untouched();
+        assert_eq!(stream.base.get_next.unwrap()(stream.at(), call.at(), batch.at(), err.at()), abi::OK);
+        batch.assert_tail_unchanged();
+        assert_eq!(batch.base.n_buffer_sizes, 17);
+        let code = stream.base.get_schema.unwrap()(stream.at(), &mut released(), err.at());
+        err.assert_tail_unchanged();
+        assert_eq!((code, CStr::from_ptr(err.base.details)), (abi::UNSUPPORTED, c"but words"));
+        err.base.release.unwrap()(err.at());
+        stream.base.release.unwrap()(stream.at());
+        stream.assert_tail_unchanged();
 
         let mut plan = Longer::new(abi::Plan::new());
         let ask = exporter.plan.unwrap();
         let schema = released();
         let none = std::ptr::null();
         let code = ask(instance, call.at(), name, &schema, Device::CPU, none, 0, plan.at(), err.at());
-        assert_eq!((code, plan.ours.n_columns), (abi::OK, 1));
-        plan.assert_its_end_is_untouched();
-        plan.ours.release.unwrap()(plan.at());
+        assert_eq!((code, plan.base.n_columns), (abi::OK, 1));
+        plan.assert_tail_unchanged();
+        plan.base.release.unwrap()(plan.at());
 
         unsafe extern "C" fn release_sink(sink: *mut abi::Sink) {
-            // SAFETY: the sink that is released.
+            // SAFETY: the caller passes the sink to release.
             unsafe { (*sink).release = None };
         }
         let mut sink = Longer::new(abi::Sink { release: Some(release_sink), ..abi::Sink::new() });
@@ -401,56 +403,57 @@ fn a_plugin_of_today_reads_and_writes_for_a_host_whose_every_struct_has_grown() 
         let begin = exporter.begin.unwrap();
         let code = begin(instance, call.at(), name, &schema, none, 0, sink.at(), writer.at(), err.at());
         assert_eq!(code, abi::OK);
-        assert!(sink.ours.release.is_none());
-        sink.assert_its_end_is_untouched();
-        writer.assert_its_end_is_untouched();
+        assert!(sink.base.release.is_none());
+        sink.assert_tail_unchanged();
+        writer.assert_tail_unchanged();
 
         let mut out = Longer::new(abi::Capsules::new());
-        let write = writer.ours.write.unwrap();
+        let write = writer.base.write.unwrap();
         assert_eq!(write(writer.at(), call.at(), batch.at(), out.at(), err.at()), abi::OK);
-        assert!(batch.ours.array.array.release.is_none());
-        batch.assert_its_end_is_untouched();
-        out.assert_its_end_is_untouched();
-        assert_eq!(out.ours.n_capsules, 1);
-        out.ours.release.unwrap()(out.at());
-        writer.ours.release.unwrap()(writer.at());
-        TODAY.destroy.unwrap()(instance);
+        assert!(batch.base.array.array.release.is_none());
+        batch.assert_tail_unchanged();
+        out.assert_tail_unchanged();
+        assert_eq!(out.base.n_capsules, 1);
+        out.base.release.unwrap()(out.at());
+        writer.base.release.unwrap()(writer.at());
+        CURRENT.destroy.unwrap()(instance);
     }
-    assert!(HEARD.load(Ordering::SeqCst) >= "hello".len());
-    call.assert_its_end_is_untouched();
-    host.assert_its_end_is_untouched();
-    capsules.iter().for_each(Longer::assert_its_end_is_untouched);
+    assert!(LOGGED_BYTES.load(Ordering::SeqCst) >= "hello".len());
+    call.assert_tail_unchanged();
+    host.assert_tail_unchanged();
+    capsules.iter().for_each(Longer::assert_tail_unchanged);
 }
 
 #[test]
-fn a_plugin_of_today_works_with_a_host_that_lacks_the_ends_of_its_structs() {
+fn current_plugin_works_with_a_host_with_shorter_structs() {
     let host = shorter(vec![host()], offset_of!(abi::Host, private_data));
-    let instance = made(host.as_ptr().cast()).unwrap();
-    let importer: &abi::Importer = interface(&TODAY, instance, abi::IMPORTER_ID);
+    let instance = create(host.as_ptr().cast()).unwrap();
+    let importer: &abi::Importer = interface(&CURRENT, instance, abi::IMPORTER_ID);
     let call = abi::Call { device: Device::CPU, ..abi::Call::new() };
     let call = shorter(vec![call], offset_of!(abi::Call, stream));
     let mut stream = abi::BatchStream::new();
     let mut list = abi::Capsules::new();
     let input = abi::Input { capsules: &mut list, ..abi::Input::new() };
-    // SAFETY: the plugin's own functions; every struct is as long as it says.
+    // SAFETY: the functions belong to the instance, and all structs have `struct_size` bytes.
     let error = Error::check(|err| unsafe {
         let (open, none) = (importer.open.unwrap(), std::ptr::null());
         let name = abi::Str::new("today");
         open(instance, call.as_ptr().cast(), name, &input, none, std::ptr::null(), 0, &mut stream, err)
     });
-    // It saw the device, no budget (garbage lies there), and a session without a limit.
+    // The assertions in `open` passed: the budget and the session's limit, where garbage lies, were
+    // read as 0.
     assert_eq!(error.unwrap_err().message(), "0 capsules");
-    // SAFETY: made above, destroyed once.
-    unsafe { TODAY.destroy.unwrap()(instance) };
+    // SAFETY: the instance was created above, and is destroyed once.
+    unsafe { CURRENT.destroy.unwrap()(instance) };
 }
 
 #[test]
-fn a_plugin_of_today_refuses_a_host_of_another_minor() {
+fn current_plugin_rejects_a_host_of_another_minor_version() {
     let other = abi::Host { abi_minor: abi::ABI_MINOR + 1, ..host() };
-    let error = made(&raw const other).unwrap_err();
+    let error = create(&raw const other).unwrap_err();
     assert_eq!(error.code(), Code::VERSION);
     assert_eq!(
         error.message(),
-        "the host speaks ABI 1.1, expected 1.0: get the plugin's build for this host"
+        "the host has ABI version 1.1, expected 1.0: get the plugin's build for this host"
     );
 }

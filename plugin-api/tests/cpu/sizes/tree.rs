@@ -1,21 +1,22 @@
-//! An encoded array of a later release: nodes and buffers that lie further apart than we know.
+//! An encoded array of a later version, whose nodes and buffers are longer.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::{EncodedArray, Owned, abi};
 
-use crate::sizes::made::Longer;
+use crate::sizes::other_versions::Longer;
 
 pub const IDS: [&str; 2] = ["later.sum", "later.leaf"];
 pub const LENGTH: u64 = 7;
 
-/// A root with two leaves; each of the three has a byte of metadata, and a buffer. The lists are as those who made them have them.
+/// A root with two leaves. Each node has one byte of metadata and one buffer. The lists belong to
+/// this struct.
 pub struct Tree {
     pub nodes: Vec<Longer<abi::EncodedNode>>,
     pub buffers: Vec<Longer<abi::EncodedBuffer>>,
     pub array: Longer<abi::EncodedArray>,
-    /// Of its buffers.
+    /// The number of released buffers.
     pub released: Box<AtomicUsize>,
 }
 
@@ -32,22 +33,23 @@ static SCHEMA: Schema = Schema(abi::ArrowSchema {
 });
 
 struct Schema(abi::ArrowSchema);
-// SAFETY: nobody writes to it.
+// SAFETY: never written.
 unsafe impl Sync for Schema {}
 
 unsafe extern "C" fn forget_schema(schema: *mut abi::ArrowSchema) {
-    // SAFETY: a copy, which is released.
+    // SAFETY: the caller passes the schema to release, a copy of `SCHEMA`.
     unsafe { (*schema).release = None };
 }
 
-/// As whoever has the array releases it: nodes and buffers are the tree's.
+/// Releases an array, whose nodes and buffers belong to a `Tree`.
 unsafe extern "C" fn forget_array(array: *mut abi::EncodedArray) {
-    // SAFETY: the array that is released.
+    // SAFETY: the caller passes the array to release.
     unsafe { (*array).release = None };
 }
 
 unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: the buffer that is released; what it counts with is its tree's.
+    // SAFETY: the caller passes the buffer to release. `private_data` points to a counter that
+    // outlives it.
     unsafe {
         (*buffer).release = None;
         (*(*buffer).private_data.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst);
@@ -69,13 +71,13 @@ pub fn node(index: u32) -> abi::EncodedNode {
     }
 }
 
-/// As all nodes have it, for who owns one.
+/// The schema of all nodes.
 pub fn schema() -> Owned<abi::ArrowSchema> {
-    // SAFETY: nothing of it is to be freed.
+    // SAFETY: a copy of a static, whose release frees nothing.
     unsafe { Owned::new(abi::ArrowSchema { ..SCHEMA.0 }) }
 }
 
-/// At an address that is nobody's to look at.
+/// A buffer with an address that must not be dereferenced.
 pub fn buffer(index: usize, released: &AtomicUsize) -> abi::EncodedBuffer {
     abi::EncodedBuffer {
         address: (64 * (index + 1)) as *const c_void,
@@ -93,15 +95,15 @@ impl Tree {
         let nodes: Vec<_> = (0..3).map(|index| Longer::new(node(index))).collect();
         let mut buffers: Vec<_> = (0..3).map(|index| Longer::new(buffer(index, &released))).collect();
         let mut array = Longer::new(abi::EncodedArray::new());
-        (array.ours.nodes, array.ours.n_nodes) = (nodes.as_ptr().cast(), nodes.len());
-        (array.ours.buffers, array.ours.n_buffers) = (buffers.as_mut_ptr().cast(), buffers.len());
-        array.ours.release = Some(forget_array);
+        (array.base.nodes, array.base.n_nodes) = (nodes.as_ptr().cast(), nodes.len());
+        (array.base.buffers, array.base.n_buffers) = (buffers.as_mut_ptr().cast(), buffers.len());
+        array.base.release = Some(forget_array);
         Self { nodes, buffers, array, released }
     }
 
-    /// The array, taken as a consumer takes it. Buffers that are still in it are the tree's.
-    pub fn taken(&mut self) -> EncodedArray {
-        // SAFETY: an array whose lists are the tree's, which outlives what its tests make of it.
+    /// Moves the array out. Buffers that are not taken from it stay with the tree.
+    pub fn take(&mut self) -> EncodedArray {
+        // SAFETY: the lists of the array belong to `self`, which outlives the array in all tests.
         unsafe { EncodedArray::from_raw(Owned::take(self.array.at())) }.unwrap()
     }
 
@@ -110,9 +112,9 @@ impl Tree {
     }
 
     #[track_caller]
-    pub fn assert_its_ends_are_untouched(&self) {
-        self.array.assert_its_end_is_untouched();
-        self.nodes.iter().for_each(Longer::assert_its_end_is_untouched);
-        self.buffers.iter().for_each(Longer::assert_its_end_is_untouched);
+    pub fn assert_tails_unchanged(&self) {
+        self.array.assert_tail_unchanged();
+        self.nodes.iter().for_each(Longer::assert_tail_unchanged);
+        self.buffers.iter().for_each(Longer::assert_tail_unchanged);
     }
 }

@@ -1,7 +1,7 @@
-//! All four interfaces both ways, through the plugin's entry, with arrow-rs as the stranger on both sides.
+//! Imports and exports through the plugin's entry, with arrow-rs as external producer and consumer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod strangers;
+mod external;
 
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ use crossdock_plugin_api::{
     abi, entry,
 };
 use crossdock_test_support::{TestHost, devices};
-use strangers::{array_capsule, batch_of, device_capsule, schema_capsule};
+use external::{array_capsule, batch_of, device_capsule, schema_capsule};
 
 static ENTRY: abi::PluginEntry = entry::<ArrowCDevice>();
 const FORMATS: [&str; 4] = ["arrow-c-device", "arrow-c-device-stream", "arrow-c-data", "arrow-c-stream"];
 
 fn instance(host: &TestHost) -> Instance {
-    // SAFETY: linked in; every test drops its instance before its host.
+    // SAFETY: the entry is linked in and so never unloaded; every test drops its instance before
+    // its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
@@ -62,7 +63,7 @@ fn open(
     instance.importer().unwrap().open(settings, format, input, None, &Options::new())
 }
 
-/// Everything that the stream gives, written out as `format` for `device`.
+/// Exports all batches of the stream as `format` on device `to`.
 fn export(
     instance: &Instance,
     stream: &mut BatchStreamHandle,
@@ -82,7 +83,7 @@ fn export(
 }
 
 #[test]
-fn a_table_comes_back_the_same_through_every_interface() {
+fn table_round_trips_through_every_interface() {
     let host = TestHost::new();
     let instance = instance(&host);
     let table = table();
@@ -101,11 +102,11 @@ fn a_table_comes_back_the_same_through_every_interface() {
 }
 
 #[test]
-fn on_its_own_device_an_array_is_handed_on_untouched() {
+fn passes_arrays_on_without_copy_on_the_same_device() {
     let host = TestHost::new();
     let instance = instance(&host);
     let table = &table()[..1];
-    // Validation in full reads what its kernels found; the layout is seen without any.
+    // Full validation would copy the results of its kernels; layout validation copies nothing.
     let layout = CallSettings::new(Device::CPU);
     let mut stream = open(&instance, &layout, "arrow-c-device", device_capsules(table)).unwrap();
     let schema = stream.schema().unwrap();
@@ -119,25 +120,25 @@ fn on_its_own_device_an_array_is_handed_on_untouched() {
 }
 
 #[test]
-fn an_exported_array_outlives_the_instance_and_the_host() {
+fn exported_array_outlives_instance_and_host() {
     let host = TestHost::new();
     let backend = host.backend().clone();
     let instance = instance(&host);
     let table = table();
-    // Through the test device, so that the buffers are the host's own.
-    let mut there =
+    // The host allocates the buffers on the test device.
+    let mut stream =
         open(&instance, &call(Device::UNTOUCHABLE), "arrow-c-device", device_capsules(&table)).unwrap();
-    let capsules = export(&instance, &mut there, "arrow-c-stream", Device::UNTOUCHABLE, Device::CPU);
-    drop(there);
+    let capsules = export(&instance, &mut stream, "arrow-c-stream", Device::UNTOUCHABLE, Device::CPU);
+    drop(stream);
     drop(instance);
     drop(host);
     assert!(!backend.leaks().is_empty(), "the arrays are alive");
-    assert_eq!(strangers::batches_of_stream(capsules), table);
+    assert_eq!(external::batches_of_stream(capsules), table);
     assert!(backend.leaks().is_empty(), "{:?}", backend.leaks());
 }
 
 #[test]
-fn a_table_without_batches_keeps_its_schema() {
+fn table_without_batches_keeps_its_schema() {
     let host = TestHost::new();
     let instance = instance(&host);
     let schema = table()[0].schema();
@@ -146,13 +147,13 @@ fn a_table_without_batches_keeps_its_schema() {
         let mut stream = open(&instance, &call(Device::CPU), "arrow-c-device", only_schema).unwrap();
         let out = export(&instance, &mut stream, format, Device::CPU, Device::CPU);
         let mut again = open(&instance, &call(Device::CPU), format, out).unwrap();
-        assert_eq!(strangers::schema_of(again.schema().unwrap()), *schema, "{format}");
+        assert_eq!(external::schema_of(again.schema().unwrap()), *schema, "{format}");
         assert!(again.next(&call(Device::CPU)).unwrap().is_none());
     }
 }
 
 #[test]
-fn the_plan_says_what_is_copied_and_where_to() {
+fn plan_names_copies_and_their_device() {
     let host = TestHost::new();
     let instance = instance(&host);
     let mut stream =
@@ -160,18 +161,18 @@ fn the_plan_says_what_is_copied_and_where_to() {
     let schema = stream.schema().unwrap();
     let exporter = instance.exporter().unwrap();
     let plan = |format, from, to| exporter.plan(&call(to), format, &schema, from, &Options::new()).unwrap();
-    let here = plan("arrow-c-device", Device::UNTOUCHABLE, Device::UNTOUCHABLE);
+    let same_device = plan("arrow-c-device", Device::UNTOUCHABLE, Device::UNTOUCHABLE);
     assert_eq!(
-        here.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+        same_device.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
         ["number", "word", "flag", "nested"]
     );
-    assert!(here.iter().all(|c| c.verdict == Verdict::ZeroCopy));
-    let down = plan("arrow-c-data", Device::UNTOUCHABLE, Device::UNTOUCHABLE);
-    assert!(down.iter().all(|c| c.verdict == Verdict::Copied && c.to == Device::CPU));
+    assert!(same_device.iter().all(|c| c.verdict == Verdict::ZeroCopy));
+    let to_host = plan("arrow-c-data", Device::UNTOUCHABLE, Device::UNTOUCHABLE);
+    assert!(to_host.iter().all(|c| c.verdict == Verdict::Copied && c.to == Device::CPU));
 }
 
 #[test]
-fn the_schema_comes_once_where_that_is_asked_for() {
+fn option_schema_first_exports_one_schema() {
     let host = TestHost::new();
     let instance = instance(&host);
     let mut stream =
@@ -188,63 +189,78 @@ fn the_schema_comes_once_where_that_is_asked_for() {
         counts.push(writer.write(&call(Device::CPU), batch).unwrap().len());
     }
     assert_eq!(counts, [2, 1, 1]);
-    let wrong = Options::new().with("schemas", "first");
+    let unknown = Options::new().with("schemas", "first");
     let exporter = instance.exporter().unwrap();
-    let error = exporter.begin(&call(Device::CPU), "arrow-c-device", &schema, &wrong, None).err().unwrap();
+    let error = exporter.begin(&call(Device::CPU), "arrow-c-device", &schema, &unknown, None).err().unwrap();
     assert!(error.message().contains("no option 'schemas'"), "{error}");
 }
 
-/// Capsules that must be refused, each with a part of the message.
 #[test]
-fn bad_capsules_are_refused_by_name() {
+fn rejects_malformed_capsules() {
     let host = TestHost::new();
     let instance = instance(&host);
     let batch = &table()[0];
-    let refusal = |format: &str, capsules: Vec<Capsule>| {
+    let error_of = |format: &str, capsules: Vec<Capsule>| {
         let result = open(&instance, &call(Device::CPU), format, capsules);
         match result {
             Err(error) => error.to_string(),
             Ok(mut stream) => stream.next(&call(Device::CPU)).err().unwrap().to_string(),
         }
     };
-    let refused = |format: &str, capsules: Vec<Capsule>, expected: &str| {
-        let message = refusal(format, capsules);
+    let assert_rejected = |format: &str, capsules: Vec<Capsule>, expected: &str| {
+        let message = error_of(format, capsules);
         assert!(message.contains(expected), "{message:?} does not contain {expected:?}");
     };
-    refused("arrow-c-device", vec![device_capsule(batch)], "no schema");
-    refused(
+    assert_rejected("arrow-c-device", vec![device_capsule(batch)], "no schema");
+    assert_rejected(
         "arrow-c-device",
         vec![schema_capsule(batch), array_capsule(batch)],
         "expected 'arrow_device_array'",
     );
-    refused("arrow-c-data", vec![schema_capsule(batch), device_capsule(batch)], "expected 'arrow_array'");
-    refused("arrow-c-stream", vec![], "0 capsules");
-    refused("arrow-c-dream", vec![], "no format 'arrow-c-dream'");
+    assert_rejected(
+        "arrow-c-data",
+        vec![schema_capsule(batch), device_capsule(batch)],
+        "expected 'arrow_array'",
+    );
+    assert_rejected("arrow-c-stream", vec![], "0 capsules");
+    assert_rejected("arrow-c-dream", vec![], "unknown format 'arrow-c-dream'");
     let other = batch.project(&[0]).unwrap();
-    refused("arrow-c-data", vec![schema_capsule(batch), schema_capsule(&other)], "has 1 columns, expected 4");
-    refused("arrow-c-data", vec![schema_capsule(batch), array_capsule(&other)], "4");
-    // SAFETY: a released array.
+    assert_rejected(
+        "arrow-c-data",
+        vec![schema_capsule(batch), schema_capsule(&other)],
+        "has 1 columns, expected 4",
+    );
+    assert_rejected("arrow-c-data", vec![schema_capsule(batch), array_capsule(&other)], "4");
+    // SAFETY: a zeroed array counts as released and owns nothing.
     let released = unsafe { Owned::new(abi::ArrowDeviceArray::default()) };
-    refused("arrow-c-device", vec![schema_capsule(batch), Capsule::new(released)], "consumed already");
-    for (change, expected) in strangers::corruptions() {
-        refused("arrow-c-device", vec![schema_capsule(batch), strangers::corrupted(batch, change)], expected);
+    assert_rejected(
+        "arrow-c-device",
+        vec![schema_capsule(batch), Capsule::new(released)],
+        "consumed already",
+    );
+    for (change, expected) in external::corruptions() {
+        assert_rejected(
+            "arrow-c-device",
+            vec![schema_capsule(batch), external::corrupted(batch, change)],
+            expected,
+        );
     }
     drop(instance);
     host.assert_nothing_leaked();
 }
 
 #[test]
-fn a_stream_that_fails_is_quoted() {
+fn quotes_the_message_of_a_failing_stream() {
     let host = TestHost::new();
     let instance = instance(&host);
     for (fail_schema, expected) in
-        [(true, "get_schema failed: the well is dry"), (false, "get_next failed: the well is dry")]
+        [(true, "get_schema failed: connection reset"), (false, "get_next failed: connection reset")]
     {
         let result = open(
             &instance,
             &call(Device::CPU),
             "arrow-c-stream",
-            vec![strangers::failing_stream(fail_schema)],
+            vec![external::failing_stream(fail_schema)],
         );
         let message = match result {
             Err(error) => error.to_string(),
@@ -252,9 +268,9 @@ fn a_stream_that_fails_is_quoted() {
         };
         assert!(message.contains(expected), "{message}");
     }
-    // SAFETY: released by nothing but the count that nobody looks at.
+    // SAFETY: the struct owns nothing, and `release_stream` only marks it as released.
     let empty = unsafe {
-        Owned::new(abi::ArrowArrayStream { release: Some(strangers::release_stream), ..Default::default() })
+        Owned::new(abi::ArrowArrayStream { release: Some(external::release_stream), ..Default::default() })
     };
     let error =
         open(&instance, &call(Device::CPU), "arrow-c-stream", vec![Capsule::new(empty)]).err().unwrap();

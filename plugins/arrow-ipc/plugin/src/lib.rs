@@ -1,9 +1,9 @@
-//! The plugin `arrow-ipc` as a shared library; everything is in [`crossdock_arrow_ipc`].
+//! Exports the crate crossdock-arrow-ipc as the plugin `libcrossdock_arrow_ipc_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_arrow_ipc::ArrowIpc,
     name: "arrow-ipc",
-    description: "Arrow IPC files and streams, to and from any device",
+    description: "Reads and writes Arrow IPC files and streams, to and from every device",
     interfaces: "crossdock.importer/1 crossdock.exporter/1",
     formats: "arrow-ipc-file arrow-ipc-stream",
 );

@@ -1,4 +1,4 @@
-//! LZ4 frames.
+//! Compresses and decompresses LZ4 frames.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -10,11 +10,11 @@ use lz4_sys::{
 };
 
 thread_local! {
-    /// One that no frame uses.
+    /// An unused context.
     static DECOMPRESS: Cell<Option<Decompressor>> = const { Cell::new(None) };
 }
 
-// Parts of the same library that its crate leaves out.
+// Functions of the library that its crate does not declare.
 unsafe extern "C" {
     fn LZ4F_compressFrameBound(bytes: usize, preferences: *const LZ4FPreferences) -> usize;
     fn LZ4F_compressFrame(
@@ -26,39 +26,42 @@ unsafe extern "C" {
     ) -> usize;
 }
 
-/// How much of a frame is read at once where it is not in memory: blocks of it, that are in the core's cache when they are
-/// unpacked.
+/// Size of the pieces of a frame that is not in memory, so that each is in the core's cache when it
+/// is decompressed.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// The most that a frame of `stored` bytes can hold: each byte of a match length adds 255 at most.
-pub fn most_bytes(stored: usize) -> usize {
+/// The maximum size of the content of a frame of `stored` bytes: each byte of a match length adds
+/// at most 255.
+pub fn max_bytes(stored: usize) -> usize {
     stored.saturating_mul(255).saturating_add(64 << 10)
 }
 
-/// Makes a frame in `scratch`; its length. In one call, because a context that was used before may find other matches: the
-/// same bytes always make the same frame.
+/// Compresses `from` to a frame in `scratch`. Returns the frame's length. A reused context might
+/// find other matches, so a single call without a context makes the output deterministic.
 pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
-    // SAFETY: a pure function of its arguments; null preferences are the defaults.
-    let out = super::frame::room(scratch, unsafe { LZ4F_compressFrameBound(from.len(), std::ptr::null()) });
+    // SAFETY: a pure function of its arguments, for which NULL preferences are allowed.
+    let out = super::frame::with_capacity(scratch, unsafe {
+        LZ4F_compressFrameBound(from.len(), std::ptr::null())
+    });
     let (to, room) = (out.as_mut_ptr().cast(), out.len());
-    // SAFETY: it reads `from` and writes into `out`, both of the lengths that it is told.
+    // SAFETY: the pointers and lengths are those of the slices `out` and `from`.
     checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
 }
 
-/// Frames, one after another, that are unpacked while their bytes come in.
+/// Incremental decompression of concatenated frames.
 pub struct Frames<'a> {
     to: &'a mut [u8],
     written: usize,
-    /// Whether the last one that began has ended.
+    /// Whether the last frame is complete.
     ended: bool,
-    /// Bytes of padding after it.
+    /// Bytes of padding after the last frame.
     after: usize,
-    /// Given back in the end.
+    /// Returned to the thread's cache on drop.
     context: Option<Decompressor>,
 }
 
 impl<'a> Frames<'a> {
-    /// They shall hold exactly as many bytes together as `to` has.
+    /// The content of all frames must fill `to` exactly.
     pub fn new(to: &'a mut [u8]) -> Result<Self, String> {
         let context = match DECOMPRESS.take() {
             Some(context) => context.reset(),
@@ -67,21 +70,21 @@ impl<'a> Frames<'a> {
         Ok(Self { to, written: 0, ended: false, after: 0, context: Some(context) })
     }
 
-    /// The next bytes of them.
+    /// Decompresses the next bytes of the frames.
     pub fn add(&mut self, mut from: &[u8]) -> Result<(), String> {
         while let Some(first) = from.first() {
-            // No frame begins with a zero.
+            // No frame begins with a zero byte.
             if self.ended && (self.after > 0 || *first == 0) {
                 self.after += from.len();
                 if super::frame::is_padding(self.after, from) {
                     return Ok(());
                 }
-                return Err(format!("is followed by {} more bytes", self.after));
+                return Err(format!("is followed by {} bytes that are not padding", self.after));
             }
             let Some(context) = &mut self.context else { break };
             let (read, written, ended) = context.run(from, self.to, self.written)?;
             if read == 0 && written == 0 {
-                return Err("holds more".into());
+                return Err("has more content".into());
             }
             from = from.get(read..).unwrap_or_default();
             self.written += written;
@@ -90,11 +93,11 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Whether they were whole.
+    /// Checks that the frames are complete and have filled the output.
     pub fn end(self) -> Result<(), String> {
         match (self.ended, self.written) {
-            (false, _) => Err("is cut off".into()),
-            (true, written) if written != self.to.len() => Err(format!("holds {written}")),
+            (false, _) => Err("is truncated".into()),
+            (true, written) if written != self.to.len() => Err(format!("has {written} bytes of content")),
             (true, _) => Ok(()),
         }
     }
@@ -111,26 +114,27 @@ struct Decompressor(LZ4FDecompressionContext);
 impl Decompressor {
     fn new() -> Result<Self, String> {
         let mut context = LZ4FDecompressionContext(std::ptr::null_mut());
-        // SAFETY: the library writes a context into the out parameter, which is checked.
+        // SAFETY: `context` is a valid out parameter; `checked` handles an error.
         checked(unsafe { LZ4F_createDecompressionContext(&mut context, LZ4F_VERSION) })?;
         Ok(Self(context))
     }
 
-    /// Makes it forget a frame that an error broke off.
+    /// Discards the state of an incomplete frame.
     fn reset(self) -> Self {
-        // SAFETY: a context of this library's.
+        // SAFETY: the library created the context, which `self` owns.
         unsafe { LZ4F_resetDecompressionContext(self.0) };
         self
     }
 
-    /// Unpacks some of `from` behind the first `written` bytes of `to`: how much was read, how much written, and whether
-    /// the frame ended there.
+    /// Decompresses a part of `from` to `to`, after its first `written` bytes. Returns the numbers
+    /// of bytes read and written, and whether the frame has ended.
     fn run(&mut self, from: &[u8], to: &mut [u8], written: usize) -> Result<(usize, usize, bool), String> {
-        // The target stays where it is until the frame ends, so the library need not keep a window of its own.
+        // `to` stays in place until the frame ends, so the library needs no window of its own.
         let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
         let to = to.get_mut(written..).unwrap_or_default();
         let (mut n_from, mut n_to) = (from.len(), to.len());
-        // SAFETY: the library reads and writes no more than the slices have, and tells how much it did.
+        // SAFETY: the pointers and lengths are those of the slices; the library updates the lengths
+        // to what it used.
         let hint = checked(unsafe {
             LZ4F_decompress(self.0, to.as_mut_ptr(), &mut n_to, from.as_ptr(), &mut n_from, &options)
         })?;
@@ -140,17 +144,18 @@ impl Decompressor {
 
 impl Drop for Decompressor {
     fn drop(&mut self) {
-        // SAFETY: made by this library, freed once.
+        // SAFETY: the library created the context, and only this drop frees it.
         unsafe { LZ4F_freeDecompressionContext(self.0) };
     }
 }
 
 fn checked(code: usize) -> Result<usize, String> {
-    // SAFETY: pure functions of the code; the name is a constant string.
+    // SAFETY: both are pure functions of the code; the error name is a static NUL-terminated
+    // string.
     unsafe {
         if LZ4F_isError(code) == 0 {
             return Ok(code);
         }
-        Err(format!("is broken: {}", CStr::from_ptr(LZ4F_getErrorName(code)).to_string_lossy()))
+        Err(format!("is invalid: {}", CStr::from_ptr(LZ4F_getErrorName(code)).to_string_lossy()))
     }
 }

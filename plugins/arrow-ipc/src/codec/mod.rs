@@ -1,7 +1,7 @@
-//! The two compressions of Arrow IPC bodies, through their C libraries.
+//! Compresses and decompresses the buffers of Arrow IPC bodies.
 //!
-//! A compressed buffer is eight bytes of uncompressed length, little-endian, then one frame; a length of -1 says that
-//! the bytes after it are stored as they are (Arrow columnar format, "Compression").
+//! A compressed buffer is the uncompressed length, eight bytes little-endian, then one frame. A
+//! length of -1 means that uncompressed bytes follow (Arrow columnar format, "Compression").
 
 mod frame;
 mod lz4;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use arrow_ipc::CompressionType;
 use crossdock_plugin_api::{Error, Result};
 
-/// Which compression.
+/// A compression of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// LZ4 frames.
@@ -22,27 +22,28 @@ pub enum Codec {
 }
 
 thread_local! {
-    /// Where frames are made before anybody knows how long they become. Kept, for fresh memory costs as much as LZ4.
+    /// Output of the compression, whose size is not known before. Reused: new memory costs as much
+    /// time as LZ4.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a thread keeps of it.
-const MOST_SCRATCH_BYTES: usize = 16 << 20;
+/// Larger scratch memory is freed after use.
+const MAX_SCRATCH_BYTES: usize = 16 << 20;
 
-/// Bytes before the frame.
+/// Size of the uncompressed length before a frame.
 pub const PREFIX_BYTES: usize = 8;
 
-/// What the prefix of a compressed buffer says.
+/// The content of a compressed buffer, by its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// The bytes after the prefix are the content.
+pub enum StoredBuffer {
+    /// The content follows the prefix, with this many bytes.
     Plain(usize),
-    /// A frame of so many bytes when decompressed.
+    /// A frame that decompresses to this many bytes.
     Frame(usize),
 }
 
-impl Stored {
-    /// Bytes of content.
+impl StoredBuffer {
+    /// Size of the content in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::Plain(n) | Self::Frame(n) => n,
@@ -57,13 +58,13 @@ impl Codec {
             CompressionType::LZ4_FRAME => Ok(Self::Lz4),
             CompressionType::ZSTD => Ok(Self::Zstd),
             other => Err(Error::unsupported(format!(
-                "body compression number {} is unknown: expected 0 (LZ4 frame) or 1 (ZSTD)",
+                "unknown body compression {}, expected 0 (LZ4 frame) or 1 (ZSTD)",
                 other.0
             ))),
         }
     }
 
-    /// Its number in metadata.
+    /// The codec's number in metadata.
     pub fn to_wire(self) -> CompressionType {
         match self {
             Self::Lz4 => CompressionType::LZ4_FRAME,
@@ -71,7 +72,7 @@ impl Codec {
         }
     }
 
-    /// Its name in options and messages.
+    /// The codec's name in options and errors.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lz4 => "lz4",
@@ -79,65 +80,71 @@ impl Codec {
         }
     }
 
-    /// Reads a buffer's prefix; `stored` is the length of the whole buffer, prefix included. A length that no frame of
-    /// that size can hold is refused here, before anybody allocates it.
-    pub fn read_prefix(self, prefix: [u8; PREFIX_BYTES], stored: usize) -> Result<Stored> {
+    /// Reads a buffer's prefix. `stored` is the length of the buffer including the prefix.
+    ///
+    /// # Errors
+    /// Rejects a length that no frame of this size can have, before it is allocated.
+    pub fn read_prefix(self, prefix: [u8; PREFIX_BYTES], stored: usize) -> Result<StoredBuffer> {
         let after = stored.checked_sub(PREFIX_BYTES).ok_or_else(|| {
             Error::bad_data(format!(
                 "a compressed buffer has {stored} bytes, expected at least {PREFIX_BYTES}"
             ))
         })?;
-        let claimed = i64::from_le_bytes(prefix);
-        if claimed == -1 {
-            return Ok(Stored::Plain(after));
+        let declared = i64::from_le_bytes(prefix);
+        if declared == -1 {
+            return Ok(StoredBuffer::Plain(after));
         }
-        let bytes = usize::try_from(claimed).map_err(|_| {
-            Error::bad_data(format!("a compressed buffer claims {claimed} uncompressed bytes"))
+        let bytes = usize::try_from(declared).map_err(|_| {
+            Error::bad_data(format!(
+                "a compressed buffer declares {declared} uncompressed bytes, expected 0 or more, or -1"
+            ))
         })?;
-        let most = match self {
-            Self::Lz4 => lz4::most_bytes(after),
-            Self::Zstd => zstd::most_bytes(after),
+        let max = match self {
+            Self::Lz4 => lz4::max_bytes(after),
+            Self::Zstd => zstd::max_bytes(after),
         };
-        if bytes > most {
+        if bytes > max {
             return Err(Error::bad_data(format!(
-                "a buffer of {after} bytes of {} claims {bytes} uncompressed bytes, but can hold {most} at most",
+                "a buffer of {after} bytes of {} declares {bytes} uncompressed bytes, expected at most {max}",
                 self.name()
             )));
         }
-        Ok(Stored::Frame(bytes))
+        Ok(StoredBuffer::Frame(bytes))
     }
 
-    /// Fills `to` with what the frames in `from` hold: exactly that many bytes.
+    /// Decompresses all frames in `from` to exactly `to`.
     pub fn decompress(self, from: &[u8], to: &mut [u8]) -> Result<()> {
         self.decompress_pieces(from.len(), to, |_, next| next(from))
     }
 
-    /// The same for `bytes` bytes of frames that `read` hands over, in order, in pieces of no more than it is told.
+    /// Decompresses `bytes` bytes of frames, which `read` passes on in order, in pieces of at most
+    /// its first argument.
     pub fn decompress_pieces(
         self,
         bytes: usize,
         to: &mut [u8],
         read: impl FnOnce(usize, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
-        let room = to.len();
-        let bad = |why| {
+        let capacity = to.len();
+        let bad_data = |why| {
             let name = self.name();
             Error::bad_data(format!(
-                "a {name} frame of {bytes} bytes that claims {room} uncompressed bytes {why}"
+                "a {name} frame of {bytes} bytes for {capacity} uncompressed bytes {why}"
             ))
         };
         match self {
             Self::Lz4 => {
-                let mut frame = lz4::Frames::new(to).map_err(bad)?;
-                read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad))?;
-                frame.end().map_err(bad)
+                let mut frame = lz4::Frames::new(to).map_err(bad_data)?;
+                read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad_data))?;
+                frame.end().map_err(bad_data)
             }
-            // Whole: otherwise the library unpacks into a window of its own, and copies.
-            Self::Zstd => read(usize::MAX, &mut |frame| zstd::decompress(frame, to).map_err(bad)),
+            // In one piece: else the library decompresses to its own window and copies.
+            Self::Zstd => read(usize::MAX, &mut |frame| zstd::decompress(frame, to).map_err(bad_data)),
         }
     }
 
-    /// The buffer to store for `from`, prefix included; stored plain where the frame would not be shorter.
+    /// The buffer to store for `from`, with its prefix. It is not compressed if the frame would not
+    /// be shorter.
     pub fn compress(self, from: &[u8]) -> Result<Vec<u8>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let frame = match self {
@@ -153,7 +160,7 @@ impl Codec {
             let mut out = Vec::with_capacity(PREFIX_BYTES + content.len());
             out.extend_from_slice(&prefix.to_le_bytes());
             out.extend_from_slice(content);
-            if scratch.len() > MOST_SCRATCH_BYTES {
+            if scratch.len() > MAX_SCRATCH_BYTES {
                 *scratch = Vec::new();
             }
             Ok(out)

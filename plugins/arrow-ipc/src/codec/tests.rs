@@ -9,14 +9,14 @@ fn unpack(codec: Codec, stored: &[u8]) -> Result<Vec<u8>> {
     let content = codec.read_prefix(prefix, stored.len())?;
     let mut out = vec![0; content.bytes()];
     match content {
-        Stored::Plain(_) => out.copy_from_slice(&stored[PREFIX_BYTES..]),
-        Stored::Frame(_) => codec.decompress(&stored[PREFIX_BYTES..], &mut out)?,
+        StoredBuffer::Plain(_) => out.copy_from_slice(&stored[PREFIX_BYTES..]),
+        StoredBuffer::Frame(_) => codec.decompress(&stored[PREFIX_BYTES..], &mut out)?,
     }
     Ok(out)
 }
 
 #[test]
-fn what_was_compressed_comes_back() {
+fn decompresses_what_it_compressed() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         for bytes in [1, 7, 100, 65_536, 65_537, 1_000_003] {
             let from = sample(bytes);
@@ -37,7 +37,7 @@ fn validity(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_bytes_make_the_same_frame_whatever_came_before() {
+fn compression_is_deterministic() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let all: Vec<_> = (0..20).map(validity).collect();
         let reused: Vec<_> = all.iter().map(|from| codec.compress(from).unwrap()).collect();
@@ -49,7 +49,7 @@ fn the_same_bytes_make_the_same_frame_whatever_came_before() {
 }
 
 #[test]
-fn what_does_not_shrink_is_stored_plain() {
+fn stores_incompressible_bytes_uncompressed() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let stored = codec.compress(&[1, 2, 3]).unwrap();
         assert_eq!(stored, [&[0xff; 8][..], &[1, 2, 3]].concat());
@@ -58,7 +58,7 @@ fn what_does_not_shrink_is_stored_plain() {
 }
 
 #[test]
-fn padding_after_a_frame_is_tolerated_and_other_bytes_are_not() {
+fn accepts_padding_and_rejects_other_bytes_after_a_frame() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let mut stored = codec.compress(&sample(10_000)).unwrap();
         stored.extend_from_slice(&[0; 40]);
@@ -69,7 +69,7 @@ fn padding_after_a_frame_is_tolerated_and_other_bytes_are_not() {
 }
 
 #[test]
-fn several_frames_in_one_buffer_are_decompressed_whole() {
+fn decompresses_several_frames_in_one_buffer() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let parts = [sample(10_000), sample(200_003), sample(3_000)];
         let frames = parts.each_ref().map(|part| codec.compress(part).unwrap()[PREFIX_BYTES..].to_vec());
@@ -87,7 +87,7 @@ fn several_frames_in_one_buffer_are_decompressed_whole() {
 }
 
 #[test]
-fn a_lying_length_is_refused() {
+fn rejects_wrong_declared_lengths() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let stored = codec.compress(&sample(10_000)).unwrap();
         for claim in [0i64, 1, 9_999, 10_001, 20_000, 1 << 40, i64::MAX, i64::MIN, -2] {
@@ -100,7 +100,7 @@ fn a_lying_length_is_refused() {
 }
 
 #[test]
-fn a_frame_cut_anywhere_is_refused() {
+fn rejects_frames_truncated_anywhere() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let stored = codec.compress(&sample(3_000)).unwrap();
         for end in 8..stored.len() {
@@ -110,46 +110,46 @@ fn a_frame_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_broken_frame_does_not_spoil_the_next_one() {
+fn decodes_frames_after_an_invalid_one() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let good = codec.compress(&sample(3_000)).unwrap();
-        let mut bad = good.clone();
-        bad.truncate(good.len() - 5);
-        assert!(unpack(codec, &bad).is_err());
+        let mut bad_data = good.clone();
+        bad_data.truncate(good.len() - 5);
+        assert!(unpack(codec, &bad_data).is_err());
         assert_eq!(unpack(codec, &good).unwrap(), sample(3_000));
     }
 }
 
 #[test]
-fn flipped_bits_never_do_more_than_fail() {
+fn flipped_bits_at_most_fail() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let good = codec.compress(&sample(2_000)).unwrap();
         for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            // A flip in the content of a frame without checksum is not seen here; it must only not do harm.
-            let _ = unpack(codec, &bad);
+            let mut bad_data = good.clone();
+            bad_data[bit / 8] ^= 1 << (bit % 8);
+            // A flip in the content of a frame without checksum cannot be detected.
+            let _ = unpack(codec, &bad_data);
         }
     }
 }
 
 #[test]
-fn a_frame_may_come_in_pieces_of_any_size() {
+fn decompresses_pieces_of_any_size() {
     let from = sample(200_003);
     let (first, second) = from.split_at(100_000);
     let mut stored = Codec::Lz4.compress(first).unwrap();
     stored.extend_from_slice(&Codec::Lz4.compress(second).unwrap()[PREFIX_BYTES..]);
     stored.extend_from_slice(&[0; 40]);
-    let unpack = |frame: &[u8], most: usize| {
+    let unpack = |frame: &[u8], max: usize| {
         let mut out = vec![0; from.len()];
-        let each = |_, next: &mut dyn FnMut(&[u8]) -> Result<()>| frame.chunks(most).try_for_each(next);
+        let each = |_, next: &mut dyn FnMut(&[u8]) -> Result<()>| frame.chunks(max).try_for_each(next);
         Codec::Lz4.decompress_pieces(frame.len(), &mut out, each).map(|()| out)
     };
-    for most in [1, 3, 4_096, 65_536, 1 << 20] {
+    for max in [1, 3, 4_096, 65_536, 1 << 20] {
         let frame = &stored[PREFIX_BYTES..];
-        assert_eq!(unpack(frame, most).unwrap(), from, "{most}");
+        assert_eq!(unpack(frame, max).unwrap(), from, "{max}");
         for wrong in [&frame[..frame.len() - 60], &[frame, &[0; 30]].concat(), &[frame, &[1]].concat()] {
-            assert!(unpack(wrong, most).is_err(), "{most}");
+            assert!(unpack(wrong, max).is_err(), "{max}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Zstandard frames.
+//! Compresses and decompresses Zstandard frames.
 
 use std::cell::RefCell;
 
-use super::frame::{is_padding, room};
+use super::frame::{is_padding, with_capacity};
 use zstd_safe::{CCtx, DCtx, get_error_name};
 
 thread_local! {
@@ -10,22 +10,22 @@ thread_local! {
     static COMPRESS: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// The library's own default would be 3; 1 is what Arrow C++ writes with, at three times the speed.
+/// Arrow C++ uses 1, which is three times as fast as the library's default, 3.
 const LEVEL: i32 = 1;
 
-/// The most that a frame of `stored` bytes can hold: blocks have 3 bytes of header, at least one of content, and
-/// give 128 KiB at most.
-pub fn most_bytes(stored: usize) -> usize {
+/// The maximum size of the content of a frame of `stored` bytes: a block has a header of 3 bytes
+/// and at least one byte of content, and decompresses to at most 128 KiB.
+pub fn max_bytes(stored: usize) -> usize {
     (stored / 4 + 1).saturating_mul(128 << 10)
 }
 
-/// Fills `to` with what the frames in `from` hold together.
+/// Decompresses all frames in `from` to exactly `to`.
 pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
     let (frames, content) = frames(from)?;
     if let Some(content) = content
         && content != to.len() as u64
     {
-        return Err(format!("holds {content}"));
+        return Err(format!("has {content} bytes of content"));
     }
     DECOMPRESS.with_borrow_mut(|context| {
         let context = match context {
@@ -34,49 +34,51 @@ pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
         };
         match context.decompress(to, frames) {
             Ok(n) if n == to.len() => Ok(()),
-            Ok(n) => Err(format!("holds {n}")),
-            Err(e) => Err(why(e)),
+            Ok(n) => Err(format!("has {n} bytes of content")),
+            Err(e) => Err(error_text(e)),
         }
     })
 }
 
-/// The frames in `from`, without padding, and how much they hold together if all of them say so.
+/// The frames in `from` without padding, and the size of their content if all frames declare it.
 fn frames(from: &[u8]) -> Result<(&[u8], Option<u64>), String> {
     let (mut end, mut content) = (0, Some(0u64));
     loop {
-        let (frames, rest) = from.split_at_checked(end).ok_or("is cut off")?;
+        let (frames, rest) = from.split_at_checked(end).ok_or("is truncated")?;
         if end > 0 && is_padding(rest.len(), rest) {
             return Ok((frames, content));
         }
         let bytes = match zstd_safe::find_frame_compressed_size(rest) {
             Ok(bytes) => bytes,
-            Err(code) if end == 0 => return Err(why(code)),
+            Err(code) if end == 0 => return Err(error_text(code)),
             Err(code) => {
                 return Err(format!(
-                    "is followed by {} more bytes that are no frame: {}",
+                    "is followed by {} bytes that are not a frame: {}",
                     rest.len(),
                     get_error_name(code)
                 ));
             }
         };
-        let frame = rest.get(..bytes).ok_or("is cut off")?;
-        let holds = zstd_safe::get_frame_content_size(frame).ok().flatten();
-        content = content.zip(holds).and_then(|(sum, more)| sum.checked_add(more));
+        let frame = rest.get(..bytes).ok_or("is truncated")?;
+        let frame_content = zstd_safe::get_frame_content_size(frame).ok().flatten();
+        content = content.zip(frame_content).and_then(|(sum, more)| sum.checked_add(more));
         end += bytes;
     }
 }
 
-/// Makes a frame in `scratch`; its length.
+/// Compresses `from` to a frame in `scratch`. Returns the frame's length.
 pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     COMPRESS.with_borrow_mut(|context| {
         let context = match context {
             Some(context) => context,
             None => context.insert(CCtx::try_create().ok_or("out of memory")?),
         };
-        context.compress(room(scratch, zstd_safe::compress_bound(from.len())), from, LEVEL).map_err(why)
+        context
+            .compress(with_capacity(scratch, zstd_safe::compress_bound(from.len())), from, LEVEL)
+            .map_err(error_text)
     })
 }
 
-fn why(code: usize) -> String {
-    format!("is broken: {}", get_error_name(code))
+fn error_text(code: usize) -> String {
+    format!("is invalid: {}", get_error_name(code))
 }

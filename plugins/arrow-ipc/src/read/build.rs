@@ -1,4 +1,4 @@
-//! Arrays over the buffers of a message, as the schema says.
+//! Builds the arrays of a schema over the buffers of a message.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -10,16 +10,16 @@ use super::dictionaries::Dictionaries;
 use super::loading::Slots;
 use crate::wire::BatchMeta;
 use crate::wire::message::Node;
-use crate::wire::schema::{Column, Kind, at};
+use crate::wire::schema::{Column, Kind, in_field};
 
-/// What a list of columns must find in a message.
+/// The numbers of arrays and buffers of a list of columns in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     nodes: usize,
-    /// Without views' data buffers, and as of version 5.
+    /// Number of buffers in version 5, without the data buffers of views.
     buffers: usize,
-    /// Arrays that had a validity buffer before version 5 and have none since.
-    bare: usize,
+    /// Number of arrays that had a validity buffer before version 5 only.
+    former_validity: usize,
     views: usize,
 }
 
@@ -35,37 +35,38 @@ impl Shape {
         let row = layout(column.field.data_type());
         self.nodes += 1;
         self.buffers += row.n_buffers();
-        self.bare += usize::from(had_validity(&row));
+        self.former_validity += usize::from(had_validity(&row));
         self.views += usize::from(row.variadic);
         if let Kind::Plain { children } = &column.kind {
             children.iter().for_each(|child| self.add(child));
         }
     }
 
-    /// Refuses a message with more or less than that, before its body is touched.
+    /// Rejects a message with other numbers, before its body is read.
     pub fn check(&self, meta: &BatchMeta) -> Result<()> {
-        let differs = |what: &str, expected: usize, got: usize| {
+        let mismatch = |what: &str, expected: usize, got: usize| {
             Err(Error::bad_data(format!("a message has {got} {what}, its schema expects {expected}")))
         };
         if meta.nodes.len() != self.nodes {
-            return differs("arrays", self.nodes, meta.nodes.len());
+            return mismatch("arrays", self.nodes, meta.nodes.len());
         }
         if meta.variadic.len() != self.views {
-            return differs("counts of views' data buffers", self.views, meta.variadic.len());
+            return mismatch("counts of views' data buffers", self.views, meta.variadic.len());
         }
         let data = meta.variadic.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
-        let bare = if meta.all_have_validity { self.bare } else { 0 };
-        let expected = (self.buffers + bare).saturating_add(data);
-        if meta.spans.len() == expected { Ok(()) } else { differs("buffers", expected, meta.spans.len()) }
+        let former_validity = if meta.all_have_validity { self.former_validity } else { 0 };
+        let expected = (self.buffers + former_validity).saturating_add(data);
+        if meta.spans.len() == expected { Ok(()) } else { mismatch("buffers", expected, meta.spans.len()) }
     }
 }
 
-/// Whether arrays of this row had a validity buffer before version 5: unions and run-end encoded ones.
+/// Whether arrays of this layout had a validity buffer before version 5: unions and run-end encoded
+/// arrays.
 fn had_validity(row: &Layout<'_>) -> bool {
     !row.has_validity && !row.all_null
 }
 
-/// What is left of a message while its arrays are built.
+/// The remaining parts of a message while its arrays are built.
 pub struct Builder<'a> {
     nodes: std::slice::Iter<'a, Node>,
     variadic: std::slice::Iter<'a, usize>,
@@ -76,7 +77,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// All of it; the message has the shape of the columns that will be asked for.
+    /// The message must have the shape of the columns.
     pub fn new(
         meta: &'a BatchMeta,
         slots: Slots,
@@ -95,11 +96,11 @@ impl<'a> Builder<'a> {
 
     /// The next column.
     pub fn column(&mut self, column: &Column) -> Result<DeviceArray> {
-        self.build(column).map_err(|e| at(e, column.field.name()))
+        self.build(column).map_err(|e| in_field(e, column.field.name()))
     }
 
     fn build(&mut self, column: &Column) -> Result<DeviceArray> {
-        let missing = || Error::internal("a message was built that had been refused");
+        let missing = || Error::internal("the message does not have the shape of its schema");
         let node = *self.nodes.next().ok_or_else(missing)?;
         let data_type = column.field.data_type();
         let row = layout(data_type);
@@ -107,8 +108,8 @@ impl<'a> Builder<'a> {
             self.slots.next()?;
             if node.nulls > 0 {
                 return Err(Error::unsupported(format!(
-                    "a {} with {} nulls of its own, as only versions before Arrow 1.0 wrote them: write the data again \
-                     with a newer one",
+                    "a {} with {} nulls in a validity bitmap, which only versions before Arrow 1.0 wrote: write the \
+                     data again with a newer version",
                     if matches!(data_type, DataType::Union(..)) { "union" } else { "run-end encoded array" },
                     node.nulls
                 )));
@@ -118,7 +119,7 @@ impl<'a> Builder<'a> {
         let mut buffers = Vec::with_capacity(row.n_buffers() + data);
         for i in 0..row.n_buffers() + data {
             let slot = self.slots.next()?;
-            // A bitmap that says nothing is left out, as most writers do from the start.
+            // A bitmap without nulls is dropped; most writers omit it.
             buffers.push(slot.filter(|_| !(row.is_validity(i) && node.nulls == 0)));
         }
         let children = match &column.kind {

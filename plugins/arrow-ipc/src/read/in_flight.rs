@@ -1,23 +1,23 @@
-//! Bodies that were handed out while they are still on their way to the device.
+//! Bounds the size of bodies that were returned while their copy to the device is in flight.
 
 use std::collections::VecDeque;
 
 use crossdock_memory::{Buffer, Event, Ready, Result};
 
-/// The host does not wait for them, so it could run ahead of the link by a whole file: what they take, there and in pinned
-/// memory here, is bounded by counting them.
+/// Bodies with copies in flight, in order. The host does not wait for the copies, so without a
+/// bound it could enqueue a whole file, in device memory and in pinned memory.
 pub struct InFlight<M = Event>(VecDeque<(M, u64)>);
 
-/// When a body is there.
-pub trait Moment {
-    /// Whether it has passed.
-    fn has_passed(&self) -> Result<bool>;
-    /// Blocks until it has.
+/// The completion of a copy.
+pub trait Completion {
+    /// Whether the copy is complete.
+    fn is_complete(&self) -> Result<bool>;
+    /// Blocks until the copy is complete.
     fn wait(&self) -> Result<()>;
 }
 
-impl Moment for Event {
-    fn has_passed(&self) -> Result<bool> {
+impl Completion for Event {
+    fn is_complete(&self) -> Result<bool> {
         self.is_done()
     }
 
@@ -27,7 +27,7 @@ impl Moment for Event {
 }
 
 impl InFlight {
-    /// One more, if it is not there yet.
+    /// Adds a body if its copy may be in flight.
     pub fn add(&mut self, body: &Buffer) {
         if let Ready::After(event) = body.ready() {
             self.push(event.clone(), body.len().unwrap_or(0) as u64);
@@ -35,27 +35,28 @@ impl InFlight {
     }
 }
 
-impl<M: Moment> InFlight<M> {
-    /// None.
+impl<M: Completion> InFlight<M> {
+    /// Without bodies.
     pub fn new() -> Self {
         Self(VecDeque::new())
     }
 
-    fn push(&mut self, moment: M, bytes: u64) {
-        self.0.push_back((moment, bytes));
+    fn push(&mut self, completion: M, bytes: u64) {
+        self.0.push_back((completion, bytes));
     }
 
-    /// How many bytes of them have not arrived, as far as is known.
+    /// Total size of the bodies in flight. Bodies behind an incomplete one count even if they are
+    /// complete.
     pub fn bytes(&mut self) -> Result<u64> {
         while let Some((oldest, _)) = self.0.front()
-            && oldest.has_passed()?
+            && oldest.is_complete()?
         {
             self.0.pop_front();
         }
         Ok(self.0.iter().map(|(_, bytes)| *bytes).sum())
     }
 
-    /// Blocks until they are fewer bytes than `budget`, or one body.
+    /// Blocks until the bodies in flight have fewer bytes than `budget`, or only one is left.
     pub fn wait(&mut self, budget: u64) -> Result<()> {
         while self.bytes()? >= budget && self.0.len() > 1 {
             if let Some((oldest, _)) = self.0.pop_front() {
@@ -73,12 +74,12 @@ mod tests {
 
     use super::*;
 
-    /// Passes when it is waited for, or told to.
+    /// Completes on a wait, or when its flag is set.
     #[derive(Clone, Default)]
-    struct Told(Rc<Cell<bool>>);
+    struct FakeEvent(Rc<Cell<bool>>);
 
-    impl Moment for Told {
-        fn has_passed(&self) -> Result<bool> {
+    impl Completion for FakeEvent {
+        fn is_complete(&self) -> Result<bool> {
             Ok(self.0.get())
         }
         fn wait(&self) -> Result<()> {
@@ -87,30 +88,30 @@ mod tests {
         }
     }
 
-    fn four() -> (InFlight<Told>, Vec<Told>) {
-        let moments = [(); 4].map(|()| Told::default()).to_vec();
+    fn four() -> (InFlight<FakeEvent>, Vec<FakeEvent>) {
+        let events = [(); 4].map(|()| FakeEvent::default()).to_vec();
         let mut in_flight = InFlight::new();
-        moments.iter().for_each(|moment| in_flight.push(moment.clone(), 10));
-        (in_flight, moments)
+        events.iter().for_each(|completion| in_flight.push(completion.clone(), 10));
+        (in_flight, events)
     }
 
     #[test]
-    fn the_oldest_are_waited_for_until_the_rest_is_within_the_budget() {
-        let (mut in_flight, moments) = four();
+    fn waits_for_the_oldest_until_within_budget() {
+        let (mut in_flight, events) = four();
         in_flight.wait(31).unwrap();
-        assert_eq!(moments.iter().map(|m| m.0.get()).collect::<Vec<_>>(), [true, false, false, false]);
+        assert_eq!(events.iter().map(|m| m.0.get()).collect::<Vec<_>>(), [true, false, false, false]);
         assert_eq!(in_flight.bytes(), Ok(30));
         in_flight.wait(1).unwrap();
-        assert_eq!(moments.iter().map(|m| m.0.get()).collect::<Vec<_>>(), [true, true, true, false]);
+        assert_eq!(events.iter().map(|m| m.0.get()).collect::<Vec<_>>(), [true, true, true, false]);
     }
 
     #[test]
-    fn what_has_arrived_does_not_count_and_nobody_waits_for_it() {
-        let (mut in_flight, moments) = four();
-        moments[0].0.set(true);
-        moments[1].0.set(true);
+    fn ignores_complete_copies() {
+        let (mut in_flight, events) = four();
+        events[0].0.set(true);
+        events[1].0.set(true);
         assert_eq!(in_flight.bytes(), Ok(20));
         in_flight.wait(21).unwrap();
-        assert!(!moments[2].0.get());
+        assert!(!events[2].0.get());
     }
 }

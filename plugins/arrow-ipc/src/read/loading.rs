@@ -1,35 +1,36 @@
-//! A message's body on its way to the buffers of a batch: in place, or into one allocation filled by several threads.
+//! Loads a message's body: uses it in place, or fills one allocation with several threads.
 //!
-//! Towards another device than the host, a body that lies in host memory goes there by one copy, which the host's memory
-//! does as fast as the link; one that is read or unpacked first is sent on part by part, while the rest is being made.
+//! For other devices than the CPU, a body in host memory is copied in one piece, which is as fast
+//! as the link. A body that is read or decompressed first is copied part by part while the rest is
+//! being produced.
 
 use crossdock_memory::{Buffer, Device, Memory, Result, Stream};
 use crossdock_plugin_api::Error;
 
 use super::bytes::Bytes;
-use crate::codec::{Codec, PREFIX_BYTES, Stored};
-use crate::filling::{Filling, Piece};
+use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
 use crate::limits::PIECE_BYTES;
+use crate::partitioned_block::{PartitionedBlock, Piece};
 use crate::pool::{Group, Pool};
-use crate::sending::Sending;
+use crate::upload::Upload;
 use crate::wire::message_write::aligned;
 use crate::wire::{BatchMeta, Span};
 
-/// A body on its way.
+/// A body that is being loaded.
 pub struct Loading {
-    /// Where each buffer is in the block.
+    /// Offset and length of each buffer in the block.
     ranges: Vec<(usize, usize)>,
     block: Block,
 }
 
 enum Block {
-    There(Option<Buffer>),
-    /// Enqueued; whoever reads it waits for its event.
-    Sent(Buffer),
-    /// Being made in the host's memory.
-    Coming(Filling, Group),
-    /// The same, for another device.
-    Going(Sending),
+    InPlace(Option<Buffer>),
+    /// Its copy is enqueued; readers wait for its event.
+    Enqueued(Buffer),
+    /// Being filled, for the CPU.
+    Filling(PartitionedBlock, Group),
+    /// Being filled and copied part by part, for another device.
+    Upload(Upload),
 }
 
 /// The buffers of a body, in order.
@@ -40,7 +41,7 @@ pub struct Slots {
 
 type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// What a job makes: where it begins in the block, and how many bytes.
+/// A job and the range of the block that it fills.
 struct Task {
     at: usize,
     bytes: usize,
@@ -48,7 +49,7 @@ struct Task {
 }
 
 impl Loading {
-    /// Begins to bring `body` to the device of `stream`.
+    /// Begins to load `body` to the device of `stream`.
     pub fn start(
         memory: &Memory,
         stream: &Stream,
@@ -61,26 +62,26 @@ impl Loading {
         }
         let ranges = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
         if ranges.iter().all(|(_, bytes)| *bytes == 0) {
-            return Ok(Self { ranges, block: Block::There(None) });
+            return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        // Arrow wants buffers at multiples of 8 bytes; where a writer did not care, they are moved apart.
-        let tidy = ranges.iter().all(|(offset, _)| offset % 8 == 0);
-        if tidy
+        // Arrow requires buffers at multiples of 8 bytes; misaligned ones are copied one by one.
+        let is_aligned = ranges.iter().all(|(offset, _)| offset % 8 == 0);
+        if is_aligned
             && let Some(block) = body.in_place(stream.device())
             && (block.address() % 8 == 0 || stream.device() != Device::CPU)
         {
-            return Ok(Self { ranges, block: Block::There(Some(block)) });
+            return Ok(Self { ranges, block: Block::InPlace(Some(block)) });
         }
-        if tidy
+        if is_aligned
             && stream.device() != Device::CPU
             && let Some(block) = body.in_place(Device::CPU)
         {
-            let bytes = in_memory(body.len())?;
-            let mut sent = memory.alloc(stream, bytes)?;
-            stream.copy(&mut sent, 0, &block, 0, bytes)?;
-            return Ok(Self { ranges, block: Block::Sent(sent.freeze(stream)?) });
+            let bytes = to_usize(body.len())?;
+            let mut uploaded = memory.alloc(stream, bytes)?;
+            stream.copy(&mut uploaded, 0, &block, 0, bytes)?;
+            return Ok(Self { ranges, block: Block::Enqueued(uploaded.freeze(stream)?) });
         }
-        if tidy {
+        if is_aligned {
             Self::copy_whole(memory, stream, pool, body, ranges)
         } else {
             Self::copy_each(memory, stream, pool, body, ranges)
@@ -94,11 +95,12 @@ impl Loading {
         body: Bytes,
         ranges: Vec<(usize, usize)>,
     ) -> Result<Self> {
-        let bytes = in_memory(body.len())?;
-        // What goes on to a device is the sooner on its way, the smaller its first piece is.
-        let most = if stream.device() == Device::CPU { PIECE_BYTES } else { PIECE_BYTES / 4 };
-        let cuts: Vec<_> = (0..bytes).step_by(most).map(|at| (at, most.min(bytes - at))).collect();
-        let (filling, pieces) = Filling::new(memory, stream, bytes, &cuts)?;
+        let bytes = to_usize(body.len())?;
+        // For an upload, smaller pieces let the first copy begin sooner.
+        let piece_bytes = if stream.device() == Device::CPU { PIECE_BYTES } else { PIECE_BYTES / 4 };
+        let cuts: Vec<_> =
+            (0..bytes).step_by(piece_bytes).map(|at| (at, piece_bytes.min(bytes - at))).collect();
+        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &cuts)?;
         let tasks = cuts.iter().zip(pieces).map(|(&(at, bytes), piece)| {
             let job = read_into(body.clone(), at as u64, piece);
             Task { at, bytes, job }
@@ -117,7 +119,7 @@ impl Loading {
         let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
         check_sum(&lengths, body.len())?;
         let (ranges, bytes) = lay_out(&lengths)?;
-        let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
+        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &ranges)?;
         let tasks = from.iter().zip(&ranges).zip(pieces).map(|((&(from, bytes), &(at, _)), piece)| {
             let job = read_into(body.clone(), from as u64, piece);
             Task { at, bytes, job }
@@ -135,14 +137,14 @@ impl Loading {
         codec: Codec,
     ) -> Result<Self> {
         let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
-        // A body that is unpacked many times over would grow beyond what its codec allows.
+        // Overlapping buffers could decompress to more than the codec's maximum for the body.
         check_sum(&from.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), body.len())?;
         let stored = from
             .iter()
             .enumerate()
             .map(|(i, (offset, bytes))| {
                 if *bytes == 0 {
-                    return Ok(Stored::Plain(0));
+                    return Ok(StoredBuffer::Plain(0));
                 }
                 let mut prefix = [0; PREFIX_BYTES];
                 let known = PREFIX_BYTES.min(*bytes);
@@ -152,102 +154,103 @@ impl Loading {
             .collect::<Result<Vec<_>>>()?;
         let (ranges, bytes) = lay_out(&stored.iter().map(|s| s.bytes()).collect::<Vec<_>>())?;
         if bytes == 0 {
-            return Ok(Self { ranges, block: Block::There(None) });
+            return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
+        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &ranges)?;
         let mut tasks = Vec::new();
-        let places = ranges.iter().map(|(at, _)| *at);
-        for (i, (((stored, (offset, length)), piece), place)) in
-            stored.into_iter().zip(from).zip(pieces).zip(places).enumerate()
+        let offsets = ranges.iter().map(|(at, _)| *at);
+        for (i, (((stored, (offset, length)), piece), offset_in_block)) in
+            stored.into_iter().zip(from).zip(pieces).zip(offsets).enumerate()
         {
             let at = (offset + PREFIX_BYTES) as u64;
             let job: Job = match stored {
-                Stored::Plain(0) | Stored::Frame(0) => continue,
-                Stored::Plain(_) => read_into(body.clone(), at, piece),
-                Stored::Frame(_) => {
+                StoredBuffer::Plain(0) | StoredBuffer::Frame(0) => continue,
+                StoredBuffer::Plain(_) => read_into(body.clone(), at, piece),
+                StoredBuffer::Frame(_) => {
                     let body = body.clone();
                     let mut piece = piece;
                     Box::new(move || {
                         let bytes = length - PREFIX_BYTES;
-                        let read = |most: usize, next: &mut dyn FnMut(&[u8]) -> Result<()>| {
-                            body.in_pieces(at, bytes, most, next)
+                        let read = |max_bytes: usize, next: &mut dyn FnMut(&[u8]) -> Result<()>| {
+                            body.in_pieces(at, bytes, max_bytes, next)
                         };
-                        let unpacked = codec.decompress_pieces(bytes, piece.bytes_mut(), read);
-                        unpacked.map_err(|e| e.context(format_args!("buffer {i}")))
+                        let decompressed = codec.decompress_pieces(bytes, piece.bytes_mut(), read);
+                        decompressed.map_err(|e| e.context(format_args!("buffer {i}")))
                     })
                 }
             };
-            tasks.push(Task { at: place, bytes: stored.bytes(), job });
+            tasks.push(Task { at: offset_in_block, bytes: stored.bytes(), job });
         }
         let block = Block::start(pool, filling, tasks);
         Ok(Self { ranges, block })
     }
 
-    /// Whether there was nothing to do.
+    /// Whether the body is used in place.
     pub fn is_in_place(&self) -> bool {
-        matches!(self.block, Block::There(_))
+        matches!(self.block, Block::InPlace(_))
     }
 
-    /// Whether its copy was enqueued at once, which kept the caller busy for as long as reading it takes.
-    pub fn is_sent(&self) -> bool {
-        matches!(self.block, Block::Sent(_))
+    /// Whether `start` has enqueued its copy, which took as long as reading the body.
+    pub fn is_enqueued(&self) -> bool {
+        matches!(self.block, Block::Enqueued(_))
     }
 
-    /// Bytes that were allocated for it.
+    /// Bytes allocated for the body.
     pub fn bytes(&self) -> u64 {
         match &self.block {
-            Block::There(_) => 0,
-            Block::Sent(buffer) => buffer.len().unwrap_or(0) as u64,
-            Block::Coming(filling, _) => filling.len() as u64,
-            Block::Going(sending) => sending.len() as u64,
+            Block::InPlace(_) => 0,
+            Block::Enqueued(buffer) => buffer.len().unwrap_or(0) as u64,
+            Block::Filling(filling, _) => filling.len() as u64,
+            Block::Upload(upload) => upload.len() as u64,
         }
     }
 
-    /// The buffers, on the device of `stream`, when they are made, or on their way there. `check` may end the waiting.
+    /// Waits until the buffers are filled and their copies are enqueued. An error of `check` ends
+    /// the wait.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
         let block = match self.block {
-            Block::There(block) => block,
-            Block::Sent(block) => Some(block),
-            Block::Coming(filling, group) => {
+            Block::InPlace(block) => block,
+            Block::Enqueued(block) => Some(block),
+            Block::Filling(filling, group) => {
                 group.wait(check)?;
                 Some(filling.finish()?)
             }
-            Block::Going(sending) => Some(sending.finish(stream, check)?),
+            Block::Upload(upload) => Some(upload.finish(stream, check)?),
         };
         Ok(Slots { ranges: self.ranges.into_iter(), block })
     }
 }
 
 impl Block {
-    /// Has `tasks`, which are in order, fill what `filling` began.
-    fn start(pool: &Pool, filling: Filling, mut tasks: Vec<Task>) -> Self {
+    /// Starts `tasks`, which are ordered by offset, to fill the block.
+    fn start(pool: &Pool, filling: PartitionedBlock, mut tasks: Vec<Task>) -> Self {
         if filling.is_for_host() {
-            // The longest first, so that none of them is begun when the others are done.
+            // Longest first, so that no long task is left at the end.
             tasks.sort_by_key(|task| std::cmp::Reverse(task.bytes));
             let jobs = bundle(tasks).into_iter().map(|(_, job)| job);
-            return Self::Coming(filling, pool.start(jobs.collect()));
+            return Self::Filling(filling, pool.start(jobs.collect()));
         }
         let bytes = filling.len();
         let (starts, jobs): (Vec<_>, Vec<_>) = bundle(tasks).into_iter().unzip();
-        // What lies between two bundles is zeros, and goes with the first one.
+        // The zeros between two bundles belong to the first one.
         let ends = starts.into_iter().skip(1).chain([bytes]);
         let parts = ends.zip(jobs).map(|(end, job)| (pool.start(vec![job]), end)).collect();
-        Self::Going(Sending::new(filling, parts))
+        Self::Upload(Upload::new(filling, parts))
     }
 }
 
 impl Slots {
-    /// What they all lie in; `None` where none of them has bytes.
+    /// The block with all buffers; `None` if all are empty.
     pub fn block(&self) -> Option<&Buffer> {
         self.block.as_ref()
     }
 
-    /// The next buffer; `None` inside where it has no bytes.
+    /// The next buffer; `None` if it is empty.
     pub fn next(&mut self) -> Result<Option<Buffer>> {
         let (offset, bytes) = self
             .ranges
             .next()
-            .ok_or_else(|| Error::internal("more buffers were asked for than were counted"))?;
+            .ok_or_else(|| Error::internal("the message has fewer buffers than its shape"))?;
         match &self.block {
             Some(block) if bytes > 0 => block.slice(offset, bytes).map(Some),
             _ => Ok(None),
@@ -259,10 +262,10 @@ fn read_into(body: Bytes, at: u64, mut piece: Piece) -> Job {
     Box::new(move || body.read(at, piece.bytes_mut()))
 }
 
-/// Many small jobs are put together, for handing one over costs as much as unpacking a few kilobytes. With each, where its
-/// first range begins.
+/// Combines small tasks to jobs, because queueing a job takes as long as decompressing a few
+/// kilobytes. Returns each job with the offset of its first range.
 fn bundle(tasks: Vec<Task>) -> Vec<(usize, Job)> {
-    const WORTH_A_JOB: usize = 256 << 10;
+    const MIN_JOB_BYTES: usize = 256 << 10;
     let mut bundles: Vec<(usize, Job)> = Vec::new();
     let (mut open, mut first, mut bytes) = (Vec::new(), 0, 0);
     for task in tasks {
@@ -271,50 +274,49 @@ fn bundle(tasks: Vec<Task>) -> Vec<(usize, Job)> {
         }
         open.push(task.job);
         bytes += task.bytes;
-        if bytes >= WORTH_A_JOB {
-            bundles.push((first, in_turn(std::mem::take(&mut open))));
+        if bytes >= MIN_JOB_BYTES {
+            bundles.push((first, in_sequence(std::mem::take(&mut open))));
             bytes = 0;
         }
     }
     if !open.is_empty() {
-        bundles.push((first, in_turn(open)));
+        bundles.push((first, in_sequence(open)));
     }
     bundles
 }
 
-fn in_turn(jobs: Vec<Job>) -> Job {
+fn in_sequence(jobs: Vec<Job>) -> Job {
     Box::new(move || jobs.into_iter().try_for_each(|job| job()))
 }
 
 fn range(span: &Span) -> Result<(usize, usize)> {
-    Ok((in_memory(span.offset)?, in_memory(span.bytes)?))
+    Ok((to_usize(span.offset)?, to_usize(span.bytes)?))
 }
 
-fn in_memory(n: u64) -> Result<usize> {
-    usize::try_from(n)
-        .map_err(|_| Error::out_of_memory(format!("{n} bytes are more than this machine can address")))
+fn to_usize(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::out_of_memory(format!("{n} bytes exceed the address space")))
 }
 
-fn check_sum(lengths: &[usize], most: u64) -> Result<()> {
+fn check_sum(lengths: &[usize], body_bytes: u64) -> Result<()> {
     let sum = lengths.iter().try_fold(0u64, |sum, n| sum.checked_add(*n as u64));
     match sum {
-        Some(sum) if sum <= most => Ok(()),
-        _ => Err(Error::bad_data(format!("the buffers of a body of {most} bytes overlap"))),
+        Some(sum) if sum <= body_bytes => Ok(()),
+        _ => Err(Error::bad_data(format!("the buffers of a body of {body_bytes} bytes overlap"))),
     }
 }
 
-/// Places for buffers of these lengths, each aligned, and the bytes that they take together.
+/// Aligned ranges for buffers of these lengths, and their total size.
 fn lay_out(lengths: &[usize]) -> Result<(Vec<(usize, usize)>, usize)> {
     let mut ranges = Vec::with_capacity(lengths.len());
     let mut end = 0u64;
     for &length in lengths {
         let next = end.checked_add(length as u64).filter(|next| *next < i64::MAX as u64 - 64);
-        let next = next
-            .ok_or_else(|| Error::bad_data("the buffers of a message claim more bytes than there can be"))?;
-        ranges.push((in_memory(end)?, length));
+        let next =
+            next.ok_or_else(|| Error::bad_data("the sizes of a message's buffers overflow an address"))?;
+        ranges.push((to_usize(end)?, length));
         end = aligned(next);
     }
-    Ok((ranges, in_memory(end)?))
+    Ok((ranges, to_usize(end)?))
 }
 
 #[cfg(test)]
@@ -323,24 +325,24 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn small_jobs_are_put_together_until_they_are_worth_one() {
-        let done = Arc::new(Mutex::new(Vec::new()));
+    fn bundle_combines_small_tasks_to_jobs_of_the_minimum_size() {
+        let completed = Arc::new(Mutex::new(Vec::new()));
         let tasks = [(0, 100), (100, 100), (200, 56), (256, 255), (511, 300), (811, 1)].map(|(at, kib)| {
-            let done = done.clone();
+            let completed = completed.clone();
             let job: Job = Box::new(move || {
-                done.lock().unwrap().push(at);
+                completed.lock().unwrap().push(at);
                 Ok(())
             });
             Task { at, bytes: kib << 10, job }
         });
         let bundles = bundle(tasks.into());
         assert_eq!(bundles.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [0, 256, 811]);
-        let mut after = Vec::new();
+        let mut n_completed = Vec::new();
         for (_, job) in bundles {
             job().unwrap();
-            after.push(done.lock().unwrap().len());
+            n_completed.push(completed.lock().unwrap().len());
         }
-        assert_eq!(after, [3, 5, 6]);
-        assert_eq!(*done.lock().unwrap(), [0, 100, 200, 256, 511, 811]);
+        assert_eq!(n_completed, [3, 5, 6]);
+        assert_eq!(*completed.lock().unwrap(), [0, 100, 200, 256, 511, 811]);
     }
 }

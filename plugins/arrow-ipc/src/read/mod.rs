@@ -1,10 +1,10 @@
-//! Reading: messages, their bodies brought to the device, arrays built over them.
+//! Reads messages, loads their bodies to the device, and builds arrays over them.
 
 mod build;
 pub mod bytes;
+mod deferred;
 mod dictionaries;
 mod footer_check;
-mod held;
 mod in_flight;
 mod loading;
 pub mod messages;

@@ -1,5 +1,5 @@
-//! A source of unknown length, read in order by a thread of its own, so that a batch is handed out when it is complete
-//! and not when the next one is.
+//! Reads a source of unknown length in order, on its own thread, so that a batch is returned as
+//! soon as it is complete.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,59 +12,62 @@ use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
-use super::footer_check::{InOrder, OTHER_SCHEMA, unlisted};
-use super::held::Held;
+use super::deferred::DeferredBatches;
+use super::footer_check::{FOOTER_SCHEMA_DIFFERS, SequentialRead, unlisted};
 use super::messages::{
-    Arrived, MOST_MARKERS, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours,
+    MAX_MARKERS, Messages, Next, Opened, ReceivedMessage, check_first, expect_schema, explain_unknown_format,
+    file_follows,
 };
-use crate::limits::{DEFAULT_BYTES_AHEAD, MOST_METADATA_BYTES, TRUSTED_BYTES};
+use crate::limits::{DEFAULT_BYTES_AHEAD, MAX_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
-    MOST_HEAD_BYTES, Prefix,
+    MAX_HEAD_BYTES, Prefix,
 };
 use crate::wire::{self, Footer, Message, footer};
 
-/// How long one waits before asking again whether to go on.
-const MOMENT: Duration = Duration::from_millis(50);
+/// Maximum wait for a message before the caller checks for cancellation.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A legacy file's first bytes after its last message are a footer if they are no message. Those of a footer would give the
-/// message no more bytes than this.
-const MOST_FOOTER_ROOT: usize = 1024;
+/// In a legacy file, the first word of the footer is the offset of its root table, which is at most
+/// this. As the length of a message it would be implausibly small.
+const MAX_FOOTER_ROOT: usize = 1024;
 
-/// How long the end waits for the thread: a source that its owner closes lets it go at once, another one perhaps never.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Maximum wait for the thread on drop. A closed source ends the thread at once; another source may
+/// block it forever.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Messages that a thread reads ahead, one at a time.
+/// Receives messages from a thread that reads one message ahead.
 pub struct Pipe {
-    /// `None` once nobody listens any more.
-    messages: Option<Receiver<Result<Option<Arrived>>>>,
+    /// `None` during the drop.
+    messages: Option<Receiver<Result<Option<ReceivedMessage>>>>,
     thread: JoinHandle<()>,
-    ended: bool,
-    /// Bytes that were used, once it has ended.
+    has_ended: bool,
+    /// Number of bytes used, once the pipe has ended.
     used: Arc<AtomicU64>,
 }
 
 struct Reader {
     source: Source,
-    /// Bytes that were used so far.
+    /// Number of bytes used so far.
     position: u64,
-    /// The same for those who listen, at the end.
+    /// Receives `position` at the end.
     used: Arc<AtomicU64>,
-    /// Bytes from there on that were looked at.
+    /// Bytes from `position` on that were read but not used.
     ahead: Vec<u8>,
-    /// Where the message begins that is being read.
+    /// Position of the current message.
     begin: u64,
-    /// What was read of a file, to compare it to the footer; `None` for a stream.
-    file: Option<InOrder>,
-    held: Held,
+    /// The messages of a file, for the comparison with its footer; `None` for a stream.
+    file: Option<SequentialRead>,
+    deferred: DeferredBatches,
     warn: Box<dyn Fn(&str) + Send>,
     memory: Memory,
-    /// Where bodies are put: host memory, pinned if they go on to another device.
+    /// Stream of the CPU, for bodies in host memory.
     stream: Stream,
+    /// Whether bodies are in pinned memory, for copies to another device.
     pinned: bool,
 }
 
-/// Opens a pipe whose batches will be on `device`.
+/// Opens a pipe. Its batches will be copied to `device`.
 pub fn open(
     source: Source,
     memory: &Memory,
@@ -72,122 +75,145 @@ pub fn open(
     byte_budget: u64,
     warn: impl Fn(&str) + Send + 'static,
 ) -> Result<Opened> {
-    let stream = memory.default_stream(Device::CPU)?;
-    let mut reader = Reader {
-        source,
-        position: 0,
-        used: Arc::default(),
-        ahead: Vec::new(),
-        begin: 0,
-        file: None,
-        held: Held {
-            missing: HashSet::new(),
-            batches: VecDeque::new(),
-            bytes: 0,
-            most_bytes: if byte_budget == 0 { DEFAULT_BYTES_AHEAD } else { byte_budget },
-            has_ended: false,
-        },
-        warn: Box::new(warn),
-        memory: memory.clone(),
-        stream,
-        pinned: device != Device::CPU,
-    };
+    let mut reader = Reader::new(source, memory, device, byte_budget, Box::new(warn))?;
     let mut word = [0; 4];
     match reader.fill(&mut word)? {
-        0 => return Err(Error::bad_data("it is empty: expected an Arrow IPC file or stream")),
+        0 => return Err(Error::bad_data("it is empty, expected an Arrow IPC file or stream")),
         4 => {}
-        n => return Err(Error::bad_data(format!("it is truncated: {n} bytes in all"))),
+        n => return Err(Error::bad_data(format!("it is truncated: its size is {n} bytes"))),
     }
     let is_file = MAGIC.starts_with(&word);
     let first = if is_file {
-        let mut rest = [0; FILE_HEAD_BYTES as usize - 4];
-        reader.exactly(&mut rest)?;
-        if !rest.starts_with(&MAGIC[4..]) {
-            return Err(Error::bad_data("it begins with 'ARRO', but not with 'ARROW1'"));
+        word = reader.skip_file_head()?;
+        if frame::is_unprefixed(word) {
+            Some(reader.unprefixed_message(word)?)
+        } else {
+            reader.message_after(word)?
         }
-        // Some writers pad the magic to 64 bytes, and a file's first message is no end.
-        for _ in 0..(MOST_HEAD_BYTES - FILE_HEAD_BYTES) / word.len() as u64 {
-            reader.exactly(&mut word)?;
-            if word != [0; 4] {
-                break;
-            }
-        }
-        if frame::is_bare(word) { Some(reader.bare_message(word)?) } else { reader.message_after(word)? }
     } else {
-        reader.message_after(word).map_err(|e| not_ours(e, &word))?
+        reader.message_after(word).map_err(|e| explain_unknown_format(e, &word))?
     };
-    let (schema, leaves_metadata) = match first {
+    let (schema, drops_metadata) = match first {
         Some(message) => expect_schema(message)?,
         None => return Err(Error::bad_data("the stream ends before its schema")),
     };
-    let has_markers = word == CONTINUATION || frame::is_bare(word);
+    let has_markers = word == CONTINUATION || frame::is_unprefixed(word);
     if is_file {
-        reader.held.missing = schema.dictionaries()?.into_keys().collect();
+        reader.deferred.missing = schema.dictionaries()?.into_keys().collect();
     }
-    reader.file = is_file.then(|| InOrder::new(schema.clone(), has_markers));
+    reader.file = is_file.then(|| SequentialRead::new(schema.clone(), has_markers));
     let used = reader.used.clone();
     let (send, messages) = sync_channel(0);
-    let thread =
-        std::thread::Builder::new()
-            .name("arrow-ipc-pipe".into())
-            .spawn(move || reader.run(&send))
-            .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
-    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false, used });
+    let thread = std::thread::Builder::new()
+        .name("arrow-ipc-pipe".into())
+        .spawn(move || reader.run(&send))
+        .map_err(|e| Error::internal(format!("cannot start a thread to read the pipe: {e}")))?;
+    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, has_ended: false, used });
     Ok(Opened {
         schema,
         footer_metadata: Vec::new(),
         messages,
         is_file,
-        leaves_metadata,
+        drops_metadata,
         footer_differs: false,
     })
 }
 
 impl Pipe {
-    /// After the end: how many bytes were used.
+    /// After the end: the number of bytes used.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The next message, [`Next::NotYet`] if it does not come at once, or with `wait` within a moment.
+    /// The next message; [`Next::NotYet`] if it is not available (with `wait`: after a short time).
     pub fn next(&mut self, wait: bool) -> Result<Next> {
-        if self.ended {
+        if self.has_ended {
             return Ok(Next::End);
         }
         let Some(messages) = &self.messages else { return Ok(Next::End) };
         let received = if wait {
-            messages.recv_timeout(MOMENT).map_err(|e| e == RecvTimeoutError::Timeout)
+            messages.recv_timeout(POLL_INTERVAL).map_err(|e| e == RecvTimeoutError::Timeout)
         } else {
             messages.try_recv().map_err(|e| e == TryRecvError::Empty)
         };
         match received {
             Ok(Ok(Some(message))) => Ok(Next::Message(Box::new(message))),
             Ok(Ok(None)) => {
-                self.ended = true;
+                self.has_ended = true;
                 Ok(Next::End)
             }
             Ok(Err(e)) => Err(e),
             Err(true) => Ok(Next::NotYet),
-            // At the end it says so: without that word the table would only look complete.
-            Err(false) => Err(Error::internal("the thread that reads the pipe is gone")),
+            // The thread reports the end of the pipe, so this is an error and not the end of the
+            // table.
+            Err(false) => Err(Error::internal("the thread that reads the pipe has ended without a result")),
         }
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // The thread ends when it finds nobody listening. What it holds should be gone when the reader is.
+        // Without a receiver the thread ends. Wait for it, so that its memory is released with the
+        // reader.
         self.messages = None;
         let begin = Instant::now();
-        while !self.thread.is_finished() && begin.elapsed() < FAREWELL {
+        while !self.thread.is_finished() && begin.elapsed() < JOIN_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
 impl Reader {
-    /// Reads on until the end, a failure, or until nobody listens any more.
-    fn run(&mut self, send: &SyncSender<Result<Option<Arrived>>>) {
+    fn new(
+        source: Source,
+        memory: &Memory,
+        device: Device,
+        byte_budget: u64,
+        warn: Box<dyn Fn(&str) + Send>,
+    ) -> Result<Self> {
+        Ok(Self {
+            source,
+            position: 0,
+            used: Arc::default(),
+            ahead: Vec::new(),
+            begin: 0,
+            file: None,
+            deferred: DeferredBatches {
+                missing: HashSet::new(),
+                batches: VecDeque::new(),
+                bytes: 0,
+                max_bytes: if byte_budget == 0 { DEFAULT_BYTES_AHEAD } else { byte_budget },
+                has_ended: false,
+            },
+            warn,
+            memory: memory.clone(),
+            stream: memory.default_stream(Device::CPU)?,
+            pinned: device != Device::CPU,
+        })
+    }
+
+    /// Skips the rest of the magic after its first 4 bytes, and its padding. Returns the first word
+    /// of the first message.
+    fn skip_file_head(&mut self) -> Result<[u8; 4]> {
+        let mut rest = [0; FILE_HEAD_BYTES as usize - 4];
+        self.read_exact(&mut rest)?;
+        if !rest.starts_with(&MAGIC[4..]) {
+            return Err(Error::bad_data("it begins with 'ARRO', expected 'ARROW1'"));
+        }
+        let mut word = [0; 4];
+        // Some writers pad the magic to 64 bytes. Zeros cannot be an end marker before the first
+        // message.
+        for _ in 0..(MAX_HEAD_BYTES - FILE_HEAD_BYTES) / word.len() as u64 {
+            self.read_exact(&mut word)?;
+            if word != [0; 4] {
+                break;
+            }
+        }
+        Ok(word)
+    }
+
+    /// Sends messages until the end, an error, or until the receiver is dropped.
+    fn run(&mut self, send: &SyncSender<Result<Option<ReceivedMessage>>>) {
         loop {
             let next = self.next();
             let last = !matches!(next, Ok(Some(_)));
@@ -201,39 +227,39 @@ impl Reader {
         }
     }
 
-    /// The next message that can be used.
-    fn next(&mut self) -> Result<Option<Arrived>> {
+    /// The next message whose dictionaries have been read.
+    fn next(&mut self) -> Result<Option<ReceivedMessage>> {
         loop {
-            if (self.held.missing.is_empty() || self.held.has_ended)
-                && let Some(batch) = self.held.batches.pop_front()
+            if (self.deferred.missing.is_empty() || self.deferred.has_ended)
+                && let Some(batch) = self.deferred.batches.pop_front()
             {
                 return Ok(Some(batch));
             }
-            if self.held.has_ended {
+            if self.deferred.has_ended {
                 return Ok(None);
             }
             match self.read_next()? {
-                None => self.held.has_ended = true,
-                Some(arrived) => {
-                    if let Some(arrived) = self.held.add(arrived) {
-                        return Ok(Some(arrived));
+                None => self.deferred.has_ended = true,
+                Some(received) => {
+                    if let Some(received) = self.deferred.add(received) {
+                        return Ok(Some(received));
                     }
                 }
             }
         }
     }
 
-    fn read_next(&mut self) -> Result<Option<Arrived>> {
+    fn read_next(&mut self) -> Result<Option<ReceivedMessage>> {
         let Some(message) = self.message()? else { return Ok(None) };
         let begin = self.begin;
         if let Some(file) = &mut self.file {
             file.add(&message, begin, self.position)?;
         }
         let body = self.body(message.body_bytes)?;
-        Ok(Some(Arrived { message, body, begin, position: self.position }))
+        Ok(Some(ReceivedMessage { message, body, begin, position: self.position }))
     }
 
-    /// Has the next `bytes` bytes in `ahead`, or all that are left.
+    /// Reads until `ahead` has `bytes` bytes, or all that are left.
     fn look_ahead(&mut self, bytes: usize) -> Result<()> {
         while self.ahead.len() < bytes {
             let had = self.ahead.len();
@@ -266,7 +292,7 @@ impl Reader {
         Ok(done)
     }
 
-    fn exactly(&mut self, to: &mut [u8]) -> Result<()> {
+    fn read_exact(&mut self, to: &mut [u8]) -> Result<()> {
         let (at, expected) = (self.position, to.len());
         match self.fill(to)? {
             n if n == expected => Ok(()),
@@ -276,8 +302,8 @@ impl Reader {
         }
     }
 
-    /// The next message, of the stream that follows where one ends; `None` at the end of the last one, or of a file that is
-    /// whole.
+    /// The next message of the stream or of the following one. `None` at the end of the last
+    /// stream, or of a complete file.
     fn message(&mut self) -> Result<Option<Message>> {
         let mut is_first = false;
         loop {
@@ -290,9 +316,7 @@ impl Reader {
                 0 => return Ok(None),
                 4 => {}
                 n => {
-                    return Err(Error::bad_data(format!(
-                        "it is truncated: {n} bytes where a message should begin"
-                    )));
+                    return Err(Error::bad_data(format!("it is truncated: {n} bytes, expected a message")));
                 }
             }
             if word == [0; 4] && self.file.as_ref().is_some_and(|file| file.has_markers) {
@@ -308,14 +332,14 @@ impl Reader {
             if self.file.is_some() {
                 return self.end_of_file().map(|()| None);
             }
-            if !self.is_followed()? {
+            if !self.has_next_stream()? {
                 return Ok(None);
             }
             is_first = true;
         }
     }
 
-    /// Whether a file has no more messages here, and no end marker either.
+    /// Whether the footer follows, without an end marker.
     fn is_at_footer(&mut self) -> Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         let has_markers = file.has_markers;
@@ -328,15 +352,15 @@ impl Reader {
             return Ok(false);
         }
         let root = u32::from_le_bytes(word) as usize;
-        if has_markers || root > MOST_FOOTER_ROOT {
+        if has_markers || root > MAX_FOOTER_ROOT {
             return Ok(has_markers);
         }
         self.look_ahead(4 + root)?;
         Ok(!self.ahead.get(4..4 + root).is_some_and(wire::message::is_message))
     }
 
-    /// Whether another stream follows the end of one, after padding.
-    fn is_followed(&mut self) -> Result<bool> {
+    /// Skips padding after a stream. Returns whether another stream follows.
+    fn has_next_stream(&mut self) -> Result<bool> {
         loop {
             self.begin = self.position;
             self.look_ahead(LEGACY_HEAD_BYTES)?;
@@ -350,7 +374,7 @@ impl Reader {
                 Following::File => return Err(file_follows()),
                 Following::Other => {
                     (self.warn)(&format!(
-                        "'{}' has bytes after the end of its stream, from byte {} on, which are not read",
+                        "'{}' has bytes after the end of its stream, from byte {} on, which are ignored",
                         self.source.name(),
                         self.position
                     ));
@@ -364,7 +388,7 @@ impl Reader {
         let prefix = match frame::read_first(word)? {
             Some(prefix) => prefix,
             None => {
-                self.exactly(&mut word)?;
+                self.read_exact(&mut word)?;
                 frame::read_second(word)?
             }
         };
@@ -372,20 +396,21 @@ impl Reader {
         let mut metadata = Vec::new();
         while metadata.len() < metadata_bytes {
             let begin = metadata.len();
-            // What is allocated follows what has arrived.
+            // The allocation grows with the received bytes.
             metadata.resize(metadata_bytes.min(begin + begin.max(1 << 20)), 0);
-            self.exactly(metadata.get_mut(begin..).unwrap_or_default())?;
+            self.read_exact(metadata.get_mut(begin..).unwrap_or_default())?;
         }
         wire::message::read(&metadata).map(Some)
     }
 
-    /// A file's first message where it has no prefix, and `word` is its first: it ends before the next message's marker.
-    fn bare_message(&mut self, mut word: [u8; 4]) -> Result<Message> {
+    /// Reads a file's first message if it has no prefix and begins with `word`. It ends before the
+    /// next message's marker.
+    fn unprefixed_message(&mut self, mut word: [u8; 4]) -> Result<Message> {
         let mut metadata = Vec::new();
         let mut markers = 0;
-        while metadata.len() < MOST_METADATA_BYTES && markers < MOST_MARKERS {
+        while metadata.len() < MAX_METADATA_BYTES && markers < MAX_MARKERS {
             metadata.extend_from_slice(&word);
-            self.exactly(&mut word)?;
+            self.read_exact(&mut word)?;
             if word != CONTINUATION {
                 continue;
             }
@@ -400,20 +425,23 @@ impl Reader {
     }
 
     fn body(&mut self, bytes: u64) -> Result<Bytes> {
-        let bytes = usize::try_from(bytes)
-            .map_err(|_| Error::bad_data(format!("a message claims a body of {bytes} bytes")))?;
+        let bytes = usize::try_from(bytes).map_err(|_| {
+            Error::bad_data(format!(
+                "a message declares a body of {bytes} bytes, which exceeds the address space"
+            ))
+        })?;
         let mut block = self.alloc(bytes.min(TRUSTED_BYTES))?;
         let mut done = 0;
         loop {
-            let slice = host(&mut block)?;
-            self.exactly(slice.get_mut(done..).unwrap_or_default())?;
+            let slice = host_bytes(&mut block)?;
+            self.read_exact(slice.get_mut(done..).unwrap_or_default())?;
             done = slice.len();
             if done == bytes {
-                return Ok(Bytes::Arrived { block: block.freeze_now(), stream: self.stream.clone() });
+                return Ok(Bytes::InMemory { block: block.freeze_now(), stream: self.stream.clone() });
             }
             let mut larger = self.alloc(bytes.min(done.saturating_mul(2)))?;
-            let arrived = host(&mut block)?;
-            host(&mut larger)?.get_mut(..done).unwrap_or_default().copy_from_slice(arrived);
+            let received = host_bytes(&mut block)?;
+            host_bytes(&mut larger)?.get_mut(..done).unwrap_or_default().copy_from_slice(received);
             block = larger;
         }
     }
@@ -422,7 +450,7 @@ impl Reader {
         if self.pinned { self.memory.alloc_pinned(bytes) } else { self.memory.alloc(&self.stream, bytes) }
     }
 
-    /// Reads what a file has after its last message and compares it to what came before.
+    /// Reads the end of a file and compares the footer with the messages.
     fn end_of_file(&mut self) -> Result<()> {
         let begin = self.position;
         let (mut rest, mut piece) = (Vec::new(), vec![0; 64 << 10]);
@@ -431,16 +459,16 @@ impl Reader {
                 0 => break,
                 n => rest.extend_from_slice(piece.get(..n).unwrap_or_default()),
             }
-            if rest.len() > MOST_METADATA_BYTES {
+            if rest.len() > MAX_METADATA_BYTES {
                 return Err(Error::bad_data(format!(
-                    "more than {MOST_METADATA_BYTES} bytes follow the last message: expected the footer of an Arrow IPC \
+                    "more than {MAX_METADATA_BYTES} bytes follow the last message, expected the footer of an Arrow IPC \
                      file"
                 )));
             }
         }
         let Some((before, tail)) = rest.split_last_chunk::<{ FILE_TAIL_BYTES as usize }>() else {
             return Err(Error::bad_data(format!(
-                "it is cut off: expected the footer of an Arrow IPC file, got the end of the data after {} bytes",
+                "it is truncated: expected the footer of an Arrow IPC file, got {} bytes",
                 rest.len()
             )));
         };
@@ -452,32 +480,32 @@ impl Reader {
             file.check(&footer)?;
         }
         let padding = frame::padding(gap);
-        let unknown = (gap.len() - padding) as u64;
-        if unknown > 0 {
-            return Err(unlisted(begin + padding as u64, unknown));
+        let unlisted_bytes = (gap.len() - padding) as u64;
+        if unlisted_bytes > 0 {
+            return Err(unlisted(begin + padding as u64, unlisted_bytes));
         }
-        self.warn_of(&footer);
+        self.warn_about_footer(&footer);
         Ok(())
     }
 
-    /// What a footer has besides comes too late.
-    fn warn_of(&self, footer: &Footer) {
+    /// Warns about parts of the footer that cannot be used at the end of a pipe.
+    fn warn_about_footer(&self, footer: &Footer) {
         if self.file.as_ref().is_some_and(|file| file.differs(footer)) {
-            (self.warn)(&format!("'{}': {OTHER_SCHEMA}", self.source.name()));
+            (self.warn)(&format!("'{}': {FOOTER_SCHEMA_DIFFERS}", self.source.name()));
         }
         if footer.metadata.is_empty() {
             return;
         }
         (self.warn)(&format!(
-            "'{}' was read as a pipe, so the {} metadata keys of its footer came too late and are left out",
+            "'{}' is a pipe, so the {} metadata keys of its footer, which were read last, are dropped",
             self.source.name(),
             footer.metadata.len()
         ));
     }
 }
 
-fn host(block: &mut BufferMut) -> Result<&mut [u8]> {
+fn host_bytes(block: &mut BufferMut) -> Result<&mut [u8]> {
     block
         .host_slice_mut()
-        .ok_or_else(|| Error::internal("the host cannot reach the host memory that it allocated"))
+        .ok_or_else(|| Error::internal("the block of host memory is not accessible to the host"))
 }

@@ -1,4 +1,4 @@
-//! Batches, one after another, with the next ones under way.
+//! Reads batches and loads the next ones ahead.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source,
 use super::build::{Builder, Shape};
 use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
-use super::footer_check::OTHER_SCHEMA;
+use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
 use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
@@ -22,36 +22,36 @@ use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 
-/// A stream of the batches that a source holds.
+/// The batch stream of a source.
 pub struct Reader {
     name: String,
     host: Host,
     memory: Memory,
     pool: Arc<Pool>,
     device: Device,
-    /// Where bodies are brought to the device, so that the next one is on its way while the call's stream works on this
-    /// one; `None` on the host.
+    /// Stream of the copies to the device, so that they overlap with work on the call's stream;
+    /// `None` for the CPU.
     uploads: Option<Stream>,
-    /// Of the batches that are handed out next.
+    /// The schema of the next batch that is returned.
     schema: Schema,
-    /// Of the messages that come in next: of another stream, where one follows.
+    /// The schema of the next message that is read, possibly of a following stream.
     incoming: Schema,
     shape: Shape,
     messages: Messages,
     dictionaries: Dictionaries,
-    under_way: VecDeque<UnderWay>,
+    pending: VecDeque<Pending>,
     in_flight: InFlight,
-    ended: bool,
-    /// Asked again after a failure, it fails again: an end would be taken for that of the table.
+    has_ended: bool,
+    /// The first error. It is returned again, because an end would look like the end of the table.
     failed: Option<Error>,
-    warned: bool,
-    warned_of_end: bool,
-    warned_of_metadata: bool,
+    warned_about_dictionary_metadata: bool,
+    warned_about_end: bool,
+    warned_about_metadata: bool,
     batches: u64,
 }
 
-/// A message whose body is being brought to the device.
-enum UnderWay {
+/// A message whose body is being loaded.
+enum Pending {
     Batch {
         meta: BatchMeta,
         body: Loading,
@@ -64,12 +64,12 @@ enum UnderWay {
         meta: BatchMeta,
         body: Loading,
     },
-    /// Where another stream of the same fields begins.
+    /// The beginning of another stream with equal fields.
     NextStream(Schema),
     Failed(Error),
 }
 
-impl UnderWay {
+impl Pending {
     fn bytes(&self) -> u64 {
         match self {
             Self::Batch { body, .. } | Self::Dictionary { body, .. } => body.bytes(),
@@ -79,7 +79,7 @@ impl UnderWay {
 }
 
 impl Reader {
-    /// Opens what `input` holds, whichever of the two forms it is.
+    /// Opens a file or a stream.
     pub fn open(
         call: &Call<'_>,
         input: Input,
@@ -88,19 +88,19 @@ impl Reader {
         pool: &Arc<Pool>,
     ) -> Result<Self> {
         let Input::Source(source) = input else {
-            return Err(Error::invalid_argument("Arrow IPC is read from bytes, not from capsules"));
+            return Err(Error::invalid_argument("the input is capsules, expected bytes"));
         };
         let name = source.name().to_string();
-        let opened = Self::open_source(call, source, host, memory).map_err(|e| named(e, &name))?;
-        if opened.leaves_metadata {
-            warn_of_schema_message(host, &name);
+        let opened = Self::open_source(call, source, host, memory).map_err(|e| with_source_name(e, &name))?;
+        if opened.drops_metadata {
+            warn_about_schema_message(host, &name);
         }
         if opened.footer_differs {
-            host.log(abi::LOG_WARN, &format!("'{name}': {OTHER_SCHEMA}"));
+            host.log(abi::LOG_WARN, &format!("'{name}': {FOOTER_SCHEMA_DIFFERS}"));
         }
         let mut schema = opened.schema;
-        schema.arrow =
-            footer_metadata::join(schema.arrow, opened.footer_metadata).map_err(|e| named(e, &name))?;
+        schema.arrow = footer_metadata::join(schema.arrow, opened.footer_metadata)
+            .map_err(|e| with_source_name(e, &name))?;
         let uploads =
             (call.device() != Device::CPU).then(|| memory.create_stream(call.device())).transpose()?;
         Ok(Self {
@@ -115,13 +115,13 @@ impl Reader {
             schema,
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
-            under_way: VecDeque::new(),
+            pending: VecDeque::new(),
             in_flight: InFlight::new(),
-            ended: false,
+            has_ended: false,
             failed: None,
-            warned: false,
-            warned_of_end: false,
-            warned_of_metadata: false,
+            warned_about_dictionary_metadata: false,
+            warned_about_end: false,
+            warned_about_metadata: false,
             batches: 0,
         })
     }
@@ -137,88 +137,85 @@ impl Reader {
         }
     }
 
-    /// Starts what should be under way: as many messages as there are threads, within the budget.
+    /// Starts to load as many messages as there are threads, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = match (call.byte_budget(), self.device) {
             (0, device) if device == Device::CPU => DEFAULT_BYTES_AHEAD,
             (0, _) => DEFAULT_BYTES_AHEAD_OF_DEVICE,
-            (wish, _) => wish,
+            (budget, _) => budget,
         };
-        while !self.ended && self.under_way.len() <= self.pool.width() {
-            let ahead = self.in_flight.bytes()? + self.under_way.iter().map(UnderWay::bytes).sum::<u64>();
-            if self.under_way.is_empty() {
+        while !self.has_ended && self.pending.len() <= self.pool.width() {
+            let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
+            if self.pending.is_empty() {
                 self.in_flight.wait(budget)?;
             }
-            if !self.under_way.is_empty() && ahead >= budget {
+            if !self.pending.is_empty() && ahead >= budget {
                 break;
             }
-            let next = match self.messages.next(self.under_way.is_empty()) {
+            let next = match self.messages.next(self.pending.is_empty()) {
                 Ok(Next::Message(message)) => self.start(*message, stream),
-                Ok(Next::NotYet) if self.under_way.is_empty() => {
+                Ok(Next::NotYet) if self.pending.is_empty() => {
                     call.check_cancelled()?;
                     continue;
                 }
                 Ok(Next::NotYet) => break,
                 Ok(Next::End) => {
-                    self.ended = true;
+                    self.has_ended = true;
                     break;
                 }
                 Err(e) => Err(e),
             };
-            // What came before a failure is still handed out.
-            self.ended = next.is_err();
-            let next = next.unwrap_or_else(UnderWay::Failed);
-            let enough = match &next {
-                UnderWay::Batch { body, .. } if body.is_in_place() => true,
-                // One that was sent took its time already; one more, so that the device has something to receive while
-                // this one is looked at.
-                UnderWay::Batch { body, .. } if body.is_sent() => !self.under_way.is_empty(),
+            // The batches before an error are still returned.
+            self.has_ended = next.is_err();
+            let next = next.unwrap_or_else(Pending::Failed);
+            let is_enough = match &next {
+                Pending::Batch { body, .. } if body.is_in_place() => true,
+                // Reading it took its time already. Start one more, so that a copy is in flight
+                // while the caller processes this batch.
+                Pending::Batch { body, .. } if body.is_enqueued() => !self.pending.is_empty(),
                 _ => false,
             };
-            self.under_way.push_back(next);
-            if enough {
+            self.pending.push_back(next);
+            if is_enough {
                 break;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, arrived: messages::Arrived, stream: &Stream) -> Result<UnderWay> {
-        let messages::Arrived { message, body, begin, position } = arrived;
+    fn start(&mut self, arrived: messages::ReceivedMessage, stream: &Stream) -> Result<Pending> {
+        let messages::ReceivedMessage { message, body, begin, position } = arrived;
         if let Header::Schema(_) = message.header {
             let next = self.next_stream(message);
             return next.map_err(|e| e.context(format_args!("the stream that begins at byte {begin}")));
         }
         let is_batch = matches!(message.header, Header::Batch(_));
-        if !is_batch && !message.metadata.is_empty() && !self.warned {
-            self.warned = true;
+        if !is_batch && !message.metadata.is_empty() && !self.warned_about_dictionary_metadata {
+            self.warned_about_dictionary_metadata = true;
             self.host.log(
                 abi::LOG_WARN,
-                &format!(
-                    "'{}' has dictionaries with metadata of their own, which no batch can take along: it is left out",
-                    self.name
-                ),
+                &format!("'{}' has dictionary batches with metadata, which is dropped", self.name),
             );
         }
         match message.header {
             Header::Batch(meta) => {
                 self.shape.check(&meta)?;
                 let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
-                Ok(UnderWay::Batch { meta, body, position, metadata: message.metadata })
+                Ok(Pending::Batch { meta, body, position, metadata: message.metadata })
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
-                Shape::of(std::slice::from_ref(values_of(&self.incoming, id)?)).check(&meta)?;
+                Shape::of(std::slice::from_ref(dictionary_values(&self.incoming, id)?)).check(&meta)?;
                 let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
-                Ok(UnderWay::Dictionary { id, is_delta, meta, body })
+                Ok(Pending::Dictionary { id, is_delta, meta, body })
             }
-            Header::Schema(_) => Err(Error::internal("a schema was taken for a message with a body")),
+            Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
         }
         .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
     }
 
-    /// Another stream follows the first, as in files that were put one after another: its batches are of the same table.
-    fn next_stream(&mut self, message: Message) -> Result<UnderWay> {
-        let (next, leaves_metadata) = messages::expect_schema(message)?;
+    /// Begins a following stream, as in concatenated files. Its batches belong to the same table.
+    fn next_stream(&mut self, message: Message) -> Result<Pending> {
+        let (next, drops_metadata) = messages::expect_schema(message)?;
         let (first, other) = (&self.incoming.arrow, &next.arrow);
         if first.fields() != other.fields() {
             let (mut expected, mut got) = (names_and_types(first), names_and_types(other));
@@ -226,21 +223,21 @@ impl Reader {
                 (expected, got) = (format!("{:?}", first.fields()), format!("{:?}", other.fields()));
             }
             return Err(Error::bad_data(format!(
-                "it has another schema than the stream before it, so it is no part of the same table: expected \
+                "its schema differs from that of the previous stream, so both cannot be one table: expected \
                  [{expected}], got [{got}]"
             )));
         }
-        if leaves_metadata {
-            warn_of_schema_message(&self.host, &self.name);
+        if drops_metadata {
+            warn_about_schema_message(&self.host, &self.name);
         }
-        if first.metadata() != other.metadata() && !std::mem::replace(&mut self.warned_of_metadata, true) {
-            let what = "of the streams one after another only the first one's schema metadata is kept";
+        if first.metadata() != other.metadata() && !std::mem::replace(&mut self.warned_about_metadata, true) {
+            let what = "only the schema metadata of the first stream is kept";
             self.host.log(abi::LOG_WARN, &format!("'{}': {what}", self.name));
         }
-        // Its dictionaries may have other numbers.
+        // The stream's dictionaries may have other ids.
         self.incoming.columns = next.columns;
         self.shape = Shape::of(&self.incoming.columns);
-        Ok(UnderWay::NextStream(self.incoming.clone()))
+        Ok(Pending::NextStream(self.incoming.clone()))
     }
 
     fn next_batch(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<DeviceBatch>> {
@@ -249,20 +246,20 @@ impl Reader {
             let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
             self.read_ahead(call, &uploads)?;
             let check = || call.check_cancelled();
-            match self.under_way.pop_front() {
+            match self.pending.pop_front() {
                 None => {
-                    self.warn_of_left_over();
+                    self.warn_about_unread_bytes();
                     call.progress(self.messages.used_bytes(), self.messages.total_bytes());
                     return Ok(None);
                 }
-                Some(UnderWay::Failed(error)) => return Err(error),
-                Some(UnderWay::NextStream(schema)) => {
+                Some(Pending::Failed(error)) => return Err(error),
+                Some(Pending::NextStream(schema)) => {
                     self.schema = schema;
                     self.dictionaries = Dictionaries::new(false);
                 }
-                Some(UnderWay::Dictionary { id, is_delta, meta, body }) => {
+                Some(Pending::Dictionary { id, is_delta, meta, body }) => {
                     let slots = self.finish(body, &uploads, check)?;
-                    let column = values_of(&self.schema, id)?.clone();
+                    let column = dictionary_values(&self.schema, id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
                         .map_err(|e| e.context(format_args!("dictionary {id}")))?;
@@ -275,7 +272,7 @@ impl Reader {
                     }
                     self.dictionaries.put(id, is_delta, values)?;
                 }
-                Some(UnderWay::Batch { meta, body, position, metadata }) => {
+                Some(Pending::Batch { meta, body, position, metadata }) => {
                     let number = self.batches;
                     self.batches += 1;
                     let slots = self.finish(body, &uploads, check)?;
@@ -295,12 +292,12 @@ impl Reader {
         Ok(slots)
     }
 
-    fn warn_of_left_over(&mut self) {
-        if let Some(at) = self.messages.left_over()
-            && !std::mem::replace(&mut self.warned_of_end, true)
+    fn warn_about_unread_bytes(&mut self) {
+        if let Some(at) = self.messages.unread_from()
+            && !std::mem::replace(&mut self.warned_about_end, true)
         {
             let what = format!(
-                "'{}' has bytes after the end of its stream, from byte {at} on, which are not read",
+                "'{}' has bytes after the end of its stream, from byte {at} on, which are ignored",
                 self.name
             );
             self.host.log(abi::LOG_WARN, &what);
@@ -335,7 +332,7 @@ impl BatchStream for Reader {
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         if call.device() != self.device {
             return Err(Error::invalid_argument(format!(
-                "'{}' was opened for {}, but its next batch is wanted on {}",
+                "'{}' was opened for {}, but its next batch was requested on {}",
                 self.name,
                 self.device,
                 call.device()
@@ -346,8 +343,8 @@ impl BatchStream for Reader {
         }
         let stream = crossdock_arrays::call_stream(&self.memory, call, call.device())?;
         let batch = self.next_batch(call, &stream).map_err(|e| {
-            let error = named(e, &self.name);
-            self.under_way.clear();
+            let error = with_source_name(e, &self.name);
+            self.pending.clear();
             self.failed = Some(error.clone());
             error
         })?;
@@ -355,32 +352,34 @@ impl BatchStream for Reader {
     }
 }
 
-fn warn_of_schema_message(host: &Host, name: &str) {
-    let what = format!("the schema's message in '{name}' has metadata of its own, which is left out");
+fn warn_about_schema_message(host: &Host, name: &str) {
+    let what = format!("the schema message of '{name}' has metadata, which is dropped");
     host.log(abi::LOG_WARN, &what);
 }
 
-/// The values' column of a dictionary.
-fn values_of(schema: &Schema, id: i64) -> Result<&Column> {
+/// The column of a dictionary's values.
+fn dictionary_values(schema: &Schema, id: i64) -> Result<&Column> {
     let known = schema.dictionaries()?;
     known.get(&id).copied().ok_or_else(|| {
-        Error::bad_data(format!("a dictionary batch has id {id}, which no field of the schema uses"))
+        Error::bad_data(format!(
+            "a dictionary batch has id {id}, expected one that a field of the schema uses"
+        ))
     })
 }
 
-fn named(error: Error, name: &str) -> Error {
+fn with_source_name(error: Error, name: &str) -> Error {
     if error.message().contains(name) { error } else { error.context(format_args!("'{name}'")) }
 }
 
 impl Reader {
-    /// Refuses if the source's schema is not of the types that the caller expects.
+    /// Rejects a schema with other types than the caller expects.
     pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
         let got = &self.schema.arrow;
         if same_types(got, expected) {
             return Ok(());
         }
         Err(Error::invalid_argument(format!(
-            "'{}' has another schema of its own: expected [{}], got [{}]",
+            "'{}' has another schema: expected [{}], got [{}]",
             self.name,
             names_and_types(expected),
             names_and_types(got)

@@ -1,4 +1,4 @@
-//! A file's table of contents.
+//! Reads and writes a file's footer.
 
 use arrow_ipc::FooterBuilder;
 use crossdock_plugin_api::{Error, Result};
@@ -6,63 +6,66 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::schema::Schema;
 use super::strings::Strings;
-use super::{broken, private_copy, schema_read, schema_write, verifier};
+use super::{invalid_flatbuffer, private_copy, schema_read, schema_write, verifier};
 
-/// A file's table of contents.
+/// The footer of a file.
 #[derive(Debug)]
 pub struct Footer {
     /// The schema of all batches.
     pub schema: Schema,
-    /// Where dictionary batches lie, in the order in which they apply.
+    /// Positions of the dictionary batches, in the order in which they apply.
     pub dictionaries: Vec<Block>,
-    /// Where record batches lie, in order.
+    /// Positions of the record batches, in order.
     pub batches: Vec<Block>,
-    /// The footer's own key-value metadata, sorted by key.
+    /// The footer's key-value metadata, sorted by key.
     pub metadata: Vec<(String, String)>,
 }
 
-/// Where a message lies in a file.
+/// The position of a message in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes from the file's beginning to the message's prefix.
+    /// Position of the message's prefix in the file.
     pub offset: u64,
-    /// Bytes of prefix and metadata, padding included.
+    /// Size of prefix and metadata, including padding.
     pub metadata_bytes: usize,
-    /// Bytes of body, padding included.
+    /// Size of the body, including padding.
     pub body_bytes: u64,
 }
 
 impl Block {
-    /// Bytes from the file's beginning to the end of the body.
+    /// Position of the end of the body in the file.
     pub fn end(&self) -> u64 {
-        // `read_block` made sure that there are so many.
+        // `read_block` checked that the sum does not overflow.
         self.offset.saturating_add(self.metadata_bytes as u64).saturating_add(self.body_bytes)
     }
 }
 
-/// Reads a footer; `room` is how many bytes of the file come before it.
-pub fn read(bytes: &[u8], room: u64) -> Result<Footer> {
+/// Reads a footer at position `footer_start` of the file.
+pub fn read(bytes: &[u8], footer_start: u64) -> Result<Footer> {
     let bytes = &private_copy(bytes);
     let options = verifier(bytes.len());
-    let invalid = |e| broken("footer", e);
+    let invalid = |e| invalid_flatbuffer("footer", e);
     match arrow_ipc::root_as_footer_with_opts(&options, bytes) {
-        Ok(footer) => read_footer(footer, room, &Strings::verified(bytes)),
+        Ok(footer) => read_footer(footer, footer_start, &Strings::verified(bytes)),
         Err(error) => {
             let verify = |bytes: &[u8]| arrow_ipc::root_as_footer_with_opts(&options, bytes).map(drop);
-            let strings = Strings::mended(bytes, error, verify).map_err(invalid)?;
+            let strings = Strings::repaired(bytes, error, verify).map_err(invalid)?;
             let footer = arrow_ipc::root_as_footer_with_opts(&options, strings.bytes()).map_err(invalid)?;
-            read_footer(footer, room, &strings)
+            read_footer(footer, footer_start, &strings)
         }
     }
 }
 
-fn read_footer(footer: arrow_ipc::Footer<'_>, room: u64, strings: &Strings<'_>) -> Result<Footer> {
-    // The version counts in each message: writers before Arrow 1.0 left that of the footer at its default, V1.
-    let schema = footer.schema().ok_or_else(|| Error::bad_data("the footer holds no schema"))?;
+fn read_footer(footer: arrow_ipc::Footer<'_>, footer_start: u64, strings: &Strings<'_>) -> Result<Footer> {
+    // The footer's version is ignored: writers before Arrow 1.0 left it at its default, V1.
+    // Messages have the version.
+    let schema = footer.schema().ok_or_else(|| Error::bad_data("the footer has no schema"))?;
     let blocks = |list: Option<flatbuffers::Vector<'_, arrow_ipc::Block>>, what: &str| {
         let list = list.into_iter().flatten().enumerate();
-        list.map(|(i, block)| read_block(block, room).map_err(|e| e.context(format_args!("{what} {i}"))))
-            .collect::<Result<Vec<_>>>()
+        list.map(|(i, block)| {
+            read_block(block, footer_start).map_err(|e| e.context(format_args!("{what} {i}")))
+        })
+        .collect::<Result<Vec<_>>>()
     };
     let metadata = schema_read::read_metadata(footer.custom_metadata(), strings);
     let metadata = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -74,7 +77,7 @@ fn read_footer(footer: arrow_ipc::Footer<'_>, room: u64, strings: &Strings<'_>) 
     })
 }
 
-fn read_block(block: &arrow_ipc::Block, room: u64) -> Result<Block> {
+fn read_block(block: &arrow_ipc::Block, footer_start: u64) -> Result<Block> {
     let (offset, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
     let read = || {
         let block = Block {
@@ -83,17 +86,17 @@ fn read_block(block: &arrow_ipc::Block, room: u64) -> Result<Block> {
             body_bytes: u64::try_from(body).ok()?,
         };
         let end = block.offset.checked_add(block.metadata_bytes as u64)?.checked_add(block.body_bytes)?;
-        (end <= room && block.metadata_bytes <= crate::limits::MOST_METADATA_BYTES).then_some(block)
+        (end <= footer_start && block.metadata_bytes <= crate::limits::MAX_METADATA_BYTES).then_some(block)
     };
     read().ok_or_else(|| {
         Error::bad_data(format!(
-            "the footer places it at {offset} with {metadata} bytes of metadata and {body} of body; \
-             there are {room} bytes before the footer"
+            "the footer lists it at {offset} with {metadata} bytes of metadata and {body} of body, expected a range \
+             before the footer, at {footer_start}"
         ))
     })
 }
 
-/// Writes a footer, without the length and magic that follow it.
+/// Writes a footer, without the length and the magic after it.
 pub fn write(
     schema: &Schema,
     dictionaries: &[Block],

@@ -1,38 +1,40 @@
-//! What stands before each message, and at a file's two ends.
+//! Reads and writes the prefix of messages and the head and tail of files.
 
 use crossdock_plugin_api::{Error, Result};
 
-use crate::limits::MOST_METADATA_BYTES;
+use crate::limits::MAX_METADATA_BYTES;
 
 /// The first and last bytes of a file.
 pub const MAGIC: &[u8; 6] = b"ARROW1";
 /// Bytes before the first message of a file: the magic, padded.
 pub const FILE_HEAD_BYTES: u64 = 8;
-/// The most that writers pad the magic to.
-pub const MOST_HEAD_BYTES: u64 = 72;
-/// Before each message's length, since Arrow 0.15.
+/// Maximum size of the magic with the padding of some writers.
+pub const MAX_HEAD_BYTES: u64 = 72;
+/// The marker before each message's length, since Arrow 0.15.
 pub const CONTINUATION: [u8; 4] = [0xff; 4];
-/// What ends a stream.
+/// The end of a stream.
 pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-/// After a file's footer: its length and the magic.
+/// Size of a file's tail: the footer's length and the magic.
 pub const FILE_TAIL_BYTES: u64 = 10;
 
-/// Whether a file's first message has no prefix but begins with its flatbuffer, as polars writes it: `word`, its first, is
-/// the offset of a root table then, which is less than any message's length.
-pub fn is_bare(word: [u8; 4]) -> bool {
+/// Whether a file's first message begins with its flatbuffer, without a prefix, as polars writes
+/// it. Then its first word is the offset of the root table, which is less than any message's
+/// length.
+pub fn is_unprefixed(word: [u8; 4]) -> bool {
     u32::from_le_bytes(word) < 32
 }
 
-/// What the bytes before a message say.
+/// The prefix of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// The stream ends.
     End,
-    /// So many bytes of metadata follow the prefix, which has `prefix_bytes` itself.
+    /// `metadata_bytes` bytes of metadata follow the prefix of `prefix_bytes` bytes.
     Message { prefix_bytes: usize, metadata_bytes: usize },
 }
 
-/// Reads the first four bytes of a prefix: `None` if it is a continuation marker, after which four more tell.
+/// Reads the first four bytes of a prefix. `None` if they are a continuation marker, after which
+/// four more bytes follow.
 pub fn read_first(word: [u8; 4]) -> Result<Option<Prefix>> {
     if word == CONTINUATION { Ok(None) } else { length(word, 4).map(Some) }
 }
@@ -43,24 +45,25 @@ pub fn read_second(word: [u8; 4]) -> Result<Prefix> {
 }
 
 fn length(word: [u8; 4], prefix_bytes: usize) -> Result<Prefix> {
-    let claimed = i32::from_le_bytes(word);
-    match usize::try_from(claimed) {
+    let declared = i32::from_le_bytes(word);
+    match usize::try_from(declared) {
         Ok(0) => Ok(Prefix::End),
-        Ok(metadata_bytes) if metadata_bytes <= MOST_METADATA_BYTES => {
+        Ok(metadata_bytes) if metadata_bytes <= MAX_METADATA_BYTES => {
             Ok(Prefix::Message { prefix_bytes, metadata_bytes })
         }
         _ => Err(Error::bad_data(format!(
-            "a message claims {claimed} bytes of metadata, expected 1 to {MOST_METADATA_BYTES}"
+            "a message declares {declared} bytes of metadata, expected 1 to {MAX_METADATA_BYTES}"
         ))),
     }
 }
 
-/// Bytes of a stream by which one without continuation markers is recognised.
+/// Number of bytes that identify a stream without continuation markers.
 pub const LEGACY_HEAD_BYTES: usize = 16;
 
-/// How a stream without continuation markers (before Arrow 0.15) begins, each with its offset: a length below 16 MiB, then
-/// the flatbuffer of a message. That is the offset of its root table, padding, and the size of the table's vtable, which
-/// lies right before the table: it has entries for the first 3, 4 or 5 fields.
+/// Possible beginnings of a stream without continuation markers (before Arrow 0.15), each with its
+/// offset: a length below 16 MiB, then the flatbuffer of a message. The latter begins with the
+/// offset of its root table, padding, and the size of the table's vtable, which precedes the table
+/// and has entries for the first 3, 4 or 5 fields.
 pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
     const OFFSET: u64 = 3;
     let mut magics = Vec::new();
@@ -75,12 +78,12 @@ pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
     magics
 }
 
-/// What follows the end of a stream.
+/// What follows a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Following {
     /// The end of the source.
     Nothing,
-    /// So many bytes of padding or of further end markers.
+    /// This many bytes of padding or of further end markers.
     Padding(usize),
     /// Another stream.
     Stream,
@@ -90,10 +93,11 @@ pub enum Following {
     Other,
 }
 
-/// Recognises what follows the end of a stream by its first bytes: [`LEGACY_HEAD_BYTES`] or more unless the source ends.
+/// Identifies what follows a stream by its first bytes. `head` has at least [`LEGACY_HEAD_BYTES`]
+/// unless the source ends.
 pub fn following(head: &[u8]) -> Following {
     let zeros = head.iter().take_while(|byte| **byte == 0).count();
-    // A length may begin with a zero, and begins at a multiple of four bytes.
+    // A length may begin with a zero byte, and lies at a multiple of four bytes.
     let padding = if zeros == head.len() { zeros } else { zeros / 4 * 4 };
     let is_legacy = || {
         let begins = |(offset, magic): (u64, Vec<u8>)| {
@@ -112,7 +116,8 @@ pub fn following(head: &[u8]) -> Following {
     }
 }
 
-/// How many bytes of `gap`, which a file has after a message, are padding and end markers.
+/// Number of bytes at the beginning of `gap`, which follows a message, that are padding and end
+/// markers.
 pub fn padding(gap: &[u8]) -> usize {
     let mut rest = gap;
     loop {
@@ -125,20 +130,21 @@ pub fn padding(gap: &[u8]) -> usize {
     }
 }
 
-/// The length of the footer, from a file's last [`FILE_TAIL_BYTES`] bytes; `room` is what the file has before them.
-pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], room: u64) -> Result<usize> {
+/// Reads the footer's length from a file's last [`FILE_TAIL_BYTES`] bytes, which begin at
+/// `tail_start`.
+pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], tail_start: u64) -> Result<usize> {
     if &tail[4..] != MAGIC {
         return Err(Error::bad_data(format!(
-            "it does not end in 'ARROW1' but in '{}': it is truncated, or no Arrow IPC file",
+            "it ends with '{}', expected 'ARROW1': it is truncated, or not an Arrow IPC file",
             tail[4..].escape_ascii()
         )));
     }
-    let claimed = i32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
-    usize::try_from(claimed)
+    let declared = i32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+    usize::try_from(declared)
         .ok()
-        .filter(|n| *n > 0 && *n as u64 <= room && *n <= MOST_METADATA_BYTES)
+        .filter(|n| *n > 0 && *n as u64 <= tail_start && *n <= MAX_METADATA_BYTES)
         .ok_or_else(|| {
-            Error::bad_data(format!("its footer claims {claimed} bytes, but there is room for {room}"))
+            Error::bad_data(format!("its footer declares {declared} bytes, expected 1 to {tail_start}"))
         })
 }
 
@@ -147,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_framings_are_read() {
+    fn reads_both_framings() {
         let message = |prefix_bytes| Prefix::Message { prefix_bytes, metadata_bytes: 16 };
         assert_eq!(read_first([16, 0, 0, 0]).unwrap(), Some(message(4)));
         assert_eq!(read_first([0xff; 4]).unwrap(), None);
@@ -157,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn absurd_lengths_are_refused() {
+    fn rejects_invalid_lengths() {
         assert!(read_first([0xfe, 0xff, 0xff, 0xff]).is_err());
         assert!(read_second([0xff; 4]).is_err());
         assert!(read_second([0, 0, 0, 0x7f]).is_err());
     }
 
     #[test]
-    fn what_follows_a_stream_is_recognised_by_its_first_bytes() {
+    fn identifies_what_follows_a_stream() {
         let legacy = [0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 10, 0, 12, 0, 6, 0];
         assert_eq!(following(&[]), Following::Nothing);
         assert_eq!(following(&[0, 0, 0]), Following::Padding(3));
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_footer_must_fit_into_its_file() {
+    fn rejects_footers_larger_than_the_file() {
         let tail = |n: i32| {
             let mut tail = [0; 10];
             tail[..4].copy_from_slice(&n.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A message's metadata, checked and taken out of its flatbuffer.
+//! Reads and checks a message's metadata.
 
 use arrow_ipc::{MessageHeader, MetadataVersion};
 use arrow_schema::Metadata;
@@ -6,27 +6,27 @@ use crossdock_plugin_api::{Error, Result};
 
 use super::schema::Schema;
 use super::strings::Strings;
-use super::{broken, private_copy, schema_read, verifier};
+use super::{invalid_flatbuffer, private_copy, schema_read, verifier};
 use crate::codec::Codec;
 
 /// A message without its body.
 #[derive(Debug)]
 pub struct Message {
-    /// What it is.
+    /// The kind of the message.
     pub header: Header,
-    /// Bytes of body that follow it.
+    /// Size of the body.
     pub body_bytes: u64,
-    /// Key-value metadata of its own.
+    /// The message's key-value metadata.
     pub metadata: Metadata,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Header {
     Schema(Box<Schema>),
     Batch(BatchMeta),
-    /// The values of a dictionary; with `is_delta` they follow those that are there already.
+    /// The values of a dictionary. If `is_delta`, they are appended to the current ones.
     Dictionary {
         id: i64,
         is_delta: bool,
@@ -50,36 +50,36 @@ pub struct Node {
     pub nulls: usize,
 }
 
-/// What a record batch says about its body.
+/// The metadata of a record batch.
 #[derive(Debug)]
 pub struct BatchMeta {
     /// Rows.
     pub rows: usize,
-    /// One for each array, in pre-order.
+    /// One per array, in pre-order.
     pub nodes: Vec<Node>,
-    /// One for each buffer, within the body.
+    /// One per buffer, within the body.
     pub spans: Vec<Span>,
-    /// For each array of a view type, how many data buffers it has.
+    /// Number of data buffers of each array of a view type.
     pub variadic: Vec<usize>,
     /// How the buffers are compressed.
     pub codec: Option<Codec>,
-    /// Whether all types but null have validity buffers, unions too, as before version 5.
+    /// Whether all types except null have validity buffers, as before version 5.
     pub all_have_validity: bool,
 }
 
-/// What Arrow 0.17 marked its experimental compression with, in messages of version 4.
+/// The key of Arrow 0.17's experimental compression, in messages of version 4.
 const EXPERIMENTAL_COMPRESSION: &str = "ARROW:experimental_compression";
 
 /// Reads a message's metadata.
 pub fn read(bytes: &[u8]) -> Result<Message> {
     let bytes = &private_copy(bytes);
     let options = verifier(bytes.len());
-    let invalid = |e| broken("message's metadata", e);
+    let invalid = |e| invalid_flatbuffer("message's metadata", e);
     match arrow_ipc::root_as_message_with_opts(&options, bytes) {
         Ok(message) => read_message(message, &Strings::verified(bytes)),
         Err(error) => {
             let verify = |bytes: &[u8]| arrow_ipc::root_as_message_with_opts(&options, bytes).map(drop);
-            let strings = Strings::mended(bytes, error, verify).map_err(invalid)?;
+            let strings = Strings::repaired(bytes, error, verify).map_err(invalid)?;
             let message = arrow_ipc::root_as_message_with_opts(&options, strings.bytes()).map_err(invalid)?;
             read_message(message, &strings)
         }
@@ -89,8 +89,12 @@ pub fn read(bytes: &[u8]) -> Result<Message> {
 fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Result<Message> {
     let version = message.version();
     check_version(version)?;
-    let body_bytes = u64::try_from(message.bodyLength())
-        .map_err(|_| Error::bad_data(format!("a message claims a body of {} bytes", message.bodyLength())))?;
+    let body_bytes = u64::try_from(message.bodyLength()).map_err(|_| {
+        Error::bad_data(format!(
+            "a message declares a body of {} bytes, expected 0 or more",
+            message.bodyLength()
+        ))
+    })?;
     let metadata = message.custom_metadata();
     if version == MetadataVersion::V4
         && metadata.iter().flatten().any(|pair| pair.key() == Some(EXPERIMENTAL_COMPRESSION))
@@ -99,7 +103,7 @@ fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Resul
             "a message has the experimental compression of Arrow 0.17: write the data again with Arrow 1.0 or newer",
         ));
     }
-    let missing = |what: &str| Error::bad_data(format!("a message that calls itself {what} holds none"));
+    let missing = |what: &str| Error::bad_data(format!("a message declares {what} but has none"));
     let header = match message.header_type() {
         MessageHeader::Schema => {
             let schema = message.header_as_schema().ok_or_else(|| missing("a schema"))?;
@@ -117,11 +121,11 @@ fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Resul
             Header::Dictionary { id: dictionary.id(), is_delta: dictionary.isDelta(), batch }
         }
         MessageHeader::Tensor | MessageHeader::SparseTensor => {
-            return Err(Error::unsupported("a message holds a tensor: only tables are read"));
+            return Err(Error::unsupported("a message has a tensor, expected tables only"));
         }
         other => {
             return Err(Error::bad_data(format!(
-                "a message of kind {}, expected a schema, a record batch or a dictionary",
+                "a message of kind {}, expected a schema, a record batch or a dictionary batch",
                 other.0
             )));
         }
@@ -130,18 +134,19 @@ fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Resul
     Ok(Message { header, body_bytes, metadata })
 }
 
-/// Whether `bytes` are the flatbuffer of a message. Zeros are a valid flatbuffer too, of a table without fields.
+/// Whether `bytes` are the flatbuffer of a message. Zeros are a valid flatbuffer without fields,
+/// but not a message.
 pub fn is_message(bytes: &[u8]) -> bool {
     arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
         .is_ok_and(|message| message.header().is_some())
 }
 
-/// Versions 1 to 3 are older than the format's 1.0 promise and laid out otherwise.
+/// Rejects versions 1 to 3, which have another layout.
 fn check_version(version: MetadataVersion) -> Result<()> {
     match version {
         MetadataVersion::V4 | MetadataVersion::V5 => Ok(()),
         other => Err(Error::unsupported(format!(
-            "metadata version V{} is not read: expected V4 or V5",
+            "metadata version V{} is unsupported, expected V4 or V5",
             i32::from(other.0) + 1
         ))),
     }
@@ -163,7 +168,7 @@ fn read_batch(
     let codec = batch.compression().map(|compression| {
         if compression.method() != arrow_ipc::BodyCompressionMethod::BUFFER {
             return Err(Error::unsupported(format!(
-                "body compression method {} is unknown: expected 0 (each buffer by itself)",
+                "unknown body compression method {}, expected 0 (per buffer)",
                 compression.method().0
             )));
         }
@@ -183,7 +188,9 @@ fn read_node(i: usize, node: &arrow_ipc::FieldNode) -> Result<Node> {
     let length = count(node.length(), format_args!("array {i}"), "values")?;
     let nulls = count(node.null_count(), format_args!("array {i}"), "nulls")?;
     if nulls > length {
-        return Err(Error::bad_data(format!("array {i} claims {nulls} nulls among {length} values")));
+        return Err(Error::bad_data(format!(
+            "array {i} declares {nulls} nulls, expected at most {length}, its length"
+        )));
     }
     Ok(Node { length, nulls })
 }
@@ -192,19 +199,19 @@ fn read_span(i: usize, span: &arrow_ipc::Buffer, body_bytes: u64) -> Result<Span
     let (offset, bytes) = (span.offset(), span.length());
     let fits = |offset: u64, bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= body_bytes);
     match (u64::try_from(offset), u64::try_from(bytes)) {
-        // Where there is nothing, it does not matter where: some writers leave any offset there.
+        // The offset of an empty buffer is ignored: some writers leave it undefined.
         (_, Ok(0)) => Ok(Span { offset: 0, bytes: 0 }),
         (Ok(offset), Ok(bytes)) if fits(offset, bytes) => Ok(Span { offset, bytes }),
         _ => Err(Error::bad_data(format!(
-            "buffer {i} lies at {offset}..+{bytes}, outside its message's body of {body_bytes} bytes"
+            "buffer {i} has {bytes} bytes at offset {offset}, expected a range within the body of {body_bytes} bytes"
         ))),
     }
 }
 
-fn count(n: i64, who: impl std::fmt::Display, what: &str) -> Result<usize> {
-    // Half of the address space is more than any buffer can have; sums of two such counts do not overflow.
+fn count(n: i64, subject: impl std::fmt::Display, what: &str) -> Result<usize> {
+    // The bound ensures that sums of two counts do not overflow.
     usize::try_from(n)
         .ok()
         .filter(|n| *n <= usize::MAX / 4)
-        .ok_or_else(|| Error::bad_data(format!("{who} claims {n} {what}")))
+        .ok_or_else(|| Error::bad_data(format!("{subject} declares {n} {what}, expected 0 or more")))
 }

@@ -1,4 +1,4 @@
-//! Messages' metadata, framed.
+//! Writes the framed metadata of messages.
 
 use arrow_ipc::{
     BodyCompressionBuilder, DictionaryBatchBuilder, MessageBuilder, MessageHeader, MetadataVersion,
@@ -14,8 +14,8 @@ use super::schema::Schema;
 use super::schema_write;
 use crate::codec::Codec;
 
-/// Bodies, and buffers within them, begin at multiples of this: what Arrow recommends, counted from the beginning of
-/// the file or stream, so that a mapped file's buffers are aligned in memory too.
+/// Alignment of bodies and buffers, as Arrow recommends. It counts from the beginning of the file
+/// or stream, so that the buffers of a mapped file are aligned in memory too.
 pub const ALIGNMENT: u64 = 64;
 
 /// `n` rounded up to [`ALIGNMENT`].
@@ -23,22 +23,22 @@ pub fn aligned(n: u64) -> u64 {
     n.next_multiple_of(ALIGNMENT)
 }
 
-/// What a record batch's metadata says.
+/// The metadata of a record batch.
 #[derive(Default)]
 pub struct Batch<'a> {
     /// Rows.
     pub rows: usize,
-    /// One for each array, in pre-order.
+    /// One per array, in pre-order.
     pub nodes: &'a [Node],
-    /// One for each buffer.
+    /// One per buffer.
     pub spans: &'a [Span],
-    /// Data buffers of each array of views.
+    /// Number of data buffers of each array of views.
     pub variadic: &'a [usize],
     /// How the buffers are compressed.
     pub codec: Option<Codec>,
-    /// Bytes of body, padding included.
+    /// Size of the body, including padding.
     pub body_bytes: u64,
-    /// Key-value metadata of its own.
+    /// The batch's key-value metadata.
     pub metadata: Metadata,
 }
 
@@ -104,10 +104,10 @@ fn message(
     kind: MessageHeader,
     header: WIPOffset<UnionWIPOffset>,
     body_bytes: u64,
-    own: &Metadata,
+    metadata_map: &Metadata,
     position: u64,
 ) -> Result<Vec<u8>> {
-    let pairs = schema_write::write_map(&mut b, own);
+    let pairs = schema_write::write_map(&mut b, metadata_map);
     let mut message = MessageBuilder::new(&mut b);
     message.add_version(MetadataVersion::V5);
     message.add_header_type(kind);
@@ -122,7 +122,10 @@ fn message(
     let end = position + 8 + metadata.len() as u64;
     let padding = if body_bytes > 0 { aligned(end) - end } else { end.next_multiple_of(8) - end } as usize;
     let length = i32::try_from(metadata.len() + padding).map_err(|_| {
-        Error::unsupported(format!("a message with {} bytes of metadata is too large", metadata.len()))
+        Error::unsupported(format!(
+            "a message with {} bytes of metadata, expected at most 2 GiB",
+            metadata.len()
+        ))
     })?;
     let mut framed = Vec::with_capacity(8 + metadata.len() + padding);
     framed.extend_from_slice(&CONTINUATION);
@@ -133,5 +136,5 @@ fn message(
 }
 
 fn int<T: TryInto<i64> + Copy + std::fmt::Display>(n: T) -> Result<i64> {
-    n.try_into().map_err(|_| Error::unsupported(format!("{n} is more than a message can state")))
+    n.try_into().map_err(|_| Error::unsupported(format!("{n} does not fit the int64 of a message")))
 }

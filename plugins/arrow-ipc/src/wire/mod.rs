@@ -1,5 +1,6 @@
-//! The bytes of Arrow IPC around the buffers: framing, messages, schemas, footers. Pure functions over host bytes;
-//! nothing here knows a device.
+//! Reads and writes the bytes around the buffers: framing, messages, schemas, footers.
+//!
+//! All functions are pure functions over host bytes.
 
 pub mod footer;
 pub mod frame;
@@ -19,25 +20,25 @@ pub use schema::{Column, Schema};
 use crossdock_plugin_api::Error;
 use flatbuffers::VerifierOptions;
 
-/// How deep and how large a flatbuffer may unfold. It may point at one table from many places, so its size on disk
-/// does not bound the work of reading it.
+/// Limits on depth and apparent size of a flatbuffer. It may refer to one table from many places,
+/// so its size does not bound the work of reading it.
 fn verifier(bytes: usize) -> VerifierOptions {
     VerifierOptions {
-        max_depth: 3 * crate::limits::MOST_DEPTH,
+        max_depth: 3 * crate::limits::MAX_DEPTH,
         max_tables: 4_000_000,
         max_apparent_size: bytes.saturating_mul(16).saturating_add(1 << 20),
         ignore_missing_null_terminator: true,
     }
 }
 
-/// A flatbuffer is verified once and then read without checks. Its bytes may lie in a mapped file, or in memory that others write
-/// to, so both happen to a copy.
+/// Copies a flatbuffer, which is verified once and then read without checks. The original may be a
+/// mapped file or shared memory, which other processes can change in between.
 fn private_copy(bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()
 }
 
-fn broken(what: &str, why: impl std::fmt::Display) -> Error {
-    // The verifier's explanations have many lines; the first one says what is wrong.
+fn invalid_flatbuffer(what: &str, why: impl std::fmt::Display) -> Error {
+    // The verifier's explanation has many lines. The first one states the error.
     let text = why.to_string();
     let first = text.lines().next().unwrap_or("it cannot be verified").trim_end_matches('.').to_string();
     Error::bad_data(format!("the {what} is not a valid flatbuffer: {first}")).with_details(text)

@@ -1,22 +1,22 @@
-//! A schema with what IPC adds to it: which dictionary each encoded column uses.
+//! Adds the ids of dictionaries to a schema.
 
 use std::collections::HashMap;
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use crossdock_plugin_api::{Error, Result};
 
-use crate::limits::MOST_DEPTH;
+use crate::limits::MAX_DEPTH;
 
-/// A schema as IPC has it.
+/// A schema with the dictionary ids of its columns.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// The schema.
+    /// The Arrow schema.
     pub arrow: SchemaRef,
-    /// Its fields, in order.
+    /// One per field, in order.
     pub columns: Vec<Column>,
 }
 
-/// A field and what becomes of it in a record batch's body.
+/// A field and how it is stored in the body of a record batch.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// The field.
@@ -29,63 +29,64 @@ pub struct Column {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Kind {
-    /// With its children beside it.
+    /// As values with children.
     Plain { children: Vec<Column> },
-    /// As indices; the values come in dictionary batches under `id`.
+    /// As indices. The values are in dictionary batches with `id`.
     Dictionary { id: i64, values: Box<Column> },
 }
 
 impl Schema {
-    /// The schema with dictionary ids given out in pre-order.
-    pub fn number(arrow: SchemaRef) -> Result<Self> {
+    /// Assigns dictionary ids in pre-order.
+    pub fn assign_ids(arrow: SchemaRef) -> Result<Self> {
         let mut next_id = 0;
         let columns = arrow
             .fields()
             .iter()
-            .map(|field| Column::number(field, &mut next_id, 0).map_err(|e| at(e, field.name())))
+            .map(|field| Column::assign_ids(field, &mut next_id, 0).map_err(|e| in_field(e, field.name())))
             .collect::<Result<_>>()?;
         Ok(Self { arrow, columns })
     }
 
-    /// The values' column of each dictionary, by id. Ids may be shared between fields of equal value types.
+    /// The column of each dictionary's values by id. Fields of equal value types may share an id.
     pub fn dictionaries(&self) -> Result<HashMap<i64, &Column>> {
-        let mut found = HashMap::new();
-        self.columns.iter().try_for_each(|column| column.find_dictionaries(&mut found))?;
-        Ok(found)
+        let mut dictionaries = HashMap::new();
+        self.columns.iter().try_for_each(|column| column.find_dictionaries(&mut dictionaries))?;
+        Ok(dictionaries)
     }
 }
 
 impl Column {
-    fn number(field: &FieldRef, next_id: &mut i64, depth: usize) -> Result<Self> {
+    fn assign_ids(field: &FieldRef, next_id: &mut i64, depth: usize) -> Result<Self> {
         check_depth(depth)?;
         let kind = match field.data_type() {
             DataType::Dictionary(_, values) => {
                 if matches!(**values, DataType::Dictionary(..)) {
                     return Err(Error::unsupported(
-                        "a dictionary whose values are dictionary-encoded themselves has no form in Arrow IPC: decode \
-                         the outer one first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
+                        "Arrow IPC cannot represent a dictionary with dictionary-encoded values: decode the outer one \
+                         first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
                     ));
                 }
                 let id = *next_id;
                 *next_id += 1;
                 let values = values_field(field, values);
-                Kind::Dictionary { id, values: Box::new(Self::number(&values, next_id, depth + 1)?) }
+                Kind::Dictionary { id, values: Box::new(Self::assign_ids(&values, next_id, depth + 1)?) }
             }
             other => {
                 let children = children(other).into_iter();
-                let children = children
-                    .map(|child| Self::number(child, next_id, depth + 1).map_err(|e| at(e, child.name())));
+                let children = children.map(|child| {
+                    Self::assign_ids(child, next_id, depth + 1).map_err(|e| in_field(e, child.name()))
+                });
                 Kind::Plain { children: children.collect::<Result<_>>()? }
             }
         };
         Ok(Self { field: field.clone(), kind })
     }
 
-    fn find_dictionaries<'a>(&'a self, found: &mut HashMap<i64, &'a Column>) -> Result<()> {
+    fn find_dictionaries<'a>(&'a self, dictionaries: &mut HashMap<i64, &'a Column>) -> Result<()> {
         match &self.kind {
-            Kind::Plain { children } => children.iter().try_for_each(|c| c.find_dictionaries(found)),
+            Kind::Plain { children } => children.iter().try_for_each(|c| c.find_dictionaries(dictionaries)),
             Kind::Dictionary { id, values } => {
-                if let Some(other) = found.insert(*id, values) {
+                if let Some(other) = dictionaries.insert(*id, values) {
                     let (a, b) = (other.field.data_type(), values.field.data_type());
                     if !a.equals_datatype(b) || !other.same_ids(values) {
                         return Err(Error::bad_data(format!(
@@ -93,7 +94,7 @@ impl Column {
                         )));
                     }
                 }
-                values.find_dictionaries(found)
+                values.find_dictionaries(dictionaries)
             }
         }
     }
@@ -116,19 +117,19 @@ pub fn same_types(a: &arrow_schema::Schema, b: &arrow_schema::Schema) -> bool {
     a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
 }
 
-/// Names and types, for messages.
+/// Names and types, for errors.
 pub fn names_and_types(schema: &arrow_schema::Schema) -> String {
-    // A name may hold line ends, and a message is one line.
+    // A name may contain line ends, but an error is one line.
     let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name().escape_debug(), f.data_type()));
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// The field under which a dictionary's values are stored: IPC has one field for both.
+/// The field of a dictionary's values. IPC has one field for keys and values.
 pub fn values_field(field: &FieldRef, values: &DataType) -> FieldRef {
     FieldRef::new(arrow_schema::Field::new(field.name(), values.clone(), true))
 }
 
-/// The fields of a type's children, in order; a dictionary's values are not among them.
+/// The fields of a type's children, in order, without a dictionary's values.
 pub fn children(data_type: &DataType) -> Vec<&FieldRef> {
     match data_type {
         DataType::List(f)
@@ -144,16 +145,16 @@ pub fn children(data_type: &DataType) -> Vec<&FieldRef> {
     }
 }
 
-/// Refuses a field that lies too deep.
+/// Rejects a field that is nested too deep.
 pub fn check_depth(depth: usize) -> Result<()> {
-    if depth < MOST_DEPTH {
+    if depth < MAX_DEPTH {
         return Ok(());
     }
-    Err(Error::bad_data(format!("the schema is nested more than {MOST_DEPTH} levels deep")))
+    Err(Error::bad_data(format!("the schema is nested more than {MAX_DEPTH} levels deep")))
 }
 
-/// Says in which field an error happened.
-pub fn at(error: Error, field: &str) -> Error {
-    // A name may hold line ends, and a message is one line.
+/// Adds the field to an error.
+pub fn in_field(error: Error, field: &str) -> Error {
+    // A name may contain line ends, but an error is one line.
     error.context(format_args!("field '{}'", field.escape_debug()))
 }

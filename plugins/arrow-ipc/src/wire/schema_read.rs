@@ -1,4 +1,4 @@
-//! Schemas out of flatbuffers.
+//! Reads schemas.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crossdock_arrays::metadata;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{ForwardsUOffset, Vector};
 
-use super::schema::{Column, Kind, Schema, at, check_depth, values_field};
+use super::schema::{Column, Kind, Schema, check_depth, in_field, values_field};
 use super::strings::Strings;
 use super::types_read;
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
-/// Arrow's own extension types whose storage is of one type or one kind, which is none of dictionaries.
-const NEVER_A_DICTIONARY: [&str; 7] = [
+/// Canonical extension types whose storage cannot be a dictionary.
+const NON_DICTIONARY_EXTENSIONS: [&str; 7] = [
     "arrow.bool8",
     "arrow.fixed_shape_tensor",
     "arrow.json",
@@ -26,16 +26,16 @@ const NEVER_A_DICTIONARY: [&str; 7] = [
     "arrow.variable_shape_tensor",
 ];
 
-/// A list of pairs, as flatbuffers have it.
+/// A flatbuffer vector of key-value pairs.
 pub type Pairs<'a> = Vector<'a, ForwardsUOffset<arrow_ipc::KeyValue<'a>>>;
 
-/// Reads a schema, of a message or of a footer, which has these strings.
+/// Reads a schema of a message or of a footer with these strings.
 pub fn read(schema: arrow_ipc::Schema<'_>, strings: &Strings<'_>) -> Result<Schema> {
     match schema.endianness() {
         Endianness::Little => {}
         Endianness::Big => {
             return Err(Error::unsupported(
-                "the data is big-endian: only little-endian data is read; write it again on a little-endian machine",
+                "the data is big-endian, expected little-endian: write it again on a little-endian machine",
             ));
         }
         other => {
@@ -57,33 +57,34 @@ pub fn read(schema: arrow_ipc::Schema<'_>, strings: &Strings<'_>) -> Result<Sche
 
 fn located(error: Error, field: arrow_ipc::Field<'_>, i: usize) -> Error {
     match field.name() {
-        Some(name) if !name.is_empty() => at(error, name),
+        Some(name) if !name.is_empty() => in_field(error, name),
         _ => error.context(format_args!("field {i}")),
     }
 }
 
-/// Keys and values of a flatbuffer of these strings.
+/// Reads the keys and values of a flatbuffer with these strings.
 pub fn read_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
     metadata::from_pairs(bytes_of(pairs, strings))
 }
 
-/// The same of a dictionary's field: Arrow IPC has no field for the values, so what a writer of ours has put down of theirs is
-/// among its own.
+/// [`read_metadata`] for a dictionary's field. Arrow IPC has no field for the values; this plugin
+/// stores their metadata under a key of the dictionary's field.
 ///
-/// Arrow C++ writes an extension type of the values as it writes one of the dictionary. Those that no dictionary can have are the
-/// values'.
+/// Arrow C++ writes the values' extension type like one of the dictionary. An extension type that
+/// no dictionary can have belongs to the values.
 fn read_dictionary_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
-    let mut own = metadata::from_dictionary_pairs(bytes_of(pairs, strings));
-    if own.get(EXTENSION_NAME).is_none_or(|name| !NEVER_A_DICTIONARY.contains(&name.as_str())) {
-        return own;
+    let mut metadata_map = metadata::from_dictionary_pairs(bytes_of(pairs, strings));
+    if metadata_map.get(EXTENSION_NAME).is_none_or(|name| !NON_DICTIONARY_EXTENSIONS.contains(&name.as_str()))
+    {
+        return metadata_map;
     }
-    let mut values = metadata::of_dictionary_values(&own);
+    let mut values = metadata::of_dictionary_values(&metadata_map);
     for key in [EXTENSION_NAME, EXTENSION_METADATA] {
-        if let Some(value) = own.remove(key) {
+        if let Some(value) = metadata_map.remove(key) {
             values.insert(key, value);
         }
     }
-    metadata::with_dictionary_values(own, &values)
+    metadata::with_dictionary_values(metadata_map, &values)
 }
 
 fn bytes_of<'a>(
@@ -102,9 +103,8 @@ fn read_field(field: arrow_ipc::Field<'_>, strings: &Strings<'_>, depth: usize) 
         .collect::<Result<Vec<_>>>()?;
     let fields = children.iter().map(|child| child.field.clone()).collect();
     let plain = types_read::read(field, fields, strings)?;
-    // Not every writer says "nullable" for a field of nulls; it has no other values.
     let name = strings.name(field.name().unwrap_or_default(), "its name")?;
-    let make = |data_type: DataType| {
+    let new_field = |data_type: DataType| {
         let metadata = match data_type {
             DataType::Dictionary(..) => read_dictionary_metadata(field.custom_metadata(), strings),
             _ => read_metadata(field.custom_metadata(), strings),
@@ -112,10 +112,10 @@ fn read_field(field: arrow_ipc::Field<'_>, strings: &Strings<'_>, depth: usize) 
         Field::new(name, data_type, field.nullable()).with_metadata(metadata)
     };
     let Some(encoding) = field.dictionary() else {
-        return Ok(Column { field: Arc::new(make(plain)), kind: Kind::Plain { children } });
+        return Ok(Column { field: Arc::new(new_field(plain)), kind: Kind::Plain { children } });
     };
     let index = types_read::index_type(encoding)?;
-    let encoded = make(DataType::Dictionary(Box::new(index), Box::new(plain.clone())));
+    let encoded = new_field(DataType::Dictionary(Box::new(index), Box::new(plain.clone())));
     let encoded = Arc::new(encoded.with_dict_is_ordered(encoding.isOrdered()));
     let values = Column { field: values_field(&encoded, &plain), kind: Kind::Plain { children } };
     Ok(Column { field: encoded, kind: Kind::Dictionary { id: encoding.id(), values: Box::new(values) } })

@@ -1,4 +1,4 @@
-//! Schemas into flatbuffers.
+//! Writes schemas.
 
 use arrow_ipc::{DictionaryEncodingBuilder, FieldBuilder, KeyValueBuilder, SchemaBuilder};
 use arrow_schema::{DataType, Metadata};
@@ -25,13 +25,13 @@ pub fn write<'a>(b: &mut FlatBufferBuilder<'a>, schema: &Schema) -> Result<WIPOf
     Ok(builder.finish())
 }
 
-/// Writes a map's pairs, as bytes where they are not UTF-8; nothing where there are none.
+/// Writes a map's pairs, which may be any bytes. `None` for an empty map.
 pub fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
-    // What is known of the values of a dictionary stays under its own key: Arrow IPC has no field for them.
+    // The metadata of a dictionary's values stays under its key: Arrow IPC has no field for it.
     let pairs: Vec<_> = metadata::pairs(map)
         .iter()
         .map(|(key, value)| {
-            // A string is written as its bytes are.
+            // `create_byte_string` accepts bytes that are not UTF-8.
             let key = WIPOffset::new(b.create_byte_string(key).value());
             let value = WIPOffset::new(b.create_byte_string(value).value());
             let mut pair = KeyValueBuilder::new(b);
@@ -52,7 +52,7 @@ fn write_field<'a>(
         (Kind::Plain { children }, data_type) => (children, None, data_type),
         (Kind::Dictionary { id, values }, DataType::Dictionary(index, stored)) => {
             let Kind::Plain { children } = &values.kind else {
-                return Err(Error::internal("a dictionary of a dictionary came to be written"));
+                return Err(Error::internal("a dictionary's values are dictionary-encoded"));
             };
             (children, Some(write_encoding(b, *id, index, field.dict_is_ordered() == Some(true))?), &**stored)
         }

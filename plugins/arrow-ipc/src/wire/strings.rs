@@ -1,4 +1,5 @@
-//! Strings of a flatbuffer that are not UTF-8. Some writers put any bytes into metadata; flatbuffers' verifier takes none.
+//! Reads flatbuffers with strings that are not UTF-8. Some writers store any bytes in metadata,
+//! which flatbuffers' verifier rejects.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,34 +7,35 @@ use std::collections::BTreeMap;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::InvalidFlatbuffer;
 
-/// Bytes that are verified to find strings that are not UTF-8: each is looked for from the flatbuffer's beginning on.
-const MOST_VERIFIED_BYTES: usize = 512 << 20;
+/// Maximum number of bytes to verify: each string that is not UTF-8 needs a verification of the
+/// whole flatbuffer.
+const MAX_VERIFIED_BYTES: usize = 512 << 20;
 
-/// A flatbuffer, and what its strings are where they are not UTF-8.
+/// A flatbuffer and the original bytes of its strings that are not UTF-8.
 pub struct Strings<'a> {
-    /// What is read: such strings have question marks in place of each byte that is not ASCII.
+    /// The flatbuffer, where the non-ASCII bytes of these strings are replaced by question marks.
     bytes: Cow<'a, [u8]>,
-    /// By where they begin.
+    /// The original bytes by the strings' position.
     originals: BTreeMap<usize, Vec<u8>>,
 }
 
 impl<'a> Strings<'a> {
-    /// Those of a flatbuffer that has been verified.
+    /// The strings of a verified flatbuffer.
     pub fn verified(bytes: &'a [u8]) -> Self {
         Self { bytes: bytes.into(), originals: BTreeMap::new() }
     }
 
-    /// Those of a flatbuffer that was not verified because of `error`.
+    /// Replaces invalid strings of a flatbuffer whose verification failed with `error`.
     ///
     /// # Errors
-    /// It has other faults, or too many such strings.
-    pub fn mended(
+    /// Fails for other faults, and for too many such strings.
+    pub fn repaired(
         bytes: &'a [u8],
         mut error: InvalidFlatbuffer,
         verify: impl Fn(&[u8]) -> std::result::Result<(), InvalidFlatbuffer>,
     ) -> std::result::Result<Self, InvalidFlatbuffer> {
         let mut strings = Self::verified(bytes);
-        for _ in 0..MOST_VERIFIED_BYTES / bytes.len().max(1) {
+        for _ in 0..MAX_VERIFIED_BYTES / bytes.len().max(1) {
             let InvalidFlatbuffer::Utf8Error { range, .. } = &error else { return Err(error) };
             let Some(string) = strings.bytes.to_mut().get_mut(range.clone()) else { return Err(error) };
             strings.originals.insert(range.start, string.to_vec());
@@ -46,12 +48,12 @@ impl<'a> Strings<'a> {
         Err(error)
     }
 
-    /// The flatbuffer.
+    /// The repaired flatbuffer.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The bytes of one of its strings.
+    /// The original bytes of a string of the flatbuffer.
     pub fn original<'s>(&'s self, text: &'s str) -> &'s [u8] {
         let at = (text.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
         match self.originals.get(&at) {
@@ -60,21 +62,21 @@ impl<'a> Strings<'a> {
         }
     }
 
-    /// A name, which goes through C, where a NUL would end it.
+    /// Checks a name, which becomes a C string.
     ///
     /// # Errors
-    /// It has one, or is not UTF-8.
+    /// Fails if the name contains a NUL or is not UTF-8.
     pub fn name<'s>(&'s self, text: &'s str, what: &str) -> Result<&'s str> {
         let original = self.original(text);
         let Ok(text) = std::str::from_utf8(original) else {
             return Err(Error::bad_data(format!(
-                "{what}, '{}', is not UTF-8: write the data again with a name that is",
+                "{what}, '{}', is not UTF-8: write the data again with a valid name",
                 String::from_utf8_lossy(original).escape_debug()
             )));
         };
         if text.contains('\0') {
             return Err(Error::unsupported(format!(
-                "{what}, '{}', has a NUL in it, which Arrow's C interface cannot carry",
+                "{what}, '{}', contains a NUL, which Arrow's C interface cannot represent",
                 text.escape_debug()
             )));
         }
@@ -90,7 +92,7 @@ mod tests {
         arrow_ipc::root_as_message(bytes).map(drop)
     }
 
-    /// A message with these pairs.
+    /// A message with these pairs as metadata.
     fn message(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
         let metadata = crossdock_arrays::metadata::from_pairs(pairs.iter().copied());
         let mut b = flatbuffers::FlatBufferBuilder::new();
@@ -102,22 +104,22 @@ mod tests {
         b.finished_data().to_vec()
     }
 
-    /// A table may claim a string in the middle of which another begins.
+    /// A malformed table may refer to a string that begins within another one.
     #[test]
-    fn a_text_that_begins_where_a_mended_string_does_and_is_shorter_is_itself() {
+    fn shorter_string_at_a_repaired_position_is_unchanged() {
         let bytes = message(&[(b"a", b"\xff\xfe")]);
-        let strings = Strings::mended(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
+        let strings = Strings::repaired(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
         let read = arrow_ipc::root_as_message(strings.bytes()).unwrap().custom_metadata().unwrap();
-        let mended = read.get(0).value().unwrap();
-        assert_eq!(strings.original(mended), b"\xff\xfe");
-        assert_eq!(strings.original(mended.get(..1).unwrap()), b"?");
+        let repaired = read.get(0).value().unwrap();
+        assert_eq!(strings.original(repaired), b"\xff\xfe");
+        assert_eq!(strings.original(repaired.get(..1).unwrap()), b"?");
     }
 
     #[test]
-    fn strings_that_are_not_utf8_are_read_as_they_are() {
+    fn reads_original_bytes_of_strings_that_are_not_utf8() {
         let pairs: [(&[u8], &[u8]); 3] = [(b"a", b"\xff\xfe"), (b"\x80", "ü".as_bytes()), (b"b", b"text")];
         let bytes = message(&pairs);
-        let strings = Strings::mended(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
+        let strings = Strings::repaired(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
         let read = arrow_ipc::root_as_message(strings.bytes()).unwrap().custom_metadata().unwrap();
         let mut read: Vec<_> = read
             .iter()
@@ -130,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn other_faults_are_not_mended() {
+    fn does_not_repair_other_faults() {
         let mut bytes = message(&[(b"a", b"\xff")]);
         let error = verify(&bytes).unwrap_err();
         bytes[0] = 0xff;
-        assert!(Strings::mended(&bytes, error, verify).is_err());
+        assert!(Strings::repaired(&bytes, error, verify).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A field's type out of its flatbuffer.
+//! Reads the types of fields.
 
 use arrow_ipc::{DateUnit, Precision, Type, UnionMode};
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit, UnionFields};
@@ -6,24 +6,25 @@ use crossdock_plugin_api::{Error, Result};
 
 use super::strings::Strings;
 
-/// The type of `field`, its children's fields given. Of a dictionary-encoded field: of its values.
+/// Reads the type of `field`, given its children; for a dictionary-encoded field, the type of the
+/// values.
 pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Strings<'_>) -> Result<DataType> {
     let kind = field.type_type();
-    let none = || Error::bad_data(format!("the type calls itself {}, but holds none", name(kind)));
+    let missing = || Error::bad_data(format!("the type declares {} but has none", name(kind)));
     let data_type = match kind {
         Type::Null => DataType::Null,
         Type::Bool => DataType::Boolean,
         Type::Int => {
-            let int = field.type_as_int().ok_or_else(none)?;
+            let int = field.type_as_int().ok_or_else(missing)?;
             int_type(int.bitWidth(), int.is_signed())?
         }
-        Type::FloatingPoint => match field.type_as_floating_point().ok_or_else(none)?.precision() {
+        Type::FloatingPoint => match field.type_as_floating_point().ok_or_else(missing)?.precision() {
             Precision::HALF => DataType::Float16,
             Precision::SINGLE => DataType::Float32,
             Precision::DOUBLE => DataType::Float64,
             other => return Err(unknown("a float's precision", other.0)),
         },
-        Type::Decimal => decimal(field.type_as_decimal().ok_or_else(none)?)?,
+        Type::Decimal => decimal(field.type_as_decimal().ok_or_else(missing)?)?,
         Type::Binary => DataType::Binary,
         Type::LargeBinary => DataType::LargeBinary,
         Type::BinaryView => DataType::BinaryView,
@@ -31,56 +32,59 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Stri
         Type::LargeUtf8 => DataType::LargeUtf8,
         Type::Utf8View => DataType::Utf8View,
         Type::FixedSizeBinary => {
-            let width = field.type_as_fixed_size_binary().ok_or_else(none)?.byteWidth();
+            let width = field.type_as_fixed_size_binary().ok_or_else(missing)?.byteWidth();
             if width < 0 {
-                return Err(Error::bad_data(format!("a fixed-size binary of {width} bytes")));
+                return Err(Error::bad_data(format!(
+                    "a fixed-size binary of {width} bytes, expected 0 or more"
+                )));
             }
             DataType::FixedSizeBinary(width)
         }
-        Type::Date => match field.type_as_date().ok_or_else(none)?.unit() {
+        Type::Date => match field.type_as_date().ok_or_else(missing)?.unit() {
             DateUnit::DAY => DataType::Date32,
             DateUnit::MILLISECOND => DataType::Date64,
             other => return Err(unknown("a date's unit", other.0)),
         },
-        Type::Time => time(field.type_as_time().ok_or_else(none)?)?,
+        Type::Time => time(field.type_as_time().ok_or_else(missing)?)?,
         Type::Timestamp => {
-            let timestamp = field.type_as_timestamp().ok_or_else(none)?;
+            let timestamp = field.type_as_timestamp().ok_or_else(missing)?;
             let zone = timestamp.timezone().map(|zone| strings.name(zone, "its time zone")).transpose()?;
             DataType::Timestamp(time_unit(timestamp.unit())?, zone.map(Into::into))
         }
-        Type::Duration => DataType::Duration(time_unit(field.type_as_duration().ok_or_else(none)?.unit())?),
-        Type::Interval => DataType::Interval(match field.type_as_interval().ok_or_else(none)?.unit() {
+        Type::Duration => {
+            DataType::Duration(time_unit(field.type_as_duration().ok_or_else(missing)?.unit())?)
+        }
+        Type::Interval => DataType::Interval(match field.type_as_interval().ok_or_else(missing)?.unit() {
             arrow_ipc::IntervalUnit::YEAR_MONTH => IntervalUnit::YearMonth,
             arrow_ipc::IntervalUnit::DAY_TIME => IntervalUnit::DayTime,
             arrow_ipc::IntervalUnit::MONTH_DAY_NANO => IntervalUnit::MonthDayNano,
             other => return Err(unknown("an interval's unit", other.0)),
         }),
         Type::Struct_ => DataType::Struct(children.into()),
-        Type::List => DataType::List(one(kind, children)?),
-        Type::LargeList => DataType::LargeList(one(kind, children)?),
-        Type::ListView => DataType::ListView(one(kind, children)?),
-        Type::LargeListView => DataType::LargeListView(one(kind, children)?),
+        Type::List => DataType::List(single_child(kind, children)?),
+        Type::LargeList => DataType::LargeList(single_child(kind, children)?),
+        Type::ListView => DataType::ListView(single_child(kind, children)?),
+        Type::LargeListView => DataType::LargeListView(single_child(kind, children)?),
         Type::FixedSizeList => {
-            let size = field.type_as_fixed_size_list().ok_or_else(none)?.listSize();
+            let size = field.type_as_fixed_size_list().ok_or_else(missing)?.listSize();
             if size < 0 {
-                return Err(Error::bad_data(format!("a fixed-size list of {size} values")));
+                return Err(Error::bad_data(format!(
+                    "a fixed-size list of {size} values, expected 0 or more"
+                )));
             }
-            DataType::FixedSizeList(one(kind, children)?, size)
+            DataType::FixedSizeList(single_child(kind, children)?, size)
         }
-        Type::Map => map(field.type_as_map().ok_or_else(none)?, one(kind, children)?)?,
+        Type::Map => map(field.type_as_map().ok_or_else(missing)?, single_child(kind, children)?)?,
         Type::RunEndEncoded => run_end(children)?,
-        Type::Union => union(field.type_as_union().ok_or_else(none)?, children)?,
+        Type::Union => union(field.type_as_union().ok_or_else(missing)?, children)?,
         other => {
-            return Err(Error::unsupported(format!(
-                "type number {} of Arrow's list is not known here",
-                other.0
-            )));
+            return Err(Error::unsupported(format!("unknown type number {}", other.0)));
         }
     };
     Ok(data_type)
 }
 
-/// The type of a dictionary's indices; where none is written, 32-bit signed integers.
+/// The type of a dictionary's indices. The default is int32.
 pub fn index_type(encoding: arrow_ipc::DictionaryEncoding<'_>) -> Result<DataType> {
     if encoding.dictionaryKind() != arrow_ipc::DictionaryKind::DenseArray {
         return Err(unknown("a dictionary's kind", encoding.dictionaryKind().0));
@@ -117,21 +121,23 @@ fn time(time: arrow_ipc::Time<'_>) -> Result<DataType> {
     match (time.bitWidth(), unit) {
         (32, TimeUnit::Second | TimeUnit::Millisecond) => Ok(DataType::Time32(unit)),
         (64, TimeUnit::Microsecond | TimeUnit::Nanosecond) => Ok(DataType::Time64(unit)),
-        (bits, unit) => Err(Error::bad_data(format!("a time of day of {bits} bits in {unit:?}s"))),
+        (bits, unit) => Err(Error::bad_data(format!(
+            "a time of {bits} bits in {unit:?}s, expected 32 bits for seconds and milliseconds, else 64"
+        ))),
     }
 }
 
 fn decimal(decimal: arrow_ipc::Decimal<'_>) -> Result<DataType> {
     let (bits, precision, scale) = (decimal.bitWidth(), decimal.precision(), decimal.scale());
-    let most = match bits {
+    let max = match bits {
         32 => 9,
         64 => 18,
         128 => 38,
         256 => 76,
         _ => return Err(Error::bad_data(format!("a decimal of {bits} bits, expected 32, 64, 128 or 256"))),
     };
-    let precise = u8::try_from(precision).ok().filter(|p| (1..=most).contains(p)).ok_or_else(|| {
-        Error::bad_data(format!("a decimal of {bits} bits with precision {precision}, expected 1 to {most}"))
+    let precise = u8::try_from(precision).ok().filter(|p| (1..=max).contains(p)).ok_or_else(|| {
+        Error::bad_data(format!("a decimal of {bits} bits with precision {precision}, expected 1 to {max}"))
     })?;
     let scale = i8::try_from(scale)
         .map_err(|_| Error::unsupported(format!("a decimal with scale {scale}, expected -128 to 127")))?;
@@ -143,7 +149,7 @@ fn decimal(decimal: arrow_ipc::Decimal<'_>) -> Result<DataType> {
     })
 }
 
-fn one(kind: Type, children: Vec<FieldRef>) -> Result<FieldRef> {
+fn single_child(kind: Type, children: Vec<FieldRef>) -> Result<FieldRef> {
     let [child] = <[FieldRef; 1]>::try_from(children)
         .map_err(|c| Error::bad_data(format!("{} with {} children, expected 1", name(kind), c.len())))?;
     Ok(child)

@@ -1,4 +1,4 @@
-//! A field's type into its flatbuffer.
+//! Writes the types of fields.
 
 use arrow_ipc::{self as fb, Type};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit, UnionMode};
@@ -6,7 +6,7 @@ use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
 type Out = (Type, WIPOffset<UnionWIPOffset>);
 
-/// Writes a type without its children. Of a dictionary: the type of its values.
+/// Writes a type without its children; for a dictionary, the type of the values.
 pub fn write(b: &mut FlatBufferBuilder<'_>, data_type: &DataType) -> Out {
     match data_type {
         DataType::Null => (Type::Null, fb::NullBuilder::new(b).finish().as_union_value()),
@@ -104,7 +104,7 @@ pub fn write(b: &mut FlatBufferBuilder<'_>, data_type: &DataType) -> Out {
     }
 }
 
-/// An integer type's table; `None` for other types.
+/// Writes an integer type; `None` for other types.
 pub fn int<'a>(b: &mut FlatBufferBuilder<'a>, data_type: &DataType) -> Option<WIPOffset<fb::Int<'a>>> {
     int_shape(data_type).map(|(bits, signed)| write_int(b, bits, signed))
 }

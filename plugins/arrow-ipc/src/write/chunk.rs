@@ -1,54 +1,54 @@
-//! One buffer to write.
+//! Defines the buffers of a message.
 
 use crossdock_memory::{Buffer, HostView, Result, Stream};
 
-/// The bytes of one buffer, made for the message or lying in the batch.
+/// The bytes of one buffer of a message.
 #[derive(Clone, Debug)]
 pub enum Chunk {
-    /// Made for the message.
-    Made(Vec<u8>),
-    /// `bytes` bytes of a batch's buffer, from `offset` on.
-    Lying { buffer: Buffer, offset: usize, bytes: usize },
+    /// Bytes that were produced for the message.
+    Owned(Vec<u8>),
+    /// A range of a batch's buffer.
+    Borrowed { buffer: Buffer, offset: usize, bytes: usize },
 }
 
 impl Chunk {
-    /// No bytes.
+    /// An empty buffer.
     pub fn empty() -> Self {
-        Self::Made(Vec::new())
+        Self::Owned(Vec::new())
     }
 
-    /// A range of `buffer`, which must have it; nothing where there is no buffer and no byte is needed.
-    pub fn of(buffer: Option<&Buffer>, offset: usize, bytes: usize) -> Result<Self> {
+    /// A range of `buffer`. Fails if the buffer is too short, or is missing and `bytes` is not 0.
+    pub fn from_range(buffer: Option<&Buffer>, offset: usize, bytes: usize) -> Result<Self> {
         match buffer {
             Some(buffer) if bytes > 0 => {
                 buffer.slice(offset, bytes)?;
-                Ok(Self::Lying { buffer: buffer.clone(), offset, bytes })
+                Ok(Self::Borrowed { buffer: buffer.clone(), offset, bytes })
             }
-            None if bytes > 0 => {
-                Err(crossdock_plugin_api::Error::bad_data(format!("a buffer of {bytes} bytes is missing")))
-            }
+            None if bytes > 0 => Err(crossdock_plugin_api::Error::bad_data(format!(
+                "a buffer is missing, expected {bytes} bytes"
+            ))),
             _ => Ok(Self::empty()),
         }
     }
 
-    /// How many bytes.
+    /// Size in bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Made(bytes) => bytes.len(),
-            Self::Lying { bytes, .. } => *bytes,
+            Self::Owned(bytes) => bytes.len(),
+            Self::Borrowed { bytes, .. } => *bytes,
         }
     }
 
     /// Runs `f` on the bytes.
     pub fn with<T>(&self, stream: &Stream, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         match self {
-            Self::Made(bytes) => f(bytes),
-            Self::Lying { buffer, offset, bytes } => f(&buffer.host_view_of(*offset, *bytes, stream)?),
+            Self::Owned(bytes) => f(bytes),
+            Self::Borrowed { buffer, offset, bytes } => f(&buffer.host_view_of(*offset, *bytes, stream)?),
         }
     }
 }
 
-/// A range of a buffer before the host's eyes; empty where there is no buffer and no byte is needed.
+/// A host view of a range of `buffer`. `None` for 0 bytes; fails if the buffer is missing.
 pub fn view<'a>(
     buffer: Option<&'a Buffer>,
     offset: usize,
@@ -58,7 +58,7 @@ pub fn view<'a>(
     match buffer {
         Some(buffer) if bytes > 0 => buffer.host_view_of(offset, bytes, stream).map(Some),
         None if bytes > 0 => {
-            Err(crossdock_plugin_api::Error::bad_data(format!("a buffer of {bytes} bytes is missing")))
+            Err(crossdock_plugin_api::Error::bad_data(format!("a buffer is missing, expected {bytes} bytes")))
         }
         _ => Ok(None),
     }

@@ -1,13 +1,14 @@
-//! What has been written of each dictionary, and what must be written before a batch can use another.
+//! Tracks the dictionaries that have been written, and writes what a batch needs before it.
 //!
-//! A stream may replace a dictionary, so one that is not the old one with more values is replaced. A file may only add
-//! to it: its dictionaries are unified, new values added as deltas and keys remapped.
+//! In a stream a changed dictionary is replaced, or extended by a delta if it begins with the old
+//! values. In a file a dictionary can only be extended: dictionaries are unified, new values are
+//! written as deltas, and keys are remapped.
 
 use std::collections::HashMap;
 
 use arrow_schema::Field;
 use crossdock_arrays::DeviceArray;
-use crossdock_arrays::by_value::{Builder, HostArray, Keys, same_buffers};
+use crossdock_arrays::by_value::{Builder, HostArray, ValueIndex, same_buffers};
 use crossdock_memory::{Error, Result};
 
 use super::flatten::Flattener;
@@ -20,126 +21,128 @@ pub struct Dictionaries {
     may_replace: bool,
 }
 
-/// Which dictionary it is.
+/// The metadata of a dictionary.
 pub struct Dictionary<'a> {
-    /// By which messages know it.
+    /// The id in messages.
     pub id: i64,
-    /// Of the keys.
+    /// The field of the keys.
     pub field: &'a Field,
-    /// Of the values.
+    /// The column of the values.
     pub values: &'a Column,
 }
 
 struct Written {
-    /// The array that was compared last. It is held so that its addresses stay its own.
+    /// The array that was compared last. It is kept alive so that its addresses are not reused.
     last: DeviceArray,
-    /// Where the values of `last` stand among those written, if not each at its own place.
-    places: Option<Vec<usize>>,
-    /// All values that were written, when they had to be looked at.
-    keys: Option<Keys>,
+    /// Positions of the values of `last` among the written ones, if they are not 0, 1, 2, ...
+    positions: Option<Vec<usize>>,
+    /// All written values; `None` until a comparison needs them.
+    keys: Option<ValueIndex>,
 }
 
 impl Dictionaries {
-    /// None yet; a stream `may_replace` them.
+    /// Without dictionaries. A stream `may_replace` them.
     pub fn new(may_replace: bool) -> Self {
         Self { written: HashMap::new(), may_replace }
     }
 
-    /// Sees to it that `dictionary` is there under `id`. `Some` tells where each of its values stands, if not at its
-    /// own place.
+    /// Writes what readers lack of `dictionary`. Returns the positions of its values among the
+    /// written ones, if they are not 0, 1, 2, ...
     pub fn write(
         flattener: &mut Flattener<'_>,
         &Dictionary { id, field, values: column }: &Dictionary<'_>,
         dictionary: &DeviceArray,
     ) -> Result<Option<Vec<usize>>> {
         let may_replace = flattener.dictionaries.may_replace;
-        // Taken out, for the values may have dictionaries of their own.
+        // Removed from the map during the call, because the values may have dictionaries.
         let Some(mut written) = flattener.dictionaries.written.remove(&id) else {
             emit(flattener, id, false, column, dictionary)?;
-            let written = Written { last: dictionary.clone(), places: None, keys: None };
+            let written = Written { last: dictionary.clone(), positions: None, keys: None };
             flattener.dictionaries.written.insert(id, written);
             return Ok(None);
         };
         if !same_buffers(&written.last, dictionary) {
             if written.keys.is_none() {
-                let mut keys = Keys::default();
-                Keys::of(&HostArray::new(&written.last, flattener.stream)?)?
+                let mut keys = ValueIndex::default();
+                ValueIndex::encode(&HostArray::new(&written.last, flattener.stream)?)?
                     .into_iter()
                     .for_each(|key| keys.push(key));
                 written.keys = Some(keys);
             }
             let keys = written.keys.get_or_insert_default();
-            let new = Keys::of(&HostArray::new(dictionary, flattener.stream)?)?;
-            written.places = if may_replace {
+            let new = ValueIndex::encode(&HostArray::new(dictionary, flattener.stream)?)?;
+            written.positions = if may_replace {
                 replace(flattener, id, column, dictionary, keys, new)?;
                 None
             } else {
-                let places = unify(flattener, id, column, dictionary, keys, new)?;
-                check_order(field, places.as_deref())?;
-                places
+                let positions = unify(flattener, id, column, dictionary, keys, new)?;
+                check_order(field, positions.as_deref())?;
+                positions
             };
             written.last = dictionary.clone();
         }
-        let places = written.places.clone();
+        let positions = written.positions.clone();
         flattener.dictionaries.written.insert(id, written);
-        Ok(places)
+        Ok(positions)
     }
 }
 
-/// Makes `new` what readers have: nothing if they have it, a delta if it begins with what they have, else whole.
+/// Updates the readers' dictionary to `new`: a delta if `new` begins with the old values, else a
+/// replacement.
 fn replace(
     flattener: &mut Flattener<'_>,
     id: i64,
     column: &Column,
     dictionary: &DeviceArray,
-    keys: &mut Keys,
+    keys: &mut ValueIndex,
     new: Vec<Vec<u8>>,
 ) -> Result<()> {
-    let old = keys.all().len();
-    if new.starts_with(keys.all()) && !(is_nested(column) && new.len() > old) {
+    let old = keys.values().len();
+    if new.starts_with(keys.values()) && !(is_nested(column) && new.len() > old) {
         if new.len() > old {
             emit(flattener, id, true, column, &dictionary.slice(old, new.len() - old)?)?;
         }
     } else {
         emit(flattener, id, false, column, dictionary)?;
-        *keys = Keys::default();
+        *keys = ValueIndex::default();
     }
-    new.into_iter().skip(keys.all().len()).for_each(|key| keys.push(key));
+    new.into_iter().skip(keys.values().len()).for_each(|key| keys.push(key));
     Ok(())
 }
 
-/// Refuses to put the values of an ordered dictionary in another order: what is greater than what would change.
-fn check_order(field: &Field, places: Option<&[usize]>) -> Result<()> {
-    if field.dict_is_ordered() != Some(true) || places.is_none_or(<[usize]>::is_sorted) {
+/// Rejects positions that change the order of an ordered dictionary.
+fn check_order(field: &Field, positions: Option<&[usize]>) -> Result<()> {
+    if field.dict_is_ordered() != Some(true) || positions.is_none_or(<[usize]>::is_sorted) {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "column '{}': its dictionaries are ordered, and in a file, which has one of them, their values would be in another order: \
-         write a stream, or decode it first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
+        "column '{}': its dictionaries are ordered, but unifying them for a file would change the order: write a stream, \
+         or decode it first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
         field.name().escape_debug()
     )))
 }
 
-/// Adds the values of `new` that readers do not have, and tells where each value stands.
+/// Writes the values of `new` that readers lack. Returns the positions of all values, if they are
+/// not 0, 1, 2, ...
 fn unify(
     flattener: &mut Flattener<'_>,
     id: i64,
     column: &Column,
     dictionary: &DeviceArray,
-    keys: &mut Keys,
+    keys: &mut ValueIndex,
     new: Vec<Vec<u8>>,
 ) -> Result<Option<Vec<usize>>> {
     let mut added = Vec::new();
-    let mut places = Vec::with_capacity(new.len());
+    let mut positions = Vec::with_capacity(new.len());
     for (i, key) in new.into_iter().enumerate() {
-        // A value that comes twice keeps both places, as long as they are the same as before.
-        let place = if keys.all().get(i) == Some(&key) { Some(i) } else { keys.find(&key) };
-        places.push(match place {
-            Some(place) => place,
+        // A repeated value keeps its positions if they are unchanged.
+        let position = if keys.values().get(i) == Some(&key) { Some(i) } else { keys.position(&key) };
+        positions.push(match position {
+            Some(position) => position,
             None => {
                 added.push(i);
                 keys.push(key);
-                keys.all().len() - 1
+                keys.values().len() - 1
             }
         });
     }
@@ -154,8 +157,8 @@ fn unify(
         };
         emit(flattener, id, true, column, &delta)?;
     }
-    let in_place = places.iter().enumerate().all(|(i, place)| i == *place);
-    Ok(if in_place { None } else { Some(places) })
+    let in_place = positions.iter().enumerate().all(|(i, position)| i == *position);
+    Ok(if in_place { None } else { Some(positions) })
 }
 
 fn emit(
@@ -171,8 +174,8 @@ fn emit(
     Ok(())
 }
 
-/// Whether its values have dictionaries of their own: then they change together, for a reader may resolve the inner
-/// ones late.
+/// Whether the values have dictionaries. Then a delta is not allowed, because a reader may resolve
+/// the inner ones late.
 fn is_nested(column: &Column) -> bool {
     match &column.kind {
         Kind::Dictionary { .. } => true,

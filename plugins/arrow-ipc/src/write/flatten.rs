@@ -1,5 +1,5 @@
-//! An array, or a slice of one, into the nodes and buffers of a message: only what the slice needs, from bit 0 and
-//! offset 0 on, in place wherever that is so already.
+//! Flattens arrays and slices to the nodes and buffers of a message: only the used parts, from bit
+//! 0 and offset 0 on, in place if possible.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::layout::{BufferKind, ChildRule};
@@ -11,16 +11,16 @@ use super::dictionaries::{Dictionaries, Dictionary};
 use super::message::Flat;
 use super::ranges::Offsets;
 use crate::wire::message::Node;
-use crate::wire::schema::{Column, Kind, at};
+use crate::wire::schema::{Column, Kind, in_field};
 use crossdock_arrays::by_value::{self, HostArray, shifted};
 
-/// What flattening needs besides the array.
+/// The state of flattening one batch.
 pub struct Flattener<'a> {
-    /// Of the host.
+    /// A stream of the CPU.
     pub stream: &'a Stream,
-    /// What has been written of dictionaries; what a batch needs first is added to `before`.
+    /// The dictionaries that have been written.
     pub dictionaries: &'a mut Dictionaries,
-    /// Dictionary messages that go out before the batch.
+    /// Dictionary batches (id, is delta, content) to write before the batch.
     pub before: &'a mut Vec<(i64, bool, Flat)>,
 }
 
@@ -34,7 +34,7 @@ impl Flattener<'_> {
         len: usize,
         out: &mut Flat,
     ) -> Result<()> {
-        self.array(column, array, start, len, out).map_err(|e| at(e, column.field.name()))
+        self.array(column, array, start, len, out).map_err(|e| in_field(e, column.field.name()))
     }
 
     fn array(
@@ -46,19 +46,21 @@ impl Flattener<'_> {
         out: &mut Flat,
     ) -> Result<()> {
         if start.checked_add(len).is_none_or(|end| end > array.len()) {
-            return Err(Error::bad_data(format!("rows {start}..+{len} are pointed at, of {}", array.len())));
+            return Err(Error::bad_data(format!(
+                "rows {start}..+{len} are referred to, expected a range within {}",
+                array.len()
+            )));
         }
         let row = array.layout();
         let first = array.offset() + start;
-        if row.child_rule == ChildRule::Runs && !self.runs_fit(array, start, len)? {
-            return self.rebuilt(column, array, start, len, out);
+        if row.child_rule == ChildRule::Runs && !self.has_exact_runs(array, start, len)? {
+            return self.add_rebuilt(column, array, start, len, out);
         }
-        let own = array.buffers().get(usize::from(row.has_validity)..).unwrap_or_default();
-        let buffer = |i: usize| own.get(i).and_then(Option::as_ref);
+        let value_buffers = array.buffers().get(usize::from(row.has_validity)..).unwrap_or_default();
         if let [BufferKind::Views] = row.buffers()
-            && self.views_waste(own, first, len)?
+            && self.wastes_view_data(value_buffers, first, len)?
         {
-            return self.rebuilt(column, array, start, len, out);
+            return self.add_rebuilt(column, array, start, len, out);
         }
         self.validity(array, start, len, out)?;
         let children = match &column.kind {
@@ -70,9 +72,34 @@ impl Flattener<'_> {
                 return Ok(());
             }
         };
-        // The rows of each child, where the type's rule does not tell.
-        let mut rows: Vec<(usize, usize)> = Vec::new();
-        match *row.buffers() {
+        let rows = self.values(array, value_buffers, first, len, out)?;
+        for (i, (column, child)) in children.iter().zip(array.children()).enumerate() {
+            let (begin, n) = match row.child_rule {
+                ChildRule::SameRows => (first, len),
+                ChildRule::Times(n) => (first.saturating_mul(n), len.saturating_mul(n)),
+                ChildRule::Runs => (0, child.len()),
+                _ => rows.get(i).copied().unwrap_or((0, 0)),
+            };
+            // A child may be too short for the beginning of an empty range.
+            let begin = if n == 0 { 0 } else { begin };
+            self.add(column, child, begin, n, out)?;
+        }
+        Ok(())
+    }
+
+    /// Adds values `first..+len` of the buffers after the validity bitmap. Returns the range of
+    /// rows of each child, if the type's child rule does not determine it.
+    fn values(
+        &mut self,
+        array: &DeviceArray,
+        value_buffers: &[Option<Buffer>],
+        first: usize,
+        len: usize,
+        out: &mut Flat,
+    ) -> Result<Vec<(usize, usize)>> {
+        let buffer = |i: usize| value_buffers.get(i).and_then(Option::as_ref);
+        let mut rows = Vec::new();
+        match *array.layout().buffers() {
             [] => {}
             [BufferKind::Bits] => {
                 let bits = self.bits(buffer(0), first, len)?;
@@ -82,7 +109,7 @@ impl Flattener<'_> {
                 let (offsets, begin, end) =
                     Offsets { buffer: buffer(0), width }.rebased(first, len, self.stream)?;
                 out.chunks.push(offsets);
-                out.chunks.push(Chunk::of(buffer(1), begin, end - begin)?);
+                out.chunks.push(Chunk::from_range(buffer(1), begin, end - begin)?);
             }
             [BufferKind::Offsets { width }] => {
                 let (offsets, begin, end) =
@@ -91,54 +118,44 @@ impl Flattener<'_> {
                 rows.push((begin, end - begin));
             }
             [BufferKind::Views] => {
-                out.chunks.push(Chunk::of(buffer(0), first.saturating_mul(16), len.saturating_mul(16))?);
-                let data: Vec<_> = own.get(1..).unwrap_or_default().iter().collect();
+                out.chunks.push(Chunk::from_range(
+                    buffer(0),
+                    first.saturating_mul(16),
+                    len.saturating_mul(16),
+                )?);
+                let data: Vec<_> = value_buffers.get(1..).unwrap_or_default().iter().collect();
                 let data = if len == 0 { Vec::new() } else { data };
                 out.variadic.push(data.len());
                 for buffer in data {
                     let bytes = buffer.as_ref().map_or(Some(0), Buffer::len);
-                    let bytes =
-                        bytes.ok_or_else(|| Error::internal("a view's data buffer of unknown length"))?;
-                    out.chunks.push(Chunk::of(buffer.as_ref(), 0, bytes)?);
+                    let bytes = bytes
+                        .ok_or_else(|| Error::internal("a data buffer of views has an unknown length"))?;
+                    out.chunks.push(Chunk::from_range(buffer.as_ref(), 0, bytes)?);
                 }
             }
             [BufferKind::ViewOffsets { width }, _] => {
-                rows.push(self.list_views(array, own, first, len, width, out)?);
+                rows.push(self.list_views(array, value_buffers, first, len, width, out)?);
             }
             [BufferKind::TypeIds, BufferKind::DenseOffsets] => {
-                out.chunks.push(Chunk::of(buffer(0), first, len)?);
-                rows = self.dense(array, own, first, len, out)?;
+                out.chunks.push(Chunk::from_range(buffer(0), first, len)?);
+                rows = self.dense_union(array, value_buffers, first, len, out)?;
             }
             [kind] => {
                 let width = kind.width().unwrap_or(0);
-                out.chunks.push(Chunk::of(
+                out.chunks.push(Chunk::from_range(
                     buffer(0),
                     first.saturating_mul(width),
                     len.saturating_mul(width),
                 )?);
             }
             _ => {
-                return Err(Error::internal(format!(
-                    "{} has a layout that is not known here",
-                    array.data_type()
-                )));
+                return Err(Error::internal(format!("the layout of {} is unsupported", array.data_type())));
             }
         }
-        for (i, (column, child)) in children.iter().zip(array.children()).enumerate() {
-            let (begin, n) = match row.child_rule {
-                ChildRule::SameRows => (first, len),
-                ChildRule::Times(n) => (first.saturating_mul(n), len.saturating_mul(n)),
-                ChildRule::Runs => (0, child.len()),
-                _ => rows.get(i).copied().unwrap_or((0, 0)),
-            };
-            // A child of no rows need not have the row that it would begin at.
-            let begin = if n == 0 { 0 } else { begin };
-            self.add(column, child, begin, n, out)?;
-        }
-        Ok(())
+        Ok(rows)
     }
 
-    /// The node, and the validity bitmap where the type has one.
+    /// Adds the node, and the validity bitmap if the type has one.
     fn validity(&self, array: &DeviceArray, start: usize, len: usize, out: &mut Flat) -> Result<()> {
         let row = array.layout();
         if !row.has_validity {
@@ -164,32 +181,35 @@ impl Flattener<'_> {
         Ok(())
     }
 
-    /// `len` bits from `first` on, beginning at bit 0.
+    /// `len` bits from `first` on, shifted to bit 0.
     fn bits(&self, buffer: Option<&Buffer>, first: usize, len: usize) -> Result<Chunk> {
-        // Of no bits there need not be a buffer, wherever in a byte they would begin.
+        // For 0 bits the buffer may be missing.
         if len == 0 || first.is_multiple_of(8) {
-            return Chunk::of(buffer, first / 8, len.div_ceil(8));
+            return Chunk::from_range(buffer, first / 8, len.div_ceil(8));
         }
         let bytes = (first % 8 + len).div_ceil(8);
         let bits = view(buffer, first / 8, bytes, self.stream)?;
-        Ok(Chunk::Made(shifted(bits.as_deref().unwrap_or_default(), first % 8, len)))
+        Ok(Chunk::Owned(shifted(bits.as_deref().unwrap_or_default(), first % 8, len)))
     }
 
     fn keys(&mut self, of: &Dictionary<'_>, array: &DeviceArray, start: usize, len: usize) -> Result<Chunk> {
         let dictionary =
             array.dictionary().ok_or_else(|| Error::internal("a dictionary array has no dictionary"))?;
-        // Nothing points into it, and there may be nothing in it: it need not be written.
-        if let Some(places) = Dictionaries::write(self, of, dictionary)? {
+        if let Some(positions) = Dictionaries::write(self, of, dictionary)? {
             let keys = HostArray::new(array, self.stream)?;
-            return by_value::remapped(&keys, start, len, &places).map(Chunk::Made);
+            return by_value::remap_keys(&keys, start, len, &positions).map(Chunk::Owned);
         }
-        let own = array.buffers().get(1).and_then(Option::as_ref);
+        let value_buffers = array.buffers().get(1).and_then(Option::as_ref);
         let width = array.layout().kind(1).and_then(BufferKind::width).unwrap_or(0);
-        Chunk::of(own, (array.offset() + start).saturating_mul(width), len.saturating_mul(width))
+        Chunk::from_range(
+            value_buffers,
+            (array.offset() + start).saturating_mul(width),
+            len.saturating_mul(width),
+        )
     }
 
-    /// The slice as an array of its own, and then that.
-    fn rebuilt(
+    /// Copies the slice to a new array and adds that.
+    fn add_rebuilt(
         &mut self,
         column: &Column,
         array: &DeviceArray,
@@ -199,7 +219,7 @@ impl Flattener<'_> {
     ) -> Result<()> {
         let mut builder = by_value::Builder::new(array.data_type());
         builder.append(&HostArray::new(array, self.stream)?, start, len)?;
-        let rebuilt = builder.finish(self.stream)?;
-        self.array(column, &rebuilt, 0, len, out)
+        let add_rebuilt = builder.finish(self.stream)?;
+        self.array(column, &add_rebuilt, 0, len, out)
     }
 }

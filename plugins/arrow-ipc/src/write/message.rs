@@ -1,4 +1,4 @@
-//! A message under way to the sink.
+//! Compresses and writes one message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,22 +14,22 @@ use crate::wire::Block;
 use crate::wire::message::{Node, Span};
 use crate::wire::message_write::{self, aligned};
 
-/// A batch as nodes and buffers.
+/// A flattened batch.
 #[derive(Debug, Default)]
 pub struct Flat {
     /// Rows.
     pub rows: usize,
-    /// One for each array, in pre-order.
+    /// One per array, in pre-order.
     pub nodes: Vec<Node>,
-    /// One for each buffer.
+    /// One per buffer.
     pub chunks: Vec<Chunk>,
-    /// Data buffers of each array of views.
+    /// Number of data buffers of each array of views.
     pub variadic: Vec<usize>,
-    /// Key-value metadata of its own.
+    /// The batch's key-value metadata.
     pub metadata: Metadata,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -37,12 +37,12 @@ pub enum Kind {
     Dictionary { id: i64, is_delta: bool },
 }
 
-/// The compressed buffers, each put down by the thread that made it.
+/// The compressed buffers, each stored by the thread that compressed it.
 type Compressed = Arc<Vec<Mutex<Vec<u8>>>>;
 
-/// A message whose buffers are being compressed, or need not be.
+/// A message whose buffers may be being compressed.
 pub struct Outgoing {
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
     flat: Flat,
     codec: Option<Codec>,
@@ -50,7 +50,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Begins to compress the buffers of `flat`.
+    /// Begins to compress the buffers of `flat`, if there is a codec.
     pub fn start(kind: Kind, flat: Flat, codec: Option<Codec>, pool: &Pool, stream: &Stream) -> Self {
         let compressing = codec.map(|codec| {
             let results: Compressed = Arc::new(flat.chunks.iter().map(|_| Mutex::default()).collect());
@@ -72,12 +72,12 @@ impl Outgoing {
         Self { kind, flat, codec, compressing }
     }
 
-    /// Bytes of its buffers.
+    /// Size of the uncompressed buffers.
     pub fn bytes(&self) -> u64 {
         self.flat.chunks.iter().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Writes it, when it is ready. `check` may end the waiting.
+    /// Waits for the compression and writes the message. An error of `check` ends the wait.
     pub fn write(
         mut self,
         out: &mut Output,
@@ -88,7 +88,7 @@ impl Outgoing {
             group.wait(&check)?;
             for (chunk, result) in self.flat.chunks.iter_mut().zip(results.iter()) {
                 *chunk =
-                    Chunk::Made(std::mem::take(&mut *result.lock().unwrap_or_else(PoisonError::into_inner)));
+                    Chunk::Owned(std::mem::take(&mut *result.lock().unwrap_or_else(PoisonError::into_inner)));
             }
         }
         let mut spans = Vec::with_capacity(self.flat.chunks.len());
@@ -99,7 +99,7 @@ impl Outgoing {
             end = end
                 .checked_add(bytes)
                 .map(aligned)
-                .ok_or_else(|| Error::unsupported("a batch of too many bytes"))?;
+                .ok_or_else(|| Error::unsupported("the size of a batch overflows an address"))?;
         }
         let batch = message_write::Batch {
             rows: self.flat.rows,

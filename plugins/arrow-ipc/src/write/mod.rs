@@ -1,4 +1,5 @@
-//! Writing: batches flattened into the buffers of messages, compressed by the pool, written in order.
+//! Flattens batches to the buffers of messages, compresses them in the pool, and writes them in
+//! order.
 
 mod chunk;
 mod dictionaries;

@@ -1,25 +1,26 @@
-//! The sink, with its position and small writes put together.
+//! Tracks the sink's position and buffers small writes.
 
 use crossdock_plugin_api::{Result, Sink};
 
-/// Writes shorter than this are collected.
+/// Shorter writes are buffered.
 const SMALL_BYTES: usize = 32 << 10;
-const COLLECTED_BYTES: usize = 256 << 10;
+/// The buffer is flushed at this size.
+const BUFFERED_BYTES: usize = 256 << 10;
 
-/// Where the bytes go.
+/// A buffered sink.
 pub struct Output {
     sink: Sink,
     position: u64,
-    collected: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 impl Output {
-    /// At its beginning.
+    /// At position 0.
     pub fn new(sink: Sink) -> Self {
-        Self { sink, position: 0, collected: Vec::new() }
+        Self { sink, position: 0, buffered: Vec::new() }
     }
 
-    /// Bytes so far.
+    /// Number of bytes written so far.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -28,26 +29,26 @@ impl Output {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
         if bytes.len() < SMALL_BYTES {
-            self.collected.extend_from_slice(bytes);
-            if self.collected.len() >= COLLECTED_BYTES { self.flush() } else { Ok(()) }
+            self.buffered.extend_from_slice(bytes);
+            if self.buffered.len() >= BUFFERED_BYTES { self.flush() } else { Ok(()) }
         } else {
             self.flush()?;
             self.send(bytes)
         }
     }
 
-    /// Writes `n` zeros, fewer than 64.
+    /// Writes `n` zeros, at most 64.
     pub fn pad(&mut self, n: u64) -> Result<()> {
         let zeros = [0; 64];
         self.write(zeros.get(..n as usize).unwrap_or(&zeros))
     }
 
-    /// Writes what has been collected.
+    /// Writes the buffered bytes to the sink.
     pub fn flush(&mut self) -> Result<()> {
-        let collected = std::mem::take(&mut self.collected);
-        let result = if collected.is_empty() { Ok(()) } else { self.send(&collected) };
-        self.collected = collected;
-        self.collected.clear();
+        let buffered = std::mem::take(&mut self.buffered);
+        let result = if buffered.is_empty() { Ok(()) } else { self.send(&buffered) };
+        self.buffered = buffered;
+        self.buffered.clear();
         result
     }
 

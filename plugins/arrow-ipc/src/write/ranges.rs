@@ -1,35 +1,38 @@
-//! Offsets on the host: where ranges begin and end, and offsets moved to begin at 0.
+//! Reads offsets on the host and rebases them to begin at 0.
 
 use crossdock_memory::{Buffer, Result, Stream};
 use crossdock_plugin_api::Error;
 
 use super::chunk::{Chunk, view};
 
-/// An offsets buffer of `width` bytes an entry.
+/// An offsets buffer.
 pub struct Offsets<'a> {
-    /// The buffer.
+    /// The buffer; may be missing if there are no values.
     pub buffer: Option<&'a Buffer>,
-    /// 4 or 8.
+    /// Bytes per offset: 4 or 8.
     pub width: usize,
 }
 
 impl Offsets<'_> {
-    /// Entries `at` to `at + len` as a chunk that begins at 0, and what they span. No values have one offset, 0.
+    /// Offsets `at` to `at + len`, rebased to begin at 0, and the first and last original offset.
+    /// For 0 values, one offset 0.
     pub fn rebased(&self, at: usize, len: usize, stream: &Stream) -> Result<(Chunk, usize, usize)> {
         if len == 0 {
-            return Ok((Chunk::Made(vec![0; self.width]), 0, 0));
+            return Ok((Chunk::Owned(vec![0; self.width]), 0, 0));
         }
         let (begin, end) = (self.entry(at, stream)?, self.entry(at + len, stream)?);
         let (first, bytes) = (at.saturating_mul(self.width), (len + 1).saturating_mul(self.width));
         if begin > end {
-            return Err(Error::bad_data(format!("offsets begin at {begin} and end at {end}")));
+            return Err(Error::bad_data(format!(
+                "the offsets begin at {begin} and end at {end}, expected ascending offsets"
+            )));
         }
         if begin == 0 {
-            return Ok((Chunk::of(self.buffer, first, bytes)?, begin, end));
+            return Ok((Chunk::from_range(self.buffer, first, bytes)?, begin, end));
         }
         let entries = view(self.buffer, first, bytes, stream)?;
         Ok((
-            Chunk::Made(subtract(entries.as_deref().unwrap_or_default(), begin as u64, self.width)),
+            Chunk::Owned(subtract(entries.as_deref().unwrap_or_default(), begin as u64, self.width)),
             begin,
             end,
         ))
@@ -38,11 +41,12 @@ impl Offsets<'_> {
     fn entry(&self, at: usize, stream: &Stream) -> Result<usize> {
         let bytes = view(self.buffer, at.saturating_mul(self.width), self.width, stream)?;
         let value = signed(bytes.as_deref().unwrap_or_default());
-        usize::try_from(value).map_err(|_| Error::bad_data(format!("offset {at} is {value}")))
+        usize::try_from(value)
+            .map_err(|_| Error::bad_data(format!("offset {at} is {value}, expected 0 or more")))
     }
 }
 
-/// Entries of `width` bytes, each less `by`.
+/// Subtracts `by` from each entry of `width` bytes.
 pub fn subtract(entries: &[u8], by: u64, width: usize) -> Vec<u8> {
     let mut out = entries.to_vec();
     match width {
@@ -60,17 +64,19 @@ pub fn subtract(entries: &[u8], by: u64, width: usize) -> Vec<u8> {
     out
 }
 
-/// Where ranges of a child lie together: the least begin and the greatest end; `None` if all are empty.
+/// The smallest range that covers ranges of a child; `None` if all are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent(Option<(usize, usize)>);
 
 impl Extent {
-    /// Takes `size` rows from `begin` on into account.
+    /// Extends the range by `size` rows from `begin` on.
     pub fn add(&mut self, begin: usize, size: usize) -> Result<()> {
-        let end = begin.checked_add(size).ok_or_else(|| Error::bad_data(format!("rows {begin}..+{size}")))?;
+        let end = begin
+            .checked_add(size)
+            .ok_or_else(|| Error::bad_data(format!("rows {begin}..+{size} overflow an address")))?;
         if size > 0 {
-            let (least, most) = self.0.unwrap_or((begin, end));
-            self.0 = Some((least.min(begin), most.max(end)));
+            let (min, max) = self.0.unwrap_or((begin, end));
+            self.0 = Some((min.min(begin), max.max(end)));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a slice needs of buffers that do not lie row by row: runs, views, list-views, dense unions.
+//! Slices arrays whose buffers are not in row order: runs, views, list views, dense unions.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::layout::BufferKind;
@@ -11,8 +11,8 @@ use super::message::Flat;
 use super::ranges::{Extent, signed, subtract};
 
 impl Flattener<'_> {
-    /// Whether the runs are those of the array and of nothing around it.
-    pub(super) fn runs_fit(&self, array: &DeviceArray, start: usize, len: usize) -> Result<bool> {
+    /// Whether the array's runs cover exactly the slice.
+    pub(super) fn has_exact_runs(&self, array: &DeviceArray, start: usize, len: usize) -> Result<bool> {
         let Some(ends) = array.children().first() else { return Ok(false) };
         if array.offset() + start > 0 || len != array.len() {
             return Ok(false);
@@ -26,17 +26,23 @@ impl Flattener<'_> {
         Ok(usize::try_from(signed(last.as_deref().unwrap_or_default())) == Ok(len))
     }
 
-    /// Whether a slice of views would drag along much data that it does not use.
-    pub(super) fn views_waste(&self, own: &[Option<Buffer>], first: usize, len: usize) -> Result<bool> {
-        const NOT_MUCH: usize = 64 << 10;
+    /// Whether a slice of views uses less than half of a large amount of data.
+    pub(super) fn wastes_view_data(
+        &self,
+        value_buffers: &[Option<Buffer>],
+        first: usize,
+        len: usize,
+    ) -> Result<bool> {
+        const MIN_DATA_BYTES: usize = 64 << 10;
         let length = |buffer: &Option<Buffer>| buffer.as_ref().and_then(Buffer::len).unwrap_or(0);
-        let data = own.iter().skip(1).map(length).fold(0, usize::saturating_add);
-        let sliced = first > 0 || own.first().map_or(0, length) >= (first + len + 64).saturating_mul(16);
-        if len == 0 || !sliced || data < NOT_MUCH {
+        let data = value_buffers.iter().skip(1).map(length).fold(0, usize::saturating_add);
+        let sliced =
+            first > 0 || value_buffers.first().map_or(0, length) >= (first + len + 64).saturating_mul(16);
+        if len == 0 || !sliced || data < MIN_DATA_BYTES {
             return Ok(false);
         }
         let views = view(
-            own.first().and_then(Option::as_ref),
+            value_buffers.first().and_then(Option::as_ref),
             first.saturating_mul(16),
             len.saturating_mul(16),
             self.stream,
@@ -47,21 +53,22 @@ impl Flattener<'_> {
         Ok(used < data as u64 / 2)
     }
 
-    /// Offsets and sizes of list-views; the rows of the child that they span.
+    /// Adds offsets and sizes of list views. Returns the range (begin, length) of the child that
+    /// they refer to.
     pub(super) fn list_views(
         &self,
         array: &DeviceArray,
-        own: &[Option<Buffer>],
+        value_buffers: &[Option<Buffer>],
         first: usize,
         len: usize,
         width: usize,
         out: &mut Flat,
     ) -> Result<(usize, usize)> {
         let (begin, bytes) = (first.saturating_mul(width), len.saturating_mul(width));
-        let buffer = |i: usize| own.get(i).and_then(Option::as_ref);
+        let buffer = |i: usize| value_buffers.get(i).and_then(Option::as_ref);
         if first == 0 && len == array.len() {
-            out.chunks.push(Chunk::of(buffer(0), begin, bytes)?);
-            out.chunks.push(Chunk::of(buffer(1), begin, bytes)?);
+            out.chunks.push(Chunk::from_range(buffer(0), begin, bytes)?);
+            out.chunks.push(Chunk::from_range(buffer(1), begin, bytes)?);
             return Ok((0, array.children().first().map_or(0, DeviceArray::len)));
         }
         let (offsets, sizes) =
@@ -72,35 +79,36 @@ impl Flattener<'_> {
             extent.add(row(signed(offset))?, row(signed(size))?)?;
         }
         let (least, n) = extent.range();
-        let mut moved = subtract(offsets, least as u64, width);
-        // An empty list may begin anywhere, before the first row that is kept too.
-        for (offset, size) in moved.chunks_exact_mut(width).zip(sizes.chunks_exact(width)) {
+        let mut rebased = subtract(offsets, least as u64, width);
+        // An empty list may have any offset, also one before the range.
+        for (offset, size) in rebased.chunks_exact_mut(width).zip(sizes.chunks_exact(width)) {
             if signed(size) == 0 {
                 offset.fill(0);
             }
         }
-        out.chunks.push(Chunk::Made(moved));
-        out.chunks.push(Chunk::of(buffer(1), begin, bytes)?);
+        out.chunks.push(Chunk::Owned(rebased));
+        out.chunks.push(Chunk::from_range(buffer(1), begin, bytes)?);
         Ok((least, n))
     }
 
-    /// Offsets of a dense union; the rows of each child that they span.
-    pub(super) fn dense(
+    /// Adds offsets of a dense union. Returns the range (begin, length) of each child that they
+    /// refer to.
+    pub(super) fn dense_union(
         &self,
         array: &DeviceArray,
-        own: &[Option<Buffer>],
+        value_buffers: &[Option<Buffer>],
         first: usize,
         len: usize,
         out: &mut Flat,
     ) -> Result<Vec<(usize, usize)>> {
-        let buffer = |i: usize| own.get(i).and_then(Option::as_ref);
+        let buffer = |i: usize| value_buffers.get(i).and_then(Option::as_ref);
         let (begin, bytes) = (first.saturating_mul(4), len.saturating_mul(4));
         if first == 0 && len == array.len() {
-            out.chunks.push(Chunk::of(buffer(1), begin, bytes)?);
+            out.chunks.push(Chunk::from_range(buffer(1), begin, bytes)?);
             return Ok(array.children().iter().map(|child| (0, child.len())).collect());
         }
         let arrow_schema::DataType::Union(fields, _) = array.data_type() else {
-            return Err(Error::internal("a union that is none"));
+            return Err(Error::internal("a dense union array is not of a union type"));
         };
         let (ids, offsets) =
             (view(buffer(0), first, len, self.stream)?, view(buffer(1), begin, bytes, self.stream)?);
@@ -109,21 +117,22 @@ impl Flattener<'_> {
         let mut extents = vec![Extent::default(); fields.len()];
         for (id, offset) in ids.iter().zip(offsets.chunks_exact(4)) {
             let extent = child_of(*id).and_then(|child| extents.get_mut(child));
-            let extent =
-                extent.ok_or_else(|| Error::bad_data(format!("a union has type id {}", *id as i8)))?;
+            let extent = extent.ok_or_else(|| {
+                Error::bad_data(format!("a union has type id {}, expected one of its type", *id as i8))
+            })?;
             extent.add(row(signed(offset))?, 1)?;
         }
-        let mut moved = Vec::with_capacity(offsets.len());
+        let mut rebased = Vec::with_capacity(offsets.len());
         for (id, offset) in ids.iter().zip(offsets.chunks_exact(4)) {
             let least =
                 child_of(*id).and_then(|child| extents.get(child)).map_or(0, |extent| extent.range().0);
-            moved.extend_from_slice(&subtract(offset, least as u64, 4));
+            rebased.extend_from_slice(&subtract(offset, least as u64, 4));
         }
-        out.chunks.push(Chunk::Made(moved));
+        out.chunks.push(Chunk::Owned(rebased));
         Ok(extents.into_iter().map(Extent::range).collect())
     }
 }
 
 fn row(n: i64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::bad_data(format!("offset or size {n}")))
+    usize::try_from(n).map_err(|_| Error::bad_data(format!("an offset or size is {n}, expected 0 or more")))
 }

@@ -1,4 +1,4 @@
-//! Batches in, bytes out.
+//! Writes batches to a sink.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::pool::Pool;
 use crate::wire::frame::{END_OF_STREAM, FILE_HEAD_BYTES, MAGIC};
 use crate::wire::{Block, Schema, footer, message_write};
 
-/// Which of the two forms.
+/// File or stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// With a footer, for random access.
     File,
-    /// In order, for pipes.
+    /// Sequential, for pipes.
     Stream,
 }
 
-/// What the caller wishes.
+/// Options of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The form.
+    /// File or stream.
     pub form: Form,
-    /// How bodies are compressed.
+    /// Compression of buffers.
     pub codec: Option<Codec>,
 }
 
@@ -42,13 +42,13 @@ pub struct Writer {
     settings: Settings,
     memory: Memory,
     pool: Arc<Pool>,
-    /// Of the host: what is written is looked at there.
+    /// A stream of the CPU, where batches are flattened.
     stream: Stream,
     schema: Schema,
     footer_metadata: Vec<(String, String)>,
     dictionaries: Dictionaries,
-    /// Messages whose buffers are being compressed, or on their way from a device.
-    under_way: VecDeque<Outgoing>,
+    /// Messages whose buffers are being compressed or copied from a device.
+    pending: VecDeque<Outgoing>,
     out: Output,
     dictionary_blocks: Vec<Block>,
     batch_blocks: Vec<Block>,
@@ -66,7 +66,7 @@ impl Writer {
         let is_file = settings.form == Form::File;
         let (schema, footer_metadata) =
             if is_file { footer_metadata::split(schema) } else { (schema, Vec::new()) };
-        let schema = Schema::number(schema)?;
+        let schema = Schema::assign_ids(schema)?;
         let mut out = Output::new(sink);
         if is_file {
             out.write(MAGIC)?;
@@ -82,24 +82,24 @@ impl Writer {
             schema,
             footer_metadata,
             dictionaries: Dictionaries::new(!is_file),
-            under_way: VecDeque::new(),
+            pending: VecDeque::new(),
             out,
             dictionary_blocks: Vec::new(),
             batch_blocks: Vec::new(),
         })
     }
 
-    /// Flattens a batch into messages that are on their way; answers how many may stay so.
-    fn take(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<usize> {
+    /// Flattens a batch to pending messages. Returns how many messages may stay pending.
+    fn add_batch(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<usize> {
         let mut batch = import_batch(batch, &self.schema.arrow, &self.memory)?;
-        let moved = batch.device() != Device::CPU;
+        let is_on_device = batch.device() != Device::CPU;
         let stream = match batch.device() {
-            device if moved => crossdock_arrays::call_stream(&self.memory, call, device)?,
+            device if is_on_device => crossdock_arrays::call_stream(&self.memory, call, device)?,
             _ => self.stream.clone(),
         };
         batch.resolve_sizes(&stream)?;
         check_nullability(&batch, &stream)?;
-        let batch = if moved { batch.move_to(&stream, Device::CPU)? } else { batch };
+        let batch = if is_on_device { batch.move_to(&stream, Device::CPU)? } else { batch };
         let mut before = Vec::new();
         let mut flat = Flat { rows: batch.len(), metadata: batch.metadata().clone(), ..Flat::default() };
         let mut flattener =
@@ -113,24 +113,25 @@ impl Writer {
         self.send(Kind::Batch, flat);
         Ok(match self.settings.codec {
             Some(_) => self.pool.width(),
-            None => usize::from(moved),
+            None => usize::from(is_on_device),
         })
     }
 
     fn send(&mut self, kind: Kind, flat: Flat) {
         let outgoing = Outgoing::start(kind, flat, self.settings.codec, &self.pool, &self.stream);
-        self.under_way.push_back(outgoing);
+        self.pending.push_back(outgoing);
     }
 
-    /// Writes the oldest messages until `most` are left, and no more bytes of them than the budget.
-    fn write_until(&mut self, call: &Call<'_>, most: usize) -> Result<()> {
+    /// Writes the oldest messages until at most `max_pending` are left and their size is within the
+    /// budget.
+    fn write_until(&mut self, call: &Call<'_>, max_pending: usize) -> Result<()> {
         let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
         loop {
-            let bytes: u64 = self.under_way.iter().map(Outgoing::bytes).sum();
-            if self.under_way.len() <= most && bytes <= budget {
+            let bytes: u64 = self.pending.iter().map(Outgoing::bytes).sum();
+            if self.pending.len() <= max_pending && bytes <= budget {
                 return Ok(());
             }
-            let Some(message) = self.under_way.pop_front() else { return Ok(()) };
+            let Some(message) = self.pending.pop_front() else { return Ok(()) };
             let kind = message.kind;
             let block = message.write(&mut self.out, &self.stream, || call.check_cancelled())?;
             match kind {
@@ -145,10 +146,10 @@ impl Writer {
 impl BatchWriter for Writer {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         call.check_cancelled()?;
-        let may_wait = self.take(call, batch)?;
-        self.write_until(call, may_wait)?;
-        if self.settings.form == Form::Stream && self.under_way.is_empty() {
-            // Whoever reads along gets the batch now, not with the next one.
+        let max_pending = self.add_batch(call, batch)?;
+        self.write_until(call, max_pending)?;
+        if self.settings.form == Form::Stream && self.pending.is_empty() {
+            // A concurrent reader gets the batch now, not with the next one.
             self.out.flush()?;
         }
         Ok(Vec::new())
@@ -166,7 +167,7 @@ impl BatchWriter for Writer {
             )?;
             let length = i32::try_from(footer.len()).map_err(|_| {
                 crossdock_plugin_api::Error::unsupported(format!(
-                    "a footer of {} bytes is too large",
+                    "a footer of {} bytes, expected at most 2 GiB",
                     footer.len()
                 ))
             })?;

@@ -1,4 +1,5 @@
-//! What the tests share: the plugin over a host for tests, bytes as sources and sinks, and arrow-rs as the peer.
+//! Common test helpers: the plugin in a test host, sources and sinks of bytes, and arrow-rs as the
+//! peer.
 #![allow(dead_code)]
 
 pub mod tables;
@@ -19,32 +20,32 @@ use crossdock_plugin_api::{
 };
 use crossdock_test_support::TestHost;
 
-/// The plugin, and the host that it runs in.
+/// The plugin and its host.
 pub struct Rig {
     pub host: TestHost,
     pub plugin: ArrowIpc,
 }
 
-/// How a source gives its bytes.
+/// How a source provides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum SourceKind {
     /// Mapped.
     Mapped,
-    /// Of known length, by `read_at` only.
+    /// Of known length, through `read_at` only.
     ReadAt,
-    /// A pipe, a few bytes at a time.
+    /// A pipe that returns a few bytes at a time.
     Pipe,
 }
 
-pub const WAYS: [How; 3] = [How::Mapped, How::ReadAt, How::Pipe];
+pub const SOURCE_KINDS: [SourceKind; 3] = [SourceKind::Mapped, SourceKind::ReadAt, SourceKind::Pipe];
 pub const FORMS: [&str; 2] = [FILE, STREAM];
 pub const CODECS: [&str; 3] = ["none", "lz4", "zstd"];
 
 struct Bytes {
-    /// Aligned as a mapping is.
+    /// Aligned like a mapping.
     words: Vec<u128>,
     bytes: usize,
-    how: How,
+    how: SourceKind,
 }
 
 impl ByteSource for Bytes {
@@ -52,22 +53,22 @@ impl ByteSource for Bytes {
         "test input"
     }
     fn len(&self) -> Option<u64> {
-        (self.how != How::Pipe).then_some(self.bytes as u64)
+        (self.how != SourceKind::Pipe).then_some(self.bytes as u64)
     }
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let rest = self.all().get(offset as usize..).unwrap_or_default();
-        let most = if self.how == How::Pipe { 1009 } else { usize::MAX };
-        let n = to.len().min(rest.len()).min(most);
+        let max_bytes = if self.how == SourceKind::Pipe { 1009 } else { usize::MAX };
+        let n = to.len().min(rest.len()).min(max_bytes);
         to[..n].copy_from_slice(&rest[..n]);
         Ok(n)
     }
     fn map(&self) -> Option<&[u8]> {
-        (self.how == How::Mapped).then(|| self.all())
+        (self.how == SourceKind::Mapped).then(|| self.all())
     }
 }
 
 impl Bytes {
-    fn new(bytes: &[u8], how: How) -> Self {
+    fn new(bytes: &[u8], how: SourceKind) -> Self {
         let mut words = vec![0u128; bytes.len().div_ceil(16)];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(16)) {
             let mut full = [0; 16];
@@ -77,28 +78,28 @@ impl Bytes {
         Self { words, bytes: bytes.len(), how }
     }
     fn all(&self) -> &[u8] {
-        // SAFETY: u128s are initialised bytes, of which there are at least `self.bytes`.
+        // SAFETY: `words` has at least `self.bytes` initialised bytes.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
     }
 }
 
-/// A sink that keeps what it gets, up to a limit.
+/// A sink that stores up to `max_bytes` bytes.
 #[derive(Clone)]
-pub struct Kept {
+pub struct LimitedSink {
     pub bytes: Arc<Mutex<Vec<u8>>>,
-    pub most: usize,
+    pub max_bytes: usize,
 }
 
-impl ByteSink for Kept {
+impl ByteSink for LimitedSink {
     fn name(&self) -> &str {
         "test output"
     }
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut kept = self.bytes.lock().unwrap();
-        if kept.len() + bytes.len() > self.most {
+        let mut sink = self.bytes.lock().unwrap();
+        if sink.len() + bytes.len() > self.max_bytes {
             return Err(crossdock_memory::Error::io("no space left on device"));
         }
-        kept.extend_from_slice(bytes);
+        sink.extend_from_slice(bytes);
         Ok(())
     }
 }
@@ -110,14 +111,24 @@ impl Rig {
         Self { host, plugin }
     }
 
-    pub fn open(&self, bytes: &[u8], how: How, settings: &CallSettings) -> Result<Box<dyn BatchStream>> {
+    pub fn open(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        settings: &CallSettings,
+    ) -> Result<Box<dyn BatchStream>> {
         let source = Source::new(Arc::new(Bytes::new(bytes, how)));
         let importer = self.plugin.importer().unwrap();
         settings.enter(|call| importer.open(call, STREAM, Input::Source(source), None, &Options::new()))
     }
 
-    /// All batches that the plugin reads out of `bytes`.
-    pub fn read(&self, bytes: &[u8], how: How, device: Device) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
+    /// Reads all batches with the plugin.
+    pub fn read(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        device: Device,
+    ) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
         let mut settings = CallSettings::new(device);
         settings.validate = Validate::Full;
         self.read_with(bytes, how, &settings)
@@ -126,7 +137,7 @@ impl Rig {
     pub fn read_with(
         &self,
         bytes: &[u8],
-        how: How,
+        how: SourceKind,
         settings: &CallSettings,
     ) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
         let mut stream = self.open(bytes, how, settings)?;
@@ -138,7 +149,7 @@ impl Rig {
         Ok((schema, batches))
     }
 
-    /// What the plugin writes for `batches`.
+    /// Writes `batches` with the plugin.
     pub fn write(
         &self,
         schema: &Schema,
@@ -146,15 +157,15 @@ impl Rig {
         form: &str,
         codec: &str,
     ) -> Result<Vec<u8>> {
-        let kept = Kept { bytes: Arc::default(), most: usize::MAX };
-        self.write_to(kept.clone(), schema, batches, form, codec)?;
-        let bytes = std::mem::take(&mut *kept.bytes.lock().unwrap());
+        let sink = LimitedSink { bytes: Arc::default(), max_bytes: usize::MAX };
+        self.write_to(sink.clone(), schema, batches, form, codec)?;
+        let bytes = std::mem::take(&mut *sink.bytes.lock().unwrap());
         Ok(bytes)
     }
 
     pub fn write_to(
         &self,
-        kept: Kept,
+        sink: LimitedSink,
         schema: &Schema,
         batches: &[DeviceBatch],
         form: &str,
@@ -166,7 +177,7 @@ impl Rig {
         let raw = export_schema(schema)?;
         let exporter = self.plugin.exporter().unwrap();
         let mut writer = settings
-            .enter(|call| exporter.begin(call, form, &raw, &options, Some(Sink::new(Box::new(kept)))))?;
+            .enter(|call| exporter.begin(call, form, &raw, &options, Some(Sink::new(Box::new(sink)))))?;
         for batch in batches {
             let raw = export_batch(batch, false, &self.host.stream(batch.device()))?;
             settings.enter(|call| writer.write(call, raw))?;
@@ -175,11 +186,11 @@ impl Rig {
         Ok(())
     }
 
-    /// In and out again.
+    /// Reads and writes with the plugin.
     pub fn convert(
         &self,
         bytes: &[u8],
-        how: How,
+        how: SourceKind,
         device: Device,
         form: &str,
         codec: &str,
@@ -198,7 +209,7 @@ fn options(codec: &str) -> IpcWriteOptions {
     IpcWriteOptions::try_new(64, false, MetadataVersion::V5).unwrap().try_with_compression(codec).unwrap()
 }
 
-/// What arrow-rs writes for `batches`.
+/// Writes `batches` with arrow-rs.
 pub fn peer_writes(batches: &[RecordBatch], form: &str, codec: &str) -> Vec<u8> {
     peer_writes_with(batches, form, options(codec))
 }
@@ -207,7 +218,7 @@ pub fn peer_writes_deltas(batches: &[RecordBatch], form: &str) -> Vec<u8> {
     peer_writes_with(batches, form, options("none").with_dictionary_handling(DictionaryHandling::Delta))
 }
 
-/// The same with these options.
+/// Writes `batches` with arrow-rs and these options.
 pub fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
     let mut out = Vec::new();
     let schema = batches[0].schema();
@@ -223,7 +234,7 @@ pub fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOp
     out
 }
 
-/// What arrow-rs reads out of `bytes`.
+/// Reads `bytes` with arrow-rs.
 pub fn peer_reads(bytes: &[u8]) -> Vec<RecordBatch> {
     let cursor = Cursor::new(bytes);
     if bytes.starts_with(b"ARROW1") {

@@ -1,4 +1,4 @@
-//! Tables of every type.
+//! Builds tables with every type.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn item(array: &ArrayRef) -> Arc<Field> {
     Arc::new(Field::new("item", array.data_type().clone(), true))
 }
 
-/// One column of every type, `rows` rows of it.
+/// A table with one column of every type and `rows` rows.
 pub fn everything(rows: usize, nulls: bool) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
     let mut add =
@@ -89,7 +89,7 @@ pub fn everything(rows: usize, nulls: bool) -> RecordBatch {
         validity(rows, nulls, 4),
     )));
     let sizes: Vec<i32> = lengths().map(|n| n as i32).collect();
-    // Back to front, so that offsets are in no order.
+    // In reverse order, so that the offsets are not ascending.
     let starts: Vec<i32> = (0..rows).map(|i| sizes[i + 1..].iter().sum()).collect();
     add(Arc::new(ListViewArray::new(
         item(&child),
@@ -153,7 +153,7 @@ pub fn everything(rows: usize, nulls: bool) -> RecordBatch {
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).unwrap()
 }
 
-/// A dictionary column; another `first` gives another dictionary.
+/// A dictionary column. The dictionary depends on `first`.
 pub fn dictionary(rows: usize, nulls: bool, first: usize) -> ArrayRef {
     let keys = Int8Array::from_iter((0..rows).map(|i| (!nulls || i % 6 != 5).then_some((i * 7 % 10) as i8)));
     let values = StringArray::from_iter((first..first + 10).map(|i| (i % 11 != 4).then(|| text(i))));
@@ -166,7 +166,7 @@ pub fn single(array: ArrayRef) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), vec![array]).unwrap()
 }
 
-/// A small table whose every byte matters.
+/// A small table in which every byte is significant.
 pub fn small() -> Vec<RecordBatch> {
     let batch = |first: usize| {
         let fields = vec![

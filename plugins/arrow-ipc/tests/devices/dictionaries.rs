@@ -1,9 +1,9 @@
-//! Dictionaries that grow, change, nest and are shared.
+//! Tests growing, changing, nested and shared dictionaries.
 
 use std::sync::Arc;
 
 use crate::common::tables::{dictionary, single};
-use crate::common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes, peer_writes_deltas};
+use crate::common::{FORMS, Rig, SOURCE_KINDS, SourceKind, peer_reads, peer_writes, peer_writes_deltas};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
@@ -21,7 +21,7 @@ fn encoded(keys: &[Option<i8>], values: &[Option<&str>]) -> RecordBatch {
     single(Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(values))))
 }
 
-/// The values that the rows stand for.
+/// The decoded values of the rows.
 fn decoded(batch: &RecordBatch) -> Vec<Option<String>> {
     let array = batch.column(0).as_dictionary::<Int8Type>();
     let values = array.values().as_string::<i32>();
@@ -53,20 +53,20 @@ fn all_decoded(batches: &[RecordBatch]) -> Vec<Vec<Option<String>>> {
     batches.iter().map(decoded).collect()
 }
 
-/// The same column, whose dictionaries are ordered.
+/// The same column with an ordered dictionary.
 fn ordered(batch: &RecordBatch) -> RecordBatch {
     let field = batch.schema().field(0).clone().with_dict_is_ordered(true);
     RecordBatch::try_new(Arc::new(Schema::new(vec![field])), batch.columns().to_vec()).unwrap()
 }
 
 #[test]
-fn a_file_keeps_the_order_of_ordered_dictionaries_or_is_refused() {
+fn file_keeps_order_of_ordered_dictionaries_or_fails() {
     let batch = |values: &[&str]| {
         let keys: Vec<_> = (0..values.len()).map(|key| Some(key as i8)).collect();
         ordered(&encoded(&keys, &values.iter().copied().map(Some).collect::<Vec<_>>()))
     };
     let (low, all) = (["low", "high"], ["low", "mid", "high"]);
-    for (first, second, kept) in [
+    for (first, second, is_writable) in [
         (&low[..], &["low", "high", "top"][..], true),
         (&all, &low, true),
         (&low, &low, true),
@@ -77,17 +77,17 @@ fn a_file_keeps_the_order_of_ordered_dictionaries_or_is_refused() {
         let stream = peer_writes(&batches, STREAM, "none");
         for device in devices().iter().copied() {
             let rig = Rig::new();
-            let as_stream = rig.convert(&stream, How::Mapped, device, STREAM, "none").unwrap();
+            let as_stream = rig.convert(&stream, SourceKind::Mapped, device, STREAM, "none").unwrap();
             assert_eq!(all_decoded(&peer_reads(&as_stream)), all_decoded(&batches));
-            match rig.convert(&stream, How::Mapped, device, FILE, "none") {
+            match rig.convert(&stream, SourceKind::Mapped, device, FILE, "none") {
                 Ok(file) => {
-                    assert!(kept, "{first:?}, {second:?}");
+                    assert!(is_writable, "{first:?}, {second:?}");
                     assert_eq!(all_decoded(&peer_reads(&file)), all_decoded(&batches));
                 }
                 Err(error) => {
-                    assert!(!kept, "{first:?}, {second:?}: {error}");
-                    let words = error.to_string();
-                    assert!(words.contains("column 'column'") && words.contains("ordered"), "{words}");
+                    assert!(!is_writable, "{first:?}, {second:?}: {error}");
+                    let message = error.to_string();
+                    assert!(message.contains("column 'column'") && message.contains("ordered"), "{message}");
                 }
             }
         }
@@ -95,13 +95,13 @@ fn a_file_keeps_the_order_of_ordered_dictionaries_or_is_refused() {
 }
 
 #[test]
-fn deltas_are_joined_on_every_device() {
+fn joins_deltas_on_every_device() {
     let batches = growing();
     for form in FORMS {
         let from = peer_writes_deltas(&batches, form);
         for device in devices().iter().copied() {
             let rig = Rig::new();
-            for how in WAYS {
+            for how in SOURCE_KINDS {
                 let out = rig.convert(&from, how, device, STREAM, "none").unwrap();
                 assert_eq!(all_decoded(&peer_reads(&out)), all_decoded(&batches), "{form} {device} {how:?}");
             }
@@ -111,12 +111,12 @@ fn deltas_are_joined_on_every_device() {
 }
 
 #[test]
-fn each_batch_has_the_dictionary_of_its_position() {
+fn batches_have_the_dictionary_of_their_position() {
     let batches = changing();
     let from = peer_writes(&batches, STREAM, "none");
     for device in devices().iter().copied() {
         let rig = Rig::new();
-        for how in WAYS {
+        for how in SOURCE_KINDS {
             for codec in crate::common::CODECS {
                 let out = rig.convert(&from, how, device, STREAM, codec).unwrap();
                 assert_eq!(peer_reads(&out), batches, "{device} {how:?} {codec}");
@@ -127,13 +127,13 @@ fn each_batch_has_the_dictionary_of_its_position() {
 }
 
 #[test]
-fn a_file_gets_one_dictionary_out_of_many() {
+fn file_unifies_dictionaries() {
     let batches = changing();
     let from = peer_writes(&batches, STREAM, "none");
     for device in devices().iter().copied() {
         let rig = Rig::new();
-        let file = rig.convert(&from, How::Mapped, device, FILE, "zstd").unwrap();
-        let (schema, read) = rig.read(&file, How::Mapped, Device::CPU).unwrap();
+        let file = rig.convert(&from, SourceKind::Mapped, device, FILE, "zstd").unwrap();
+        let (schema, read) = rig.read(&file, SourceKind::Mapped, Device::CPU).unwrap();
         let back = peer_reads(&rig.write(&schema, &read, STREAM, "none").unwrap());
         assert_eq!(all_decoded(&back), all_decoded(&batches));
         let values = back[3].column(0).as_dictionary::<Int8Type>().values().clone();
@@ -143,7 +143,7 @@ fn a_file_gets_one_dictionary_out_of_many() {
 }
 
 #[test]
-fn a_growing_dictionary_is_written_as_deltas_and_an_equal_one_once() {
+fn writes_growing_dictionaries_as_deltas_and_equal_ones_once() {
     let rig = Rig::new();
     let long: Vec<String> = (0..100).map(|i| format!("a rather long value, number {i}")).collect();
     let values = |n: usize| long.iter().take(n).map(|v| Some(v.as_str())).collect::<Vec<_>>();
@@ -151,32 +151,35 @@ fn a_growing_dictionary_is_written_as_deltas_and_an_equal_one_once() {
         [60, 80, 80, 100].iter().map(|n| encoded(&[Some(*n as i8 - 1)], &values(*n))).collect();
     let from = peer_writes(&batches, STREAM, "none");
     for form in FORMS {
-        let out = rig.convert(&from, How::Mapped, Device::CPU, form, "none").unwrap();
+        let out = rig.convert(&from, SourceKind::Mapped, Device::CPU, form, "none").unwrap();
         let times = |value: &str| out.windows(value.len()).filter(|w| *w == value.as_bytes()).count();
         assert_eq!(times("value, number 59"), 1);
         assert_eq!(times("value, number 79"), 1);
         assert_eq!(times("value, number 99"), 1);
         assert_eq!(
-            all_decoded(&peer_reads(&rig.convert(&out, How::Pipe, Device::CPU, STREAM, "none").unwrap())),
+            all_decoded(&peer_reads(
+                &rig.convert(&out, SourceKind::Pipe, Device::CPU, STREAM, "none").unwrap()
+            )),
             all_decoded(&batches)
         );
     }
 }
 
 #[test]
-fn a_file_says_when_its_one_dictionary_is_too_large_for_the_keys() {
+fn rejects_unified_dictionary_too_large_for_the_keys() {
     let rig = Rig::new();
     let batch = |first: usize| {
         let values: Vec<String> = (first..first + 100).map(|i| i.to_string()).collect();
         encoded(&[Some(99)], &values.iter().map(|v| Some(v.as_str())).collect::<Vec<_>>())
     };
     let from = peer_writes(&[batch(0), batch(100)], STREAM, "none");
-    let error = rig.convert(&from, How::Mapped, Device::CPU, FILE, "none").unwrap_err();
+    let error = rig.convert(&from, SourceKind::Mapped, Device::CPU, FILE, "none").unwrap_err();
     assert!(
-        error.message().starts_with("field 'column': ") && error.message().contains("write a stream"),
+        error.message().starts_with("field 'column': ")
+            && error.message().contains("write an Arrow IPC stream"),
         "{error}"
     );
-    rig.convert(&from, How::Mapped, Device::CPU, STREAM, "none").unwrap();
+    rig.convert(&from, SourceKind::Mapped, Device::CPU, STREAM, "none").unwrap();
 }
 
 /// Dictionaries of lists of dictionary-encoded strings, in a struct beside a plain dictionary.
@@ -194,21 +197,26 @@ fn nested(first: usize) -> RecordBatch {
 }
 
 #[test]
-fn nested_dictionaries_change_with_what_they_are_in() {
+fn nested_dictionaries_change_together() {
     let batches = [nested(0), nested(0), nested(3)];
     let rig = Rig::new();
     for form in FORMS {
-        // arrow-rs cannot write changing nested dictionaries itself, so the first stream is put together by batch.
+        // arrow-rs cannot write changing nested dictionaries, so the first stream is built batch by
+        // batch.
         let (mut schema, mut read) = (None, Vec::new());
         for batch in &batches {
             let one = rig
-                .read(&peer_writes(std::slice::from_ref(batch), STREAM, "none"), How::Mapped, Device::CPU)
+                .read(
+                    &peer_writes(std::slice::from_ref(batch), STREAM, "none"),
+                    SourceKind::Mapped,
+                    Device::CPU,
+                )
                 .unwrap();
             schema = Some(one.0);
             read.extend(one.1);
         }
         let schema = schema.unwrap();
-        for how in WAYS {
+        for how in SOURCE_KINDS {
             let bytes = rig.write(&schema, &read, form, "none").unwrap();
             let (_, back) = rig.read(&bytes, how, Device::CPU).unwrap();
             assert_eq!(back.len(), 3);
@@ -221,7 +229,7 @@ fn nested_dictionaries_change_with_what_they_are_in() {
     }
 }
 
-/// A nested array's rows as text, dictionaries resolved.
+/// The rows of a nested array as text, with decoded dictionaries.
 fn plain(array: &ArrayRef) -> Vec<String> {
     let rows = array.as_struct();
     (0..rows.len())
@@ -236,41 +244,41 @@ fn plain(array: &ArrayRef) -> Vec<String> {
 }
 
 #[test]
-fn a_column_of_nulls_needs_no_dictionary() {
+fn column_of_nulls_needs_no_dictionary() {
     let rig = Rig::new();
     let batch = encoded(&[None, None], &[Some("never used")]);
     let whole = peer_writes(&[batch], STREAM, "none");
-    // The dictionary is the second message: what is left has the schema and the batch.
+    // Without the second message, the dictionary, the stream has the schema and the batch.
     let at = |n: usize| {
         whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).nth(n).unwrap()
     };
     let without = [&whole[..at(1)], &whole[at(2)..]].concat();
-    let (_, batches) = rig.read(&without, How::Mapped, Device::CPU).unwrap();
+    let (_, batches) = rig.read(&without, SourceKind::Mapped, Device::CPU).unwrap();
     assert_eq!(batches[0].columns()[0].dictionary().unwrap().len(), 0);
     assert_eq!(batches[0].columns()[0].null_count(), Some(2));
 }
 
 #[test]
-fn two_columns_may_share_a_dictionary() {
+fn columns_can_share_a_dictionary() {
     let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
         return println!("skipped: ARROW_TEST_DATA is not set");
     };
     let rig = Rig::new();
-    for ending in ["stream", "arrow_file"] {
+    for extension in ["stream", "arrow_file"] {
         let path =
-            std::path::Path::new(&folder).join(format!("4.0.0-shareddict/generated_shared_dict.{ending}"));
+            std::path::Path::new(&folder).join(format!("4.0.0-shareddict/generated_shared_dict.{extension}"));
         let bytes = std::fs::read(path).unwrap();
-        let out = rig.convert(&bytes, How::Mapped, Device::CPU, FILE, "none").unwrap();
-        let (ours, theirs) = (peer_reads(&out), peer_reads(&bytes));
+        let out = rig.convert(&bytes, SourceKind::Mapped, Device::CPU, FILE, "none").unwrap();
+        let (actual, expected) = (peer_reads(&out), peer_reads(&bytes));
         assert_eq!(
-            ours.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>(),
-            theirs.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>()
+            actual.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>(),
+            expected.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>()
         );
     }
 }
 
 #[test]
-fn a_dictionary_of_a_dictionary_is_refused_by_name() {
+fn rejects_dictionary_of_dictionary_with_column_name() {
     let rig = Rig::new();
     let twice = DataType::Dictionary(
         Box::new(DataType::Int8),
@@ -278,8 +286,5 @@ fn a_dictionary_of_a_dictionary_is_refused_by_name() {
     );
     let schema = Schema::new(vec![Field::new("twice", twice, true)]);
     let error = rig.write(&schema, &[], FILE, "none").unwrap_err();
-    assert!(
-        error.message().starts_with("field 'twice': a dictionary whose values are dictionary-encoded"),
-        "{error}"
-    );
+    assert!(error.message().starts_with("field 'twice': Arrow IPC cannot represent a dictionary"), "{error}");
 }

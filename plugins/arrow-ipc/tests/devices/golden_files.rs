@@ -1,8 +1,8 @@
-//! Arrow's own golden files, where `ARROW_TEST_DATA` says that they are.
+//! Reads Arrow's golden files, if `ARROW_TEST_DATA` is set.
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{CODECS, FORMS, Rig, WAYS, peer_reads};
+use crate::common::{CODECS, FORMS, Rig, SOURCE_KINDS, peer_reads};
 use crossdock_test_support::devices;
 
 fn golden() -> Vec<PathBuf> {
@@ -22,12 +22,12 @@ fn golden() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_golden_file_comes_back_as_arrow_rs_reads_it() {
+fn golden_files_match_arrow_rs() {
     for path in golden() {
         let from = std::fs::read(&path).unwrap();
         let expected = peer_reads(&from);
         let rig = Rig::new();
-        for (i, how) in WAYS.into_iter().enumerate() {
+        for (i, how) in SOURCE_KINDS.into_iter().enumerate() {
             for device in devices().iter().copied() {
                 for form in FORMS {
                     let out = rig

@@ -1,15 +1,15 @@
-//! Bodies of many parts, on their way to each device by each way: what goes there part by part arrives whole.
+//! Tests bodies that are loaded in many parts, on every device and from every source.
 
 use std::sync::Arc;
 
-use crate::common::{CODECS, FORMS, How, Rig, peer_reads, peer_writes};
+use crate::common::{CODECS, FORMS, Rig, SourceKind, peer_reads, peer_writes};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt8Array};
 use crossdock_arrow_ipc::STREAM;
 use crossdock_memory::{Copies, Device};
 use crossdock_plugin_api::CallSettings;
 use crossdock_test_support::devices;
 
-/// Half a dozen buffers from a few bytes to more than a part, no two alike, without nulls.
+/// Six different buffers, from a few bytes to more than a part, without nulls.
 fn batch(seed: i64) -> RecordBatch {
     let rows = 700_001 + seed as usize;
     let numbers = |step: i64| -> ArrayRef {
@@ -21,12 +21,12 @@ fn batch(seed: i64) -> RecordBatch {
 }
 
 #[test]
-fn a_body_of_many_parts_arrives_whole_on_every_device() {
+fn loads_bodies_of_many_parts_on_every_device() {
     let tables = [batch(0), batch(1), batch(2)];
     for codec in CODECS {
         let from = peer_writes(&tables, FORMS[0], codec);
         for device in devices().iter().copied() {
-            for how in [How::Mapped, How::ReadAt] {
+            for how in [SourceKind::Mapped, SourceKind::ReadAt] {
                 for byte_budget in [0, 1] {
                     let rig = Rig::new();
                     let settings = CallSettings { byte_budget, ..CallSettings::new(device) };
@@ -43,27 +43,27 @@ fn a_body_of_many_parts_arrives_whole_on_every_device() {
 }
 
 #[test]
-fn a_body_that_is_mapped_goes_to_the_device_without_another_copy() {
+fn copies_mapped_bodies_to_the_device_once() {
     let from = peer_writes(&[batch(0)], FORMS[0], "none");
     for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
         let rig = Rig::new();
-        let (_, batches) = rig.read_with(&from, How::Mapped, &CallSettings::new(device)).unwrap();
+        let (_, batches) = rig.read_with(&from, SourceKind::Mapped, &CallSettings::new(device)).unwrap();
         let copied = rig.host.backend().ledger().copied();
         assert_eq!(copied.host_to_host.bytes, 0, "{device}");
         assert_eq!(copied.host_to_device.copies, 1, "{device}");
-        assert!(copied.host_to_device.bytes >= batches[0].bytes(), "{device}");
+        assert!(copied.host_to_device.bytes >= batches[0].buffer_bytes(), "{device}");
     }
 }
 
 #[test]
-fn a_part_that_is_broken_is_an_error_and_leaves_nothing_behind() {
+fn invalid_part_fails_without_leaks() {
     for (codec, magic) in [("lz4", [0x04, 0x22, 0x4d, 0x18]), ("zstd", [0x28, 0xb5, 0x2f, 0xfd])] {
         let mut from = peer_writes(&[batch(0), batch(1)], FORMS[1], codec);
-        // The frame of the last buffer, when the others are on their way.
+        // The frame of the last buffer, while the others are being copied.
         let at = from.windows(4).rposition(|window| window == magic).unwrap();
         from[at..at + 4].fill(0);
         for device in devices().iter().copied() {
-            for how in [How::Mapped, How::ReadAt] {
+            for how in [SourceKind::Mapped, SourceKind::ReadAt] {
                 let rig = Rig::new();
                 let error = rig.read_with(&from, how, &CallSettings::new(device)).err().unwrap();
                 assert!(
@@ -77,10 +77,10 @@ fn a_part_that_is_broken_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn batches_that_nobody_waits_for_are_given_back() {
+fn releases_batches_that_were_read_ahead() {
     let from = peer_writes(&[batch(0), batch(1), batch(2)], FORMS[0], "lz4");
     for device in devices().iter().copied() {
-        for how in [How::Mapped, How::ReadAt] {
+        for how in [SourceKind::Mapped, SourceKind::ReadAt] {
             let rig = Rig::new();
             let settings = CallSettings::new(device);
             let mut stream = rig.open(&from, how, &settings).unwrap();
@@ -92,14 +92,14 @@ fn batches_that_nobody_waits_for_are_given_back() {
 }
 
 #[test]
-fn what_was_read_is_ready_after_its_event() {
+fn batches_are_ready_after_their_event() {
     let tables = [batch(4)];
     for codec in CODECS {
         let from = peer_writes(&tables, FORMS[0], codec);
         for device in devices().iter().copied() {
             let rig = Rig::new();
-            let (_, batches) = rig.read_with(&from, How::ReadAt, &CallSettings::new(device)).unwrap();
-            // A stream that knows nothing of the one that brought it.
+            let (_, batches) = rig.read_with(&from, SourceKind::ReadAt, &CallSettings::new(device)).unwrap();
+            // A stream without an order to the one that copied the batch.
             let other = rig.host.memory().create_stream(device).unwrap();
             let column = batches[0].column(2).unwrap().buffers()[1].as_ref().unwrap();
             let expected = tables[0].column(2).to_data();

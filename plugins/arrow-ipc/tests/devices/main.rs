@@ -1,14 +1,14 @@
-//! What works the same on every device.
+//! Tests that run on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod dictionaries;
-mod ends;
+mod ends_of_input;
 mod golden_files;
-mod hostile_bytes;
 mod large_bodies;
+mod malformed;
 mod older_writers;
 mod pipes_and_plans;
 mod round_trips;

@@ -1,17 +1,17 @@
-//! Pipes that are slow, budgets that are small, and what the exporter says beforehand.
+//! Tests slow pipes, small budgets, progress, and plans.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::common::tables::{everything, small};
-use crate::common::{FORMS, How, Rig, peer_reads, peer_writes};
+use crate::common::{FORMS, Rig, SourceKind, peer_reads, peer_writes};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use crossdock_arrays::export_schema;
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Result};
 use crossdock_plugin_api::{ByteSource, CallSettings, Input, Options, Plugin, Source, Verdict};
 
-/// A pipe that gives the first `open` bytes, and the rest when more are opened.
+/// A pipe that provides the first `open` bytes, and more when `open` grows.
 struct Gated {
     bytes: Vec<u8>,
     open: Mutex<usize>,
@@ -38,10 +38,10 @@ impl ByteSource for Gated {
 }
 
 #[test]
-fn a_batch_of_a_slow_pipe_is_handed_out_before_the_next_one_comes() {
+fn returns_batches_of_a_slow_pipe_as_they_arrive() {
     let rig = Rig::new();
     let batches = small();
-    // Where the first of two batches ends is where a stream of one batch has its end marker.
+    // The first of two batches ends where a stream of one batch has its end marker.
     let first = peer_writes(&batches[..1], STREAM, "none").len() - 8;
     let gated = Arc::new(Gated {
         bytes: peer_writes(&batches, STREAM, "none"),
@@ -53,7 +53,7 @@ fn a_batch_of_a_slow_pipe_is_handed_out_before_the_next_one_comes() {
     let input = Input::Source(Source::new(gated.clone()));
     let mut stream =
         settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
-    // This would hang if it waited for the second batch.
+    // This hangs if the reader waits for the second batch.
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     *gated.open.lock().unwrap() = usize::MAX;
     gated.opened.notify_all();
@@ -61,7 +61,7 @@ fn a_batch_of_a_slow_pipe_is_handed_out_before_the_next_one_comes() {
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_none());
 }
 
-/// Records how far it was read.
+/// A source that records the end of the bytes that were read.
 struct Recorded {
     bytes: Vec<u8>,
     end: AtomicUsize,
@@ -84,9 +84,9 @@ impl ByteSource for Recorded {
 }
 
 #[test]
-fn the_second_of_two_compressed_batches_is_started_before_the_first_is_handed_out() {
+fn starts_the_next_compressed_batch_before_returning_one() {
     let rig = Rig::new();
-    // More than is read at once to recognise a format.
+    // Larger than the first read of a source.
     let values =
         |seed: i64| (0..50_000).map(move |i: i64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
     let batch = |seed| {
@@ -103,11 +103,11 @@ fn the_second_of_two_compressed_batches_is_started_before_the_first_is_handed_ou
         settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     let end = source.end.load(Ordering::SeqCst);
-    assert!(end > first, "read up to byte {end}, and the second batch begins at {first}");
+    assert!(end > first, "read up to byte {end}, but the second batch begins at {first}");
 }
 
 #[test]
-fn a_cancelled_call_does_not_wait_for_a_silent_pipe() {
+fn cancelled_call_does_not_wait_for_a_silent_pipe() {
     let rig = Rig::new();
     let whole = peer_writes(&small(), STREAM, "none");
     let schema_only = whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).nth(1).unwrap().0;
@@ -128,34 +128,34 @@ fn a_cancelled_call_does_not_wait_for_a_silent_pipe() {
 }
 
 #[test]
-fn a_budget_of_one_byte_slows_down_but_does_not_stop() {
+fn budget_of_one_byte_does_not_block() {
     let rig = Rig::new();
     let tables: Vec<_> = (0..6).map(|i| everything(50 + i, true)).collect();
     let mut settings = CallSettings::new(Device::CPU);
     settings.byte_budget = 1;
     for form in FORMS {
         let (schema, batches) =
-            rig.read_with(&peer_writes(&tables, form, "lz4"), How::Mapped, &settings).unwrap();
+            rig.read_with(&peer_writes(&tables, form, "lz4"), SourceKind::Mapped, &settings).unwrap();
         assert_eq!(peer_reads(&rig.write(&schema, &batches, form, "zstd").unwrap()), tables);
     }
 }
 
 #[test]
-fn progress_ends_at_the_source_s_length() {
+fn progress_ends_at_the_source_length() {
     let rig = Rig::new();
     let from = peer_writes(&small(), STREAM, "lz4");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut settings = CallSettings::new(Device::CPU);
     let log = seen.clone();
     settings.progress = Some(Arc::new(move |done, total| log.lock().unwrap().push((done, total))));
-    rig.read_with(&from, How::Mapped, &settings).unwrap();
+    rig.read_with(&from, SourceKind::Mapped, &settings).unwrap();
     let seen = seen.lock().unwrap();
     assert!(seen.is_sorted() && seen.len() == 3, "{seen:?}");
     assert_eq!(seen.last(), Some(&(from.len() as u64, from.len() as u64)));
 }
 
 #[test]
-fn the_plan_says_what_becomes_of_each_column() {
+fn plan_has_a_verdict_for_each_column() {
     let rig = Rig::new();
     let schema = export_schema(&small()[0].schema()).unwrap();
     let exporter = rig.plugin.exporter().unwrap();
@@ -180,7 +180,7 @@ fn the_plan_says_what_becomes_of_each_column() {
 }
 
 #[test]
-fn a_schema_that_does_not_fit_is_refused() {
+fn rejects_unexpected_schema() {
     let rig = Rig::new();
     let settings = CallSettings::new(Device::CPU);
     let open = |schema: &arrow_schema::Schema| {
@@ -197,8 +197,8 @@ fn a_schema_that_does_not_fit_is_refused() {
             })
             .map(drop)
     };
-    let own = small()[0].schema();
-    open(&own).unwrap();
-    let other = arrow_schema::Schema::new(own.fields()[1..].to_vec());
-    assert!(open(&other).unwrap_err().message().contains("another schema of its own"));
+    let schema = small()[0].schema();
+    open(&schema).unwrap();
+    let other = arrow_schema::Schema::new(schema.fields()[1..].to_vec());
+    assert!(open(&other).unwrap_err().message().contains("another schema: expected"));
 }

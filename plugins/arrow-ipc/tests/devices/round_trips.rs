@@ -1,19 +1,19 @@
-//! Tables through the plugin and back, with arrow-rs at both ends.
+//! Tests round trips between arrow-rs and the plugin.
 
 use crate::common::tables::everything;
-use crate::common::{CODECS, FORMS, How, Rig, WAYS, peer_reads, peer_writes};
+use crate::common::{CODECS, FORMS, Rig, SOURCE_KINDS, SourceKind, peer_reads, peer_writes};
 use crossdock_memory::Device;
 use crossdock_test_support::devices;
 
 #[test]
-fn every_type_survives_in_both_forms_and_all_codecs_on_every_device() {
+fn every_type_round_trips_in_all_forms_codecs_and_devices() {
     let tables = [everything(100, true), everything(33, false)];
     for form in FORMS {
         for codec in CODECS {
             for device in devices().iter().copied() {
                 let rig = Rig::new();
                 let from = peer_writes(&tables, form, codec);
-                for how in WAYS {
+                for how in SOURCE_KINDS {
                     for to in FORMS {
                         let out = rig.convert(&from, how, device, to, codec).unwrap();
                         assert_eq!(peer_reads(&out), tables, "{form} {codec} {device} {how:?} {to}");
@@ -26,12 +26,12 @@ fn every_type_survives_in_both_forms_and_all_codecs_on_every_device() {
 }
 
 #[test]
-fn any_slice_is_written_as_that_slice_and_no_more() {
+fn writes_only_the_rows_of_slices() {
     let rig = Rig::new();
     let table = everything(300, true);
     let from = peer_writes(std::slice::from_ref(&table), FORMS[1], "none");
     for device in devices().iter().copied() {
-        let (schema, batches) = rig.read(&from, How::Mapped, device).unwrap();
+        let (schema, batches) = rig.read(&from, SourceKind::Mapped, device).unwrap();
         for (offset, len) in
             [(0, 0), (0, 1), (1, 1), (5, 20), (7, 64), (64, 100), (63, 237), (299, 1), (300, 0)]
         {
@@ -44,27 +44,27 @@ fn any_slice_is_written_as_that_slice_and_no_more() {
 }
 
 #[test]
-fn a_slice_of_a_large_column_takes_no_more_room_than_it_needs() {
+fn writes_only_the_bytes_of_slices() {
     let rig = Rig::new();
     let text: arrow_array::StringArray = (0..100_000).map(|i| Some(format!("value number {i}"))).collect();
     let views: arrow_array::StringViewArray = text.iter().collect();
     for array in [std::sync::Arc::new(text) as arrow_array::ArrayRef, std::sync::Arc::new(views)] {
         let from = peer_writes(&[crate::common::tables::single(array)], FORMS[0], "none");
-        let (schema, batches) = rig.read(&from, How::Mapped, Device::CPU).unwrap();
+        let (schema, batches) = rig.read(&from, SourceKind::Mapped, Device::CPU).unwrap();
         let out = rig.write(&schema, &[batches[0].slice(50_000, 10).unwrap()], FORMS[0], "none").unwrap();
         assert!(out.len() < 4_000, "{}", out.len());
     }
 }
 
 #[test]
-fn tables_of_no_rows_no_batches_and_no_columns_survive() {
+fn tables_without_rows_batches_or_columns_round_trip() {
     use arrow_array::{RecordBatch, RecordBatchOptions};
     let none = std::sync::Arc::new(arrow_schema::Schema::empty());
     let rows = RecordBatchOptions::new().with_row_count(Some(7));
     let columnless = RecordBatch::try_new_with_options(none, vec![], &rows).unwrap();
     let rig = Rig::new();
     for form in FORMS {
-        for how in WAYS {
+        for how in SOURCE_KINDS {
             let table = everything(0, false);
             let out = rig.convert(
                 &peer_writes(std::slice::from_ref(&table), form, "none"),
@@ -92,32 +92,32 @@ fn tables_of_no_rows_no_batches_and_no_columns_survive() {
 }
 
 #[test]
-fn a_mapped_file_is_not_copied() {
+fn mapped_file_is_not_copied() {
     let rig = Rig::new();
     let from = peer_writes(&[everything(1000, true)], FORMS[0], "none");
     let before = rig.host.backend().ledger();
     let settings = crossdock_plugin_api::CallSettings::new(Device::CPU);
-    let (_, batches) = rig.read_with(&from, How::Mapped, &settings).unwrap();
+    let (_, batches) = rig.read_with(&from, SourceKind::Mapped, &settings).unwrap();
     assert_eq!(batches[0].len(), 1000);
-    // No block, no copy, no kernel: the ledger did not move.
+    // No allocation, no copy, no kernel in the ledger.
     assert_eq!(rig.host.backend().ledger(), before);
 }
 
 #[test]
-fn a_full_sink_and_a_cancelled_call_end_with_their_own_errors() {
+fn full_sink_and_cancelled_call_return_their_errors() {
     use crossdock_plugin_api::{CallSettings, Code};
     let rig = Rig::new();
     let from = peer_writes(&[everything(100, true)], FORMS[0], "none");
-    let (schema, batches) = rig.read(&from, How::Mapped, Device::CPU).unwrap();
+    let (schema, batches) = rig.read(&from, SourceKind::Mapped, Device::CPU).unwrap();
     let whole = rig.write(&schema, &batches, FORMS[0], "none").unwrap().len();
-    for most in [0, 10, 1000, whole / 2, whole - 1] {
-        let kept = crate::common::Kept { bytes: Default::default(), most };
-        let error = rig.write_to(kept, &schema, &batches, FORMS[0], "none").unwrap_err();
+    for max_bytes in [0, 10, 1000, whole / 2, whole - 1] {
+        let sink = crate::common::LimitedSink { bytes: Default::default(), max_bytes };
+        let error = rig.write_to(sink, &schema, &batches, FORMS[0], "none").unwrap_err();
         assert_eq!(error.code(), Code::IO);
         assert_eq!(error.message(), "'test output': no space left on device");
     }
     let settings = CallSettings::new(Device::CPU);
-    let mut stream = rig.open(&from, How::Pipe, &settings).unwrap();
+    let mut stream = rig.open(&from, SourceKind::Pipe, &settings).unwrap();
     settings.cancel.cancel();
     let error = settings.enter(|call| stream.next(call)).err().unwrap();
     assert_eq!(error.code(), Code::CANCELLED);

@@ -1,9 +1,9 @@
-//! `libcrossdock_dlpack_plugin.so`: the crate crossdock-dlpack behind the plugin entry.
+//! Exports the crate crossdock-dlpack as the plugin `libcrossdock_dlpack_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_dlpack::DlPack,
     name: "dlpack",
-    description: "DLPack tensors, legacy and versioned, both ways: a tensor a column",
+    description: "Imports and exports DLPack tensors, legacy and versioned: one tensor per column",
     interfaces: "crossdock.importer/1 crossdock.exporter/1",
     formats: "dlpack dlpack-legacy",
 );

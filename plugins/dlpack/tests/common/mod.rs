@@ -1,4 +1,5 @@
-//! A stranger with tensors, for the tests: it makes them of any description, and reads those that it is given.
+//! An external DLPack library for the tests: produces tensors with any fields, and reads exported
+//! tensors.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
 use std::ffi::c_void;
@@ -21,7 +22,8 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTe
 static ENTRY: abi::PluginEntry = entry::<DlPack>();
 
 pub fn instance(host: &TestHost) -> Instance {
-    // SAFETY: linked in; every test drops its instance before its host.
+    // SAFETY: the entry is linked in and so never unloaded; every test drops its instance before
+    // its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
@@ -33,7 +35,7 @@ pub const INT64: DLDataType = dtype(Code::INT, 64);
 pub const INT32: DLDataType = dtype(Code::INT, 32);
 pub const BOOL: DLDataType = dtype(Code::BOOL, 8);
 
-/// Every dtype that Arrow has.
+/// Every dtype that Arrow supports.
 pub const DTYPES: [DLDataType; 12] = [
     dtype(Code::INT, 8),
     dtype(Code::INT, 16),
@@ -53,7 +55,7 @@ pub fn device_of(device: Device) -> DLDevice {
     DLDevice { device_type: DLDeviceType(device.r#type as u32), device_id: device.id.max(0) as i32 }
 }
 
-/// A tensor to be made; every field may lie.
+/// The fields of a tensor to produce; each may be invalid.
 #[derive(Clone)]
 pub struct Spec {
     pub versioned: bool,
@@ -63,15 +65,15 @@ pub struct Spec {
     pub ndim: Option<i32>,
     pub strides: Option<Vec<i64>>,
     pub device: DLDevice,
-    /// The memory that it lies in, and where in that its first element does.
+    /// The tensor's memory, and the first element's offset in it in bytes.
     pub data: Option<(Buffer, u64)>,
-    /// That much of the way is told as `byte_offset`.
+    /// The part of the first element's address that is in `byte_offset` instead of `data`.
     pub byte_offset: u64,
     pub has_deleter: bool,
     pub freed: Arc<AtomicUsize>,
 }
 
-/// Bytes in the host's memory on a device.
+/// Copies bytes to host-allocated memory on a device.
 pub fn bytes_on(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
     let stream = host.stream(device);
     let fill = |to: &mut [u8]| {
@@ -82,7 +84,7 @@ pub fn bytes_on(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
 }
 
 impl Spec {
-    /// Contiguous, of these bytes, on this device.
+    /// A contiguous tensor.
     pub fn new(host: &TestHost, device: Device, dtype: DLDataType, shape: &[i64], bytes: &[u8]) -> Self {
         let mut strides = vec![1i64; shape.len()];
         for i in (1..shape.len()).rev() {
@@ -103,7 +105,7 @@ impl Spec {
         }
     }
 
-    pub fn of_i64(host: &TestHost, device: Device, values: &[i64]) -> Self {
+    pub fn from_i64(host: &TestHost, device: Device, values: &[i64]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         Self::new(host, device, INT64, &[values.len() as i64], &bytes)
     }
@@ -118,7 +120,7 @@ impl Spec {
     }
 
     pub fn capsule(&self) -> Capsule {
-        let mut kept = Box::new(Kept { spec: self.clone(), managed: Managed::None });
+        let mut owner = Box::new(TensorOwner { spec: self.clone(), managed: Managed::None });
         let list = |list: &mut Option<Vec<i64>>| {
             list.as_mut().map_or(std::ptr::null_mut(), |list| list.as_mut_ptr())
         };
@@ -128,20 +130,20 @@ impl Spec {
             device: self.device,
             ndim: self.ndim.unwrap_or(self.shape.as_ref().map_or(0, Vec::len) as i32),
             dtype: self.dtype,
-            shape: list(&mut kept.spec.shape),
-            strides: list(&mut kept.spec.strides),
+            shape: list(&mut owner.spec.shape),
+            strides: list(&mut owner.spec.strides),
             byte_offset: self.byte_offset,
         };
-        let kept = Box::into_raw(kept);
+        let owner = Box::into_raw(owner);
         if !self.has_deleter {
-            // Nobody will free it: it stays within reach, so that it is no leak of ours.
-            UNFREED.lock().unwrap().push(kept as usize);
+            // Without a deleter it is never freed: kept reachable for leak checkers.
+            UNFREED.lock().unwrap().push(owner as usize);
         }
-        let manager_ctx = kept.cast::<c_void>();
-        // SAFETY: the box is leaked until a deleter or a test without one ends; nobody else refers to it.
+        let manager_ctx = owner.cast::<c_void>();
+        // SAFETY: `owner` comes from `Box::into_raw` above, and only the tensor's deleter frees it.
         unsafe {
             if self.versioned {
-                (*kept).managed = Managed::Versioned(DLManagedTensorVersioned {
+                (*owner).managed = Managed::Versioned(DLManagedTensorVersioned {
                     version: self.version,
                     manager_ctx,
                     deleter: self.has_deleter.then_some(delete_versioned as unsafe extern "C" fn(_)),
@@ -149,14 +151,14 @@ impl Spec {
                     dl_tensor: tensor,
                 });
             } else {
-                (*kept).managed = Managed::Legacy(DLManagedTensor {
+                (*owner).managed = Managed::Legacy(DLManagedTensor {
                     dl_tensor: tensor,
                     manager_ctx,
                     deleter: self.has_deleter.then_some(delete_legacy as unsafe extern "C" fn(_)),
                 });
             }
-            match &mut (*kept).managed {
-                Managed::Versioned(managed) => Capsule::of_self_freeing(
+            match &mut (*owner).managed {
+                Managed::Versioned(managed) => Capsule::from_self_freeing(
                     c"dltensor_versioned",
                     NonNull::from(managed),
                     |managed: NonNull<DLManagedTensorVersioned>| {
@@ -165,7 +167,7 @@ impl Spec {
                         }
                     },
                 ),
-                Managed::Legacy(managed) => Capsule::of_self_freeing(
+                Managed::Legacy(managed) => Capsule::from_self_freeing(
                     c"dltensor",
                     NonNull::from(managed),
                     |managed: NonNull<DLManagedTensor>| {
@@ -182,7 +184,7 @@ impl Spec {
 
 static UNFREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-struct Kept {
+struct TensorOwner {
     spec: Spec,
     managed: Managed,
 }
@@ -194,23 +196,25 @@ enum Managed {
 }
 
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
-    // SAFETY: made by `capsule`; called once.
+    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`; a deleter
+    // is called once.
     unsafe { delete((*managed).manager_ctx) }
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: as above.
+    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`; a deleter
+    // is called once.
     unsafe { delete((*managed).manager_ctx) }
 }
 
-unsafe fn delete(kept: *mut c_void) {
-    // SAFETY: as above.
-    let kept = unsafe { Box::from_raw(kept.cast::<Kept>()) };
-    kept.spec.freed.fetch_add(1, Ordering::SeqCst);
+unsafe fn delete(owner: *mut c_void) {
+    // SAFETY: both deleters pass the boxed `TensorOwner` that `capsule` leaked, once.
+    let owner = unsafe { Box::from_raw(owner.cast::<TensorOwner>()) };
+    owner.spec.freed.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A tensor that was given, taken out of its capsule.
-pub struct Given {
+/// An exported tensor, taken out of its capsule.
+pub struct ExportedTensor {
     pub versioned: bool,
     pub flags: u64,
     pub dtype: DLDataType,
@@ -222,12 +226,13 @@ pub struct Given {
     raw: NonNull<c_void>,
 }
 
-impl Given {
+impl ExportedTensor {
     pub fn take(capsule: Capsule) -> Self {
         let versioned = capsule.name() == c"dltensor_versioned";
         let name = if versioned { c"dltensor_versioned" } else { c"dltensor" };
         let raw = capsule.take_self_freeing(name).unwrap();
-        // SAFETY: a managed tensor of that kind, ours until we delete it.
+        // SAFETY: a capsule of this name holds a managed tensor of this kind; the drop of the
+        // result deletes it.
         unsafe {
             let (tensor, flags) = if versioned {
                 let managed = raw.cast::<DLManagedTensorVersioned>().as_ref();
@@ -236,7 +241,7 @@ impl Given {
             } else {
                 (raw.cast::<DLManagedTensor>().as_ref().dl_tensor, 0)
             };
-            assert!(!tensor.shape.is_null() && !tensor.strides.is_null(), "strides are always told");
+            assert!(!tensor.shape.is_null() && !tensor.strides.is_null(), "strides are always set");
             let list = |list: *const i64| std::slice::from_raw_parts(list, tensor.ndim as usize).to_vec();
             Self {
                 versioned,
@@ -252,7 +257,7 @@ impl Given {
         }
     }
 
-    /// Its elements in row-major order, by the definition of strides.
+    /// The elements in row-major order.
     pub fn elements(&self, host: &TestHost, device: Device) -> Vec<u8> {
         let width = usize::from(self.dtype.bits) / 8;
         if self.shape.contains(&0) {
@@ -262,16 +267,17 @@ impl Given {
         let reach: i64 = self.shape.iter().zip(&self.strides).map(|(n, stride)| (n - 1) * stride).sum();
         let bytes = (reach as usize + 1) * width;
         let owner = ForeignOwner::new(());
-        // SAFETY: the tensor says that it spans these bytes, and lives until the end of this function.
+        // SAFETY: shape and strides of the tensor span these bytes, and `self` keeps them alive
+        // during this function.
         let buffer = unsafe { Buffer::foreign(&owner, device, self.address, Some(bytes as u64), Ready::Now) };
         let view = buffer.host_view(&host.stream(device)).unwrap();
         elements(&view, 0, width, &self.shape, &self.strides)
     }
 }
 
-impl Drop for Given {
+impl Drop for ExportedTensor {
     fn drop(&mut self) {
-        // SAFETY: taken in `take`, deleted once.
+        // SAFETY: `take` took the tensor out of its capsule; only this drop deletes it.
         unsafe {
             if self.versioned {
                 let raw = self.raw.cast::<DLManagedTensorVersioned>().as_ptr();
@@ -284,7 +290,7 @@ impl Drop for Given {
     }
 }
 
-/// The elements of a tensor by the definition of strides, row-major.
+/// The elements of a tensor in row-major order.
 pub fn elements(bytes: &[u8], first: i64, width: usize, shape: &[i64], strides: &[i64]) -> Vec<u8> {
     match (shape.split_first(), strides.split_first()) {
         (Some((n, shape)), Some((stride, strides))) => {
@@ -294,7 +300,7 @@ pub fn elements(bytes: &[u8], first: i64, width: usize, shape: &[i64], strides: 
     }
 }
 
-/// Tensors in: their schema and their batches.
+/// Imports tensors; returns schema and batches.
 pub fn import(
     host: &TestHost,
     instance: &Instance,
@@ -317,7 +323,7 @@ pub fn import(
     Ok((schema, batches))
 }
 
-/// A batch out, as tensors.
+/// Exports a batch as tensors.
 pub fn export(
     host: &TestHost,
     instance: &Instance,
@@ -325,17 +331,17 @@ pub fn export(
     batch: &DeviceBatch,
     format: &str,
     options: &Options,
-) -> Result<Vec<Given>> {
+) -> Result<Vec<ExportedTensor>> {
     let call = CallSettings::new(device);
     let schema = export_schema(batch.schema()).unwrap();
     let mut writer = instance.exporter().unwrap().begin(&call, format, &schema, options, None)?;
     let raw: Owned<abi::Batch> = export_batch(batch, false, &host.stream(batch.device())).unwrap();
-    let given = writer.write(&call, raw)?;
+    let capsules = writer.write(&call, raw)?;
     assert!(writer.finish(&call)?.is_empty());
-    Ok(given.into_iter().map(Given::take).collect())
+    Ok(capsules.into_iter().map(ExportedTensor::take).collect())
 }
 
-/// The bytes of a column's values: of the innermost array, from its first to its last.
+/// All bytes of the values buffer of a column's innermost array.
 pub fn value_bytes(host: &TestHost, batch: &DeviceBatch, column: usize) -> Vec<u8> {
     let mut array = &batch.columns()[column];
     while let Some(child) = array.children().first() {

@@ -1,17 +1,17 @@
-//! Any dtype, any shape, any strides, any slice: the same elements, in and out, on every device.
+//! Random dtypes, shapes, strides and slices keep their elements in a round trip on every device.
 
 use crate::common::*;
 use crossdock_plugin_api::{Device, Options};
 use crossdock_test_support::{DEVICES, Random, TestHost};
 
-/// A tensor over memory that is larger than it: dimensions in any order, steps, reversals, repeats.
-fn any_tensor(random: &mut Random, host: &TestHost, device: Device) -> (Spec, Vec<u8>) {
+/// A tensor in larger memory, with dimensions in any order, steps, negative and zero strides.
+fn random_tensor(random: &mut Random, host: &TestHost, device: Device) -> (Spec, Vec<u8>) {
     let dtype = DTYPES[random.below(12)];
     let width = usize::from(dtype.bits) / 8;
     let ndim = 1 + random.below(4);
     let shape: Vec<i64> = (0..ndim).map(|_| [0, 1, 1, 2, 3, 4, 5][random.below(7)]).collect();
     let mut order: Vec<usize> = (0..ndim).collect();
-    // Half of them as libraries make them; the rest in any order.
+    // Half of the tensors are in row-major order, the rest in any order.
     if random.below(2) == 0 {
         (1..ndim).rev().for_each(|i| order.swap(i, random.below(i + 1)));
     }
@@ -49,17 +49,17 @@ fn any_tensor(random: &mut Random, host: &TestHost, device: Device) -> (Spec, Ve
 }
 
 #[test]
-fn any_tensor_becomes_a_column_and_goes_out_again_as_it_was() {
+fn random_tensors_keep_their_elements_in_a_round_trip() {
     let host = TestHost::new();
     let instance = instance(&host);
     let mut random = Random::new(1);
     let (mut in_place, mut gathered) = (0, 0);
     for round in 0..3000 {
         let device = DEVICES[round % 2];
-        let (spec, expected) = any_tensor(&mut random, &host, device);
+        let (spec, expected) = random_tensor(&mut random, &host, device);
         let bits = spec.dtype == BOOL && random.below(2) == 0;
         let options = if bits { Options::new().with("bools", "bits") } else { Options::new() };
-        // Values of bits come back as 0 and 1.
+        // Packed booleans come back as 0 and 1.
         let expected: Vec<u8> =
             if bits { expected.iter().map(|byte| u8::from(*byte != 0)).collect() } else { expected };
         let what = format!("round {round}: {:?} {:?} {:?}", spec.dtype, spec.shape, spec.strides);

@@ -1,4 +1,4 @@
-//! Columns out: what their tensors say, where their bytes are, what is said of columns that cannot be tensors.
+//! Exports: fields and memory of the tensors, and errors for columns that cannot be tensors.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn batch(columns: Vec<(&str, DeviceArray)>) -> DeviceBatch {
 }
 
 #[test]
-fn every_type_goes_out_in_place_read_only_and_of_a_slice_only_its_part() {
+fn exports_every_type_and_slice_in_place_as_read_only() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..80).collect();
@@ -52,8 +52,8 @@ fn every_type_goes_out_in_place_read_only_and_of_a_slice_only_its_part() {
                 let buffer = bytes_on(&host, device, &bytes[..10 * width]);
                 let whole = batch(vec![("x", array(data_type.clone(), 10, None, buffer.clone()))]);
                 let part = whole.slice(offset, len).unwrap();
-                let given = export(&host, &instance, device, &part, "dlpack", &Options::new()).unwrap();
-                let tensor = &given[0];
+                let tensors = export(&host, &instance, device, &part, "dlpack", &Options::new()).unwrap();
+                let tensor = &tensors[0];
                 assert_eq!(
                     (tensor.dtype, &tensor.shape[..], tensor.byte_offset),
                     (dtype, &[len as i64][..], 0)
@@ -72,26 +72,26 @@ fn every_type_goes_out_in_place_read_only_and_of_a_slice_only_its_part() {
 }
 
 #[test]
-fn a_tensor_outlives_its_batch_its_instance_and_its_host() {
+fn tensor_outlives_batch_instance_and_host() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..80).collect();
     let column =
         |from: usize| array(DataType::Int64, 5, None, bytes_on(&host, Device::CPU, &bytes[from..from + 40]));
     let batch = batch(vec![("a", column(0)), ("b", column(40))]);
-    let mut given = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
+    let mut tensors = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
     drop((batch, instance));
-    drop(given.remove(0));
-    assert_eq!(given[0].elements(&host, Device::CPU), bytes[40..]);
+    drop(tensors.remove(0));
+    assert_eq!(tensors[0].elements(&host, Device::CPU), bytes[40..]);
     let backend = host.backend().clone();
     drop(host);
-    assert!(!backend.leaks().is_empty(), "the second tensor still lives");
-    drop(given);
+    assert!(!backend.leaks().is_empty(), "the second tensor keeps its buffer alive");
+    drop(tensors);
     assert!(backend.leaks().is_empty());
 }
 
 #[test]
-fn copies_are_made_when_they_are_asked_for_or_needed_and_say_so() {
+fn copies_when_requested_or_needed_and_sets_the_flag() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..40).collect();
@@ -102,18 +102,18 @@ fn copies_are_made_when_they_are_asked_for_or_needed_and_say_so() {
             "b",
             array(DataType::Boolean, 10, None, bytes_on(&host, device, &[0b1010_0110, 0b11])),
         )]);
-        let out = |batch: &DeviceBatch, format: &str, wishes: &[(&str, &str)]| {
-            export(&host, &instance, device, batch, format, &options(wishes))
-                .map(|mut given| given.remove(0))
+        let out = |batch: &DeviceBatch, format: &str, pairs: &[(&str, &str)]| {
+            export(&host, &instance, device, batch, format, &options(pairs))
+                .map(|mut tensors| tensors.remove(0))
                 .map_err(|error| error.message().to_string())
         };
-        let lent = out(&numbers, "dlpack", &[("copy", "never")]).unwrap();
-        assert_eq!((lent.address, lent.flags), (buffer.address(), READ_ONLY));
+        let in_place = out(&numbers, "dlpack", &[("copy", "never")]).unwrap();
+        assert_eq!((in_place.address, in_place.flags), (buffer.address(), READ_ONLY));
         let copied = out(&numbers, "dlpack", &[("copy", "always")]).unwrap();
         assert_eq!(copied.flags, IS_COPIED);
         assert_ne!(copied.address, buffer.address());
         assert_eq!(copied.elements(&host, device), bytes);
-        // The legacy form has no flag for what must not be written.
+        // The legacy form has no read-only flag.
         let legacy = out(&numbers, "dlpack-legacy", &[]).unwrap();
         assert!(!legacy.versioned && legacy.address != buffer.address());
         assert_eq!(legacy.elements(&host, device), bytes);
@@ -127,21 +127,21 @@ fn copies_are_made_when_they_are_asked_for_or_needed_and_say_so() {
         let error = out(&bits, "dlpack", &[("copy", "never")]).err().unwrap();
         assert!(error.contains("column 'b'") && error.contains("bits become bytes"), "{error}");
     }
-    let [here, there] = DEVICES;
-    let buffer = bytes_on(&host, here, &bytes);
+    let [from, to] = DEVICES;
+    let buffer = bytes_on(&host, from, &bytes);
     let numbers = batch(vec![("n", array(DataType::Int64, 5, None, buffer))]);
-    let moved = export(&host, &instance, there, &numbers, "dlpack", &Options::new()).unwrap();
-    assert_eq!((moved[0].device, moved[0].flags), (device_of(there), IS_COPIED));
-    assert_eq!(moved[0].elements(&host, there), bytes);
-    let error = export(&host, &instance, there, &numbers, "dlpack", &options(&[("copy", "never")]));
+    let moved = export(&host, &instance, to, &numbers, "dlpack", &Options::new()).unwrap();
+    assert_eq!((moved[0].device, moved[0].flags), (device_of(to), IS_COPIED));
+    assert_eq!(moved[0].elements(&host, to), bytes);
+    let error = export(&host, &instance, to, &numbers, "dlpack", &options(&[("copy", "never")]));
     let error = error.err().unwrap().message().to_string();
-    assert!(["cpu", &there.to_string(), "copy=never"].iter().all(|part| error.contains(part)), "{error}");
+    assert!(["cpu", &to.to_string(), "copy=never"].iter().all(|part| error.contains(part)), "{error}");
     drop((moved, numbers, instance));
     host.assert_nothing_leaked();
 }
 
 #[test]
-fn bool8_goes_out_in_place_and_comes_back_with_its_metadata() {
+fn bool8_keeps_its_metadata_in_a_round_trip() {
     let host = TestHost::new();
     let instance = instance(&host);
     let buffer = bytes_on(&host, Device::CPU, &[1, 0, 1]);
@@ -153,14 +153,14 @@ fn bool8_goes_out_in_place_and_comes_back_with_its_metadata() {
     let schema = Arc::new(Schema::new(vec![field]));
     let array = array(DataType::Int8, 3, None, buffer.clone());
     let batch = DeviceBatch::try_new(schema.clone(), 3, vec![array]).unwrap();
-    let mut given = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
-    assert_eq!((given[0].dtype, given[0].address), (BOOL, buffer.address()));
-    drop(given.remove(0));
+    let mut tensors = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
+    assert_eq!((tensors[0].dtype, tensors[0].address), (BOOL, buffer.address()));
+    drop(tensors.remove(0));
     let spec = Spec::new(&host, Device::CPU, BOOL, &[3], &[1, 0, 1]);
     let (back, _) =
         import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&schema), &Options::new()).unwrap();
     assert_eq!(&back, schema.as_ref());
-    // A plain int8 column does not take booleans.
+    // Booleans do not fit a plain int8 column.
     let plain = Schema::new(vec![Field::new("b", DataType::Int8, false)]);
     let error = import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&plain), &Options::new())
         .unwrap_err();
@@ -168,7 +168,7 @@ fn bool8_goes_out_in_place_and_comes_back_with_its_metadata() {
 }
 
 #[test]
-fn what_no_tensor_holds_is_refused_by_name_with_what_to_do() {
+fn rejects_unsupported_types_with_column_and_advice() {
     let host = TestHost::new();
     let instance = instance(&host);
     let item = Arc::new(Field::new("item", DataType::Int8, true));
@@ -186,13 +186,13 @@ fn what_no_tensor_holds_is_refused_by_name_with_what_to_do() {
     ];
     let call = CallSettings::new(Device::CPU);
     let exporter = instance.exporter().unwrap();
-    for (data_type, words) in cases {
+    for (data_type, message) in cases {
         let fields =
             vec![Field::new("fine", DataType::Int8, true), Field::new("odd", data_type.clone(), true)];
         let schema = export_schema(&Schema::new(fields)).unwrap();
         let begun = exporter.begin(&call, "dlpack", &schema, &Options::new(), None);
         let error = begun.err().unwrap().message().to_string();
-        assert!(error.contains("column 'odd'") && error.contains(words), "{data_type}: {error}");
+        assert!(error.contains("column 'odd'") && error.contains(message), "{data_type}: {error}");
         let plan = exporter.plan(&call, "dlpack", &schema, Device::CPU, &Options::new()).unwrap();
         assert_eq!((plan[0].verdict, plan[1].verdict), (Verdict::ZeroCopy, Verdict::Unsupported));
         assert_eq!(plan[1].reason, error);
@@ -203,7 +203,7 @@ fn what_no_tensor_holds_is_refused_by_name_with_what_to_do() {
 }
 
 #[test]
-fn a_plan_says_of_each_column_what_becomes_of_its_bytes() {
+fn plan_has_a_verdict_and_a_reason_for_each_column() {
     let host = TestHost::new();
     let instance = instance(&host);
     let fields = vec![Field::new("n", DataType::Int8, true), Field::new("b", DataType::Boolean, true)];
@@ -213,31 +213,31 @@ fn a_plan_says_of_each_column_what_becomes_of_its_bytes() {
         let plan = instance.exporter().unwrap().plan(&call, "dlpack", &schema, from, &options).unwrap();
         plan.into_iter().map(|column| (column.verdict, column.reason)).collect::<Vec<_>>()
     };
-    let lent = (Verdict::ZeroCopy, "the buffer is lent as it is".to_string());
+    let in_place = (Verdict::ZeroCopy, "the tensor refers to the buffer".to_string());
     let bits = (Verdict::Converted, "bits become bytes".to_string());
-    assert_eq!(plan(Device::CPU, Options::new()), [lent.clone(), bits.clone()]);
+    assert_eq!(plan(Device::CPU, Options::new()), [in_place.clone(), bits.clone()]);
     let copied = (Verdict::Copied, format!("from {} to {}", Device::UNTOUCHABLE, Device::CPU));
     assert_eq!(plan(Device::UNTOUCHABLE, Options::new()), [copied, bits]);
-    let never = "bits become bytes, and copy=never was asked for".to_string();
-    let expected = [lent, (Verdict::Unsupported, never)];
+    let forbidden = "bits become bytes, but copy=never forbids a copy".to_string();
+    let expected = [in_place, (Verdict::Unsupported, forbidden)];
     assert_eq!(plan(Device::CPU, Options::new().with("copy", "never")), expected);
 }
 
 #[test]
-fn a_wrong_tensor_extension_is_refused_and_not_believed() {
+fn rejects_invalid_fixed_shape_tensor_metadata() {
     let host = TestHost::new();
     let instance = instance(&host);
     let call = CallSettings::new(Device::CPU);
     let item = Arc::new(Field::new("item", DataType::Int8, true));
-    for (metadata, words) in [
-        ("", "metadata is wrong"),
+    for (metadata, message) in [
+        ("", "metadata is invalid"),
         ("{}", "missing field `shape`"),
-        (r#"{"shape":[2,2]}"#, "not one of the 6 values"),
-        (r#"{"shape":[18446744073709551615,18446744073709551615]}"#, "not one of the 6 values"),
-        (r#"{"shape":[-6]}"#, "metadata is wrong"),
-        (r#"{"shape":[2,3],"permutation":[0,0]}"#, "no permutation of 2 dimensions"),
-        (r#"{"shape":[2,3],"permutation":[0,1,2]}"#, "no permutation"),
-        (r#"{"shape":[2,3],"permutation":[0,9]}"#, "no permutation"),
+        (r#"{"shape":[2,2]}"#, "does not match a row of 6 values"),
+        (r#"{"shape":[18446744073709551615,18446744073709551615]}"#, "does not match a row of 6 values"),
+        (r#"{"shape":[-6]}"#, "metadata is invalid"),
+        (r#"{"shape":[2,3],"permutation":[0,0]}"#, "not a permutation of 2 dimensions"),
+        (r#"{"shape":[2,3],"permutation":[0,1,2]}"#, "not a permutation"),
+        (r#"{"shape":[2,3],"permutation":[0,9]}"#, "not a permutation"),
     ] {
         let extension =
             [("ARROW:extension:name", "arrow.fixed_shape_tensor"), ("ARROW:extension:metadata", metadata)];
@@ -250,12 +250,12 @@ fn a_wrong_tensor_extension_is_refused_and_not_believed() {
         let schema = export_schema(&Schema::new(vec![field])).unwrap();
         let begun = instance.exporter().unwrap().begin(&call, "dlpack", &schema, &Options::new(), None);
         let error = begun.err().unwrap().message().to_string();
-        assert!(error.contains("column 't'") && error.contains(words), "{metadata}: {error}");
+        assert!(error.contains("column 't'") && error.contains(message), "{metadata}: {error}");
     }
 }
 
 #[test]
-fn nulls_within_a_row_have_no_place_even_with_masks() {
+fn rejects_nulls_within_rows_even_with_masks() {
     let host = TestHost::new();
     let instance = instance(&host);
     for device in devices().iter().copied() {
@@ -265,19 +265,19 @@ fn nulls_within_a_row_have_no_place_even_with_masks() {
         let list_type = DataType::FixedSizeList(item, 2);
         let list = DeviceArray::try_new(list_type, 3, 0, Some(0), vec![None], vec![values], None).unwrap();
         let whole = batch(vec![("l", list)]);
-        let out = |batch: &DeviceBatch, wishes: &[(&str, &str)]| {
-            export(&host, &instance, device, batch, "dlpack", &options(wishes))
+        let out = |batch: &DeviceBatch, pairs: &[(&str, &str)]| {
+            export(&host, &instance, device, batch, "dlpack", &options(pairs))
         };
-        for wishes in [&[][..], &[("nulls", "mask")]] {
-            let error = out(&whole, wishes).err().unwrap().message().to_string();
+        for pairs in [&[][..], &[("nulls", "mask")]] {
+            let error = out(&whole, pairs).err().unwrap().message().to_string();
             assert!(error.contains("column 'l': 1 values within its rows are null"), "{error}");
         }
-        // A slice that leaves that row out has none.
-        let given = out(&whole.slice(0, 1).unwrap(), &[]).unwrap();
-        assert_eq!(given[0].elements(&host, device), [1, 2]);
-        let given = out(&whole.slice(2, 1).unwrap(), &[("nulls", "mask")]).unwrap();
-        assert_eq!((given[0].shape.clone(), given[0].elements(&host, device)), (vec![1, 2], vec![5, 6]));
-        assert_eq!(given[1].elements(&host, device), [0]);
+        // A slice without that row has no nulls.
+        let tensors = out(&whole.slice(0, 1).unwrap(), &[]).unwrap();
+        assert_eq!(tensors[0].elements(&host, device), [1, 2]);
+        let tensors = out(&whole.slice(2, 1).unwrap(), &[("nulls", "mask")]).unwrap();
+        assert_eq!((tensors[0].shape.clone(), tensors[0].elements(&host, device)), (vec![1, 2], vec![5, 6]));
+        assert_eq!(tensors[1].elements(&host, device), [0]);
     }
     drop(instance);
     host.assert_nothing_leaked();

@@ -1,4 +1,4 @@
-//! Tensors in: what they become, where their bytes are, what is said of those that cannot be columns.
+//! Imports: type and memory of the columns, and errors for tensors that cannot be columns.
 
 use crate::common::*;
 use arrow_schema::{DataType, Field, Schema};
@@ -10,15 +10,15 @@ fn options(pairs: &[(&str, &str)]) -> Options {
 }
 
 #[test]
-fn a_contiguous_tensor_is_a_column_without_a_copy_and_is_freed_once() {
+fn imports_contiguous_tensors_without_copy_and_frees_them_once() {
     let host = TestHost::new();
     let instance = instance(&host);
     for device in devices().iter().copied() {
         for dtype in DTYPES {
-            for spec in [true, false] {
+            for versioned in [true, false] {
                 let bytes: Vec<u8> = (0..40).collect();
                 let n = 40 / i64::from(dtype.bits / 8);
-                let spec = Spec { versioned: spec, ..Spec::new(&host, device, dtype, &[n], &bytes) };
+                let spec = Spec { versioned, ..Spec::new(&host, device, dtype, &[n], &bytes) };
                 let address = spec.data.as_ref().unwrap().0.address();
                 let copied = || host.backend().ledger().copied().bytes();
                 let before = copied();
@@ -41,7 +41,7 @@ fn a_contiguous_tensor_is_a_column_without_a_copy_and_is_freed_once() {
 }
 
 #[test]
-fn booleans_are_bool8_or_bits_or_what_the_schema_says() {
+fn booleans_become_bool8_or_bits_by_option_or_schema() {
     let host = TestHost::new();
     let instance = instance(&host);
     for device in devices().iter().copied() {
@@ -67,7 +67,7 @@ fn booleans_are_bool8_or_bits_or_what_the_schema_says() {
 }
 
 #[test]
-fn strides_and_byte_offsets_are_honoured_and_what_is_misaligned_is_copied() {
+fn applies_strides_and_byte_offset_and_copies_misaligned_tensors() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..200).collect();
@@ -96,7 +96,7 @@ fn strides_and_byte_offsets_are_honoured_and_what_is_misaligned_is_copied() {
                 (0..n).flat_map(|i| bytes[(at as i64 + i * stride * 4) as usize..][..4].to_vec()).collect();
             assert_eq!(value_bytes(&host, &batches[0], 0)[..expected.len()], expected);
         }
-        // A shape without strides is row-major, before version 1.2 and in the legacy form.
+        // NULL strides mean row-major order, in the legacy form and before version 1.2.
         let spec = Spec { strides: None, ..Spec::new(&host, device, INT32, &[2, 3], &bytes[..24]).legacy() };
         let (_, batches) =
             import(&host, &instance, device, vec![spec.capsule()], None, &Options::new()).unwrap();
@@ -107,7 +107,7 @@ fn strides_and_byte_offsets_are_honoured_and_what_is_misaligned_is_copied() {
 }
 
 #[test]
-fn a_tensor_of_several_dimensions_is_a_fixed_shape_tensor_in_place_in_either_order() {
+fn imports_row_and_column_major_tensors_in_place_as_fixed_shape_tensor() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..96).collect();
@@ -131,7 +131,7 @@ fn a_tensor_of_several_dimensions_is_a_fixed_shape_tensor_in_place_in_either_ord
             assert_eq!((list.len(), list.children()[0].len()), (4, 24));
             let values = list.children()[0].buffers()[1].clone().unwrap();
             assert_eq!(values.address() == address, in_place);
-            // Out again: the same elements, and in place where they were.
+            // The export refers to the same memory.
             let out = export(&host, &instance, device, &batches[0], "dlpack", &Options::new()).unwrap();
             assert_eq!(out[0].shape, [4, 2, 3]);
             assert_eq!(out[0].elements(&host, device), elements(&bytes, 0, 4, &[4, 2, 3], &strides));
@@ -143,54 +143,65 @@ fn a_tensor_of_several_dimensions_is_a_fixed_shape_tensor_in_place_in_either_ord
 }
 
 #[test]
-fn names_and_schemas_are_checked_when_they_are_given() {
+fn checks_tensors_against_names_and_schema() {
     let host = TestHost::new();
     let instance = instance(&host);
-    let column = |n: usize| Spec::of_i64(&host, Device::CPU, &vec![7; n]);
-    let try_import = |specs: &[&Spec], schema: Option<&Schema>, wishes: &[(&str, &str)]| {
+    let column = |n: usize| Spec::from_i64(&host, Device::CPU, &vec![7; n]);
+    let try_import = |specs: &[&Spec], schema: Option<&Schema>, pairs: &[(&str, &str)]| {
         let capsules = specs.iter().map(|spec| spec.capsule()).collect();
-        import(&host, &instance, Device::CPU, capsules, schema, &options(wishes))
+        import(&host, &instance, Device::CPU, capsules, schema, &options(pairs))
     };
-    let refused = |specs: &[&Spec], schema: Option<&Schema>, wishes: &[(&str, &str)], words: &[&str]| {
-        let error = try_import(specs, schema, wishes).unwrap_err();
-        for word in words {
-            assert!(error.message().contains(word), "{:?} does not contain {word:?}", error.message());
-        }
-    };
+    let assert_rejected =
+        |specs: &[&Spec], schema: Option<&Schema>, pairs: &[(&str, &str)], parts: &[&str]| {
+            let error = try_import(specs, schema, pairs).unwrap_err();
+            for part in parts {
+                assert!(error.message().contains(part), "{:?} does not contain {part:?}", error.message());
+            }
+        };
     let (three, four) = (column(3), column(4));
     let (schema, _) = try_import(&[&three, &three], None, &[("names", "a,b")]).unwrap();
     assert_eq!(schema.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    refused(&[&three, &three], None, &[("names", "a")], &["1 names for 2 columns"]);
-    refused(&[&three, &four], None, &[], &["'col_1' is 4 rows long, expected 3"]);
-    refused(&[], None, &[], &["0 tensors for 0 columns"]);
+    assert_rejected(&[&three, &three], None, &[("names", "a")], &["1 names for 2 columns"]);
+    assert_rejected(&[&three, &four], None, &[], &["'col_1' is 4 rows long, expected 3"]);
+    assert_rejected(&[], None, &[], &["0 tensors for 0 columns"]);
     let of = |data_type| Schema::new(vec![Field::new("x", data_type, false)]);
-    refused(&[&three], Some(&of(DataType::Int32)), &[], &["'x' is a tensor of int64, expected int32"]);
-    refused(&[&three], Some(&of(DataType::Utf8)), &[], &["'x' of type Utf8", "numbers and booleans only"]);
-    refused(&[&three], Some(&of(DataType::Int64)), &[("names", "a")], &["names and a schema"]);
-    refused(&[&three], None, &[("name", "a")], &["no option 'name'", "names"]);
-    refused(&[&three], None, &[("bools", "x")], &["bools=x: expected bytes or bits"]);
+    assert_rejected(
+        &[&three],
+        Some(&of(DataType::Int32)),
+        &[],
+        &["'x' is a tensor of int64, expected int32"],
+    );
+    assert_rejected(
+        &[&three],
+        Some(&of(DataType::Utf8)),
+        &[],
+        &["'x' of type Utf8", "numbers and booleans only"],
+    );
+    assert_rejected(&[&three], Some(&of(DataType::Int64)), &[("names", "a")], &["names and a schema"]);
+    assert_rejected(&[&three], None, &[("name", "a")], &["no option 'name'", "names"]);
+    assert_rejected(&[&three], None, &[("bools", "x")], &["bools=x: expected bytes or bits"]);
     let pair = Schema::new(vec![Field::new("x", DataType::Int64, false); 2]);
-    refused(&[&three], Some(&pair), &[], &["1 tensors for 2 columns"]);
+    assert_rejected(&[&three], Some(&pair), &[], &["1 tensors for 2 columns"]);
     let (_, batches) = try_import(&[&three, &three, &four, &four], Some(&pair), &[]).unwrap();
     assert_eq!(batches.iter().map(|batch| batch.len()).collect::<Vec<_>>(), [3, 4]);
     let item = Field::new("item", DataType::Int64, true);
     let list = of(DataType::FixedSizeList(item.into(), 2));
-    refused(&[&three], Some(&list), &[], &["shape [3], expected [3, 2]"]);
+    assert_rejected(&[&three], Some(&list), &[], &["shape [3], expected [3, 2]"]);
     let bytes: Vec<u8> = (0..48).collect();
     let matrix = Spec::new(&host, Device::CPU, INT64, &[3, 2], &bytes);
     let (_, batches) = try_import(&[&matrix], Some(&list), &[]).unwrap();
     assert_eq!(value_bytes(&host, &batches[0], 0), bytes);
     drop(batches);
-    // Whatever was refused has been freed all the same.
+    // Rejected tensors have been freed too.
     assert!(three.frees() > 10);
 }
 
 #[test]
-fn masks_become_nulls() {
+fn imports_masks_as_nulls() {
     let host = TestHost::new();
     let instance = instance(&host);
     for device in devices().iter().copied() {
-        let values = Spec::of_i64(&host, device, &[1, 2, 3, 4]);
+        let values = Spec::from_i64(&host, device, &[1, 2, 3, 4]);
         let mask = Spec::new(&host, device, BOOL, &[4], &[0, 1, 0, 1]);
         let both = || vec![values.capsule(), mask.capsule()];
         let masked = options(&[("nulls", "mask")]);
@@ -200,7 +211,7 @@ fn masks_become_nulls() {
         assert_eq!(column.count_nulls(&host.stream(device)).unwrap(), 2);
         let validity = column.buffers()[0].clone().unwrap();
         assert_eq!(validity.host_view(&host.stream(device)).unwrap()[0], 0b0101);
-        // Out again with masks, and without them not at all.
+        // The export needs masks too.
         let out = export(&host, &instance, device, &batches[0], "dlpack", &masked).unwrap();
         assert_eq!(out[1].elements(&host, device), [0, 1, 0, 1]);
         let error = export(&host, &instance, device, &batches[0], "dlpack", &Options::new()).err().unwrap();
@@ -208,7 +219,7 @@ fn masks_become_nulls() {
 
         let strict = Schema::new(vec![Field::new("x", DataType::Int64, false)]);
         let error = import(&host, &instance, device, both(), Some(&strict), &masked).unwrap_err();
-        assert!(error.message().contains("'x': the mask says that rows are null"), "{}", error.message());
+        assert!(error.message().contains("'x': the mask marks 2 rows as null"), "{}", error.message());
         let error = import(&host, &instance, device, vec![values.capsule()], None, &masked).unwrap_err();
         assert!(error.message().contains("an even number"), "{}", error.message());
         let twice = vec![values.capsule(), values.capsule()];
@@ -220,16 +231,16 @@ fn masks_become_nulls() {
 }
 
 #[test]
-fn a_tensor_elsewhere_is_moved_to_where_the_call_wants_it() {
+fn copies_tensors_to_the_device_of_the_call() {
     let host = TestHost::new();
     let instance = instance(&host);
     for (from, to) in device_pairs().into_iter().filter(|(from, to)| from != to) {
-        let spec = Spec::of_i64(&host, from, &[5, 6, 7]);
+        let spec = Spec::from_i64(&host, from, &[5, 6, 7]);
         let (_, batches) = import(&host, &instance, to, vec![spec.capsule()], None, &Options::new()).unwrap();
         assert_eq!(batches[0].device(), to);
         let bytes: Vec<u8> = [5i64, 6, 7].iter().flat_map(|v| v.to_ne_bytes()).collect();
         assert_eq!(value_bytes(&host, &batches[0], 0)[..24], bytes);
         host.backend().settle();
-        assert_eq!(spec.frees(), 1, "what was copied is freed");
+        assert_eq!(spec.frees(), 1, "a copied tensor is freed");
     }
 }

@@ -1,4 +1,4 @@
-//! What works the same on every device.
+//! Tests that run on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]

@@ -1,9 +1,9 @@
-//! `libcrossdock_encodings_plugin.so`: the crate crossdock-encodings behind the plugin entry.
+//! Exports the crate crossdock-encodings as the plugin `libcrossdock_encodings_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_encodings::Encodings,
     name: "encodings",
-    description: "encoded arrays, as Vortex has them: trees of nodes in capsules or as bytes, decoded",
+    description: "Decodes encoded arrays in Vortex's encodings: trees of nodes in capsules or as bytes",
     interfaces: "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1",
     formats: "encoded-array encodings",
     encodings: "fastlanes.bitpacked fastlanes.delta fastlanes.for fastlanes.rle vortex.alp vortex.alprd vortex.bool \

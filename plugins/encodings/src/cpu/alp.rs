@@ -1,4 +1,4 @@
-//! ALP: decimal numbers that became floats, as the integers that they are times powers of ten.
+//! Decodes ALP: floats stored as integers times powers of ten.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -6,13 +6,13 @@ use super::words::Word;
 
 /// A float that ALP encodes.
 pub trait Float: Copy + PartialEq + std::fmt::Debug + std::ops::Mul<Output = Self> + 'static {
-    /// The word that holds an encoded integer, which is signed.
+    /// The unsigned word with the bits of an encoded signed integer.
     type Word: Word;
-    /// The powers of ten that an encoding may name.
+    /// The powers of ten for the exponents.
     const POWERS: &'static [Self];
-    /// One through each, as near as a float comes.
+    /// Their reciprocals, rounded to the nearest float.
     const INVERSES: &'static [Self];
-    /// The float nearest to the signed integer of these bits.
+    /// The float nearest to the signed integer with these bits.
     fn of(bits: Self::Word) -> Self;
 }
 
@@ -38,8 +38,9 @@ impl Float for f64 {
     ];
     #[inline(always)]
     fn of(bits: u64) -> f64 {
-        // As vectors can do it, of which few have the instruction: both halves as the lowest bits of floats with a known
-        // exponent, 2^84 + 2^63 + high * 2^32 and 2^52 + low. The difference is exact, so the sum alone is rounded.
+        // Few vector units convert 64-bit integers. Put both halves into the lowest bits of floats
+        // with a known exponent, 2^84 + 2^63 + high * 2^32 and 2^52 + low. The difference is exact,
+        // so only the sum is rounded.
         const HIGH: u64 = 0x4530_0000_8000_0000;
         const LOW: u64 = 0x4330_0000_0000_0000;
         const BOTH: u64 = 0x4530_0000_8010_0000;
@@ -49,8 +50,8 @@ impl Float for f64 {
     }
 }
 
-/// What an array's integers are multiplied with: 10^f, then 10^-e. The order is part of the format, because both products
-/// are rounded.
+/// The factors of an array's integers: 10^f, then 10^-e. The order is part of the format, because
+/// both products are rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale<F> {
     power: F,
@@ -58,9 +59,9 @@ pub struct Scale<F> {
 }
 
 impl<F: Float> Scale<F> {
-    /// Refuses exponents above 10 for an `f32`, above 18 for an `f64`.
+    /// Rejects exponents above 10 for `f32` and above 18 for `f64`.
     pub fn new(e: u32, f: u32) -> Result<Self> {
-        let one = |of: &[F], name, exponent: u32| {
+        let factor = |of: &[F], name, exponent: u32| {
             of.get(exponent as usize).copied().ok_or_else(|| {
                 Error::bad_data(format!(
                     "ALP: expected an exponent {name} of 0 to {}, got {exponent}",
@@ -68,15 +69,16 @@ impl<F: Float> Scale<F> {
                 ))
             })
         };
-        Ok(Self { power: one(F::POWERS, "f", f)?, inverse: one(F::INVERSES, "e", e)? })
+        Ok(Self { power: factor(F::POWERS, "f", f)?, inverse: factor(F::INVERSES, "e", e)? })
     }
 
-    /// What it multiplies with, in order.
+    /// The factors, in order.
     pub fn factors(self) -> [F; 2] {
         [self.power, self.inverse]
     }
 
-    /// The float of an encoded integer, given as its bits: a step for [`unpack`](super::fastlanes::unpack).
+    /// The float of an encoded integer, given as its bits: a step for
+    /// [`unpack`](super::fastlanes::unpack).
     #[inline(always)]
     pub fn decode(self, bits: F::Word) -> F {
         F::of(bits) * self.power * self.inverse
@@ -89,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn powers_are_the_floats_nearest_to_them() {
+    fn powers_are_the_nearest_floats() {
         for (i, (power, inverse)) in f64::POWERS.iter().zip(f64::INVERSES).enumerate() {
             assert_eq!(
                 (*power, *inverse),
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn both_products_are_rounded_and_in_this_order() {
+    fn rounds_both_products_in_order() {
         let i = 904_269_621_787_359_i64;
         let decoded = Scale::<f64>::new(16, 3).unwrap().decode(i.cast_unsigned());
         assert_eq!(decoded.to_bits(), ((i as f64 * 1e3) * 1e-16).to_bits());
@@ -117,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_become_floats_as_one_by_one(
+        fn decodes_like_scalar_arithmetic(
             ints in proptest::collection::vec(any::<i64>(), 0..40), e in 0u32..=18, f in 0u32..=18
         ) {
             let words: Vec<u64> = ints.iter().map(|i| i.cast_unsigned()).collect();
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_become_the_nearest_floats() {
+    fn converts_integers_to_the_nearest_float() {
         let ends = [0, 1, -1, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 32, -(1 << 32), u32::MAX.into()];
         // Ties, on either side of what a float holds exactly.
         let ties = (50..63).flat_map(|bit| [-1, 0, 1].map(|d| (1i64 << bit) + (1 << (bit - 53).max(0)) + d));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_out_of_range_are_refused() {
+    fn rejects_exponents_out_of_range() {
         let message = |r: Result<Scale<f32>>| r.unwrap_err().message().to_owned();
         assert_eq!(message(Scale::new(11, 0)), "ALP: expected an exponent e of 0 to 10, got 11");
         assert_eq!(

@@ -1,34 +1,37 @@
-//! ALP-RD: floats cut in two. The left part, sign and exponent mostly, is one of a few; the right part is as it was.
+//! Decodes ALP-RD: floats split into a left part (mostly sign and exponent) from a dictionary, and
+//! a right part of plain bits.
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::bits::Bits;
 use super::patches;
 use super::wide::{self, Work};
-use super::words::{Index, Word, same_len};
+use super::words::{Index, Word, check_len};
 
 /// The longest left part, in bits.
 const MAX_LEFT_BITS: u32 = 16;
 
-/// How many different left parts one can name at most: codes of three bits.
+/// The maximum number of left parts: codes have three bits.
 pub const MAX_DICTIONARY: usize = 8;
 
-/// Where floats were cut, and what their left parts are; `T` is the word of the float's width.
+/// The position of the split and the dictionary of left parts; `T` is the word of the float's
+/// width.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut<T> {
     right_bits: u32,
-    // Already in place; what is beyond the dictionary is zero.
+    // Shifted to their position; 0 beyond the dictionary.
     lefts: [T; MAX_DICTIONARY],
-    names: usize,
+    n_lefts: usize,
 }
 
 impl<T: Word> Cut<T> {
-    /// Refuses a right part that leaves no left one or one of more than 16 bits, and more than 8 left parts or longer ones.
+    /// Rejects right parts that leave 0 or more than 16 bits for the left part, and dictionaries
+    /// that do not fit.
     pub fn new(right_bits: u32, dictionary: &[u16]) -> Result<Self> {
-        let (least, most) = (T::BITS.saturating_sub(MAX_LEFT_BITS), T::BITS - 1);
-        if right_bits < least || right_bits > most {
+        let (min, max) = (T::BITS.saturating_sub(MAX_LEFT_BITS), T::BITS - 1);
+        if right_bits < min || right_bits > max {
             return Err(Error::bad_data(format!(
-                "ALP-RD: expected right parts of {least} to {most} bits, got {right_bits}"
+                "ALP-RD: expected right parts of {min} to {max} bits, got {right_bits}"
             )));
         }
         if dictionary.len() > MAX_DICTIONARY {
@@ -37,26 +40,26 @@ impl<T: Word> Cut<T> {
                 dictionary.len()
             )));
         }
-        let mut cut = Self { right_bits, lefts: [T::default(); MAX_DICTIONARY], names: dictionary.len() };
+        let mut cut = Self { right_bits, lefts: [T::default(); MAX_DICTIONARY], n_lefts: dictionary.len() };
         for (to, left) in cut.lefts.iter_mut().zip(dictionary) {
-            *to = cut_left(right_bits, *left)?;
+            *to = shift_left_part(right_bits, *left)?;
         }
         Ok(cut)
     }
 
-    /// Puts the left parts, named by codes, before the right parts that `out` holds. Codes of nulls may be anything.
+    /// Adds the left parts of `codes` to the right parts in `out`. Codes of nulls are ignored.
     pub fn join(&self, codes: &[u16], valid: Option<Bits<'_>>, out: &mut [T]) -> Result<()> {
-        same_len("ALP-RD: codes of left parts", out.len(), codes.len())?;
+        check_len("ALP-RD: codes of left parts", out.len(), codes.len())?;
         if let Some(valid) = valid {
-            valid.must_be("ALP-RD: bits of validity", out.len())?;
+            valid.expect_len("ALP-RD: validity bits", out.len())?;
         }
         let greatest = codes.iter().fold(0, |greatest, code| (*code).max(greatest));
-        if greatest.index() >= self.names && !codes.is_empty() {
-            let wrong = |i: &usize| codes[*i].index() >= self.names && valid.is_none_or(|v| v.get(*i));
+        if greatest.index() >= self.n_lefts && !codes.is_empty() {
+            let wrong = |i: &usize| codes[*i].index() >= self.n_lefts && valid.is_none_or(|v| v.get(*i));
             if let Some(i) = (0..codes.len()).find(wrong) {
                 return Err(Error::bad_data(format!(
-                    "ALP-RD: expected codes below {}, got {} as number {i}",
-                    self.names, codes[i]
+                    "ALP-RD: expected codes below {}, got {} at index {i}",
+                    self.n_lefts, codes[i]
                 )));
             }
         }
@@ -64,21 +67,21 @@ impl<T: Word> Cut<T> {
         Ok(())
     }
 
-    /// Puts other left parts where the dictionary has none. To be called after [`join`](Self::join).
+    /// Replaces left parts that are not in the dictionary. Call it after [`join`](Self::join).
     pub fn patch<I: Index>(&self, indices: &[I], offset: usize, lefts: &[u16], out: &mut [T]) -> Result<()> {
-        same_len("ALP-RD: patched left parts, one for each index", indices.len(), lefts.len())?;
+        check_len("ALP-RD: patched left parts, one per index", indices.len(), lefts.len())?;
         for left in lefts {
-            cut_left::<T>(self.right_bits, *left)?;
+            shift_left_part::<T>(self.right_bits, *left)?;
         }
         let right = T::mask(self.right_bits);
-        patches::each(indices, offset, out.len(), |at, number| {
+        patches::for_each_patch(indices, offset, out.len(), |at, number| {
             out[at] = T::low(lefts[number].into()) << self.right_bits | out[at] & right;
         })
     }
 }
 
-/// A left part in its place.
-fn cut_left<T: Word>(right_bits: u32, left: u16) -> Result<T> {
+/// A left part, shifted to its position.
+fn shift_left_part<T: Word>(right_bits: u32, left: u16) -> Result<T> {
     let bits = T::BITS - right_bits;
     if u64::from(left) > u64::mask(bits) {
         return Err(Error::bad_data(format!("ALP-RD: expected left parts of {bits} bits, got {left}")));
@@ -103,14 +106,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn floats_that_were_cut_are_joined(
-            floats in proptest::collection::vec(any::<f64>(), 1..60), right_bits in 48u32..64, names in 1usize..=8
+        fn joins_split_floats(
+            floats in proptest::collection::vec(any::<f64>(), 1..60), right_bits in 48u32..64, n_lefts in 1usize..=8
         ) {
             let (words, right) = (floats.iter().map(|f| f.to_bits()), u64::mask(right_bits));
             let mut dictionary: Vec<u16> = words.clone().map(|w| (w >> right_bits) as u16).collect();
             dictionary.sort_unstable();
             dictionary.dedup();
-            dictionary.truncate(names);
+            dictionary.truncate(n_lefts);
             let find = |w: u64| dictionary.iter().position(|left| u64::from(*left) == w >> right_bits);
             let codes: Vec<u16> = words.clone().map(|w| find(w).unwrap_or(0) as u16).collect();
             let (indices, lefts): (Vec<u32>, Vec<u16>) = (0..)
@@ -118,7 +121,7 @@ mod tests {
                 .filter(|(_, w)| find(*w).is_none())
                 .map(|(i, w)| (i + 5, (w >> right_bits) as u16))
                 .unzip();
-            // What lies above a right part is not part of it.
+            // Bits above the right part are ignored.
             let mut out: Vec<u64> = words.clone().map(|w| w | !right).collect();
             let cut = Cut::new(right_bits, &dictionary).unwrap();
             cut.join(&codes, None, &mut out).unwrap();
@@ -128,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn codes_must_name_a_left_part_where_there_is_a_value() {
+    fn rejects_codes_beyond_the_dictionary_unless_null() {
         let cut = Cut::<u32>::new(20, &[0xabc, 0x123]).unwrap();
         let mut out = [7u32, 8, 9];
         let e = cut.join(&[0, 2, 1], None, &mut out).unwrap_err();
-        assert_eq!(e.message(), "ALP-RD: expected codes below 2, got 2 as number 1");
+        assert_eq!(e.message(), "ALP-RD: expected codes below 2, got 2 at index 1");
         cut.join(&[0, 0xffff, 1], Some(Bits::new(&[0b101], 0, 3).unwrap()), &mut out).unwrap();
         assert_eq!([out[0], out[2]], [0xabc0_0007, 0x1230_0009]);
         assert!(Cut::<u32>::new(20, &[]).unwrap().join(&[0], None, &mut [0]).is_err());
@@ -140,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn cuts_that_cannot_be_are_refused() {
-        let refused = |right_bits, dictionary: &[u16]| {
+    fn rejects_invalid_widths_and_dictionaries() {
+        let error = |right_bits, dictionary: &[u16]| {
             Cut::<u64>::new(right_bits, dictionary).unwrap_err().message().to_owned()
         };
-        assert_eq!(refused(47, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 47");
-        assert_eq!(refused(64, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 64");
-        assert_eq!(refused(48, &[0; 9]), "ALP-RD: expected at most 8 left parts, got 9");
-        assert_eq!(refused(60, &[15, 16]), "ALP-RD: expected left parts of 4 bits, got 16");
+        assert_eq!(error(47, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 47");
+        assert_eq!(error(64, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 64");
+        assert_eq!(error(48, &[0; 9]), "ALP-RD: expected at most 8 left parts, got 9");
+        assert_eq!(error(60, &[15, 16]), "ALP-RD: expected left parts of 4 bits, got 16");
         assert!(Cut::<u32>::new(15, &[]).is_err() && Cut::<u32>::new(u32::MAX, &[]).is_err());
     }
 
     #[test]
-    fn patches_and_lengths_that_do_not_fit_are_refused() {
+    fn rejects_invalid_patches_and_lengths() {
         let cut = Cut::<u32>::new(28, &[1]).unwrap();
         let mut out = [0u32; 4];
         let e = cut.patch(&[1u8], 0, &[16], &mut out).unwrap_err();

@@ -1,8 +1,8 @@
-//! Bitmaps, least significant bit first: of bools, and of what is valid.
+//! Reads and writes bitmaps, least significant bit first.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::words::same_len;
+use super::words::check_len;
 
 /// A range of bits of a buffer.
 #[derive(Clone, Copy, Debug)]
@@ -12,8 +12,8 @@ pub struct Bits<'a> {
     len: usize,
 }
 
-/// How many bytes a bitmap of `len` bits takes.
-pub fn bytes_of(len: usize) -> usize {
+/// Size in bytes of a bitmap of `len` bits.
+pub fn bitmap_bytes(len: usize) -> usize {
     len.div_ceil(8)
 }
 
@@ -24,11 +24,11 @@ fn lowest(n: usize) -> u64 {
 }
 
 impl<'a> Bits<'a> {
-    /// Bits `offset..offset + len` of `bytes`, which may hold more.
+    /// Bits `offset..offset + len` of `bytes`.
     pub fn new(bytes: &'a [u8], offset: usize, len: usize) -> Result<Self> {
         match offset.checked_add(len) {
-            Some(end) if bytes_of(end) <= bytes.len() => {
-                Ok(Self { bytes: &bytes[offset / 8..bytes_of(end)], shift: (offset % 8) as u32, len })
+            Some(end) if bitmap_bytes(end) <= bytes.len() => {
+                Ok(Self { bytes: &bytes[offset / 8..bitmap_bytes(end)], shift: (offset % 8) as u32, len })
             }
             _ => Err(Error::bad_data(format!(
                 "bits: expected bytes for {len} bits from bit {offset} on, got {} bytes",
@@ -37,19 +37,19 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// How many bits.
+    /// Number of bits.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// One bit; those beyond the range are not set.
+    /// One bit; false beyond the range.
     #[inline]
     pub fn get(&self, i: usize) -> bool {
         let at = i + self.shift as usize;
         i < self.len && self.bytes[at / 8] >> (at % 8) & 1 == 1
     }
 
-    /// Bits `64 * i..64 * i + 64`; those beyond the range are not set.
+    /// Bits `64 * i..64 * i + 64`; 0 beyond the range.
     #[inline]
     pub fn word(&self, i: usize) -> u64 {
         let rest = self.len.saturating_sub(i.saturating_mul(64));
@@ -59,7 +59,7 @@ impl<'a> Bits<'a> {
         let bytes = &self.bytes[i * 8..];
         if let Some((low, [high, ..])) = bytes.split_first_chunk::<8>() {
             let low = u64::from_le_bytes(*low);
-            // In two steps, because a shift by all 64 bits is none.
+            // Two shifts, because a shift by 64 bits is not allowed.
             return (low >> self.shift | u64::from(*high) << 1 << (63 - self.shift)) & lowest(rest);
         }
         let mut last = [0; 8];
@@ -67,7 +67,7 @@ impl<'a> Bits<'a> {
         u64::from_le_bytes(last) >> self.shift & lowest(rest)
     }
 
-    /// Bits `from..from + len` of these.
+    /// Bits `from..from + len` of this range.
     pub fn slice(&self, from: usize, len: usize) -> Result<Self> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::bad_data(format!(
@@ -78,20 +78,20 @@ impl<'a> Bits<'a> {
         Self::new(self.bytes, self.shift as usize + from, len)
     }
 
-    /// Refuses another number of bits than `len`.
-    pub(crate) fn must_be(&self, what: &str, len: usize) -> Result<()> {
-        same_len(what, len, self.len)
+    /// Rejects a number of bits other than `len`.
+    pub(crate) fn expect_len(&self, what: &str, len: usize) -> Result<()> {
+        check_len(what, len, self.len)
     }
 
-    /// Writes them to a bitmap that begins with a byte.
+    /// Copies the bits to a bitmap without offset.
     pub fn copy_to(self, out: &mut [u8]) -> Result<()> {
         write(out, self.len, |i| self.word(i))
     }
 }
 
-/// Writes a bitmap of `len` bits from words of 64; what is left of the last byte becomes zero. Every bitmap is written here.
+/// Writes a bitmap of `len` bits from 64-bit words. Unused bits of the last byte become 0.
 pub fn write(out: &mut [u8], len: usize, mut word: impl FnMut(usize) -> u64) -> Result<()> {
-    same_len("bits: bytes of the output", bytes_of(len), out.len())?;
+    check_len("bits: bytes of the output", bitmap_bytes(len), out.len())?;
     let (whole, last) = out.as_chunks_mut::<8>();
     for (i, out) in whole.iter_mut().enumerate() {
         *out = (word(i) & lowest(len - i * 64)).to_le_bytes();
@@ -104,12 +104,12 @@ pub fn write(out: &mut [u8], len: usize, mut word: impl FnMut(usize) -> u64) -> 
     Ok(())
 }
 
-/// All bits alike.
+/// Sets all bits to `value`.
 pub fn fill(out: &mut [u8], len: usize, value: bool) -> Result<()> {
     write(out, len, |_| if value { u64::MAX } else { 0 })
 }
 
-/// Sets or clears one bit of a bitmap; none beyond its bytes.
+/// Sets or clears one bit of a bitmap. Ignores a bit beyond its bytes.
 #[inline]
 pub(crate) fn set(out: &mut [u8], i: usize, value: bool) {
     if let Some(byte) = out.get_mut(i / 8) {
@@ -117,7 +117,7 @@ pub(crate) fn set(out: &mut [u8], i: usize, value: bool) {
     }
 }
 
-/// Sets bits `from..to` of a bitmap, as far as it goes.
+/// Sets bits `from..to` of a bitmap, up to its end.
 pub(crate) fn set_range(out: &mut [u8], from: usize, to: usize) {
     let to = to.min(out.len() * 8);
     if from >= to {
@@ -145,24 +145,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_from_any_offset_on_are_those_of_the_bytes(
+        fn reads_bits_at_any_offset(
             bytes in proptest::collection::vec(any::<u8>(), 1..80), cut in any::<(u16, u16)>()
         ) {
             let offset = usize::from(cut.0) % (bytes.len() * 8);
             let len = usize::from(cut.1) % (bytes.len() * 8 - offset + 1);
             let (bits, model) = (Bits::new(&bytes, offset, len).unwrap(), bools(&bytes, offset, len));
             prop_assert_eq!((0..len).map(|i| bits.get(i)).collect::<Vec<_>>(), &model[..]);
-            let mut out = vec![0xa5; bytes_of(len)];
+            let mut out = vec![0xa5; bitmap_bytes(len)];
             bits.copy_to(&mut out).unwrap();
             prop_assert_eq!(bools(&out, 0, len), &model[..]);
-            prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "what is beyond the end is zero");
+            prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "bits beyond the end are 0");
             let from = len / 3;
             let part = bits.slice(from, len - from).unwrap();
             prop_assert_eq!((0..part.len()).map(|i| part.get(i)).collect::<Vec<_>>(), &model[from..]);
         }
 
         #[test]
-        fn a_range_of_bits_is_set_and_no_other(from in 0usize..90, to in 0usize..90) {
+        fn set_range_sets_only_its_range(from in 0usize..90, to in 0usize..90) {
             let mut out = vec![0; 10];
             set_range(&mut out, from, to);
             prop_assert_eq!(bools(&out, 0, 80), (0..80).map(|i| i >= from && i < to).collect::<Vec<_>>());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_is_set_and_cleared_and_none_beyond_the_bytes() {
+    fn set_ignores_bits_beyond_the_bytes() {
         let mut out = [0u8; 2];
         set(&mut out, 9, true);
         set(&mut out, 16, true);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_the_bytes_do_not_hold_are_refused() {
+    fn rejects_ranges_beyond_the_bytes() {
         for (offset, len) in [(0, 17), (1, 16), (17, 0), (usize::MAX, 1), (1, usize::MAX)] {
             let e = Bits::new(&[0; 2], offset, len).unwrap_err();
             let expected = format!("bits: expected bytes for {len} bits from bit {offset} on, got 2 bytes");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_another_length_are_refused() {
+    fn rejects_outputs_of_another_length() {
         let e = fill(&mut [0; 3], 16, true).unwrap_err();
         assert_eq!(e.message(), "bits: bytes of the output: expected 2, got 3");
     }

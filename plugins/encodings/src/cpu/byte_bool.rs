@@ -1,10 +1,10 @@
-//! Truth values of a byte each.
+//! Packs bools of one byte to bitmaps.
 
 use crossdock_plugin_api::Result;
 
 use super::bits;
 
-/// Packs them into a bitmap: every byte but 0 is true.
+/// Packs bytes to a bitmap. Every byte except 0 is true.
 pub fn pack(bytes: &[u8], out: &mut [u8]) -> Result<()> {
     bits::write(out, bytes.len(), |i| {
         let bytes = &bytes[i * 64..bytes.len().min(i * 64 + 64)];
@@ -22,11 +22,11 @@ pub fn pack(bytes: &[u8], out: &mut [u8]) -> Result<()> {
 #[inline]
 fn eight(bytes: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // Byte `i` moves its one bit to bit 56 + i.
-    const TO_THE_TOP: u64 = 0x0102_0408_1020_4080;
+    // Moves the bit of byte `i` to bit 56 + i.
+    const TO_TOP_BYTE: u64 = 0x0102_0408_1020_4080;
     let x = u64::from_le_bytes(bytes);
-    let truths = (((x & LOW) + LOW) | x) >> 7 & (!LOW >> 7);
-    truths.wrapping_mul(TO_THE_TOP) >> 56
+    let bools = (((x & LOW) + LOW) | x) >> 7 & (!LOW >> 7);
+    bools.wrapping_mul(TO_TOP_BYTE) >> 56
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_but_zero_is_true(bytes in proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..200)) {
-            let mut out = vec![0xff; bits::bytes_of(bytes.len())];
+            let mut out = vec![0xff; bits::bitmap_bytes(bytes.len())];
             pack(&bytes, &mut out).unwrap();
             let bits = bits::Bits::new(&out, 0, bytes.len()).unwrap();
             for (i, byte) in bytes.iter().enumerate() {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_all_bytes_is_told_from_zero() {
+    fn every_nonzero_byte_sets_its_bit() {
         for byte in 1..=255 {
             let mut out = [0; 2];
             pack(&[0, byte, 0, 0, 0, 0, 0, byte, 0, byte], &mut out).unwrap();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_another_length_are_refused() {
+    fn rejects_outputs_of_another_length() {
         assert!(pack(&[1; 9], &mut [0]).is_err() && pack(&[1; 9], &mut [0; 3]).is_err());
     }
 }

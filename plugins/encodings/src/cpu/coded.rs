@@ -1,102 +1,117 @@
-//! Texts that are stored as codes: all values' codes lie one after the other, and so do the decoded bytes; each value says
-//! where its codes end, and how many bytes they decode to.
+//! Decodes texts that are stored as codes.
 //!
-//! Codes are decoded in groups, wherever values end, since values are short. What a group leaves behind is where each of its
-//! codes began to write, so that every value's length can be held against it afterwards.
+//! The codes of all values are contiguous, and so are the decoded bytes. For each value the input
+//! states where its codes end and how many bytes they decode to.
+//!
+//! Values are short, so codes are decoded in groups that may span several values. A group records
+//! where the output of each code begins; afterwards the length of every value is compared with
+//! these positions.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::words::{Index, same_len};
+use super::words::{Index, check_len};
 
-/// Most codes of a group.
+/// Maximum number of codes in a group.
 pub(crate) const GROUP: usize = 1024;
 
-/// Most bytes of a code.
+/// Maximum number of bytes that a code decodes to.
 pub(crate) const CODE_BYTES: usize = 16;
 
-/// Room for a group's bytes, and for some more, since codes are written in pieces of one size.
-pub(crate) const ROOM: usize = GROUP * CODE_BYTES + 256;
+/// Size of a group's output. It has some spare bytes, because every code is written with the
+/// maximum size.
+pub(crate) const OUTPUT_BYTES: usize = GROUP * CODE_BYTES + 256;
 
-/// Where each code of a group began to write.
+/// The output position of each code of a group.
 pub(crate) type Starts = [u16; GROUP];
 
-/// Stands for a code with which no value may begin.
+/// Marks a code with which no value may begin.
 pub(crate) const NO_START: u16 = u16::MAX;
 
-/// Something that turns codes into bytes.
+/// Decodes codes to bytes.
 pub(crate) trait Coder {
-    /// A code.
+    /// The type of a code.
     type Code;
 
-    /// Decodes codes from the front, at most a group, while there are enough to take several at a time and all are right.
-    /// Tells how many, and to how many bytes.
-    fn group(&self, codes: &[Self::Code], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize);
+    /// Decodes up to one group of codes, several at a time, and stops before an invalid code or the
+    /// last few codes. Returns the number of codes and of decoded bytes.
+    fn group(
+        &self,
+        codes: &[Self::Code],
+        output: &mut [u8; OUTPUT_BYTES],
+        starts: &mut Starts,
+    ) -> (usize, usize);
 
-    /// Decodes what can only be taken together, likewise; nothing, where that is wrong.
-    fn one(&self, codes: &[Self::Code], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize);
+    /// Decodes the smallest unit: one code, or an escape with its byte. Returns (0, 0) if it is
+    /// invalid.
+    fn one(
+        &self,
+        codes: &[Self::Code],
+        output: &mut [u8; OUTPUT_BYTES],
+        starts: &mut Starts,
+    ) -> (usize, usize);
 
-    /// What is wrong with the first of these codes, which belongs to a value.
-    fn refuse(&self, codes: &[Self::Code], value: usize) -> Error;
+    /// The error for the first of these codes, which belongs to `value`.
+    fn error_at(&self, codes: &[Self::Code], value: usize) -> Error;
 }
 
-/// Whom decoders tell how far they are, group by group, while the group's bytes are still in the nearest cache: all bytes
-/// decoded until then, and how many values have ended among them, all as long as they say.
-pub type Told<'a> = dyn FnMut(&[u8], usize) -> Result<()> + 'a;
+/// Called after each group, while its bytes are in the nearest cache, with all bytes decoded so far
+/// and the number of complete values among them. The lengths of these values have been checked.
+pub type Progress<'a> = dyn FnMut(&[u8], usize) -> Result<()> + 'a;
 
-/// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`, and
-/// `lengths[i]` bytes.
+/// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]` to
+/// `offsets[i + 1]` and `lengths[i]` bytes.
 pub(crate) fn decode<C: Coder, O: Index, L: Index>(
     coder: &C,
     codes: &[C::Code],
     offsets: &[O],
     lengths: &[L],
     out: &mut [u8],
-    told: &mut Told<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<()> {
     let (mut ends, range) = Ends::new(offsets, lengths, codes.len())?;
     let codes = &codes[..range.end];
     let (mut code, mut byte) = (range.start, 0);
     let mut starts = [0; GROUP];
-    let mut aside = [0; ROOM];
+    let mut scratch = [0; OUTPUT_BYTES];
     while code < codes.len() {
         let rest = &codes[code..];
-        // Towards the end there is no room for codes that are written in pieces of one size.
-        let room = out.get_mut(byte..).and_then(|out| out.first_chunk_mut());
-        let mut is_aside = room.is_none();
-        let (mut taken, mut bytes) = coder.group(rest, room.unwrap_or(&mut aside), &mut starts);
+        // Near the end `out` has no space for codes that are written with the maximum size.
+        let output = out.get_mut(byte..).and_then(|out| out.first_chunk_mut());
+        let mut is_in_scratch = output.is_none();
+        let (mut taken, mut bytes) = coder.group(rest, output.unwrap_or(&mut scratch), &mut starts);
         if taken == 0 {
-            (taken, bytes) = coder.one(rest, &mut aside, &mut starts);
-            is_aside = true;
+            (taken, bytes) = coder.one(rest, &mut scratch, &mut starts);
+            is_in_scratch = true;
         }
         if taken == 0 {
             while ends.code() <= code {
-                ends.pass(byte)?;
+                ends.end_value(byte)?;
             }
-            return Err(coder.refuse(rest, ends.value));
+            return Err(coder.error_at(rest, ends.value));
         }
         ends.check(code, taken, byte, &starts)?;
-        if is_aside {
-            let room = out.get_mut(byte..byte + bytes).ok_or_else(|| ends.wrong(byte + bytes))?;
-            room.copy_from_slice(&aside[..bytes]);
+        if is_in_scratch {
+            let output = out.get_mut(byte..byte + bytes).ok_or_else(|| ends.wrong(byte + bytes))?;
+            output.copy_from_slice(&scratch[..bytes]);
         }
         code += taken;
         byte += bytes;
-        told(out.get(..byte).ok_or_else(|| ends.wrong(byte))?, ends.value)?;
+        progress(out.get(..byte).ok_or_else(|| ends.wrong(byte))?, ends.value)?;
     }
     while ends.value < lengths.len() {
-        ends.pass(byte)?;
+        ends.end_value(byte)?;
     }
-    same_len("decoded bytes", out.len(), byte)?;
-    told(out, lengths.len())
+    check_len("decoded bytes", out.len(), byte)?;
+    progress(out, lengths.len())
 }
 
-/// The sum of the values' lengths, for who makes room for them. More than `most`, which is what their codes can decode to,
-/// is refused before anything is allocated.
-pub fn decoded_bytes<L: Index>(lengths: &[L], most: usize) -> Result<usize> {
+/// The sum of the values' lengths, for the allocation of the output. Rejects more than `max_bytes`,
+/// which is what the codes can decode to.
+pub fn decoded_bytes<L: Index>(lengths: &[L], max_bytes: usize) -> Result<usize> {
     let sum = sum(lengths);
-    if sum > most {
+    if sum > max_bytes {
         return Err(Error::bad_data(format!(
-            "{} values of {sum} bytes, and their codes decode to at most {most}",
+            "{} values with {sum} bytes, expected at most {max_bytes} for their codes",
             lengths.len()
         )));
     }
@@ -106,39 +121,41 @@ pub fn decoded_bytes<L: Index>(lengths: &[L], most: usize) -> Result<usize> {
 fn sum<L: Index>(lengths: &[L]) -> usize {
     let numbers = lengths.iter().map(|length| length.index());
     match L::greatest(lengths).checked_mul(lengths.len()) {
-        // Of which the compiler takes many at once.
+        // Without overflow the compiler vectorizes the sum.
         Some(_) => numbers.fold(0, usize::wrapping_add),
         None => numbers.fold(0, usize::saturating_add),
     }
 }
 
-/// Where values end, in turn.
+/// Iterates over the ends of values.
 struct Ends<'a, O, L> {
-    /// The codes with which they end.
+    /// Where the codes of each value end.
     codes: &'a [O],
     lengths: &'a [L],
     value: usize,
-    /// The decoded byte with which the value begins.
+    /// The decoded byte with which the current value begins.
     begin: usize,
 }
 
 impl<'a, O: Index, L: Index> Ends<'a, O, L> {
-    /// Checks that the offsets rise and end within `codes` codes. Answers what they hold, too.
+    /// Checks that the offsets are ascending and end within `codes` codes. Also returns the range
+    /// of codes.
     fn new(offsets: &'a [O], lengths: &'a [L], codes: usize) -> Result<(Self, std::ops::Range<usize>)> {
-        same_len("offsets of values, and one more", lengths.len() + 1, offsets.len())?;
+        check_len("offsets, one per value and one more", lengths.len() + 1, offsets.len())?;
         let (first, last) = (offsets[0].index(), offsets[lengths.len()].index());
         if !offsets.is_sorted() || first > last || last > codes {
-            return Err(misplaced(offsets, codes));
+            return Err(invalid_offsets(offsets, codes));
         }
         Ok((Self { codes: &offsets[1..], lengths, value: 0, begin: 0 }, first..last))
     }
 
-    /// The code with which the value ends; the greatest number after the last value.
+    /// The code with which the current value ends; `usize::MAX` after the last value.
     fn code(&self) -> usize {
         self.codes.get(self.value).map_or(usize::MAX, |code| code.index())
     }
 
-    /// Holds the values that end in a group of `n` codes from `base` on, which begins at `byte`, against their lengths.
+    /// Checks the lengths of the values that end in a group of `n` codes from `base` on. Its output
+    /// begins at `byte`.
     #[inline(always)]
     fn check(&mut self, base: usize, n: usize, byte: usize, starts: &Starts) -> Result<()> {
         let (mut value, mut end, mut wrong) = (self.value, self.begin, 0);
@@ -148,7 +165,8 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
             if code >= base + n {
                 break;
             }
-            // All before it are right, so that only the right length leads to the right end.
+            // The values before it have the right lengths, so the end is right only if the length
+            // is.
             end = end.wrapping_add(length.index());
             wrong |= byte.wrapping_add(starts[(code - base) % GROUP].into()) ^ end;
             value += 1;
@@ -160,8 +178,8 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
         Ok(())
     }
 
-    /// The value ends at this byte.
-    fn pass(&mut self, byte: usize) -> Result<()> {
+    /// Ends the current value at `byte` and checks its length.
+    fn end_value(&mut self, byte: usize) -> Result<()> {
         if byte.checked_sub(self.begin) != Some(self.length()) {
             return Err(self.wrong(byte));
         }
@@ -174,14 +192,14 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
         self.lengths.get(self.value).map_or(0, |length| length.index())
     }
 
-    /// A value does not decode to as many bytes as it says.
+    /// The error for a value whose length is not the declared one.
     #[cold]
     fn wrong(&self, byte: usize) -> Error {
         let (got, expected) = (byte.saturating_sub(self.begin), self.length());
         Error::bad_data(format!("value {} decodes to {got} bytes, expected {expected}", self.value))
     }
 
-    /// Which of the values in a group is wrong.
+    /// Finds the first value of a group with a wrong length.
     #[cold]
     fn explain(&mut self, base: usize, byte: usize, starts: &Starts) -> Error {
         while self.value < self.lengths.len() {
@@ -189,7 +207,7 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
             if start == NO_START {
                 return Error::bad_data(format!("value {} ends in the middle of a code", self.value));
             }
-            if let Err(e) = self.pass(byte + usize::from(start)) {
+            if let Err(e) = self.end_value(byte + usize::from(start)) {
                 return e;
             }
         }
@@ -198,14 +216,14 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
 }
 
 #[cold]
-fn misplaced<O: Index>(offsets: &[O], codes: usize) -> Error {
+fn invalid_offsets<O: Index>(offsets: &[O], codes: usize) -> Error {
     let falls = offsets.windows(2).position(|pair| pair[1] < pair[0]);
     if let Some(i) = falls {
         let (from, to) = (offsets[i], offsets[i + 1]);
         return Error::bad_data(format!(
-            "value {i} has the codes from {from} to {to}, expected offsets that rise"
+            "value {i} has the codes from {from} to {to}, expected ascending offsets"
         ));
     }
     let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-    Error::bad_data(format!("values have the codes from {first} to {last}, of {codes}"))
+    Error::bad_data(format!("values have the codes from {first} to {last}, expected at most {codes}"))
 }

@@ -1,12 +1,13 @@
-//! One value for all.
+//! Repeats constants.
 
 use crossdock_plugin_api::{Error, Result};
 
-/// Repeats the bytes of a value until `out` is full. Truth values are for [`bits::fill`](super::bits::fill).
+/// Repeats the bytes of a value until `out` is full. For bools use
+/// [`bits::fill`](super::bits::fill).
 pub fn repeat(value: &[u8], out: &mut [u8]) -> Result<()> {
     if value.is_empty() || !out.len().is_multiple_of(value.len()) {
         return Err(Error::bad_data(format!(
-            "constant: expected room for whole values of {} bytes, got {} bytes",
+            "constant: expected an output of whole values of {} bytes, got {} bytes",
             value.len(),
             out.len()
         )));
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_every_width_are_repeated() {
+    fn repeats_values_of_every_width() {
         for width in (1..=40).chain([64]) {
             let value: Vec<u8> = (1..=width).collect();
             let mut out = vec![0; value.len() * 7];
@@ -45,9 +46,9 @@ mod tests {
     }
 
     #[test]
-    fn room_for_half_a_value_is_refused() {
+    fn rejects_outputs_of_partial_values() {
         let e = repeat(&[1, 2], &mut [0; 3]).unwrap_err();
-        assert_eq!(e.message(), "constant: expected room for whole values of 2 bytes, got 3 bytes");
+        assert_eq!(e.message(), "constant: expected an output of whole values of 2 bytes, got 3 bytes");
         assert!(repeat(&[], &mut [0; 3]).is_err() && repeat(&[], &mut []).is_err());
     }
 }

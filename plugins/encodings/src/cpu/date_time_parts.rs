@@ -1,20 +1,20 @@
-//! Timestamps cut into days, seconds and what is less than a second.
+//! Combines timestamps from days, seconds and subseconds.
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::bits::Bits;
 use super::wide::{self, Work};
-use super::words::same_len;
+use super::words::check_len;
 
-/// How many seconds a day has.
+/// Seconds per day.
 pub const SECONDS_PER_DAY: i64 = 86_400;
 
-/// How many timestamps are put together while they lie close to the processor.
-const AT_ONCE: usize = 1024;
+/// Number of timestamps that are combined at a time, so that they stay in the nearest cache.
+const CHUNK: usize = 1024;
 
 macro_rules! parts {
     ($($name:ident $t:ty),*) => {
-        /// A part of timestamps: integers of any type, or one for all.
+        /// One part of each timestamp, as integers of any type.
         #[derive(Clone, Copy, Debug)]
         pub enum Part<'a> {
             $(
@@ -24,13 +24,13 @@ macro_rules! parts {
         }
 
         impl Part<'_> {
-            fn must_be(self, len: usize) -> Result<()> {
+            fn expect_len(self, len: usize) -> Result<()> {
                 match self {
-                    $( Part::$name(values) => same_len("timestamps: values of a part", len, values.len()), )*
+                    $( Part::$name(values) => check_len("timestamps: values of a part", len, values.len()), )*
                 }
             }
 
-            /// The least and the greatest of so many from one on.
+            /// The minimum and maximum of `len` values from `from` on.
             fn bounds(self, from: usize, len: usize) -> (i128, i128) {
                 match self {
                     $( Part::$name(values) => {
@@ -39,7 +39,7 @@ macro_rules! parts {
                 }
             }
 
-            /// Adds the ticks of those from one on, modulo 2^64.
+            /// Adds the values from `from` on, times `ticks`, modulo 2^64.
             fn add(self, from: usize, ticks: i64, out: &mut [i64]) {
                 match self {
                     $( Part::$name(values) => wide::run(Ticks(ticks), &values[from..from + out.len()], out), )*
@@ -78,32 +78,33 @@ macro_rules! parts {
 }
 parts!(I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64);
 
-/// How many ticks of a timestamp one of a part has.
+/// Ticks per unit of a part.
 struct Ticks(i64);
 
-/// Finds the least and the greatest of a part.
+/// Computes the minimum and maximum of a part.
 struct Bounds;
 
-/// Puts timestamps together: the sum of all parts, each times its ticks. Those of a day, of a second and of the rest are
-/// `SECONDS_PER_DAY * n`, `n` and 1 where a second has `n`.
+/// Combines timestamps: the sum of all parts, each times its ticks. With `n` ticks per second these
+/// are `SECONDS_PER_DAY * n`, `n` and 1.
 ///
-/// Refused are sums that an `i64` does not hold, where they are valid.
+/// # Errors
+/// Rejects valid sums that do not fit an `i64`.
 pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i64]) -> Result<()> {
     for (part, _) in parts {
-        part.must_be(out.len())?;
+        part.expect_len(out.len())?;
     }
     if let Some(valid) = valid {
-        valid.must_be("timestamps: bits of validity", out.len())?;
+        valid.expect_len("timestamps: validity bits", out.len())?;
     }
-    for (i, out) in out.chunks_mut(AT_ONCE).enumerate() {
-        let from = i * AT_ONCE;
+    for (i, out) in out.chunks_mut(CHUNK).enumerate() {
+        let from = i * CHUNK;
         let bounds = sums(parts, from, out.len());
-        // What is null may be anything, so that sums are looked at one by one only where they might be too great.
+        // Nulls may have any value, so check single sums only if the bounds overflow.
         if !fits(bounds.0) || !fits(bounds.1) {
             for i in (from..from + out.len()).filter(|i| valid.is_none_or(|valid| valid.get(*i))) {
                 let (sum, _) = sums(parts, i, 1);
                 if !fits(sum) {
-                    let text = format!("timestamps: expected sums of 64 bits, got {sum} as number {i}");
+                    let text = format!("timestamps: expected sums of 64 bits, got {sum} at index {i}");
                     return Err(Error::bad_data(text));
                 }
             }
@@ -114,7 +115,7 @@ pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i6
     Ok(())
 }
 
-/// What the sums of so many from one on are at least and at most.
+/// Bounds of the sums of `len` values from `from` on.
 fn sums(parts: &[(Part<'_>, i64)], from: usize, len: usize) -> (i128, i128) {
     parts.iter().fold((0i128, 0i128), |sum, (part, ticks)| {
         let ends = part.bounds(from, len);
@@ -134,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_timestamp_is_put_together_from_its_parts(
+        fn combines_the_parts_of_timestamps(
             stamps in proptest::collection::vec(any::<i64>(), 0..50), unit in 0usize..4
         ) {
             let second = [1, 1_000, 1_000_000, 1_000_000_000][unit];
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_part_is_added() {
+    fn adds_parts_of_every_type() {
         let mut out = [0; 2];
         let parts = [
             (Part::I8(&[-1, 1]), 1),
@@ -169,31 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_too_great_are_refused_unless_they_are_null() {
+    fn rejects_overflowing_sums_unless_null() {
         let day = SECONDS_PER_DAY * 1_000_000_000;
         let days: &[i64] = &[1, 106_752, -3];
-        let refused =
+        let error =
             |parts: &[_], len| combine(parts, None, &mut vec![0; len]).unwrap_err().message().to_owned();
         let expected =
-            format!("timestamps: expected sums of 64 bits, got {} as number 1", 106_752 * i128::from(day));
-        assert_eq!(refused(&[(days.into(), day)], 3), expected);
+            format!("timestamps: expected sums of 64 bits, got {} at index 1", 106_752 * i128::from(day));
+        assert_eq!(error(&[(days.into(), day)], 3), expected);
         let mut out = [0; 3];
         combine(&[(days.into(), day)], Some(Bits::new(&[0b101], 0, 3).unwrap()), &mut out).unwrap();
         assert_eq!([out[0], out[2]], [day, -3 * day]);
         let ends = [(Part::I64(&[i64::MAX]), 1), (Part::U8(&[1]), 1)];
         assert_eq!(
-            refused(&ends, 1),
-            format!("timestamps: expected sums of 64 bits, got {} as number 0", 1i128 << 63)
+            error(&ends, 1),
+            format!("timestamps: expected sums of 64 bits, got {} at index 0", 1i128 << 63)
         );
-        refused(&[(Part::U64(&[u64::MAX]), 1)], 1);
-        refused(&[(Part::U64(&[u64::MAX]), i64::MAX); 5], 1);
-        refused(&[(Part::I64(&[i64::MIN]), -1)], 1);
-        refused(&[(Part::I64(&[0, i64::MIN]), 2)], 2);
+        error(&[(Part::U64(&[u64::MAX]), 1)], 1);
+        error(&[(Part::U64(&[u64::MAX]), i64::MAX); 5], 1);
+        error(&[(Part::I64(&[i64::MIN]), -1)], 1);
+        error(&[(Part::I64(&[0, i64::MIN]), 2)], 2);
         combine(&[(Part::I64(&[i64::MIN]), 1), (Part::I64(&[0]), i64::MAX)], None, &mut [0]).unwrap();
     }
 
     #[test]
-    fn the_place_of_a_null_is_counted_from_the_first_value_on() {
+    fn validity_applies_to_the_value_of_the_same_index() {
         let mut days: Vec<i64> = (0..3000).collect();
         let mut out = vec![0; 3000];
         days[2500] = i64::MAX;
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_are_refused() {
+    fn rejects_other_lengths() {
         let part = [(Part::U8(&[0; 2]), 1)];
         assert!(combine(&part, None, &mut [0; 3]).is_err());
         assert!(combine(&part, Some(Bits::new(&[0], 0, 3).unwrap()), &mut [0; 2]).is_err());

@@ -1,23 +1,23 @@
-//! Decimals as whole numbers of any width, made as wide as Arrow has them.
+//! Converts unscaled decimals to the widths of Arrow's types.
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::bits::Bits;
-use super::words::same_len;
+use super::words::check_len;
 
-/// A whole number of 32 bytes: the lower half, which has no sign, then the upper half.
+/// A 256-bit integer: the unsigned lower half, then the signed upper half.
 pub type Wide = [i128; 2];
 
-/// Widens whole numbers of up to 16 bytes, with their signs, to 16 bytes.
+/// Sign-extends integers of up to 16 bytes to 16 bytes.
 pub fn widen<S: Copy + Into<i128>>(from: &[S], out: &mut [i128]) -> Result<()> {
-    same_len("decimals: values", out.len(), from.len())?;
+    check_len("decimals: values", out.len(), from.len())?;
     out.iter_mut().zip(from).for_each(|(out, value)| *out = (*value).into());
     Ok(())
 }
 
-/// Widens them to 32 bytes.
+/// Sign-extends integers of up to 16 bytes to 32 bytes.
 pub fn widen_to_256<S: Copy + Into<i128>>(from: &[S], out: &mut [Wide]) -> Result<()> {
-    same_len("decimals: values", out.len(), from.len())?;
+    check_len("decimals: values", out.len(), from.len())?;
     for (out, value) in out.iter_mut().zip(from) {
         let low: i128 = (*value).into();
         *out = [low, low >> 127];
@@ -25,16 +25,16 @@ pub fn widen_to_256<S: Copy + Into<i128>>(from: &[S], out: &mut [Wide]) -> Resul
     Ok(())
 }
 
-/// Narrows whole numbers of 32 bytes to 16. Refused is what does not fit where it is valid.
+/// Narrows integers of 32 bytes to 16. Rejects valid values that do not fit.
 pub fn narrow_from_256(from: &[Wide], valid: Option<Bits<'_>>, out: &mut [i128]) -> Result<()> {
-    same_len("decimals: values", out.len(), from.len())?;
+    check_len("decimals: values", out.len(), from.len())?;
     if let Some(valid) = valid {
-        valid.must_be("decimals: bits of validity", from.len())?;
+        valid.expect_len("decimals: validity bits", from.len())?;
     }
     for (i, (out, [low, high])) in out.iter_mut().zip(from).enumerate() {
         if *high != low >> 127 && valid.is_none_or(|valid| valid.get(i)) {
             return Err(Error::bad_data(format!(
-                "decimals: expected numbers of 128 bits, got {high:#x} in the upper half of number {i}"
+                "decimals: expected numbers of 128 bits, got {high:#x} in the upper half at index {i}"
             )));
         }
         *out = *low;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_kept() {
+    fn widening_keeps_the_sign() {
         let mut out = [0; 3];
         widen(&[-1i8, 0, 127], &mut out).unwrap();
         assert_eq!(out, [-1, 0, 127]);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_fit_are_narrowed_and_others_refused() {
+    fn narrows_numbers_that_fit_and_rejects_others() {
         let mut out = [0; 3];
         narrow_from_256(&[[i128::MIN, -1], [-1, -1], [i128::MAX, 0]], None, &mut out).unwrap();
         assert_eq!(out, [i128::MIN, -1, i128::MAX]);
@@ -67,7 +67,7 @@ mod tests {
             let numbers = [[5, 0], wrong];
             let e = narrow_from_256(&numbers, None, &mut out[..2]).unwrap_err();
             let expected = format!(
-                "decimals: expected numbers of 128 bits, got {:#x} in the upper half of number 1",
+                "decimals: expected numbers of 128 bits, got {:#x} in the upper half at index 1",
                 wrong[1]
             );
             assert_eq!(e.message(), expected);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_are_refused() {
+    fn rejects_other_lengths() {
         assert!(widen(&[1i8], &mut []).is_err() && widen_to_256(&[1i8], &mut []).is_err());
         assert!(narrow_from_256(&[[0; 2]], None, &mut [0; 2]).is_err());
         assert!(narrow_from_256(&[[0; 2]], Some(Bits::new(&[], 0, 0).unwrap()), &mut [0]).is_err());

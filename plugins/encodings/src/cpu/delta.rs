@@ -1,16 +1,17 @@
-//! Differences in the FastLanes layout: each lane of a block runs on from its base, so that the lanes are summed at once.
+//! Decodes differences in the FastLanes layout. Each lane of a block begins with its base, so all
+//! lanes are summed in parallel.
 //!
-//! The values of a block are transposed first, so that a lane holds neighbours: value `p` of the transposed block is value
-//! `p % 16 * 64 + ORDER[p / 16 % 8] * 8 + p / 128` of the block.
+//! Blocks are transposed, so that a lane holds neighbouring values: value `p` of the transposed
+//! block is value `p % 16 * 64 + ORDER[p / 16 % 8] * 8 + p / 128` of the block.
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::fastlanes::{BLOCK, ORDER, first_of_row};
 use super::wide::{self, Work};
-use super::words::{ROW_BYTES, Word, same_len};
+use super::words::{ROW_BYTES, Word, check_len};
 
-/// Sums `deltas`, whole blocks of them, and writes values `offset..offset + out.len()`. There is a base for each lane of
-/// each block.
+/// Sums whole blocks of `deltas` and writes values `offset..offset + out.len()`. `bases` has one
+/// value per lane and block.
 pub fn decode<T: Word>(bases: &[T], deltas: &[T], offset: usize, out: &mut [T]) -> Result<()> {
     if offset >= BLOCK {
         return Err(Error::bad_data(format!("delta: expected an offset below {BLOCK}, got {offset}")));
@@ -22,7 +23,7 @@ pub fn decode<T: Word>(bases: &[T], deltas: &[T], offset: usize, out: &mut [T]) 
             deltas.len()
         )));
     }
-    same_len("delta: bases, one for each lane", deltas.len() / BLOCK * T::LANES, bases.len())?;
+    check_len("delta: bases, one per lane", deltas.len() / BLOCK * T::LANES, bases.len())?;
     wide::run(Sum { bases, offset }, deltas, out);
     Ok(())
 }
@@ -41,7 +42,7 @@ impl<T: Word> Work<T, T> for Sum<'_, T> {
             if let Ok(block) = <&mut [T; BLOCK]>::try_from(&mut *now) {
                 sum_block(deltas, bases, block);
             } else if !now.is_empty() {
-                // The output has only a part of it.
+                // The output covers only a part of the block.
                 let mut block = [T::default(); BLOCK];
                 sum_block(deltas, bases, &mut block);
                 now.copy_from_slice(&block[skip..skip + now.len()]);
@@ -53,7 +54,7 @@ impl<T: Word> Work<T, T> for Sum<'_, T> {
 
 #[inline(always)]
 fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
-    // As many lanes as the narrowest words have.
+    // The number of lanes of the narrowest words.
     let mut sums = [T::default(); ROW_BYTES];
     sums[..T::LANES].copy_from_slice(bases);
     let mut transposed = [T::default(); BLOCK];
@@ -67,7 +68,7 @@ fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
     }
     for (lane, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            // The order is its own inverse.
+            // The permutation is its own inverse.
             let from = ORDER[eight] * 16 + lane;
             *out = std::array::from_fn(|row| transposed[row * 128 + from]);
         }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the format says it, value by value.
+    /// The format's definition, value by value.
     fn model<T: Word>(bases: &[T], deltas: &[T]) -> Vec<T> {
         let order = [0, 4, 2, 6, 1, 5, 3, 7];
         let mut out = vec![T::default(); deltas.len()];
@@ -96,7 +97,7 @@ mod tests {
         out
     }
 
-    fn is_as_the_model<T: Word>(blocks: usize, seed: u64, cut: (u16, u16)) {
+    fn assert_matches_model<T: Word>(blocks: usize, seed: u64, cut: (u16, u16)) {
         let noise = |n: usize, salt: u64| -> Vec<T> {
             (0..n as u64).map(|i| T::low((i ^ salt).wrapping_mul(seed | 1).rotate_left(23))).collect()
         };
@@ -110,16 +111,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lanes_are_summed_and_values_put_in_order(blocks in 1usize..4, seed: u64, cut in any::<(u16, u16)>()) {
-            is_as_the_model::<u8>(blocks, seed, cut);
-            is_as_the_model::<u16>(blocks, seed, cut);
-            is_as_the_model::<u32>(blocks, seed, cut);
-            is_as_the_model::<u64>(blocks, seed, cut);
+        fn matches_the_definition(blocks in 1usize..4, seed: u64, cut in any::<(u16, u16)>()) {
+            assert_matches_model::<u8>(blocks, seed, cut);
+            assert_matches_model::<u16>(blocks, seed, cut);
+            assert_matches_model::<u32>(blocks, seed, cut);
+            assert_matches_model::<u64>(blocks, seed, cut);
         }
     }
 
     #[test]
-    fn a_rising_sequence_is_its_first_value_and_ones() {
+    fn decodes_a_sequence_with_constant_differences() {
         // A lane of 64-bit words holds 64 neighbours: its base is one before the first of them.
         let bases: Vec<u64> = (0..16).map(|lane| 100 + lane * 64 - 1).collect();
         let mut out = vec![0; 1024];
@@ -128,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_do_not_fit_are_refused() {
-        let refused = |bases: usize, deltas: usize, offset, len: usize| {
+    fn rejects_lengths_that_do_not_fit() {
+        let error = |bases: usize, deltas: usize, offset, len: usize| {
             let mut out = vec![0u64; len];
             decode(&vec![0; bases], &vec![0; deltas], offset, &mut out).unwrap_err().message().to_owned()
         };
-        assert_eq!(refused(16, 1024, 1024, 0), "delta: expected an offset below 1024, got 1024");
+        assert_eq!(error(16, 1024, 1024, 0), "delta: expected an offset below 1024, got 1024");
         let blocks = "delta: expected whole blocks of 1024 for";
-        assert_eq!(refused(16, 1023, 0, 1), format!("{blocks} 1 values after 0, got 1023"));
-        assert_eq!(refused(16, 1024, 1, 1024), format!("{blocks} 1024 values after 1, got 1024"));
-        assert_eq!(refused(15, 1024, 0, 1), "delta: bases, one for each lane: expected 16, got 15");
+        assert_eq!(error(16, 1023, 0, 1), format!("{blocks} 1 values after 0, got 1023"));
+        assert_eq!(error(16, 1024, 1, 1024), format!("{blocks} 1024 values after 1, got 1024"));
+        assert_eq!(error(15, 1024, 0, 1), "delta: bases, one per lane: expected 16, got 15");
     }
 }

@@ -1,42 +1,50 @@
-//! Bit-packed integers in the FastLanes layout, unpacked with whatever is to be done to each value in the same pass.
+//! Unpacks bit-packed integers in the FastLanes layout and applies a step to each value in the same
+//! pass.
 //!
-//! Values are packed in blocks of 1024. A block of `BITS`-bit words is `width` rows of 128 bytes, one word for each of
-//! `LANES = 1024 / BITS` lanes. Lane `l` is a stream of bits from its words, lowest first; the `r`-th value of it is value
-//! `ORDER[r / 8] * 16 + (r % 8) * 128 + l` of the block. So one row of values lies side by side in the output, and needs
-//! the same two shifts in every lane: that is the loop, and it makes no difference to it whether the width is known when
-//! it is compiled.
+//! Values are packed in blocks of 1024. A block of `BITS`-bit words is `width` rows of 128 bytes,
+//! with one word for each of `LANES = 1024 / BITS` lanes. The words of lane `l` are a stream of
+//! bits, lowest first; its `r`-th value is value `ORDER[r / 8] * 16 + (r % 8) * 128 + l` of the
+//! block. So a row of values is contiguous in the output and needs the same two shifts in every
+//! lane. The loop over a row is as fast for a width that is unknown at compile time.
 
 use std::marker::PhantomData;
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::wide::{self, Work};
-use super::words::{ROW_BYTES, Word, same_len};
+use super::words::{ROW_BYTES, Word, check_len};
 
-/// How many values a block holds.
+/// Values per block.
 pub const BLOCK: usize = 1024;
 
 /// The order of groups of eight rows.
 pub(crate) const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// Which value of its block the first lane of a row holds; the other lanes follow.
+/// The index in the block of a row's first value; the values of the other lanes follow it.
 #[inline(always)]
 pub(crate) fn first_of_row(row: usize) -> usize {
     ORDER[row / 8 % 8] * 16 + row % 8 * 128
 }
 
-/// How many bytes `len` values after `offset` ones of `width` bits take. An error where that is more than there can be.
+/// Size in bytes of `len` values of `width` bits after `offset` others. Fails if the size
+/// overflows.
 pub fn packed_bytes(width: u32, offset: usize, len: usize) -> Result<usize> {
     len.checked_add(offset)
         .map(|values| values.div_ceil(BLOCK))
         .and_then(|blocks| blocks.checked_mul(ROW_BYTES * width as usize))
-        .ok_or_else(|| Error::bad_data(format!("bit-packed: {len} values of {width} bits fit no memory")))
+        .ok_or_else(|| {
+            Error::bad_data(format!("bit-packed: {len} values of {width} bits overflow an address"))
+        })
 }
 
-/// Unpacks `out.len()` values of `width` bits, from value `offset` of the first block on, and gives each through `step`.
+/// Unpacks `out.len()` values of `width` bits, from value `offset` of the first block on, and
+/// applies `step` to each.
 ///
-/// `packed` is all blocks, at any address. Refused are a width beyond the type's, an offset of a block or more, and any
-/// other number of bytes than the values need.
+/// `packed` has all blocks, at any address.
+///
+/// # Errors
+/// Rejects a width beyond the type's, an offset beyond the first block, and a size of `packed`
+/// other than that of the values.
 pub fn unpack<T: Word, U: Copy>(
     packed: &[u8],
     width: u32,
@@ -53,8 +61,8 @@ pub fn unpack<T: Word, U: Copy>(
     Ok(())
 }
 
-/// The same, a block of values at a time: `make` gives the work that makes something of those from a place on, while they are where
-/// the processor has them at hand.
+/// [`unpack`] one block at a time: `make` returns the work for the values from an index on, which
+/// are in the nearest cache.
 pub(crate) fn unpack_through<T: Word, U: Copy, W: Work<T, U, Result<()>>>(
     packed: &[u8],
     width: u32,
@@ -84,7 +92,7 @@ impl<T: Word, U: Copy, W: Work<T, U, Result<()>>, M: Fn(usize) -> W> Work<[u8; R
         let mut block = [T::default(); BLOCK];
         let mut rows = rows.chunks_exact((width as usize).max(1));
         while !rest.is_empty() {
-            // Values of no bits have no rows, and are 0.
+            // Values of width 0 have no rows and are 0.
             if let Some(rows) = rows.next() {
                 unpack_block(rows, width, &mut block, |v| v);
             }
@@ -97,7 +105,7 @@ impl<T: Word, U: Copy, W: Work<T, U, Result<()>>, M: Fn(usize) -> W> Work<[u8; R
     }
 }
 
-/// What [`unpack`] refuses, for those who unpack elsewhere.
+/// The checks of [`unpack`], for unpacking elsewhere.
 pub fn check<T: Word>(packed: &[u8], width: u32, offset: usize, len: usize) -> Result<()> {
     if width > T::BITS {
         return Err(Error::bad_data(format!(
@@ -108,7 +116,7 @@ pub fn check<T: Word>(packed: &[u8], width: u32, offset: usize, len: usize) -> R
     if offset >= BLOCK {
         return Err(Error::bad_data(format!("bit-packed: expected an offset below {BLOCK}, got {offset}")));
     }
-    same_len("bit-packed: bytes of the blocks", packed_bytes(width, offset, len)?, packed.len())
+    check_len("bit-packed: bytes of the blocks", packed_bytes(width, offset, len)?, packed.len())
 }
 
 struct Unpack<T, S> {
@@ -128,7 +136,7 @@ impl<T: Word, U: Copy, S: Fn(T) -> U + Copy> Work<[u8; ROW_BYTES], U> for Unpack
             if let Ok(block) = <&mut [U; BLOCK]>::try_from(&mut *now) {
                 unpack_block(rows, width, block, step);
             } else {
-                // The output has only a part of it.
+                // The output covers only a part of the block.
                 let mut block = [step(T::default()); BLOCK];
                 unpack_block(rows, width, &mut block, step);
                 now.copy_from_slice(&block[skip..skip + now.len()]);
@@ -138,7 +146,7 @@ impl<T: Word, U: Copy, S: Fn(T) -> U + Copy> Work<[u8; ROW_BYTES], U> for Unpack
     }
 }
 
-/// One block: `rows` are `width` rows, of 1 to `T::BITS` bits.
+/// Unpacks one block of `width` rows. `width` is 1 to `T::BITS`.
 #[inline(always)]
 fn unpack_block<T: Word, U: Copy>(
     rows: &[[u8; ROW_BYTES]],
@@ -161,8 +169,8 @@ fn unpack_block<T: Word, U: Copy>(
     }
 }
 
-/// Packs `values` into blocks, the last filled up with zeros: the inverse of [`unpack`] with no offset, for those who make
-/// data to test with. Of each value the `width` lowest bits are kept; a width beyond the type's is that of the type.
+/// Packs the `width` lowest bits of `values` into blocks, the last one padded with zeros: the
+/// inverse of [`unpack`]. A width beyond the type's is that of the type.
 #[cfg(test)]
 pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
     let width = width.min(T::BITS);
@@ -191,7 +199,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The layout as its definition has it: where each bit of value `i` of a block lies.
+    /// A bit of value `i`, at the position that the layout's definition states.
     fn bit_of<T: Word>(packed: &[u8], width: u32, i: usize, bit: u32) -> u64 {
         let (block, i) = (i / BLOCK, i % BLOCK);
         let (lane, row) = (0..T::BITS as usize)
@@ -211,7 +219,7 @@ mod tests {
         })
     }
 
-    fn every_width_follows_the_layout<T: Word>() {
+    fn assert_every_width_follows_the_layout<T: Word>() {
         for width in 0..=T::BITS {
             let packed: Vec<u8> = noise(packed_bytes(width, 0, 1024).unwrap(), 3).map(|x| x as u8).collect();
             let mut out = [T::default(); 1024];
@@ -224,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn every_width_of_every_type_is_unpacked_as_the_layout_says() {
-        every_width_follows_the_layout::<u8>();
-        every_width_follows_the_layout::<u16>();
-        every_width_follows_the_layout::<u32>();
-        every_width_follows_the_layout::<u64>();
+    fn unpacks_every_width_of_every_type() {
+        assert_every_width_follows_the_layout::<u8>();
+        assert_every_width_follows_the_layout::<u16>();
+        assert_every_width_follows_the_layout::<u32>();
+        assert_every_width_follows_the_layout::<u64>();
     }
 
-    fn comes_back<T: Word>(width: u32, offset: usize, len: usize, seed: u64) {
+    fn assert_round_trip<T: Word>(width: u32, offset: usize, len: usize, seed: u64) {
         let width = width % (T::BITS + 1);
         let values: Vec<T> = noise(offset + len, seed).map(|x| T::low(x) & T::mask(width)).collect();
         let packed = pack(&values, width);
@@ -243,26 +251,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_unpacked_from_any_offset_on(
+        fn unpacks_packed_values_from_any_offset(
             width in 0u32..=64, offset in 0usize..1024, len in 1usize..4000, seed: u64
         ) {
-            comes_back::<u8>(width, offset, len, seed);
-            comes_back::<u16>(width, offset, len, seed);
-            comes_back::<u32>(width, offset, len, seed);
-            comes_back::<u64>(width, offset, len, seed);
+            assert_round_trip::<u8>(width, offset, len, seed);
+            assert_round_trip::<u16>(width, offset, len, seed);
+            assert_round_trip::<u32>(width, offset, len, seed);
+            assert_round_trip::<u64>(width, offset, len, seed);
         }
     }
 
     #[test]
-    fn lengths_around_a_block_are_exact() {
+    fn unpacks_lengths_around_a_block() {
         for len in [1, 1023, 1024, 1025, 2048, 2049] {
-            comes_back::<u32>(7, 0, len, 1);
-            comes_back::<u32>(7, 1023, len, 1);
+            assert_round_trip::<u32>(7, 0, len, 1);
+            assert_round_trip::<u32>(7, 1023, len, 1);
         }
     }
 
     #[test]
-    fn packed_bytes_may_lie_at_any_address() {
+    fn accepts_misaligned_bytes() {
         let values: Vec<u64> = (0..1024).collect();
         let mut shifted = vec![0];
         shifted.extend(pack(&values, 10));
@@ -272,18 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn widths_offsets_and_lengths_that_lie_are_refused() {
-        let refused = |bytes: usize, width, offset, len: usize| {
+    fn rejects_invalid_widths_offsets_and_lengths() {
+        let error = |bytes: usize, width, offset, len: usize| {
             let mut out = vec![0u32; len];
             unpack(&vec![0; bytes], width, offset, &mut out, |v: u32| v).unwrap_err().message().to_owned()
         };
-        assert_eq!(refused(33 * 128, 33, 0, 1024), "bit-packed: expected a width of 0 to 32 bits, got 33");
-        assert_eq!(refused(128, 1, 1024, 1), "bit-packed: expected an offset below 1024, got 1024");
-        assert_eq!(refused(127, 1, 0, 1), "bit-packed: bytes of the blocks: expected 128, got 127");
-        assert_eq!(refused(128, 1, 1, 1024), "bit-packed: bytes of the blocks: expected 256, got 128");
-        assert_eq!(refused(1, 0, 0, 5), "bit-packed: bytes of the blocks: expected 0, got 1");
+        assert_eq!(error(33 * 128, 33, 0, 1024), "bit-packed: expected a width of 0 to 32 bits, got 33");
+        assert_eq!(error(128, 1, 1024, 1), "bit-packed: expected an offset below 1024, got 1024");
+        assert_eq!(error(127, 1, 0, 1), "bit-packed: bytes of the blocks: expected 128, got 127");
+        assert_eq!(error(128, 1, 1, 1024), "bit-packed: bytes of the blocks: expected 256, got 128");
+        assert_eq!(error(1, 0, 0, 5), "bit-packed: bytes of the blocks: expected 0, got 1");
         let most = check::<u64>(&[], 64, 0, usize::MAX).unwrap_err();
-        assert_eq!(most.message(), format!("bit-packed: {} values of 64 bits fit no memory", usize::MAX));
+        assert_eq!(
+            most.message(),
+            format!("bit-packed: {} values of 64 bits overflow an address", usize::MAX)
+        );
         assert!(check::<u64>(&[], u32::MAX, 0, 0).is_err() && check::<u8>(&[], 8, usize::MAX, 1).is_err());
     }
 }

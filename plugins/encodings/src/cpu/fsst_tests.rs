@@ -8,8 +8,8 @@ fn table(n: usize) -> (Vec<u8>, Vec<u8>) {
     (symbols, (0..n).map(|i| (i % 8 + 1) as u8).collect())
 }
 
-/// Decodes one value by the book.
-fn by_the_book(symbols: &[u8], lengths: &[u8], codes: &[u8]) -> Vec<u8> {
+/// Decodes one value by the format's definition.
+fn decode_by_definition(symbols: &[u8], lengths: &[u8], codes: &[u8]) -> Vec<u8> {
     let (mut out, mut codes) = (Vec::new(), codes.iter());
     while let Some(code) = codes.next() {
         match code {
@@ -23,10 +23,10 @@ fn by_the_book(symbols: &[u8], lengths: &[u8], codes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Codes of values one after the other, offsets, lengths and bytes.
+/// The codes, offsets, lengths and decoded bytes of all values.
 fn column(n: usize, values: &[Vec<u8>]) -> (Vec<u8>, Vec<u32>, Vec<u64>, Vec<u8>) {
     let (symbols, lengths) = table(n);
-    let plain: Vec<_> = values.iter().map(|codes| by_the_book(&symbols, &lengths, codes)).collect();
+    let plain: Vec<_> = values.iter().map(|codes| decode_by_definition(&symbols, &lengths, codes)).collect();
     let ends = values.iter().scan(0, |at, v| {
         *at += v.len() as u32;
         Some(*at)
@@ -35,7 +35,7 @@ fn column(n: usize, values: &[Vec<u8>]) -> (Vec<u8>, Vec<u32>, Vec<u64>, Vec<u8>
     (values.concat(), offsets, plain.iter().map(|p| p.len() as u64).collect(), plain.concat())
 }
 
-fn refusal<T>(result: Result<T>) -> String {
+fn message_of<T>(result: Result<T>) -> String {
     result.err().map(|e| e.message().to_owned()).unwrap_or_else(|| "nothing".to_owned())
 }
 
@@ -46,7 +46,7 @@ fn symbols(n: usize) -> Symbols {
 
 proptest! {
     #[test]
-    fn values_decode_as_the_book_says(
+    fn decodes_by_definition(
         n in 1usize..=255,
         seeds in proptest::collection::vec(proptest::collection::vec(any::<(u8, bool)>(), 0..60), 0..120),
     ) {
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_decoded(
+    fn random_bytes_never_panic(
         n in 0usize..=255, codes in proptest::collection::vec(any::<u8>(), 0..3000), cuts: [u16; 4], size in 0u64..20_000
     ) {
         let mut offsets: Vec<u64> = cuts.iter().map(|c| u64::from(*c) % (codes.len() as u64 + 2)).collect();
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn sizes_around_blocks_and_groups_decode() {
+fn decodes_sizes_around_blocks_and_groups() {
     for n in [0usize, 1, 7, 8, 9, 1023, 1024, 1025, 2048, 5000] {
         for step in [0usize, 1, 3] {
             let mut values: Vec<Vec<u8>> = (0..n).map(|i| vec![(i * step % 251) as u8]).collect();
@@ -92,7 +92,7 @@ fn sizes_around_blocks_and_groups_decode() {
 }
 
 #[test]
-fn a_slice_begins_and_ends_within_the_codes() {
+fn decodes_slices() {
     let values: Vec<Vec<u8>> = (0..300u32).map(|i| vec![(i % 200) as u8; (i % 5) as usize]).collect();
     let (codes, offsets, lengths, plain) = column(200, &values);
     let before: u64 = lengths[..100].iter().sum();
@@ -105,27 +105,27 @@ fn a_slice_begins_and_ends_within_the_codes() {
 }
 
 #[test]
-fn tables_that_are_none_are_refused() {
+fn rejects_invalid_tables() {
     let (bytes, lengths) = table(255);
     assert!(Symbols::read(&bytes, &lengths).is_ok());
     assert!(Symbols::read(&[], &[]).is_ok());
     assert!(
-        refusal(Symbols::read(&bytes[..2039], &lengths)).contains("2039 bytes of symbols and 255 lengths")
+        message_of(Symbols::read(&bytes[..2039], &lengths)).contains("2039 bytes of symbols and 255 lengths")
     );
-    assert!(refusal(Symbols::read(&bytes[..2032], &lengths)).contains("expected 8 bytes for each"));
-    assert!(refusal(Symbols::read(&[0; 2048], &[1; 256])).contains("at most 255"));
+    assert!(message_of(Symbols::read(&bytes[..2032], &lengths)).contains("expected 8 bytes per symbol"));
+    assert!(message_of(Symbols::read(&[0; 2048], &[1; 256])).contains("at most 255"));
     for wrong in [0, 9, 255] {
-        let refused = refusal(Symbols::read(&bytes[..16], &[8, wrong]));
-        assert_eq!(refused, format!("fsst: symbol 1 has {wrong} bytes, expected 1 to 8"));
+        let error = message_of(Symbols::read(&bytes[..16], &[8, wrong]));
+        assert_eq!(error, format!("fsst: symbol 1 has {wrong} bytes, expected 1 to 8"));
     }
 }
 
-/// 3005 values of one code each, with one of them changed.
+/// The error for 3005 values of one code each after a change.
 fn with(change: impl Fn(&mut Vec<u8>, &mut Vec<u32>, &mut Vec<u64>), out: isize) -> String {
     let values: Vec<Vec<u8>> = (0..3005u32).map(|i| vec![(i % 100) as u8]).collect();
     let (mut codes, mut offsets, mut lengths, plain) = column(100, &values);
     change(&mut codes, &mut offsets, &mut lengths);
-    refusal(symbols(100).decode(
+    message_of(symbols(100).decode(
         &codes,
         &offsets,
         &lengths,
@@ -135,13 +135,13 @@ fn with(change: impl Fn(&mut Vec<u8>, &mut Vec<u32>, &mut Vec<u64>), out: isize)
 }
 
 #[test]
-fn codes_that_are_no_symbols_are_refused_wherever_they_are() {
+fn rejects_unknown_codes_at_any_position() {
     assert_eq!(with(|_, _, _| (), 0), "nothing");
     for at in [0, 1, 7, 8, 1023, 1024, 2990, 3001, 3004] {
         for code in [100, 127, 128, 200, 254] {
-            let refused = with(|codes, _, _| codes[at] = code, 0);
+            let error = with(|codes, _, _| codes[at] = code, 0);
             assert_eq!(
-                refused,
+                error,
                 format!("fsst: value {at} has code {code}, expected one of 100 symbols or 255")
             );
         }
@@ -149,7 +149,7 @@ fn codes_that_are_no_symbols_are_refused_wherever_they_are() {
 }
 
 #[test]
-fn escapes_without_a_byte_of_their_value_are_refused() {
+fn rejects_escapes_without_a_literal() {
     let expected = |value| format!("fsst: value {value} ends in the middle of a code");
     for at in [0, 6, 7, 8, 1022, 1023, 1024, 2990, 3001, 3004] {
         assert_eq!(with(|codes, _, _| codes[at] = 255, 0), expected(at), "{at}");
@@ -157,9 +157,9 @@ fn escapes_without_a_byte_of_their_value_are_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused_even_if_their_sum_does_not() {
+fn rejects_wrong_lengths_with_the_right_sum() {
     for at in [0, 5, 7, 8, 1023, 1024, 2990, 3001] {
-        let refused = with(
+        let error = with(
             |_, _, lengths| {
                 lengths[at] += 1;
                 lengths[at + 1] -= 1;
@@ -167,7 +167,7 @@ fn lengths_that_lie_are_refused_even_if_their_sum_does_not() {
             0,
         );
         let right = at % 100 % 8 + 1;
-        assert_eq!(refused, format!("fsst: value {at} decodes to {right} bytes, expected {}", right + 1));
+        assert_eq!(error, format!("fsst: value {at} decodes to {right} bytes, expected {}", right + 1));
     }
     assert!(with(|_, _, lengths| lengths[3004] += 1, 1).contains("value 3004 decodes to"));
     assert!(with(|_, _, lengths| lengths[17] = u64::MAX, 0).contains("value 17 decodes to 2 bytes"));
@@ -175,33 +175,33 @@ fn lengths_that_lie_are_refused_even_if_their_sum_does_not() {
 }
 
 #[test]
-fn room_that_is_too_large_or_small_is_refused() {
+fn rejects_outputs_of_another_size() {
     assert!(with(|_, _, _| (), 1).contains("decoded bytes: expected"));
     assert!(with(|_, _, _| (), -1).contains("value 3004"));
     assert_ne!(with(|_, _, _| (), -9000), "nothing");
 }
 
 #[test]
-fn offsets_that_fall_or_leave_the_codes_are_refused() {
+fn rejects_descending_and_out_of_range_offsets() {
     let fall = with(|_, offsets, _| offsets[1500] = 1501 + 7, 0);
-    assert_eq!(fall, "fsst: value 1500 has the codes from 1508 to 1501, expected offsets that rise");
+    assert_eq!(fall, "fsst: value 1500 has the codes from 1508 to 1501, expected ascending offsets");
     let leave = with(|_, offsets, _| offsets[3005] = 3006, 0);
-    assert_eq!(leave, "fsst: values have the codes from 0 to 3006, of 3005");
+    assert_eq!(leave, "fsst: values have the codes from 0 to 3006, expected at most 3005");
     assert!(with(|_, offsets, _| offsets.truncate(3005), 0).contains("expected 3006, got 3005"));
     let negative = symbols(9).decode(&[1, 2], &[-1i32, 2], &[5u8], &mut [0; 5], &mut |_, _| Ok(()));
-    assert!(refusal(negative).contains("from -1 to 2"));
+    assert!(message_of(negative).contains("from -1 to 2"));
     assert!(
-        refusal(symbols(9).decode::<u8, u8>(&[], &[], &[], &mut [], &mut |_, _| Ok(())))
+        message_of(symbols(9).decode::<u8, u8>(&[], &[], &[], &mut [], &mut |_, _| Ok(())))
             .contains("expected 1, got 0")
     );
 }
 
 #[test]
-fn more_bytes_than_codes_decode_to_are_refused_before_there_is_room_for_them() {
+fn rejects_lengths_beyond_the_codes_before_allocation() {
     assert_eq!(decoded_bytes(&[3u32, 5], 8).unwrap(), 8);
     assert_eq!(
-        refusal(decoded_bytes(&[3u32, 6], 8)),
-        "2 values of 9 bytes, and their codes decode to at most 8"
+        message_of(decoded_bytes(&[3u32, 6], 8)),
+        "2 values with 9 bytes, expected at most 8 for their codes"
     );
     assert!(decoded_bytes(&[u64::MAX, u64::MAX], usize::MAX - 1).is_err());
     assert!(decoded_bytes(&[-1i32], 1 << 40).is_err());

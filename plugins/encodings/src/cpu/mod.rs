@@ -1,4 +1,4 @@
-//! Decoding on the host: plain functions over slices, which believe nothing of what they are given.
+//! Decodes on the host with pure functions over slices, which check all inputs.
 
 pub mod alp;
 pub mod alprd;

@@ -1,52 +1,54 @@
-//! OnPair: texts in which one number stands for up to 16 bytes, by a dictionary of at most 65,536 tokens.
+//! Decodes OnPair: each code stands for up to 16 bytes in a dictionary of at most 65,536 tokens.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::coded::{self, CODE_BYTES, Coder, GROUP, ROOM, Starts, Told};
+use super::coded::{self, CODE_BYTES, Coder, GROUP, OUTPUT_BYTES, Progress, Starts};
 use super::words::Index;
 
-/// Bytes of the longest token: to how many a code decodes at most.
+/// Maximum size of a token.
 pub const TOKEN_BYTES: usize = CODE_BYTES;
 
-/// Most tokens.
-const MOST_TOKENS: usize = 1 << 16;
+/// Maximum number of tokens.
+const MAX_TOKENS: usize = 1 << 16;
 
-/// Codes that are taken together.
+/// Number of codes that are decoded at a time.
 const BLOCK: usize = 8;
 
-/// What codes stand for: tokens, each at the beginning of as many bytes as the longest has, and their lengths.
+/// The tokens, each padded to the maximum size, and their lengths.
 pub struct Tokens {
     bytes: Vec<[u8; TOKEN_BYTES]>,
     lengths: Vec<u8>,
 }
 
 impl Tokens {
-    /// The dictionary: token `t` has the bytes from `offsets[t]` to `offsets[t + 1]`, 1 to 16 of them.
+    /// Reads the dictionary: token `t` has the bytes from `offsets[t]` to `offsets[t + 1]`, 1 to 16
+    /// of them.
     pub fn read<O: Index>(bytes: &[u8], offsets: &[O]) -> Result<Self> {
-        if offsets.is_empty() || offsets.len() > MOST_TOKENS + 1 {
+        if offsets.is_empty() || offsets.len() > MAX_TOKENS + 1 {
             return Err(Error::bad_data(format!(
                 "onpair: {} offsets into the dictionary, expected 1 to {}",
                 offsets.len(),
-                MOST_TOKENS + 1
+                MAX_TOKENS + 1
             )));
         }
         let first = offsets[0].index();
         let last = offsets[offsets.len() - 1];
         let used = bytes.get(first..last.index()).ok_or_else(|| {
             Error::bad_data(format!(
-                "onpair: tokens from {first} to {last} of a dictionary of {} bytes",
+                "onpair: tokens from {first} to {last}, expected a range within the dictionary's {} bytes",
                 bytes.len()
             ))
         })?;
         let padded = [used, &[0; TOKEN_BYTES]].concat();
         let token = |(i, pair): (usize, &[O])| {
             let (begin, end) = (pair[0].index(), pair[1].index());
-            // One that begins beyond the last end stands before a fall, which is what will be refused.
+            // A token that begins beyond the last end is followed by a descending offset, which
+            // will be rejected.
             let bytes = padded.get(begin.wrapping_sub(first)..).and_then(|rest| rest.first_chunk());
             match end.checked_sub(begin) {
                 Some(length @ 1..=TOKEN_BYTES) => Ok((bytes.copied().unwrap_or_default(), length as u8)),
                 _ => Err(Error::bad_data(format!(
-                    "onpair: token {i} lies from {} to {}, expected 1 to {TOKEN_BYTES} bytes",
+                    "onpair: token {i} spans {} to {}, expected 1 to {TOKEN_BYTES} bytes",
                     pair[0], pair[1]
                 ))),
             }
@@ -61,25 +63,25 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
-    /// and `lengths[i]` bytes. Nulls have a range and a length, too.
+    /// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]`
+    /// to `offsets[i + 1]` and `lengths[i]` bytes. Nulls have a range and a length too.
     ///
-    /// `told` is told of them in turn. On an error some may have been decoded already.
+    /// After an error, some values may have been decoded.
     pub fn decode<C: Index, O: Index, L: Index>(
         &self,
         codes: &[C],
         offsets: &[O],
         lengths: &[L],
         out: &mut [u8],
-        told: &mut Told<'_>,
+        progress: &mut Progress<'_>,
     ) -> Result<()> {
         let coder = Codes { tokens: self, of: std::marker::PhantomData };
-        coded::decode(&coder, codes, offsets, lengths, out, told).map_err(|e| e.context("onpair"))
+        coded::decode(&coder, codes, offsets, lengths, out, progress).map_err(|e| e.context("onpair"))
     }
 
     #[inline(always)]
     fn token(&self, code: usize) -> Option<(&[u8; TOKEN_BYTES], usize)> {
-        // The mask changes nothing, and tells the compiler how long tokens are at most.
+        // `%` never changes the length; it lets the compiler omit bounds checks.
         Some((self.bytes.get(code)?, usize::from(*self.lengths.get(code)? % (2 * TOKEN_BYTES as u8))))
     }
 }
@@ -94,18 +96,18 @@ impl<C: Index> Coder for Codes<'_, C> {
     type Code = C;
 
     #[inline(never)]
-    fn group(&self, codes: &[C], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize) {
+    fn group(&self, codes: &[C], output: &mut [u8; OUTPUT_BYTES], starts: &mut Starts) -> (usize, usize) {
         let mut byte = 0;
         let blocks = codes.as_chunks::<BLOCK>().0.iter().zip(starts.as_chunks_mut::<BLOCK>().0);
         for (i, (block, starts)) in blocks.enumerate() {
-            // It is never more than that, which the compiler cannot know.
+            // `%` never changes `byte`; it lets the compiler omit bounds checks.
             let mut at = byte % (GROUP * TOKEN_BYTES);
             for (code, start) in block.iter().zip(starts) {
                 let Some((token, length)) = self.tokens.token(code.index()) else {
                     return (i * BLOCK, byte);
                 };
                 *start = at as u16;
-                room[at..at + TOKEN_BYTES].copy_from_slice(token);
+                output[at..at + TOKEN_BYTES].copy_from_slice(token);
                 at += length;
             }
             byte = at;
@@ -113,17 +115,17 @@ impl<C: Index> Coder for Codes<'_, C> {
         (codes.len().min(GROUP) / BLOCK * BLOCK, byte)
     }
 
-    fn one(&self, codes: &[C], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize) {
+    fn one(&self, codes: &[C], output: &mut [u8; OUTPUT_BYTES], starts: &mut Starts) -> (usize, usize) {
         let Some((token, length)) = codes.first().and_then(|code| self.tokens.token(code.index())) else {
             return (0, 0);
         };
-        room[..TOKEN_BYTES].copy_from_slice(token);
+        output[..TOKEN_BYTES].copy_from_slice(token);
         starts[0] = 0;
         (1, length)
     }
 
     #[cold]
-    fn refuse(&self, codes: &[C], value: usize) -> Error {
+    fn error_at(&self, codes: &[C], value: usize) -> Error {
         let code = codes.first().map(ToString::to_string).unwrap_or_default();
         Error::bad_data(format!(
             "value {value} has code {code}, expected one of {} tokens",

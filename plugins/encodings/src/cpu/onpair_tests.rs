@@ -17,7 +17,7 @@ fn token(n: usize, code: u16) -> Vec<u8> {
     bytes[offsets[code] as usize..offsets[code + 1] as usize].to_vec()
 }
 
-fn refusal<T>(result: Result<T>) -> String {
+fn message_of<T>(result: Result<T>) -> String {
     result.err().map(|e| e.message().to_owned()).unwrap_or_else(|| "nothing".to_owned())
 }
 
@@ -28,7 +28,7 @@ fn tokens(n: usize) -> Tokens {
 
 proptest! {
     #[test]
-    fn values_decode_as_the_book_says(
+    fn decodes_by_definition(
         n in 1usize..2000,
         seeds in proptest::collection::vec(proptest::collection::vec(any::<u16>(), 0..40), 0..120),
     ) {
@@ -43,21 +43,21 @@ proptest! {
         let ends = values.iter().scan(0, |at, v| { *at += v.len() as u64; Some(*at) });
         let offsets: Vec<u64> = std::iter::once(0).chain(ends).collect();
         let mut out = vec![0xaa; plain.concat().len()];
-        let mut told = Vec::new();
-        let mut tell = |bytes: &[u8], values| {
-            told.push((bytes.to_vec(), values));
+        let mut progress = Vec::new();
+        let mut on_progress = |bytes: &[u8], values| {
+            progress.push((bytes.to_vec(), values));
             Ok(())
         };
-        tokens(n).decode(&values.concat(), &offsets, &lengths, &mut out, &mut tell).unwrap();
-        for (bytes, values) in &told {
+        tokens(n).decode(&values.concat(), &offsets, &lengths, &mut out, &mut on_progress).unwrap();
+        for (bytes, values) in &progress {
             prop_assert!(out.starts_with(bytes) && bytes.starts_with(&plain[..*values].concat()));
         }
-        prop_assert_eq!(told.last(), Some(&(out.clone(), values.len())));
+        prop_assert_eq!(progress.last(), Some(&(out.clone(), values.len())));
         prop_assert_eq!(out, plain.concat());
     }
 
     #[test]
-    fn any_numbers_are_refused_or_decoded(
+    fn random_codes_never_panic(
         n in 0usize..300, codes in proptest::collection::vec(0u16..310, 0..3000), size in 0u64..20_000
     ) {
         let _ = tokens(n).decode(&codes, &[0, codes.len() as u64], &[size], &mut vec![0; size as usize], &mut |_, _| Ok(()));
@@ -65,7 +65,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_dictionary_is_decoded() {
+fn decodes_with_a_full_dictionary() {
     let n = 1 << 16;
     let (bytes, offsets) = dictionary(n);
     let tokens = Tokens::read(&bytes, &offsets).unwrap();
@@ -75,27 +75,27 @@ fn a_full_dictionary_is_decoded() {
     tokens.decode(&[65535u16], &[0u8, 1], &[16u8], &mut out, &mut |_, _| Ok(())).unwrap();
     assert_eq!(out, last[..]);
     let more = [&offsets[..], &[offsets[n] + 1]].concat();
-    assert!(refusal(Tokens::read(&[&bytes[..], &[0]].concat(), &more)).contains("expected 1 to 65537"));
+    assert!(message_of(Tokens::read(&[&bytes[..], &[0]].concat(), &more)).contains("expected 1 to 65537"));
 }
 
 #[test]
-fn dictionaries_that_are_none_are_refused() {
+fn rejects_invalid_dictionaries() {
     let (bytes, offsets) = dictionary(20);
     assert!(Tokens::read(&bytes, &offsets).is_ok());
     assert!(Tokens::read::<u32>(&bytes, &[]).is_err());
     assert!(Tokens::read(&[], &[0u8]).is_ok());
-    let short = refusal(Tokens::read(&bytes[1..], &offsets));
-    assert_eq!(short, "onpair: tokens from 0 to 146 of a dictionary of 145 bytes");
+    let short = message_of(Tokens::read(&bytes[1..], &offsets));
+    assert_eq!(short, "onpair: tokens from 0 to 146, expected a range within the dictionary's 145 bytes");
     for (wrong, expected) in
-        [([3u8, 3], "from 3 to 3"), ([0, 17], "from 0 to 17"), ([4, 3], "tokens from 4 to 3")]
+        [([3u8, 3], "spans 3 to 3"), ([0, 17], "spans 0 to 17"), ([4, 3], "tokens from 4 to 3")]
     {
-        assert!(refusal(Tokens::read(&bytes, &wrong)).contains(expected), "{wrong:?}");
+        assert!(message_of(Tokens::read(&bytes, &wrong)).contains(expected), "{wrong:?}");
     }
-    let falls = refusal(Tokens::read(&bytes, &[0u8, 5, 3, 9]));
-    assert_eq!(falls, "onpair: token 1 lies from 5 to 3, expected 1 to 16 bytes");
-    let falls_late = refusal(Tokens::read(&bytes, &[0u8, 10, 26, 36, 5]));
-    assert_eq!(falls_late, "onpair: token 3 lies from 36 to 5, expected 1 to 16 bytes");
-    // The dictionary of a slice may begin later.
+    let falls = message_of(Tokens::read(&bytes, &[0u8, 5, 3, 9]));
+    assert_eq!(falls, "onpair: token 1 spans 5 to 3, expected 1 to 16 bytes");
+    let falls_late = message_of(Tokens::read(&bytes, &[0u8, 10, 26, 36, 5]));
+    assert_eq!(falls_late, "onpair: token 3 spans 36 to 5, expected 1 to 16 bytes");
+    // The tokens of a slice may begin after byte 0.
     let moved: Vec<u32> = offsets.iter().map(|o| o + 9).collect();
     let tokens = Tokens::read(&[&[1; 9], &bytes[..]].concat(), &moved).unwrap();
     let mut out = [0; 3];
@@ -103,7 +103,7 @@ fn dictionaries_that_are_none_are_refused() {
     assert_eq!(out, token(20, 2)[..]);
 }
 
-/// 3000 values of one code each, with one of them changed.
+/// The error for 3000 values of one code each after a change.
 fn with(change: impl Fn(&mut Vec<u16>, &mut Vec<u32>, &mut Vec<u64>), out: isize) -> String {
     let mut codes: Vec<u16> = (0..3000).map(|i| i % 500).collect();
     let mut offsets: Vec<u32> = (0..=3000).collect();
@@ -111,36 +111,36 @@ fn with(change: impl Fn(&mut Vec<u16>, &mut Vec<u32>, &mut Vec<u64>), out: isize
     let bytes: u64 = lengths.iter().sum();
     change(&mut codes, &mut offsets, &mut lengths);
     let mut out = vec![0; (bytes as usize).strict_add_signed(out)];
-    refusal(tokens(500).decode(&codes, &offsets, &lengths, &mut out, &mut |_, _| Ok(())))
+    message_of(tokens(500).decode(&codes, &offsets, &lengths, &mut out, &mut |_, _| Ok(())))
 }
 
 #[test]
-fn codes_that_are_no_tokens_are_refused_wherever_they_are() {
+fn rejects_unknown_codes_at_any_position() {
     assert_eq!(with(|_, _, _| (), 0), "nothing");
     for at in [0, 7, 8, 1023, 1024, 2990, 2999] {
         for code in [500, 65535] {
-            let refused = with(|codes, _, _| codes[at] = code, 0);
-            assert_eq!(refused, format!("onpair: value {at} has code {code}, expected one of 500 tokens"));
+            let error = with(|codes, _, _| codes[at] = code, 0);
+            assert_eq!(error, format!("onpair: value {at} has code {code}, expected one of 500 tokens"));
         }
     }
     let negative = tokens(5).decode(&[-1i16], &[0u8, 1], &[1u8], &mut [0], &mut |_, _| Ok(()));
-    assert!(refusal(negative).contains("has code -1"));
+    assert!(message_of(negative).contains("has code -1"));
 }
 
 #[test]
-fn lengths_and_room_that_lie_are_refused() {
+fn rejects_wrong_lengths_and_output_sizes() {
     for at in [0, 7, 8, 1023, 1024, 2990] {
-        let refused = with(
+        let error = with(
             |_, _, lengths| {
                 lengths[at] += 1;
                 lengths[at + 1] -= 1;
             },
             0,
         );
-        assert!(refused.starts_with(&format!("onpair: value {at} decodes to")), "{refused}");
+        assert!(error.starts_with(&format!("onpair: value {at} decodes to")), "{error}");
     }
     assert!(with(|_, _, _| (), 1).contains("decoded bytes: expected"));
     assert!(with(|_, _, _| (), -1).contains("value 2999"));
-    assert!(with(|_, offsets, _| offsets[9] = 3, 0).contains("expected offsets that rise"));
-    assert!(with(|_, offsets, _| offsets[3000] = 3001, 0).contains("of 3000"));
+    assert!(with(|_, offsets, _| offsets[9] = 3, 0).contains("expected ascending offsets"));
+    assert!(with(|_, offsets, _| offsets[3000] = 3001, 0).contains("expected at most 3000"));
 }

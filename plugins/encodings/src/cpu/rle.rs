@@ -1,28 +1,31 @@
-//! FastLanes run lengths: every 1024 values have a dictionary of their own, in the order in which its values appear.
+//! Decodes FastLanes run lengths: each block of 1024 values has its own dictionary, in order of
+//! first use.
 
 use crossdock_plugin_api::{Error, Result};
 
 use super::bits::Bits;
 use super::dictionary;
 use super::fastlanes::BLOCK;
-use super::words::{Index, same_len};
+use super::words::{Index, check_len};
 
-/// What the values of an array are, block by block.
+/// The parts of an array.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs<'a, V, I, O> {
-    /// All dictionaries, one after another.
+    /// All dictionaries, concatenated.
     pub values: &'a [V],
-    /// A name in the block's dictionary for each value of whole blocks.
+    /// For each value of whole blocks, its index in the block's dictionary.
     pub indices: &'a [I],
-    /// Where the indices are valid, a bit for each of them; those of nulls may be anything.
+    /// One validity bit per index. Null indices are ignored.
     pub valid: Option<Bits<'a>>,
-    /// Where each block's dictionary begins, the first one anywhere.
+    /// Where each block's dictionary begins. The first one may begin at any number, which counts as
+    /// 0.
     pub begins: &'a [O],
 }
 
 impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
-    /// Writes values `offset..offset + out.len()`. A null has some value of its block's dictionary, or `null` where that has
-    /// none. A block whose dictionary has one value has no other, whatever its indices are.
+    /// Writes values `offset..offset + out.len()`. A null gets a value of its block's dictionary,
+    /// or `null` if that is empty. If a dictionary has one value, the indices of its block are
+    /// ignored.
     pub fn decode(&self, offset: usize, null: V, out: &mut [V]) -> Result<()> {
         self.check(offset, out.len())?;
         let (mut at, mut rest) = (offset, out);
@@ -49,24 +52,24 @@ impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
         if offset >= BLOCK {
             return Err(Error::bad_data(format!("rle: expected an offset below {BLOCK}, got {offset}")));
         }
-        let there = self.indices.len();
-        if !there.is_multiple_of(BLOCK) || there < offset.saturating_add(len) {
+        let n_indices = self.indices.len();
+        if !n_indices.is_multiple_of(BLOCK) || n_indices < offset.saturating_add(len) {
             return Err(Error::bad_data(format!(
-                "rle: expected whole blocks of {BLOCK} for {len} values after {offset}, got {there}"
+                "rle: expected whole blocks of {BLOCK} for {len} values after {offset}, got {n_indices}"
             )));
         }
         if let Some(valid) = self.valid {
-            valid.must_be("rle: bits of validity", there)?;
+            valid.expect_len("rle: validity bits", n_indices)?;
         }
-        same_len("rle: begins of dictionaries, one for each block", there / BLOCK, self.begins.len())
+        check_len("rle: begins of dictionaries, one per block", n_indices / BLOCK, self.begins.len())
     }
 
     /// The dictionary of a block.
     fn dictionary(&self, block: usize) -> Result<&[V]> {
         let first = self.begins[0].index();
-        let place = |begin: &O| begin.index().checked_sub(first);
-        let from = place(&self.begins[block]);
-        let to = self.begins.get(block + 1).map_or(Some(self.values.len()), place);
+        let position = |begin: &O| begin.index().checked_sub(first);
+        let from = position(&self.begins[block]);
+        let to = self.begins.get(block + 1).map_or(Some(self.values.len()), position);
         let values = from.zip(to).and_then(|(from, to)| self.values.get(from..to));
         values.ok_or_else(|| {
             let end = self.begins.get(block + 1).map_or("the end".to_owned(), O::to_string);
@@ -113,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn indices_of_nulls_are_not_looked_up_and_others_must_be_in_range() {
+    fn rejects_indices_out_of_range_unless_null() {
         let mut indices = indices();
         indices[2050] = 3;
         let mut out = vec![0.0; 3000];
         let e = runs(&indices, None).decode(10, 0.0, &mut out).unwrap_err();
         let expected =
-            "rle: block 2 from value 2048 on: dictionary: expected codes below 3, got 3 as number 2";
+            "rle: block 2 from value 2048 on: dictionary: expected codes below 3, got 3 at index 2";
         assert_eq!(e.message(), expected);
         let mut valid = [0xff; 384];
         valid[2050 / 8] = !(1 << (2050 % 8));
@@ -129,23 +132,23 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn rejects_invalid_lengths_and_dictionaries() {
         let indices = indices();
         let mut out = vec![0.0; 3072];
-        let refused = |runs: Runs<'_, f32, u8, u16>, offset, out: &mut [f32]| {
+        let error = |runs: Runs<'_, f32, u8, u16>, offset, out: &mut [f32]| {
             runs.decode(offset, 0.0, out).unwrap_err().message().to_owned()
         };
         let all = runs(&indices, None);
-        assert_eq!(refused(all, 1024, &mut out), "rle: expected an offset below 1024, got 1024");
+        assert_eq!(error(all, 1024, &mut out), "rle: expected an offset below 1024, got 1024");
         let blocks = "rle: expected whole blocks of 1024 for 3072 values after";
-        assert_eq!(refused(all, 1, &mut out), format!("{blocks} 1, got 3072"));
+        assert_eq!(error(all, 1, &mut out), format!("{blocks} 1, got 3072"));
         let short = runs(&indices[..3071], None);
-        assert_eq!(refused(short, 0, &mut out), format!("{blocks} 0, got 3071"));
+        assert_eq!(error(short, 0, &mut out), format!("{blocks} 0, got 3071"));
         let valid = Some(Bits::new(&[0; 384], 0, 3071).unwrap());
-        assert!(refused(runs(&indices, valid), 0, &mut out).starts_with("rle: bits of validity"));
+        assert!(error(runs(&indices, valid), 0, &mut out).starts_with("rle: validity bits"));
         let begins = |begins| Runs { begins, ..all };
-        let expected = "rle: begins of dictionaries, one for each block: expected 3, got 2";
-        assert_eq!(refused(begins(&[0, 2]), 0, &mut out), expected);
+        let expected = "rle: begins of dictionaries, one per block: expected 3, got 2";
+        assert_eq!(error(begins(&[0, 2]), 0, &mut out), expected);
         for (wrong, got) in [
             (&[7, 6, 10], "7 on, got 7 to 6 for block 0"),
             (&[7, 9, 8], "7 on, got 9 to 8 for block 1"),
@@ -153,7 +156,7 @@ mod tests {
             (&[7, 14, 14], "7 on, got 7 to 14 for block 0"),
         ] {
             let expected = format!("rle: expected dictionaries within 6 values from {got}");
-            assert_eq!(refused(begins(wrong), 0, &mut out), expected);
+            assert_eq!(error(begins(wrong), 0, &mut out), expected);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Integers that rise or fall by the same amount.
+//! Computes arithmetic sequences of integers.
 
 use super::wide::{self, Work};
 use super::words::Word;
 
-/// How many are made at once.
+/// Number of values that are computed at a time.
 const LANES: usize = 16;
 
-/// Writes `base + i * multiplier` for each `i`, modulo the width; signed values are given as their bits. That all of them fit
-/// their type is for whoever reads the metadata.
+/// Writes `base + i * multiplier` for each `i`, modulo the width. Signed values are passed as their
+/// bits. The caller checks that all values fit their type.
 pub fn fill<T: Word>(base: T, multiplier: T, out: &mut [T]) {
     let rises = std::array::from_fn(|lane| multiplier.times(T::low(lane as u64)));
     wide::run(Rise { base, rises, step: multiplier.times(T::low(LANES as u64)) }, &[], out);
@@ -25,7 +25,7 @@ impl<T: Word> Work<(), T> for Rise<T> {
         let Rise { mut base, rises, step } = self;
         let (chunks, rest) = out.as_chunks_mut::<LANES>();
         for chunk in chunks {
-            // No closure, which may come to be called for each value.
+            // No closure: it might not be inlined.
             for lane in 0..LANES {
                 chunk[lane] = base.plus(rises[lane]);
             }
@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_value_is_the_base_and_so_many_times_the_multiplier(base: u64, multiplier: u64, len in 0usize..100) {
+        fn values_are_base_plus_multiples(base: u64, multiplier: u64, len in 0usize..100) {
             let mut out = vec![0u64; len];
             fill(base, multiplier, &mut out);
             for (i, value) in (0..).zip(&out) {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_signed_sequences_are_bits_of_their_values() {
+    fn signed_sequences_wrap_as_bits() {
         let mut out = [0u16; 20];
         fill(5i16.cast_unsigned(), (-3i16).cast_unsigned(), &mut out);
         assert_eq!(out.map(u16::cast_signed)[..4], [5, 2, -1, -4]);

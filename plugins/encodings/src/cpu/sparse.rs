@@ -1,4 +1,4 @@
-//! One value nearly everywhere, and patches where it is another.
+//! Decodes a fill value with patches.
 
 use crossdock_plugin_api::Result;
 
@@ -6,7 +6,7 @@ use super::bits::{self, Bits};
 use super::patches;
 use super::words::Index;
 
-/// Writes `fill` everywhere, then the patches.
+/// Fills `out` with `fill`, then writes the patches.
 pub fn decode<I: Index, V: Copy>(
     fill: V,
     indices: &[I],
@@ -18,7 +18,7 @@ pub fn decode<I: Index, V: Copy>(
     patches::apply(indices, offset, values, out, |value| value)
 }
 
-/// The same for truth values, and for what is valid; `len` is how many bits `out` holds.
+/// [`decode`] for bools and validity bits; `len` is the number of bits in `out`.
 pub fn decode_bits<I: Index>(
     fill: bool,
     indices: &[I],
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patches_stand_out_of_the_fill() {
+    fn patches_replace_the_fill_value() {
         let mut out = [0u64; 5];
         decode(4, &[11u8, 14], 10, &[1, 2], &mut out).unwrap();
         assert_eq!(out, [4, 1, 4, 4, 2]);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_out_of_range_are_refused() {
+    fn rejects_patches_out_of_range() {
         assert!(decode(4, &[5u8], 0, &[1], &mut [0u8; 5]).is_err());
         assert!(decode_bits(true, &[5u8], 0, Bits::new(&[1], 0, 1).unwrap(), &mut [0], 5).is_err());
         assert!(decode_bits(true, &[4u8], 0, Bits::new(&[1], 0, 1).unwrap(), &mut [], 5).is_err());

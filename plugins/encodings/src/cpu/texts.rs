@@ -1,30 +1,31 @@
-//! Texts while they are decoded: what has to be made of their bytes is made when these are in the nearest cache.
+//! Builds views of texts while they are decoded, when their bytes are in the nearest cache.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::views::{IN_PLACE, View, write_in_one};
+use super::views::{MAX_INLINE_BYTES, View, write_in_one};
 use super::words::Index;
 
-/// Values of known lengths that come to lie one after the other, in one data buffer of at most
-/// [`MOST_BYTES`](super::views::MOST_BYTES).
+/// Contiguous values of known lengths in one data buffer of at most
+/// [`MAX_BUFFER_BYTES`](super::views::MOST_BYTES).
 pub struct Texts<'a, L> {
     lengths: &'a [L],
     views: &'a mut [View],
-    /// Values whose views are there, and where they end.
+    /// Number of values whose views are written, and their end in the data buffer.
     values: usize,
     end: usize,
-    /// Bytes that were looked at.
+    /// Number of bytes that were checked for ASCII.
     bytes: usize,
     is_ascii: bool,
 }
 
 impl<'a, L: Index> Texts<'a, L> {
-    /// None yet; `views` is for as many as there are lengths.
+    /// `views` must have the length of `lengths`.
     pub fn new(lengths: &'a [L], views: &'a mut [View]) -> Self {
         Self { lengths, views, values: 0, end: 0, bytes: 0, is_ascii: true }
     }
 
-    /// All bytes up to now, and how many values have ended among them: more than the last time.
+    /// Adds decoded bytes: `bytes` are all up to now, with `values` complete values, more than in
+    /// the previous call.
     pub fn add(&mut self, bytes: &[u8], values: usize) -> Result<()> {
         self.is_ascii = self.is_ascii && bytes.get(self.bytes..).is_some_and(<[u8]>::is_ascii);
         self.bytes = bytes.len();
@@ -50,8 +51,8 @@ impl<'a, L: Index> Texts<'a, L> {
     }
 
     /// Whether a view refers to the data buffer.
-    pub fn need_buffer(&self) -> bool {
-        L::greatest(self.lengths) > IN_PLACE
+    pub fn needs_buffer(&self) -> bool {
+        L::greatest(self.lengths) > MAX_INLINE_BYTES
     }
 }
 
@@ -62,7 +63,7 @@ mod tests {
 
     const LENGTHS: [u8; 9] = [3, 0, 12, 13, 40, 0, 1, 30, 12];
 
-    /// What becomes of texts of which so many bytes come at a time.
+    /// The views of texts that are added in pieces of `bytes` bytes, and the two flags.
     fn in_pieces(data: &[u8], bytes: usize) -> (Vec<View>, bool, bool) {
         let mut views = vec![[0xaa; 16]; LENGTHS.len()];
         let mut texts = Texts::new(&LENGTHS, &mut views);
@@ -74,12 +75,12 @@ mod tests {
             texts.add(&data[..end], ends.take_while(|at| *at < end).count()).unwrap();
         }
         texts.add(data, LENGTHS.len()).unwrap();
-        let told = (texts.is_ascii(), texts.need_buffer());
-        (views, told.0, told.1)
+        let (is_ascii, needs_buffer) = (texts.is_ascii(), texts.needs_buffer());
+        (views, is_ascii, needs_buffer)
     }
 
     #[test]
-    fn views_are_the_same_in_whichever_pieces_their_bytes_come() {
+    fn views_do_not_depend_on_the_pieces() {
         let data: Vec<u8> = (0..111).map(|i| b'a' + i % 26).collect();
         let mut expected = [[0; 16]; LENGTHS.len()];
         assert_eq!(from_lengths(&LENGTHS, &data, &mut expected).unwrap(), vec![0..111; 1]);
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_not_ascii_is_seen_wherever_it_is() {
+    fn detects_non_ascii_bytes_at_any_position() {
         for at in 0..111 {
             let mut data = [b'a'; 111];
             data[at] = 0x80;
@@ -102,15 +103,15 @@ mod tests {
         let mut views = [[0xaa; 16]; 2];
         let mut texts = Texts::new(&[12u64, 1], &mut views);
         texts.add(b"twelve bytes.", 2).unwrap();
-        assert!(!texts.need_buffer());
+        assert!(!texts.needs_buffer());
     }
 
     #[test]
-    fn more_values_or_fewer_bytes_than_there_are_make_no_views() {
+    fn rejects_too_many_values_and_too_few_bytes() {
         let mut views = [[0xaa; 16]; 2];
         assert!(Texts::new(&[1u8, 2], &mut views).add(b"abc", 3).is_err());
         let short = Texts::new(&[1u8, 2], &mut views).add(b"ab", 2).unwrap_err();
-        assert_eq!(short.message(), "value 1 lies at 1..3, of 2 bytes");
+        assert_eq!(short.message(), "value 1 spans 1..3, expected a range within 2 bytes");
         assert!(Texts::new(&[1u64, u64::MAX], &mut views).add(b"ab", 2).is_err());
     }
 }

@@ -1,10 +1,10 @@
 use super::*;
 
-/// Views by the book, one value at a time.
+/// The view of one value by the format's definition.
 fn view(value: &[u8], buffer: u32, offset: u32) -> View {
     let mut view = [0; 16];
     view[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-    if value.len() <= IN_PLACE {
+    if value.len() <= MAX_INLINE_BYTES {
         view[4..4 + value.len()].copy_from_slice(value);
     } else {
         view[4..8].copy_from_slice(&value[..4]);
@@ -18,12 +18,12 @@ fn text(n: usize, seed: u8) -> Vec<u8> {
     (0..n).map(|i| b'a' + ((i as u8).wrapping_mul(7).wrapping_add(seed)) % 26).collect()
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
+fn message_of<T: std::fmt::Debug>(result: Result<T>) -> String {
     result.unwrap_err().message().to_owned()
 }
 
 #[test]
-fn values_of_every_length_have_the_views_that_the_book_says() {
+fn writes_views_by_definition_for_every_length() {
     let values: Vec<_> = (0..40).chain([3, 0, 12, 13, 1]).map(|n| text(n, n as u8)).collect();
     let data = values.concat();
     let lengths: Vec<u16> = values.iter().map(|v| v.len() as u16).collect();
@@ -51,13 +51,13 @@ fn short_values_need_no_buffer() {
     let mut views = [[0xaa; 16]; 3];
     assert_eq!(from_lengths(&[12u8, 0, 4], &text(16, 1), &mut views).unwrap(), []);
     assert_eq!(from_lengths::<u8>(&[], &[], &mut []).unwrap(), []);
-    assert_eq!(of_one(b"short").unwrap(), (view(b"short", 0, 0), None));
+    assert_eq!(single(b"short").unwrap(), (view(b"short", 0, 0), None));
     let value = text(13, 0);
-    assert_eq!(of_one(&value).unwrap(), (view(&value, 0, 0), Some(&value[..])));
+    assert_eq!(single(&value).unwrap(), (view(&value, 0, 0), Some(&value[..])));
 }
 
 #[test]
-fn bytes_that_no_offset_reaches_are_in_several_buffers() {
+fn splits_large_data_into_several_buffers() {
     let data = text(202, 3);
     let lengths = [20usize, 30, 5, 15, 40, 12, 40, 40];
     let ranges = || {
@@ -74,25 +74,31 @@ fn bytes_that_no_offset_reaches_are_in_several_buffers() {
         assert_eq!(super::value(view, &slices).unwrap(), &data[range]);
     }
     assert!(buffers.iter().all(|b| b.len() <= 64));
-    assert!(refusal(write(ranges(), 8, &data, 39, &mut views)).starts_with("value 4 has 40 bytes"));
+    assert!(message_of(write(ranges(), 8, &data, 39, &mut views)).starts_with("value 4 has 40 bytes"));
 }
 
 #[test]
-fn lengths_and_offsets_that_lie_are_refused() {
+fn rejects_wrong_lengths_and_offsets() {
     let mut views = [[0; 16]; 2];
-    assert_eq!(refusal(from_lengths(&[2u8, 3], b"abcd", &mut views)), "value 1 lies at 2..5, of 4 bytes");
-    assert!(refusal(from_lengths(&[2u8, 1], b"abcd", &mut views)).contains("expected 3, got 4"));
+    assert_eq!(
+        message_of(from_lengths(&[2u8, 3], b"abcd", &mut views)),
+        "value 1 spans 2..5, expected a range within 4 bytes"
+    );
+    assert!(message_of(from_lengths(&[2u8, 1], b"abcd", &mut views)).contains("expected 3, got 4"));
     assert!(from_lengths(&[1u64, u64::MAX], b"abcd", &mut views).is_err());
     assert!(from_lengths(&[-1i8, 5], b"abcd", &mut views).is_err());
     assert!(from_lengths(&[4u8], b"abcd", &mut views).is_err());
-    assert_eq!(refusal(from_offsets(&[3i32, 1, 4], b"abcd", &mut views)), "value 0 lies at 3..1, of 4 bytes");
+    assert_eq!(
+        message_of(from_offsets(&[3i32, 1, 4], b"abcd", &mut views)),
+        "value 0 spans 3..1, expected a range within 4 bytes"
+    );
     assert!(from_offsets(&[0i32, 1, 5], b"abcd", &mut views).is_err());
     assert!(from_offsets(&[-4i32, 1, 4], b"abcd", &mut views).is_err());
-    assert!(refusal(from_offsets(&[0i32, 1], b"abcd", &mut views)).contains("expected 3, got 2"));
+    assert!(message_of(from_offsets(&[0i32, 1], b"abcd", &mut views)).contains("expected 3, got 2"));
 }
 
 #[test]
-fn views_from_outside_are_checked() {
+fn rejects_malformed_views() {
     let data = text(40, 0);
     let value = &data[10..30];
     let right = view(value, 1, 10);
@@ -101,23 +107,26 @@ fn views_from_outside_are_checked() {
     let with = |at: usize, bytes: [u8; 4]| {
         let mut wrong = right;
         wrong[at..at + 4].copy_from_slice(&bytes);
-        refusal(check(&[right, wrong], &buffers, None, false))
+        message_of(check(&[right, wrong], &buffers, None, false))
     };
     assert_eq!(with(0, (-1i32).to_le_bytes()), "view 1: a length of -1, expected 0 to 2147483647");
-    assert_eq!(with(0, 31u32.to_le_bytes()), "view 1: 31 bytes from 10 on, and data buffer 1 has 40 bytes");
+    assert_eq!(
+        with(0, 31u32.to_le_bytes()),
+        "view 1: 31 bytes from 10 on, expected a range within the 40 bytes of data buffer 1"
+    );
     assert_eq!(with(8, 2u32.to_le_bytes()), "view 1: data buffer 2, expected one of 2");
     assert_eq!(with(8, (-1i32).to_le_bytes()), "view 1: data buffer -1, expected one of 2");
-    assert!(with(8, 0u32.to_le_bytes()).contains("data buffer 0 has 0 bytes"));
+    assert!(with(8, 0u32.to_le_bytes()).contains("within the 0 bytes of data buffer 0"));
     assert!(with(12, 21u32.to_le_bytes()).contains("20 bytes from 21 on"));
     assert!(with(12, (-1i32).to_le_bytes()).contains("20 bytes from -1 on"));
     assert!(with(4, *b"zzzz").contains("a prefix of [122, 122, 122, 122]"));
     let mut padded = view(b"short", 0, 0);
     padded[15] = 1;
-    assert!(refusal(check(&[padded], &buffers, None, false)).contains("expected zeros"));
+    assert!(message_of(check(&[padded], &buffers, None, false)).contains("expected zeros"));
 }
 
 #[test]
-fn what_a_null_says_does_not_matter() {
+fn ignores_views_of_nulls() {
     let views = [[0xff; 16], view(b"ok", 0, 0)];
     let valid = |bits: &'static [u8]| Bits::new(bits, 0, 2).ok();
     check(&views, &[], valid(&[0b10]), true).unwrap();
@@ -126,8 +135,8 @@ fn what_a_null_says_does_not_matter() {
 }
 
 #[test]
-fn texts_are_checked_where_they_have_to_be() {
+fn checks_utf8_only_for_text() {
     let views = [view(&[0xff], 0, 0)];
     check(&views, &[], None, false).unwrap();
-    assert!(refusal(check(&views, &[], None, true)).starts_with("value 0 is not valid UTF-8"));
+    assert!(message_of(check(&views, &[], None, true)).starts_with("value 0 is not valid UTF-8"));
 }

@@ -1,13 +1,14 @@
-//! The widest vectors that the processor has, beyond what every one of its kind has.
+//! Runs work with the widest vectors of the processor, beyond the compilation target's baseline.
 
-/// Work on a slice that gains from wider vectors. What it reads and what it writes are arguments, of functions that are
-/// not inlined, because the compiler then knows that they do not overlap.
+/// Work on a slice that is faster with wider vectors. Input and output are arguments of functions
+/// that are not inlined, so that the compiler knows that they do not overlap.
 pub(crate) trait Work<From, Into, Out = ()> {
-    /// Does it. Marked `#[inline(always)]`, or else it stays as it was compiled.
+    /// Does the work. Implementations are `#[inline(always)]`, else they are compiled without the
+    /// wider vectors.
     fn run(self, from: &[From], into: &mut [Into]) -> Out;
 }
 
-/// Runs it with the widest vectors there are.
+/// Runs the work with the widest vectors of the processor.
 #[inline]
 pub(crate) fn run<From, Into, Out>(
     work: impl Work<From, Into, Out>,
@@ -16,10 +17,10 @@ pub(crate) fn run<From, Into, Out>(
 ) -> Out {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the line above found that this processor has what `with_avx2` was compiled for.
+        // SAFETY: the processor has AVX2, which the line above checks.
         return unsafe { with_avx2(work, from, into) };
     }
-    with_what_all_have(work, from, into)
+    with_baseline(work, from, into)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -30,10 +31,6 @@ fn with_avx2<From, Into, Out>(work: impl Work<From, Into, Out>, from: &[From], i
 }
 
 #[inline(never)]
-fn with_what_all_have<From, Into, Out>(
-    work: impl Work<From, Into, Out>,
-    from: &[From],
-    into: &mut [Into],
-) -> Out {
+fn with_baseline<From, Into, Out>(work: impl Work<From, Into, Out>, from: &[From], into: &mut [Into]) -> Out {
     work.run(from, into)
 }

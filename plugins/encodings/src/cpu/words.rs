@@ -1,11 +1,11 @@
-//! Whole numbers of buffers: unsigned words that carry values, and indices of any integer type.
+//! Abstracts over integer types: unsigned words for values, and indices of any integer type.
 
 use crossdock_plugin_api::{Error, Result};
 
-/// A row of words in the FastLanes layout, whatever their width.
+/// Bytes of a row in the FastLanes layout, for words of every width.
 pub(crate) const ROW_BYTES: usize = 128;
 
-/// An unsigned integer. Signed values are worked on as the words of their width: all arithmetic here wraps.
+/// An unsigned integer. Signed values are handled as words of their width. All arithmetic wraps.
 pub trait Word:
     Copy
     + Eq
@@ -22,9 +22,9 @@ pub trait Word:
     + Sync
     + 'static
 {
-    /// Its width.
+    /// The width in bits.
     const BITS: u32;
-    /// How many of them a row of the FastLanes layout holds.
+    /// Words per row of the FastLanes layout.
     const LANES: usize = ROW_BYTES / size_of::<Self>();
     /// 1.
     const ONE: Self;
@@ -34,17 +34,17 @@ pub trait Word:
     fn minus(self, other: Self) -> Self;
     /// The product modulo 2^BITS.
     fn times(self, other: Self) -> Self;
-    /// The lowest bits of a number.
+    /// Truncates a number.
     fn low(of: u64) -> Self;
-    /// The same number.
+    /// Zero-extends to 64 bits.
     #[cfg(test)]
     fn wide(self) -> u64;
-    /// Visits the words of a row, which may lie at any address, with their lanes.
+    /// Calls `visit` with each lane and its word. The row may be misaligned.
     fn each(row: &[u8; ROW_BYTES], visit: impl FnMut(usize, Self));
-    /// The same for two rows at once.
+    /// [`each`](Self::each) for two rows at once.
     fn each_pair(row: &[u8; ROW_BYTES], next: &[u8; ROW_BYTES], visit: impl FnMut(usize, Self, Self));
 
-    /// A word whose `width` lowest bits are set; all, where there are no more.
+    /// A word with its `width` lowest bits set; all bits if `width` is greater.
     #[inline]
     fn mask(width: u32) -> Self {
         if width >= Self::BITS { !Self::default() } else { (Self::ONE << width).minus(Self::ONE) }
@@ -99,20 +99,21 @@ macro_rules! words {
 }
 words!(u8, u16, u32, u64);
 
-/// An integer that counts or names something: a code, an index, the end of a run.
+/// An integer that counts or refers to values: a code, an index, the end of a run.
 pub trait Index: Copy + Ord + Default + std::fmt::Display + Send + Sync + 'static {
-    /// Its value; the greatest where it is negative or too great, which nothing has so many of.
+    /// The value as an index; `usize::MAX`, which is never valid, if it is negative or too large.
     fn index(self) -> usize;
-    /// The same, or 0 where `keep` is false.
-    fn if_kept(self, keep: bool) -> Self;
+    /// The value if `keep`, else 0.
+    fn keep_if(self, keep: bool) -> Self;
 
-    /// The greatest value of some, 0 of none.
+    /// The greatest index; 0 for an empty slice.
     #[inline]
     fn greatest(of: &[Self]) -> usize {
-        // In their own type, of which a vector holds most; one that is negative counts as the greatest there is.
+        // Compares in the narrow type, which fits more lanes into a vector. A negative value counts
+        // as `usize::MAX`.
         let zero = Self::default();
-        let (least, most) = of.iter().fold((zero, zero), |(least, most), i| (least.min(*i), most.max(*i)));
-        least.index().max(most.index())
+        let (min, max) = of.iter().fold((zero, zero), |(min, max), i| (min.min(*i), max.max(*i)));
+        min.index().max(max.index())
     }
 }
 
@@ -124,8 +125,8 @@ macro_rules! indices {
                 usize::try_from(self).unwrap_or(usize::MAX)
             }
             #[inline(always)]
-            fn if_kept(self, keep: bool) -> Self {
-                // No branch: what is null comes as it will.
+            fn keep_if(self, keep: bool) -> Self {
+                // No branch: validity is hard to predict.
                 self & Self::from(keep).wrapping_neg()
             }
         }
@@ -133,8 +134,8 @@ macro_rules! indices {
 }
 indices!(u8, u16, u32, u64, i8, i16, i32, i64);
 
-/// Refuses two things that must be equally long and are not.
-pub(crate) fn same_len(what: &str, expected: usize, got: usize) -> Result<()> {
+/// Fails if two lengths differ.
+pub(crate) fn check_len(what: &str, expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
     }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_that_is_negative_names_nothing() {
+    fn negative_index_is_the_greatest() {
         assert_eq!((-1i8).index(), usize::MAX);
         assert_eq!(i64::MIN.index(), usize::MAX);
         assert_eq!(200u8.index(), 200);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_has_as_many_bits_as_asked_for_and_no_more_than_there_are() {
+    fn mask_is_limited_to_the_width() {
         assert_eq!([u8::mask(0), u8::mask(3), u8::mask(8), u8::mask(9)], [0, 7, 255, 255]);
         assert_eq!([u64::mask(1), u64::mask(63), u64::mask(64)], [1, u64::MAX >> 1, u64::MAX]);
     }

@@ -1,8 +1,8 @@
-//! Signed integers of which small ones of either sign are small: 0, -1, 1, -2, 2 as 0, 1, 2, 3, 4.
+//! Decodes zigzag: 0, -1, 1, -2, 2 are stored as 0, 1, 2, 3, 4.
 
 use super::words::Word;
 
-/// The bits of the signed integer.
+/// Returns the bits of the signed integer.
 #[inline(always)]
 pub fn decode<T: Word>(value: T) -> T {
     value >> 1 ^ T::default().minus(value & T::ONE)
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_the_number_that_it_stands_for() {
+    fn decodes_every_byte() {
         for i in i8::MIN..=i8::MAX {
             let encoded = (i << 1 ^ i >> 7) as u8;
             assert_eq!(decode(encoded) as i8, i);
@@ -21,7 +21,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_wide_types_come_back() {
+    fn decodes_extremes_of_wide_types() {
         let values = [0, 1, 2, u64::MAX - 1, u64::MAX].map(decode);
         assert_eq!(values.map(|v| v as i64), [0, -1, 1, i64::MAX, i64::MIN]);
     }

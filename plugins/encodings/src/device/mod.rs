@@ -1,10 +1,11 @@
-//! Nodes that are decoded where their buffers and children are, by kernels, on a device that the host may not touch: those
-//! that have no program ([`crate::lower`]).
+//! Decodes nodes that have no program ([`crate::lower`]) with kernels, on the device of their
+//! buffers.
 //!
-//! What a kernel finds wrong it writes to a cell, and goes on within its ranges; the cells come back together, and become
-//! the error that the host's decoder gives: of texts the host's decoder says it itself, over the same buffers.
+//! A kernel that detects an error writes its position to a cell and continues within bounds. The
+//! cells are read together and become the error that the host's decoder reports. For text the
+//! host's decoder runs over the same buffers to report the error.
 //!
-//! Values that are arrays themselves are taken by their rows with these kernels on the host too.
+//! Rows of nested arrays are taken with these kernels on the host too.
 
 mod blocks;
 pub mod lists;
@@ -20,10 +21,11 @@ use crossdock_plugin_api::{Device, Result};
 use crate::job::Job;
 use crate::kinds::Kind;
 use crate::node::Node;
-use on_device::{OnDevice, always, integers, is_taken, misplaced, room};
+use on_device::{OnDevice, alloc, check_patch_indices, integers, supports_all, supports_takeable};
 
-/// Those of whom the host's decoder hands on what is there, as it is, or puts it together by what does so on any device.
-const AS_IT_IS: &[&str] = &[
+/// Encodings whose host decoder works on every device: it passes buffers on or uses operations for
+/// every device.
+const ANY_DEVICE: &[&str] = &[
     "vortex.primitive",
     "vortex.bool",
     "vortex.null",
@@ -35,7 +37,7 @@ const AS_IT_IS: &[&str] = &[
     "vortex.chunked",
 ];
 
-fn found(id: &str) -> Option<&'static OnDevice> {
+fn find(id: &str) -> Option<&'static OnDevice> {
     let all = repeat::KINDS
         .iter()
         .chain(sparse::KINDS)
@@ -46,20 +48,20 @@ fn found(id: &str) -> Option<&'static OnDevice> {
     all.into_iter().find(|kind| kind.id == id)
 }
 
-/// Whether a node that is wanted on a device is decoded there.
-pub fn suits(kind: &Kind, node: &Node<'_>, device: Device) -> Result<bool> {
+/// Whether a node can be decoded on the device.
+pub fn supports(kind: &Kind, node: &Node<'_>, device: Device) -> Result<bool> {
     if device == Device::CPU {
         return Ok(false);
     }
-    match found(kind.id) {
-        Some(kind) => (kind.suits)(node),
-        None => Ok(AS_IT_IS.contains(&kind.id)),
+    match find(kind.id) {
+        Some(kind) => (kind.supports)(node),
+        None => Ok(ANY_DEVICE.contains(&kind.id)),
     }
 }
 
 /// Decodes a node on the stream's device.
 pub fn decode(kind: &Kind, job: &Job<'_>) -> Result<DeviceArray> {
-    match found(kind.id).filter(|_| job.stream.device() != Device::CPU) {
+    match find(kind.id).filter(|_| job.stream.device() != Device::CPU) {
         Some(kind) => (kind.decode)(job),
         None => (kind.decode)(job),
     }

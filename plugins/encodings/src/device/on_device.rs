@@ -1,7 +1,7 @@
-//! How kinds of nodes are decoded on a device, and what they share.
+//! Defines device decoders and their common helpers.
 
 use crossdock_arrays::DeviceArray;
-use crossdock_arrays::take::{numbers, takes};
+use crossdock_arrays::take::{can_take, numbers};
 use crossdock_kernels::{IntType, Integers, Numbers};
 use crossdock_memory::BufferMut;
 use crossdock_plugin_api::Result;
@@ -9,41 +9,41 @@ use crossdock_plugin_api::Result;
 use crate::job::Job;
 use crate::node::Node;
 
-/// How the nodes of one id are decoded on a device.
+/// The device decoder of one encoding.
 pub struct OnDevice {
     pub id: &'static str,
-    /// Whether a node can be; else the host does it.
-    pub suits: fn(&Node<'_>) -> Result<bool>,
+    /// Whether the decoder supports a node. The host decodes others.
+    pub supports: fn(&Node<'_>) -> Result<bool>,
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
 
-/// The whole numbers of an array; `None` where there are none.
+/// The integers of an array; `None` if it is empty.
 pub fn integers(array: &DeviceArray) -> Option<Integers<'_>> {
     let Numbers { buffer, at, len, width_bytes } = numbers(array)?;
     let of = IntType { width_bytes, signed: array.data_type().is_signed_integer() };
     Some(Integers { buffer, at, len, of })
 }
 
-/// Room for values on the device.
-pub fn room(job: &Job<'_>, bytes: usize) -> Result<BufferMut> {
+/// Allocates memory on the job's device.
+pub fn alloc(job: &Job<'_>, bytes: usize) -> Result<BufferMut> {
     job.memory.alloc(job.stream, bytes)
 }
 
-/// Patches that are not where they can be.
-pub fn misplaced(node: &Node<'_>, number: Option<u64>) -> Result<()> {
-    number.map_or(Ok(()), |number| {
+/// Reports the first invalid patch index, if there is one.
+pub fn check_patch_indices(node: &Node<'_>, first_invalid: Option<u64>) -> Result<()> {
+    first_invalid.map_or(Ok(()), |i| {
         Err(node.wrong(format_args!(
-            "patches: expected indices that rise, each within the array, got another as number {number}"
+            "patches: expected strictly increasing indices within the array, got another at index {i}"
         )))
     })
 }
 
-/// Any that the host takes.
-pub fn always(_: &Node<'_>) -> Result<bool> {
+/// Supports every node that passes the host's check.
+pub fn supports_all(_: &Node<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Of values that are taken by the numbers of their rows.
-pub fn is_taken(node: &Node<'_>) -> Result<bool> {
-    Ok(takes(node.data_type()))
+/// Supports nodes whose values can be taken by row index.
+pub fn supports_takeable(node: &Node<'_>) -> Result<bool> {
+    Ok(can_take(node.data_type()))
 }

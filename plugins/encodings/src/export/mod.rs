@@ -1,4 +1,5 @@
-//! Batches to encoded arrays in capsules: trees of nodes that hold values as they are, with types as Vortex writes them.
+//! Exports batches as encoded arrays in capsules. The nodes hold plain values, with types in
+//! Vortex's form.
 
 mod tree;
 
@@ -6,7 +7,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, call_stream, check_ends, check_nullability, import_batch, import_schema_ref,
+    DeviceArray, DeviceBatch, call_stream, check_last_offsets, check_nullability, import_batch,
+    import_schema_ref,
 };
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
@@ -22,21 +24,21 @@ pub(crate) fn formats() -> Vec<Format> {
         capsules: vec!["crossdock_encoded_array".into()],
         ..Format::new(
             CAPSULES,
-            "an encoded array, all of whose nodes hold values as they are: a tree in a capsule, with types as Vortex writes them",
+            "an encoded array of plain values: a tree of nodes in a capsule, with types in Vortex's form",
         )
     }]
 }
 
 pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<ColumnPlan>> {
-    let schema = borrowed(schema)?;
+    let schema = import_borrowed_schema(schema)?;
     let column = |field: &Arc<Field>| {
-        // As deep as in the tree.
+        // At the depth that the column has in the tree: the depth of types is limited.
         let root = match is_column(&schema) {
             true => field.as_ref().clone(),
             false => structs_of(vec![field.clone()].into()),
         };
         let (verdict, reason) = match dtype_write::write(&root) {
-            Ok(_) => (Verdict::ZeroCopy, "the buffers are lent as they are".to_owned()),
+            Ok(_) => (Verdict::ZeroCopy, "the nodes refer to the buffers".to_owned()),
             Err(why) => (Verdict::Unsupported, why.message().to_owned()),
         };
         ColumnPlan { name: field.name().clone(), verdict, to: from, reason }
@@ -44,7 +46,8 @@ pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<Column
     Ok(schema.fields().iter().map(column).collect())
 }
 
-/// A tree is one column: one without a name alone is it, and all others are the fields of a struct.
+/// Whether the schema is one column without a name, which becomes the root. Other columns become
+/// fields of a struct.
 fn is_column(schema: &Schema) -> bool {
     matches!(schema.fields().as_ref(), [only] if only.name().is_empty())
 }
@@ -53,13 +56,14 @@ fn structs_of(fields: Fields) -> Field {
     Field::new("", DataType::Struct(fields), false)
 }
 
-fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: the caller's schema, alive for the call.
+fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
+    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
+    // the call returns.
     unsafe { import_schema_ref(schema) }
 }
 
 pub(crate) fn begin(memory: &Memory, schema: &abi::ArrowSchema) -> Result<Box<dyn BatchWriter>> {
-    let schema = Arc::new(borrowed(schema)?);
+    let schema = Arc::new(import_borrowed_schema(schema)?);
     let is_column = is_column(&schema);
     let root = match schema.fields().first() {
         Some(only) if is_column => only.as_ref().clone(),
@@ -80,14 +84,15 @@ struct Writer {
 impl BatchWriter for Writer {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         call.check_cancelled()?;
-        check_ends(&batch, &self.schema, &self.memory)?;
+        check_last_offsets(&batch, &self.schema, &self.memory)?;
         let mut batch = import_batch(batch, &self.schema, &self.memory)?;
-        // What has no length of its own in Arrow's structs has one in a tree.
+        // Nodes have lengths that Arrow's structs do not state, such as those of a dictionary's
+        // values.
         let stream = call_stream(&self.memory, call, batch.device())?;
         batch.resolve_sizes(&stream)?;
-        // A node whose type allows no nulls has no place for them: another value would stand there.
+        // A node of a non-nullable type has no validity: nulls would become values.
         check_nullability(&batch, &stream)?;
-        self.batches.push(self.whole(batch)?);
+        self.batches.push(self.root_array(batch)?);
         Ok(Vec::new())
     }
 
@@ -96,14 +101,14 @@ impl BatchWriter for Writer {
         if self.batches.is_empty() {
             self.batches.push(DeviceArray::empty(self.root.data_type())?);
         }
-        let array = Tree::of(&self.memory, &self.root, &self.batches)?;
+        let array = Tree::encode(&self.memory, &self.root, &self.batches)?;
         self.batches.clear();
         Ok(vec![Capsule::new(array.into_raw())])
     }
 }
 
 impl Writer {
-    fn whole(&self, batch: DeviceBatch) -> Result<DeviceArray> {
+    fn root_array(&self, batch: DeviceBatch) -> Result<DeviceArray> {
         if self.is_column {
             return batch.column(0).cloned().ok_or_else(|| Error::internal("a batch lacks its column"));
         }

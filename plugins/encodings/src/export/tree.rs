@@ -1,6 +1,6 @@
-//! Arrow arrays as trees of the nodes that hold values as they are: nothing is encoded, and buffers are lent, not copied.
+//! Converts Arrow arrays to trees of nodes with plain values, which refer to the arrays' buffers.
 
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Fields};
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::metadata::of_dictionary_values;
 use crossdock_memory::{Buffer, Memory};
@@ -9,14 +9,14 @@ use crossdock_plugin_api::{Device, EncodedArray, EncodedBuffers, Error, LogicalT
 use crate::wire::dtype::EXTENSION_NAME;
 use crate::wire::{PType, dtype_write};
 
-/// A tree in the making, in pre-order.
+/// Builds a tree in pre-order.
 pub(super) struct Tree<'a> {
     memory: &'a Memory,
     nodes: Vec<NodeParts>,
     buffers: EncodedBuffers,
 }
 
-/// A message of protobuf's: whole numbers by their fields, zeros left out.
+/// Encodes a protobuf message of integer fields. Zeros are omitted.
 fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut varint = |mut value: u64| {
@@ -38,8 +38,8 @@ fn unnamed(data_type: DataType, nullable: bool) -> Field {
 }
 
 impl<'a> Tree<'a> {
-    /// One array, or several as the chunks of one.
-    pub fn of(memory: &'a Memory, field: &Field, arrays: &[DeviceArray]) -> Result<EncodedArray> {
+    /// Encodes one array, or several as chunks.
+    pub fn encode(memory: &'a Memory, field: &Field, arrays: &[DeviceArray]) -> Result<EncodedArray> {
         let mut tree = Self { memory, nodes: Vec::new(), buffers: Vec::new() };
         match arrays {
             [array] => tree.array(field, array)?,
@@ -68,15 +68,15 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Bytes of the array's `i`-th buffer; zeros on the host where it has none.
-    fn part(&self, array: &DeviceArray, i: usize, at: usize, bytes: usize) -> Result<Buffer> {
+    /// A range of the array's buffer `i`; zeros on the host if the buffer is missing.
+    fn buffer_range(&self, array: &DeviceArray, i: usize, at: usize, bytes: usize) -> Result<Buffer> {
         match array.buffers().get(i).and_then(Option::as_ref) {
             Some(buffer) if bytes > 0 => buffer.slice(at, bytes),
-            _ => self.made(bytes, |to| to.fill(0)),
+            _ => self.new_buffer(bytes, |to| to.fill(0)),
         }
     }
 
-    fn made(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Buffer> {
+    fn new_buffer(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Buffer> {
         let stream = self.memory.default_stream(Device::CPU)?;
         let filled = |to: &mut [u8]| {
             fill(to);
@@ -93,9 +93,9 @@ impl<'a> Tree<'a> {
         let offsets: Vec<u8> = std::iter::once(0).chain(ends).flat_map(u64::to_le_bytes).collect();
         let len = arrays.iter().map(DeviceArray::len).sum();
         self.node(("vortex.chunked", field), len, Vec::new(), Vec::new(), 1 + arrays.len())?;
-        let made = self.made(offsets.len(), |to| to.copy_from_slice(&offsets))?;
+        let buffer = self.new_buffer(offsets.len(), |to| to.copy_from_slice(&offsets))?;
         let plain = unnamed(DataType::UInt64, false);
-        self.node(("vortex.primitive", &plain), arrays.len() + 1, Vec::new(), vec![made], 0)?;
+        self.node(("vortex.primitive", &plain), arrays.len() + 1, Vec::new(), vec![buffer], 0)?;
         arrays.iter().try_for_each(|array| self.array(field, array))
     }
 
@@ -122,17 +122,17 @@ impl<'a> Tree<'a> {
             | DataType::Decimal128(..)
             | DataType::Decimal256(..) => {
                 let width = data_type.primitive_width().unwrap_or(16);
-                let values = self.part(array, 1, array.offset() * width, len * width)?;
+                let values = self.buffer_range(array, 1, array.offset() * width, len * width)?;
                 let metadata = message(&[(1, width.ilog2().into())]);
                 self.leaf(("vortex.decimal", field), array, metadata, vec![values])
             }
             DataType::Utf8View | DataType::BinaryView => {
                 let data = array.buffers().iter().skip(2).map(|data| match data {
                     Some(data) => Ok(data.clone()),
-                    None => self.made(0, |_| ()),
+                    None => self.new_buffer(0, |_| ()),
                 });
                 let mut buffers = data.collect::<Result<Vec<_>>>()?;
-                buffers.push(self.part(array, 1, array.offset() * 16, len * 16)?);
+                buffers.push(self.buffer_range(array, 1, array.offset() * 16, len * 16)?);
                 self.leaf(("vortex.varbinview", field), array, Vec::new(), buffers)
             }
             DataType::Utf8 | DataType::Binary => self.text(field, array, PType::I32),
@@ -141,67 +141,71 @@ impl<'a> Tree<'a> {
             DataType::LargeList(element) => self.list(field, element, array, PType::I64),
             DataType::ListView(element) => self.list_view(field, element, array, PType::I32),
             DataType::LargeListView(element) => self.list_view(field, element, array, PType::I64),
-            DataType::FixedSizeList(element, size) => {
-                let size = usize::try_from(*size).unwrap_or(0);
-                let elements = self.child(array, 0)?.slice(array.offset() * size, len * size)?;
-                let id = ("vortex.fixed_size_list", field);
-                self.with_children(
-                    id,
-                    array,
-                    Vec::new(),
-                    Vec::new(),
-                    |tree| tree.array(element, &elements),
-                    1,
-                )
-            }
+            DataType::FixedSizeList(element, size) => self.fixed_size_list(field, element, array, *size),
             DataType::Map(entries, _) => {
                 self.node(("vortex.map", field), len, Vec::new(), Vec::new(), 1)?;
                 let list = unnamed(DataType::List(entries.clone()), field.is_nullable());
                 self.map_entries(&list, entries, array)
             }
-            DataType::Struct(fields) => {
-                let validity = self.validity_of(field, array);
-                let n = fields.len() + usize::from(validity);
-                self.node(("vortex.struct", field), len, Vec::new(), Vec::new(), n)?;
-                if validity {
-                    self.validity(array)?;
-                }
-                for (i, field) in fields.iter().enumerate() {
-                    let child = self.child(array, i)?.slice(array.offset(), len)?;
-                    self.array(field, &child)?;
-                }
-                Ok(())
-            }
+            DataType::Struct(fields) => self.structs(field, fields, array),
             DataType::Dictionary(codes, values) => self.dictionary(field, array, codes, values),
             DataType::RunEndEncoded(ends, values) => self.runs(field, array, ends, values),
-            // It says what Vortex has no type for.
+            // Returns the error for the unsupported type.
             _ => dtype_write::write(field).map(drop),
         }
+    }
+
+    fn fixed_size_list(
+        &mut self,
+        field: &Field,
+        element: &Field,
+        array: &DeviceArray,
+        size: i32,
+    ) -> Result<()> {
+        let size = usize::try_from(size).unwrap_or(0);
+        let elements = self.child(array, 0)?.slice(array.offset() * size, array.len() * size)?;
+        let write = |tree: &mut Self| tree.array(element, &elements);
+        self.with_children(("vortex.fixed_size_list", field), array, Vec::new(), Vec::new(), write, 1)
+    }
+
+    fn structs(&mut self, field: &Field, fields: &Fields, array: &DeviceArray) -> Result<()> {
+        let has_validity = self.has_validity(field, array);
+        let n = fields.len() + usize::from(has_validity);
+        self.node(("vortex.struct", field), array.len(), Vec::new(), Vec::new(), n)?;
+        if has_validity {
+            self.validity(array)?;
+        }
+        for (i, field) in fields.iter().enumerate() {
+            let child = self.child(array, i)?.slice(array.offset(), array.len())?;
+            self.array(field, &child)?;
+        }
+        Ok(())
     }
 
     fn child<'c>(&self, array: &'c DeviceArray, i: usize) -> Result<&'c DeviceArray> {
         array.children().get(i).ok_or_else(|| Error::internal("an array lacks a child that its type has"))
     }
 
-    /// Whether a node has a child of its own for its nulls.
-    fn validity_of(&self, field: &Field, array: &DeviceArray) -> bool {
-        field.is_nullable() && array.may_be_null().is_some()
+    /// Whether the node has a validity child.
+    fn has_validity(&self, field: &Field, array: &DeviceArray) -> bool {
+        field.is_nullable() && array.validity_bits().is_some()
     }
 
     fn validity(&mut self, array: &DeviceArray) -> Result<()> {
         let (bits, metadata) = self.bits(array, 0)?;
-        let truths = unnamed(DataType::Boolean, false);
-        self.node(("vortex.bool", &truths), array.len(), metadata, vec![bits], 0)
+        let bools = unnamed(DataType::Boolean, false);
+        self.node(("vortex.bool", &bools), array.len(), metadata, vec![bits], 0)
     }
 
-    /// The bytes that the bits of a buffer lie in, and how many bits of the first come before.
+    /// The bytes with the array's bits of buffer `i`, and metadata with the number of bits before
+    /// the first one.
     fn bits(&self, array: &DeviceArray, i: usize) -> Result<(Buffer, Vec<u8>)> {
         let (skip, len) = (array.offset() % 8, array.len());
         let bytes = if len == 0 { 0 } else { (skip + len).div_ceil(8) };
-        Ok((self.part(array, i, array.offset() / 8, bytes)?, message(&[(1, skip as u64)])))
+        Ok((self.buffer_range(array, i, array.offset() / 8, bytes)?, message(&[(1, skip as u64)])))
     }
 
-    /// A node with children that `write` writes, and its validity after them.
+    /// Adds a node with `n` children, which `write` adds, followed by its validity child.
     fn with_children(
         &mut self,
         id: (&str, &Field),
@@ -211,7 +215,7 @@ impl<'a> Tree<'a> {
         write: impl FnOnce(&mut Self) -> Result<()>,
         n: usize,
     ) -> Result<()> {
-        let validity = self.validity_of(id.1, array);
+        let validity = self.has_validity(id.1, array);
         self.node(id, array.len(), metadata, buffers, n + usize::from(validity))?;
         write(self)?;
         if validity { self.validity(array) } else { Ok(()) }
@@ -227,24 +231,24 @@ impl<'a> Tree<'a> {
         self.with_children(id, array, metadata, buffers, |_| Ok(()), 0)
     }
 
-    /// Numbers, of whichever type of the same width.
+    /// Adds numbers of the array's type or of another one with the same bytes.
     fn words(&mut self, ptype: PType, nullable: bool, array: &DeviceArray) -> Result<()> {
         let width = ptype.bytes();
-        let values = self.part(array, 1, array.offset() * width, array.len() * width)?;
+        let values = self.buffer_range(array, 1, array.offset() * width, array.len() * width)?;
         self.leaf(("vortex.primitive", &unnamed(ptype.arrow(), nullable)), array, Vec::new(), vec![values])
     }
 
-    /// Numbers of the array's buffer `i` from the first value on, `n` of them.
+    /// Adds `n` numbers of the array's buffer `i`, from the first value on.
     fn numbers(&mut self, array: &DeviceArray, i: usize, n: usize, ptype: PType) -> Result<()> {
         let width = ptype.bytes();
-        let numbers = self.part(array, i, array.offset() * width, n * width)?;
+        let numbers = self.buffer_range(array, i, array.offset() * width, n * width)?;
         self.node(("vortex.primitive", &unnamed(ptype.arrow(), false)), n, Vec::new(), vec![numbers], 0)
     }
 
     fn text(&mut self, field: &Field, array: &DeviceArray, offsets: PType) -> Result<()> {
         let bytes = match array.buffers().get(2).and_then(Option::as_ref) {
             Some(bytes) => bytes.clone(),
-            None => self.made(0, |_| ())?,
+            None => self.new_buffer(0, |_| ())?,
         };
         let metadata = message(&[(1, offsets as u64)]);
         let write = |tree: &mut Self| tree.numbers(array, 1, array.len() + 1, offsets);
@@ -279,11 +283,12 @@ impl<'a> Tree<'a> {
         self.with_children(("vortex.listview", field), array, metadata, Vec::new(), write, 3)
     }
 
-    /// Vortex takes a map's entries as a view of lists alone: with sizes, which are worked out on the host.
+    /// Adds the entries of a map. Vortex requires a list view here, whose sizes are computed on the
+    /// host.
     fn map_entries(&mut self, field: &Field, element: &Field, array: &DeviceArray) -> Result<()> {
         let (elements, len) = (self.child(array, 0)?, array.len());
         let stream = self.memory.default_stream(array.device())?;
-        let offsets = self.part(array, 1, array.offset() * 4, (len + 1) * 4)?;
+        let offsets = self.buffer_range(array, 1, array.offset() * 4, (len + 1) * 4)?;
         let view = offsets.host_view(&stream)?;
         let (words, _) = view.as_chunks::<4>();
         let sizes = words.iter().zip(words.iter().skip(1)).flat_map(|(from, to)| {
@@ -295,7 +300,7 @@ impl<'a> Tree<'a> {
         let write = |tree: &mut Self| {
             tree.array(element, elements)?;
             tree.numbers(array, 1, len, PType::I32)?;
-            let sizes = tree.made(sizes.len(), |to| to.copy_from_slice(&sizes))?;
+            let sizes = tree.new_buffer(sizes.len(), |to| to.copy_from_slice(&sizes))?;
             let plain = unnamed(DataType::Int32, false);
             tree.node(("vortex.primitive", &plain), len, Vec::new(), vec![sizes], 0)
         };
@@ -310,7 +315,7 @@ impl<'a> Tree<'a> {
         values: &DataType,
     ) -> Result<()> {
         let dictionary = array.dictionary().ok_or_else(|| Error::internal("a dictionary without values"))?;
-        // A code that is not null is never below zero.
+        // Codes that are not null are not negative, so the unsigned type has the same values.
         let codes = unsigned(codes)?;
         let nullable = field.is_nullable();
         let metadata = message(&[(1, dictionary.len() as u64), (2, codes as u64), (3, nullable.into())]);
@@ -321,7 +326,7 @@ impl<'a> Tree<'a> {
     }
 
     fn runs(&mut self, field: &Field, array: &DeviceArray, ends: &Field, values: &Field) -> Result<()> {
-        let (run_ends, each) = (self.child(array, 0)?, self.child(array, 1)?);
+        let (run_ends, run_values) = (self.child(array, 0)?, self.child(array, 1)?);
         let kind = unsigned(ends.data_type())?;
         let (n, offset) = (run_ends.len() as u64, array.offset() as u64);
         self.node(
@@ -333,15 +338,15 @@ impl<'a> Tree<'a> {
         )?;
         self.words(kind, false, run_ends)?;
         let nullable = field.is_nullable() || values.is_nullable();
-        self.array(&values.clone().with_nullable(nullable), each)
+        self.array(&values.clone().with_nullable(nullable), run_values)
     }
 }
 
-/// The type without a sign of as many bytes.
+/// The unsigned type of the same width.
 fn unsigned(data_type: &DataType) -> Result<PType> {
     let of = |ptype: PType| {
         PType::ALL.iter().copied().find(|other| other.is_unsigned() && other.bytes() == ptype.bytes())
     };
-    let found = PType::from_arrow(data_type).filter(|ptype| ptype.is_int()).and_then(of);
-    found.ok_or_else(|| Error::internal(format!("{data_type} was given, expected integers")))
+    let unsigned_type = PType::from_arrow(data_type).filter(|ptype| ptype.is_int()).and_then(of);
+    unsigned_type.ok_or_else(|| Error::internal(format!("the type is {data_type}, expected integers")))
 }

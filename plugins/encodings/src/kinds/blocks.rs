@@ -1,4 +1,4 @@
-//! Values in blocks of 1024: sums of differences, and names in a dictionary of each block.
+//! Decodes values in blocks of 1024: FastLanes delta and run-length encoding.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
@@ -21,23 +21,23 @@ pub const KINDS: &[Kind] = &[
     Kind { id: RLE, check: check_rle, size: fixed_size, plan: None, decode: rle },
 ];
 
-pub(crate) fn delta_of(node: &Node<'_>) -> Result<Delta> {
+pub(crate) fn delta_metadata(node: &Node<'_>) -> Result<Delta> {
     in_node(node, Delta::read(node.metadata(), node.len))
 }
 
 fn check_delta(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(2)?;
-    let told = delta_of(node)?;
+    let metadata = delta_metadata(node)?;
     let lanes = BLOCK / (8 * ptype(node)?.bytes());
-    node.child(0)?.expect_all_valid(node.data_type(), told.deltas_len / BLOCK * lanes, "bases")?;
-    node.child(1)?.expect_all_valid(node.data_type(), told.deltas_len, "differences")
+    node.child(0)?.expect_all_valid(node.data_type(), metadata.deltas_len / BLOCK * lanes, "bases")?;
+    node.child(1)?.expect_all_valid(node.data_type(), metadata.deltas_len, "differences")
 }
 
 fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let offset = delta_of(node)?.offset as usize;
-    let (bases, deltas) = (Values::of(job.child(0)?, job.stream)?, Values::of(job.child(1)?, job.stream)?);
+    let offset = delta_metadata(node)?.offset as usize;
+    let (bases, deltas) = (Values::new(job.child(0)?, job.stream)?, Values::new(job.child(1)?, job.stream)?);
     macro_rules! sum {
         ($t:ty) => {
             job.make_values(node.len, &mut |to: &mut [$t]| {
@@ -55,33 +55,33 @@ fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(node.data_type(), validity, vec![Some(values)])
 }
 
-pub(crate) fn rle_of(node: &Node<'_>) -> Result<Rle> {
+pub(crate) fn rle_metadata(node: &Node<'_>) -> Result<Rle> {
     in_node(node, Rle::read(node.metadata(), node.len))
 }
 
 fn check_rle(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(3)?;
-    let told = rle_of(node)?;
-    node.child(0)?.expect_all_valid(node.data_type(), told.values_len, "values of blocks")?;
-    node.child(1)?.expect(&told.indices_ptype.arrow(), told.indices_len, "indices of values")?;
+    let metadata = rle_metadata(node)?;
+    node.child(0)?.expect_all_valid(node.data_type(), metadata.values_len, "values of blocks")?;
+    node.child(1)?.expect(&metadata.indices_ptype.arrow(), metadata.indices_len, "indices of values")?;
     node.child(2)?.expect_all_valid(
-        &told.values_idx_offsets_ptype.arrow(),
-        told.values_idx_offsets_len,
-        "where blocks' values begin",
+        &metadata.values_idx_offsets_ptype.arrow(),
+        metadata.values_idx_offsets_len,
+        "offsets of dictionaries",
     )
 }
 
 fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let offset = rle_of(node)?.offset as usize;
-    let (stored, names, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
-    let (stored, known) = (Values::of(stored, job.stream)?, Source::of_validity(job, names)?);
-    let valid = known.valid()?;
+    let offset = rle_metadata(node)?.offset as usize;
+    let (stored, indices, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
+    let (stored, validity_source) = (Values::new(stored, job.stream)?, Source::from_validity(job, indices)?);
+    let valid = validity_source.valid()?;
     let begins = &slots::counts(job, begins)?[..];
     let values = by_width!(job, node.width()?, V => {
         let values = stored.get::<V>()?;
-        by_integers!(job, names, indices => {
+        by_integers!(job, indices, indices => {
             let runs = rle::Runs { values, indices, valid, begins };
             job.make_values(node.len, &mut |to: &mut [V]| in_node(node, runs.decode(offset, <V>::default(), to)))
         })
@@ -89,10 +89,10 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = match valid {
         Some(valid) => {
             let valid = valid.slice(offset, node.len)?;
-            let bits = job.make(bits::bytes_of(node.len), &mut |to| valid.copy_to(to))?;
+            let bits = job.make(bits::bitmap_bytes(node.len), &mut |to| valid.copy_to(to))?;
             Validity { bits: Some(bits), null_count: None }
         }
-        None => Validity::all(),
+        None => Validity::all_valid(),
     };
     job.array(node.data_type(), validity, vec![Some(values)])
 }

@@ -1,5 +1,5 @@
-//! Integers that are made step by step from packed ones, in one pass: frame of reference and zigzag, over bit-packed, under
-//! ALP or alone.
+//! Decodes chains of frame of reference and zigzag over bit-packed or other integers, in one pass.
+//! ALP applies its own step at the end of a chain.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
@@ -11,7 +11,7 @@ use crate::cpu::words::{Index, Word};
 use crate::cpu::zigzag;
 use crate::job::{Job, Plain, Values};
 use crate::node::{Node, in_node};
-use crate::nulls::of_bools;
+use crate::nulls::validity_from_bools;
 use crate::validity::Validity;
 use crate::wire::PType;
 use crate::wire::metadata::{BitPacked, Patches, reference};
@@ -20,24 +20,24 @@ pub(crate) const BIT_PACKED: &str = "fastlanes.bitpacked";
 pub(crate) const FRAME: &str = "fastlanes.for";
 pub(crate) const ZIGZAG: &str = "vortex.zigzag";
 
-/// What is done to each value.
+/// An operation on each value.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
-    /// The reference's bits are added.
+    /// Adds a reference, given as its bits.
     Add(u64),
     ZigZag,
 }
 
-/// A node, the steps down from it, and what they are done to.
+/// The steps from a node down, and the node whose values they apply to.
 pub(crate) struct Chain<'a> {
-    /// The outermost first.
+    /// Outermost step first.
     pub steps: Vec<Step>,
-    /// Bit-packed, or anything that somebody else decodes.
+    /// A bit-packed node, or a node that another decoder decodes.
     pub last: Node<'a>,
 }
 
 impl<'a> Chain<'a> {
-    /// From `node` down.
+    /// The chain that begins with `node`.
     pub fn new(mut node: Node<'a>) -> Result<Self> {
         let mut steps = Vec::new();
         loop {
@@ -60,12 +60,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Whether the last is bit-packed, and this chain's to unpack.
+    /// Whether the last node is bit-packed, so that the chain unpacks it.
     pub fn is_packed(&self) -> bool {
         self.last.raw.encoding() == BIT_PACKED
     }
 
-    /// Says of the nodes below `node`, in which the chain is, which of them are to be decoded.
+    /// Marks the nodes below `node` that must be decoded for this chain, which is part of `node`'s
+    /// subtree.
     pub fn plan(&self, node: &Node<'_>, decoded: &mut [bool]) {
         let mut set = |index: usize| {
             let place = index.checked_sub(node.raw.index() + 1).and_then(|at| decoded.get_mut(at));
@@ -78,7 +79,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// All values, each given through `then`, and where the nulls are.
+    /// Decodes all values, applies `then` to each, and returns their validity.
     pub fn decode<T: Word + Plain, U: Plain>(
         &self,
         job: &Job<'_>,
@@ -87,7 +88,7 @@ impl<'a> Chain<'a> {
         self.decode_and(job, then, &|_| Ok(()))
     }
 
-    /// The same, with `at_the_end` done to the values.
+    /// [`decode`](Self::decode), with `at_the_end` applied to all values.
     pub fn decode_and<T: Word + Plain, U: Plain>(
         &self,
         job: &Job<'_>,
@@ -95,7 +96,7 @@ impl<'a> Chain<'a> {
         at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let low = T::low;
-        // The chains that there are, each a loop of its own.
+        // Each usual chain gets its own loop.
         match *self.steps.as_slice() {
             [] => self.run(job, then, at_the_end),
             [Step::Add(r)] => self.run(job, move |v: T| then(v.plus(low(r))), at_the_end),
@@ -134,13 +135,13 @@ impl<'a> Chain<'a> {
         at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let array = job.decoded(self.last.raw)?;
-        let from = Values::of(array, job.stream)?;
+        let from = Values::new(array, job.stream)?;
         let from = from.get::<T>()?;
-        let made = job.make_values(from.len(), &mut |to: &mut [U]| {
+        let values = job.make_values(from.len(), &mut |to: &mut [U]| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to = step(*from));
             at_the_end(to)
         })?;
-        Ok((Some(made), Validity::of(job, array)?))
+        Ok((Some(values), Validity::from_array(job, array)?))
     }
 
     fn unpack<T: Word + Plain, U: Plain>(
@@ -151,27 +152,29 @@ impl<'a> Chain<'a> {
     ) -> Result<(Option<Buffer>, Validity)> {
         let node = &self.last;
         let packed = BitPacked::read(node.metadata(), ptype(node)?, node.len)?;
-        let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+        let with_path = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
         let bytes = job.take_buffer_of(node.raw, 0, 1)?;
         let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
-        let patched = packed.patches.as_ref().map(|told| Patched::of(job, node, 0, told)).transpose()?;
-        let made = job.make_values(node.len, &mut |to: &mut [U]| {
+        let patched =
+            packed.patches.as_ref().map(|patches| Patched::new(job, node, 0, patches)).transpose()?;
+        let values = job.make_values(node.len, &mut |to: &mut [U]| {
             let bytes: &[u8] = bytes.as_ref().map_or(&[], |view| view);
-            fastlanes::unpack(bytes, packed.bit_width, packed.offset as usize, to, step).map_err(wrong)?;
-            patched.as_ref().map_or(Ok(()), |patched| patched.apply(job, to, step)).map_err(wrong)?;
+            fastlanes::unpack(bytes, packed.bit_width, packed.offset as usize, to, step)
+                .map_err(with_path)?;
+            patched.as_ref().map_or(Ok(()), |patched| patched.apply(job, to, step)).map_err(with_path)?;
             at_the_end(to)
         })?;
         let before = packed.patches.as_ref().map_or(0, Patches::n_children);
         let has_validity = node.raw.n_children() > before;
         let validity = match has_validity {
-            true => of_bools(job, job.decoded(node.raw.child(before)?)?)?,
-            false => Validity::all(),
+            true => validity_from_bools(job, job.decoded(node.raw.child(before)?)?)?,
+            false => Validity::all_valid(),
         };
-        Ok((Some(made), validity))
+        Ok((Some(values), validity))
     }
 }
 
-/// Patches, decoded.
+/// Decoded patches.
 pub(crate) struct Patched<'a> {
     pub offset: usize,
     pub indices: &'a DeviceArray,
@@ -179,25 +182,26 @@ pub(crate) struct Patched<'a> {
 }
 
 impl<'a> Patched<'a> {
-    /// Those of `node`, whose children they are from number `first` on.
-    pub fn of(job: &'a Job<'_>, node: &Node<'_>, first: usize, told: &Patches) -> Result<Self> {
+    /// The patches of `node`, whose children they are from index `first` on.
+    pub fn new(job: &'a Job<'_>, node: &Node<'_>, first: usize, patches: &Patches) -> Result<Self> {
         let indices = job.decoded(node.raw.child(first)?)?;
         let values = job.decoded(node.raw.child(first + 1)?)?;
-        // Their type may have nulls if the node's has, but a patch is there because of its value.
+        // The type is nullable if the node's is, but a patch must have a value.
         if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
             return Err(node.wrong("its patches have nulls, expected values"));
         }
-        Ok(Self { offset: told.offset, indices, values })
+        Ok(Self { offset: patches.offset, indices, values })
     }
 
-    /// Puts them into `to`, each through `step`.
+    /// Writes the patches to `to`, with `step` applied to each.
     pub fn apply<V: Plain, U>(
         &self,
         job: &Job<'_>,
         to: &mut [U],
         step: impl Fn(V) -> U + Copy,
     ) -> Result<()> {
-        let (indices, values) = (Values::of(self.indices, job.stream)?, Values::of(self.values, job.stream)?);
+        let (indices, values) =
+            (Values::new(self.indices, job.stream)?, Values::new(self.values, job.stream)?);
         let put = values.get::<V>()?;
         match self.indices.data_type().primitive_width() {
             Some(1) => self.put(indices.get::<u8>()?, put, to, step),
@@ -219,34 +223,34 @@ impl<'a> Patched<'a> {
 }
 
 impl Patches {
-    /// How many children they are.
+    /// Number of children that the patches have.
     pub fn n_children(&self) -> usize {
         2 + usize::from(self.chunk_offsets.is_some())
     }
 
-    /// They are what they say, as children of `node` from number `first` on.
+    /// Checks the patches' children, which are children of `node` from index `first` on.
     pub fn check(&self, node: &Node<'_>, first: usize, data_type: &arrow_schema::DataType) -> Result<()> {
         node.child(first)?.expect_all_valid(&self.indices_ptype.arrow(), self.len, "indices of patches")?;
         node.child(first + 1)?.expect(data_type, self.len, "values of patches")?;
         match &self.chunk_offsets {
-            Some(told) => {
+            Some(metadata) => {
                 let chunks = (self.offset % patches::CHUNK).saturating_add(node.len).div_ceil(patches::CHUNK);
-                if told.len != chunks {
+                if metadata.len != chunks {
                     return Err(node.wrong(format_args!(
-                        "its patches have {} chunk offsets, expected {chunks}: one for each {} values",
-                        told.len,
+                        "its patches have {} chunk offsets, expected {chunks}: one per {} values",
+                        metadata.len,
                         patches::CHUNK
                     )));
                 }
                 let offsets = node.child(first + 2)?;
-                offsets.expect_all_valid(&told.ptype.arrow(), told.len, "offsets of patches' chunks")
+                offsets.expect_all_valid(&metadata.ptype.arrow(), metadata.len, "offsets of patches' chunks")
             }
             None => Ok(()),
         }
     }
 }
 
-/// The integer type that a node's values lie in memory as.
+/// The integer type of a node's values in memory.
 pub(crate) fn ptype(node: &Node<'_>) -> Result<PType> {
     let ptype = PType::from_arrow(node.data_type()).filter(|_| node.data_type().is_integer());
     ptype.ok_or_else(|| node.wrong(format_args!("its type is {}, expected an integer", node.data_type())))
@@ -261,11 +265,11 @@ pub(crate) fn check_bit_packed(node: &Node<'_>) -> Result<()> {
         patches.check(node, 0, node.data_type())?;
     }
     let expected = fastlanes::packed_bytes(packed.bit_width, packed.offset as usize, node.len);
-    let (expected, found) = (in_node(node, expected)?, node.buffer_bytes(0)?);
-    if found == expected as u64 {
+    let (expected, actual) = (in_node(node, expected)?, node.buffer_bytes(0)?);
+    if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("it is packed in {found} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("it is packed in {actual} bytes, expected {expected}")))
 }
 
 pub(crate) fn check_frame(node: &Node<'_>) -> Result<()> {

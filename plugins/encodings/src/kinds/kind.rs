@@ -1,4 +1,4 @@
-//! What a kind of nodes is.
+//! Defines the host's decoders.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::{Device, Result};
@@ -6,29 +6,30 @@ use crossdock_plugin_api::{Device, Result};
 use crate::job::Job;
 use crate::node::Node;
 
-/// For each of the nodes below one, in pre-order, whether it is to be given decoded where the one is decoded on this device.
+/// For each node below a node, in pre-order: whether it must be decoded before the node is decoded
+/// on the device.
 type Plan = fn(&Node<'_>, Device) -> Result<Vec<bool>>;
 
-/// How the nodes of one id are decoded on the host.
+/// The host's decoder of one encoding.
 pub struct Kind {
-    /// The id.
+    /// The id of the encoding.
     pub id: &'static str,
-    /// Whether a node fits its metadata, buffers and children.
+    /// Checks a node's metadata, buffers and children.
     pub check: fn(&Node<'_>) -> Result<()>,
-    /// Bytes that decoding it takes, where that is known.
+    /// Size of the decoded values in bytes, if known.
     pub size: fn(&Node<'_>) -> Result<Option<usize>>,
-    /// Which of the nodes below it it wants decoded, in pre-order, where that is not its children.
+    /// The nodes below it that must be decoded, if not its children.
     pub plan: Option<Plan>,
-    /// The values.
+    /// Decodes the values.
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
 
-/// Values of fixed width, and a bit for each.
+/// The size of values of fixed width and a validity bitmap.
 pub fn fixed_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.values_bytes()?.saturating_add(node.len.div_ceil(8))))
 }
 
-/// Nothing: what is there is used as it is.
+/// 0: the decoded array uses the buffers of the node.
 pub fn no_bytes(_: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(0))
 }

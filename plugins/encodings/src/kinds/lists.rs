@@ -1,4 +1,4 @@
-//! Lists: by offsets, by offsets and sizes, of one size; and maps.
+//! Decodes lists, list views, fixed-size lists and maps.
 
 use arrow_schema::{DataType, FieldRef};
 use crossdock_arrays::DeviceArray;
@@ -23,7 +23,7 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
 ];
 
-/// The offsets alone.
+/// The size of the offsets.
 fn offsets_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.len.saturating_add(1).saturating_mul(4)))
 }
@@ -38,30 +38,29 @@ fn element<'n>(node: &'n Node<'_>) -> Result<&'n FieldRef> {
 fn check_list(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(2)?;
-    let told = in_node(node, List::read(node.metadata()))?;
-    node.child(0)?.expect_field(element(node)?, told.elements_len, "elements")?;
-    node.child(1)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
+    let metadata = in_node(node, List::read(node.metadata()))?;
+    node.child(0)?.expect_field(element(node)?, metadata.elements_len, "elements")?;
+    node.child(1)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
 }
 
-/// Offsets as Arrow's lists have them.
-fn narrowed<O: Index>(job: &Job<'_>, offsets: &[O], elements: usize) -> Result<Buffer> {
+/// Converts offsets to 32 bits, as in Arrow's lists.
+fn narrow_offsets<O: Index>(job: &Job<'_>, offsets: &[O], elements: usize) -> Result<Buffer> {
     job.make_values(offsets.len(), &mut |to: &mut [i32]| {
-        let mut before = 0;
+        let mut previous = 0;
         for (to, offset) in to.iter_mut().zip(offsets.iter().map(|offset| offset.index())) {
-            let narrow = i32::try_from(offset).ok().filter(|_| offset >= before && offset <= elements);
+            let narrow = i32::try_from(offset).ok().filter(|_| offset >= previous && offset <= elements);
             *to = narrow.ok_or_else(|| {
                 job.node.wrong(format_args!(
-                    "an offset of {offset} after {before} into {elements} elements, expected one that does not fall, within \
-                     them, and of 31 bits"
+                    "offset {offset} follows {previous}, expected ascending offsets of 31 bits within {elements} elements"
                 ))
             })?;
-            before = offset;
+            previous = offset;
         }
         Ok(())
     })
 }
 
-pub(crate) fn of_offsets(
+pub(crate) fn list_array(
     job: &Job<'_>,
     offsets: Buffer,
     elements: DeviceArray,
@@ -77,18 +76,18 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.node.expect_children_and_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
     let offsets = by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
-        narrowed(job, offsets, elements.len())
+        narrow_offsets(job, offsets, elements.len())
     })?;
-    of_offsets(job, offsets, elements, validity)
+    list_array(job, offsets, elements, validity)
 }
 
 fn check_view(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(3)?;
-    let told = in_node(node, ListView::read(node.metadata()))?;
-    node.child(0)?.expect_field(element(node)?, told.elements_len, "elements")?;
-    node.child(1)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len, "offsets")?;
-    node.child(2)?.expect_all_valid(&told.sizes_ptype.arrow(), node.len, "sizes")
+    let metadata = in_node(node, ListView::read(node.metadata()))?;
+    node.child(0)?.expect_field(element(node)?, metadata.elements_len, "elements")?;
+    node.child(1)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len, "offsets")?;
+    node.child(2)?.expect_all_valid(&metadata.sizes_ptype.arrow(), node.len, "sizes")
 }
 
 fn check_fixed(node: &Node<'_>) -> Result<()> {
@@ -96,10 +95,10 @@ fn check_fixed(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(1)?;
     let DataType::FixedSizeList(element, size) = node.data_type() else {
-        return Err(node.wrong(format_args!("its type is {}, expected lists of one size", node.data_type())));
+        return Err(node.wrong(format_args!("its type is {}, expected a fixed-size list", node.data_type())));
     };
     let elements = usize::try_from(*size).ok().and_then(|size| size.checked_mul(node.len));
-    let elements = elements.ok_or_else(|| node.wrong("its elements are more than there can be"))?;
+    let elements = elements.ok_or_else(|| node.wrong("the number of its elements overflows"))?;
     node.child(0)?.expect_field(element, elements, "elements")
 }
 

@@ -1,4 +1,4 @@
-//! The encodings, one of a kind each.
+//! Lists the host's decoders, one per encoding.
 
 pub(crate) mod blocks;
 pub(crate) mod chain;
@@ -26,7 +26,7 @@ const KINDS: &[&[Kind]] = &[
     lists::KINDS,
 ];
 
-/// All kinds.
+/// All decoders.
 pub fn all() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().copied().flatten()
 }

@@ -1,4 +1,4 @@
-//! Arrays over arrays: structs, extension types, chunks, lists of one size.
+//! Decodes structs, extension types and chunks.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -22,7 +22,7 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
         return Err(node.wrong(format_args!("its type is {}, expected a struct", node.data_type())));
     };
     let first = usize::from(node.expect_children_and_validity(fields.len())?);
-    // Not one by one by their numbers: there may be very many.
+    // Access by index would take quadratic time.
     for (child, field) in node.raw.children().skip(first).zip(fields) {
         Node::new(child)?.expect_field(field, node.len, &format!("field '{}'", field.name()))?;
     }
@@ -32,7 +32,7 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
 fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
     let n = job.node.raw.n_children();
     let DataType::Struct(fields) = job.node.data_type() else {
-        return Err(job.node.wrong("it is no struct"));
+        return Err(job.node.wrong("its type is not a struct"));
     };
     let first = n.saturating_sub(fields.len());
     let validity = job.validity((first > 0).then_some(0))?;
@@ -42,21 +42,23 @@ fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
     DeviceArray::try_new(data_type, job.node.len, 0, validity.null_count, vec![validity.bits], children, None)
 }
 
-/// The types that Arrow has a type of its own for are as wide as what they are stored in; the others are that.
+/// A type with its own Arrow type has the width of its storage; other extension types equal their
+/// storage.
 fn check_extension(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(0)?;
     node.expect_children(1)?;
     let storage = node.child(0)?;
-    let (own, stored) = (node.data_type(), storage.data_type());
-    let same = own.equals_datatype(stored)
-        || (own.primitive_width().is_some()
-            && own.primitive_width() == stored.primitive_width()
+    let (data_type, stored) = (node.data_type(), storage.data_type());
+    let same = data_type.equals_datatype(stored)
+        || (data_type.primitive_width().is_some()
+            && data_type.primitive_width() == stored.primitive_width()
             && stored.is_integer());
     if same && storage.len == node.len {
         return Ok(());
     }
-    Err(storage.wrong(format_args!("it stores {} values of {own} as {} of {stored}", node.len, storage.len)))
+    Err(storage
+        .wrong(format_args!("it stores {} values of {data_type} as {} of {stored}", node.len, storage.len)))
 }
 
 fn extension(job: &Job<'_>) -> Result<DeviceArray> {
@@ -98,13 +100,13 @@ fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let chunks = node.raw.children().skip(1).map(|chunk| job.decoded(chunk).cloned());
     let chunks = chunks.collect::<Result<Vec<_>>>()?;
-    let offsets = Values::of(job.child(0)?, job.stream)?;
+    let offsets = Values::new(job.child(0)?, job.stream)?;
     let mut expected = 0u64;
-    for (i, (told, chunk)) in
+    for (i, (offset, chunk)) in
         offsets.get::<u64>()?.iter().zip(chunks.iter().map(Some).chain([None])).enumerate()
     {
-        if *told != expected {
-            return Err(node.wrong(format_args!("chunk {i} begins at {told}, expected {expected}")));
+        if *offset != expected {
+            return Err(node.wrong(format_args!("chunk {i} begins at {offset}, expected {expected}")));
         }
         expected += chunk.map_or(0, |chunk| chunk.len() as u64);
     }

@@ -1,4 +1,4 @@
-//! Integers and floats over integers.
+//! Decodes integers, and ALP floats over integers.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -67,13 +67,13 @@ pub(crate) fn floats(node: &Node<'_>) -> Result<PType> {
     }
 }
 
-pub(crate) fn alp_of(node: &Node<'_>) -> Result<Alp> {
+pub(crate) fn alp_metadata(node: &Node<'_>) -> Result<Alp> {
     in_node(node, Alp::read(node.metadata(), floats(node)?, node.len))
 }
 
 fn check_alp(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    let alp = alp_of(node)?;
+    let alp = alp_metadata(node)?;
     node.expect_children(1 + alp.patches.as_ref().map_or(0, Patches::n_children))?;
     let integers = if floats(node)? == PType::F32 { DataType::Int32 } else { DataType::Int64 };
     node.child(0)?.expect(&integers, node.len, "encoded integers")?;
@@ -92,9 +92,9 @@ fn plan_alp(node: &Node<'_>, _: Device) -> Result<Vec<bool>> {
 
 fn alp(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let alp = alp_of(node)?;
+    let alp = alp_metadata(node)?;
     let chain = Chain::new(node.child(0)?)?;
-    let patched = alp.patches.as_ref().map(|told| Patched::of(job, node, 1, told)).transpose()?;
+    let patched = alp.patches.as_ref().map(|patches| Patched::new(job, node, 1, patches)).transpose()?;
     let (values, validity) = match floats(node)? {
         PType::F32 => {
             let scale = Scale::<f32>::new(alp.exp_e, alp.exp_f)?;

@@ -1,4 +1,4 @@
-//! Values in parts, or of another width: ALP-RD, decimals, timestamps in days and seconds; and masked ones.
+//! Decodes ALP-RD, decimals, date-time parts, byte bools and masked arrays.
 
 use arrow_schema::{DataType, TimeUnit};
 use crossdock_arrays::DeviceArray;
@@ -30,36 +30,36 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "vortex.masked", check: check_masked, size: no_bytes, plan: None, decode: masked },
 ];
 
-pub(crate) fn alprd_of(node: &Node<'_>) -> Result<AlpRd> {
+pub(crate) fn alprd_metadata(node: &Node<'_>) -> Result<AlpRd> {
     in_node(node, AlpRd::read(node.metadata(), floats(node)?, node.len))
 }
 
 fn check_alprd(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    let told = alprd_of(node)?;
-    node.expect_children(2 + told.patches.as_ref().map_or(0, Patches::n_children))?;
+    let metadata = alprd_metadata(node)?;
+    node.expect_children(2 + metadata.patches.as_ref().map_or(0, Patches::n_children))?;
     let right = if floats(node)? == PType::F32 { DataType::UInt32 } else { DataType::UInt64 };
     node.child(0)?.expect(&DataType::UInt16, node.len, "codes of left parts")?;
     node.child(1)?.expect_all_valid(&right, node.len, "right parts")?;
-    told.patches.map_or(Ok(()), |patches| patches.check(node, 2, &DataType::UInt16))
+    metadata.patches.map_or(Ok(()), |patches| patches.check(node, 2, &DataType::UInt16))
 }
 
 fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let told = alprd_of(node)?;
+    let metadata = alprd_metadata(node)?;
     let (codes, rights) = (job.child(0)?, job.child(1)?);
-    let names = Source::of_validity(job, codes)?;
-    let (codes_, rights) = (Values::of(codes, job.stream)?, Values::of(rights, job.stream)?);
-    let patched = told.patches.as_ref().map(|told| Patched::of(job, node, 2, told)).transpose()?;
+    let validity_source = Source::from_validity(job, codes)?;
+    let (code_values, rights) = (Values::new(codes, job.stream)?, Values::new(rights, job.stream)?);
+    let patched = metadata.patches.as_ref().map(|patches| Patched::new(job, node, 2, patches)).transpose()?;
     macro_rules! join {
         ($t:ty) => {{
-            let cut = in_node(node, alprd::Cut::<$t>::new(told.right_bit_width, &told.dictionary))?;
+            let cut = in_node(node, alprd::Cut::<$t>::new(metadata.right_bit_width, &metadata.dictionary))?;
             let rights = rights.get::<$t>()?;
             job.make_values(node.len, &mut |to: &mut [$t]| {
                 to.copy_from_slice(rights);
-                in_node(node, cut.join(codes_.get()?, names.valid()?, to))?;
+                in_node(node, cut.join(code_values.get()?, validity_source.valid()?, to))?;
                 let Some(patched) = &patched else { return Ok(()) };
-                let lefts = Values::of(patched.values, job.stream)?;
+                let lefts = Values::new(patched.values, job.stream)?;
                 by_integers!(job, patched.indices, indices => {
                     in_node(node, cut.patch(indices, patched.offset, lefts.get()?, to))
                 })
@@ -67,7 +67,7 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
         }};
     }
     let values = if floats(node)? == PType::F32 { join!(u32) } else { join!(u64) }?;
-    job.array(node.data_type(), Validity::of(job, codes)?, vec![Some(values)])
+    job.array(node.data_type(), Validity::from_array(job, codes)?, vec![Some(values)])
 }
 
 fn is_decimal(node: &Node<'_>) -> Result<()> {
@@ -82,14 +82,14 @@ fn check_decimal(node: &Node<'_>) -> Result<()> {
     node.expect_children_and_validity(0)?;
     is_decimal(node)?;
     let width = in_node(node, Decimal::read(node.metadata()))?.value_bytes;
-    let (expected, found) = (node.len.saturating_mul(width), node.buffer_bytes(0)?);
-    if found == expected as u64 {
+    let (expected, actual) = (node.len.saturating_mul(width), node.buffer_bytes(0)?);
+    if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its values have {found} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("its values have {actual} bytes, expected {expected}")))
 }
 
-/// Bytes of each value as it is stored.
+/// Bytes per stored value.
 pub(crate) fn stored_bytes(node: &Node<'_>) -> Result<usize> {
     Ok(in_node(node, Decimal::read(node.metadata()))?.value_bytes)
 }
@@ -123,7 +123,7 @@ fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(node.data_type(), validity, vec![Some(values)])
 }
 
-/// Whole numbers in the width of the node's type.
+/// Widens integers to the width of the node's type.
 fn widen<S: Copy + Into<i128>>(job: &Job<'_>, from: &[S]) -> Result<crossdock_memory::Buffer> {
     if job.node.width()? == 16 {
         job.make_values(from.len(), &mut |to: &mut [i128]| decimals::widen(from, to))
@@ -136,23 +136,23 @@ fn check_byte_parts(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(1)?;
     is_decimal(node)?;
-    let told = in_node(node, DecimalByteParts::read(node.metadata()))?;
-    node.child(0)?.expect(&told.ptype.arrow(), node.len, "decimals' whole numbers")
+    let metadata = in_node(node, DecimalByteParts::read(node.metadata()))?;
+    node.child(0)?.expect(&metadata.ptype.arrow(), node.len, "unscaled decimals")
 }
 
 fn byte_parts(job: &Job<'_>) -> Result<DeviceArray> {
     let child = job.child(0)?;
-    let from = Values::of(child, job.stream)?;
+    let from = Values::new(child, job.stream)?;
     let values = match child.data_type() {
         DataType::Int8 => widen(job, from.get::<i8>()?),
         DataType::Int16 => widen(job, from.get::<i16>()?),
         DataType::Int32 => widen(job, from.get::<i32>()?),
         _ => widen(job, from.get::<i64>()?),
     }?;
-    job.array(job.node.data_type(), Validity::of(job, child)?, vec![Some(values)])
+    job.array(job.node.data_type(), Validity::from_array(job, child)?, vec![Some(values)])
 }
 
-/// Ticks of the node's unit in a second.
+/// Ticks of the node's unit per second.
 pub(crate) fn ticks(node: &Node<'_>) -> Result<i64> {
     match node.data_type() {
         DataType::Timestamp(TimeUnit::Second, _) => Ok(1),
@@ -167,10 +167,10 @@ fn check_timestamp(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(3)?;
     ticks(node)?;
-    let told = in_node(node, DateTimeParts::read(node.metadata()))?;
-    node.child(0)?.expect(&told.days.arrow(), node.len, "days")?;
-    node.child(1)?.expect_all_valid(&told.seconds.arrow(), node.len, "seconds")?;
-    node.child(2)?.expect_all_valid(&told.subseconds.arrow(), node.len, "parts of seconds")
+    let metadata = in_node(node, DateTimeParts::read(node.metadata()))?;
+    node.child(0)?.expect(&metadata.days.arrow(), node.len, "days")?;
+    node.child(1)?.expect_all_valid(&metadata.seconds.arrow(), node.len, "seconds")?;
+    node.child(2)?.expect_all_valid(&metadata.subseconds.arrow(), node.len, "parts of seconds")
 }
 
 fn part<'a>(array: &DeviceArray, values: &'a Values<'_>) -> Result<date_time_parts::Part<'a>> {
@@ -190,9 +190,9 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let (days, seconds, rest) = (job.child(0)?, job.child(1)?, job.child(2)?);
     let second = ticks(node)?;
-    let validity = Source::of_validity(job, days)?;
+    let validity = Source::from_validity(job, days)?;
     let views =
-        (Values::of(days, job.stream)?, Values::of(seconds, job.stream)?, Values::of(rest, job.stream)?);
+        (Values::new(days, job.stream)?, Values::new(seconds, job.stream)?, Values::new(rest, job.stream)?);
     let parts = [
         (part(days, &views.0)?, date_time_parts::SECONDS_PER_DAY * second),
         (part(seconds, &views.1)?, second),
@@ -201,19 +201,19 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
     let values = job.make_values(node.len, &mut |to: &mut [i64]| {
         in_node(node, date_time_parts::combine(&parts, validity.valid()?, to))
     })?;
-    job.array(node.data_type(), Validity::of(job, days)?, vec![Some(values)])
+    job.array(node.data_type(), Validity::from_array(job, days)?, vec![Some(values)])
 }
 
 fn check_bytes(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(1)?;
     node.expect_children_and_validity(0)?;
-    let found = node.buffer_bytes(0)?;
-    if *node.data_type() == DataType::Boolean && found == node.len as u64 {
+    let actual = node.buffer_bytes(0)?;
+    if *node.data_type() == DataType::Boolean && actual == node.len as u64 {
         return Ok(());
     }
     Err(node.wrong(format_args!(
-        "it has {found} bytes for {} values of {}, expected one for each truth value",
+        "it has {actual} bytes for {} values of {}, expected one per bool",
         node.len,
         node.data_type()
     )))
@@ -234,7 +234,7 @@ fn check_masked(node: &Node<'_>) -> Result<()> {
     let children = node.raw.n_children();
     if !(1..=2).contains(&children) || !node.field.is_nullable() {
         return Err(
-            node.wrong(format_args!("it has {children} children, expected values and perhaps validity"))
+            node.wrong(format_args!("it has {children} children, expected values and optionally a validity"))
         );
     }
     node.child(0)?.expect(node.data_type(), node.len, "masked values")?;
@@ -248,7 +248,7 @@ fn masked(job: &Job<'_>) -> Result<DeviceArray> {
     let values = job.child(0)?;
     let validity = job.validity((job.node.raw.n_children() == 2).then_some(1))?;
     if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
-        return Err(job.node.wrong("its values have nulls of their own, expected none under a mask"));
+        return Err(job.node.wrong("its values have nulls, expected none under a mask"));
     }
     if values.offset() > 0 {
         return Err(Error::unsupported(format!("{}: a slice under a mask", job.node.raw.path())));

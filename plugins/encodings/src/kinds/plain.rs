@@ -1,4 +1,4 @@
-//! Values as Arrow has them: numbers, truth values, nothing.
+//! Decodes numbers, bools and nulls, whose buffers are Arrow's.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -19,11 +19,11 @@ fn check_primitive(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(1)?;
     node.expect_children_and_validity(0)?;
-    let (expected, found) = (node.values_bytes()?, node.buffer_bytes(0)?);
-    if found == expected as u64 {
+    let (expected, actual) = (node.values_bytes()?, node.buffer_bytes(0)?);
+    if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its values have {found} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("its values have {actual} bytes, expected {expected}")))
 }
 
 fn primitive(job: &Job<'_>) -> Result<DeviceArray> {
@@ -32,7 +32,7 @@ fn primitive(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(job.node.data_type(), validity, vec![values])
 }
 
-/// How many bits of the buffer come before the first value: at most 7.
+/// Number of bits before the first value, at most 7.
 fn bit_offset(node: &Node<'_>) -> Result<usize> {
     let mut offset = 0;
     for field in fields(node.metadata()) {
@@ -58,11 +58,11 @@ fn check_bool(node: &Node<'_>) -> Result<()> {
         )));
     }
     let expected = node.len.saturating_add(bit_offset(node)?).div_ceil(8);
-    let found = node.buffer_bytes(0)?;
-    if found >= expected as u64 {
+    let actual = node.buffer_bytes(0)?;
+    if actual >= expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its bits have {found} bytes, expected at least {expected}")))
+    Err(node.wrong(format_args!("its bits have {actual} bytes, expected at least {expected}")))
 }
 
 fn bool(job: &Job<'_>) -> Result<DeviceArray> {

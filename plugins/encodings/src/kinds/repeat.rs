@@ -1,4 +1,4 @@
-//! Values that are written once and meant often: dictionaries, runs, one value for all, one for most, sequences.
+//! Decodes dictionaries, runs, constants, sparse arrays and sequences.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
@@ -10,7 +10,7 @@ use crate::cpu::{bits, constants, dictionary, run_end, sequence, sparse};
 use crate::device;
 use crate::job::Job;
 use crate::node::{Node, in_node};
-use crate::single::{One, one};
+use crate::single::{SlotValue, slot_value};
 use crate::validity::Validity;
 use crate::wire::metadata::{BitPacked, Dict, RunEnd, Sequence, Sparse};
 use crate::wire::scalar::Scalar;
@@ -33,13 +33,14 @@ pub const KINDS: &[Kind] = &[
 fn check_dict(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(2)?;
-    let told = in_node(node, Dict::read(node.metadata()))?;
-    node.child(0)?.expect(&told.codes_ptype.arrow(), node.len, "codes")?;
-    node.child(1)?.expect(node.data_type(), told.values_len, "the dictionary's values")
+    let metadata = in_node(node, Dict::read(node.metadata()))?;
+    node.child(0)?.expect(&metadata.codes_ptype.arrow(), node.len, "codes")?;
+    node.child(1)?.expect(node.data_type(), metadata.values_len, "the dictionary's values")
 }
 
-/// The codes, if they are in runs: those are looked up once each, and their values repeated.
-pub(crate) fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
+/// The codes, if they are run-end encoded: each run's code is looked up once and its value
+/// repeated.
+pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     let codes = node.child(0)?;
     if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
         return Ok(None);
@@ -48,11 +49,12 @@ pub(crate) fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     Ok(Some(codes))
 }
 
-/// The codes, if they are packed and nothing else: the host looks them up as it unpacks them.
+/// The codes, if they are bit-packed without patches or nulls: the host looks them up while it
+/// unpacks them.
 fn packed_codes<'a>(node: &Node<'a>) -> Result<Option<(Node<'a>, BitPacked)>> {
     let (codes, values) = (node.child(0)?, node.child(1)?);
     let is_plain = codes.raw.encoding() == BIT_PACKED && codes.raw.n_children() == 0 && !values.is_nullable();
-    // Wider values are not looked up faster so.
+    // This is not faster for wider values.
     let is_narrow = matches!(slots::slot(node), Some(Slot::Bytes(1 | 2 | 4 | 8)));
     if !is_plain || !is_narrow || !codes.data_type().is_unsigned_integer() {
         return Ok(None);
@@ -68,7 +70,7 @@ fn plan_dict(node: &Node<'_>, on: Device) -> Result<Vec<bool>> {
         let place = decoded.get_mut(child.index() - node.raw.index() - 1);
         place.into_iter().for_each(|flag| *flag = true);
     };
-    match in_runs(node)? {
+    match codes_in_runs(node)? {
         Some(codes) => codes.raw.children().for_each(&mut set),
         None if on == Device::CPU && packed_codes(node)?.is_some() => {}
         None => set(node.raw.child(0)?),
@@ -77,32 +79,38 @@ fn plan_dict(node: &Node<'_>, on: Device) -> Result<Vec<bool>> {
     Ok(decoded)
 }
 
-/// Of codes and values, or of ends, the first place and values: what both name, one for each of the job's values.
-pub(crate) type Named = fn(&Job<'_>, &DeviceArray, &DeviceArray) -> Result<DeviceArray>;
-pub(crate) type Expanded = fn(&Job<'_>, &DeviceArray, usize, &DeviceArray) -> Result<DeviceArray>;
+/// Looks up the values of codes.
+pub(crate) type TakeValues = fn(&Job<'_>, &DeviceArray, &DeviceArray) -> Result<DeviceArray>;
+/// Repeats the values of runs, given their ends and the offset of the first value.
+pub(crate) type ExpandRuns = fn(&Job<'_>, &DeviceArray, usize, &DeviceArray) -> Result<DeviceArray>;
 
-/// A dictionary's values by its codes, which come one for each value, or in runs.
-pub(crate) fn by_codes(job: &Job<'_>, named: Named, expanded: Expanded) -> Result<DeviceArray> {
+/// Looks up a dictionary's codes, which are plain or run-end encoded.
+pub(crate) fn by_codes(
+    job: &Job<'_>,
+    take_values: TakeValues,
+    expand_runs: ExpandRuns,
+) -> Result<DeviceArray> {
     let values = job.child(1)?;
-    // Decoded also in runs, where nobody asked how they are wanted.
+    // Codes in runs may be decoded too, if the caller did not ask for a plan.
     if let Ok(codes) = job.child(0) {
-        return named(job, codes, values);
+        return take_values(job, codes, values);
     }
-    let node = in_runs(&job.node)?.ok_or_else(|| job.node.wrong("its codes were not decoded before it"))?;
-    let (ends, names) = (job.decoded(node.raw.child(0)?)?, job.decoded(node.raw.child(1)?)?);
-    let each = named(&job.part(names.len()), names, values)?;
-    expanded(job, ends, runs_of(&node)?.offset, &each)
+    let node = codes_in_runs(&job.node)?
+        .ok_or_else(|| job.node.wrong("its codes were not decoded before their parent"))?;
+    let (ends, run_codes) = (job.decoded(node.raw.child(0)?)?, job.decoded(node.raw.child(1)?)?);
+    let run_values = take_values(&job.part(run_codes.len()), run_codes, values)?;
+    expand_runs(job, ends, run_end_metadata(&node)?.offset, &run_values)
 }
 
 fn dict(job: &Job<'_>) -> Result<DeviceArray> {
     let packed = if job.child(0).is_err() { packed_codes(&job.node)? } else { None };
     match packed {
         Some((codes, packed)) => unpacked(job, &codes, &packed, job.child(1)?),
-        None => by_codes(job, named, expanded),
+        None => by_codes(job, take_values, expand_runs),
     }
 }
 
-/// The value that each packed code names.
+/// Looks up the value of each packed code.
 fn unpacked(
     job: &Job<'_>,
     codes: &Node<'_>,
@@ -113,7 +121,7 @@ fn unpacked(
     let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
     let bytes: &[u8] = bytes.as_ref().map_or(&[], |view| view);
     let packed = dictionary::Packed { bytes, width: packed.bit_width, offset: packed.offset as usize };
-    let source = Source::of(job, values)?;
+    let source = Source::new(job, values)?;
     let slots = by_width!(job, job.node.width()?, V => {
         let values = source.slots::<V>()?;
         job.make_values(job.node.len, &mut |to: &mut [V]| match codes.width()? {
@@ -124,95 +132,100 @@ fn unpacked(
         })
     });
     let slots = slots.map_err(|error| error.context(job.node.raw.path()))?;
-    slots::array(job, slots, source.data(), Validity::all())
+    slots::array(job, slots, source.data(), Validity::all_valid())
 }
 
-/// The value that each code names.
-fn named(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<DeviceArray> {
+/// Looks up the value of each code.
+fn take_values(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<DeviceArray> {
     let node = &job.node;
-    let names = Source::of_validity(job, codes)?;
-    let valid = names.valid()?;
-    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let codes_source = Source::from_validity(job, codes)?;
+    let valid = codes_source.valid()?;
+    let with_path = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
     let Some(slot) = slots::slot(node) else {
-        return device::repeat::named(job, codes, values);
+        return device::repeat::take_values(job, codes, values);
     };
-    let source = Source::of(job, values)?;
-    by_integers!(job, codes, codes_ => {
+    let source = Source::new(job, values)?;
+    by_integers!(job, codes, indices => {
         let slots = match slot {
             Slot::Bit => slots::bitmap(job, &mut |to| {
-                dictionary::take_bits(codes_, valid, source.truths()?, to).map_err(wrong)
+                dictionary::take_bits(indices, valid, source.bools()?, to).map_err(with_path)
             }),
             Slot::Bytes(width) => by_width!(job, width, V => {
                 let values = source.slots::<V>()?;
                 let null = <V>::default();
-                job.make_values(node.len, &mut |to: &mut [V]| dictionary::take(codes_, valid, values, null, to).map_err(wrong))
+                job.make_values(node.len, &mut |to: &mut [V]| dictionary::take(indices, valid, values, null, to).map_err(with_path))
             }),
         }?;
         let validity = match source.valid()? {
-            Some(bits) => slots::validity(job, &mut |to| dictionary::take_bits(codes_, valid, bits, to).map_err(wrong))?,
-            None => Validity::of(job, codes)?,
+            Some(bits) => slots::validity(job, &mut |to| dictionary::take_bits(indices, valid, bits, to).map_err(with_path))?,
+            None => Validity::from_array(job, codes)?,
         };
         slots::array(job, slots, source.data(), validity)
     })
 }
 
-pub(crate) fn runs_of(node: &Node<'_>) -> Result<RunEnd> {
+pub(crate) fn run_end_metadata(node: &Node<'_>) -> Result<RunEnd> {
     in_node(node, RunEnd::read(node.metadata(), node.len))
 }
 
 fn check_runs(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(2)?;
-    let told = runs_of(node)?;
-    node.child(0)?.expect_all_valid(&told.ends_ptype.arrow(), told.num_runs, "ends of runs")?;
-    node.child(1)?.expect(node.data_type(), told.num_runs, "values of runs")
+    let metadata = run_end_metadata(node)?;
+    node.child(0)?.expect_all_valid(&metadata.ends_ptype.arrow(), metadata.num_runs, "ends of runs")?;
+    node.child(1)?.expect(node.data_type(), metadata.num_runs, "values of runs")
 }
 
 fn runs(job: &Job<'_>) -> Result<DeviceArray> {
-    expanded(job, job.child(0)?, runs_of(&job.node)?.offset, job.child(1)?)
+    expand_runs(job, job.child(0)?, run_end_metadata(&job.node)?.offset, job.child(1)?)
 }
 
-/// Each run's value, as often as its end says.
-fn expanded(job: &Job<'_>, ends: &DeviceArray, offset: usize, values: &DeviceArray) -> Result<DeviceArray> {
+/// Repeats each run's value up to the run's end.
+fn expand_runs(
+    job: &Job<'_>,
+    ends: &DeviceArray,
+    offset: usize,
+    values: &DeviceArray,
+) -> Result<DeviceArray> {
     let node = &job.node;
-    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let with_path = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
     let Some(slot) = slots::slot(node) else {
-        return device::repeat::expanded(job, ends, offset, values);
+        return device::repeat::expand_runs(job, ends, offset, values);
     };
-    let source = Source::of(job, values)?;
+    let source = Source::new(job, values)?;
     by_integers!(job, ends, ends => {
         let slots = match slot {
             Slot::Bit => slots::bitmap(job, &mut |to| {
-                run_end::expand_bits(ends, source.truths()?, offset, to, node.len).map_err(wrong)
+                run_end::expand_bits(ends, source.bools()?, offset, to, node.len).map_err(with_path)
             }),
             Slot::Bytes(width) => by_width!(job, width, V => {
                 let values = source.slots::<V>()?;
-                job.make_values(node.len, &mut |to: &mut [V]| run_end::expand(ends, values, offset, to).map_err(wrong))
+                job.make_values(node.len, &mut |to: &mut [V]| run_end::expand(ends, values, offset, to).map_err(with_path))
             }),
         }?;
         let validity = match source.valid()? {
             Some(bits) => slots::validity(job, &mut |to| {
-                run_end::expand_bits(ends, bits, offset, to, node.len).map_err(wrong)
+                run_end::expand_bits(ends, bits, offset, to, node.len).map_err(with_path)
             })?,
-            None => Validity::all(),
+            None => Validity::all_valid(),
         };
         slots::array(job, slots, source.data(), validity)
     })
 }
 
-/// The bytes of the node's scalar, and where they are.
+/// The bytes of the node's scalar.
 pub(crate) fn scalar_bytes(job: &Job<'_>) -> Result<Vec<u8>> {
     let bytes = job.take_buffer(0, 1)?;
     let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
     Ok(bytes.map_or_else(Vec::new, |view| view.to_vec()))
 }
 
-pub(crate) fn scalar_of<'a>(node: &Node<'_>, bytes: &'a [u8]) -> Result<Scalar<'a>> {
+pub(crate) fn read_scalar<'a>(node: &Node<'_>, bytes: &'a [u8]) -> Result<Scalar<'a>> {
     in_node(node, Scalar::read(bytes, &node.field))
 }
 
-pub(crate) fn long_data(job: &Job<'_>, one: Option<&One>) -> Result<Option<Buffer>> {
-    let Some(bytes) = one.and_then(|one| one.long.as_deref()) else { return Ok(None) };
+pub(crate) fn long_data(job: &Job<'_>, slot_value: Option<&SlotValue>) -> Result<Option<Buffer>> {
+    let Some(bytes) = slot_value.and_then(|slot_value| slot_value.long.as_deref()) else { return Ok(None) };
     job.copy(bytes).map(Some)
 }
 
@@ -227,21 +240,21 @@ fn constant(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let Some(slot) = slots::slot(node) else { return device::repeat::constant(job) };
     let bytes = scalar_bytes(job)?;
-    let scalar = scalar_of(node, &bytes)?;
-    let fill = one(node, &scalar, 0)?;
+    let scalar = read_scalar(node, &bytes)?;
+    let fill = slot_value(node, &scalar, 0)?;
     let value = fill.as_ref();
     let slots = match slot {
-        Slot::Bit => {
-            slots::bitmap(job, &mut |to| bits::fill(to, node.len, value.is_some_and(|one| one.bit)))?
-        }
+        Slot::Bit => slots::bitmap(job, &mut |to| {
+            bits::fill(to, node.len, value.is_some_and(|slot_value| slot_value.bit))
+        })?,
         Slot::Bytes(width) => {
-            let slot = value.map_or([0; 32], |one| one.slot);
+            let slot = value.map_or([0; 32], |slot_value| slot_value.slot);
             let slot = slot.get(..width).unwrap_or_default();
             job.make(node.len.saturating_mul(width), &mut |to| constants::repeat(slot, to))?
         }
     };
     let validity = match value {
-        Some(_) => Validity::all(),
+        Some(_) => Validity::all_valid(),
         None => Validity {
             null_count: Some(node.len),
             ..slots::validity(job, &mut |to| bits::fill(to, node.len, false))?
@@ -250,14 +263,14 @@ fn constant(job: &Job<'_>) -> Result<DeviceArray> {
     slots::array(job, slots, long_data(job, value)?.map(Some).into_iter(), validity)
 }
 
-pub(crate) fn sparse_of(node: &Node<'_>) -> Result<Sparse> {
+pub(crate) fn sparse_metadata(node: &Node<'_>) -> Result<Sparse> {
     in_node(node, Sparse::read(node.metadata(), node.len))
 }
 
 fn check_sparse(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
     node.expect_children(2)?;
-    let patches = sparse_of(node)?.patches;
+    let patches = sparse_metadata(node)?.patches;
     let indices = patches.indices_ptype.arrow();
     node.child(0)?.expect_all_valid(&indices, patches.len, "indices of patches")?;
     node.child(1)?.expect(node.data_type(), patches.len, "values of patches")
@@ -266,38 +279,38 @@ fn check_sparse(node: &Node<'_>) -> Result<()> {
 fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let Some(slot) = slots::slot(node) else { return device::sparse::sparse(job) };
-    let offset = sparse_of(node)?.patches.offset;
+    let offset = sparse_metadata(node)?.patches.offset;
     let (indices, values) = (job.child(0)?, job.child(1)?);
     let bytes = scalar_bytes(job)?;
-    let scalar = scalar_of(node, &bytes)?;
-    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
-    let source = Source::of(job, values)?;
-    let fill = one(node, &scalar, source.data().count())?;
+    let scalar = read_scalar(node, &bytes)?;
+    let with_path = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let source = Source::new(job, values)?;
+    let fill = slot_value(node, &scalar, source.data().count())?;
     let value = fill.as_ref();
     by_integers!(job, indices, indices => {
         let slots = match slot {
             Slot::Bit => slots::bitmap(job, &mut |to| {
-                let bit = value.is_some_and(|one| one.bit);
-                sparse::decode_bits(bit, indices, offset, source.truths()?, to, node.len).map_err(wrong)
+                let bit = value.is_some_and(|slot_value| slot_value.bit);
+                sparse::decode_bits(bit, indices, offset, source.bools()?, to, node.len).map_err(with_path)
             }),
             Slot::Bytes(width) => by_width!(job, width, V => {
                 let values = source.slots::<V>()?;
-                let slot = value.map_or([0; 32], |one| one.slot);
-                let fill = one_of::<V>(&slot);
+                let slot = value.map_or([0; 32], |slot_value| slot_value.slot);
+                let fill = read_slot::<V>(&slot);
                 job.make_values(node.len, &mut |to: &mut [V]| {
-                    sparse::decode(fill, indices, offset, values, to).map_err(wrong)
+                    sparse::decode(fill, indices, offset, values, to).map_err(with_path)
                 })
             }),
         }?;
         let validity = match (source.valid()?, value) {
-            (None, Some(_)) => Validity::all(),
+            (None, Some(_)) => Validity::all_valid(),
             (valid, _) => slots::validity(job, &mut |to| {
-                let all = vec![u8::MAX; bits::bytes_of(indices.len())];
+                let all = vec![u8::MAX; bits::bitmap_bytes(indices.len())];
                 let valid = match valid {
                     Some(valid) => valid,
                     None => bits::Bits::new(&all, 0, indices.len())?,
                 };
-                sparse::decode_bits(value.is_some(), indices, offset, valid, to, node.len).map_err(wrong)
+                sparse::decode_bits(value.is_some(), indices, offset, valid, to, node.len).map_err(with_path)
             })?,
         };
         let long = long_data(job, value)?.map(Some);
@@ -305,26 +318,27 @@ fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     })
 }
 
-/// The value in the first bytes of a slot.
-fn one_of<T: crate::job::Plain>(slot: &[u8; 32]) -> T {
-    // SAFETY: any bytes are a value of `T`, of which none has more than 32.
+/// Reads the value in the first bytes of a slot.
+fn read_slot<T: crate::job::Plain>(slot: &[u8; 32]) -> T {
+    // SAFETY: `Plain` allows any bytes as a value of `T`, and no implementor has more than the
+    // slot's 32 bytes.
     unsafe { slot.as_ptr().cast::<T>().read_unaligned() }
 }
 
-pub(crate) fn sequence_of(node: &Node<'_>) -> Result<Sequence> {
+pub(crate) fn sequence_metadata(node: &Node<'_>) -> Result<Sequence> {
     in_node(node, Sequence::read(node.metadata(), ptype(node)?, node.len))
 }
 
 fn check_sequence(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(0)?;
-    sequence_of(node).map(drop)
+    sequence_metadata(node).map(drop)
 }
 
 fn sequence(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let told = sequence_of(node)?;
-    let (base, step) = (told.base.bits, told.multiplier as u64);
+    let metadata = sequence_metadata(node)?;
+    let (base, step) = (metadata.base.bits, metadata.multiplier as u64);
     macro_rules! fill {
         ($t:ty) => {
             job.make_values(node.len, &mut |to: &mut [$t]| {
@@ -339,5 +353,5 @@ fn sequence(job: &Job<'_>) -> Result<DeviceArray> {
         4 => fill!(u32),
         _ => fill!(u64),
     }?;
-    job.array(node.data_type(), Validity::all(), vec![Some(values)])
+    job.array(node.data_type(), Validity::all_valid(), vec![Some(values)])
 }

@@ -1,4 +1,4 @@
-//! Values of one width, whatever they mean: numbers, decimals, times, views of strings; and bits.
+//! Accesses values of fixed width (slots: numbers, decimals, times, string views) and bits.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -12,12 +12,12 @@ use crate::job::{Job, Plain, Values};
 use crate::node::Node;
 use crate::validity::Validity;
 
-/// How the values of a node's type lie; `None` where they are arrays themselves.
+/// The slot of a node's type; `None` for nested types.
 pub fn slot(node: &Node<'_>) -> Option<Slot> {
     Slot::of(node.data_type())
 }
 
-/// Bytes of a node's values and their validity; of values that are arrays, of the numbers of their rows.
+/// Bytes of a node's values and validity; for nested types, of their row indices.
 pub fn size(node: &Node<'_>) -> Result<Option<usize>> {
     let bits = node.len.div_ceil(8);
     Ok(Some(match slot(node) {
@@ -27,7 +27,7 @@ pub fn size(node: &Node<'_>) -> Result<Option<usize>> {
     }))
 }
 
-/// Runs `$body` with `$t` as a type of so many bytes.
+/// Runs `$body` with `$t` as a type of `$width` bytes.
 macro_rules! by_width {
     ($job:expr, $width:expr, $t:ident => $body:expr) => {
         match $width {
@@ -48,7 +48,7 @@ macro_rules! by_width {
                 $body
             }
             16 => {
-                // Of bytes, which go through one register; halves of a number go through two.
+                // Bytes are copied with one vector register; a `u128` would use two registers.
                 type $t = [u8; 16];
                 $body
             }
@@ -56,20 +56,20 @@ macro_rules! by_width {
                 type $t = [u64; 4];
                 $body
             }
-            other => Err($job.node.wrong(format_args!("values of {other} bytes each are not decoded here"))),
+            other => Err($job.node.wrong(format_args!("values of {other} bytes are unsupported"))),
         }
     };
 }
 pub(super) use by_width;
 
-/// Runs `$body` with `$names` as the integers of an array as they count: in place where they are of one of these types, and
+/// Runs `$body` with `$names` as the integers of an array: in place if they have one of the types,
 /// else as [`counts`].
 macro_rules! by_counts {
     ($job:expr, $array:expr, $names:ident: $($type:ident $t:ty),* => $body:expr) => {{
         let array = $array;
         match array.data_type() {
             $( arrow_schema::DataType::$type => {
-                let values = crate::job::Values::of(array, $job.stream)?;
+                let values = crate::job::Values::new(array, $job.stream)?;
                 let $names = values.get::<$t>()?;
                 $body
             } )*
@@ -82,7 +82,7 @@ macro_rules! by_counts {
 }
 pub(super) use by_counts;
 
-/// The same with those in place that codes, indices and ends of runs are of.
+/// [`by_counts`] with the types of codes, indices and run ends in place.
 macro_rules! by_integers {
     ($job:expr, $array:expr, $names:ident => $body:expr) => {
         crate::kinds::slots::by_counts!(
@@ -92,27 +92,27 @@ macro_rules! by_integers {
 }
 pub(super) use by_integers;
 
-/// Integers of any type as they count: what is negative is more than there can be.
+/// Integers of any type as `u64`. Negative ones become the greatest index.
 pub fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
-    job.afford(array.len().saturating_mul(size_of::<u64>()))?;
-    let values = Values::of(array, job.stream)?;
-    fn widened<I: Index + Plain>(values: &Values<'_>) -> Result<Vec<u64>> {
+    job.check_available(array.len().saturating_mul(size_of::<u64>()))?;
+    let values = Values::new(array, job.stream)?;
+    fn widen<I: Index + Plain>(values: &Values<'_>) -> Result<Vec<u64>> {
         Ok(values.get::<I>()?.iter().map(|value| value.index() as u64).collect())
     }
     match array.data_type() {
-        DataType::UInt8 => widened::<u8>(&values),
-        DataType::UInt16 => widened::<u16>(&values),
-        DataType::UInt32 => widened::<u32>(&values),
-        DataType::UInt64 => widened::<u64>(&values),
-        DataType::Int8 => widened::<i8>(&values),
-        DataType::Int16 => widened::<i16>(&values),
-        DataType::Int32 => widened::<i32>(&values),
-        DataType::Int64 => widened::<i64>(&values),
-        other => Err(job.node.wrong(format_args!("{other} was given, expected integers"))),
+        DataType::UInt8 => widen::<u8>(&values),
+        DataType::UInt16 => widen::<u16>(&values),
+        DataType::UInt32 => widen::<u32>(&values),
+        DataType::UInt64 => widen::<u64>(&values),
+        DataType::Int8 => widen::<i8>(&values),
+        DataType::Int16 => widen::<i16>(&values),
+        DataType::Int32 => widen::<i32>(&values),
+        DataType::Int64 => widen::<i64>(&values),
+        other => Err(job.node.wrong(format_args!("the type is {other}, expected integers"))),
     }
 }
 
-/// An array's values and validity, in reach.
+/// Host views of an array's values and validity.
 pub struct Source<'a> {
     array: &'a DeviceArray,
     bits: Option<HostView<'a>>,
@@ -121,8 +121,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Of an array whose values lie in slots.
-    pub fn of(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
+    /// Views an array whose values are slots or bits.
+    pub fn new(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
         let view = |i: usize| {
             let buffer = array.buffers().get(i).and_then(Option::as_ref).filter(|_| !array.is_empty());
             buffer.map(|buffer: &'a Buffer| buffer.host_view(job.stream)).transpose()
@@ -133,31 +133,31 @@ impl<'a> Source<'a> {
             array,
             bits: if is_bits { view(1)? } else { None },
             validity: if has_nulls { view(0)? } else { None },
-            values: if is_bits { None } else { Some(Values::of(array, job.stream)?) },
+            values: if is_bits { None } else { Some(Values::new(array, job.stream)?) },
         })
     }
 
-    /// Only which values are valid, of an array of any type.
-    pub fn of_validity(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
+    /// Views only the validity, of an array of any type.
+    pub fn from_validity(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
         let has_nulls = array.null_count() != Some(0) && array.layout().has_validity && !array.is_empty();
         let buffer = array.buffers().first().and_then(Option::as_ref).filter(|_| has_nulls);
         let validity = buffer.map(|buffer| buffer.host_view(job.stream)).transpose()?;
         Ok(Self { array, bits: None, validity, values: None })
     }
 
-    fn of_view<'v>(&self, view: &'v Option<HostView<'a>>) -> Result<Option<Bits<'v>>> {
+    fn bits_of<'v>(&self, view: &'v Option<HostView<'a>>) -> Result<Option<Bits<'v>>> {
         let bits = |view: &'v HostView<'a>| Bits::new(view, self.array.offset(), self.array.len());
         view.as_ref().map(bits).transpose()
     }
 
-    /// Which values are valid; `None`: all of them.
+    /// The validity bitmap; `None` if all values are valid.
     pub fn valid(&self) -> Result<Option<Bits<'_>>> {
-        self.of_view(&self.validity)
+        self.bits_of(&self.validity)
     }
 
-    /// Truth values.
-    pub fn truths(&self) -> Result<Bits<'_>> {
-        match self.of_view(&self.bits)? {
+    /// The bools.
+    pub fn bools(&self) -> Result<Bits<'_>> {
+        match self.bits_of(&self.bits)? {
             Some(bits) => Ok(bits),
             None => Bits::new(&[], 0, 0),
         }
@@ -168,14 +168,15 @@ impl<'a> Source<'a> {
         self.values.as_ref().map_or(Ok(&[]), Values::get)
     }
 
-    /// What views point into.
+    /// The data buffers of views.
     pub fn data(&self) -> impl Iterator<Item = Option<Buffer>> + use<'a> {
         let variadic = self.array.layout().variadic;
         self.array.buffers().iter().skip(2).filter(move |_| variadic).cloned()
     }
 }
 
-/// An array of the node's type out of slots or bits, what views point into, and a bitmap.
+/// Builds an array of the node's type from slots or bits, the data buffers of views, and a
+/// validity.
 pub fn array(
     job: &Job<'_>,
     slots: Buffer,
@@ -185,12 +186,12 @@ pub fn array(
     job.array(job.node.data_type(), validity, std::iter::once(Some(slots)).chain(data).collect())
 }
 
-/// A bitmap of the node's length that `fill` writes.
+/// Allocates a bitmap of the node's length, which `fill` writes.
 pub fn bitmap(job: &Job<'_>, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Buffer> {
-    job.make(bits::bytes_of(job.node.len), fill)
+    job.make(bits::bitmap_bytes(job.node.len), fill)
 }
 
-/// The validity that `fill` writes.
+/// Allocates a validity bitmap, which `fill` writes.
 pub fn validity(job: &Job<'_>, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Validity> {
     Ok(Validity { bits: Some(bitmap(job, fill)?), null_count: None })
 }

@@ -1,4 +1,4 @@
-//! Text and bytes: views, offsets, and what FSST and OnPair make of them.
+//! Decodes text and bytes: views, offsets, FSST and OnPair.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(super) const KINDS: &[Kind] = &[
 
 const VIEW_BYTES: usize = 16;
 
-/// The views alone: what they point into is known when it is decoded.
+/// The size of the views. The size of their data is known only after decoding.
 fn views_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.len.saturating_mul(VIEW_BYTES)))
 }
@@ -39,7 +39,7 @@ fn is_text(node: &Node<'_>) -> Result<()> {
     }
 }
 
-/// Runs `check` with the bits of the validity, if contents are to be looked at, and text at that.
+/// Runs `check` with the validity bits, if the type is text and the call requests full validation.
 fn check_text(
     job: &Job<'_>,
     validity: &Validity,
@@ -59,21 +59,21 @@ fn check_views(node: &Node<'_>) -> Result<()> {
     node.expect_children_and_validity(0)?;
     let last =
         node.raw.n_buffers().checked_sub(1).ok_or_else(|| node.wrong("it has no buffers, expected views"))?;
-    let (expected, found) = (node.len.saturating_mul(VIEW_BYTES), node.buffer_bytes(last)?);
-    if found == expected as u64 {
+    let (expected, actual) = (node.len.saturating_mul(VIEW_BYTES), node.buffer_bytes(last)?);
+    if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its views have {found} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("its views have {actual} bytes, expected {expected}")))
 }
 
 fn views(job: &Job<'_>) -> Result<DeviceArray> {
-    let (validity, buffers) = views_of(job)?;
+    let (validity, buffers) = take_views(job)?;
     check_values(job, &validity, &buffers)?;
     job.array(job.node.data_type(), validity, buffers)
 }
 
-/// The validity, and the views with what they point into.
-pub(crate) fn views_of(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)> {
+/// The validity, and the views followed by their data buffers.
+pub(crate) fn take_views(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)> {
     let last = job.node.raw.n_buffers().saturating_sub(1);
     let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
     let mut buffers = vec![job.take_buffer(last, VIEW_BYTES)?];
@@ -83,16 +83,16 @@ pub(crate) fn views_of(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)>
     Ok((validity, buffers))
 }
 
-/// Checks views, if contents are to be looked at.
+/// Checks views, if the call requests full validation.
 pub(crate) fn check_values(job: &Job<'_>, validity: &Validity, buffers: &[Option<Buffer>]) -> Result<()> {
     if job.validate != Validate::Full {
         return Ok(());
     }
-    let mut in_reach = Vec::with_capacity(buffers.len());
+    let mut views = Vec::with_capacity(buffers.len());
     for buffer in buffers {
-        in_reach.push(buffer.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?);
+        views.push(buffer.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?);
     }
-    let mut slices = in_reach.iter().map(|view| -> &[u8] { view.as_ref().map_or(&[], |view| view) });
+    let mut slices = views.iter().map(|view| -> &[u8] { view.as_ref().map_or(&[], |view| view) });
     let (views, data) = (slices.next().unwrap_or_default(), slices.collect::<Vec<_>>());
     let bits = validity.bits.as_ref().map(|bits| bits.host_view(job.stream)).transpose()?;
     let bits = bits.as_ref().map(|view| Bits::new(view, 0, job.node.len)).transpose()?;
@@ -107,15 +107,15 @@ fn check_offsets(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
     node.expect_buffers(1)?;
     node.expect_children_and_validity(1)?;
-    let told = in_node(node, VarBin::read(node.metadata()))?;
-    node.child(0)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
+    let metadata = in_node(node, VarBin::read(node.metadata()))?;
+    node.child(0)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
 }
 
-/// Writes views into a block, and answers into which parts of it they point.
+/// Writes views of a block's bytes, and returns the parts of the block that they refer to.
 type Write<'a> = dyn Fn(&[u8], &mut [views::View]) -> Result<Vec<Range<usize>>> + 'a;
 
-/// An array of views into the parts of a block that `write` says.
-fn of_views(
+/// Builds an array of the views that `write` writes, with parts of the block as data buffers.
+fn view_array(
     job: &Job<'_>,
     data: Option<Buffer>,
     validity: Validity,
@@ -124,30 +124,30 @@ fn of_views(
     let mut parts = Vec::new();
     let view = data.as_ref().map(|data| data.host_view(job.stream)).transpose()?;
     let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
-    let made = job.make_values(job.node.len, &mut |to: &mut [views::View]| {
+    let views = job.make_values(job.node.len, &mut |to: &mut [views::View]| {
         parts = in_node(&job.node, write(bytes, to))?;
         Ok(())
     })?;
     let part =
         |range: &Range<usize>| data.as_ref().map(|data| data.slice(range.start, range.len())).transpose();
     let data = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
-    job.array(job.node.data_type(), validity, std::iter::once(Some(made)).chain(data).collect())
+    job.array(job.node.data_type(), validity, std::iter::once(Some(views)).chain(data).collect())
 }
 
 fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
-    offsets_of(job, validity, job.take_buffer(0, 1)?)
+    decode_offsets(job, validity, job.take_buffer(0, 1)?)
 }
 
-/// With the data.
-pub(crate) fn offsets_of(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
+/// [`offsets`] with the data buffer.
+pub(crate) fn decode_offsets(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
     let offsets = job.child(0)?;
     by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
         check_text(job, &validity, |bits| {
             let view = data.as_ref().map(|data| data.host_view(job.stream)).transpose()?;
             utf8::by_offsets(offsets, view.as_ref().map_or(&[], |view| view), bits)
         })?;
-        of_views(job, data, validity, &|bytes, to| views::from_offsets(offsets, bytes, to))
+        view_array(job, data, validity, &|bytes, to| views::from_offsets(offsets, bytes, to))
     })
 }
 
@@ -155,58 +155,59 @@ fn check_fsst(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
     node.expect_buffers(3)?;
     node.expect_children_and_validity(2)?;
-    let told = in_node(node, Fsst::read(node.metadata()))?;
-    node.child(0)?.expect_all_valid(&told.lengths_ptype.arrow(), node.len, "decoded lengths")?;
+    let metadata = in_node(node, Fsst::read(node.metadata()))?;
+    node.child(0)?.expect_all_valid(&metadata.lengths_ptype.arrow(), node.len, "decoded lengths")?;
     node.child(1)?.expect_all_valid(
-        &told.codes_offsets_ptype.arrow(),
+        &metadata.codes_offsets_ptype.arrow(),
         node.len.saturating_add(1),
         "offsets into codes",
     )
 }
 
-/// The array of what `decode` writes: values of these lengths, one after the other, at most so many bytes.
+/// Builds the array of the contiguous values that `decode` writes, with these lengths and at most
+/// `max_bytes` bytes.
 fn decoded<L: Index>(
     job: &Job<'_>,
     lengths: &[L],
-    most: usize,
+    max_bytes: usize,
     validity: Validity,
-    decode: &dyn Fn(&mut [u8], &mut coded::Told<'_>) -> Result<()>,
+    decode: &dyn Fn(&mut [u8], &mut coded::Progress<'_>) -> Result<()>,
 ) -> Result<DeviceArray> {
-    let bytes = in_node(&job.node, coded::decoded_bytes(lengths, most))?;
+    let bytes = in_node(&job.node, coded::decoded_bytes(lengths, max_bytes))?;
     let check = |bytes: &[u8]| check_text(job, &validity, |bits| utf8::by_lengths(lengths, bytes, bits));
-    if bytes > views::MOST_BYTES {
+    if bytes > views::MAX_BUFFER_BYTES {
         let data = job.make(bytes, &mut |to| {
             in_node(&job.node, decode(to, &mut |_, _| Ok(())))?;
             check(to)
         })?;
-        return of_views(job, Some(data), validity, &|bytes, to| views::from_lengths(lengths, bytes, to));
+        return view_array(job, Some(data), validity, &|bytes, to| views::from_lengths(lengths, bytes, to));
     }
-    let (mut made, mut need_buffer) = (None, false);
+    let (mut views, mut needs_buffer) = (None, false);
     let data = job.make(bytes, &mut |to| {
-        made = Some(job.make_values(lengths.len(), &mut |views| {
+        views = Some(job.make_values(lengths.len(), &mut |views| {
             let mut texts = Texts::new(lengths, views);
             in_node(&job.node, decode(to, &mut |bytes, values| texts.add(bytes, values)))?;
-            need_buffer = texts.need_buffer();
+            needs_buffer = texts.needs_buffer();
             if texts.is_ascii() { Ok(()) } else { check(to) }
         })?);
         Ok(())
     })?;
-    let data = need_buffer.then_some(Some(data));
-    job.array(job.node.data_type(), validity, std::iter::once(made).chain(data).collect())
+    let data = needs_buffer.then_some(Some(data));
+    job.array(job.node.data_type(), validity, std::iter::once(views).chain(data).collect())
 }
 
 fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.validity(job.node.expect_children_and_validity(2)?.then_some(2))?;
-    fsst_of(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
+    decode_fsst(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
 }
 
-/// With the symbols, their lengths, and the codes.
-pub(crate) fn fsst_of(
+/// [`fsst`] with its buffers: symbols, their lengths, codes.
+pub(crate) fn decode_fsst(
     job: &Job<'_>,
     validity: Validity,
     buffers: &[Option<Buffer>; 3],
 ) -> Result<DeviceArray> {
-    const MOST_OF_A_CODE: usize = 8;
+    const MAX_CODE_BYTES: usize = 8;
     let node = &job.node;
     let view = |buffer: &Option<Buffer>| match buffer {
         Some(buffer) => buffer.host_view(job.stream).map(|view| view.to_vec()),
@@ -215,10 +216,10 @@ pub(crate) fn fsst_of(
     let symbols = in_node(node, fsst::Symbols::read(&view(&buffers[0])?, &view(&buffers[1])?))?;
     let codes = buffers[2].as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let codes: &[u8] = codes.as_ref().map_or(&[], |view| view);
-    let most = codes.len().saturating_mul(MOST_OF_A_CODE);
+    let max_bytes = codes.len().saturating_mul(MAX_CODE_BYTES);
     by_counts!(job, job.child(0)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
         by_counts!(job, job.child(1)?, offsets: UInt32 u32 => {
-            decoded(job, lengths, most, validity, &|to, told| symbols.decode(codes, offsets, lengths, to, told))
+            decoded(job, lengths, max_bytes, validity, &|to, progress| symbols.decode(codes, offsets, lengths, to, progress))
         })
     })
 }
@@ -227,47 +228,47 @@ fn check_onpair(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
     node.expect_buffers(1)?;
     node.expect_children_and_validity(4)?;
-    let told = in_node(node, OnPair::read(node.metadata()))?;
+    let metadata = in_node(node, OnPair::read(node.metadata()))?;
     node.child(0)?.expect_all_valid(
-        &told.dictionary_offsets_ptype.arrow(),
-        told.dictionary_len + 1,
+        &metadata.dictionary_offsets_ptype.arrow(),
+        metadata.dictionary_len + 1,
         "offsets of tokens",
     )?;
-    node.child(1)?.expect_all_valid(&told.codes_ptype.arrow(), told.codes_len, "codes")?;
+    node.child(1)?.expect_all_valid(&metadata.codes_ptype.arrow(), metadata.codes_len, "codes")?;
     node.child(2)?.expect_all_valid(
-        &told.codes_offsets_ptype.arrow(),
+        &metadata.codes_offsets_ptype.arrow(),
         node.len.saturating_add(1),
         "offsets into codes",
     )?;
-    node.child(3)?.expect_all_valid(&told.lengths_ptype.arrow(), node.len, "decoded lengths")
+    node.child(3)?.expect_all_valid(&metadata.lengths_ptype.arrow(), node.len, "decoded lengths")
 }
 
 fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.validity(job.node.expect_children_and_validity(4)?.then_some(4))?;
-    onpair_of(job, validity, job.take_buffer(0, 1)?.as_ref())
+    decode_onpair(job, validity, job.take_buffer(0, 1)?.as_ref())
 }
 
-/// With the dictionary.
-pub(crate) fn onpair_of(
+/// [`onpair`] with the dictionary.
+pub(crate) fn decode_onpair(
     job: &Job<'_>,
     validity: Validity,
     dictionary: Option<&Buffer>,
 ) -> Result<DeviceArray> {
-    const MOST_OF_A_CODE: usize = 16;
+    const MAX_CODE_BYTES: usize = 16;
     let node = &job.node;
     let dictionary = dictionary.map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let dictionary: &[u8] = dictionary.as_ref().map_or(&[], |view| view);
-    let tokens = by_counts!(job, job.child(0)?, tokens_at: UInt16 u16, UInt32 u32 => {
-        in_node(node, onpair::Tokens::read(dictionary, tokens_at))
+    let tokens = by_counts!(job, job.child(0)?, token_offsets: UInt16 u16, UInt32 u32 => {
+        in_node(node, onpair::Tokens::read(dictionary, token_offsets))
     })?;
     let codes = job.child(1)?;
-    let values = Values::of(codes, job.stream)?;
-    let most = codes.len().saturating_mul(MOST_OF_A_CODE);
+    let values = Values::new(codes, job.stream)?;
+    let max_bytes = codes.len().saturating_mul(MAX_CODE_BYTES);
     by_counts!(job, job.child(3)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
         by_counts!(job, job.child(2)?, offsets: UInt32 u32 => {
-            decoded(job, lengths, most, validity, &|to, told| match codes.data_type() {
-                DataType::UInt8 => tokens.decode(values.get::<u8>()?, offsets, lengths, to, told),
-                _ => tokens.decode(values.get::<u16>()?, offsets, lengths, to, told),
+            decoded(job, lengths, max_bytes, validity, &|to, progress| match codes.data_type() {
+                DataType::UInt8 => tokens.decode(values.get::<u8>()?, offsets, lengths, to, progress),
+                _ => tokens.decode(values.get::<u16>()?, offsets, lengths, to, progress),
             })
         })
     })

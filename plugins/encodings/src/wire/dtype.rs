@@ -1,9 +1,9 @@
-//! Types as Vortex states them (its `DType`, a bare flatbuffer), read into Arrow's.
+//! Reads Vortex's types (`DType`, a bare flatbuffer) as Arrow types.
 //!
-//! Vortex's types are logical; where Arrow has several for one, it is the one that Vortex itself hands out: text and
-//! bytes as views, lists with 32-bit offsets, decimals of 128 bits up to precision 38 and of 256 above. Its extension
-//! types for dates and times become Arrow's own types; others keep their storage's type, their name and their metadata,
-//! as Arrow's extension types do.
+//! Vortex's types are logical. If Arrow has several physical types for one, the result is the one
+//! that Vortex exports: views for text and bytes, 32-bit offsets for lists, 128 bits for decimals
+//! up to precision 38 and 256 bits above. Vortex's extension types for dates and times become Arrow
+//! types; others become Arrow extension types with the same storage, name and metadata.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crossdock_plugin_api::{Error, Result};
 use super::flatbuffer::{Flatbuffer, Table};
 use super::ptype::PType;
 
-/// How deep types may be nested.
-pub const MOST_DEPTH: usize = 64;
+/// Maximum nesting depth of types.
+pub const MAX_DEPTH: usize = 64;
 
 /// Arrow's key for an extension type's name.
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
-/// Arrow's key for an extension type's metadata, which may be any bytes.
+/// Arrow's key for an extension type's metadata. The value may be any bytes.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// Where this plugin kept metadata that are not text in releases before 0.3, in hexadecimal digits; still read.
+/// Key for metadata that are not text, as hexadecimal digits, in releases before 0.3. Still read.
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 
-/// What a type is, by its number in the flatbuffer.
+/// Type numbers of the flatbuffer.
 pub(super) mod tag {
     pub const NULL: u8 = 1;
     pub const BOOL: u8 = 2;
@@ -41,27 +41,27 @@ pub(super) mod tag {
     pub const MAP: u8 = 13;
 }
 
-/// The units of Vortex's dates and times, by their numbers. A date's may be days or milliseconds.
+/// The units of Vortex's dates and times by number. Dates have days or milliseconds.
 pub(super) const UNITS: [TimeUnit; 4] =
     [TimeUnit::Nanosecond, TimeUnit::Microsecond, TimeUnit::Millisecond, TimeUnit::Second];
 pub(super) const DAYS: u8 = 4;
 
-/// The type that `bytes` state: a field without a name.
+/// Reads a type as a field without a name.
 ///
 /// # Errors
-/// Bad data for what is no such flatbuffer; unsupported for unions, variants, and types nested deeper than
-/// [`MOST_DEPTH`].
+/// Bad data for malformed flatbuffers; unsupported for unions, variants, and types nested deeper
+/// than [`MAX_DEPTH`].
 pub fn read(bytes: &[u8]) -> Result<Field> {
     let buffer = Flatbuffer::new(bytes);
     buffer.root().and_then(|root| field("", root, 0)).map_err(|e| e.context("its type"))
 }
 
 fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
-    if depth >= MOST_DEPTH {
-        return Err(Error::unsupported(format!("types nested more than {MOST_DEPTH} deep")));
+    if depth >= MAX_DEPTH {
+        return Err(Error::unsupported(format!("types nested more than {MAX_DEPTH} deep")));
     }
     let number = dtype.u8(0)?;
-    let kind = dtype.table(1, "what it holds")?;
+    let kind = dtype.table(1, "the type's table")?;
     let plain = |data_type, nullable| Ok(Field::new(name, data_type, nullable));
     match number {
         tag::NULL => plain(DataType::Null, true),
@@ -74,20 +74,21 @@ fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
         tag::LIST => plain(DataType::List(element(kind, depth)?), kind.bool(1)?),
         tag::FIXED_SIZE_LIST => {
             let size = kind.u32(1)?;
-            let size = i32::try_from(size)
-                .map_err(|_| Error::unsupported(format!("lists of {size} values, at most {}", i32::MAX)))?;
+            let size = i32::try_from(size).map_err(|_| {
+                Error::unsupported(format!("lists of {size} values, expected at most {}", i32::MAX))
+            })?;
             plain(DataType::FixedSizeList(element(kind, depth)?, size), kind.bool(2)?)
         }
         tag::EXTENSION => extension(name, kind, depth),
         tag::MAP => plain(map(kind, depth)?, kind.bool(3)?),
-        tag::VARIANT => Err(Error::unsupported("a variant: it has no type in Arrow")),
-        tag::UNION => Err(Error::unsupported("a union: Vortex's unions are not read here")),
+        tag::VARIANT => Err(Error::unsupported("a variant: Arrow has no such type")),
+        tag::UNION => Err(Error::unsupported("a union: Vortex's unions are unsupported")),
         other => Err(Error::bad_data(format!("type number {other}, expected 1 to {}", tag::MAP))),
     }
 }
 
 fn element(list: Table<'_, '_>, depth: usize) -> Result<FieldRef> {
-    let dtype = list.table(0, "its elements' type")?;
+    let dtype = list.table(0, "the type of its elements")?;
     Ok(Arc::new(field("item", dtype, depth + 1).map_err(|e| e.context("its elements"))?))
 }
 
@@ -131,26 +132,28 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
     if id.is_empty() {
         return Err(Error::bad_data("an extension type without a name"));
     }
-    let here = |e: Error| e.context(format_args!("extension type '{}'", id.escape_debug()));
-    let storage = kind.table(1, "its storage's type").map_err(here)?;
-    let storage = field(name, storage, depth + 1).map_err(here)?;
-    if let Some(temporal) = temporal(id, metadata, storage.data_type()).map_err(here)? {
+    let in_extension = |e: Error| e.context(format_args!("extension type '{}'", id.escape_debug()));
+    let storage = kind.table(1, "its storage's type").map_err(in_extension)?;
+    let storage = field(name, storage, depth + 1).map_err(in_extension)?;
+    if let Some(temporal) = temporal(id, metadata, storage.data_type()).map_err(in_extension)? {
         return Ok(storage.with_data_type(temporal));
     }
     if storage.metadata().contains_key(EXTENSION_NAME) {
-        return Err(here(Error::unsupported("its storage is an extension type too: Arrow has room for one")));
+        return Err(in_extension(Error::unsupported(
+            "its storage is an extension type too, but Arrow's extension types cannot be nested",
+        )));
     }
     let id = without_nul(id, "its name")?;
-    let mut own = vec![(EXTENSION_NAME.as_bytes(), id.as_bytes())];
+    let mut extension_pairs = vec![(EXTENSION_NAME.as_bytes(), id.as_bytes())];
     if !metadata.is_empty() {
-        own.push((EXTENSION_METADATA.as_bytes(), metadata));
+        extension_pairs.push((EXTENSION_METADATA.as_bytes(), metadata));
     }
-    let inner = pairs(storage.metadata());
-    let inner = inner.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
-    Ok(storage.with_metadata(from_pairs(own.into_iter().chain(inner))))
+    let storage_pairs = pairs(storage.metadata());
+    let storage_pairs = storage_pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+    Ok(storage.with_metadata(from_pairs(extension_pairs.into_iter().chain(storage_pairs))))
 }
 
-/// The Arrow type of one of Vortex's extension types for dates and times; none for others.
+/// The Arrow type for Vortex's extension types for dates and times; `None` for others.
 fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<DataType>> {
     if !matches!(id, "vortex.date" | "vortex.time" | "vortex.timestamp") {
         return Ok(None);
@@ -165,7 +168,7 @@ fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<Data
         }
         ("vortex.time", Some(unit)) => (DataType::Time64(unit), DataType::Int64),
         ("vortex.timestamp", Some(unit)) => (DataType::Timestamp(unit, zone(metadata)?), DataType::Int64),
-        _ => return Err(Error::bad_data(format!("unit number {unit}, which it cannot have"))),
+        _ => return Err(Error::bad_data(format!("unit number {unit}, expected another one for this type"))),
     };
     if *storage != expected {
         return Err(Error::bad_data(format!("stored as {storage}, expected {expected} for {data_type}")));
@@ -182,18 +185,18 @@ fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
         return Ok(None);
     }
     let zone = rest.get(..length).ok_or_else(|| {
-        Error::bad_data(format!("its time zone claims {length} bytes, and {} are left", rest.len()))
+        Error::bad_data(format!("its time zone declares {length} bytes, but {} are left", rest.len()))
     })?;
     let zone = std::str::from_utf8(zone)
         .map_err(|e| Error::bad_data(format!("its time zone is not valid UTF-8: {e}")))?;
     Ok(Some(without_nul(zone, "its time zone")?.into()))
 }
 
-/// Names go through C, where a NUL would end them.
+/// Rejects text with a NUL, which would end a C string.
 fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
     if text.contains('\0') {
         return Err(Error::unsupported(format!(
-            "{what}, '{}', has a NUL in it, which Arrow's C interface cannot carry",
+            "{what}, '{}', contains a NUL, which Arrow's C interface cannot represent",
             text.escape_debug()
         )));
     }

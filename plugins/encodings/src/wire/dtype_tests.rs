@@ -1,4 +1,4 @@
-//! Types there and back, types as Vortex 0.91 wrote them, and what is refused.
+//! Tests round trips of types, types written by Vortex 0.91, and malformed types.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
 use crossdock_arrays::metadata::{from_pairs, with_dictionary_values};
 
-use super::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MOST_DEPTH};
+use super::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH};
 use super::dtype_write::write;
 
 fn hex(digits: &str) -> Vec<u8> {
@@ -28,12 +28,12 @@ fn map() -> DataType {
     DataType::Map(Arc::new(entries), true)
 }
 
-fn refusal(bytes: &[u8]) -> String {
+fn message_of(bytes: &[u8]) -> String {
     dtype::read(bytes).unwrap_err().message().to_owned()
 }
 
 #[test]
-fn types_come_back_as_they_were() {
+fn types_round_trip() {
     use DataType::*;
     let pair =
         vec![Field::new("x", Int8, true), Field::new("long name, é", List(item(Utf8View, false)), false)];
@@ -51,19 +51,19 @@ fn types_come_back_as_they_were() {
     types.extend([List(item(Null, true)), Struct(pair.into()), Struct(Default::default()), map()]);
     for data_type in types {
         for nullable in [false, true] {
-            let there = field(data_type.clone(), nullable);
-            assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
+            let expected = field(data_type.clone(), nullable);
+            assert_eq!(dtype::read(&write(&expected).unwrap()).unwrap(), expected);
         }
     }
     assert_eq!(dtype::read(&write(&field(Null, true)).unwrap()).unwrap(), field(Null, true));
 }
 
 #[test]
-fn physical_types_become_the_logical_one() {
+fn physical_types_become_logical_types() {
     use DataType::*;
     let ends = Arc::new(Field::new("run_ends", Int32, false));
     let runs = |nullable| RunEndEncoded(ends.clone(), Arc::new(Field::new("values", Int8, nullable)));
-    for (there, back) in [
+    for (physical, logical) in [
         (field(Utf8, true), field(Utf8View, true)),
         (field(LargeBinary, false), field(BinaryView, false)),
         (field(Decimal32(9, 1), false), field(Decimal128(9, 1), false)),
@@ -73,12 +73,12 @@ fn physical_types_become_the_logical_one() {
         (field(runs(true), false), field(Int8, true)),
         (field(runs(false), false), field(Int8, false)),
     ] {
-        assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), back, "{there}");
+        assert_eq!(dtype::read(&write(&physical).unwrap()).unwrap(), logical, "{physical}");
     }
     for none in [FixedSizeBinary(4), Duration(TimeUnit::Second)] {
         let inside = field(List(item(none.clone(), true)), true);
-        let refused = write(&inside).unwrap_err();
-        assert_eq!(refused.message(), format!("field 'item': Vortex has no type for Arrow's {none}"));
+        let error = write(&inside).unwrap_err();
+        assert_eq!(error.message(), format!("field 'item': Vortex has no type for Arrow's {none}"));
     }
 }
 
@@ -90,28 +90,28 @@ fn extension_types_keep_name_and_metadata() {
         vec![(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA, "{\"a\": 1}")],
     ] {
         let pairs = pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let there = plain.clone().with_metadata(pairs.collect::<arrow_schema::Metadata>());
-        assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
+        let expected = plain.clone().with_metadata(pairs.collect::<arrow_schema::Metadata>());
+        assert_eq!(dtype::read(&write(&expected).unwrap()).unwrap(), expected);
     }
     let name = EXTENSION_NAME.as_bytes();
     let bytes = [(name, b"own.type".as_slice()), (EXTENSION_METADATA.as_bytes(), b"\0\xff\x10")];
-    let there = plain.clone().with_metadata(from_pairs(bytes));
-    assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
-    // As this plugin wrote them before metadata could be bytes.
+    let expected = plain.clone().with_metadata(from_pairs(bytes));
+    assert_eq!(dtype::read(&write(&expected).unwrap()).unwrap(), expected);
+    // The form that releases before 0.3 wrote.
     let digits = [(name, b"own.type".as_slice()), (EXTENSION_METADATA_HEX.as_bytes(), b"00ff10")];
     let digits = plain.clone().with_metadata(from_pairs(digits));
-    assert_eq!(dtype::read(&write(&digits).unwrap()).unwrap(), there);
+    assert_eq!(dtype::read(&write(&digits).unwrap()).unwrap(), expected);
     let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Int32));
     let dictionary = field(dictionary, true)
-        .with_metadata(with_dictionary_values(arrow_schema::Metadata::new(), there.metadata()));
-    assert_eq!(dtype::read(&write(&dictionary).unwrap()).unwrap(), there);
+        .with_metadata(with_dictionary_values(arrow_schema::Metadata::new(), expected.metadata()));
+    assert_eq!(dtype::read(&write(&dictionary).unwrap()).unwrap(), expected);
     let odd = [(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA_HEX, "0g")];
     let odd = plain.clone().with_metadata(odd.map(|(k, v)| (k.to_owned(), v.to_owned())));
-    assert!(write(&odd).unwrap_err().message().contains("pairs of digits"));
+    assert!(write(&odd).unwrap_err().message().contains("pairs of hexadecimal digits"));
 }
 
 #[test]
-fn types_are_read_as_vortex_wrote_them() {
+fn reads_types_written_by_vortex() {
     use DataType::*;
     let pair = vec![Field::new("x", Int8, true), Field::new("y", Utf8View, true)];
     let timestamp = || Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
@@ -166,7 +166,7 @@ fn types_are_read_as_vortex_wrote_them() {
 }
 
 #[test]
-fn what_is_cut_off_or_changed_is_refused_or_another_type_and_never_a_panic() {
+fn truncated_and_mutated_types_never_panic() {
     let timestamp = DataType::Timestamp(TimeUnit::Second, Some("UTC".into()));
     let pair = vec![Field::new("x", timestamp, true), Field::new("y", map(), false)];
     let bytes = write(&field(DataType::Struct(pair.into()), true)).unwrap();
@@ -180,21 +180,21 @@ fn what_is_cut_off_or_changed_is_refused_or_another_type_and_never_a_panic() {
             }
         }
     }
-    assert!(refusal(&[]).contains("outside of the flatbuffer"));
-    assert!(refusal(&[255; 8]).contains("outside of the flatbuffer"));
+    assert!(message_of(&[]).contains("outside of the flatbuffer"));
+    assert!(message_of(&[255; 8]).contains("outside of the flatbuffer"));
 }
 
 #[test]
-fn types_nested_too_deep_are_refused() {
+fn rejects_types_nested_too_deep_on_write() {
     let nested = |depth| (1..depth).fold(DataType::Int8, |t, _| DataType::List(item(t, true)));
-    let most = field(nested(MOST_DEPTH), true);
+    let most = field(nested(MAX_DEPTH), true);
     let bytes = write(&most).unwrap();
     assert_eq!(dtype::read(&bytes).unwrap(), most);
-    assert!(write(&field(nested(MOST_DEPTH + 1), true)).unwrap_err().message().contains("64 deep"));
+    assert!(write(&field(nested(MAX_DEPTH + 1), true)).unwrap_err().message().contains("64 deep"));
 }
 
 #[test]
-fn types_nested_too_deep_are_refused_whoever_wrote_them() {
+fn rejects_types_nested_too_deep_on_read() {
     let nested = |depth| {
         let mut b = FlatBufferBuilder::new();
         let start = b.start_table();
@@ -209,12 +209,12 @@ fn types_nested_too_deep_are_refused_whoever_wrote_them() {
         b.finish_minimal(inner);
         b.finished_data().to_vec()
     };
-    assert!(dtype::read(&nested(MOST_DEPTH)).is_ok());
-    assert!(refusal(&nested(MOST_DEPTH + 1)).contains("64 deep"));
-    assert!(refusal(&nested(20_000)).contains("64 deep"));
+    assert!(dtype::read(&nested(MAX_DEPTH)).is_ok());
+    assert!(message_of(&nested(MAX_DEPTH + 1)).contains("64 deep"));
+    assert!(message_of(&nested(20_000)).contains("64 deep"));
 }
 
-/// Structs of twice the same struct, as deep as one likes: a few bytes a level, and two to the levels fields.
+/// Structs with the same struct twice: a few bytes per level, but 2^levels fields.
 fn doubling(levels: usize) -> Vec<u8> {
     let mut b = FlatBufferBuilder::new();
     let start = b.start_table();
@@ -244,11 +244,11 @@ fn dtype_of(b: &mut FlatBufferBuilder<'_>, tag: u8, kind: Written) -> Written {
 }
 
 #[test]
-fn a_type_that_unfolds_to_more_than_its_bytes_is_refused() {
+fn rejects_types_that_expand_excessively() {
     assert!(dtype::read(&doubling(3)).is_ok());
-    let refused = refusal(&doubling(60));
-    assert!(refused.contains("used over and over"), "{refused}");
-    // A few fields with one long name.
+    let error = message_of(&doubling(60));
+    assert!(error.contains("refers to the same parts repeatedly"), "{error}");
+    // A few fields that share one long name.
     let named = |fields| {
         let mut b = FlatBufferBuilder::new();
         let name = b.create_string(&"n".repeat(10_000));
@@ -266,11 +266,11 @@ fn a_type_that_unfolds_to_more_than_its_bytes_is_refused() {
         b.finished_data().to_vec()
     };
     assert!(dtype::read(&named(10)).is_ok());
-    assert!(refusal(&named(20)).contains("used over and over"));
+    assert!(message_of(&named(20)).contains("refers to the same parts repeatedly"));
 }
 
 #[test]
-fn lists_and_names_that_do_not_fit_are_refused() {
+fn rejects_invalid_lengths_and_names() {
     let mut b = FlatBufferBuilder::new();
     let name = b.create_string("a\0b");
     let names = b.create_vector(&[name]);
@@ -279,7 +279,7 @@ fn lists_and_names_that_do_not_fit_are_refused() {
     let kind = b.end_table(start);
     let root = dtype_of(&mut b, 7, kind);
     b.finish_minimal(root);
-    assert!(refusal(b.finished_data()).contains("1 names for 0 fields"));
+    assert!(message_of(b.finished_data()).contains("1 names for 0 fields"));
 
     let mut b = FlatBufferBuilder::new();
     let start = b.start_table();
@@ -287,7 +287,7 @@ fn lists_and_names_that_do_not_fit_are_refused() {
     let kind = b.end_table(start);
     let root = dtype_of(&mut b, 4, kind);
     b.finish_minimal(root);
-    assert!(refusal(b.finished_data()).contains("precision 77"));
+    assert!(message_of(b.finished_data()).contains("precision 77"));
 
     for (tag, expected) in [(0, "type number 0"), (14, "type number 14"), (11, "a variant"), (12, "a union")]
     {
@@ -296,7 +296,7 @@ fn lists_and_names_that_do_not_fit_are_refused() {
         let kind = b.end_table(start);
         let root = dtype_of(&mut b, tag, kind);
         b.finish_minimal(root);
-        assert!(refusal(b.finished_data()).contains(expected), "{tag}");
+        assert!(message_of(b.finished_data()).contains(expected), "{tag}");
     }
 }
 
@@ -318,7 +318,7 @@ fn temporal(id: &str, metadata: &[u8], ptype: u8) -> Vec<u8> {
 }
 
 #[test]
-fn dates_and_times_have_the_units_and_storage_that_they_can_have() {
+fn rejects_invalid_units_and_storage_of_temporal_types() {
     let (i32, i64) = (6, 7);
     let read = |id, metadata: &[u8], ptype| dtype::read(&temporal(id, metadata, ptype));
     assert_eq!(*read("vortex.date", &[4], i32).unwrap().data_type(), DataType::Date32);
@@ -334,12 +334,12 @@ fn dates_and_times_have_the_units_and_storage_that_they_can_have() {
         ("vortex.time", &[0], i32, "expected Int64"),
         ("vortex.timestamp", &[5, 0, 0], i64, "unit number 5"),
         ("vortex.timestamp", &[3, 0], i64, "metadata of 2 bytes"),
-        ("vortex.timestamp", &[3, 4, 0, 65, 66, 67], i64, "claims 4 bytes, and 3 are left"),
+        ("vortex.timestamp", &[3, 4, 0, 65, 66, 67], i64, "declares 4 bytes, but 3 are left"),
         ("vortex.timestamp", &[3, 1, 0, 0xff], i64, "not valid UTF-8"),
-        ("vortex.timestamp", &[3, 1, 0, 0], i64, "has a NUL in it"),
+        ("vortex.timestamp", &[3, 1, 0, 0], i64, "contains a NUL"),
         ("", &[], i64, "without a name"),
     ] {
-        let refused = read(id, metadata, ptype).unwrap_err();
-        assert!(refused.message().contains(expected), "{refused}");
+        let error = read(id, metadata, ptype).unwrap_err();
+        assert!(error.message().contains(expected), "{error}");
     }
 }

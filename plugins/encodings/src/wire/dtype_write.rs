@@ -1,22 +1,20 @@
-//! Arrow's types, written as Vortex states them. Several of Arrow's become one: what Vortex reads is the logical type.
+//! Writes Arrow types as Vortex's types. Several physical types of Arrow become one logical type.
 
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use crossdock_arrays::metadata::{of_dictionary_values, pairs};
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 
-use super::dtype::{
-    DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MOST_DEPTH, UNITS, tag,
-};
+use super::dtype::{DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH, UNITS, tag};
 use super::ptype::PType;
 
 type Builder<'a> = FlatBufferBuilder<'a>;
 type Written = WIPOffset<TableFinishedWIPOffset>;
 
-/// The type of `field` as Vortex's flatbuffer; its name is not part of it.
+/// Writes the type of `field`, without its name, as Vortex's flatbuffer.
 ///
 /// # Errors
-/// Unsupported for types that Vortex does not have, by the path of their fields.
+/// Unsupported for types that Vortex does not have. The message has the path of the field.
 pub fn write(field: &Field) -> Result<Vec<u8>> {
     let mut b = Builder::new();
     let root = dtype(&mut b, field, 0)?;
@@ -24,14 +22,14 @@ pub fn write(field: &Field) -> Result<Vec<u8>> {
     Ok(b.finished_data().to_vec())
 }
 
-/// Where slot `n` is listed in a table's layout.
+/// Position of slot `n` in a table's vtable.
 fn slot(n: u16) -> u16 {
     4 + 2 * n
 }
 
 fn dtype(b: &mut Builder<'_>, field: &Field, depth: usize) -> Result<Written> {
-    if depth >= MOST_DEPTH {
-        return Err(Error::unsupported(format!("types nested more than {MOST_DEPTH} deep")));
+    if depth >= MAX_DEPTH {
+        return Err(Error::unsupported(format!("types nested more than {MAX_DEPTH} deep")));
     }
     let Some(id) = field.metadata().get(EXTENSION_NAME) else {
         return plain(b, field, depth);
@@ -109,7 +107,7 @@ fn child(b: &mut Builder<'_>, field: &FieldRef, depth: usize) -> Result<Written>
     dtype(b, field, depth + 1).map_err(|e| e.context(format_args!("field '{}'", field.name())))
 }
 
-/// A type: what it is, and the table that holds what `fill` puts in.
+/// Writes a type: its number, and a table whose slots `fill` sets.
 fn bare(b: &mut Builder<'_>, number: u8, fill: impl FnOnce(&mut Builder<'_>)) -> Written {
     let start = b.start_table();
     fill(b);
@@ -159,7 +157,11 @@ fn temporal(b: &mut Builder<'_>, data_type: &DataType, nullable: bool) -> Result
         DataType::Timestamp(u, zone) => {
             let zone = zone.as_deref().unwrap_or_default();
             let length = u16::try_from(zone.len()).map_err(|_| {
-                Error::unsupported(format!("a time zone of {} bytes, at most {}", zone.len(), u16::MAX))
+                Error::unsupported(format!(
+                    "a time zone of {} bytes, expected at most {}",
+                    zone.len(),
+                    u16::MAX
+                ))
             })?;
             let metadata = [&[unit(*u)][..], &length.to_le_bytes(), zone.as_bytes()].concat();
             ("vortex.timestamp", PType::I64, metadata)
@@ -186,15 +188,17 @@ fn extension(b: &mut Builder<'_>, id: &str, storage: Written, metadata: &[u8]) -
 
 fn extension_metadata(field: &Field) -> Result<Vec<u8>> {
     let Some(digits) = field.metadata().get(EXTENSION_METADATA_HEX) else {
-        // Which need not be text.
-        let pairs = pairs(field.metadata()).into_iter();
-        let mut found = pairs.filter(|(key, _)| key == EXTENSION_METADATA.as_bytes());
-        return Ok(found.next().map(|(_, value)| value).unwrap_or_default());
+        // `pairs` returns bytes: the value need not be text.
+        let mut pairs = pairs(field.metadata()).into_iter();
+        let metadata = pairs.find(|(key, _)| key == EXTENSION_METADATA.as_bytes());
+        return Ok(metadata.map(|(_, value)| value).unwrap_or_default());
     };
     let digits = digits.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()));
     let digits = digits.collect::<Option<Vec<_>>>().filter(|digits| digits.len().is_multiple_of(2));
     let digits = digits.ok_or_else(|| {
-        Error::bad_data(format!("the metadata under '{EXTENSION_METADATA_HEX}' are not pairs of digits"))
+        Error::bad_data(format!(
+            "the metadata under '{EXTENSION_METADATA_HEX}' are not pairs of hexadecimal digits"
+        ))
     })?;
     Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }

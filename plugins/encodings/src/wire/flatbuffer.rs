@@ -1,58 +1,61 @@
-//! Tables of a flatbuffer, read where they lie. Every position is checked when it is followed, so nothing has to be
-//! verified beforehand and no reading is unsafe.
+//! Reads tables of a flatbuffer in place, in safe code. Every offset is checked when it is
+//! followed, so no separate verification is needed.
 //!
-//! Checks alone do not bound the work: a flatbuffer may point at one table from many places, and so unfold to more
-//! than its bytes. Each table and string that is read is paid for out of an allowance in proportion to the bytes.
+//! A flatbuffer may refer to one table from many places and so expand to more than its bytes.
+//! Therefore each table and string that is read is charged to an allowance in proportion to the
+//! size of the flatbuffer.
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use crossdock_plugin_api::{Error, Result};
 
-/// A flatbuffer, and how much of it may still be unfolded.
+/// A flatbuffer and its remaining allowance.
 pub struct Flatbuffer<'a> {
     bytes: &'a [u8],
     allowance_bytes: Cell<usize>,
 }
 
-/// What reading a table costs at least, beside what it holds.
+/// The charge for a table, besides its contents.
 const TABLE_BYTES: usize = 8;
 
 /// A table.
 #[derive(Clone, Copy)]
 pub struct Table<'a, 'b> {
     buffer: &'b Flatbuffer<'a>,
-    /// Where it begins.
+    /// Offset of the table.
     at: usize,
-    /// Where its slots' positions are listed, two bytes each.
+    /// Offset of the vtable's list of slots, two bytes each.
     slots: usize,
     n_slots: usize,
 }
 
 impl<'a> Flatbuffer<'a> {
-    /// Over `bytes`, without size prefix.
+    /// `bytes` have no size prefix.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, allowance_bytes: Cell::new(bytes.len().saturating_mul(16)) }
     }
 
-    /// The table that everything hangs on.
+    /// The root table.
     pub fn root(&self) -> Result<Table<'a, '_>> {
         self.table(self.target(0)?)
     }
 
     fn table(&self, at: usize) -> Result<Table<'a, '_>> {
-        self.pay(TABLE_BYTES)?;
+        self.charge(TABLE_BYTES)?;
         let back = i64::from(i32::from_le_bytes(self.get(at)?));
-        let vtable = usize::try_from(at as i64 - back).map_err(|_| outside(at, "a table's layout"))?;
+        let vtable = usize::try_from(at as i64 - back).map_err(|_| outside(at, "a vtable"))?;
         let vtable_bytes = usize::from(u16::from_le_bytes(self.get(vtable)?));
         let inside = vtable.checked_add(vtable_bytes).is_some_and(|end| end <= self.bytes.len());
         if vtable_bytes < 4 || vtable_bytes % 2 != 0 || !inside {
-            return Err(Error::bad_data(format!("a table's layout of {vtable_bytes} bytes at {vtable}")));
+            return Err(Error::bad_data(format!(
+                "a vtable of {vtable_bytes} bytes at {vtable}, expected an even size of at least 4 within the flatbuffer"
+            )));
         }
         Ok(Table { buffer: self, at, slots: vtable + 4, n_slots: (vtable_bytes - 4) / 2 })
     }
 
-    /// What the offset at `at` points at.
+    /// The target of the offset at `at`.
     fn target(&self, at: usize) -> Result<usize> {
         let offset = u32::from_le_bytes(self.get(at)?);
         at.checked_add(offset as usize).ok_or_else(|| outside(at, "an offset"))
@@ -70,20 +73,20 @@ impl<'a> Flatbuffer<'a> {
         match end {
             Some(end) if end <= self.bytes.len() => Ok(at + 4..end),
             _ => Err(Error::bad_data(format!(
-                "a list at {at} claims {count} elements, and {} bytes are left",
+                "a vector at {at} declares {count} elements, but {} bytes are left",
                 self.bytes.len().saturating_sub(at + 4)
             ))),
         }
     }
 
-    fn pay(&self, bytes: usize) -> Result<()> {
-        let left = self.allowance_bytes.get().checked_sub(bytes).ok_or_else(|| {
+    fn charge(&self, bytes: usize) -> Result<()> {
+        let remaining = self.allowance_bytes.get().checked_sub(bytes).ok_or_else(|| {
             Error::bad_data(format!(
-                "{} bytes that unfold to more than 16 times as many: parts of it are used over and over",
+                "the flatbuffer of {} bytes expands to more than 16 times its size: it refers to the same parts repeatedly",
                 self.bytes.len()
             ))
         })?;
-        self.allowance_bytes.set(left);
+        self.allowance_bytes.set(remaining);
         Ok(())
     }
 
@@ -94,13 +97,13 @@ impl<'a> Flatbuffer<'a> {
 
     fn blob(&self, at: usize) -> Result<&'a [u8]> {
         let range = self.vector(at, 1)?;
-        self.pay(range.len())?;
+        self.charge(range.len())?;
         Ok(&self.bytes[range])
     }
 }
 
 impl<'a, 'b> Table<'a, 'b> {
-    /// Where the value of slot `n` lies; none if it has its default.
+    /// Offset of the value of slot `n`; `None` if it has its default.
     fn slot(&self, n: usize) -> Result<Option<usize>> {
         if n >= self.n_slots {
             return Ok(None);
@@ -126,31 +129,31 @@ impl<'a, 'b> Table<'a, 'b> {
         Ok(self.u8(n)? != 0)
     }
 
-    /// A table within.
+    /// A nested table.
     pub fn table(&self, n: usize, what: &str) -> Result<Table<'a, 'b>> {
         let at = self.slot(n)?.ok_or_else(|| Error::bad_data(format!("{what} is missing")))?;
         self.buffer.table(self.buffer.target(at)?)
     }
 
-    /// A text; empty where there is none.
+    /// A text; empty if absent.
     pub fn text(&self, n: usize) -> Result<&'a str> {
         let at = self.slot(n)?;
         at.map_or(Ok(""), |at| self.buffer.text(self.buffer.target(at)?))
     }
 
-    /// Bytes; none where there are none.
+    /// Bytes; empty if absent.
     pub fn blob(&self, n: usize) -> Result<&'a [u8]> {
         let at = self.slot(n)?;
         at.map_or(Ok(&[]), |at| self.buffer.blob(self.buffer.target(at)?))
     }
 
-    /// The elements of a list of texts.
+    /// The elements of a vector of texts.
     pub fn texts(&self, n: usize) -> Result<impl ExactSizeIterator<Item = Result<&'a str>> + use<'a, 'b>> {
         let buffer = self.buffer;
         Ok(self.offsets(n)?.map(move |at| buffer.text(buffer.target(at)?)))
     }
 
-    /// The elements of a list of tables.
+    /// The elements of a vector of tables.
     pub fn tables(
         &self,
         n: usize,
@@ -169,14 +172,14 @@ impl<'a, 'b> Table<'a, 'b> {
 }
 
 fn outside(at: usize, what: &str) -> Error {
-    Error::bad_data(format!("{what} at {at} lies outside of the flatbuffer"))
+    Error::bad_data(format!("{what} at {at} is outside of the flatbuffer"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A table with one text, the layout first.
+    /// A table with one text, after its vtable.
     const TEXT: &[u8] =
         &[12, 0, 0, 0, 6, 0, 8, 0, 4, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, b'a', b'b', b'c'];
 
@@ -185,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_where_the_bytes_end_and_not_later() {
+    fn rejects_texts_beyond_the_end() {
         assert_eq!(text(TEXT).unwrap(), "abc");
         assert_eq!(
             text(&TEXT[..26]).unwrap_err().message(),
-            "a list at 20 claims 3 elements, and 2 bytes are left"
+            "a vector at 20 declares 3 elements, but 2 bytes are left"
         );
         for n in 0..TEXT.len() {
             assert!(text(&TEXT[..n]).is_err(), "{n} bytes");
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_that_are_none_are_refused() {
+    fn rejects_malformed_vtables() {
         let with = |at: usize, byte: u8| {
             let mut bytes = TEXT.to_vec();
             bytes[at] = byte;
@@ -206,7 +209,7 @@ mod tests {
         for (at, byte) in [(4, 2), (4, 7), (4, 200), (12, 13), (0, 200), (16, 200), (20, 4), (26, 0xff)] {
             assert!(with(at, byte).is_err(), "{byte} at {at}");
         }
-        // No slots, or none for the text: its default.
+        // Without a slot the text has its default.
         assert_eq!(with(4, 4).unwrap(), "");
         assert_eq!(with(8, 0).unwrap(), "");
     }

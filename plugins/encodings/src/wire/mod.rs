@@ -1,5 +1,6 @@
-//! What an encoded array says about itself in bytes: types, metadata, scalar values. Pure functions over host bytes,
-//! which believe nothing of what they are given; nothing here knows a device.
+//! Parses the serialized parts of encoded arrays: types, metadata and scalar values.
+//!
+//! All functions are pure functions over host bytes and check their input.
 
 pub mod dtype;
 #[cfg(test)]

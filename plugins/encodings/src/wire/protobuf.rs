@@ -1,11 +1,11 @@
-//! Protocol buffers' wire format: the fields of one message, one after the other, borrowed from its bytes.
+//! Reads the fields of one message in protocol buffers' wire format, borrowed from its bytes.
 //!
-//! Readers ignore the fields that they do not know, as the format asks of them, and refuse what cannot be read:
-//! truncated values, numbers of more than 64 bits, wire types that do not exist, and groups, which nobody writes any more.
+//! Callers ignore unknown fields, as the format requires. Truncated values, numbers of more than 64
+//! bits, unknown wire types and groups (which are deprecated) are errors.
 
 use crossdock_plugin_api::{Error, Result};
 
-/// A field's value, as far as the wire tells it.
+/// A field's value by wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Integers, booleans and enumerations.
@@ -21,13 +21,13 @@ pub enum Value<'a> {
 /// A field: its number and its value.
 pub type Field<'a> = (u32, Value<'a>);
 
-/// The fields of a message. After an error there are no more.
+/// Iterator over the fields of a message. It ends after an error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// The fields of `message`, in the order in which they were written.
+/// The fields of `message`, in their order.
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         let split = usize::try_from(bytes).ok().and_then(|n| self.rest.split_at_checked(n));
         let (value, rest) = split.ok_or_else(|| {
             Error::bad_data(format!(
-                "field {number} claims {bytes} bytes, and the message has {} left",
+                "field {number} declares {bytes} bytes, but the message has {} left",
                 self.rest.len()
             ))
         })?;
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes a number from the front of `bytes`.
+/// Reads a number and advances `bytes`.
 pub fn varint(bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate() {
@@ -102,10 +102,10 @@ pub fn varint(bytes: &mut &[u8]) -> Result<u64> {
             return Ok(value);
         }
     }
-    Err(Error::bad_data(format!("a number is cut off after {} bytes", bytes.len())))
+    Err(Error::bad_data(format!("a number is truncated after {} bytes", bytes.len())))
 }
 
-/// What a `sint64` says: small numbers of either sign are small on the wire.
+/// Decodes a `sint64`.
 pub fn zigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
@@ -119,28 +119,28 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A `uint32`, or whatever else has a number of at most 32 bits.
+    /// A number of at most 32 bits.
     pub fn u32(self) -> Result<u32> {
         let value = self.u64()?;
         u32::try_from(value)
             .map_err(|_| Error::bad_data(format!("{value}, expected a number of at most 32 bits")))
     }
 
-    /// A count, length or position in memory.
+    /// A count, length or offset that fits an `isize`.
     pub fn usize(self) -> Result<usize> {
         let value = self.u64()?;
         usize::try_from(value)
             .ok()
             .filter(|n| isize::try_from(*n).is_ok())
-            .ok_or_else(|| Error::bad_data(format!("{value}, which is more than memory can hold")))
+            .ok_or_else(|| Error::bad_data(format!("{value} overflows an address")))
     }
 
-    /// A `bool`. As the format has it, any number but 0 says yes.
+    /// A `bool`. Any number except 0 is true.
     pub fn bool(self) -> Result<bool> {
         Ok(self.u64()? != 0)
     }
 
-    /// A string's, a message's or a packed list's bytes.
+    /// The bytes of a string, a message or a packed list.
     pub fn bytes(self) -> Result<&'a [u8]> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
@@ -175,7 +175,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Says in which field it happened.
+/// Adds the field to an error.
 pub fn in_field(error: Error, number: u32) -> Error {
     error.context(format_args!("field {number}"))
 }
@@ -188,12 +188,12 @@ mod tests {
         fields(message).collect()
     }
 
-    fn refusal(message: &[u8]) -> String {
+    fn message_of(message: &[u8]) -> String {
         read(message).unwrap_err().message().to_owned()
     }
 
     #[test]
-    fn each_wire_type_is_read() {
+    fn reads_every_wire_type() {
         let message = [
             &[0x08, 0x96, 0x01][..],
             &[0x11, 1, 0, 0, 0, 0, 0, 0, 0x80],
@@ -214,37 +214,37 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_up_to_64_bits_and_no_more() {
+    fn rejects_numbers_of_more_than_64_bits() {
         let most = [&[0x08][..], &[0xff; 9], &[1]].concat();
         assert_eq!(read(&most).unwrap(), [(1, Value::Varint(u64::MAX))]);
-        assert!(refusal(&[&[0x08][..], &[0xff; 9], &[2]].concat()).contains("more than 64 bits"));
-        assert!(refusal(&[&[0x08][..], &[0x80; 10], &[1]].concat()).contains("more than 64 bits"));
+        assert!(message_of(&[&[0x08][..], &[0xff; 9], &[2]].concat()).contains("more than 64 bits"));
+        assert!(message_of(&[&[0x08][..], &[0x80; 10], &[1]].concat()).contains("more than 64 bits"));
     }
 
     #[test]
-    fn what_is_cut_off_is_refused_at_every_byte() {
+    fn rejects_truncated_messages() {
         let message = [&[0x11, 1, 2, 3, 4, 5, 6, 7, 8][..], &[0x1a, 2, 7, 8], &[0x25, 1, 2, 3, 4]].concat();
         let whole = [9, 13, 18];
         for n in 1..message.len() {
             assert_eq!(read(&message[..n]).is_ok(), whole.contains(&n), "{n} bytes");
         }
-        assert!(refusal(&[0x08, 0x80]).contains("cut off"));
+        assert!(message_of(&[0x08, 0x80]).contains("truncated"));
         assert_eq!(
-            refusal(&[0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f, 1]),
-            "field 3 claims 4294967295 bytes, and the message has 1 left"
+            message_of(&[0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f, 1]),
+            "field 3 declares 4294967295 bytes, but the message has 1 left"
         );
     }
 
     #[test]
-    fn unknown_wire_types_and_numbers_are_refused() {
-        assert_eq!(refusal(&[0x0b]), "field 1 has wire type 3, expected 0, 1, 2 or 5");
-        assert!(refusal(&[0x0e]).contains("wire type 6"));
-        assert!(refusal(&[0x00, 0x00]).contains("number 0"));
-        assert!(refusal(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).contains("expected 1 to 536870911"));
+    fn rejects_unknown_wire_types_and_numbers() {
+        assert_eq!(message_of(&[0x0b]), "field 1 has wire type 3, expected 0, 1, 2 or 5");
+        assert!(message_of(&[0x0e]).contains("wire type 6"));
+        assert!(message_of(&[0x00, 0x00]).contains("number 0"));
+        assert!(message_of(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).contains("expected 1 to 536870911"));
     }
 
     #[test]
-    fn nothing_follows_an_error() {
+    fn iterator_ends_after_an_error() {
         let mut fields = fields(&[0x0b, 0x08, 0x01]);
         assert!(fields.next().unwrap().is_err());
         assert!(fields.next().is_none());
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn zigzag_alternates_between_the_signs() {
-        let told: Vec<i64> = [0, 1, 2, 3, u64::MAX - 1, u64::MAX].map(zigzag).to_vec();
-        assert_eq!(told, [0, -1, 1, -2, i64::MAX, i64::MIN]);
+        let decoded: Vec<i64> = [0, 1, 2, 3, u64::MAX - 1, u64::MAX].map(zigzag).to_vec();
+        assert_eq!(decoded, [0, -1, 1, -2, i64::MAX, i64::MIN]);
     }
 
     #[test]
-    fn a_value_of_another_wire_type_is_refused() {
+    fn rejects_values_of_another_wire_type() {
         assert!(Value::Fixed32(1).u64().is_err());
         assert!(Value::Varint(1).bytes().is_err());
         assert!(Value::Varint(1).fixed32().is_err());

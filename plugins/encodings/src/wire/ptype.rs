@@ -1,4 +1,4 @@
-//! Types of numbers, as metadata names them.
+//! Vortex's primitive types.
 
 use arrow_schema::DataType;
 use crossdock_plugin_api::{Error, Result};
@@ -6,22 +6,22 @@ use std::fmt;
 
 macro_rules! ptypes {
     ($($number:literal $name:ident $arrow:ident $bytes:literal $text:literal),* $(,)?) => {
-        /// A type of numbers; its discriminant is its number on the wire.
+        /// A primitive type. The discriminant is its number on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs)]
         pub enum PType { $($name = $number,)* }
 
         impl PType {
-            /// All of them, in the order of their numbers.
+            /// All types, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The type with a number on the wire.
+            /// The type with this number on the wire.
             pub fn from_wire(number: u64) -> Result<Self> {
                 match number {
                     $($number => Ok(Self::$name),)*
                     _ => Err(Error::bad_data(format!(
-                        "number {number} for a type of numbers, expected 0 to {}", Self::ALL.len() - 1
+                        "number {number} for a primitive type, expected 0 to {}", Self::ALL.len() - 1
                     ))),
                 }
             }
@@ -31,12 +31,12 @@ macro_rules! ptypes {
                 match self { $(Self::$name => $bytes,)* }
             }
 
-            /// Its type in Arrow.
+            /// The Arrow type.
             pub fn arrow(self) -> DataType {
                 match self { $(Self::$name => DataType::$arrow,)* }
             }
 
-            /// The type whose values lie in memory as those of an Arrow type; none for others than plain numbers.
+            /// The type of an Arrow type of plain numbers; `None` for others.
             pub fn from_arrow(data_type: &DataType) -> Option<Self> {
                 match data_type { $(DataType::$arrow => Some(Self::$name),)* _ => None }
             }
@@ -57,7 +57,7 @@ ptypes! {
 }
 
 impl PType {
-    /// The type of the numbers as which an Arrow type's values are stored: plain numbers, dates and times.
+    /// The type of the stored numbers of plain numbers, dates and times; `None` for others.
     pub fn stored_as(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Date32 | DataType::Time32(_) => Some(Self::I32),
@@ -66,32 +66,32 @@ impl PType {
         }
     }
 
-    /// An integer, of either kind.
+    /// Whether the type is an integer.
     pub fn is_int(self) -> bool {
         self.is_unsigned() || self.is_signed()
     }
 
-    /// An unsigned integer.
+    /// Whether the type is an unsigned integer.
     pub fn is_unsigned(self) -> bool {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64)
     }
 
-    /// A signed integer.
+    /// Whether the type is a signed integer.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The type itself if it is an integer, which is what `what` has to be.
+    /// Returns the type, or an error if it is not an integer. `what` names the values.
     pub fn int(self, what: &str) -> Result<Self> {
-        self.that(self.is_int(), what, "an integer")
+        self.expect(self.is_int(), what, "an integer")
     }
 
-    /// The type itself if it is an unsigned integer, which is what `what` has to be.
+    /// Returns the type, or an error if it is not an unsigned integer. `what` names the values.
     pub fn unsigned(self, what: &str) -> Result<Self> {
-        self.that(self.is_unsigned(), what, "an unsigned integer")
+        self.expect(self.is_unsigned(), what, "an unsigned integer")
     }
 
-    fn that(self, is: bool, what: &str, expected: &str) -> Result<Self> {
+    fn expect(self, is: bool, what: &str, expected: &str) -> Result<Self> {
         if !is {
             return Err(Error::bad_data(format!("{what} are of type {self}, expected {expected}")));
         }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_on_the_wire_are_those_of_the_list() {
+    fn wire_numbers_match_the_order_of_all() {
         for (i, ptype) in PType::ALL.iter().enumerate() {
             assert_eq!(PType::from_wire(i as u64).unwrap(), *ptype);
             assert_eq!(PType::from_arrow(&ptype.arrow()), Some(*ptype));
@@ -117,7 +117,7 @@ mod tests {
     const ORDER: &str = "u8 u16 u32 u64 i8 i16 i32 i64 f16 f32 f64";
 
     #[test]
-    fn kinds_are_disjoint_and_complete() {
+    fn every_type_has_exactly_one_kind() {
         for ptype in PType::ALL {
             let is_float = matches!(ptype, PType::F16 | PType::F32 | PType::F64);
             let kinds = [ptype.is_unsigned(), ptype.is_signed(), is_float];

@@ -1,40 +1,41 @@
-//! Single values, as Vortex's `ScalarValue` messages hold them: constants, fill values, references, steps.
+//! Reads Vortex's `ScalarValue` messages: constants, fill values, references, steps.
 
 use arrow_schema::{DataType, Field};
 use crossdock_plugin_api::{Error, Result};
 
-use super::dtype::MOST_DEPTH;
+use super::dtype::MAX_DEPTH;
 use super::protobuf::{Value, fields, in_field, zigzag};
 use super::ptype::PType;
 
 /// A value of some type, borrowed from its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar<'a> {
-    /// No value.
+    /// Null.
     Null,
-    /// Of a bool.
+    /// A bool.
     Bool(bool),
-    /// Of a number, date or time.
+    /// A number, date or time.
     Number(Number),
-    /// Of a decimal: 256 bits, little-endian, two's complement.
+    /// An unscaled decimal: 256 bits, little-endian, two's complement.
     Decimal([u8; 32]),
-    /// Of text (which is valid UTF-8) or bytes.
+    /// Text (valid UTF-8) or bytes.
     Bytes(&'a [u8]),
-    /// Of a list: its elements; of a struct: its fields; of a map: its entries, each a list of key and value.
+    /// The elements of a list, the fields of a struct, or the entries of a map, each of which is a
+    /// list of key and value.
     List(Vec<Scalar<'a>>),
 }
 
-/// A number, as it lies in memory.
+/// A number as its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// Its type.
+    /// The type.
     pub ptype: PType,
-    /// Its bits, in the lowest `ptype.bytes()` bytes; those above are 0.
+    /// The bits, in the lowest `ptype.bytes()` bytes; the others are 0.
     pub bits: u64,
 }
 
 impl Number {
-    /// The number as a signed one, if it is an integer.
+    /// The value, if it is an integer.
     pub fn int(self) -> Option<i128> {
         let unused = 64 - 8 * self.ptype.bytes() as u32;
         match self.ptype.is_signed() {
@@ -43,7 +44,7 @@ impl Number {
         }
     }
 
-    /// An integer of a type, if it fits.
+    /// An integer of type `ptype`. Fails if it does not fit.
     pub fn from_int(value: i128, ptype: PType) -> Result<Self> {
         let bits = 8 * ptype.bytes() as u32;
         let range = match (ptype.is_signed(), ptype.is_unsigned()) {
@@ -59,16 +60,17 @@ impl Number {
 }
 
 impl<'a> Scalar<'a> {
-    /// The value in `message`, which has to be one of `field`'s type.
+    /// Reads a value of `field`'s type.
     ///
     /// # Errors
-    /// Bad data: no value, one of another type, one that its type cannot hold, null where the field has no nulls.
+    /// Bad data: no value, a value of another type, a value that its type cannot represent, null
+    /// for a non-nullable field.
     pub fn read(message: &'a [u8], field: &Field) -> Result<Self> {
         read(message, field, 0).map_err(|e| e.context("a scalar"))
     }
 }
 
-/// The number of type `ptype` in `message`; null is none.
+/// Reads a number of type `ptype`. Null is an error.
 pub fn number(message: &[u8], ptype: PType) -> Result<Number> {
     match Scalar::read(message, &Field::new("", ptype.arrow(), false))? {
         Scalar::Number(number) => Ok(number),
@@ -76,7 +78,7 @@ pub fn number(message: &[u8], ptype: PType) -> Result<Number> {
     }
 }
 
-/// The fields of a `ScalarValue`, by their numbers.
+/// Field numbers of a `ScalarValue`.
 mod kind {
     pub const NULL: u32 = 1;
     pub const BOOL: u32 = 2;
@@ -92,10 +94,10 @@ mod kind {
 }
 
 fn read<'a>(message: &'a [u8], field: &Field, depth: usize) -> Result<Scalar<'a>> {
-    if depth >= MOST_DEPTH {
-        return Err(Error::unsupported(format!("values nested more than {MOST_DEPTH} deep")));
+    if depth >= MAX_DEPTH {
+        return Err(Error::unsupported(format!("values nested more than {MAX_DEPTH} deep")));
     }
-    // One of the fields is there; of several, the last one counts.
+    // A `oneof`: of several fields, the last one counts.
     let mut last = None;
     for field in fields(message) {
         let (number, value) = field?;
@@ -103,7 +105,7 @@ fn read<'a>(message: &'a [u8], field: &Field, depth: usize) -> Result<Scalar<'a>
             last = Some((number, value));
         }
     }
-    let (number, value) = last.ok_or_else(|| Error::bad_data("holds no value, not even null"))?;
+    let (number, value) = last.ok_or_else(|| Error::bad_data("the message has no value, not even null"))?;
     typed(number, value, field, depth).map_err(|e| in_field(e, number))
 }
 
@@ -122,7 +124,7 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
             })?;
             of(PType::F16, bits.into())
         }
-        // Older writers state unsigned numbers as signed ones and the reverse.
+        // Older writers store unsigned numbers as signed ones and vice versa.
         (kind::INT64, _, Some(ptype)) if ptype.is_int() => {
             Number::from_int(zigzag(value.u64()?).into(), ptype).map(Scalar::Number)
         }
@@ -147,8 +149,8 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
     }
 }
 
-/// Widens two's complement; more than `most` bytes must be signs only.
-fn decimal(bytes: &[u8], most: usize) -> Result<[u8; 32]> {
+/// Sign-extends two's complement. Bytes beyond `max_bytes` must repeat the sign.
+fn decimal(bytes: &[u8], max_bytes: usize) -> Result<[u8; 32]> {
     if !matches!(bytes.len(), 1 | 2 | 4 | 8 | 16 | 32) {
         return Err(Error::bad_data(format!(
             "a decimal of {} bytes, expected 1, 2, 4, 8, 16 or 32",
@@ -158,9 +160,9 @@ fn decimal(bytes: &[u8], most: usize) -> Result<[u8; 32]> {
     let sign = |b: &u8| if *b >= 0x80 { 0xff } else { 0 };
     let mut wide = [bytes.last().map_or(0, sign); 32];
     wide[..bytes.len()].copy_from_slice(bytes);
-    let fill = sign(&wide[most - 1]);
-    if wide[most..].iter().any(|b| *b != fill) {
-        return Err(Error::bad_data(format!("a decimal that does not fit into {} bits", 8 * most)));
+    let fill = sign(&wide[max_bytes - 1]);
+    if wide[max_bytes..].iter().any(|b| *b != fill) {
+        return Err(Error::bad_data(format!("a decimal that does not fit into {} bits", 8 * max_bytes)));
     }
     Ok(wide)
 }
@@ -205,30 +207,30 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_of_their_type_whichever_way_they_are_written() {
+    fn reads_integers_in_signed_and_unsigned_form() {
         assert_eq!(int(&[0x18, 9], PType::I8), Some(-5));
         assert_eq!(number(&[0x18, 9], PType::I8).unwrap().bits, 0xfb);
         assert_eq!(int(&[0x20, 0xc8, 1], PType::U8), Some(200));
         assert_eq!(int(&[0x18, 10], PType::U8), Some(5));
         assert_eq!(int(&[0x20, 5], PType::I64), Some(5));
         assert_eq!(int(&[0x18, 0], PType::I32), Some(0));
-        let most = [&[0x18][..], &[0xff; 9], &[1]].concat();
-        assert_eq!(int(&most, PType::I64), Some(i64::MIN.into()));
-        let most = [&[0x20][..], &[0xff; 9], &[1]].concat();
-        assert_eq!(int(&most, PType::U64), Some(u64::MAX.into()));
+        let max_bytes = [&[0x18][..], &[0xff; 9], &[1]].concat();
+        assert_eq!(int(&max_bytes, PType::I64), Some(i64::MIN.into()));
+        let max_bytes = [&[0x20][..], &[0xff; 9], &[1]].concat();
+        assert_eq!(int(&max_bytes, PType::U64), Some(u64::MAX.into()));
         assert_eq!(get(&[0x18, 14], DataType::Date32).unwrap(), get(&[0x18, 14], DataType::Int32).unwrap());
     }
 
     #[test]
-    fn integers_that_do_not_fit_are_refused() {
+    fn rejects_integers_that_do_not_fit() {
         for (message, ptype) in [
             (&[0x20, 0xc8, 1][..], PType::I8),
             (&[0x20, 0x80, 2], PType::U8),
             (&[0x18, 9], PType::U64),
             (&[0x18, 0x81, 2], PType::I8),
         ] {
-            let refused = number(message, ptype).unwrap_err();
-            assert!(refused.message().contains("does not fit into"), "{refused}");
+            let error = number(message, ptype).unwrap_err();
+            assert!(error.message().contains("does not fit into"), "{error}");
         }
         assert_eq!(int(&[0x18, 0xff, 1], PType::I8), Some(-128));
     }
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_bytes_and_bools_are_read() {
+    fn reads_texts_bytes_and_bools() {
         assert_eq!(get(b"\x3a\x02hi", DataType::Utf8View).unwrap(), Scalar::Bytes(b"hi"));
         assert_eq!(get(&[0x42, 1, 0xff], DataType::BinaryView).unwrap(), Scalar::Bytes(&[0xff]));
         assert!(get(&[0x42, 1, 0xff], DataType::Utf8View).unwrap_err().message().contains("UTF-8"));
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_widened_and_have_to_fit() {
+    fn widens_decimals_and_rejects_those_that_do_not_fit() {
         let mut expected = [0xff; 32];
         expected[0] = 0x85;
         let narrow = get(&[0x42, 4, 0x85, 0xff, 0xff, 0xff], DataType::Decimal128(5, 2)).unwrap();
@@ -270,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_value_where_nulls_may_be() {
+    fn rejects_null_for_non_nullable_fields() {
         assert_eq!(get(&[8, 0], DataType::Int32).unwrap(), Scalar::Null);
         assert!(number(&[8, 0], PType::I32).unwrap_err().message().contains("null, expected"));
-        assert!(get(&[], DataType::Int32).unwrap_err().message().contains("holds no value"));
+        assert!(get(&[], DataType::Int32).unwrap_err().message().contains("has no value"));
     }
 
     #[test]
-    fn lists_and_structs_have_what_their_types_say() {
+    fn rejects_lists_and_structs_of_another_length() {
         let element = || Arc::new(Field::new("item", DataType::Int8, false));
         let two = [0x4a, 8, 0x0a, 2, 0x18, 2, 0x0a, 2, 0x18, 4];
         let read = get(&two, DataType::List(element())).unwrap();
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn values_nested_too_deep_are_refused() {
+    fn rejects_values_nested_too_deep() {
         let mut deep = DataType::Int8;
         let mut bytes = vec![0x18, 0];
         for _ in 0..70 {

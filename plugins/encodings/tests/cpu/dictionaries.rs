@@ -1,4 +1,4 @@
-//! Values by their codes: which of the codes are decoded first, and what comes out either way.
+//! Tests which codes of dictionaries are decoded before their parent, and the values.
 
 use arrow_schema::DataType;
 use crossdock_memory::Device;
@@ -17,7 +17,7 @@ fn values() -> Node {
     Node::words(DataType::Int32, &VALUES, i32::to_le_bytes)
 }
 
-/// A dictionary with codes of the type with this number on the wire.
+/// A dictionary whose codes have type number `ptype`.
 fn dictionary(codes: Node, ptype: u8, values: Node) -> Node {
     Node {
         nullable: codes.nullable || values.nullable,
@@ -38,7 +38,7 @@ fn expected() -> Vec<String> {
 }
 
 #[test]
-fn packed_codes_are_looked_up_as_they_are_unpacked_and_only_on_the_host() {
+fn host_looks_up_packed_codes_while_unpacking() {
     let rig = Rig::new();
     let packed = dictionary(Node::packed(&codes(), 3), 0, values());
     assert_eq!(rig.plan(&packed, Device::CPU).decoded, [false, true]);
@@ -47,7 +47,7 @@ fn packed_codes_are_looked_up_as_they_are_unpacked_and_only_on_the_host() {
 }
 
 #[test]
-fn codes_that_are_not_packed_are_decoded_first() {
+fn decodes_unpacked_codes_first() {
     let rig = Rig::new();
     let plain = dictionary(Node::words(DataType::UInt8, &codes(), |code| [code]), 0, values());
     assert_eq!(rig.plan(&plain, Device::CPU).decoded, [true, true]);
@@ -55,9 +55,9 @@ fn codes_that_are_not_packed_are_decoded_first() {
 }
 
 #[test]
-fn packed_codes_with_patches_are_decoded_first() {
+fn decodes_patched_codes_first() {
     let rig = Rig::new();
-    // Two patches, at numbers of 2 bytes: values 0 and 1400 have code 4 whatever their bits are.
+    // The patches, with indices of 2 bytes, replace the truncated codes 4.
     let mut packed = Node::packed(&codes().iter().map(|code| code & 3).collect::<Vec<_>>(), 2);
     let at: Vec<u16> = (0..ROWS).filter(|i| codes()[*i] == 4).map(|i| i as u16).collect();
     packed.metadata.extend([0x1a, 7, 0x08, (at.len() & 0x7f) as u8 | 0x80, (at.len() >> 7) as u8, 0x10, 0]);
@@ -72,13 +72,14 @@ fn packed_codes_with_patches_are_decoded_first() {
 }
 
 #[test]
-fn packed_codes_of_values_with_nulls_and_of_wide_values_are_decoded_first() {
+fn decodes_codes_of_nullable_and_bool_values_first() {
     let rig = Rig::new();
     let with_nulls = dictionary(Node::packed(&codes(), 3), 0, values().with_validity(vec![0b11101]));
     assert_eq!(rig.plan(&with_nulls, Device::CPU).decoded, [true, true, false]);
-    let nulled = expected().into_iter().zip(codes());
-    let nulled: Vec<_> = nulled.map(|(value, code)| if code == 1 { "null".into() } else { value }).collect();
-    assert_eq!(rig.decode(&with_nulls).unwrap(), nulled);
+    let pairs = expected().into_iter().zip(codes());
+    let with_nulls_expected: Vec<_> =
+        pairs.map(|(value, code)| if code == 1 { "null".into() } else { value }).collect();
+    assert_eq!(rig.decode(&with_nulls).unwrap(), with_nulls_expected);
 
     let bools = Node { buffers: vec![vec![0b01001]], ..Node::new("vortex.bool", DataType::Boolean, 5) };
     let bools = dictionary(Node::packed(&codes(), 3), 0, bools);
@@ -88,21 +89,21 @@ fn packed_codes_of_values_with_nulls_and_of_wide_values_are_decoded_first() {
 }
 
 #[test]
-fn packed_codes_of_a_signed_type_are_decoded_first() {
+fn decodes_signed_codes_first() {
     let rig = Rig::new();
     let signed = Node { data_type: DataType::Int8, ..Node::packed(&codes(), 3) };
-    // Number 4 on the wire.
+    // Type number 4 is i8.
     let signed = dictionary(signed, 4, values());
     assert_eq!(rig.plan(&signed, Device::CPU).decoded, [true, true]);
     assert_eq!(rig.decode(&signed).unwrap(), expected());
 }
 
 #[test]
-fn a_dictionary_that_is_not_as_it_says_is_refused() {
+fn rejects_dictionaries_that_contradict_their_metadata() {
     let rig = Rig::new();
     let sound = || dictionary(Node::words(DataType::UInt8, &codes(), |code| [code]), 0, values());
     rig.check(&sound()).unwrap();
-    let refused = |change: fn(&mut Node)| {
+    let error_after = |change: fn(&mut Node)| {
         let mut node = sound();
         change(&mut node);
         rig.check(&node).unwrap_err().message().to_owned()
@@ -116,13 +117,13 @@ fn a_dictionary_that_is_not_as_it_says_is_refused() {
         (|node| node.data_type = DataType::Int64, "values of Int32, expected 5 of Int64"),
         (|node| node.metadata = vec![8], "vortex.dict"),
     ] {
-        let message = refused(change);
+        let message = error_after(change);
         assert!(message.contains(expected), "expected {expected:?}, got {message:?}");
     }
 }
 
 #[test]
-fn codes_in_runs_have_no_program_and_others_have() {
+fn has_no_program_if_the_codes_are_runs() {
     let rig = Rig::new();
     let bytes = |bytes: &[u8]| Node::words(DataType::UInt8, bytes, |byte| [byte]);
     let program = vec![Operator::Dictionary { codes: 0, values: 1 }];

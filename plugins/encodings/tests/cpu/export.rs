@@ -1,4 +1,4 @@
-//! Batches as trees: which nodes hold which bytes of slices.
+//! Tests the nodes and bytes of exported trees of slices.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crossdock_plugin_api::{CallSettings, EncodedArray, Options, Plugin};
 
 use crate::tree::{Node, Rig};
 
-/// The trees of batches of one column, node by node: id, length, metadata, bytes of the buffers, number of children.
+/// The nodes of an exported column: id, length, metadata, bytes of the buffers, number of children.
 fn exported(rig: &Rig, field: &Field, batches: &[DeviceBatch]) -> Vec<String> {
     let schema = Schema::new(vec![field.clone()]);
     let settings = CallSettings::new(Device::CPU);
@@ -24,7 +24,7 @@ fn exported(rig: &Rig, field: &Field, batches: &[DeviceBatch]) -> Vec<String> {
     let mut capsules = settings.enter(|call| writer.finish(call)).unwrap();
     assert_eq!(capsules.len(), 1);
     let raw = capsules.remove(0).take().unwrap();
-    // SAFETY: a tree that the plugin made.
+    // SAFETY: the plugin exported the array.
     let array = unsafe { EncodedArray::from_raw(raw) }.unwrap();
     (0..array.n_nodes()).map(|index| line(&array, index)).collect()
 }
@@ -36,7 +36,7 @@ fn line(array: &EncodedArray, index: usize) -> String {
         if buffer.bytes == 0 {
             return Vec::new();
         }
-        // SAFETY: memory of the host, which the array holds.
+        // SAFETY: the buffer is in host memory, and the array keeps it alive.
         unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), buffer.bytes as usize) }.to_vec()
     });
     let buffers: Vec<_> = buffers.collect();
@@ -44,7 +44,7 @@ fn line(array: &EncodedArray, index: usize) -> String {
     format!("{id} {len} {:?} {buffers:?} {children}", node.metadata())
 }
 
-/// Rows `start..+len` of what a node decodes to, as trees.
+/// The exported nodes of slices (start, length) of a decoded node.
 fn slices(node: &Node, ranges: &[(usize, usize)]) -> Vec<String> {
     let rig = Rig::new();
     let whole = rig.decode_batch(node).unwrap();
@@ -61,12 +61,12 @@ fn over(id: &'static str, data_type: DataType, len: usize, metadata: &[u8], chil
 }
 
 #[test]
-fn numbers_are_the_bytes_of_the_slice_and_bits_say_how_many_come_before() {
+fn exports_bytes_of_slices_and_bit_offsets() {
     let numbers: Vec<u16> = (1..=12).collect();
     let node = uint16(&numbers).with_validity(vec![0b1110_1111, 0b1011]);
     let expected = [
         "vortex.primitive 2 [] [[10, 0, 11, 0]] 1",
-        // The tenth value is the second of the second byte.
+        // The tenth value is the second bit of the second byte.
         "vortex.bool 2 [8, 1] [[11]] 0",
     ];
     assert_eq!(slices(&node, &[(9, 2)]), expected);
@@ -75,12 +75,12 @@ fn numbers_are_the_bytes_of_the_slice_and_bits_say_how_many_come_before() {
         "vortex.bool 6 [8, 4] [[239, 11]] 0",
     ];
     assert_eq!(slices(&node, &[(4, 6)]), over_a_byte);
-    // Of values that are all valid nothing is said.
+    // Without nulls there is no validity child.
     assert_eq!(slices(&node, &[(6, 3)]), ["vortex.primitive 3 [] [[7, 0, 8, 0, 9, 0]] 0"]);
 }
 
 #[test]
-fn several_batches_are_chunks_with_their_ends_and_none_is_an_empty_tree() {
+fn exports_batches_as_chunks_and_no_batch_as_empty_tree() {
     let expected = [
         "vortex.chunked 3 [] [] 3",
         "vortex.primitive 3 [] [[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]] 0",
@@ -92,7 +92,7 @@ fn several_batches_are_chunks_with_their_ends_and_none_is_an_empty_tree() {
 }
 
 #[test]
-fn lists_have_one_offset_more_and_all_elements_unless_they_are_of_one_size() {
+fn exports_all_elements_of_lists_and_slices_of_fixed_size_lists() {
     let item = Arc::new(Field::new("item", DataType::UInt16, false));
     let offsets = Node::words(DataType::UInt8, &[0u8, 1, 1, 3], |offset| [offset]);
     let lists = over(
@@ -103,7 +103,7 @@ fn lists_have_one_offset_more_and_all_elements_unless_they_are_of_one_size() {
         vec![uint16(&[1, 2, 3]), offsets],
     );
     let expected = [
-        // Three elements, and offsets of type 6, which are of 32 bits.
+        // Three elements, and offsets of type number 6, i32.
         "vortex.list 2 [8, 3, 16, 6] [] 2",
         "vortex.primitive 3 [] [[1, 0, 2, 0, 3, 0]] 0",
         "vortex.primitive 3 [] [[1, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]] 0",
@@ -116,7 +116,7 @@ fn lists_have_one_offset_more_and_all_elements_unless_they_are_of_one_size() {
 }
 
 #[test]
-fn structs_slice_their_fields_and_have_their_validity_first() {
+fn exports_sliced_fields_of_structs_after_validity() {
     let fields = Fields::from(vec![Field::new("a", DataType::UInt16, false)]);
     let validity = Node { buffers: vec![vec![0b101]], ..Node::new("vortex.bool", DataType::Boolean, 3) };
     let node = over("vortex.struct", DataType::Struct(fields), 3, &[], vec![validity, uint16(&[1, 2, 3])]);
@@ -126,10 +126,10 @@ fn structs_slice_their_fields_and_have_their_validity_first() {
 }
 
 #[test]
-fn decimals_dates_and_text_hold_what_the_slice_has() {
+fn exports_slices_of_decimals_dates_and_text() {
     let bytes = Node::words(DataType::Int8, &[5i8, -1], i8::to_le_bytes);
     let decimals = over("vortex.decimal_byte_parts", DataType::Decimal128(2, 0), 2, &[0x08, 4], vec![bytes]);
-    // Stored as type 4, which is of 128 bits.
+    // Type number 4 has 128 bits.
     let expected = format!("vortex.decimal 1 [8, 4] [{:?}] 0", [255; 16]);
     assert_eq!(slices(&decimals, &[(1, 1)]), [expected]);
 

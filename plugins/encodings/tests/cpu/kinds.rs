@@ -1,4 +1,4 @@
-//! A small node of each kind: what it decodes to, how much memory it asks for, and what is refused.
+//! Tests the values, sizes and errors of a small node of each encoding.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn nullable(node: Node) -> Node {
     Node { nullable: true, ..node }
 }
 
-/// `ten`, nothing, and a text that no view holds.
+/// `ten`, an empty text, and a text that is too long for a view.
 fn texts() -> Node {
     let offsets = int32(&[0, 3, 3, 20]);
     let node = over("vortex.varbin", DataType::Utf8View, 3, &[0x08, 6], vec![offsets]);
@@ -45,7 +45,7 @@ fn struct_of(children: Vec<Node>, len: usize) -> Node {
     over("vortex.struct", data_type, len, &[], children)
 }
 
-/// Of one pair of numbers, and of two.
+/// Maps of one and of two entries.
 fn maps() -> Node {
     let fields = [Field::new("key", DataType::Int32, false), Field::new("value", DataType::Int32, false)];
     let entries = Field::new("entries", DataType::Struct(Fields::from(fields.to_vec())), false);
@@ -56,7 +56,7 @@ fn maps() -> Node {
     over("vortex.map", DataType::Map(Arc::new(entries), false), 2, &[], vec![lists])
 }
 
-/// Two values of a block whose lanes all begin at 7 and never differ.
+/// Two values of a block whose values are all 7.
 fn delta() -> Node {
     let words = |words: &[u32]| Node::words(DataType::UInt32, words, u32::to_le_bytes);
     // 1024 differences.
@@ -69,14 +69,14 @@ fn delta() -> Node {
     )
 }
 
-/// Floats whose left 16 bits are in a dictionary of two; those of the last are patched.
+/// Floats whose left 16 bits are in a dictionary of two; the last one is patched.
 fn split_floats() -> Node {
     let halves = |words: &[u16]| Node::words(DataType::UInt16, words, u16::to_le_bytes);
     let rights = Node::words(DataType::UInt32, &[0u32, 0, 0x4000, 0], u32::to_le_bytes);
     let metadata = [
         // 16 bits to the right, two lefts: 0x3fc0 and 0x4020, codes of 16 bits.
         &[0x08, 16, 0x10, 2, 0x18, 0xc0, 0x7f, 0x18, 0xa0, 0x80, 0x01, 0x20, 1][..],
-        // One patch, at a number of one byte.
+        // One patch, with an index of one byte.
         &[0x2a, 4, 0x08, 1, 0x18, 0],
     ]
     .concat();
@@ -84,7 +84,7 @@ fn split_floats() -> Node {
     over("vortex.alprd", DataType::Float32, 4, &metadata, children)
 }
 
-/// A text in its view, and one that no view holds.
+/// An inline text, and a text that is too long for its view.
 fn views() -> Node {
     let short = [2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let long = [17, 0, 0, 0, b'm', b'o', b'r', b'e', 0, 0, 0, 0, 3, 0, 0, 0];
@@ -96,7 +96,7 @@ fn list_type() -> DataType {
     DataType::List(Arc::new(Field::new("item", DataType::Int32, false)))
 }
 
-/// Of each kind a node, its values, and the bytes that it asks for.
+/// A node of each encoding, its values, and its size in bytes.
 fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
     let chunked =
         vec![Node::words(DataType::UInt64, &[0u64, 2, 3], u64::to_le_bytes), int32(&[7, 8]), int32(&[-9])];
@@ -107,7 +107,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
         "vortex.sparse",
         DataType::Int32,
         5,
-        // Two patches, at numbers of one byte, after one value.
+        // Two patches, with indices of one byte, after one value.
         &[0x0a, 6, 0x08, 2, 0x10, 1, 0x18, 0],
         vec![uint8(&[2, 5]), int32(&[20, 50])],
     );
@@ -269,7 +269,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
 }
 
 #[test]
-fn a_node_of_each_kind_is_its_values_and_asks_for_their_memory() {
+fn decodes_each_encoding_and_states_its_size() {
     let rig = Rig::new();
     for (node, expected, bytes) in samples() {
         let decoded = rig.decode(&node).unwrap_or_else(|error| panic!("{}: {error}", node.id));
@@ -280,25 +280,25 @@ fn a_node_of_each_kind_is_its_values_and_asks_for_their_memory() {
 }
 
 #[test]
-fn of_each_kind_a_node_with_too_much_or_too_little_is_refused() {
+fn rejects_malformed_nodes_of_each_encoding() {
     let rig = Rig::new();
     for (node, ..) in samples() {
         rig.check(&node).unwrap();
-        let refused = |what: &str, node: Node| {
+        let assert_rejected = |what: &str, node: Node| {
             let error = rig.check(&node).expect_err(&format!("{} with {what}", node.id));
             assert!(error.message().starts_with(node.id), "{error}");
         };
         let mut more = node.clone();
         more.buffers.push(vec![0; 3]);
-        refused("one buffer more", more);
+        assert_rejected("one buffer more", more);
         let mut more = node.clone();
         more.children.extend([int32(&[]), int32(&[])]);
-        refused("two children more", more);
-        // A constant's type is that of its buffer, which is read when it is decoded.
+        assert_rejected("two children more", more);
+        // The type of a constant is checked when its buffer is decoded.
         if node.id != "vortex.constant" {
-            refused("another type", Node { data_type: DataType::Utf8, ..node.clone() });
+            assert_rejected("another type", Node { data_type: DataType::Utf8, ..node.clone() });
         }
-        // A value more has nothing to differ from, lies in the same block, or is missed when it is decoded.
+        // For these encodings one more value is valid, or is rejected during decoding only.
         let any_length = [
             "vortex.constant",
             "vortex.sequence",
@@ -309,47 +309,63 @@ fn of_each_kind_a_node_with_too_much_or_too_little_is_refused() {
             "vortex.sparse",
         ];
         if !any_length.contains(&node.id) && !node.id.ends_with("bool") {
-            refused("a value more", Node { len: node.len + 1, ..node.clone() });
+            assert_rejected("a value more", Node { len: node.len + 1, ..node.clone() });
         }
         if !node.children.is_empty() {
             let mut fewer = node.clone();
             fewer.children.clear();
             if node.children.len() > 1 || node.id != "vortex.primitive" {
-                refused("no children", fewer);
+                assert_rejected("no children", fewer);
             }
         }
         for i in 0..node.children.len() {
             let mut changed = node.clone();
             changed.children[i].data_type = DataType::Duration(TimeUnit::Second);
-            refused("a child of another type", changed);
+            assert_rejected("a child of another type", changed);
         }
     }
 }
 
 #[test]
-fn validity_is_one_child_of_truth_values_where_the_type_has_nulls() {
+fn accepts_one_validity_child_of_nullable_nodes_only() {
     let rig = Rig::new();
     let with = |nullable, validity: &[Node]| {
         let node = Node { children: validity.to_vec(), nullable, ..int32(&[1, 2, 3]) };
         rig.check(&node).map_err(|error| error.message().to_owned())
     };
-    let sound = bits(&[0b101], 3);
+    let valid = bits(&[0b101], 3);
     assert_eq!(with(true, &[]), Ok(()));
-    assert_eq!(with(true, std::slice::from_ref(&sound)), Ok(()));
+    assert_eq!(with(true, std::slice::from_ref(&valid)), Ok(()));
     assert_eq!(with(false, &[]), Ok(()));
-    let refused = |nullable, validity: &[Node], expected: &str| {
+    let assert_rejected = |nullable, validity: &[Node], expected: &str| {
         let message = with(nullable, validity).unwrap_err();
         assert!(message.ends_with(expected), "{message}");
     };
-    refused(false, std::slice::from_ref(&sound), "it has 1 children, expected 0");
-    refused(true, &[sound.clone(), sound.clone()], "it has 2 children, expected 0, and perhaps its validity");
-    refused(true, &[bits(&[0b101], 4)], "as validity it has 4 values of Boolean, expected 3 of Boolean");
-    refused(true, &[uint8(&[1, 0, 1])], "as validity it has 3 values of UInt8, expected 3 of Boolean");
-    refused(true, &[nullable(sound)], "as validity it has a type with nulls, expected one without");
+    assert_rejected(false, std::slice::from_ref(&valid), "it has 1 children, expected 0");
+    assert_rejected(
+        true,
+        &[valid.clone(), valid.clone()],
+        "it has 2 children, expected 0, or one more for its validity",
+    );
+    assert_rejected(
+        true,
+        &[bits(&[0b101], 4)],
+        "as validity it has 4 values of Boolean, expected 3 of Boolean",
+    );
+    assert_rejected(
+        true,
+        &[uint8(&[1, 0, 1])],
+        "as validity it has 3 values of UInt8, expected 3 of Boolean",
+    );
+    assert_rejected(
+        true,
+        &[nullable(valid)],
+        "as validity it has a nullable type, expected a non-nullable one",
+    );
 }
 
 #[test]
-fn an_importer_of_capsules_and_of_bytes_tells_how_they_are_recognised() {
+fn formats_state_capsule_names_and_magic_bytes() {
     use crossdock_plugin_api::Plugin;
     let rig = Rig::new();
     let formats = rig.plugin.importer().unwrap().formats();
@@ -366,11 +382,11 @@ fn an_importer_of_capsules_and_of_bytes_tells_how_they_are_recognised() {
 }
 
 #[test]
-fn parts_of_times_may_be_integers_of_any_type() {
+fn decodes_parts_of_times_of_any_integer_type() {
     use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let rig = Rig::new();
     let types = [UInt8, UInt16, UInt32, UInt64, Int8, Int16, Int32, Int64];
-    // In the order of their numbers on the wire.
+    // In the order of their type numbers.
     for (data_type, number) in types.into_iter().zip(0..) {
         let width = data_type.primitive_width().unwrap();
         let part = |values: [u64; 2]| {

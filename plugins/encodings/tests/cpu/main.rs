@@ -1,4 +1,4 @@
-//! The plugin over a host for tests, on trees that are written down.
+//! Runs the plugin in a test host on literal trees.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dictionaries;

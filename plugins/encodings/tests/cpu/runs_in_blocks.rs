@@ -1,4 +1,4 @@
-//! `fastlanes.rle`: every block of 1024 values has a dictionary of its own.
+//! Tests `fastlanes.rle`, where every block of 1024 values has its own dictionary.
 
 use arrow_schema::DataType;
 
@@ -6,11 +6,11 @@ use crate::tree::{Node, Rig};
 
 const VALUES: [i16; 5] = [10, -20, 30, 7, 8];
 
-/// Two blocks, of three values and of two, of which the node has 1500 from the third on.
+/// 1500 values from index 2 on, of two blocks with dictionaries of three and two values.
 fn sound() -> Node {
     let indices: Vec<u8> = (0..2048).map(|i| (if i < 1024 { i % 3 } else { i % 2 }) as u8).collect();
     Node {
-        // 5 values, 2048 positions of one byte, 2 beginnings of 8 bytes, 2 values before the first.
+        // 5 values, 2048 indices of one byte, 2 offsets of 8 bytes, 2 values before the first.
         metadata: vec![0x08, 5, 0x10, 0x80, 0x10, 0x18, 0, 0x20, 2, 0x28, 3, 0x30, 2],
         children: vec![
             Node::words(DataType::Int16, &VALUES, i16::to_le_bytes),
@@ -22,18 +22,18 @@ fn sound() -> Node {
 }
 
 #[test]
-fn each_block_names_the_values_of_its_own_dictionary() {
+fn looks_up_the_dictionary_of_each_block() {
     let value = |i: usize| if i < 1024 { VALUES[i % 3] } else { VALUES[3 + i % 2] };
     let expected: Vec<_> = (2..1502).map(|i| value(i).to_string()).collect();
     assert_eq!(Rig::new().decode(&sound()).unwrap(), expected);
 }
 
 #[test]
-fn nulls_of_the_positions_are_nulls() {
+fn null_indices_are_nulls() {
     let mut node = sound();
     node.nullable = true;
-    let positions = node.children.remove(1).with_validity(vec![0b1011_1111; 256]);
-    node.children.insert(1, positions);
+    let indices = node.children.remove(1).with_validity(vec![0b1011_1111; 256]);
+    node.children.insert(1, indices);
     let decoded = Rig::new().decode(&node).unwrap();
     for (i, value) in (2..).zip(decoded) {
         assert_eq!(value == "null", i % 8 == 6, "{i}: {value}");
@@ -41,7 +41,7 @@ fn nulls_of_the_positions_are_nulls() {
 }
 
 #[test]
-fn blocks_that_are_not_as_their_node_says_are_refused() {
+fn rejects_nodes_that_contradict_their_metadata() {
     let rig = Rig::new();
     rig.check(&sound()).unwrap();
     for (change, expected) in [
@@ -52,7 +52,7 @@ fn blocks_that_are_not_as_their_node_says_are_refused() {
             |node| node.data_type = DataType::Int32,
             "as values of blocks it has 5 values of Int16, expected 5 of Int32",
         ),
-        (|node| node.children[0].nullable = true, "as values of blocks it has a type with nulls"),
+        (|node| node.children[0].nullable = true, "as values of blocks it has a nullable type"),
         (
             |node| node.metadata[6] = 1,
             "as indices of values it has 2048 values of UInt8, expected 2048 of UInt16",
@@ -60,10 +60,10 @@ fn blocks_that_are_not_as_their_node_says_are_refused() {
         (|node| node.children[1].len = 1024, "as indices of values it has 1024 values"),
         (
             |node| node.metadata[10] = 2,
-            "as where blocks' values begin it has 2 values of UInt64, expected 2 of UInt32",
+            "as offsets of dictionaries it has 2 values of UInt64, expected 2 of UInt32",
         ),
-        (|node| node.children[2].len = 1, "as where blocks' values begin it has 1 values"),
-        (|node| node.children[2].nullable = true, "as where blocks' values begin it has a type with nulls"),
+        (|node| node.children[2].len = 1, "as offsets of dictionaries it has 1 values"),
+        (|node| node.children[2].nullable = true, "as offsets of dictionaries it has a nullable type"),
     ] {
         let mut node = sound();
         change(&mut node);

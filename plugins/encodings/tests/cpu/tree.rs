@@ -1,5 +1,5 @@
-//! Trees of nodes, and a session's part in decoding them: each node is checked, asked for its plan, and decoded after what it
-//! asked for.
+//! Builds trees of nodes and decodes them as a session does: checks each node, queries its plan,
+//! and decodes it after the nodes of the plan.
 
 use std::sync::Arc;
 
@@ -13,33 +13,33 @@ use crossdock_plugin_api::{
 };
 use crossdock_test_support::TestHost;
 
-/// A node of a tree, with those below it.
+/// A node of a tree, with its children.
 #[derive(Clone)]
 pub struct Node {
     pub id: &'static str,
     pub data_type: DataType,
     pub nullable: bool,
     pub len: u64,
-    /// As its encoding has it.
+    /// The metadata of the encoding.
     pub metadata: Vec<u8>,
     pub buffers: Vec<Vec<u8>>,
     pub children: Vec<Node>,
 }
 
 impl Node {
-    /// With neither metadata nor buffers nor children.
+    /// A node without metadata, buffers and children.
     pub fn new(id: &'static str, data_type: DataType, len: usize) -> Self {
         let (metadata, buffers, children) = Default::default();
         Self { id, data_type, nullable: false, len: len as u64, metadata, buffers, children }
     }
 
-    /// Numbers as they are.
+    /// A node of plain numbers.
     pub fn words<T: Copy, const N: usize>(data_type: DataType, words: &[T], bytes: fn(T) -> [u8; N]) -> Self {
         let values = words.iter().flat_map(|word| bytes(*word)).collect();
         Self { buffers: vec![values], ..Self::new("vortex.primitive", data_type, words.len()) }
     }
 
-    /// With nulls, where `valid` has no bit.
+    /// Makes the node nullable, with the validity bitmap `valid`.
     pub fn with_validity(mut self, valid: Vec<u8>) -> Self {
         let bits =
             Node { buffers: vec![valid], ..Node::new("vortex.bool", DataType::Boolean, self.len as usize) };
@@ -48,17 +48,17 @@ impl Node {
         self
     }
 
-    /// Integers of one byte in as many bits, packed as FastLanes does it; any number of them, which need not be whole blocks.
+    /// A bit-packed node of one-byte integers. The last block may be partial.
     pub fn packed(values: &[u8], bits: usize) -> Self {
-        // A block is 8 rows of one value for each of 128 lanes, and a lane its values' bits, lowest first, byte by byte.
+        // A block has 8 rows of 128 lanes. A lane is the bits of its values, lowest first.
         let mut bytes = vec![0u8; values.len().div_ceil(1024) * 128 * bits];
         for (i, value) in values.iter().enumerate() {
             let (block, at) = (i / 1024, i % 1024);
             let (row, lane) = (at / 128, at % 128);
             for bit in 0..bits {
-                let place = row * bits + bit;
-                let byte = &mut bytes[block * 128 * bits + place / 8 * 128 + lane];
-                *byte |= (value >> bit & 1) << (place % 8);
+                let position = row * bits + bit;
+                let byte = &mut bytes[block * 128 * bits + position / 8 * 128 + lane];
+                *byte |= (value >> bit & 1) << (position % 8);
             }
         }
         let metadata = vec![0x08, bits as u8];
@@ -87,7 +87,7 @@ impl Node {
     }
 }
 
-/// The plugin, and the host that it runs in.
+/// The plugin and its host.
 pub struct Rig {
     pub host: TestHost,
     pub plugin: Encodings,
@@ -104,7 +104,7 @@ impl Rig {
         self.plugin.encoding().unwrap()
     }
 
-    /// The tree, with its buffers in host memory.
+    /// The encoded array of a tree, with buffers in host memory.
     pub fn tree(&self, root: &Node) -> EncodedArray {
         let (mut parts, mut buffers) = (Vec::new(), Vec::new());
         root.flatten(&mut parts, &mut buffers);
@@ -114,45 +114,45 @@ impl Rig {
                 to.copy_from_slice(bytes);
                 Ok(())
             };
-            let made = memory.alloc_with(&stream, bytes.len(), copy).unwrap();
-            made.freeze(&stream).unwrap().to_encoded()
+            let copied = memory.alloc_with(&stream, bytes.len(), copy).unwrap();
+            copied.freeze(&stream).unwrap().to_encoded()
         };
         EncodedArray::new(parts, buffers.iter().map(buffer).collect()).unwrap()
     }
 
-    /// What the plugin says of the root: nothing, or what is wrong with it.
+    /// Checks the root.
     pub fn check(&self, root: &Node) -> Result<()> {
         let array = self.tree(root);
         let node = array.root()?;
         self.encoding().check(node)
     }
 
-    /// How much memory the root says that it needs.
+    /// The size that the plugin states for the decoded root.
     pub fn size(&self, root: &Node) -> Option<u64> {
         let array = self.tree(root);
         self.encoding().size(array.root().unwrap()).unwrap()
     }
 
-    /// How the root would be decoded for a device.
+    /// The plan for decoding the root on a device.
     pub fn plan(&self, root: &Node, wanted: Device) -> DecodePlan {
         let array = self.tree(root);
         self.encoding().plan(array.root().unwrap(), wanted).unwrap()
     }
 
-    /// What the root's values are made of, if the host can make them.
+    /// Returns the root's program, if it has one.
     pub fn lower(&self, root: &Node) -> Option<Vec<Operator>> {
         let array = self.tree(root);
         self.encoding().lower(array.root().unwrap()).unwrap()
     }
 
-    /// The root's values as text.
+    /// Decodes the root to text.
     pub fn decode(&self, root: &Node) -> Result<Vec<String>> {
         let batch = self.decode_batch(root)?;
         let mut columns = cells(&batch, batch.len(), &self.host.stream(Device::CPU))?;
         Ok(columns.remove(0))
     }
 
-    /// The root's values as the one column of a batch.
+    /// Decodes the root to a batch of one column.
     pub fn decode_batch(&self, root: &Node) -> Result<DeviceBatch> {
         let array = self.tree(root);
         let batch = self.decode_node(&array, 0)?;

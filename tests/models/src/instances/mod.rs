@@ -1,4 +1,5 @@
-//! A session's plugins: made by whoever asks first, replaced where one failed, while others choose among them.
+//! Models a session's instances: created by the first thread that needs them, and replaced after a
+//! failure while other threads choose among them.
 
 #[path = "../../../../host/src/instances/list.rs"]
 mod list;
@@ -13,91 +14,91 @@ use loom::thread;
 use crate::model;
 use list::{Instances, List};
 
-/// An instance: which plugin's, how many came before it, and what its maker wrote into it.
+/// An instance: its plugin, and its generation, written after its creation.
 struct Instance {
     plugin: u32,
     written: UnsafeCell<u32>,
 }
 
-// SAFETY: what is written is in a cell of loom's, which says where somebody reads it meanwhile.
+// SAFETY: loom's cell reports concurrent access.
 unsafe impl Send for Instance {}
-// SAFETY: as above.
+// SAFETY: loom's cell reports concurrent access.
 unsafe impl Sync for Instance {}
 
 impl Instance {
     fn new(plugin: u32, generation: u32) -> Arc<Self> {
         let written = UnsafeCell::new(0);
-        // SAFETY: nobody else has it yet.
+        // SAFETY: no other thread has the instance yet.
         written.with_mut(|written| unsafe { *written = generation });
         Arc::new(Self { plugin, written })
     }
 
     fn generation(&self) -> u32 {
-        // SAFETY: its maker wrote before anybody had it, or loom says that they did not.
+        // SAFETY: the write came before the instance was shared; otherwise loom reports it.
         self.written.with(|written| unsafe { *written })
     }
 }
 
-/// A list that has the first instance of each of two plugins.
-fn made() -> (Arc<List<Instance>>, Instances<Instance>) {
+/// A list with the first instances of two plugins.
+fn filled() -> (Arc<List<Instance>>, Instances<Instance>) {
     let list = Arc::new(List::default());
-    let first = list.get_or_make(|| vec![Instance::new(0, 0), Instance::new(1, 0)]);
+    let first = list.get_or_create(|| vec![Instance::new(0, 0), Instance::new(1, 0)]);
     (list, first)
 }
 
-/// The generations of what there is: one of each plugin, in order, wherever this is asked.
+/// The generations of the current instances, one for each plugin, in order.
 fn generations(list: &List<Instance>) -> [u32; 2] {
-    let now = list.get_or_make(|| panic!("they were made before"));
+    let now = list.get_or_create(|| panic!("the instances exist"));
     let [first, second] = &*now else { panic!("{} instances", now.len()) };
-    assert_eq!([first.plugin, second.plugin], [0, 1], "one was lost, or is in another's place");
+    assert_eq!([first.plugin, second.plugin], [0, 1], "an instance is missing or in the wrong place");
     [first.generation(), second.generation()]
 }
 
 #[test]
-fn they_are_made_once_and_who_asks_meanwhile_gets_those() {
+fn instances_are_created_once_and_shared() {
     model(5, || {
-        let (list, n_made) = (Arc::new(List::default()), Arc::new(AtomicUsize::new(0)));
-        let ask = |list: &List<Instance>, n_made: &AtomicUsize| {
-            assert!(!list.is_made_here(), "it has not asked yet");
-            let all = list.get_or_make(|| {
-                assert!(list.is_made_here(), "it would wait for itself, and is not told so");
-                n_made.fetch_add(1, Ordering::Relaxed);
+        let (list, n_created) = (Arc::new(List::default()), Arc::new(AtomicUsize::new(0)));
+        let ask = |list: &List<Instance>, n_created: &AtomicUsize| {
+            assert!(!list.is_creating_here(), "no creation runs on this thread");
+            let all = list.get_or_create(|| {
+                assert!(list.is_creating_here(), "this thread would wait for itself");
+                n_created.fetch_add(1, Ordering::Relaxed);
                 vec![Instance::new(0, 7)]
             });
-            assert!(!list.is_made_here(), "they are made, or another thread makes them");
+            assert!(!list.is_creating_here(), "creation is over, or on another thread");
             assert_eq!(all[0].generation(), 7);
             all
         };
         let other = thread::spawn({
-            let (list, n_made) = (list.clone(), n_made.clone());
-            move || ask(&list, &n_made)
+            let (list, n_created) = (list.clone(), n_created.clone());
+            move || ask(&list, &n_created)
         });
-        let mine = ask(&list, &n_made);
-        assert!(Arc::ptr_eq(&mine[0], &other.join().unwrap()[0]), "two who asked have different ones");
-        assert_eq!(n_made.load(Ordering::Relaxed), 1);
+        let own = ask(&list, &n_created);
+        assert!(Arc::ptr_eq(&own[0], &other.join().unwrap()[0]), "two threads got different instances");
+        assert_eq!(n_created.load(Ordering::Relaxed), 1);
     });
 }
 
 #[test]
-fn who_chooses_while_one_is_replaced_finds_the_old_or_the_new_and_then_the_new() {
+fn readers_see_the_old_or_the_new_instance_and_then_the_new() {
     model(5, || {
-        let (list, first) = made();
+        let (list, first) = filled();
         let other = thread::spawn({
             let (list, first) = (list.clone(), first.clone());
             move || list.replace(&first[0], &Instance::new(0, 1))
         });
-        let [before, beside] = generations(&list);
-        assert!(before <= 1 && beside == 0);
+        let [replaced, unchanged] = generations(&list);
+        assert!(replaced <= 1 && unchanged == 0);
         other.join().unwrap();
         assert_eq!(generations(&list), [1, 0]);
-        assert_eq!(first[0].generation(), 0, "who chose before keeps what it chose");
+        assert_eq!(first[0].generation(), 0, "an earlier reader keeps its instances");
     });
 }
 
 #[test]
-fn two_that_are_replaced_at_once_are_both_replaced_and_one_by_one_of_its_two() {
+fn concurrent_replacements_both_take_effect() {
     model(5, || {
-        let (list, first) = made();
+        let (list, first) = filled();
         let replace = |list: &List<Instance>, first: &Instances<Instance>, plugin: u32, generation| {
             list.replace(&first[plugin as usize], &Instance::new(plugin, generation));
         };
@@ -110,7 +111,7 @@ fn two_that_are_replaced_at_once_are_both_replaced_and_one_by_one_of_its_two() {
         });
         replace(&list, &first, 0, 1);
         other.join().unwrap();
-        let [own, others] = generations(&list);
-        assert!((own == 1 || own == 2) && others == 1, "{own} and {others}");
+        let [first, second] = generations(&list);
+        assert!((first == 1 || first == 2) && second == 1, "{first} and {second}");
     });
 }

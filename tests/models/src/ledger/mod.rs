@@ -1,8 +1,9 @@
-//! The ledger's books: pages that plugins write on several threads, while accounts are closed and somebody reads them all.
+//! Models the ledger: several threads update counters while accounts are closed and the ledger is
+//! read.
 
-#[path = "../../../../memory/backend/src/ledger/books.rs"]
-#[expect(dead_code, reason = "what no model needs of it")]
-mod books;
+#[path = "../../../../memory/backend/src/ledger/counters.rs"]
+#[expect(dead_code, reason = "not used by the models")]
+mod counters;
 mod sync;
 
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::model;
-use books::{Books, Page};
+use counters::{AccountCounters, Ledger};
 
-/// As the backend's, with numbers in the place of devices.
+/// Stands for the backend's device ids.
 type Device = u32;
 
 #[derive(Clone, Copy)]
@@ -35,7 +36,7 @@ struct Traffic {
 }
 
 #[derive(Clone)]
-struct Copied {
+struct CopyTraffic {
     host_to_device: Traffic,
     #[expect(dead_code, reason = "counted as the first is")]
     device_to_host: Traffic,
@@ -49,7 +50,7 @@ struct Copied {
 struct AccountUse {
     name: String,
     devices: Vec<DeviceUse>,
-    copied: Copied,
+    copied: CopyTraffic,
     launches: u64,
 }
 
@@ -62,103 +63,108 @@ impl AccountUse {
 
 const NAME: &str = "plugin";
 
-/// One account's page, of one device.
-fn page() -> (Arc<Books>, Arc<Page>) {
-    let books = Arc::new(Books::default());
-    let page = books.open(NAME, std::iter::once(0));
-    (books, page)
+/// A ledger with an account on one device.
+fn account() -> (Arc<Ledger>, Arc<AccountCounters>) {
+    let ledger = Arc::new(Ledger::default());
+    let account = ledger.open(NAME, std::iter::once(0));
+    (ledger, account)
 }
 
-fn on(page: &Page, index: usize) -> DeviceUse {
-    page.read().devices[index]
+fn device_use(account: &AccountCounters, index: usize) -> DeviceUse {
+    account.read().devices[index]
 }
 
 #[test]
-fn what_two_hold_at_once_is_counted_and_no_peak_is_missed() {
+fn concurrent_blocks_are_counted_with_their_peak() {
     model(5, || {
-        let (_, page) = page();
+        let (_, account) = account();
         let other = thread::spawn({
-            let page = page.clone();
-            move || page.took(0, 2)
+            let account = account.clone();
+            move || account.add_block(0, 2)
         });
-        page.took(0, 1);
+        account.add_block(0, 1);
         other.join().unwrap();
-        let DeviceUse { device, live_bytes, live_blocks, peak_bytes, .. } = on(&page, 0);
+        let DeviceUse { device, live_bytes, live_blocks, peak_bytes, .. } = device_use(&account, 0);
         assert_eq!((device, live_bytes, live_blocks, peak_bytes), (0, 3, 2, 3));
     });
 }
 
 #[test]
-fn who_reads_while_blocks_go_to_and_fro_sees_no_more_than_there_can_be() {
+fn readers_see_no_more_than_the_possible_maximum() {
     model(3, || {
-        let (_, page) = page();
-        page.took(0, 4);
+        let (_, account) = account();
+        account.add_block(0, 4);
         let other = thread::spawn({
-            let page = page.clone();
+            let account = account.clone();
             move || {
-                page.gave_back(0, 4);
-                page.took(0, 2);
+                account.remove_block(0, 4);
+                account.add_block(0, 2);
             }
         });
         let reader = thread::spawn({
-            let page = page.clone();
-            move || on(&page, 0)
+            let account = account.clone();
+            move || device_use(&account, 0)
         });
-        page.took(0, 1);
-        page.gave_back(0, 1);
-        let seen = reader.join().unwrap();
+        account.add_block(0, 1);
+        account.remove_block(0, 1);
+        let observed = reader.join().unwrap();
         other.join().unwrap();
-        assert!(seen.live_bytes <= 5 && seen.live_blocks <= 2, "{} in {}", seen.live_bytes, seen.live_blocks);
-        let DeviceUse { live_bytes, live_blocks, peak_bytes, .. } = on(&page, 0);
+        assert!(
+            observed.live_bytes <= 5 && observed.live_blocks <= 2,
+            "{} in {}",
+            observed.live_bytes,
+            observed.live_blocks
+        );
+        let DeviceUse { live_bytes, live_blocks, peak_bytes, .. } = device_use(&account, 0);
         assert_eq!((live_bytes, live_blocks), (2, 1));
         assert!((4..=5).contains(&peak_bytes), "{peak_bytes}");
     });
 }
 
 #[test]
-fn an_account_is_counted_once_whenever_it_is_closed() {
+fn closing_an_account_counts_it_exactly_once() {
     model(5, || {
-        let books = Arc::new(Books::default());
-        let pages: Vec<_> = (0..2).map(|_| books.open(NAME, std::iter::once(0))).collect();
-        for page in &pages {
-            page.copied(true, false, 1);
-            page.launched();
+        let ledger = Arc::new(Ledger::default());
+        let accounts: Vec<_> = (0..2).map(|_| ledger.open(NAME, std::iter::once(0))).collect();
+        for account in &accounts {
+            account.add_copy(true, false, 1);
+            account.add_launch();
         }
-        let closers: Vec<_> = pages
+        let closers: Vec<_> = accounts
             .into_iter()
-            .map(|page| {
-                let books = books.clone();
-                thread::spawn(move || books.close(&page))
+            .map(|account| {
+                let ledger = ledger.clone();
+                thread::spawn(move || ledger.close(&account))
             })
             .collect();
-        let sums = |books: &Books| {
-            let accounts = books.read();
+        let sums = |ledger: &Ledger| {
+            let accounts = ledger.read();
             assert!(accounts.iter().all(|account| account.name == NAME));
             let launches: u64 = accounts.iter().map(|account| account.launches).sum();
             (accounts.len(), accounts.iter().map(|a| a.copied.host_to_device.bytes).sum::<u64>(), launches)
         };
-        let (_, bytes, launches) = sums(&books);
-        assert_eq!((bytes, launches), (2, 2), "an account is nowhere, or in two places");
+        let (_, bytes, launches) = sums(&ledger);
+        assert_eq!((bytes, launches), (2, 2), "an account is missing, or counted twice");
         closers.into_iter().for_each(|closer| closer.join().unwrap());
-        assert_eq!(sums(&books), (1, 2, 2));
+        assert_eq!(sums(&ledger), (1, 2, 2));
     });
 }
 
 #[test]
-fn devices_that_are_found_later_get_a_place_each_before_anything_is_counted_there() {
+fn devices_are_added_before_their_first_block_is_counted() {
     model(5, || {
-        let (_, page) = page();
-        let take = |page: &Page| {
-            page.extend(|| vec![1]);
-            page.took(1, 1);
+        let (_, account) = account();
+        let add_block = |account: &AccountCounters| {
+            account.add_devices(|| vec![1]);
+            account.add_block(1, 1);
         };
         let other = thread::spawn({
-            let page = page.clone();
-            move || take(&page)
+            let account = account.clone();
+            move || add_block(&account)
         });
-        take(&page);
+        add_block(&account);
         other.join().unwrap();
-        let devices = page.read().devices;
+        let devices = account.read().devices;
         assert_eq!(devices.iter().map(|device| device.device).collect::<Vec<_>>(), [0, 1]);
         assert_eq!((devices[1].live_bytes, devices[1].live_blocks), (2, 2));
     });

@@ -1,4 +1,4 @@
-//! Loom's, and what it lacks.
+//! Loom's types, and a `OnceLock`, which loom lacks.
 
 use std::cell::UnsafeCell;
 
@@ -7,14 +7,14 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 pub(super) use loom::sync::atomic::{AtomicI64, AtomicU64};
 pub(super) use loom::sync::{Mutex, MutexGuard};
 
-/// As the standard library's: who finds a value sees all that came before it was set.
+/// As the standard library's: a thread that sees the value also sees everything before it was set.
 pub(super) struct OnceLock<T> {
     setting: Mutex<()>,
     is_set: AtomicBool,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is set once, under a lock, before `is_set` says so, and never changed.
+// SAFETY: the value is written once, under a lock and before `is_set` is true, and never changed.
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
@@ -23,7 +23,7 @@ impl<T> OnceLock<T> {
     }
 
     pub(super) fn get(&self) -> Option<&T> {
-        // SAFETY: once it is set nobody writes it.
+        // SAFETY: after `is_set` is true, the value is not written.
         if self.is_set.load(Ordering::Acquire) { unsafe { (*self.value.get()).as_ref() } } else { None }
     }
 
@@ -31,7 +31,7 @@ impl<T> OnceLock<T> {
         let _setting = self.setting.lock().unwrap();
         if !self.is_set.load(Ordering::Relaxed) {
             let value = make();
-            // SAFETY: nobody reads it before it is set, and the lock is held.
+            // SAFETY: no thread reads the value before `is_set` is true, and the lock is held.
             unsafe { *self.value.get() = Some(value) };
             self.is_set.store(true, Ordering::Release);
         }

@@ -1,8 +1,8 @@
-//! The reaper: jobs are added on any thread, done by its own (or by who added them, where there is no thread to be had), and
-//! waited for on others.
+//! Models the reaper: any thread adds jobs, the reaper's thread runs them (or the adding thread, if
+//! no thread can be started), and other threads wait for them.
 
 #[path = "../../../../memory/backend/src/cuda/reaper/queue.rs"]
-#[expect(dead_code, reason = "what no model needs of it")]
+#[expect(dead_code, reason = "not used by the models")]
 mod queue;
 mod sync;
 
@@ -13,65 +13,66 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::model;
-use queue::{Queue, Standing, Work};
+use queue::{Queue, Status, Work};
 
-/// Something that goes back once the device is done with it. The standard library's `Arc`, for who leaks a job leaks that too,
-/// which loom would not have.
+/// Something that is released once the device is done with it. Uses the standard library's `Arc`,
+/// because a leaked job leaks it too, which loom's would report.
 struct Job {
-    /// How many looks at it come before that: a device that took as long as it likes would have the reaper look for ever.
-    looks: Cell<u32>,
-    given_back: Arc<AtomicUsize>,
+    /// Number of checks until it is ready: bounded, because an unbounded device would keep the
+    /// reaper checking forever.
+    checks: Cell<u32>,
+    released: Arc<AtomicUsize>,
 }
 
 impl Work for Job {
-    fn standing(&self) -> Standing {
-        match self.looks.get().checked_sub(1) {
-            None => Standing::Ready,
-            Some(left) => {
-                self.looks.set(left);
-                Standing::Later
+    fn status(&self) -> Status {
+        match self.checks.get().checked_sub(1) {
+            None => Status::Ready,
+            Some(remaining) => {
+                self.checks.set(remaining);
+                Status::Pending
             }
         }
     }
 
-    fn act(self, standing: &Standing) -> Option<Self> {
-        match standing {
-            Standing::Ready => _ = self.given_back.fetch_add(1, Ordering::Relaxed),
+    fn run(self, status: &Status) -> Option<Self> {
+        match status {
+            Status::Ready => _ = self.released.fetch_add(1, Ordering::Relaxed),
             _ => return Some(self),
         }
         None
     }
 }
 
-/// How often it is given back.
-fn add(queue: &Queue<Job>, looks: u32) -> Arc<AtomicUsize> {
-    let given_back = Arc::new(AtomicUsize::new(0));
-    queue.add(Job { looks: Cell::new(looks), given_back: given_back.clone() });
-    given_back
+/// Adds a job. Returns the number of times that it was released.
+fn add(queue: &Queue<Job>, checks: u32) -> Arc<AtomicUsize> {
+    let released = Arc::new(AtomicUsize::new(0));
+    queue.add(Job { checks: Cell::new(checks), released: released.clone() });
+    released
 }
 
-fn count(given_back: &AtomicUsize) -> usize {
-    given_back.load(Ordering::Relaxed)
+fn count(released: &AtomicUsize) -> usize {
+    released.load(Ordering::Relaxed)
 }
 
-/// A thread that has the queue as well.
+/// Spawns a thread with the queue.
 fn spawn<T: 'static>(
     queue: &Arc<Queue<Job>>,
-    of: impl FnOnce(&Queue<Job>) -> T + 'static,
+    f: impl FnOnce(&Queue<Job>) -> T + 'static,
 ) -> thread::JoinHandle<T> {
     let queue = queue.clone();
-    thread::spawn(move || of(&queue))
+    thread::spawn(move || f(&queue))
 }
 
 #[test]
-fn everything_is_given_back_once_and_who_flushes_finds_it_so() {
+fn flush_waits_for_all_earlier_jobs_which_run_once() {
     model(3, || {
         let queue = Arc::new(Queue::default());
         let first = add(&queue, 1);
         let reaper = spawn(&queue, Queue::run);
         let other = spawn(&queue, |queue| add(queue, 0));
         queue.flush(None);
-        assert_eq!(count(&first), 1, "it was added before, and flushing did not wait for it");
+        assert_eq!(count(&first), 1, "flush did not wait for a job that was added before");
         let second = other.join().unwrap();
         queue.end();
         reaper.join().unwrap();
@@ -80,37 +81,37 @@ fn everything_is_given_back_once_and_who_flushes_finds_it_so() {
 }
 
 #[test]
-fn two_threads_that_do_what_there_is_leave_nothing_and_do_nothing_twice() {
+fn two_threads_run_every_job_exactly_once() {
     model(5, || {
         let queue = Arc::new(Queue::default());
-        let add_and_do = |queue: &Queue<Job>| {
-            let mine = add(queue, 0);
+        let add_and_run = |queue: &Queue<Job>| {
+            let own = add(queue, 0);
             queue.round();
             queue.flush(None);
-            assert_eq!(count(&mine), 1, "somebody else has it, and flushing did not wait for that");
-            mine
+            assert_eq!(count(&own), 1, "flush did not wait for a job on the other thread");
+            own
         };
-        let other = spawn(&queue, add_and_do);
-        let mine = add_and_do(&queue);
-        let others = other.join().unwrap();
-        assert_eq!((count(&mine), count(&others)), (1, 1));
+        let other = spawn(&queue, add_and_run);
+        let own = add_and_run(&queue);
+        let other = other.join().unwrap();
+        assert_eq!((count(&own), count(&other)), (1, 1));
     });
 }
 
 #[test]
-fn once_who_leaks_has_flushed_nothing_is_given_back_any_more() {
+fn after_leak_and_flush_no_job_runs() {
     model(5, || {
         let queue = Arc::new(Queue::default());
-        let given_back = Arc::new(AtomicUsize::new(0));
-        let job = Job { looks: Cell::new(0), given_back: given_back.clone() };
+        let released = Arc::new(AtomicUsize::new(0));
+        let job = Job { checks: Cell::new(0), released: released.clone() };
         let other = spawn(&queue, |queue| queue.add(job));
         let reaper = spawn(&queue, Queue::run);
         queue.leak();
         queue.flush(None);
-        let then = count(&given_back);
+        let n_released = count(&released);
         queue.end();
         reaper.join().unwrap();
-        assert_eq!(usize::from(other.join().unwrap()), then, "what was taken was done, and nothing else");
-        assert_eq!(count(&given_back), then, "it was given back behind the back of who leaks");
+        assert_eq!(usize::from(other.join().unwrap()), n_released, "exactly the accepted jobs run");
+        assert_eq!(count(&released), n_released, "a job ran after leak and flush");
     });
 }

@@ -1,4 +1,4 @@
-//! Loom's, where time passes: loom's own `wait_timeout` waits for ever. Here it lets the others go first.
+//! Loom's types, with a `wait_timeout` that lets other threads run first: loom's own waits forever.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::LockResult;
@@ -7,19 +7,19 @@ use std::time::Duration;
 pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
 
 pub(super) struct MutexGuard<'a, T> {
-    of: &'a Mutex<T>,
+    mutex: &'a Mutex<T>,
     guard: loom::sync::MutexGuard<'a, T>,
 }
 
 pub(super) struct Condvar(loom::sync::Condvar);
 
 impl<T> Mutex<T> {
-    pub(super) fn new(of: T) -> Self {
-        Self(loom::sync::Mutex::new(of))
+    pub(super) fn new(mutex: T) -> Self {
+        Self(loom::sync::Mutex::new(mutex))
     }
 
     pub(super) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        Ok(MutexGuard { of: self, guard: self.0.lock().unwrap() })
+        Ok(MutexGuard { mutex: self, guard: self.0.lock().unwrap() })
     }
 }
 
@@ -47,8 +47,8 @@ impl Condvar {
     }
 
     pub(super) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        let MutexGuard { of, guard } = guard;
-        Ok(MutexGuard { of, guard: self.0.wait(guard).unwrap() })
+        let MutexGuard { mutex, guard } = guard;
+        Ok(MutexGuard { mutex, guard: self.0.wait(guard).unwrap() })
     }
 
     pub(super) fn wait_timeout<'a, T>(
@@ -56,9 +56,9 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         _: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, ())> {
-        let MutexGuard { of, guard } = guard;
+        let MutexGuard { mutex, guard } = guard;
         drop(guard);
         loom::thread::yield_now();
-        Ok((of.lock().unwrap(), ()))
+        Ok((mutex.lock().unwrap(), ()))
     }
 }

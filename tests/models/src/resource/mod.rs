@@ -1,7 +1,7 @@
-//! The pool within its budget, as the backend composes them, over memory that counts.
+//! Models the pool within its budget, composed as in the backend, over memory that counts.
 
 #[path = "../../../../memory/backend/src/resource/limited.rs"]
-#[expect(dead_code, reason = "what no model needs of it")]
+#[expect(dead_code, reason = "not used by the models")]
 mod limited;
 #[path = "../../../../memory/backend/src/resource/pool.rs"]
 mod pool;
@@ -16,7 +16,7 @@ use crate::model;
 use limited::{Budget, Limited};
 use pool::Pool;
 
-/// As the backend's, with a number in the place of addresses.
+/// Stands for the backend's type, with a number instead of addresses.
 #[derive(Clone, Copy)]
 struct Request {
     bytes: usize,
@@ -29,7 +29,7 @@ struct Region {
 }
 
 #[derive(Debug)]
-enum Refusal {
+enum AllocError {
     OverLimit {
         #[expect(dead_code, reason = "for messages")]
         limit_bytes: usize,
@@ -41,8 +41,8 @@ enum Refusal {
 type Uses<'a> = &'a [()];
 
 trait Resource {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal>;
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool);
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError>;
+    fn release(&self, region: Region, uses: Uses<'_>, exported: bool);
     fn trim(&self, bytes: usize) -> usize;
     fn cached_bytes(&self) -> usize;
 }
@@ -55,19 +55,19 @@ impl HostMemory {
     }
 }
 
-/// How often each region was given, less how often it came back: never anything but one or none.
-struct Memory(Arc<[AtomicUsize; MOST_REGIONS]>);
+/// Number of allocations of each region minus number of releases: always 0 or 1.
+struct Memory(Arc<[AtomicUsize; MAX_REGIONS]>);
 
 impl Resource for Memory {
-    fn allocate(&self, request: Request, _: &Stream) -> Result<Region, Refusal> {
+    fn allocate(&self, request: Request, _: &Stream) -> Result<Region, AllocError> {
         let free = |number: &usize| {
             self.0[*number].compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        Ok(Region { number: (0..MOST_REGIONS).find(free).unwrap(), request })
+        Ok(Region { number: (0..MAX_REGIONS).find(free).unwrap(), request })
     }
 
     fn release(&self, region: Region, _: Uses<'_>, _: bool) {
-        assert_eq!(self.0[region.number].fetch_sub(1, Ordering::Relaxed), 1, "given back twice");
+        assert_eq!(self.0[region.number].fetch_sub(1, Ordering::Relaxed), 1, "released twice");
     }
 
     fn trim(&self, _: usize) -> usize {
@@ -81,46 +81,48 @@ impl Resource for Memory {
 
 const ALIGNMENT: usize = 64;
 const BYTES: usize = 64;
-const MOST_REGIONS: usize = 4;
+const MAX_REGIONS: usize = 4;
 
-/// `keep`: how many blocks the pool keeps. `limit`: how many may be held and kept in all.
-fn device(keep: usize, limit: usize) -> (Arc<Limited<Pool<Memory>>>, Arc<Budget>, Memory) {
+/// A pool that caches up to `max_cached` blocks, with a limit of `limit` blocks that are live or
+/// cached.
+fn device(max_cached: usize, limit: usize) -> (Arc<Limited<Pool<Memory>>>, Arc<Budget>, Memory) {
     let regions = Arc::new(std::array::from_fn(|_| AtomicUsize::new(0)));
     let budget = Arc::new(Budget::new(limit * BYTES));
-    let pool = Pool::new(Memory(regions.clone()), keep * BYTES, Some(budget.clone()));
+    let pool = Pool::new(Memory(regions.clone()), max_cached * BYTES, Some(budget.clone()));
     (Arc::new(Limited::new(pool, budget.clone())), budget, Memory(regions))
 }
 
-/// Takes a block and gives it back; whether there was one.
+/// Allocates and releases a block. Returns whether there was one.
 fn use_block(device: &impl Resource) -> bool {
     let region = device.allocate(Request { bytes: BYTES, alignment: ALIGNMENT }, &Stream);
     region.map(|region| device.release(region, &[], false)).is_ok()
 }
 
-/// Nobody holds anything, and the pool keeps `kept` blocks: these are charged to the budget, and go back with the pool.
+/// Checks that nothing is allocated and that the pool has `cached` blocks, which are charged to the
+/// budget and released with the pool.
 fn check_at_rest(
     device: Arc<Limited<Pool<Memory>>>,
     (budget, memory): (&Budget, &Memory),
     limit: usize,
-    kept: std::ops::RangeInclusive<usize>,
+    cached: std::ops::RangeInclusive<usize>,
 ) {
-    let out = |memory: &Memory| memory.0.iter().filter(|n| n.load(Ordering::Relaxed) == 1).count();
+    let allocated = |memory: &Memory| memory.0.iter().filter(|n| n.load(Ordering::Relaxed) == 1).count();
     let cached_blocks = device.cached_bytes() / BYTES;
-    assert!(kept.contains(&cached_blocks), "{cached_blocks} blocks are kept");
-    assert_eq!(out(memory), cached_blocks, "what is out is what is kept");
-    let left = (limit - cached_blocks) * BYTES;
+    assert!(cached.contains(&cached_blocks), "{cached_blocks} blocks are cached");
+    assert_eq!(allocated(memory), cached_blocks, "exactly the cached blocks are allocated");
+    let remaining = (limit - cached_blocks) * BYTES;
     assert!(
-        budget.charge(left).is_ok() && budget.charge(1).is_err(),
-        "what is kept is charged, and nothing else"
+        budget.charge(remaining).is_ok() && budget.charge(1).is_err(),
+        "exactly the cached blocks are charged"
     );
-    budget.give_back(left);
+    budget.release(remaining);
     drop(device);
-    assert_eq!(out(memory), 0, "the pool kept something for good");
-    assert!(budget.charge(limit * BYTES).is_ok(), "what went back is charged for good");
+    assert_eq!(allocated(memory), 0, "the pool leaked a block");
+    assert!(budget.charge(limit * BYTES).is_ok(), "released bytes are still charged");
 }
 
 #[test]
-fn blocks_that_two_threads_use_are_kept_or_given_back_and_charged_once() {
+fn blocks_of_two_threads_are_charged_once() {
     model(5, || {
         let (device, budget, memory) = device(1, 2);
         let other = thread::spawn({
@@ -134,7 +136,7 @@ fn blocks_that_two_threads_use_are_kept_or_given_back_and_charged_once() {
 }
 
 #[test]
-fn who_trims_while_others_work_takes_nothing_twice_and_leaves_nothing_charged() {
+fn concurrent_trim_releases_and_uncharges_once() {
     model(5, || {
         let (device, budget, memory) = device(2, 2);
         assert!(use_block(&*device));

@@ -1,4 +1,4 @@
-//! Starting, devices, contexts, and what error codes are called.
+//! Initialization, devices, contexts, and names of error codes.
 #![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
 
 use std::ffi::{c_char, c_int, c_uint};
@@ -37,8 +37,8 @@ super::exports! {
     fn cuDeviceGetName(sim, name: *mut c_char, length: c_int, device: c_int) {
         sim.device(device)?;
         let text = c"Simulated CUDA device".to_bytes();
-        let room = usize::try_from(length).ok().filter(|n| *n > 0 && !name.is_null()).ok_or(INVALID_VALUE)?;
-        let n = text.len().min(room - 1);
+        let capacity = usize::try_from(length).ok().filter(|n| *n > 0 && !name.is_null()).ok_or(INVALID_VALUE)?;
+        let n = text.len().min(capacity - 1);
         name.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), n);
         *name.add(n) = 0;
         Ok(())
@@ -122,8 +122,8 @@ super::exports! {
 
     fn cuCtxSynchronize(sim) {
         let device = sim.current()?;
-        sim.refuse_capturing_streams(device)?;
-        sim.refuse_during_capture()?;
+        sim.reject_capturing_streams(device)?;
+        sim.reject_during_capture()?;
         sim.finish_device(device)
     }
 
@@ -133,7 +133,7 @@ super::exports! {
     }
 }
 
-/// What a Hopper says about itself, as far as anybody here asks.
+/// The attributes of a Hopper device, as far as callers need them.
 fn attribute_of(capability: c_int, attribute: c_int) -> c_int {
     match attribute {
         1 => 1024,       // threads in a block
@@ -147,7 +147,7 @@ fn attribute_of(capability: c_int, attribute: c_int) -> c_int {
         39 => 2048,      // threads on a multiprocessor
         75 => capability / 10,
         76 => capability % 10,
-        97 => 227 << 10,         // shared bytes in a block, when asked for
+        97 => 227 << 10,         // shared bytes in a block, at most
         31 | 41 | 83 | 115 => 1, // concurrent kernels, unified addressing, managed memory, memory pools
         _ => 0,
     }
@@ -157,7 +157,7 @@ fn attribute_of(capability: c_int, attribute: c_int) -> c_int {
 pub unsafe extern "C" fn cuGetErrorName(code: c_int, name: *mut *const c_char) -> c_int {
     guarded("cuGetErrorName", || {
         let known = describe(code);
-        // SAFETY: the caller's pointer, checked for null.
+        // SAFETY: the caller passes null or a valid pointer, as to the driver's function.
         unsafe { put(name, known.map_or(std::ptr::null(), |(name, _)| name.as_ptr())) }?;
         known.map(drop).ok_or(INVALID_VALUE)
     })
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn cuGetErrorName(code: c_int, name: *mut *const c_char) -
 pub unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> c_int {
     guarded("cuGetErrorString", || {
         let known = describe(code);
-        // SAFETY: the caller's pointer, checked for null.
+        // SAFETY: the caller passes null or a valid pointer, as to the driver's function.
         unsafe { put(text, known.map_or(std::ptr::null(), |(_, text)| text.as_ptr())) }?;
         known.map(drop).ok_or(INVALID_VALUE)
     })

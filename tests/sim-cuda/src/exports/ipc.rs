@@ -1,4 +1,4 @@
-//! Memory and events of other processes: there are none here, and the driver may say so.
+//! CUDA IPC, which the simulator does not support, as some real drivers do not.
 #![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
 
 use std::ffi::c_uint;
@@ -6,7 +6,7 @@ use std::ffi::c_uint;
 use crate::codes::NOT_SUPPORTED;
 use crate::state::Handle;
 
-/// `CUipcMemHandle`, and `CUipcEventHandle`.
+/// `CUipcMemHandle` and `CUipcEventHandle`.
 #[repr(C)]
 pub struct IpcHandle([u8; 64]);
 

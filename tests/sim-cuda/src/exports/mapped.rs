@@ -1,4 +1,4 @@
-//! Memory by handle: made, mapped, and given to other processes.
+//! Memory by handle: allocation, mappings, and sharing with other processes.
 #![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -46,7 +46,7 @@ super::exports! {
     }
 
     fn cuMemAddressReserve(
-        sim, address: *mut u64, bytes: usize, _alignment: usize, _wished: u64, _flags: c_ulonglong
+        sim, address: *mut u64, bytes: usize, _alignment: usize, _hint: u64, _flags: c_ulonglong
     ) {
         put(address, sim.reserve(bytes as u64)?)
     }

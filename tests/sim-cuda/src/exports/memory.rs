@@ -1,4 +1,4 @@
-//! Allocating, freeing, copying, filling, and asking about pointers.
+//! Allocations, frees, copies, fills, and attributes of pointers.
 #![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -76,7 +76,7 @@ super::exports! {
     fn cuMemGetInfo_v2(sim, free: *mut usize, total: *mut usize) {
         let device = sim.current()?;
         let all = sim.config.memory_bytes;
-        put(free, all.saturating_sub(sim.taken(device)) as usize)?;
+        put(free, all.saturating_sub(sim.used_bytes(device)) as usize)?;
         put(total, all as usize)
     }
 
@@ -126,7 +126,7 @@ super::exports! {
         match attribute {
             1..=3 => pool.reuse[attribute as usize - 1] = value.cast::<c_int>().read_unaligned(),
             4 => pool.threshold = wide(),
-            // The highest so far may be set to 0, which means: from now.
+            // A high-water mark may be set to 0, which resets it.
             6 if wide() == 0 => pool.reserved_high = pool.reserved,
             8 if wide() == 0 => pool.used_high = pool.used,
             _ => return Err(INVALID_VALUE),
@@ -135,7 +135,7 @@ super::exports! {
     }
 
     fn cuMemPoolGetAttribute(sim, pool: Handle, attribute: c_int, value: *mut c_void) {
-        sim.refuse_during_capture()?;
+        sim.reject_during_capture()?;
         let pool = sim.pool(pool)?;
         match attribute {
             1..=3 => put(value.cast::<c_int>(), pool.reuse[attribute as usize - 1]),
@@ -241,21 +241,26 @@ super::exports! {
     }
 }
 
-/// Answers as the driver does. About pageable memory it says null, zero and device -2, and leaves the range alone.
+/// Writes an attribute like the driver does. Pageable memory has null, zero and device -2, and its
+/// range is not written.
 ///
 /// # Safety
-/// `data` is null, or has room for the attribute.
+/// `data` is null or valid for a write of the attribute.
 unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, address: u64) -> Outcome {
     const UNKNOWN_DEVICE: c_int = -2;
-    let found = sim.find(address).filter(|(_, block)| block.freed.is_none());
-    let (id, block) = found.map_or((0, None), |(id, block)| (id, Some(block)));
+    let live = sim.find(address).filter(|(_, block)| block.freed.is_none());
+    let (id, block) = live.map_or((0, None), |(id, block)| (id, Some(block)));
     let kind = block.map(|block| block.kind);
     let on_device = matches!(kind, Some(Kind::Device { .. }));
-    // SAFETY: by this function's own contract.
+    // SAFETY: `put` gets `data`, which is null or valid for the attribute's type by this function's
+    // contract.
     unsafe {
         match attribute {
-            // A pool's memory has no context of its own.
-            1 => put(data.cast(), home(kind).filter(|_| !pooled(kind)).map_or(0, |d| sim.devices[d].context)),
+            // Memory of a pool has no context.
+            1 => put(
+                data.cast(),
+                home(kind).filter(|_| !is_pooled(kind)).map_or(0, |d| sim.devices[d].context),
+            ),
             2 => put(data.cast::<c_uint>(), block.map_or(0, |_| if on_device { 2 } else { 1 })),
             3 => put(data.cast::<u64>(), block.map_or(0, |_| address)),
             4 => put(data.cast::<u64>(), if on_device { 0 } else { address }),
@@ -263,11 +268,11 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
             8 => put(data.cast::<c_int>(), block.is_some_and(|block| block.managed).into()),
             7 => put(data.cast::<u64>(), id),
             9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
-            // Whether cuIpcGetMemHandle would take it: what no pool has given, and is not managed.
+            // Whether a real cuIpcGetMemHandle accepts it: neither memory of a pool nor managed.
             10 => {
-                let plain = block.is_some_and(|block| !block.managed && block.mapped.is_none());
-                let plain = plain && on_device && !pooled(kind);
-                put(data.cast::<c_uint>(), plain.into())
+                let is_plain = block.is_some_and(|block| !block.managed && block.mapped.is_none());
+                let is_plain = is_plain && on_device && !is_pooled(kind);
+                put(data.cast::<c_uint>(), is_plain.into())
             }
             11 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.begin)),
             12 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.bytes)),
@@ -277,7 +282,8 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
     }
 }
 
-/// Host memory counts as device 0's: on which one it was pinned, the simulator does not remember.
+/// The device of a block. Host memory counts as that of device 0, because the simulator does not
+/// store where it was pinned.
 fn home(kind: Option<Kind>) -> Option<usize> {
     match kind? {
         Kind::Device { device, .. } => Some(device),
@@ -285,6 +291,6 @@ fn home(kind: Option<Kind>) -> Option<usize> {
     }
 }
 
-fn pooled(kind: Option<Kind>) -> bool {
+fn is_pooled(kind: Option<Kind>) -> bool {
     matches!(kind, Some(Kind::Device { pool: Some(_), .. }))
 }

@@ -1,4 +1,4 @@
-//! Code images, functions, launches.
+//! Code images, functions, and launches.
 #![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
 #![allow(clippy::too_many_arguments)]
 

@@ -59,7 +59,7 @@ super::exports! {
         put(graph, sim.end_capture(stream)?)
     }
 
-    // A captured graph is a number, with nothing behind it.
+    // A captured graph is only a number.
     fn cuGraphDestroy(_sim, _graph: Handle) {
         Ok(())
     }

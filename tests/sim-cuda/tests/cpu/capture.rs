@@ -1,4 +1,4 @@
-//! Graph capture, as an H200 with driver 580 was seen to answer.
+//! Graph capture: the results are those of an H200 with driver 580.
 
 use crate::common::*;
 
@@ -9,7 +9,7 @@ const RELAXED: i32 = 2;
 struct Scene {
     captured: Handle,
     other: Handle,
-    /// Recorded on `other`, and passed.
+    /// Recorded on `other`, and already passed.
     event: Handle,
 }
 
@@ -22,7 +22,7 @@ fn scene(mode: i32) -> Scene {
 }
 
 impl Scene {
-    /// The status that the stream has, and how its capture ends.
+    /// The stream's capture status, and the code with which the capture ends.
     fn end(self) -> (i32, i32) {
         let (mut status, mut graph) = (-1, 0);
         ok!(cuStreamIsCapturing(self.captured, &mut status));
@@ -30,14 +30,14 @@ impl Scene {
     }
 }
 
-const WHOLE: (i32, i32) = (1, 0);
-const BROKEN: (i32, i32) = (2, 901);
+const VALID: (i32, i32) = (1, 0);
+const INVALIDATED: (i32, i32) = (2, 901);
 
 #[test]
-fn asking_for_the_captured_stream_breaks_the_capture_in_every_mode() {
+fn queries_of_the_captured_stream_invalidate_the_capture_in_every_mode() {
     let _gpu = Gpu::get();
     for mode in [GLOBAL, THREAD_LOCAL, RELAXED] {
-        let asks: [fn(&Scene) -> i32; 4] = [
+        let queries: [fn(&Scene) -> i32; 4] = [
             |s| code!(cuStreamSynchronize(s.captured)),
             |s| code!(cuStreamQuery(s.captured)),
             |_| code!(cuCtxSynchronize()),
@@ -47,20 +47,22 @@ fn asking_for_the_captured_stream_breaks_the_capture_in_every_mode() {
                 code!(cuCtxRecordEvent(context, s.event))
             },
         ];
-        for ask in asks {
+        for query in queries {
             let scene = scene(mode);
-            assert_eq!((ask(&scene), scene.end()), (900, BROKEN));
+            assert_eq!((query(&scene), scene.end()), (900, INVALIDATED));
         }
         let scene = scene(mode);
         ok!(cuEventRecord(scene.event, scene.captured));
-        assert_eq!((code!(cuEventQuery(scene.event)), scene.end()), (907, BROKEN));
+        assert_eq!((code!(cuEventQuery(scene.event)), scene.end()), (907, INVALIDATED));
     }
 }
 
 #[test]
-fn asking_about_other_streams_breaks_a_capture_that_minds() {
+fn queries_of_other_streams_invalidate_captures_that_are_not_relaxed() {
     let _gpu = Gpu::get();
-    for (mode, code, end) in [(GLOBAL, 900, BROKEN), (THREAD_LOCAL, 900, BROKEN), (RELAXED, 0, WHOLE)] {
+    for (mode, code, end) in
+        [(GLOBAL, 900, INVALIDATED), (THREAD_LOCAL, 900, INVALIDATED), (RELAXED, 0, VALID)]
+    {
         let scene = scene(mode);
         assert_eq!((code!(cuStreamSynchronize(scene.other)), scene.end()), (code, end), "mode {mode}");
         let mut pointer = std::ptr::null_mut();
@@ -72,30 +74,34 @@ fn asking_about_other_streams_breaks_a_capture_that_minds() {
         let (mut pool, mut bytes) = (0, 0u64);
         ok!(cuDeviceGetDefaultMemPool(&mut pool, 0));
         let (reserved, scene) = (5, self::scene(mode));
-        let asked = code!(cuMemPoolGetAttribute(pool, reserved, (&raw mut bytes).cast()));
-        assert_eq!((asked, scene.end()), (code, end), "mode {mode}");
+        let code_of_query = code!(cuMemPoolGetAttribute(pool, reserved, (&raw mut bytes).cast()));
+        assert_eq!((code_of_query, scene.end()), (code, end), "mode {mode}");
     }
 }
 
 #[test]
-fn another_thread_breaks_a_global_capture_unless_it_is_relaxed() {
+fn other_threads_invalidate_global_captures_unless_they_are_relaxed() {
     let _gpu = Gpu::get();
     for (mode, thread_mode, code, end) in
-        [(GLOBAL, GLOBAL, 900, BROKEN), (GLOBAL, RELAXED, 0, WHOLE), (THREAD_LOCAL, GLOBAL, 0, WHOLE)]
+        [(GLOBAL, GLOBAL, 900, INVALIDATED), (GLOBAL, RELAXED, 0, VALID), (THREAD_LOCAL, GLOBAL, 0, VALID)]
     {
         let scene = scene(mode);
         let event = scene.event;
-        let answer = std::thread::spawn(move || {
+        let query = std::thread::spawn(move || {
             let mut mode = thread_mode;
             ok!(cuThreadExchangeStreamCaptureMode(&mut mode));
             code!(cuEventSynchronize(event))
         });
-        assert_eq!((answer.join().unwrap(), scene.end()), (code, end), "mode {mode}, thread's {thread_mode}");
+        assert_eq!(
+            (query.join().unwrap(), scene.end()),
+            (code, end),
+            "mode {mode}, mode of the thread {thread_mode}"
+        );
     }
 }
 
 #[test]
-fn what_a_captured_stream_is_given_does_not_run() {
+fn captured_work_does_not_run() {
     let gpu = Gpu::get();
     let scene = scene(RELAXED);
     let (captured, other) = (scene.captured, scene.other);
@@ -103,7 +109,7 @@ fn what_a_captured_stream_is_given_does_not_run() {
     fill(block, 1, 8, other);
     sync(other);
     fill(block, 2, 8, captured);
-    assert_eq!(scene.end(), WHOLE);
+    assert_eq!(scene.end(), VALID);
     sync(captured);
     assert_eq!(read(block, 1, other), [1]);
     free(block, other);
@@ -111,15 +117,15 @@ fn what_a_captured_stream_is_given_does_not_run() {
 }
 
 #[test]
-fn a_captured_stream_may_not_wait_for_what_is_not_captured() {
+fn captured_stream_cannot_wait_for_uncaptured_work() {
     let _gpu = Gpu::get();
     let scene = scene(RELAXED);
     assert_eq!(code!(cuStreamWaitEvent(scene.captured, scene.event, 0)), 905);
-    assert_eq!(scene.end(), BROKEN);
+    assert_eq!(scene.end(), INVALIDATED);
 }
 
 #[test]
-fn a_stream_that_waits_for_a_captured_one_is_captured_with_it() {
+fn stream_that_waits_for_a_captured_one_joins_the_capture() {
     let _gpu = Gpu::get();
     let scene = scene(RELAXED);
     let other = scene.other;
@@ -127,7 +133,7 @@ fn a_stream_that_waits_for_a_captured_one_is_captured_with_it() {
     ok!(cuStreamWaitEvent(other, scene.event, 0));
     let mut status = -1;
     ok!(cuStreamIsCapturing(other, &mut status));
-    assert_eq!((status, scene.end()), (1, WHOLE));
+    assert_eq!((status, scene.end()), (1, VALID));
     ok!(cuStreamIsCapturing(other, &mut status));
     assert_eq!(status, 0);
 }

@@ -1,4 +1,4 @@
-//! A program that uses CUDA, in few words. Each test holds the device for itself.
+//! Short forms of driver calls. Each test has exclusive use of the device.
 #![allow(dead_code)] // no test uses all of it
 
 use std::ffi::{CStr, CString, c_void};
@@ -20,17 +20,17 @@ pub struct Gpu {
     _guard: MutexGuard<'static, ()>,
 }
 
-/// Calls of the driver that must succeed, or tell their code.
+/// Calls the driver. `ok!` asserts success, and `code!` returns the code.
 macro_rules! ok {
     ($call:expr) => {{
-        // SAFETY: handles and addresses are the simulator's, or wrong on purpose, which it looks at.
+        // SAFETY: the simulator checks handles and addresses; pointers are valid for the function.
         let code = unsafe { $call };
         assert_eq!(code, 0, "{}", stringify!($call));
     }};
 }
 macro_rules! code {
     ($call:expr) => {{
-        // SAFETY: as above.
+        // SAFETY: the simulator checks handles and addresses; pointers are valid for the function.
         unsafe { $call }
     }};
 }
@@ -39,7 +39,7 @@ pub(crate) use {code, ok};
 pub type Handle = usize;
 
 impl Gpu {
-    /// Violations are counted.
+    /// Locks the device. Violations are counted.
     pub fn get() -> Self {
         let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         crossdock_sim_cuda_on_violation(1);
@@ -47,7 +47,7 @@ impl Gpu {
         Self { before: crossdock_sim_cuda_violations(), _guard: guard }
     }
 
-    /// For a process of its own: violations are fatal.
+    /// Starts the driver in a child process, in which violations are fatal.
     pub fn start() {
         let mut context = 0;
         ok!(cuInit(0));
@@ -60,10 +60,10 @@ impl Gpu {
         crossdock_sim_cuda_violations() - self.before
     }
 
-    /// There was one, of this kind.
+    /// Asserts that there was exactly one violation, of this kind.
     pub fn expect(&self, what: &str) {
         assert_eq!(self.violations(), 1, "violations; expected one, {what}");
-        // SAFETY: a constant of the simulator's.
+        // SAFETY: the simulator returns a static C string after a violation.
         let last = unsafe { CStr::from_ptr(crossdock_sim_cuda_last_violation()) };
         assert_eq!(last.to_str(), Ok(what));
     }
@@ -93,7 +93,7 @@ pub fn pinned(bytes: usize) -> *mut u8 {
     pointer
 }
 
-/// What is recorded on `from` now comes before what `to` is given from now on.
+/// Orders later work on `to` after the work that is queued on `from` now.
 pub fn order(from: Handle, to: Handle) {
     let event = event();
     ok!(cuEventRecord(event, from));
@@ -117,7 +117,7 @@ pub fn sync(stream: Handle) {
     ok!(cuStreamSynchronize(stream));
 }
 
-/// The device's bytes, by a copy into pageable memory, which waits for the stream.
+/// Reads device memory by a copy into pageable memory, which waits for the stream.
 pub fn read(address: u64, bytes: usize, stream: Handle) -> Vec<u8> {
     let mut host = vec![0u8; bytes];
     copy(host.as_mut_ptr() as u64, address, bytes, stream);
@@ -126,25 +126,25 @@ pub fn read(address: u64, bytes: usize, stream: Handle) -> Vec<u8> {
 
 pub fn fail(name: &str, code: i32, nth: u64) {
     let name = CString::new(name).unwrap();
-    // SAFETY: a C string.
+    // SAFETY: a `CString` ends with a NUL.
     unsafe { crossdock_sim_cuda_fail(name.as_ptr(), code, nth) }
 }
 
 pub fn calls(name: &str) -> u64 {
     let name = CString::new(name).unwrap();
-    // SAFETY: a C string.
+    // SAFETY: a `CString` ends with a NUL.
     unsafe { crossdock_sim_cuda_calls(name.as_ptr()) }
 }
 
-/// In the child of [`in_child`], which case to play.
+/// In a child of [`in_child`], the name of the test that runs.
 const CASE: &str = "SIM_CUDA_TEST_CASE";
 
-/// Whether this process is to play the case. It is the name of the test that plays it, with its module.
+/// Whether this process is the child of the test `case`, a name with its module.
 pub fn is_child(case: &str) -> bool {
-    std::env::var(CASE).is_ok_and(|playing| playing == case)
+    std::env::var(CASE).is_ok_and(|value| value == case)
 }
 
-/// Runs the test `case` of this program in a process of its own.
+/// Runs the test `case` of this program in a child process. Returns its output and its stderr.
 pub fn in_child(case: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", case, "--nocapture", "--test-threads", "1"]).env(CASE, case);
@@ -153,20 +153,20 @@ pub fn in_child(case: &str, variables: &[(&str, &str)]) -> (Output, String) {
     (output, text)
 }
 
-/// A kernel's one parameter.
+/// The parameter of a kernel.
 pub struct Params(Box<crossdock_plugin_api::abi::KernelArgs>);
 
-pub type Twin =
+pub type CpuImplementation =
     unsafe extern "C" fn(*const crossdock_plugin_api::abi::Arg, usize) -> crossdock_plugin_api::abi::Code;
 
 impl Params {
-    /// (value, bytes, kind) for each argument.
-    pub fn new(twin: Option<Twin>, args: &[(u64, u64, u32)]) -> Self {
+    /// `args` has (value, bytes, kind) for each argument.
+    pub fn new(cpu_implementation: Option<CpuImplementation>, args: &[(u64, u64, u32)]) -> Self {
         use crossdock_plugin_api::abi::{Arg, KernelArgs, MAX_KERNEL_ARGS};
         let none = Arg { value: 0, bytes: 0, kind: 0, reserved: 0 };
         let mut params = Box::new(KernelArgs {
             n_args: args.len() as u64,
-            host_twin: twin,
+            host_twin: cpu_implementation,
             args: [none; MAX_KERNEL_ARGS],
         });
         for (to, (value, bytes, kind)) in params.args.iter_mut().zip(args) {
@@ -175,14 +175,14 @@ impl Params {
         Self(params)
     }
 
-    /// Launches a function of one block of 32 threads; the code.
+    /// Launches a function with one block of 32 threads. Returns the code.
     pub fn launch(mut self, function: Handle, stream: Handle) -> i32 {
-        let mut one: *mut c_void = (&raw mut *self.0).cast();
-        code!(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, &mut one, null_mut()))
+        let mut parameter: *mut c_void = (&raw mut *self.0).cast();
+        code!(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, &mut parameter, null_mut()))
     }
 }
 
-/// A function `name` out of PTX.
+/// Loads a function `name` from PTX.
 pub fn function(name: &str) -> Handle {
     let text = format!(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry {name}(\n)\n{{}}\n");
     let text = CString::new(text).unwrap();

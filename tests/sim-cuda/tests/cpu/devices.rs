@@ -1,4 +1,4 @@
-//! Several devices, and several threads.
+//! Several devices and several threads.
 
 use crate::common::*;
 use crossdock_plugin_api::abi::{ARG_READ, Arg, Code};
@@ -15,7 +15,7 @@ unsafe extern "C" fn nothing(_: *const Arg, _: usize) -> Code {
     0
 }
 
-/// `CUmemPoolProps` for plain memory, of a device.
+/// Creates a pool of plain memory on a device.
 fn pool_on(device: i32) -> Handle {
     let mut props = [0i32; 22];
     (props[0], props[2], props[3]) = (1, 1, device);
@@ -24,30 +24,31 @@ fn pool_on(device: i32) -> Handle {
     pool
 }
 
-/// A kernel on device 1 reads a pool's memory of device 0. Whether the pool may be shared, and was.
+/// In a child process, runs a kernel on device 1 that reads pool memory of device 0. Returns the
+/// codes of sharing the pool and of the kernel.
 fn reach(case: &str, shares: bool) -> Option<(i32, i32)> {
     if !is_child(case) {
         return None;
     }
     let _gpu = Gpu::get();
-    let (there, pool) = (stream(), pool_on(0));
+    let (owner, pool) = (stream(), pool_on(0));
     let mut block = 0;
-    ok!(cuMemAllocFromPoolAsync(&mut block, BYTES, pool, there));
-    sync(there);
+    ok!(cuMemAllocFromPoolAsync(&mut block, BYTES, pool, owner));
+    sync(owner);
     // A location of type 1, device 1, for reading and writing.
     let access = [1i32, 1, 3];
-    let granted = match shares {
+    let access_code = match shares {
         true => code!(cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1)),
         false => -1,
     };
     enter(1);
-    let (here, kernel) = (stream(), function("kernel"));
+    let (reader, kernel) = (stream(), function("kernel"));
     let params = Params::new(Some(nothing), &[(block, BYTES as u64, ARG_READ)]);
-    assert_eq!(params.launch(kernel, here), 0);
-    let ended = code!(cuStreamSynchronize(here));
+    assert_eq!(params.launch(kernel, reader), 0);
+    let kernel_code = code!(cuStreamSynchronize(reader));
     enter(0);
-    free(block, there);
-    Some((granted, ended))
+    free(block, owner);
+    Some((access_code, kernel_code))
 }
 
 const TWO: (&str, &str) = ("CROSSDOCK_SIM_CUDA_DEVICES", "2");
@@ -60,35 +61,35 @@ fn passes(case: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_kernel_reaches_another_device_where_that_was_granted() {
-    let case = "devices::a_kernel_reaches_another_device_where_that_was_granted";
+fn kernel_accesses_the_pool_of_a_peer_device_with_permission() {
+    let case = "devices::kernel_accesses_the_pool_of_a_peer_device_with_permission";
     match reach(case, true) {
-        Some(seen) => assert_eq!(seen, (0, 0)),
+        Some(codes) => assert_eq!(codes, (0, 0)),
         None => drop(passes(case, &[TWO, PEERS])),
     }
 }
 
 #[test]
-fn a_kernel_that_reaches_another_device_without_leave_is_named() {
-    let case = "devices::a_kernel_that_reaches_another_device_without_leave_is_named";
+fn reports_kernel_that_accesses_another_device_without_permission() {
+    let case = "devices::reports_kernel_that_accesses_another_device_without_permission";
     match reach(case, false) {
-        Some(seen) => assert_eq!(seen, (-1, 700)),
+        Some(codes) => assert_eq!(codes, (-1, 700)),
         None => assert!(passes(case, &[TWO, PEERS]).contains("not reachable")),
     }
 }
 
 #[test]
-fn devices_that_are_no_peers_share_no_pool() {
-    let case = "devices::devices_that_are_no_peers_share_no_pool";
+fn devices_that_are_not_peers_cannot_share_a_pool() {
+    let case = "devices::devices_that_are_not_peers_cannot_share_a_pool";
     match reach(case, true) {
-        Some(seen) => assert_eq!(seen, (217, 700)),
+        Some(codes) => assert_eq!(codes, (217, 700)),
         None => drop(passes(case, &[TWO])),
     }
 }
 
 #[test]
-fn bytes_go_from_device_to_device_in_the_order_that_events_give() {
-    let case = "devices::bytes_go_from_device_to_device_in_the_order_that_events_give";
+fn events_order_copies_between_devices() {
+    let case = "devices::events_order_copies_between_devices";
     if !is_child(case) {
         passes(case, &[TWO]);
         return;
@@ -104,7 +105,7 @@ fn bytes_go_from_device_to_device_in_the_order_that_events_give() {
     ok!(cuStreamWaitEvent(second, event, 0));
     copy(to, from, BYTES, second);
     assert_eq!(read(to, BYTES, second), [5; BYTES]);
-    assert_eq!(code!(cuEventRecord(event, second)), 400, "an event of the other device's");
+    assert_eq!(code!(cuEventRecord(event, second)), 400, "an event of the other device");
     free(to, second);
     free(from, first);
     assert_eq!(gpu.violations(), 0);
@@ -112,7 +113,7 @@ fn bytes_go_from_device_to_device_in_the_order_that_events_give() {
 }
 
 #[test]
-fn a_threads_last_destructors_may_still_call_the_driver() {
+fn last_destructors_of_a_thread_can_call_the_driver() {
     struct AtTheEnd(Handle, u64);
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
@@ -137,7 +138,7 @@ fn a_threads_last_destructors_may_still_call_the_driver() {
 }
 
 #[test]
-fn threads_that_work_on_streams_of_their_own_do_not_disturb_each_other() {
+fn threads_with_their_own_streams_do_not_interfere() {
     let gpu = Gpu::get();
     let mut context = 0;
     ok!(cuCtxGetCurrent(&mut context));

@@ -1,4 +1,4 @@
-//! The library as programs load it.
+//! The exported symbols, compared with those that the backend loads.
 
 const DRIVER: &str = include_str!("../../../../memory/backend/src/cuda/driver.rs");
 const EXPORTS: [&str; 6] = [
@@ -20,7 +20,7 @@ fn symbols() -> Vec<&'static str> {
 }
 
 #[test]
-fn everything_that_the_backend_calls_is_there() {
+fn driver_exports_every_function_of_the_backend() {
     let symbols = symbols();
     assert!(symbols.len() > 40, "the table was not found: {symbols:?}");
     let missing: Vec<_> = symbols

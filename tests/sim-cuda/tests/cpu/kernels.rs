@@ -1,4 +1,4 @@
-//! Images, functions, and kernels by their host twins.
+//! Images, functions, and kernels, which run as their CPU implementations.
 
 use crate::common::*;
 use crossdock_plugin_api::abi::{ARG_READ, ARG_VALUE, ARG_WRITE, Arg, Code};
@@ -7,7 +7,7 @@ const BYTES: u64 = 256;
 
 /// `to[i] = from[i] + value`
 unsafe extern "C" fn add(args: *const Arg, n_args: usize) -> Code {
-    // SAFETY: called with the arguments that the tests launch it with.
+    // SAFETY: the tests launch it with three arguments, whose ranges are valid.
     unsafe {
         let args = std::slice::from_raw_parts(args, n_args);
         let (to, from) = (args[0].value as *mut u8, args[1].value as *const u8);
@@ -21,7 +21,7 @@ unsafe extern "C" fn fails(_: *const Arg, _: usize) -> Code {
 }
 
 #[test]
-fn a_twin_gets_addresses_that_it_may_use_and_numbers_as_they_are() {
+fn cpu_implementation_gets_host_addresses_and_unchanged_values() {
     let gpu = Gpu::get();
     let home = stream();
     let (block, host) = (alloc(2 * BYTES as usize, home), pinned(BYTES as usize));
@@ -37,7 +37,7 @@ fn a_twin_gets_addresses_that_it_may_use_and_numbers_as_they_are() {
 }
 
 #[test]
-fn what_a_kernel_touches_is_checked_like_a_copy() {
+fn order_of_kernel_accesses_is_checked() {
     let gpu = Gpu::get();
     let (home, other) = (stream(), stream());
     let block = alloc(2 * BYTES as usize, home);
@@ -52,23 +52,23 @@ fn what_a_kernel_touches_is_checked_like_a_copy() {
 }
 
 #[test]
-fn a_twin_that_writes_behind_what_it_was_given_is_found_when_the_block_goes() {
-    unsafe extern "C" fn one_too_many(args: *const Arg, _: usize) -> Code {
-        // SAFETY: one byte too many, which is what the test is about; the simulator keeps room for it.
+fn write_past_the_end_of_a_block_is_reported_at_its_free() {
+    unsafe extern "C" fn write_past_the_end(args: *const Arg, _: usize) -> Code {
+        // SAFETY: the simulator's guard follows the block, so the byte past its end is writable.
         unsafe { ((*args).value as *mut u8).add((*args).bytes as usize).write(0) };
         0
     }
     let gpu = Gpu::get();
     let (home, bad) = (stream(), function("bad"));
     let block = alloc(BYTES as usize, home);
-    assert_eq!(Params::new(Some(one_too_many), &[(block, BYTES, ARG_WRITE)]).launch(bad, home), 0);
+    assert_eq!(Params::new(Some(write_past_the_end), &[(block, BYTES, ARG_WRITE)]).launch(bad, home), 0);
     free(block, home);
     sync(home);
     gpu.expect("out of bounds");
 }
 
 #[test]
-fn an_empty_argument_may_have_any_address() {
+fn empty_argument_may_have_any_address() {
     let gpu = Gpu::get();
     let home = stream();
     let add_function = function("add");
@@ -79,25 +79,26 @@ fn an_empty_argument_may_have_any_address() {
 }
 
 #[test]
-fn a_kernel_without_a_twin_is_skipped_by_name_and_fails() {
-    let case = "kernels::a_kernel_without_a_twin_is_skipped_by_name_and_fails";
+fn kernel_without_cpu_implementation_is_skipped_by_name_and_fails() {
+    let case = "kernels::kernel_without_cpu_implementation_is_skipped_by_name_and_fails";
     if is_child(case) {
         Gpu::start();
-        let (home, lonely) = (stream(), function("lonely"));
-        assert_eq!(Params::new(None, &[]).launch(lonely, home), 801);
-        assert_eq!(Params::new(None, &[]).launch(lonely, home), 801);
+        let (home, skipped_kernel) = (stream(), function("skipped_kernel"));
+        assert_eq!(Params::new(None, &[]).launch(skipped_kernel, home), 801);
+        assert_eq!(Params::new(None, &[]).launch(skipped_kernel, home), 801);
         sync(home);
         return;
     }
     let (output, text) = in_child(case, &[]);
     assert!(output.status.success(), "{text}");
-    let said = text.lines().filter(|line| *line == "skipped: kernel lonely: no host twin").count();
-    assert_eq!(said, 1, "{text}");
+    let n_reports =
+        text.lines().filter(|line| *line == "skipped: kernel skipped_kernel: no CPU implementation").count();
+    assert_eq!(n_reports, 1, "{text}");
 }
 
 #[test]
-fn a_kernel_that_fails_breaks_the_context_for_good() {
-    let case = "kernels::a_kernel_that_fails_breaks_the_context_for_good";
+fn failed_kernel_breaks_the_context() {
+    let case = "kernels::failed_kernel_breaks_the_context";
     if is_child(case) {
         Gpu::start();
         let (home, bad) = (stream(), function("bad"));
@@ -110,12 +111,12 @@ fn a_kernel_that_fails_breaks_the_context_for_good() {
     }
     let (output, text) = in_child(case, &[]);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("kernel bad failed: its host twin returned 5"), "{text}");
+    assert!(text.contains("kernel bad failed: its CPU implementation returned 5"), "{text}");
 }
 
 #[test]
-fn a_kernel_that_reaches_beyond_a_block_is_named_and_breaks_the_context() {
-    let case = "kernels::a_kernel_that_reaches_beyond_a_block_is_named_and_breaks_the_context";
+fn kernel_access_past_a_block_is_reported_and_breaks_the_context() {
+    let case = "kernels::kernel_access_past_a_block_is_reported_and_breaks_the_context";
     if is_child(case) {
         let gpu = Gpu::get();
         let (home, add_function) = (stream(), function("add"));
@@ -131,8 +132,8 @@ fn a_kernel_that_reaches_beyond_a_block_is_named_and_breaks_the_context() {
 }
 
 #[test]
-fn a_kernel_that_is_given_pageable_memory_is_named() {
-    let case = "kernels::a_kernel_that_is_given_pageable_memory_is_named";
+fn reports_kernel_argument_in_pageable_memory() {
+    let case = "kernels::reports_kernel_argument_in_pageable_memory";
     if is_child(case) {
         let gpu = Gpu::get();
         let (home, add_function) = (stream(), function("add"));
@@ -192,7 +193,7 @@ fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_cubin_runs_on_its_own_major_architecture_from_its_minor_up() {
+fn cubin_runs_on_its_major_architecture_and_newer_minors() {
     let _gpu = Gpu::get();
     // The device has 9.0.
     for (architecture, abi, expected) in
@@ -212,7 +213,7 @@ fn a_cubin_runs_on_its_own_major_architecture_from_its_minor_up() {
 }
 
 #[test]
-fn an_image_that_is_none_is_refused() {
+fn rejects_invalid_images() {
     let _gpu = Gpu::get();
     let mut module = 0;
     assert_eq!(code!(cuModuleLoadData(&mut module, c"junk".as_ptr().cast())), 200);
@@ -223,7 +224,7 @@ fn an_image_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_launch_of_a_shape_that_no_device_has_is_refused() {
+fn rejects_launch_sizes_above_the_limits() {
     let _gpu = Gpu::get();
     let (home, work) = (stream(), function("work"));
     let null = std::ptr::null_mut();
@@ -234,13 +235,13 @@ fn a_launch_of_a_shape_that_no_device_has_is_refused() {
 }
 
 #[test]
-fn a_kernel_of_the_table_is_launched_with_what_the_table_says() {
+fn launches_are_checked_against_the_table_of_kernels() {
     let gpu = Gpu::get();
     let home = stream();
     let block = alloc(BYTES as usize, home);
     fill(block, 1, BYTES as usize, home);
     let shift = function("crossdock_shift_bits");
-    // One job of all four arguments behind its head, for the launch's one block.
+    // A job is a head and four arguments; the launch has one block.
     let head = |n: u64, end: u64| (((n + 1) << 32) | end, 0, ARG_VALUE);
     let (from, to) = ((block, 64, ARG_READ), (block + 64, 64, ARG_WRITE));
     let (bit, len) = ((0, 0, ARG_VALUE), (512, 0, ARG_VALUE));

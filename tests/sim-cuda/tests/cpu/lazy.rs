@@ -1,16 +1,16 @@
-//! When work runs: as late as it may, in an order that a seed decides.
+//! When work runs: as late as permitted, in an order that the seed determines.
 
 use crate::common::*;
 
 const BYTES: usize = 1000;
 
 fn bytes<'a>(pinned: *const u8) -> &'a [u8] {
-    // SAFETY: pinned memory of that length, which lives until the test frees it.
+    // SAFETY: the callers pass pinned memory of `BYTES` bytes, which they free later.
     unsafe { std::slice::from_raw_parts(pinned, BYTES) }
 }
 
 #[test]
-fn nothing_runs_before_somebody_waits() {
+fn work_runs_only_after_a_synchronization() {
     let _gpu = Gpu::get();
     let home = stream();
     let (block, host) = (alloc(BYTES, home), pinned(BYTES));
@@ -24,7 +24,7 @@ fn nothing_runs_before_somebody_waits() {
 }
 
 #[test]
-fn waiting_for_an_event_runs_what_was_recorded_before_it_and_no_more() {
+fn synchronizing_an_event_runs_only_work_before_it() {
     let _gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let hosts = [pinned(BYTES), pinned(BYTES), pinned(BYTES)];
@@ -49,7 +49,7 @@ fn waiting_for_an_event_runs_what_was_recorded_before_it_and_no_more() {
 }
 
 #[test]
-fn pinned_memory_is_read_when_the_copy_runs_and_pageable_memory_when_it_is_asked_for() {
+fn copies_read_pinned_memory_when_they_run_and_pageable_memory_at_the_call() {
     let _gpu = Gpu::get();
     let home = stream();
     let block = alloc(2 * BYTES, home);
@@ -59,18 +59,18 @@ fn pinned_memory_is_read_when_the_copy_runs_and_pageable_memory_when_it_is_asked
     copy(block, pageable.as_ptr() as u64, BYTES, home);
     copy(block + BYTES as u64, host as u64, BYTES, home);
     pageable.fill(2);
-    // SAFETY: pinned memory of that length.
+    // SAFETY: the pinned memory has `BYTES` bytes.
     unsafe { host.write_bytes(2, BYTES) };
-    let seen = read(block, 2 * BYTES, home);
-    assert_eq!((seen[0], seen[BYTES]), (1, 2));
+    let values = read(block, 2 * BYTES, home);
+    assert_eq!((values[0], values[BYTES]), (1, 2));
     free(block, home);
     ok!(cuMemFreeHost(host));
 }
 
 #[test]
-fn a_query_says_not_ready_at_times_and_ready_in_the_end() {
+fn queries_are_sometimes_not_ready_and_finally_ready() {
     let _gpu = Gpu::get();
-    let (mut refused, mut at_once) = (0, 0);
+    let (mut not_ready, mut at_once) = (0, 0);
     let home = stream();
     let block = alloc(BYTES, home);
     let event = event();
@@ -78,20 +78,20 @@ fn a_query_says_not_ready_at_times_and_ready_in_the_end() {
         crossdock_sim_cuda_seed(seed);
         (0..4).for_each(|value| fill(block, value, BYTES, home));
         ok!(cuEventRecord(event, home));
-        let before = refused;
+        let before = not_ready;
         while code!(cuEventQuery(event)) == 600 {
-            refused += 1;
+            not_ready += 1;
         }
-        at_once += i32::from(refused == before);
+        at_once += i32::from(not_ready == before);
         while code!(cuStreamQuery(home)) == 600 {}
     }
-    assert!(refused > 10 && at_once > 5, "{refused} refused, {at_once} times ready at once");
+    assert!(not_ready > 10 && at_once > 5, "{not_ready} times not ready, {at_once} times ready at once");
     free(block, home);
     ok!(cuEventDestroy_v2(event));
 }
 
 #[test]
-fn a_stream_that_is_held_keeps_everybody_waiting_who_only_asks() {
+fn queries_of_a_held_stream_are_never_ready() {
     let _gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let host = pinned(BYTES);
@@ -111,32 +111,32 @@ fn a_stream_that_is_held_keeps_everybody_waiting_who_only_asks() {
     assert_eq!(crossdock_sim_cuda_hold(one, 1), 0);
     fill(host as u64, 2, BYTES, one);
     sync(one);
-    assert_eq!(bytes(host)[0], 2, "who waits is not held up");
+    assert_eq!(bytes(host)[0], 2, "a synchronization runs the work of a held stream");
     ok!(cuMemFreeHost(host));
     ok!(cuEventDestroy_v2(event));
 }
 
 #[test]
-fn streams_that_nothing_orders_run_in_another_order_with_another_seed() {
+fn seed_determines_the_order_of_unordered_streams() {
     let gpu = Gpu::get();
     let streams: Vec<_> = (0..3).map(|_| stream()).collect();
     let host = pinned(BYTES);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut last_writers = std::collections::BTreeSet::new();
     for seed in 0..30 {
         crossdock_sim_cuda_seed(seed);
         for (value, stream) in streams.iter().enumerate() {
             fill(host as u64, value as u8, BYTES, *stream);
         }
         ok!(cuCtxSynchronize());
-        seen.insert(bytes(host)[0]);
+        last_writers.insert(bytes(host)[0]);
     }
-    assert_eq!(seen.len(), 3, "the last writer should not always be the same");
+    assert_eq!(last_writers.len(), 3, "the last writer should not always be the same");
     assert!(gpu.violations() > 0);
     ok!(cuMemFreeHost(host));
 }
 
-/// Diamonds of work over several streams: each step adds up two neighbours of the step before, by a kernel.
-fn a_correct_program(seed: u64) {
+/// Runs diamonds of work on several streams: each step adds a block to another one, with a kernel.
+fn run_correct_program(seed: u64) {
     const WIDTH: usize = 4;
     let streams: Vec<_> = (0..WIDTH).map(|_| stream()).collect();
     let blocks: Vec<_> = streams.iter().map(|stream| alloc(BYTES, *stream)).collect();
@@ -153,7 +153,7 @@ fn a_correct_program(seed: u64) {
         }
         order(streams[from], streams[to]);
         let n = BYTES as u64;
-        let params = Params::new(Some(add_twin), &[(blocks[to], n, 2), (blocks[from], n, 1), (n, 0, 0)]);
+        let params = Params::new(Some(add_on_cpu), &[(blocks[to], n, 2), (blocks[from], n, 1), (n, 0, 0)]);
         assert_eq!(params.launch(add, streams[to]), 0);
         order(streams[to], streams[from]);
         expected[to] = expected[to].wrapping_add(expected[from]);
@@ -170,11 +170,11 @@ fn a_correct_program(seed: u64) {
 }
 
 /// `to[i] += from[i]`
-unsafe extern "C" fn add_twin(
+unsafe extern "C" fn add_on_cpu(
     args: *const crossdock_plugin_api::abi::Arg,
     n_args: usize,
 ) -> crossdock_plugin_api::abi::Code {
-    // SAFETY: called with the arguments of the launch above.
+    // SAFETY: `run_correct_program` launches it with three arguments, whose ranges are valid.
     unsafe {
         assert_eq!(n_args, 3);
         let args = std::slice::from_raw_parts(args, n_args);
@@ -187,12 +187,12 @@ unsafe extern "C" fn add_twin(
 }
 
 #[test]
-fn a_correct_program_is_right_under_200_seeds() {
+fn correct_program_has_no_violations_under_200_seeds() {
     let gpu = Gpu::get();
     let before = crossdock_sim_cuda_live_blocks();
     for seed in 0..200 {
         crossdock_sim_cuda_seed(seed);
-        a_correct_program(seed);
+        run_correct_program(seed);
     }
     assert_eq!(gpu.violations(), 0);
     assert_eq!(crossdock_sim_cuda_live_blocks(), before);

@@ -1,4 +1,4 @@
-//! Memory by handle, and as a file for others.
+//! Memory by handle, and its sharing as a file.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,8 +10,8 @@ const BYTES: usize = 4 << 20;
 const INVALID_VALUE: i32 = 1;
 const NOT_SUPPORTED: i32 = 801;
 
-/// `CUmemAllocationProp` for plain memory of device 0 that goes as a file.
-fn make() -> Handle {
+/// Creates plain memory of device 0 that can be exported as a file.
+fn create() -> Handle {
     let props = [1i32, 1, 1, 0, 0, 0, 0, 0];
     let mut memory = 0;
     ok!(cuMemCreate(&mut memory, BYTES, props.as_ptr().cast(), 0));
@@ -29,7 +29,7 @@ fn allow(address: u64) {
     ok!(cuMemSetAccess(address, BYTES, access.as_ptr().cast(), 1));
 }
 
-fn mapped(memory: Handle) -> u64 {
+fn map(memory: Handle) -> u64 {
     let address = reserve();
     ok!(cuMemMap(address, BYTES, 0, memory, 0));
     allow(address);
@@ -47,7 +47,7 @@ fn export(address: u64) -> OwnedFd {
     ok!(cuMemRetainAllocationHandle(&mut memory, address));
     ok!(cuMemExportToShareableHandle((&raw mut file).cast::<c_void>(), memory, 1, 0));
     ok!(cuMemRelease(memory));
-    // SAFETY: opened for the caller.
+    // SAFETY: the call opened the file, which the caller owns.
     unsafe { OwnedFd::from_raw_fd(file) }
 }
 
@@ -59,32 +59,32 @@ fn import(file: i32) -> Result<Handle, i32> {
     }
 }
 
-fn left() -> usize {
-    let (mut left, mut all) = (0, 0);
-    ok!(cuMemGetInfo_v2(&mut left, &mut all));
-    left
+fn free_bytes() -> usize {
+    let (mut free, mut total) = (0, 0);
+    ok!(cuMemGetInfo_v2(&mut free, &mut total));
+    free
 }
 
 #[test]
-fn what_was_written_is_seen_through_the_file_after_its_maker_has_let_go() {
+fn shared_memory_keeps_its_bytes_after_its_creator_unmaps_it() {
     let gpu = Gpu::get();
-    let (home, before) = (stream(), left());
-    let ours = mapped(make());
-    assert_eq!(left(), before - BYTES);
-    fill(ours, 7, BYTES, home);
+    let (home, before) = (stream(), free_bytes());
+    let first = map(create());
+    assert_eq!(free_bytes(), before - BYTES);
+    fill(first, 7, BYTES, home);
     sync(home);
-    let file = export(ours);
-    unmap(ours);
-    assert_eq!(left(), before);
-    let theirs = mapped(import(file.as_raw_fd()).unwrap());
+    let file = export(first);
+    unmap(first);
+    assert_eq!(free_bytes(), before);
+    let second = map(import(file.as_raw_fd()).unwrap());
     drop(file);
-    assert_eq!(read(theirs, BYTES, home), vec![7; BYTES]);
-    unmap(theirs);
+    assert_eq!(read(second, BYTES, home), vec![7; BYTES]);
+    unmap(second);
     assert_eq!(gpu.violations(), 0);
 }
 
 #[test]
-fn files_that_are_no_memory_are_refused() {
+fn rejects_files_that_are_not_device_memory() {
     let _gpu = Gpu::get();
     let file = std::fs::File::open("/dev/null").unwrap();
     for file in [file.as_raw_fd(), -1, 9999] {
@@ -93,9 +93,9 @@ fn files_that_are_no_memory_are_refused() {
 }
 
 #[test]
-fn memory_is_mapped_as_a_whole_and_used_when_access_was_given() {
+fn memory_is_mapped_whole_and_usable_once_access_is_set() {
     let gpu = Gpu::get();
-    let (memory, home, address) = (make(), stream(), reserve());
+    let (memory, home, address) = (create(), stream(), reserve());
     for (bytes, offset) in [(BYTES / 2, 0), (2 * BYTES, 0), (BYTES, 1)] {
         assert_eq!(code!(cuMemMap(address, bytes, offset, memory, 0)), NOT_SUPPORTED);
     }
@@ -104,7 +104,7 @@ fn memory_is_mapped_as_a_whole_and_used_when_access_was_given() {
     allow(address);
     fill(address, 1, BYTES, home);
     sync(home);
-    assert_eq!(code!(cuMemAddressFree(address, BYTES)), INVALID_VALUE, "it is mapped");
+    assert_eq!(code!(cuMemAddressFree(address, BYTES)), INVALID_VALUE, "the range is mapped");
     assert_eq!(code!(cuMemFree_v2(address)), INVALID_VALUE);
     ok!(cuMemRelease(memory));
     unmap(address);
@@ -112,9 +112,9 @@ fn memory_is_mapped_as_a_whole_and_used_when_access_was_given() {
 }
 
 #[test]
-fn memory_that_is_unmapped_while_it_is_used_is_reported() {
+fn reports_unmapping_of_memory_in_use() {
     let gpu = Gpu::get();
-    let (home, address) = (stream(), mapped(make()));
+    let (home, address) = (stream(), map(create()));
     fill(address, 1, BYTES, home);
     unmap(address);
     gpu.expect("early free");

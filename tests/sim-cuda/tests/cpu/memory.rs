@@ -1,10 +1,10 @@
-//! Pools, limits, and what the driver says about pointers.
+//! Pools, limits, and attributes of pointers.
 
 use std::ffi::c_void;
 
 use crate::common::*;
 
-/// `CUmemPoolProps` for plain memory of device 0: type 1, no handles, location type 1, id 0.
+/// Creates a pool of plain memory on device 0: type 1, no handles, location type 1, id 0.
 fn pool() -> Handle {
     let mut props = [0i32; 22];
     (props[0], props[2]) = (1, 1);
@@ -37,7 +37,7 @@ fn alloc_from(pool: Handle, bytes: usize, stream: Handle) -> Result<u64, i32> {
 }
 
 #[test]
-fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
+fn pool_keeps_freed_bytes_up_to_its_threshold() {
     let _gpu = Gpu::get();
     let (home, pool) = (stream(), pool());
     let blocks = [alloc_from(pool, 1000, home).unwrap(), alloc_from(pool, 3000, home).unwrap()];
@@ -59,7 +59,7 @@ fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
 }
 
 #[test]
-fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_waited() {
+fn stream_ordered_free_serves_other_streams_only_after_the_host_waits() {
     let _gpu = Gpu::get();
     let (home, other, pool) = (stream(), stream(), pool());
     keep(pool, u64::MAX);
@@ -67,20 +67,20 @@ fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_wait
     free(block, home);
     ok!(cuEventRecord(passed, home));
     while code!(cuEventQuery(passed)) != 0 {}
-    assert_eq!(state(pool), (1000, 0), "the free has run, and the host has only asked");
+    assert_eq!(state(pool), (1000, 0), "the free has run, and the host has only queried it");
     ok!(cuMemPoolTrimTo(pool, 0));
     assert_eq!(state(pool), (1000, 0));
-    let own = alloc_from(pool, 600, home).unwrap();
+    let same_stream = alloc_from(pool, 600, home).unwrap();
     assert_eq!(state(pool), (1000, 600));
     ok!(cuStreamWaitEvent(other, passed, 0));
     sync(other);
-    let others = alloc_from(pool, 300, other).unwrap();
-    assert_eq!(state(pool), (1300, 900), "the host has waited for what came later");
+    let other_block = alloc_from(pool, 300, other).unwrap();
+    assert_eq!(state(pool), (1300, 900), "the host has waited for later work only");
     ok!(cuEventSynchronize(passed));
     let again = alloc_from(pool, 300, other).unwrap();
     assert_eq!(state(pool), (1300, 1200));
-    free(own, home);
-    [others, again].into_iter().for_each(|block| free(block, other));
+    free(same_stream, home);
+    [other_block, again].into_iter().for_each(|block| free(block, other));
     ok!(cuCtxSynchronize());
     ok!(cuMemPoolTrimTo(pool, 0));
     assert_eq!(state(pool), (0, 0));
@@ -89,7 +89,7 @@ fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_wait
 }
 
 #[test]
-fn what_was_freed_at_once_is_everybody_s_at_once() {
+fn synchronous_free_serves_every_stream_at_once() {
     let _gpu = Gpu::get();
     let (home, other, pool) = (stream(), stream(), pool());
     keep(pool, u64::MAX);
@@ -97,10 +97,10 @@ fn what_was_freed_at_once_is_everybody_s_at_once() {
     ok!(cuEventRecord(used, home));
     while code!(cuEventQuery(used)) != 0 {}
     ok!(cuMemFree_v2(block));
-    let others = alloc_from(pool, 1000, other).unwrap();
+    let other_block = alloc_from(pool, 1000, other).unwrap();
     assert_eq!(state(pool), (1000, 1000));
     sync(other);
-    ok!(cuMemFree_v2(others));
+    ok!(cuMemFree_v2(other_block));
     ok!(cuMemPoolTrimTo(pool, 0));
     assert_eq!(state(pool), (0, 0));
     ok!(cuEventDestroy_v2(used));
@@ -108,8 +108,8 @@ fn what_was_freed_at_once_is_everybody_s_at_once() {
 }
 
 #[test]
-fn a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts() {
-    let case = "memory::a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts";
+fn unused_bytes_of_pools_count_against_the_device_limit() {
+    let case = "memory::unused_bytes_of_pools_count_against_the_device_limit";
     if !is_child(case) {
         let (output, text) = in_child(case, &[("CROSSDOCK_SIM_CUDA_MEMORY", "10000")]);
         assert!(output.status.success(), "{text}");
@@ -117,31 +117,31 @@ fn a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts() {
     }
     let gpu = Gpu::get();
     let (home, other) = (stream(), stream());
-    let (kept, tight) = (pool(), pool());
-    keep(kept, u64::MAX);
-    let block = alloc_from(kept, 6000, home).unwrap();
-    assert_eq!(alloc_from(kept, 4001, home), Err(2));
+    let (keeping, small) = (pool(), pool());
+    keep(keeping, u64::MAX);
+    let block = alloc_from(keeping, 6000, home).unwrap();
+    assert_eq!(alloc_from(keeping, 4001, home), Err(2));
     free(block, home);
-    // On the same stream the free comes first, whether or not it has run; in another pool that does not help.
-    assert_eq!(alloc_from(tight, 6000, other), Err(2));
-    let block = alloc_from(kept, 9000, home).unwrap();
+    // The free is ordered before allocations on its stream, but does not help other pools.
+    assert_eq!(alloc_from(small, 6000, other), Err(2));
+    let block = alloc_from(keeping, 9000, home).unwrap();
     free(block, home);
     sync(home);
     let (mut bytes, mut all, mut direct) = (0, 0, 0);
     ok!(cuMemGetInfo_v2(&mut bytes, &mut all));
     assert_eq!((bytes, all), (1000, 10000));
     assert_eq!(code!(cuMemAlloc_v2(&mut direct, 6000)), 2);
-    ok!(cuMemPoolTrimTo(kept, 0));
+    ok!(cuMemPoolTrimTo(keeping, 0));
     ok!(cuMemAlloc_v2(&mut direct, 6000));
-    assert_eq!(alloc_from(tight, 6000, other), Err(2));
+    assert_eq!(alloc_from(small, 6000, other), Err(2));
     ok!(cuMemFree_v2(direct));
-    let block = alloc_from(tight, 6000, other).unwrap();
+    let block = alloc_from(small, 6000, other).unwrap();
     free(block, other);
     assert_eq!(gpu.violations(), 0);
 }
 
 #[test]
-fn a_pool_that_is_destroyed_lives_until_its_last_block_goes() {
+fn destroyed_pool_lives_until_its_last_block_is_freed() {
     let gpu = Gpu::get();
     let (home, pool) = (stream(), pool());
     let block = alloc_from(pool, 1000, home).unwrap();
@@ -156,7 +156,7 @@ fn a_pool_that_is_destroyed_lives_until_its_last_block_goes() {
 }
 
 #[test]
-fn memory_of_cumemalloc_needs_no_order_and_its_free_waits() {
+fn memory_of_cumemalloc_needs_no_order_and_its_free_waits_for_the_device() {
     let gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let (mut block, host) = (0, pinned(100));
@@ -165,14 +165,14 @@ fn memory_of_cumemalloc_needs_no_order_and_its_free_waits() {
     copy(host as u64, block, 50, one);
     copy(host as u64 + 50, block + 50, 50, two);
     ok!(cuMemFree_v2(block));
-    // SAFETY: pinned memory of that length.
+    // SAFETY: the pinned memory has 100 bytes.
     assert_eq!(unsafe { std::slice::from_raw_parts(host, 100) }, [9; 100], "the free waited for the copies");
     ok!(cuMemFreeHost(host));
     assert_eq!(gpu.violations(), 0);
 }
 
 /// Memory type, device, begin and bytes: attributes 2, 9, 11 and 12.
-fn about(address: u64) -> (u32, i32, u64, u64) {
+fn attributes_of(address: u64) -> (u32, i32, u64, u64) {
     let (mut kind, mut device, mut begin, mut bytes) = (u32::MAX, i32::MAX, 0u64, 0u64);
     let mut which = [2, 9, 11, 12];
     let mut data: [*mut c_void; 4] =
@@ -182,19 +182,19 @@ fn about(address: u64) -> (u32, i32, u64, u64) {
 }
 
 #[test]
-fn the_driver_knows_where_a_pointer_belongs() {
+fn pointer_attributes_state_type_device_and_range() {
     let _gpu = Gpu::get();
     let home = stream();
     let (block, host, pageable) = (alloc(100, home), pinned(100), [0u8; 8]);
-    assert_eq!(about(block + 99), (2, 0, block, 100));
-    assert_eq!(about(host as u64 + 1), (1, 0, host as u64, 100));
-    assert_eq!(about(pageable.as_ptr() as u64), (0, -2, 0, 0));
+    assert_eq!(attributes_of(block + 99), (2, 0, block, 100));
+    assert_eq!(attributes_of(host as u64 + 1), (1, 0, host as u64, 100));
+    assert_eq!(attributes_of(pageable.as_ptr() as u64), (0, -2, 0, 0));
     free(block, home);
     ok!(cuMemFreeHost(host));
 }
 
 #[test]
-fn managed_memory_is_a_device_s_and_says_that_it_is_managed() {
+fn managed_memory_is_device_memory_with_the_managed_attribute() {
     let _gpu = Gpu::get();
     let home = stream();
     let (mut block, other) = (0, alloc(100, home));
@@ -205,13 +205,13 @@ fn managed_memory_is_a_device_s_and_says_that_it_is_managed() {
         managed
     };
     assert_eq!((managed(block + 9), managed(other)), (1, 0));
-    assert_eq!(about(block), (2, 0, block, 100));
+    assert_eq!(attributes_of(block), (2, 0, block, 100));
     ok!(cuMemFree_v2(block));
     free(other, home);
 }
 
 #[test]
-fn fresh_device_memory_holds_nonsense() {
+fn fresh_device_memory_is_not_zero() {
     let _gpu = Gpu::get();
     let home = stream();
     let block = alloc(100, home);
@@ -220,7 +220,7 @@ fn fresh_device_memory_holds_nonsense() {
 }
 
 #[test]
-fn a_call_without_a_current_context_is_refused_where_it_needs_one() {
+fn rejects_calls_that_need_a_current_context() {
     let _gpu = Gpu::get();
     let (home, mut context, mut event, mut pointer) = (stream(), 0, 0, std::ptr::null_mut());
     ok!(cuCtxGetCurrent(&mut context));

@@ -1,11 +1,12 @@
-//! Mistakes about the order of work, each caught and named; and the same programs without the mistake.
+//! Programs with a mistake in the order of work, which is reported, and the same programs without
+//! it.
 
 use crate::common::*;
 
 const BYTES: usize = 4096;
 
 #[test]
-fn a_read_that_does_not_wait_for_the_write_on_another_stream_is_named() {
+fn reports_read_not_ordered_after_a_write_on_another_stream() {
     for waits in [true, false] {
         let gpu = Gpu::get();
         let (writer, reader) = (stream(), stream());
@@ -28,7 +29,7 @@ fn a_read_that_does_not_wait_for_the_write_on_another_stream_is_named() {
 }
 
 #[test]
-fn a_write_that_does_not_wait_for_the_read_on_another_stream_is_named() {
+fn reports_write_not_ordered_after_a_read_on_another_stream() {
     for waits in [true, false] {
         let gpu = Gpu::get();
         let (home, reader) = (stream(), stream());
@@ -52,7 +53,7 @@ fn a_write_that_does_not_wait_for_the_read_on_another_stream_is_named() {
 }
 
 #[test]
-fn two_writers_of_the_same_bytes_are_named_and_of_different_bytes_are_not() {
+fn reports_unordered_writes_of_the_same_bytes_only() {
     for overlap in [0, 1] {
         let gpu = Gpu::get();
         let (one, two) = (stream(), stream());
@@ -70,7 +71,7 @@ fn two_writers_of_the_same_bytes_are_named_and_of_different_bytes_are_not() {
 }
 
 #[test]
-fn a_block_is_used_elsewhere_only_after_its_allocation() {
+fn reports_use_on_another_stream_before_the_allocation() {
     let gpu = Gpu::get();
     let (home, other) = (stream(), stream());
     let block = alloc(BYTES, home);
@@ -81,7 +82,7 @@ fn a_block_is_used_elsewhere_only_after_its_allocation() {
 }
 
 #[test]
-fn a_free_that_does_not_wait_for_a_reader_is_named() {
+fn reports_free_not_ordered_after_a_read() {
     let gpu = Gpu::get();
     let (home, reader) = (stream(), stream());
     let block = alloc(BYTES, home);
@@ -97,7 +98,7 @@ fn a_free_that_does_not_wait_for_a_reader_is_named() {
 }
 
 #[test]
-fn a_use_after_the_free_is_named_before_and_after_the_free_has_run() {
+fn reports_use_after_a_queued_or_completed_free() {
     for runs in [true, false] {
         let gpu = Gpu::get();
         let home = stream();
@@ -112,7 +113,7 @@ fn a_use_after_the_free_is_named_before_and_after_the_free_has_run() {
 }
 
 #[test]
-fn a_second_free_is_named_before_and_after_the_first_has_run() {
+fn reports_second_free_after_a_queued_or_completed_one() {
     for runs in [true, false] {
         let gpu = Gpu::get();
         let home = stream();
@@ -126,19 +127,19 @@ fn a_second_free_is_named_before_and_after_the_first_has_run() {
     }
 }
 
-/// What the host knows to have run, and how.
+/// How the host learns which work has run.
 #[derive(Clone, Copy, PartialEq)]
 enum Knows {
     Nothing,
-    /// Of the writer, and not of the reader.
-    OfAnother,
-    Synchronised,
+    /// The host synchronizes with the writer but not with the reader.
+    OnlyWriter,
+    Synchronized,
     Queried,
 }
 
 #[test]
-fn a_free_at_once_of_pool_memory_is_named_unless_the_host_knows_that_every_use_has_run() {
-    for knows in [Knows::Nothing, Knows::OfAnother, Knows::Synchronised, Knows::Queried] {
+fn reports_synchronous_free_of_pool_memory_unless_the_host_knows_that_all_uses_have_run() {
+    for knows in [Knows::Nothing, Knows::OnlyWriter, Knows::Synchronized, Knows::Queried] {
         let gpu = Gpu::get();
         let (home, reader) = (stream(), stream());
         let (block, host) = (alloc(BYTES, home), pinned(BYTES));
@@ -149,16 +150,16 @@ fn a_free_at_once_of_pool_memory_is_named_unless_the_host_knows_that_every_use_h
         ok!(cuEventRecord(used, reader));
         match knows {
             Knows::Nothing => {}
-            Knows::OfAnother => sync(home),
-            Knows::Synchronised => ok!(cuEventSynchronize(used)),
+            Knows::OnlyWriter => sync(home),
+            Knows::Synchronized => ok!(cuEventSynchronize(used)),
             Knows::Queried => while code!(cuEventQuery(used)) != 0 {},
         }
         ok!(cuMemFree_v2(block));
-        if matches!(knows, Knows::Nothing | Knows::OfAnother) {
+        if matches!(knows, Knows::Nothing | Knows::OnlyWriter) {
             gpu.expect("early free");
         } else {
             assert_eq!(gpu.violations(), 0);
-            // SAFETY: pinned memory of that length, whose writer has been waited for.
+            // SAFETY: the pinned memory has `BYTES` bytes, and the host has waited for its writer.
             assert_eq!(unsafe { std::slice::from_raw_parts(host, BYTES) }, [7; BYTES]);
         }
         sync(reader);
@@ -168,7 +169,7 @@ fn a_free_at_once_of_pool_memory_is_named_unless_the_host_knows_that_every_use_h
 }
 
 #[test]
-fn pool_memory_that_was_freed_at_once_may_not_be_used_nor_freed_again() {
+fn reports_use_and_free_after_a_synchronous_free() {
     type Mistake = fn(u64, Handle) -> i32;
     let mistakes: [(Mistake, &str); 3] = [
         (|block, home| code!(cuMemsetD8Async(block, 0, 8, home)), "use after free"),
@@ -188,7 +189,7 @@ fn pool_memory_that_was_freed_at_once_may_not_be_used_nor_freed_again() {
 }
 
 #[test]
-fn pool_memory_whose_free_is_queued_may_not_be_freed_at_once() {
+fn reports_synchronous_free_after_a_queued_one() {
     let gpu = Gpu::get();
     let home = stream();
     let block = alloc(BYTES, home);
@@ -199,7 +200,7 @@ fn pool_memory_whose_free_is_queued_may_not_be_freed_at_once() {
 }
 
 #[test]
-fn memory_of_cumemalloc_is_freed_once() {
+fn reports_double_free_of_cumemalloc_memory() {
     let gpu = Gpu::get();
     let mut block = 0;
     ok!(cuMemAlloc_v2(&mut block, BYTES));
@@ -209,7 +210,7 @@ fn memory_of_cumemalloc_is_freed_once() {
 }
 
 #[test]
-fn a_copy_beyond_the_end_of_a_block_is_named() {
+fn reports_copy_past_the_end_of_a_block() {
     for excess in [0, 1] {
         let gpu = Gpu::get();
         let home = stream();
@@ -228,7 +229,7 @@ fn a_copy_beyond_the_end_of_a_block_is_named() {
 }
 
 #[test]
-fn pinned_memory_that_a_queued_copy_reads_may_not_be_freed() {
+fn reports_free_of_pinned_memory_that_a_queued_copy_reads() {
     for waits in [true, false] {
         let gpu = Gpu::get();
         let home = stream();
@@ -249,7 +250,7 @@ fn pinned_memory_that_a_queued_copy_reads_may_not_be_freed() {
 }
 
 #[test]
-fn a_registration_may_not_end_while_a_queued_copy_writes_there() {
+fn reports_unregistering_of_memory_that_a_queued_copy_writes() {
     let gpu = Gpu::get();
     let home = stream();
     let block = alloc(BYTES, home);
@@ -260,11 +261,11 @@ fn a_registration_may_not_end_while_a_queued_copy_writes_there() {
     gpu.expect("pinned memory freed in use");
     free(block, home);
     sync(home);
-    assert_eq!(host, vec![0u8; BYTES], "the copy must not write into memory that was taken away");
+    assert_eq!(host, vec![0u8; BYTES], "the copy must not write into memory that is no longer registered");
 }
 
 #[test]
-fn an_event_that_the_host_has_seen_pass_orders_every_stream() {
+fn event_that_a_query_has_seen_pass_orders_every_stream() {
     let gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let block = alloc(BYTES, one);
@@ -272,10 +273,10 @@ fn an_event_that_the_host_has_seen_pass_orders_every_stream() {
     let event = event();
     ok!(cuEventRecord(event, one));
     fill(block, 2, BYTES / 2, one);
-    let mut asked = 0;
+    let mut queries = 0;
     while code!(cuEventQuery(event)) == 600 {
-        asked += 1;
-        assert!(asked < 100, "the event never passes");
+        queries += 1;
+        assert!(queries < 100, "the event never passes");
     }
     fill(block + BYTES as u64 / 2, 3, BYTES / 2, two);
     assert_eq!(gpu.violations(), 0);
@@ -287,7 +288,7 @@ fn an_event_that_the_host_has_seen_pass_orders_every_stream() {
 }
 
 #[test]
-fn an_event_over_the_whole_context_comes_after_every_stream() {
+fn event_of_the_context_is_ordered_after_every_stream() {
     let gpu = Gpu::get();
     let (one, two, last) = (stream(), stream(), stream());
     let blocks = [alloc(BYTES, one), alloc(BYTES, two)];
@@ -303,7 +304,7 @@ fn an_event_over_the_whole_context_comes_after_every_stream() {
 }
 
 #[test]
-fn a_handle_that_was_destroyed_is_named() {
+fn reports_destroyed_handles() {
     let gpu = Gpu::get();
     let event = event();
     ok!(cuEventDestroy_v2(event));
@@ -311,36 +312,39 @@ fn a_handle_that_was_destroyed_is_named() {
     gpu.expect("stale handle");
 }
 
-// A call at a function's end may become a jump, and the function's frame is gone: hence something after it.
+// A call at the end of a function may become a jump, which removes the function's frame: hence the
+// `black_box` after it.
 
 #[inline(never)]
-fn the_writer(block: u64, on: Handle) {
+fn unordered_writer(block: u64, on: Handle) {
     fill(block, 1, BYTES, on);
     std::hint::black_box(block);
 }
 
 #[inline(never)]
-fn the_reader(block: u64, on: Handle) {
+fn unordered_reader(block: u64, on: Handle) {
     copy(block + 2048, block, 1024, on);
     std::hint::black_box(block);
 }
 
 #[test]
-fn a_report_names_both_call_sites_and_ends_the_process() {
-    let case = "order::a_report_names_both_call_sites_and_ends_the_process";
+fn report_has_both_call_sites_and_ends_the_process() {
+    let case = "order::report_has_both_call_sites_and_ends_the_process";
     if is_child(case) {
         Gpu::start();
         let (one, two) = (stream(), stream());
         let block = alloc(BYTES, one);
         order(one, two);
-        the_writer(block, one);
-        the_reader(block, two);
+        unordered_writer(block, one);
+        unordered_reader(block, two);
         println!("not reached");
         return;
     }
     let (output, text) = in_child(case, &[("CROSSDOCK_SIM_CUDA_SEED", "77")]);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(libc::SIGABRT), "{text}");
-    for word in ["read after write", "the_writer", "the_reader", "order.rs", "CROSSDOCK_SIM_CUDA_SEED=77"] {
+    for word in
+        ["read after write", "unordered_writer", "unordered_reader", "order.rs", "CROSSDOCK_SIM_CUDA_SEED=77"]
+    {
         assert!(text.contains(word), "{word} is missing in: {text}");
     }
     assert!(!String::from_utf8_lossy(&output.stdout).contains("not reached"));

@@ -1,36 +1,36 @@
-//! What becomes of a whole process: faults, leaks, failures that the environment asks for.
+//! Effects on a whole process: faults, leaks, and configuration by the environment.
 
 use std::os::unix::process::ExitStatusExt;
 
 use crate::common::*;
 
 #[test]
-fn a_host_that_dereferences_a_device_address_faults() {
-    let case = "process::a_host_that_dereferences_a_device_address_faults";
+fn host_access_of_device_memory_faults() {
+    let case = "process::host_access_of_device_memory_faults";
     if is_child(case) {
         Gpu::start();
         let block = alloc(64, stream());
         assert_eq!(block % 512, 0);
         assert!(block < 1 << 47);
         println!("faulting");
-        // SAFETY: none: the device's memory is out of reach, which is what the test is about.
+        // SAFETY: none: the address is invalid on purpose, so that this child process faults.
         println!("got {}", unsafe { std::ptr::read_volatile(block as *const u8) });
         return;
     }
     let (output, text) = in_child(case, &[]);
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("faulting") && !said.contains("got"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("faulting") && !stdout.contains("got"), "{stdout}");
 }
 
 #[test]
-fn a_host_that_uses_pinned_memory_after_its_end_faults() {
-    let case = "process::a_host_that_uses_pinned_memory_after_its_end_faults";
+fn host_access_of_freed_pinned_memory_faults() {
+    let case = "process::host_access_of_freed_pinned_memory_faults";
     if is_child(case) {
         Gpu::start();
         let host = pinned(64);
         ok!(cuMemFreeHost(host));
-        // SAFETY: none: the memory is gone, which is what the test is about.
+        // SAFETY: none: the memory is freed on purpose, so that this child process faults.
         println!("got {}", unsafe { std::ptr::read_volatile(host) });
         return;
     }
@@ -39,7 +39,7 @@ fn a_host_that_uses_pinned_memory_after_its_end_faults() {
 }
 
 #[inline(never)]
-fn the_forgetful() {
+fn leak_two_blocks() {
     let home = stream();
     for _ in 0..2 {
         alloc(1000, home);
@@ -49,11 +49,11 @@ fn the_forgetful() {
 }
 
 #[test]
-fn what_is_never_freed_is_told_at_the_end_unless_nobody_wants_to_know() {
-    let case = "process::what_is_never_freed_is_told_at_the_end_unless_nobody_wants_to_know";
+fn leaks_are_reported_at_exit_unless_ignored() {
+    let case = "process::leaks_are_reported_at_exit_unless_ignored";
     if is_child(case) {
         Gpu::start();
-        the_forgetful();
+        leak_two_blocks();
         pinned(64);
         return;
     }
@@ -62,15 +62,15 @@ fn what_is_never_freed_is_told_at_the_end_unless_nobody_wants_to_know() {
     let leaks: Vec<&str> = text.lines().filter(|line| line.contains("leak: ")).collect();
     assert_eq!(leaks.len(), 2, "{text}");
     assert!(leaks[0].contains("2000 bytes of device memory in 2 blocks, from cuMemAllocAsync"), "{text}");
-    assert!(leaks[0].contains("the_forgetful"), "{text}");
+    assert!(leaks[0].contains("leak_two_blocks"), "{text}");
     assert!(leaks[1].contains("64 bytes of pinned memory in 1 blocks, from cuMemHostAlloc"), "{text}");
     let (output, text) = in_child(case, &[("CROSSDOCK_SIM_CUDA_LEAKS", "ignore")]);
     assert!(output.status.success() && !text.contains("leak: "), "{text}");
 }
 
 #[test]
-fn the_environment_makes_the_nth_call_fail_with_any_code() {
-    let case = "process::the_environment_makes_the_nth_call_fail_with_any_code";
+fn environment_makes_the_nth_call_fail_with_any_code() {
+    let case = "process::environment_makes_the_nth_call_fail_with_any_code";
     if is_child(case) {
         Gpu::start();
         let (mut stream, mut event) = (0, 0);
@@ -92,7 +92,7 @@ fn the_environment_makes_the_nth_call_fail_with_any_code() {
 }
 
 #[test]
-fn a_test_makes_calls_fail_and_counts_them() {
+fn control_functions_inject_failures_and_count_calls() {
     let _gpu = Gpu::get();
     crossdock_sim_cuda_reset_counts();
     let mut event = 0;
@@ -108,8 +108,8 @@ fn a_test_makes_calls_fail_and_counts_them() {
 }
 
 #[test]
-fn the_environment_shapes_the_driver() {
-    let case = "process::the_environment_shapes_the_driver";
+fn environment_configures_the_driver() {
+    let case = "process::environment_configures_the_driver";
     if is_child(case) {
         let (mut version, mut count, mut can, mut major, mut minor, mut bytes) = (0, 0, 0, 0, 0, 0);
         assert_eq!(code!(cuDeviceGetCount(&mut count)), 3, "before cuInit");
@@ -133,8 +133,8 @@ fn the_environment_shapes_the_driver() {
 }
 
 #[test]
-fn a_driver_without_devices_says_so() {
-    let case = "process::a_driver_without_devices_says_so";
+fn init_without_devices_returns_no_device() {
+    let case = "process::init_without_devices_returns_no_device";
     if is_child(case) {
         assert_eq!(code!(cuInit(0)), 100);
         return;

@@ -1,4 +1,4 @@
-//! The encoding of the example in C, as the header of a later release makes it, under today's host.
+//! The encoding of the C example, built with the header of a later release, under the current host.
 
 use std::path::Path;
 
@@ -14,32 +14,33 @@ use crossdock_skew::{header, skipped};
 use crossdock_tests::{built_file, csv_plugin, scaled_tree};
 
 fn session(backend: &Backend, plugin: &Path, device: Device) -> Session {
-    let search = Search::nowhere().given(plugin).given(built_file("libcrossdock_encodings_plugin.so"));
+    let search =
+        Search::nowhere().with_path(plugin).with_path(built_file("libcrossdock_encodings_plugin.so"));
     let host = Host::builder().backend(backend.clone()).search(search).build().unwrap();
     host.session().device(device).open().unwrap()
 }
 
-fn decoded(session: &Session) -> DeviceBatch {
+fn decode(session: &Session) -> DeviceBatch {
     let array = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
     session.decode(array).unwrap()
 }
 
 #[test]
-fn an_encoding_in_c_whose_every_struct_has_grown_decodes_the_same() {
+fn c_encoding_with_grown_structs_decodes_the_same() {
     let name = "scaled-grown";
     let sources = Sources::today();
     let header = std::fs::read_to_string(sources.at("plugin-api/include/crossdock.h")).unwrap();
-    // Its tables are written down field by field.
+    // The example initialises its structs without naming all fields.
     let flags = ["-O1", "-D_POSIX_C_SOURCE=200809L", "-Wno-missing-field-initializers"];
     let (folder, header) = (Some("examples/c-plugin"), Some(header::grown(&header)));
     let plugin = match c(&sources, &C { name, folder, flags: &flags, header, ..C::default() }) {
         Ok(plugin) => plugin,
-        Err(why) => return skipped("skew: an encoding whose structs have grown", &why),
+        Err(why) => return skipped("skew: an encoding with grown structs", &why),
     };
     let backend = Backend::builder().untouchable(true).build();
     for device in [Device::CPU, Device::UNTOUCHABLE] {
-        let (theirs, ours) = (session(&backend, &plugin, device), session(&backend, &csv_plugin(), device));
-        let difference = first_difference(&decoded(&theirs), &decoded(&ours), ours.stream()).unwrap();
+        let (grown, current) = (session(&backend, &plugin, device), session(&backend, &csv_plugin(), device));
+        let difference = first_difference(&decode(&grown), &decode(&current), current.stream()).unwrap();
         assert!(difference.is_none(), "{device}: {}", difference.unwrap_or_default());
     }
 }

@@ -1,11 +1,11 @@
-//! Plugins of every release and every toolchain under today's host.
+//! Plugins of every release and toolchain under the current host.
 
 use crossdock::load::{Load, PluginFile};
 use crossdock_plugin_api::abi;
 use crossdock_skew::build::{C, c};
 use crossdock_skew::matrix::ROWS;
 use crossdock_skew::skipped;
-use crossdock_skew::sources::{Release, Sources, listed};
+use crossdock_skew::sources::{Release, Sources, parse_releases};
 
 const RELEASES: &str = include_str!("../../releases.txt");
 
@@ -15,57 +15,57 @@ fn today(name: &str) {
     row.run_or_skip(&Sources::today());
 }
 
-/// A release that spoke another ABI: its plugins are not run, and the refusal says what they were built for.
-fn refused(sources: &Sources) {
-    match c(sources, &C { name: "c-refused", ..C::default() }) {
+/// Asserts that the plugin of a release with another ABI is rejected, with that ABI in the message.
+fn assert_other_abi_is_rejected(sources: &Sources) {
+    match c(sources, &C { name: "c-rejected", ..C::default() }) {
         Ok(plugin) => {
-            let refusal = PluginFile::new(plugin).load().expect_err("a refusal");
+            let refusal = PluginFile::new(plugin).load().expect_err("the plugin is rejected");
             let (major, minor) = sources.abi();
-            let words = format!("built for ABI {major}.{minor}");
+            let message = format!("built for ABI {major}.{minor}");
             assert_eq!(refusal.reason.id(), "abi-version");
-            assert!(refusal.to_string().contains(&words), "expected '{words}' in: {refusal}");
+            assert!(refusal.to_string().contains(&message), "expected '{message}' in: {refusal}");
         }
-        Err(why) => skipped(&format!("skew: {} is refused", sources.name), &why),
+        Err(why) => skipped(&format!("skew: {} is rejected", sources.name), &why),
     }
 }
 
 #[test]
-fn a_plugin_in_rust_by_the_default_toolchain() {
+fn rust_plugin_of_the_default_toolchain_runs() {
     today("Rust, opt-level 0");
 }
 
 #[test]
-fn a_plugin_in_rust_by_another_toolchain_optimised_and_linked_as_one() {
+fn rust_plugin_of_the_nightly_toolchain_with_lto_runs() {
     today("Rust, nightly, opt-level 3 and LTO");
 }
 
 #[test]
-fn a_plugin_in_c() {
+fn c_plugin_runs() {
     today("C, -O0");
 }
 
 #[test]
-fn a_plugin_in_c_optimised_and_linked_as_one() {
+fn c_plugin_with_lto_runs() {
     today("C, -O3 -flto");
 }
 
 #[test]
-fn a_plugin_in_c_by_another_compiler() {
+fn c_plugin_of_another_compiler_runs() {
     today("C, clang");
 }
 
 #[test]
-fn a_plugin_of_a_later_release_whose_every_struct_has_grown() {
-    today("C, structs that have grown");
+fn plugin_with_grown_structs_runs() {
+    today("C, grown structs");
 }
 
 #[test]
-fn a_plugin_of_an_earlier_release_whose_structs_lack_their_ends() {
-    today("C, structs that lack their ends");
+fn plugin_with_only_required_fields_runs() {
+    today("C, structs without optional fields");
 }
 
 #[test]
-fn every_row_has_a_test_of_its_own() {
+fn every_row_has_a_test() {
     let source = include_str!("matrix.rs");
     let missing: Vec<_> =
         ROWS.iter().filter(|row| !source.contains(&format!("today(\"{}\")", row.name))).collect();
@@ -73,25 +73,25 @@ fn every_row_has_a_test_of_its_own() {
 }
 
 #[test]
-fn plugins_of_every_release_under_today_s_host() {
-    let releases = listed(RELEASES);
+fn plugins_of_every_release_run_under_the_current_host() {
+    let releases = parse_releases(RELEASES);
     if releases.is_empty() {
-        skipped("skew: the releases before", "none is listed in tests/skew/releases.txt yet");
+        skipped("skew: earlier releases", "none is listed in tests/skew/releases.txt yet");
     }
     for Release { version, commit, .. } in releases {
         match Sources::of_commit(&version, &commit) {
             Ok(sources) if sources.abi() == (abi::ABI_MAJOR, abi::ABI_MINOR) => {
                 ROWS.iter().for_each(|row| row.run_or_skip(&sources));
             }
-            Ok(sources) => refused(&sources),
+            Ok(sources) => assert_other_abi_is_rejected(&sources),
             Err(why) => skipped(&format!("skew: plugins of {version}"), &why),
         }
     }
 }
 
-/// The way that a release's sources take, taken now: by the last commit.
+/// Extracts and builds the last commit, in the same way as a release.
 #[test]
-fn a_plugin_from_the_sources_of_a_commit() {
+fn plugin_from_the_sources_of_a_commit_runs() {
     match Sources::of_commit("HEAD", "HEAD") {
         Ok(sources) => {
             assert!(sources.at("plugin-api/include/crossdock.h").exists());
@@ -104,19 +104,19 @@ fn a_plugin_from_the_sources_of_a_commit() {
 }
 
 #[test]
-fn a_commit_that_is_not_there_is_a_reason_to_skip_and_no_failure() {
+fn missing_commit_is_a_reason_to_skip() {
     let nowhere = "0123456789012345678901234567890123456789";
     let why = Sources::of_commit("nowhere", nowhere).err().unwrap();
     assert!(why.contains(nowhere) && why.contains("git"), "{why}");
 }
 
 #[test]
-fn the_list_of_releases_is_read_and_a_wrong_line_is_named() {
+fn parses_releases_and_rejects_malformed_lines() {
     let commit = "0123456789abcdef0123456789abcdef01234567";
     let text = format!("# comment\n\n0.1.0 v0.1.0 {commit}\n");
     let release = Release { version: "0.1.0".into(), tag: "v0.1.0".into(), commit: commit.into() };
-    assert_eq!(listed(&text), [release]);
+    assert_eq!(parse_releases(&text), [release]);
     for wrong in ["0.1.0 v0.1.0", "0.1.0 v0.1.0 HEAD"] {
-        assert!(std::panic::catch_unwind(|| listed(wrong)).is_err(), "{wrong}");
+        assert!(std::panic::catch_unwind(|| parse_releases(wrong)).is_err(), "{wrong}");
     }
 }

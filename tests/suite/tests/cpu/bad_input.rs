@@ -1,4 +1,5 @@
-//! The command on bad input and in bad places, with the real plugins: exit 1, one line, no file.
+//! The command with malformed inputs and failing outputs, with the shipped plugins: it exits with
+//! status 1 and one line, and leaves no file.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -6,9 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crossdock_test_support::replay;
-use crossdock_tests::{assert_nothing_left, assert_refused, command, crossdock, csv_plugin, faults, sample};
+use crossdock_tests::{assert_nothing_left, assert_rejected, command, crossdock, csv_plugin, faults, sample};
 
-fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn test_paths() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.arrow"), folder.path().join("out.arrow"));
     (folder, input, output)
@@ -19,43 +20,43 @@ fn text(path: &std::path::Path) -> &str {
 }
 
 #[test]
-fn a_truncated_file_is_refused_wherever_it_is_cut() {
-    let (_folder, input, output) = place();
+fn rejects_truncated_files() {
+    let (_folder, input, output) = test_paths();
     let whole = std::fs::read(sample()).unwrap();
     for cut in [0, 1, 6, 8, 100, whole.len() / 2, whole.len() - 10, whole.len() - 1] {
         std::fs::write(&input, &whole[..cut]).unwrap();
         for via in [&[][..], &["--via", "arrow-c-device"][..]] {
             let arguments = [&["convert", text(&input), text(&output), "--from", "arrow-ipc"], via].concat();
-            assert_refused(&crossdock(&arguments), &["in.arrow"], &output);
+            assert_rejected(&crossdock(&arguments), &["in.arrow"], &output);
         }
     }
 }
 
 #[test]
-fn a_corrupt_body_is_refused_or_read_and_never_more() {
-    let (_folder, input, output) = place();
+fn corrupt_bodies_are_read_or_rejected() {
+    let (_folder, input, output) = test_paths();
     let whole = std::fs::read(sample()).unwrap();
-    let mut refused = 0;
+    let mut rejected = 0;
     for at in (1000..whole.len() - 1000).step_by(whole.len() / 40) {
         let mut bytes = whole.clone();
         bytes[at..at + 512].fill(0xff);
         std::fs::write(&input, &bytes).unwrap();
         let out = crossdock(&["convert", text(&input), text(&output), "--quiet"]);
-        // ZSTD frames carry no checksum here: literals of another value are as good as the true ones.
+        // The ZSTD frames have no checksum, so changed literals are valid.
         if out.status.code() == Some(0) {
             std::fs::remove_file(&output).unwrap();
         } else {
-            refused += 1;
-            assert_refused(&out, &["arrow-ipc", "in.arrow"], &output);
+            rejected += 1;
+            assert_rejected(&out, &["arrow-ipc", "in.arrow"], &output);
         }
     }
-    assert!(refused > 20, "{refused} of 40 were refused");
+    assert!(rejected > 20, "{rejected} of 40 were rejected");
 }
 
 #[test]
-fn a_missing_file_is_named() {
-    let (_folder, input, output) = place();
-    assert_refused(
+fn missing_file_is_named() {
+    let (_folder, input, output) = test_paths();
+    assert_rejected(
         &crossdock(&["convert", text(&input), text(&output)]),
         &["in.arrow", "No such file"],
         &output,
@@ -63,7 +64,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn full_disk_is_an_error() {
     let out = crossdock(&["convert", text(&sample()), "/dev/full", "--to", "arrow-ipc-stream", "--quiet"]);
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{stderr}");
@@ -71,7 +72,7 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
+fn writes_above_the_file_size_limit_fail_and_leave_no_file() {
     let _replay = replay::on_failure();
     let (from, plugin) = (sample(), csv_plugin());
     let forms = [
@@ -80,21 +81,23 @@ fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
         ("arrows", &[]),
         ("csv", &["--plugins", text(&plugin), "--columns", "year,tailnum,cancelled,speed_mph"]),
     ];
-    for (ending, more) in
-        faults::part("a_file_that_may_not_grow", forms.len(), 4).into_iter().map(|i| forms[i])
+    for (extension, more) in
+        faults::part("writes_above_the_file_size_limit_fail_and_leave_no_file", forms.len(), 4)
+            .into_iter()
+            .map(|i| forms[i])
     {
         let folder = tempfile::tempdir().unwrap();
-        let output = folder.path().join(format!("out.{ending}"));
+        let output = folder.path().join(format!("out.{extension}"));
         let arguments = [&["convert", text(&from), text(&output), "--quiet"], more].concat();
         let written = crossdock(&arguments);
         assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
         let bytes = std::fs::metadata(&output).unwrap().len();
-        let pieces = if faults::all() { 200 } else { 4 };
-        let inside = (1..pieces).map(|nth| bytes * nth / pieces);
+        let n_limits = if faults::all() { 200 } else { 4 };
+        let inside = (1..n_limits).map(|nth| bytes * nth / n_limits);
         for limit in inside.chain([0, 1, bytes - 1]) {
             std::fs::remove_file(&output).ok();
             let out = limited(&mut command(&arguments), limit).output().unwrap();
-            assert_refused(&out, &[&format!("out.{ending}"), "File too large"], &output);
+            assert_rejected(&out, &[&format!("out.{extension}"), "File too large"], &output);
             std::fs::write(&output, "precious").unwrap();
             let out = limited(&mut command(&arguments), limit).output().unwrap();
             assert_eq!(out.status.code(), Some(1));
@@ -106,24 +109,24 @@ fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
     }
 }
 
-/// A process whose files have so many bytes at most.
+/// Limits the size of files that the process writes.
 fn limited(command: &mut Command, bytes: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     let limit = move || {
-        // SAFETY: two system calls, with numbers and a struct that lives as long. The limit's signal is ignored, so that writing fails as
-        // it does on a full disk.
+        // SAFETY: both calls are valid after fork; `limit` lives until exec. The signal of the
+        // limit is ignored, so that writes fail as on a full disk.
         let failed = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
                 || libc::setrlimit(libc::RLIMIT_FSIZE, &limit) != 0
         };
         if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: what runs between fork and exec allocates nothing and takes no lock.
+    // SAFETY: the closure runs between fork and exec, where it neither allocates nor locks.
     unsafe { command.pre_exec(limit) }
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_is_an_error_and_not_a_signal() {
+fn closed_output_pipe_is_an_error_and_not_a_signal() {
     let mut child = command(&["convert", text(&sample()), "-", "--to", "arrow-ipc-stream", "--quiet"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -137,8 +140,8 @@ fn a_pipe_that_nobody_reads_is_an_error_and_not_a_signal() {
 }
 
 #[test]
-fn ctrl_c_in_the_middle_leaves_no_file() {
-    let (_folder, _, output) = place();
+fn ctrl_c_leaves_no_file() {
+    let (_folder, _, output) = test_paths();
     let stream = crossdock(&["convert", text(&sample()), "-", "--to", "arrow-ipc-stream", "--quiet"]).stdout;
     let mut child = command(&["convert", "-", text(&output), "--quiet"])
         .stdin(Stdio::piped())
@@ -148,24 +151,24 @@ fn ctrl_c_in_the_middle_leaves_no_file() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&stream[..stream.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    // Half of the table has gone into the pipe, of which the command holds at most 64 KiB unread: it is at work.
+    // Half of the table is in the pipe, which holds at most 64 KiB: the command is reading.
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let out = child.wait_with_output().unwrap();
     drop(stdin);
-    assert_refused(&out, &["cancelled"], &output);
+    assert_rejected(&out, &["cancelled"], &output);
 }
 
 #[test]
-fn a_budget_that_is_too_small_says_who_wanted_how_much() {
-    let (_folder, _, output) = place();
+fn exceeded_memory_limit_names_plugin_and_limit() {
+    let (_folder, _, output) = test_paths();
     let out = crossdock(&["convert", text(&sample()), text(&output), "--memory", "100kB"]);
-    assert_refused(&out, &["arrow-ipc", "100000"], &output);
+    assert_rejected(&out, &["arrow-ipc", "100000"], &output);
 }
 
 #[test]
-fn what_was_there_before_a_failure_is_still_there_after_it() {
-    let (_folder, input, output) = place();
+fn existing_output_file_survives_a_failure() {
+    let (_folder, input, output) = test_paths();
     std::fs::write(&output, "precious").unwrap();
     std::fs::write(&input, &std::fs::read(sample()).unwrap()[..5000]).unwrap();
     let out = crossdock(&["convert", text(&input), text(&output), "--from", "arrow-ipc"]);

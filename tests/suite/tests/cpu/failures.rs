@@ -1,5 +1,6 @@
-//! Every failure at its n-th occurrence, in a conversion through each plugin: an error with words, nothing held, no file,
-//! and the next conversion works. At some occurrences; at each with `CROSSDOCK_FAULTS=all`.
+//! Failures at their n-th occurrence, in conversions with each plugin: the result is an error with
+//! a message, without leaks or files, and the next conversion works. Some occurrences fail, or each
+//! with `CROSSDOCK_FAULTS=all`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,53 +14,58 @@ use crossdock::source::Input;
 use crossdock_memory_backend::Faults;
 use crossdock_plugin_api::{ByteSink, ByteSource, CancelFlag, Device, Error, Options, Result};
 use crossdock_test_support::replay;
-use crossdock_tests::failing::{OPERATIONS, each_failure, host, session, settled, words};
+use crossdock_tests::failing::{OPERATIONS, assert_settled, each_failure, error_chain, host, session};
 use crossdock_tests::{assert_nothing_left, faults, sample, sample_tree};
 
-/// A way through the plugins, and the devices that it works on.
+/// A conversion through some plugins, and the devices that it works on.
 struct Route {
     name: &'static str,
-    ending: &'static str,
+    extension: &'static str,
     vias: &'static [&'static str],
     columns: &'static [&'static str],
     compression: Option<&'static str>,
-    on_any_device: bool,
-    from: Given,
+    works_on_any_device: bool,
+    from: Sample,
 }
 
-/// What the sample is read as.
+/// The input of a route.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Given {
+enum Sample {
     Ipc,
     Csv,
-    /// Another sample.
+    /// The encoded sample instead of the table.
     Encodings,
 }
 
 const NUMBERS: &[&str] = &["year", "dep_delay", "distance", "cancelled", "speed_mph"];
 const ROUTE: Route = Route {
     name: "",
-    ending: "arrows",
+    extension: "arrows",
     vias: &[],
     columns: &[],
     compression: None,
-    on_any_device: true,
-    from: Given::Ipc,
+    works_on_any_device: true,
+    from: Sample::Ipc,
 };
 const ROUTES: [Route; 9] = [
-    Route { name: "arrow-ipc", ending: "arrow", compression: Some("lz4"), ..ROUTE },
+    Route { name: "arrow-ipc", extension: "arrow", compression: Some("lz4"), ..ROUTE },
     Route { name: "arrow-c-device", vias: &["arrow-c-device", "arrow-c-device-stream"], ..ROUTE },
-    Route { name: "arrow-c-data", vias: &["arrow-c-data", "arrow-c-stream"], on_any_device: false, ..ROUTE },
+    Route {
+        name: "arrow-c-data",
+        vias: &["arrow-c-data", "arrow-c-stream"],
+        works_on_any_device: false,
+        ..ROUTE
+    },
     Route { name: "dlpack", vias: &["dlpack"], columns: NUMBERS, ..ROUTE },
     Route { name: "dlpack-legacy", vias: &["dlpack-legacy"], columns: NUMBERS, ..ROUTE },
-    Route { name: "csv, written", ending: "csv", columns: NUMBERS, on_any_device: false, ..ROUTE },
-    Route { name: "csv, read", from: Given::Csv, on_any_device: false, ..ROUTE },
-    Route { name: "encodings", from: Given::Encodings, ..ROUTE },
-    // The column of a tree is the only one, and without a name, which comes back so.
-    Route { name: "encoded-array", vias: &["encoded-array"], from: Given::Encodings, ..ROUTE },
+    Route { name: "csv, written", extension: "csv", columns: NUMBERS, works_on_any_device: false, ..ROUTE },
+    Route { name: "csv, read", from: Sample::Csv, works_on_any_device: false, ..ROUTE },
+    Route { name: "encodings", from: Sample::Encodings, ..ROUTE },
+    // A tree has one unnamed column, which also comes back unnamed.
+    Route { name: "encoded-array", vias: &["encoded-array"], from: Sample::Encodings, ..ROUTE },
 ];
 
-/// Those that a test takes in this run.
+/// The routes of a test in this run.
 fn routes(test: &str) -> impl Iterator<Item = Route> {
     let part = faults::part(test, ROUTES.len(), 3);
     ROUTES.into_iter().enumerate().filter(move |(i, _)| part.contains(i)).map(|(_, route)| route)
@@ -80,12 +86,12 @@ impl Route {
         conversion
     }
 
-    /// What it reads: the sample, as it is or as CSV, or an encoded one.
+    /// The input file, which is created if necessary.
     fn input(&self, folder: &Path) -> std::path::PathBuf {
         let path = match self.from {
-            Given::Ipc => return sample(),
-            Given::Csv => folder.join("sample.csv"),
-            Given::Encodings => {
+            Sample::Ipc => return sample(),
+            Sample::Csv => folder.join("sample.csv"),
+            Sample::Encodings => {
                 let path = folder.join("sample.cdenc");
                 std::fs::write(&path, sample_tree()).unwrap();
                 return path;
@@ -104,7 +110,7 @@ impl Route {
     }
 
     fn devices(&self) -> &'static [Device] {
-        if self.on_any_device { &[Device::CPU, Device::UNTOUCHABLE] } else { &[Device::CPU] }
+        if self.works_on_any_device { &[Device::CPU, Device::UNTOUCHABLE] } else { &[Device::CPU] }
     }
 }
 
@@ -113,17 +119,17 @@ fn chosen(occurrences: u64) -> BTreeSet<u64> {
 }
 
 #[test]
-fn memory_copies_and_kernels_that_fail() {
+fn failed_memory_operations_are_errors_without_leaks() {
     let _replay = replay::on_failure();
     let folder = tempfile::tempdir().unwrap();
-    for route in routes("memory_copies_and_kernels_that_fail") {
+    for route in routes("failed_memory_operations_are_errors_without_leaks") {
         let input = route.input(folder.path());
         for device in route.devices() {
             for operation in OPERATIONS {
                 let faults = Faults::new();
                 let host = host(faults.clone());
                 let session = session(&host, *device, &CancelFlag::new());
-                let output = folder.path().join(format!("out.{}", route.ending));
+                let output = folder.path().join(format!("out.{}", route.extension));
                 let convert = || {
                     let input = Input::open(&input, session.cancel_flag())?;
                     let output = Output::create(&output, session.cancel_flag())?;
@@ -136,22 +142,26 @@ fn memory_copies_and_kernels_that_fail() {
                     bytes
                 };
                 let what = format!("{} on {device}, {operation:?}", route.name);
-                let (failed, of) = each_failure((&host, &faults, operation), &what, chosen, run, bytes);
-                assert!(failed > 0 || of == 0, "{what}: no failure of {of} came up");
+                let (failed, occurrences) =
+                    each_failure((&host, &faults, operation), &what, chosen, run, bytes);
+                assert!(
+                    failed > 0 || occurrences == 0,
+                    "{what}: none of {occurrences} failures was an error"
+                );
                 drop(session);
-                settled(&host, &what);
+                assert_settled(&host, &what);
             }
         }
     }
 }
 
-/// A sink that fails at its n-th write, and counts them.
-struct Failing {
+/// A sink that counts writes, and fails at the n-th one.
+struct FailingSink {
     writes: Arc<AtomicU64>,
     nth: u64,
 }
 
-impl ByteSink for Failing {
+impl ByteSink for FailingSink {
     fn name(&self) -> &str {
         "a disk"
     }
@@ -165,17 +175,17 @@ impl ByteSink for Failing {
 }
 
 #[test]
-fn writes_that_fail() {
+fn failed_writes_are_errors_without_leaks() {
     let _replay = replay::on_failure();
     let folder = tempfile::tempdir().unwrap();
-    for route in routes("writes_that_fail") {
+    for route in routes("failed_writes_are_errors_without_leaks") {
         let input = route.input(folder.path());
         let host = host(Faults::new());
         let session = session(&host, Device::CPU, &CancelFlag::new());
-        let to = if route.ending == "csv" { "csv" } else { "arrow-ipc-stream" };
+        let to = if route.extension == "csv" { "csv" } else { "arrow-ipc-stream" };
         let convert = |nth| {
             let writes = Arc::new(AtomicU64::new(0));
-            let output = Output::to(Failing { writes: writes.clone(), nth });
+            let output = Output::to(FailingSink { writes: writes.clone(), nth });
             let input = Input::open(&input, session.cancel_flag()).unwrap();
             let result = route.conversion(&session).to(to).run(input, output);
             (result, writes.load(Ordering::Relaxed))
@@ -185,26 +195,30 @@ fn writes_that_fail() {
         assert!(writes > 1, "{}", route.name);
         for nth in chosen(writes) {
             let error =
-                convert(nth).0.err().unwrap_or_else(|| panic!("{}: write {nth} was lost", route.name));
-            let words = words(&error);
-            assert!(words.contains(&format!("write {nth} to the disk failed")), "{}: {words}", route.name);
-            settled(&host, route.name);
+                convert(nth).0.err().unwrap_or_else(|| panic!("{}: write {nth} was ignored", route.name));
+            let message = error_chain(&error);
+            assert!(
+                message.contains(&format!("write {nth} to the disk failed")),
+                "{}: {message}",
+                route.name
+            );
+            assert_settled(&host, route.name);
         }
         drop(session);
-        settled(&host, route.name);
+        assert_settled(&host, route.name);
     }
 }
 
-/// A file that cannot be read at the n-th call, and counts them.
-struct Broken {
+/// A source that counts reads, and fails at the n-th one.
+struct FailingSource {
     bytes: Vec<u8>,
     reads: AtomicU64,
     nth: u64,
 }
 
-impl ByteSource for Broken {
+impl ByteSource for FailingSource {
     fn name(&self) -> &str {
-        "a broken file"
+        "a failing file"
     }
 
     fn len(&self) -> Option<u64> {
@@ -225,80 +239,81 @@ impl ByteSource for Broken {
 }
 
 #[test]
-fn reads_that_fail() {
+fn failed_reads_are_errors_without_leaks() {
     let _replay = replay::on_failure();
     let folder = tempfile::tempdir().unwrap();
-    for route in routes("reads_that_fail") {
+    for route in routes("failed_reads_are_errors_without_leaks") {
         let bytes = std::fs::read(route.input(folder.path())).unwrap();
         let host = host(Faults::new());
         let session = session(&host, Device::CPU, &CancelFlag::new());
-        let output = folder.path().join(format!("read.{}", route.ending));
+        let output = folder.path().join(format!("read.{}", route.extension));
         let convert = |nth| {
-            let broken = Arc::new(Broken { bytes: bytes.clone(), reads: AtomicU64::new(0), nth });
+            let source = Arc::new(FailingSource { bytes: bytes.clone(), reads: AtomicU64::new(0), nth });
             let mut conversion = route.conversion(&session);
             match route.from {
-                Given::Ipc => {}
-                Given::Csv => conversion = conversion.from("csv"),
-                Given::Encodings => conversion = conversion.from("encodings"),
+                Sample::Ipc => {}
+                Sample::Csv => conversion = conversion.from("csv"),
+                Sample::Encodings => conversion = conversion.from("encodings"),
             }
             let output = Output::create(&output, session.cancel_flag()).unwrap();
-            let result = conversion.run(Input::Bytes(broken.clone()), output);
-            (result, broken.reads.load(Ordering::Relaxed))
+            let result = conversion.run(Input::Bytes(source.clone()), output);
+            (result, source.reads.load(Ordering::Relaxed))
         };
         let (result, reads) = convert(0);
         result.expect(route.name);
         for nth in chosen(reads) {
             std::fs::remove_file(&output).unwrap();
-            let error = convert(nth).0.err().unwrap_or_else(|| panic!("{}: read {nth} was lost", route.name));
-            let words = words(&error);
-            assert!(words.contains(&format!("read {nth} failed")), "{}: {words}", route.name);
+            let error =
+                convert(nth).0.err().unwrap_or_else(|| panic!("{}: read {nth} was ignored", route.name));
+            let message = error_chain(&error);
+            assert!(message.contains(&format!("read {nth} failed")), "{}: {message}", route.name);
             assert_nothing_left(&output);
-            settled(&host, route.name);
+            assert_settled(&host, route.name);
             convert(0).0.expect(route.name);
         }
         std::fs::remove_file(&output).unwrap();
         drop(session);
-        settled(&host, route.name);
+        assert_settled(&host, route.name);
     }
 }
 
 #[test]
-fn a_caller_that_cancels_at_any_report_of_progress() {
+fn cancellation_at_any_progress_report_leaves_no_file() {
     let _replay = replay::on_failure();
     let folder = tempfile::tempdir().unwrap();
-    for route in routes("a_caller_that_cancels_at_any_report_of_progress") {
+    for route in routes("cancellation_at_any_progress_report_leaves_no_file") {
         let input = route.input(folder.path());
         let reports = |nth: u64| {
             let host = host(Faults::new());
             let cancel = CancelFlag::new();
             let session = session(&host, Device::CPU, &cancel);
-            let seen = Arc::new(AtomicU64::new(0));
+            let count = Arc::new(AtomicU64::new(0));
             let listener = {
-                let seen = seen.clone();
+                let count = count.clone();
                 move |_, _| {
-                    if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+                    if count.fetch_add(1, Ordering::Relaxed) + 1 == nth {
                         cancel.cancel();
                     }
                 }
             };
-            let output = folder.path().join(format!("cancelled.{}", route.ending));
+            let output = folder.path().join(format!("cancelled.{}", route.extension));
             let (from, to) =
                 (Input::open(&input, &CancelFlag::new()), Output::create(&output, &CancelFlag::new()));
             let conversion = route.conversion(&session).progress(Arc::new(listener));
             let result = conversion.run(from.unwrap(), to.unwrap());
             match (nth, &result) {
                 (0, Ok(_)) => std::fs::remove_file(&output).unwrap(),
-                (0, Err(error)) => panic!("{}: {}", route.name, words(error)),
-                (_, Ok(_)) => panic!("{}: cancelled at report {nth}, and went on", route.name),
+                (0, Err(error)) => panic!("{}: {}", route.name, error_chain(error)),
+                (_, Ok(_)) => panic!("{}: cancelled at report {nth}, but succeeded", route.name),
                 (_, Err(_)) => assert_nothing_left(&output),
             }
             drop(session);
-            settled(&host, route.name);
-            seen.load(Ordering::Relaxed)
+            assert_settled(&host, route.name);
+            count.load(Ordering::Relaxed)
         };
         let all = reports(0);
         assert!(all > 0, "{} reports no progress", route.name);
-        // The last report may come when there is nothing left to cancel.
+        // After the last report, there may be nothing to cancel.
         for nth in chosen(all - 1) {
             reports(nth);
         }
@@ -306,11 +321,14 @@ fn a_caller_that_cancels_at_any_report_of_progress() {
 }
 
 #[test]
-fn a_progress_listener_that_panics_stops_nobody_but_itself() {
+fn panic_in_a_progress_listener_does_not_stop_the_conversion() {
     let host = host(Faults::new());
     let session = session(&host, Device::CPU, &CancelFlag::new());
     let sink = VecSink::new();
-    let conversion = session.conversion().to("arrow-ipc-stream").progress(Arc::new(|_, _| panic!("a bar")));
+    let conversion = session
+        .conversion()
+        .to("arrow-ipc-stream")
+        .progress(Arc::new(|_, _| panic!("in a progress listener")));
     conversion
         .run(Input::open(sample(), session.cancel_flag()).unwrap(), Output::Memory(sink.clone()))
         .unwrap();

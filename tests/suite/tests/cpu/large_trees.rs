@@ -1,11 +1,11 @@
-//! Encoded arrays of many nodes count against the limit of memory: what is read of them, and what their decoding holds.
+//! Encoded arrays of many nodes count against the memory limit, while they are read and decoded.
 
 use arrow_schema::DataType;
 use crossdock::memory::Backend;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Result, Session};
 use crossdock_tests::built;
-use crossdock_tests::failing::words;
+use crossdock_tests::failing::error_chain;
 use crossdock_tests::tree::Node;
 
 const CHUNKS: u64 = 8000;
@@ -28,14 +28,14 @@ fn rows(session: &Session, bytes: &[u8]) -> Result<usize> {
 }
 
 #[test]
-fn a_tree_of_many_nodes_is_refused_before_it_takes_more_than_there_may_be() {
+fn rejects_large_trees_within_the_memory_limit() {
     let open = |limit_bytes| {
         let backend = Backend::builder().limit_bytes(limit_bytes).pool_bytes(0).build();
         let host = Host::builder().plugins(built()).backend(backend.clone()).build().unwrap();
         (host.session().open().unwrap(), host, backend)
     };
     let bytes = chunked(&open(1 << 30).0);
-    // Not enough to read it; enough for that, and not to decode it; enough.
+    // Not enough memory to read the tree; enough to read but not to decode it; enough for both.
     for (limit_bytes, expected) in
         [(4 << 20, Some("a tree of many nodes")), (12 << 20, Some("a tree of 8002 nodes")), (64 << 20, None)]
     {
@@ -43,8 +43,11 @@ fn a_tree_of_many_nodes_is_refused_before_it_takes_more_than_there_may_be() {
         match (rows(&session, &bytes), expected) {
             (Ok(rows), None) => assert_eq!(rows as u64, CHUNKS),
             (Err(error), Some(expected)) => {
-                let said = words(&error);
-                assert!(said.contains(expected) && said.contains("asked for"), "{limit_bytes}: {said}");
+                let message = error_chain(&error);
+                assert!(
+                    message.contains(expected) && message.contains("asked for"),
+                    "{limit_bytes}: {message}"
+                );
             }
             (other, _) => panic!("{limit_bytes}: {other:?}"),
         }

@@ -1,4 +1,4 @@
-//! Who may outlive whom, and who must not disturb whom: with plugins that are loaded, and the same ones linked in.
+//! Lifetimes of hosts, sessions and batches, and independence of hosts and threads.
 
 use std::sync::Arc;
 
@@ -35,25 +35,29 @@ fn batches_outlive_session_plugin_and_host() {
         drop((session, host));
         assert_eq!(batches.iter().map(DeviceBatch::len).sum::<usize>(), 27_004);
         assert_eq!(first_difference(&batches[0], &batches[0].clone(), &stream).unwrap(), None);
-        assert!(!backend.leaks().is_empty(), "their memory is alive on {device}");
+        assert!(!backend.leaks().is_empty(), "the memory of the batches is alive on {device}");
         drop((batches, stream));
         assert!(backend.leaks().is_empty(), "{device}: {:?}", backend.leaks());
     }
 }
 
 #[test]
-fn two_hosts_in_one_process_share_no_books() {
+fn two_hosts_in_one_process_have_separate_ledgers() {
     let (one, two) = (host(), host());
     let (first, second) = (session(&one, Device::CPU), session(&two, Device::UNTOUCHABLE));
-    let kept = read(&first);
+    let batches = read(&first);
     let bytes = one.ledger().live_bytes();
     assert!(bytes > 0);
     let other = read(&second);
-    assert_eq!(one.ledger().live_bytes(), bytes, "the second host's work is not in the first one's books");
+    assert_eq!(
+        one.ledger().live_bytes(),
+        bytes,
+        "work of the second host does not count in the first ledger"
+    );
     drop((second, two));
-    assert_eq!(kept.len(), other.len());
-    let other = other[0].move_to(first.stream(), Device::CPU).unwrap_or_else(|_| kept[0].clone());
-    assert_eq!(first_difference(&kept[0], &other, first.stream()).unwrap(), None);
+    assert_eq!(batches.len(), other.len());
+    let other = other[0].move_to(first.stream(), Device::CPU).unwrap_or_else(|_| batches[0].clone());
+    assert_eq!(first_difference(&batches[0], &other, first.stream()).unwrap(), None);
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn two_threads_read_through_one_session() {
 }
 
 #[test]
-fn a_record_batch_goes_in_and_comes_out() {
+fn record_batch_round_trips() {
     let host = host();
     let session = session(&host, Device::UNTOUCHABLE);
     let columns: Vec<(&str, ArrayRef)> = vec![

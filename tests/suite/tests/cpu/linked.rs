@@ -1,4 +1,5 @@
-//! The same plugins, linked in and loaded: one suite over both ways, and failures injected into one of them.
+//! Plugins that are linked in or loaded: both behave the same, and failures are injected into one
+//! of them.
 
 use std::sync::LazyLock;
 
@@ -9,9 +10,9 @@ use crossdock::source::Input;
 use crossdock::{Host, Session};
 use crossdock_encodings::kinds;
 use crossdock_memory_backend::{Backend, Faults};
-use crossdock_plugin_api::{About, Device, Options, Validate, abi, entry};
+use crossdock_plugin_api::{Device, Options, PluginDescription, Validate, abi, entry};
 use crossdock_test_support::replay;
-use crossdock_tests::failing::{OPERATIONS, words};
+use crossdock_tests::failing::{OPERATIONS, error_chain};
 use crossdock_tests::golden::{Golden, one_of_each};
 use crossdock_tests::{built_file, faults, sample};
 
@@ -19,8 +20,8 @@ static IPC: abi::PluginEntry = entry::<crossdock_arrow_ipc::ArrowIpc>();
 static C_DEVICE: abi::PluginEntry = entry::<crossdock_arrow_c_device::ArrowCDevice>();
 static ENCODINGS: abi::PluginEntry = entry::<crossdock_encodings::Encodings>();
 
-const fn about(name: &'static str) -> About {
-    About {
+const fn about(name: &'static str) -> PluginDescription {
+    PluginDescription {
         name,
         version: env!("CARGO_PKG_VERSION"),
         description: "linked in",
@@ -31,30 +32,30 @@ const fn about(name: &'static str) -> About {
     }
 }
 
-fn about_encodings() -> About {
+fn about_encodings() -> PluginDescription {
     static IDS: LazyLock<String> =
         LazyLock::new(|| kinds::all().map(|kind| kind.id).collect::<Vec<_>>().join(" "));
     let interfaces = "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1";
-    About { interfaces, encodings: &IDS, ..about("encodings") }
+    PluginDescription { interfaces, encodings: &IDS, ..about("encodings") }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Linkage {
     Linked,
     Loaded,
 }
 
-fn host(way: Way, faults: Faults) -> Host {
+fn host(linkage: Linkage, faults: Faults) -> Host {
     let backend = Backend::builder().untouchable(true).faults(faults).build();
-    let search = match way {
-        Way::Linked => Search::nowhere()
+    let search = match linkage {
+        Linkage::Linked => Search::nowhere()
             .linked(LinkedPlugin::new(&IPC, about("arrow-ipc").meta()))
             .linked(LinkedPlugin::new(&C_DEVICE, about("arrow-c-device").meta()))
             .linked(LinkedPlugin::new(&ENCODINGS, about_encodings().meta())),
-        Way::Loaded => Search::nowhere()
-            .given(built_file("libcrossdock_arrow_ipc_plugin.so"))
-            .given(built_file("libcrossdock_arrow_c_device_plugin.so"))
-            .given(built_file("libcrossdock_encodings_plugin.so")),
+        Linkage::Loaded => Search::nowhere()
+            .with_path(built_file("libcrossdock_arrow_ipc_plugin.so"))
+            .with_path(built_file("libcrossdock_arrow_c_device_plugin.so"))
+            .with_path(built_file("libcrossdock_encodings_plugin.so")),
     };
     Host::builder().backend(backend).search(search).threads(2).build().unwrap()
 }
@@ -75,17 +76,17 @@ fn convert(session: &Session, to: &str, compression: &str) -> crossdock::Result<
 }
 
 #[test]
-fn both_ways_write_the_same_bytes() {
+fn linked_and_loaded_plugins_write_the_same_bytes() {
     for device in [Device::CPU, Device::UNTOUCHABLE] {
         for (to, compression) in
             [("arrow-ipc-file", "none"), ("arrow-ipc-stream", "zstd"), ("arrow-ipc-stream", "lz4")]
         {
-            let written = [Way::Linked, Way::Loaded].map(|way| {
-                let host = host(way, Faults::new());
+            let written = [Linkage::Linked, Linkage::Loaded].map(|linkage| {
+                let host = host(linkage, Faults::new());
                 let session = session(&host, device);
                 let bytes = convert(&session, to, compression).unwrap();
                 drop(session);
-                assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+                assert!(host.settle().is_empty(), "{linkage:?} {device}: {:?}", host.settle());
                 bytes
             });
             assert!(written[0].len() > 100_000);
@@ -95,10 +96,10 @@ fn both_ways_write_the_same_bytes() {
 }
 
 #[test]
-fn both_ways_decode_to_the_same_bytes() {
+fn linked_and_loaded_plugins_decode_to_the_same_bytes() {
     for device in [Device::CPU, Device::UNTOUCHABLE] {
-        let decoded = [Way::Linked, Way::Loaded].map(|way| {
-            let host = host(way, Faults::new());
+        let decoded = [Linkage::Linked, Linkage::Loaded].map(|linkage| {
+            let host = host(linkage, Faults::new());
             let session = session(&host, device);
             let decode = |tree: Golden| {
                 let sink = VecSink::new();
@@ -108,7 +109,7 @@ fn both_ways_decode_to_the_same_bytes() {
             };
             let bytes: Vec<_> = one_of_each().into_iter().map(decode).collect();
             drop(session);
-            assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+            assert!(host.settle().is_empty(), "{linkage:?} {device}: {:?}", host.settle());
             bytes
         });
         for (linked, loaded) in decoded[0].iter().zip(&decoded[1]) {
@@ -118,30 +119,31 @@ fn both_ways_decode_to_the_same_bytes() {
 }
 
 #[test]
-fn both_ways_refuse_with_the_same_words() {
-    let said = [Way::Linked, Way::Loaded].map(|way| {
-        let host = host(way, Faults::new());
+fn linked_and_loaded_plugins_have_the_same_errors() {
+    let messages = [Linkage::Linked, Linkage::Loaded].map(|linkage| {
+        let host = host(linkage, Faults::new());
         let session = session(&host, Device::CPU);
         [("arrow-ipc-file", "gzip"), ("arrow-c-dream", "none")]
-            .map(|(to, compression)| words(&convert(&session, to, compression).unwrap_err()))
+            .map(|(to, compression)| error_chain(&convert(&session, to, compression).unwrap_err()))
     });
-    assert_eq!(said[0], said[1]);
-    assert!(said[0][0].contains("gzip") && said[0][1].contains("arrow-c-dream"), "{said:?}");
+    assert_eq!(messages[0], messages[1]);
+    assert!(messages[0][0].contains("gzip") && messages[0][1].contains("arrow-c-dream"), "{messages:?}");
 }
 
-/// Every failure of the memory, at its first occurrences and some of the others, or at each with `CROSSDOCK_FAULTS=all`: an error, no
-/// leak, and the next conversion works.
+/// Failures of memory operations at the first and some later occurrences, or at each with
+/// `CROSSDOCK_FAULTS=all`: the result is an error without leaks, and the next conversion works.
 #[test]
-fn a_failure_anywhere_is_an_error_and_leaks_nothing() {
+fn memory_failures_are_errors_without_leaks() {
     let _replay = replay::on_failure();
-    for operation in
-        faults::part("a_failure_anywhere", OPERATIONS.len(), 4).into_iter().map(|i| OPERATIONS[i])
+    for operation in faults::part("memory_failures_are_errors_without_leaks", OPERATIONS.len(), 4)
+        .into_iter()
+        .map(|i| OPERATIONS[i])
     {
         let faults = Faults::new();
-        let host = host(Way::Loaded, faults.clone());
+        let host = host(Linkage::Loaded, faults.clone());
         let session = session(&host, Device::UNTOUCHABLE);
         convert(&session, "arrow-ipc-stream", "none").unwrap();
-        let occurrences = faults.seen(operation);
+        let occurrences = faults.count(operation);
         assert!(occurrences > 10, "{operation:?}");
         let mut failed = 0;
         for nth in faults::chosen(occurrences, 40, 16) {
@@ -149,7 +151,7 @@ fn a_failure_anywhere_is_an_error_and_leaks_nothing() {
             failed += u64::from(convert(&session, "arrow-ipc-stream", "none").is_err());
             faults.fail(operation, 0);
         }
-        assert!(failed > 5, "{operation:?}: {failed} of {occurrences} failures came up");
+        assert!(failed > 5, "{operation:?}: {failed} of {occurrences} failures were errors");
         let whole = convert(&session, "arrow-ipc-stream", "none").unwrap();
         assert!(whole.len() > 100_000);
         drop(session);

@@ -1,4 +1,4 @@
-//! What spans several crates and needs no device besides memory of the host.
+//! Tests of several crates together that need no device except host memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;

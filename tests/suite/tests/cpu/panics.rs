@@ -1,8 +1,9 @@
-//! A Rust plugin that panics in every callback: the command survives each, says so in a line, and leaves nothing.
+//! A Rust plugin that panics in its callbacks: the command reports each panic in one line, and
+//! leaves no file.
 
-use crossdock_tests::{assert_refused, built_file, crossdock, sample};
+use crossdock_tests::{assert_rejected, built_file, crossdock, sample};
 
-/// A folder with the plugin under a name that hosts find.
+/// A folder with the plugin, under a file name that hosts search for.
 fn plugins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(built_file("libbad_citizen.so"), folder.path().join("libcrossdock_bad_citizen_plugin.so"))
@@ -11,52 +12,52 @@ fn plugins() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_panic_on_the_way_in_is_an_error_that_names_the_plugin() {
+fn panic_of_an_importer_is_an_error_that_names_the_plugin() {
     let folder = plugins();
     let (input, output) = (folder.path().join("in"), folder.path().join("out.arrow"));
     std::fs::write(&input, "anything").unwrap();
-    for mood in ["panic-open", "panic-schema", "panic-next"] {
+    for format in ["panic-open", "panic-schema", "panic-next"] {
         let out = crossdock(&[
             "convert",
             input.to_str().unwrap(),
             output.to_str().unwrap(),
             "--from",
-            mood,
+            format,
             "--plugins",
             folder.path().to_str().unwrap(),
         ]);
-        assert_refused(
+        assert_rejected(
             &out,
-            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), mood, "as asked"],
+            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), format, "injected panic"],
             &output,
         );
     }
 }
 
 #[test]
-fn a_panic_on_the_way_out_is_an_error_that_names_the_plugin() {
+fn panic_of_an_exporter_is_an_error_that_names_the_plugin() {
     let folder = plugins();
-    for mood in ["panic-begin", "panic-write", "panic-finish"] {
-        let output = folder.path().join(format!("out.{mood}"));
+    for format in ["panic-begin", "panic-write", "panic-finish"] {
+        let output = folder.path().join(format!("out.{format}"));
         let out = crossdock(&[
             "convert",
             sample().to_str().unwrap(),
             output.to_str().unwrap(),
             "--to",
-            mood,
+            format,
             "--plugins",
             folder.path().to_str().unwrap(),
         ]);
-        assert_refused(
+        assert_rejected(
             &out,
-            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), mood, "as asked"],
+            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), format, "injected panic"],
             &output,
         );
     }
 }
 
 #[test]
-fn a_panic_in_a_release_ends_nothing() {
+fn panic_in_a_release_is_ignored() {
     let folder = plugins();
     let input = folder.path().join("in");
     std::fs::write(&input, "anything").unwrap();
@@ -72,7 +73,7 @@ fn a_panic_in_a_release_ends_nothing() {
         plugins,
     ]);
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    assert!(read.exists(), "an empty stream became an empty file");
+    assert!(read.exists(), "an empty stream is written as an empty file");
     let written = folder.path().join("written");
     let out = crossdock(&[
         "convert",

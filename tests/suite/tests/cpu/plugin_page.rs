@@ -1,16 +1,16 @@
-//! `docs/plugins.md` does what it says: its C plugin is compiled with its own commands, its Rust plugin is the crate
-//! `tests/plugin-page`, which takes its code from the page.
+//! Tests the code of `docs/plugins.md`: its C plugin is compiled with the commands of the page, and
+//! its Rust plugin is the crate `tests/plugin-page`, which extracts its code from the page.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crossdock_tests::{assert_refused, built, built_file, crossdock};
+use crossdock_tests::{assert_rejected, built, built_file, crossdock};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All blocks of a language, joined in their order.
+/// All code blocks of a language, concatenated.
 fn blocks(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("docs/plugins.md")).unwrap();
     let (mut code, mut inside) = (String::new(), false);
@@ -22,7 +22,7 @@ fn blocks(language: &str) -> String {
             _ => {}
         }
     }
-    assert!(!code.is_empty(), "the page has no {language}");
+    assert!(!code.is_empty(), "the page has no code in {language}");
     code
 }
 
@@ -30,7 +30,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The page's C plugin in a folder, after the page's own commands have been run there.
+/// Runs the commands of the page in a folder with its C plugin. Returns the folder and the output.
 fn lines() -> (tempfile::TempDir, Output) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("lines.c"), blocks("c")).unwrap();
@@ -53,22 +53,22 @@ fn convert(plugin: &Path, from: &Path, to: &Path, more: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn assert_done(out: &Output) {
+fn assert_success(out: &Output) {
     assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
 #[test]
-fn the_page_s_commands_build_its_c_plugin_and_try_it() {
+fn commands_of_the_page_build_and_try_its_c_plugin() {
     let (folder, out) = lines();
-    let said = String::from_utf8(out.stdout).unwrap();
+    let stdout = String::from_utf8(out.stdout).unwrap();
     for part in ["lines", "loads here   yes", "skip_blank", "written line by line"] {
-        assert!(said.contains(part), "{said:?} does not contain {part:?}");
+        assert!(stdout.contains(part), "{stdout:?} does not contain {part:?}");
     }
     assert_eq!(std::fs::read_to_string(folder.path().join("again.lines")).unwrap(), "one\ntwo\n");
 }
 
 #[test]
-fn both_plugins_keep_the_rules() {
+fn both_plugins_pass_verify() {
     let (folder, _) = lines();
     let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
     std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
@@ -79,7 +79,7 @@ fn both_plugins_keep_the_rules() {
 }
 
 #[test]
-fn the_c_plugin_reads_and_writes_and_says_what_is_wrong() {
+fn c_plugin_reads_writes_and_reports_errors() {
     let (folder, _) = lines();
     let plugin = folder.path().join("libcrossdock_lines_plugin.so");
     let (input, arrow) = (folder.path().join("in.lines"), folder.path().join("in.arrow"));
@@ -88,8 +88,8 @@ fn the_c_plugin_reads_and_writes_and_says_what_is_wrong() {
     let many = "some words\n".repeat(300_000);
     for content in ["", "\n", "a", "a\n\n\nb", &many, &format!("{long}\n{long}\nend")] {
         std::fs::write(&input, content).unwrap();
-        assert_done(&convert(&plugin, &input, &arrow, &[]));
-        assert_done(&convert(&plugin, &arrow, &again, &[]));
+        assert_success(&convert(&plugin, &input, &arrow, &[]));
+        assert_success(&convert(&plugin, &arrow, &again, &[]));
         let expected = if content.is_empty() || content.ends_with('\n') {
             content.into()
         } else {
@@ -99,14 +99,14 @@ fn the_c_plugin_reads_and_writes_and_says_what_is_wrong() {
     }
     std::fs::remove_file(&arrow).unwrap();
     std::fs::write(&input, "x".repeat(3 << 20)).unwrap();
-    assert_refused(&convert(&plugin, &input, &arrow, &[]), &["lines 0.1.0", "1 MiB"], &arrow);
+    assert_rejected(&convert(&plugin, &input, &arrow, &[]), &["lines 0.1.0", "1 MiB"], &arrow);
     let sample = crossdock_tests::sample();
     std::fs::remove_file(&again).unwrap();
-    assert_refused(&convert(&plugin, &sample, &again, &[]), &["lines 0.1.0", "one column"], &again);
+    assert_rejected(&convert(&plugin, &sample, &again, &[]), &["lines 0.1.0", "one column"], &again);
 }
 
 #[test]
-fn the_rust_plugin_reads_and_writes_on_every_device_and_says_what_is_wrong() {
+fn rust_plugin_reads_writes_and_reports_errors_on_every_device() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("libcrossdock_numbers_plugin.so");
     std::fs::copy(built_file("libplugin_page.so"), &plugin).unwrap();
@@ -116,13 +116,13 @@ fn the_rust_plugin_reads_and_writes_on_every_device_and_says_what_is_wrong() {
     for device in ["cpu", "untouchable"] {
         for content in ["", "1\n", &numbers] {
             std::fs::write(&input, content).unwrap();
-            assert_done(&convert(
+            assert_success(&convert(
                 &plugin,
                 &input,
                 &arrow,
                 &["--device", device, "--from-option", "batch_rows=1000"],
             ));
-            assert_done(&convert(&plugin, &arrow, &again, &["--device", device]));
+            assert_success(&convert(&plugin, &arrow, &again, &["--device", device]));
             assert!(std::fs::read_to_string(&again).unwrap() == content, "{device}");
         }
     }
@@ -135,17 +135,17 @@ fn the_rust_plugin_reads_and_writes_on_every_device_and_says_what_is_wrong() {
         "expected a 64-bit integer",
         "three",
     ];
-    assert_refused(&convert(&plugin, &input, &arrow, &[]), &expected, &arrow);
+    assert_rejected(&convert(&plugin, &input, &arrow, &[]), &expected, &arrow);
 }
 
-/// The manifest that is printed and the one that is built with name the same crates.
+/// The manifest on the page and that of the crate have the same dependencies.
 #[test]
-fn the_page_s_manifest_needs_what_its_code_needs() {
+fn manifest_of_the_page_has_the_dependencies_of_its_code() {
     let names = |manifest: &str| -> Vec<String> {
         let rest = manifest.split("[dependencies]").nth(1).unwrap();
         let lines = rest.lines().skip(1).take_while(|line| !line.trim().is_empty());
         lines.map(|line| line.split([' ', '.', '=']).next().unwrap().to_string()).collect()
     };
-    let built_with = std::fs::read_to_string(root().join("tests/plugin-page/Cargo.toml")).unwrap();
-    assert_eq!(names(&blocks("toml")), names(&built_with));
+    let manifest = std::fs::read_to_string(root().join("tests/plugin-page/Cargo.toml")).unwrap();
+    assert_eq!(names(&blocks("toml")), names(&manifest));
 }

@@ -1,4 +1,5 @@
-//! Which plugin reads and writes what: by bytes, by endings, by `--from`, `--to` and `--via`; conflicts are explained.
+//! Selection of formats by content, file extension, `--from`, `--to` and `--via`, with explanations
+//! of conflicts.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,16 +11,16 @@ use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use crossdock_tests::{assert_nothing_left, command, crossdock, csv_plugin, sample};
 
-struct Place {
+struct Fixture {
     folder: tempfile::TempDir,
     plugin: PathBuf,
 }
 
-fn place() -> Place {
-    Place { folder: tempfile::tempdir().unwrap(), plugin: csv_plugin() }
+fn fixture() -> Fixture {
+    Fixture { folder: tempfile::tempdir().unwrap(), plugin: csv_plugin() }
 }
 
-impl Place {
+impl Fixture {
     fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -30,105 +31,121 @@ impl Place {
     }
 
     #[track_caller]
-    fn done(&self, from: &Path, to: &Path, more: &[&str]) -> String {
+    fn convert_successfully(&self, from: &Path, to: &Path, more: &[&str]) -> String {
         let out = self.convert(from, to, more);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(0), "{words}");
-        words
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{stderr}");
+        stderr
     }
 
     #[track_caller]
-    fn refused(&self, from: &Path, to: &Path, more: &[&str], status: i32, words: &[&str]) {
+    fn assert_rejected(&self, from: &Path, to: &Path, more: &[&str], status: i32, expected: &[&str]) {
         let out = self.convert(from, to, more);
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(status), "{said}");
-        for word in words {
-            assert!(said.contains(word), "{said:?} does not contain {word:?}");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(status), "{stderr}");
+        for part in expected {
+            assert!(stderr.contains(part), "{stderr:?} does not contain {part:?}");
         }
         assert_nothing_left(to);
     }
 }
 
 #[test]
-fn bytes_go_before_endings_and_from_before_both() {
-    let place = place();
-    let (misnamed, stream) = (place.at("sample.csv"), place.at("a.arrows"));
+fn content_precedes_the_file_extension_and_from_precedes_both() {
+    let fixture = fixture();
+    let (misnamed, stream) = (fixture.at("sample.csv"), fixture.at("a.arrows"));
     std::fs::copy(sample(), &misnamed).unwrap();
-    assert_eq!(place.done(&misnamed, &stream, &[]), "", "known by its bytes");
-    assert!(std::fs::read(&stream).unwrap().starts_with(&[0xff; 4]), "written as the ending says");
-    let file = place.at("b.arrow");
-    assert_eq!(place.done(&stream, &file, &["--to", "arrow-ipc-stream"]), "");
-    assert!(std::fs::read(&file).unwrap().starts_with(&[0xff; 4]), "written as --to says");
+    assert_eq!(fixture.convert_successfully(&misnamed, &stream, &[]), "", "the content selects the reader");
+    assert!(std::fs::read(&stream).unwrap().starts_with(&[0xff; 4]), "the extension selects the writer");
+    let file = fixture.at("b.arrow");
+    assert_eq!(fixture.convert_successfully(&stream, &file, &["--to", "arrow-ipc-stream"]), "");
+    assert!(std::fs::read(&file).unwrap().starts_with(&[0xff; 4]), "--to selects the writer");
 }
 
 #[test]
-fn what_was_asked_for_against_what_the_bytes_say_is_explained() {
-    let place = place();
-    let out = place.at("out.arrow");
-    let words = ["--from arrow-ipc-stream", "are those of arrow-ipc-file", "leave --from out"];
-    place.refused(&sample(), &out, &["--from", "arrow-ipc-stream"], 2, &words);
-    let words = ["are those of arrow-ipc-file, and it is read as csv as --from says", "NUL byte"];
-    place.refused(&sample(), &out, &["--from", "csv"], 1, &words);
-    // A text that begins as an Arrow file does is text if its reader is told so.
-    let text = place.at("text");
+fn conflict_between_from_and_content_is_explained() {
+    let fixture = fixture();
+    let out = fixture.at("out.arrow");
+    let expected = [
+        "--from arrow-ipc-stream",
+        "are those of arrow-ipc-file",
+        "omit the option, or pass --from arrow-ipc-file",
+    ];
+    fixture.assert_rejected(&sample(), &out, &["--from", "arrow-ipc-stream"], 2, &expected);
+    let expected = ["are those of arrow-ipc-file, but it is read as csv because of --from csv", "NUL byte"];
+    fixture.assert_rejected(&sample(), &out, &["--from", "csv"], 1, &expected);
+    // A text that begins like an Arrow file is read as CSV with `--from csv`.
+    let text = fixture.at("text");
     std::fs::write(&text, "ARROW1,b\n1,2\n").unwrap();
-    let warning = place.done(&text, &out, &["--from", "csv"]);
-    assert!(warning.contains("warning") && warning.contains("--from says"), "{warning}");
+    let warning = fixture.convert_successfully(&text, &out, &["--from", "csv"]);
+    assert!(warning.contains("warning") && warning.contains("because of --from csv"), "{warning}");
 }
 
 #[test]
-fn what_nobody_claims_is_named_with_what_there_is() {
-    let place = place();
-    let text = place.at("in.txt");
+fn unknown_formats_are_rejected_with_the_known_ones() {
+    let fixture = fixture();
+    let text = fixture.at("in.txt");
     std::fs::write(&text, "a,b\n1,2\n").unwrap();
     let known = ["csv (.csv)", "arrow-ipc-file (.arrow .feather .ipc)", "--from"];
-    place.refused(&text, &place.at("out.arrow"), &[], 1, &known);
-    place.refused(&sample(), &place.at("out.xyz"), &[], 2, &["csv (.csv)", "--to"]);
-    place.refused(
+    fixture.assert_rejected(&text, &fixture.at("out.arrow"), &[], 1, &known);
+    fixture.assert_rejected(&sample(), &fixture.at("out.xyz"), &[], 2, &["csv (.csv)", "--to"]);
+    fixture.assert_rejected(
         &sample(),
-        &place.at("out.csv"),
+        &fixture.at("out.csv"),
         &["--to", "arrow-ipc"],
         2,
         &["arrow-ipc-stream (.arrows -)"],
     );
-    place.refused(&sample(), &place.at("out.x"), &["--to", "dlpack"], 2, &["capsules", "--via dlpack"]);
-    place.refused(&sample(), &place.at("out.csv"), &["--from", "dlpack"], 2, &["capsules"]);
-    place.refused(
+    fixture.assert_rejected(
         &sample(),
-        &place.at("out.csv"),
+        &fixture.at("out.x"),
+        &["--to", "dlpack"],
+        2,
+        &["capsules", "--via dlpack"],
+    );
+    fixture.assert_rejected(&sample(), &fixture.at("out.csv"), &["--from", "dlpack"], 2, &["capsules"]);
+    fixture.assert_rejected(
+        &sample(),
+        &fixture.at("out.csv"),
         &["--from", "nope"],
         2,
         &["--from nope", "arrow-ipc-file"],
     );
-    let wish = ["--via", "dlpack", "--via-option", "bool=bits", "--columns", "year"];
-    place.refused(&sample(), &place.at("out.csv"), &wish, 2, &["option 'bool'", "(dlpack)"]);
-    let wish = ["--to-option", "compression=lz4"];
-    place.refused(
+    let options = ["--via", "dlpack", "--via-option", "bool=bits", "--columns", "year"];
+    fixture.assert_rejected(
         &sample(),
-        &place.at("out.csv"),
-        &wish,
+        &fixture.at("out.csv"),
+        &options,
+        2,
+        &["option 'bool'", "the formats are: dlpack"],
+    );
+    let options = ["--to-option", "compression=lz4"];
+    fixture.assert_rejected(
+        &sample(),
+        &fixture.at("out.csv"),
+        &options,
         1,
         &["csv", "no option 'compression'", "delimiter"],
     );
 }
 
 #[test]
-fn streams_of_any_framing_are_known_by_their_bytes_and_through_a_pipe() {
-    let place = place();
+fn ipc_streams_of_any_framing_are_recognised_by_content() {
+    let fixture = fixture();
     let batch = FileReader::try_new(File::open(sample()).unwrap(), None).unwrap().next().unwrap().unwrap();
     for (is_legacy, version) in [(true, MetadataVersion::V4), (false, MetadataVersion::V5)] {
         let (options, mut stream) = (IpcWriteOptions::try_new(8, is_legacy, version).unwrap(), Vec::new());
         let mut writer = StreamWriter::try_new_with_options(&mut stream, &batch.schema(), options).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
-        let (bare, out) = (place.at("bare"), place.at("out.ipc"));
+        let (bare, out) = (fixture.at("bare"), fixture.at("out.ipc"));
         let rows = |file: &Path| {
             let reader = FileReader::try_new(File::open(file).unwrap(), None).unwrap();
             reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>()
         };
         for (bytes, times) in [(stream.clone(), 1), ([&stream[..], &stream].concat(), 2)] {
             std::fs::write(&bare, bytes).unwrap();
-            assert_eq!(place.done(&bare, &out, &[]), "");
+            assert_eq!(fixture.convert_successfully(&bare, &out, &[]), "");
             assert_eq!(rows(&out), times * batch.num_rows());
             let mut command = command(&["convert", "-", out.to_str().unwrap(), "--quiet"]);
             let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -141,17 +158,17 @@ fn streams_of_any_framing_are_known_by_their_bytes_and_through_a_pipe() {
 }
 
 #[test]
-fn a_via_goes_through_bytes_where_there_are_no_capsules() {
-    let place = place();
+fn via_passes_through_bytes_if_a_format_has_no_capsules() {
+    let fixture = fixture();
     let columns = "year,dep_time,tailnum,cancelled,speed_mph";
-    let (direct, through) = (place.at("direct.arrow"), place.at("through.arrow"));
-    place.done(&sample(), &direct, &["--columns", columns]);
+    let (direct, through) = (fixture.at("direct.arrow"), fixture.at("through.arrow"));
+    fixture.convert_successfully(&sample(), &direct, &["--columns", columns]);
     let vias = ["--via", "csv", "--via", "arrow-ipc", "--via", "arrow-ipc-stream", "--columns", columns];
     for device in ["cpu", "untouchable"] {
-        place.done(&sample(), &through, &[&vias[..], &["--device", device]].concat());
+        fixture.convert_successfully(&sample(), &through, &[&vias[..], &["--device", device]].concat());
         assert!(std::fs::read(&direct).unwrap() == std::fs::read(&through).unwrap(), "{device}");
     }
-    // What the format cannot hold is said as always.
-    let words = ["csv", "carrier"];
-    place.refused(&sample(), &place.at("no.arrow"), &["--via", "csv"], 1, &words);
+    // Columns that the format cannot represent are reported as usual.
+    let expected = ["csv", "carrier"];
+    fixture.assert_rejected(&sample(), &fixture.at("no.arrow"), &["--via", "csv"], 1, &expected);
 }

@@ -1,4 +1,4 @@
-//! What the command and the library report of their work, with the real plugins.
+//! Reports of the command and the library about their work, with the shipped plugins.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// Every name of a field, at any depth.
+/// Collects the names of all fields, at any depth.
 fn names(value: &Value, to: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -42,12 +42,12 @@ fn assert_documented(command: &str, value: &Value) {
     let mut fields = BTreeSet::new();
     names(value, &mut fields);
     for field in fields {
-        assert!(words.contains(field.as_str()), "crossdock {command} --help does not tell of '{field}'");
+        assert!(words.contains(field.as_str()), "crossdock {command} --help does not mention '{field}'");
     }
 }
 
 #[test]
-fn convert_reports_every_stage_as_json_with_the_fields_that_the_help_lists() {
+fn convert_reports_every_stage_as_documented_json() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.arrows");
     let sample = sample();
@@ -68,7 +68,7 @@ fn convert_reports_every_stage_as_json_with_the_fields_that_the_help_lists() {
 }
 
 #[test]
-fn a_conversion_on_another_device_reports_what_was_copied() {
+fn conversion_on_another_device_reports_copied_bytes() {
     let sample = sample();
     let arguments = ["convert", text(&sample), "/dev/null", "--to", "arrow-ipc-stream", "--json"];
     let copied = |device: &str| {
@@ -85,14 +85,14 @@ fn a_conversion_on_another_device_reports_what_was_copied() {
 }
 
 #[test]
-fn the_report_goes_to_standard_error_where_standard_output_is_the_data_s() {
+fn report_goes_to_stderr_if_stdout_has_the_data() {
     let out = crossdock(&["convert", text(&sample()), "-", "--json"]);
     let report: Value = serde_json::from_slice(&out.stderr).unwrap();
     assert_eq!(report["stages"][1]["bytes"], out.stdout.len());
 }
 
 #[test]
-fn plan_reports_every_column_as_json_with_the_fields_that_the_help_lists() {
+fn plan_reports_every_column_as_documented_json() {
     let sample = sample();
     let plan = json(&["plan", text(&sample), "--to", "arrow-c-device", "--json"]);
     assert_eq!((&plan["plugin"], &plan["format"]), (&"arrow-c-device".into(), &"arrow-c-device".into()));
@@ -112,7 +112,7 @@ fn plan_reports_every_column_as_json_with_the_fields_that_the_help_lists() {
 }
 
 #[test]
-fn progress_never_goes_back_and_ends_at_the_total() {
+fn progress_is_monotonic_and_ends_at_the_total() {
     let stream = crossdock(&["convert", text(&sample()), "-", "--quiet"]).stdout;
     let host = Host::builder().plugins(built()).build().unwrap();
     let session = host.session().open().unwrap();
@@ -120,24 +120,24 @@ fn progress_never_goes_back_and_ends_at_the_total() {
     let file_bytes = std::fs::metadata(sample()).unwrap().len();
     let stream_bytes = stream.len() as u64;
     for (input, bytes) in [(file(), file_bytes), (Input::bytes(stream), stream_bytes)] {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let listener = heard.clone();
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let listener = reports.clone();
         session
             .conversion()
             .to("arrow-ipc-stream")
             .progress(Arc::new(move |done, total| listener.lock().unwrap().push((done, total))))
             .run(input, Output::Memory(VecSink::new()))
             .unwrap();
-        let heard = heard.lock().unwrap();
-        assert!(heard.len() >= 4, "once a batch at least: {heard:?}");
-        assert!(heard.is_sorted_by_key(|(done, _)| *done), "{heard:?}");
-        assert!(heard.iter().all(|(_, total)| *total == bytes), "{heard:?}");
-        assert_eq!(heard.last().unwrap().0, bytes, "{heard:?}");
+        let reports = reports.lock().unwrap();
+        assert!(reports.len() >= 4, "at least once per batch: {reports:?}");
+        assert!(reports.is_sorted_by_key(|(done, _)| *done), "{reports:?}");
+        assert!(reports.iter().all(|(_, total)| *total == bytes), "{reports:?}");
+        assert_eq!(reports.last().unwrap().0, bytes, "{reports:?}");
     }
 }
 
 #[test]
-fn our_plugins_say_who_they_are_without_being_run() {
+fn shipped_plugins_have_static_metadata() {
     let panics = if cfg!(panic = "unwind") { "unwind" } else { "abort" };
     for (file, name, formats) in [
         ("libcrossdock_arrow_ipc_plugin.so", "arrow-ipc", &["arrow-ipc-file", "arrow-ipc-stream"][..]),
@@ -163,17 +163,17 @@ fn our_plugins_say_who_they_are_without_being_run() {
     }
 }
 
-/// The names of the calls that a record has, all of which have ended.
+/// The names of the recorded calls, all of which have ended.
 fn recorded(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();
-    let of = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).collect::<Vec<_>>();
-    assert_eq!(of("B").len(), of("E").len());
-    of("B").iter().map(|event| event["name"].as_str().unwrap().to_string()).collect()
+    let events_of = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).collect::<Vec<_>>();
+    assert_eq!(events_of("B").len(), events_of("E").len());
+    events_of("B").iter().map(|event| event["name"].as_str().unwrap().to_string()).collect()
 }
 
 #[test]
-fn calls_are_recorded_where_an_option_or_the_environment_says() {
+fn calls_are_recorded_by_option_or_environment() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let sample = sample();
@@ -194,7 +194,7 @@ fn calls_are_recorded_where_an_option_or_the_environment_says() {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
     }
-    assert!(!at("not.json").exists(), "the option goes before");
+    assert!(!at("not.json").exists(), "the option takes precedence");
     let out =
         crossdock(&["convert", text(&sample), text(&at("out.arrow")), "--trace", "/none/such/trace.json"]);
     let error = String::from_utf8(out.stderr).unwrap();
@@ -204,7 +204,7 @@ fn calls_are_recorded_where_an_option_or_the_environment_says() {
 }
 
 #[test]
-fn inspect_says_what_a_table_s_file_is() {
+fn inspect_describes_a_file_with_a_table() {
     let sample = sample();
     let table = json(&["inspect", "--json", text(&sample)]);
     assert_eq!((&table["format"], &table["plugin"]), (&"arrow-ipc-file".into(), &"arrow-ipc".into()));
@@ -226,7 +226,7 @@ fn inspect_says_what_a_table_s_file_is() {
 }
 
 #[test]
-fn columns_whose_names_have_commas_can_be_chosen() {
+fn column_names_with_commas_can_be_selected() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (written, chosen) = (path("written.arrow"), path("chosen.arrow"));
@@ -239,13 +239,13 @@ fn columns_whose_names_have_commas_can_be_chosen() {
     let out = crossdock(&["convert", text(&written), text(&chosen), "-q", "--columns", r"b\\,a\,b"]);
     assert!(out.status.success(), "{out:?}");
     let columns = json(&["inspect", "--json", text(&chosen)])["columns"].clone();
-    let got: Vec<_> =
+    let actual: Vec<_> =
         columns.as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap()).collect();
-    assert_eq!(got, ["b\\", "a,b"]);
+    assert_eq!(actual, ["b\\", "a,b"]);
 }
 
 #[test]
-fn a_file_that_is_not_mapped_is_converted_to_the_same_bytes() {
+fn conversion_without_mapping_writes_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (sample, mapped, read) = (sample(), folder.path().join("a.arrow"), folder.path().join("b.arrow"));
     for (output, more) in [(&mapped, None), (&read, Some("--no-map"))] {

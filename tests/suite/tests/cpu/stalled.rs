@@ -1,4 +1,5 @@
-//! The command while nobody reads what it writes: it still hears Ctrl-C, and notices that its input is cut short.
+//! The command while its output pipe is full: it still handles Ctrl-C, and detects that its input
+//! is truncated.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -9,37 +10,40 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::{ColumnSlice, Host, Table};
-use crossdock_tests::{assert_nothing_left, assert_refused, built, command, sample};
+use crossdock_tests::{assert_nothing_left, assert_rejected, built, command, sample};
 
-/// The command, whose output goes into a pipe that holds one page and that has been filled.
+/// The command with its output in a full pipe of one page.
 struct Stalled {
     child: Child,
     pipe: PipeReader,
-    /// The child's end, by which to ask whether there is room.
+    /// A copy of the child's end, to query whether the pipe is full.
     writer: PipeWriter,
 }
 
 impl Stalled {
     fn start(mut command: Command) -> Self {
         let (pipe, writer) = std::io::pipe().unwrap();
-        // SAFETY: an open pipe, and a size.
+        // SAFETY: F_SETPIPE_SZ takes an integer, and the pipe is open.
         assert!(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1) } > 0);
         let child = command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stalled = Self { child, pipe, writer };
-        while stalled.has_room() {
-            assert!(stalled.child.try_wait().unwrap().is_none(), "it ended with room in the pipe");
+        while stalled.has_space() {
+            assert!(
+                stalled.child.try_wait().unwrap().is_none(),
+                "the command ended although the pipe is not full"
+            );
             std::thread::yield_now();
         }
         stalled
     }
 
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.writer.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd, ours, for an open pipe.
+        // SAFETY: `poll` is one valid pollfd, as the count says.
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// How it ends when somebody reads on.
+    /// Reads the rest of the output. Returns how the command ends.
     fn drain(self) -> Output {
         let Self { child, mut pipe, writer } = self;
         drop(writer);
@@ -53,11 +57,11 @@ fn text(path: &Path) -> &str {
 }
 
 fn interrupt(child: &Child) {
-    // SAFETY: our own child, which has not been waited for.
+    // SAFETY: the child has not been waited for, so its process id is not reused.
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
 }
 
-/// A file with one batch of columns of this many bytes each, several MB in all.
+/// Writes a file with one batch of 6 MiB in columns of `column_bytes` bytes.
 fn wide_file(path: &Path, column_bytes: usize) {
     let columns = (6 << 20) / column_bytes;
     let field = |i| Field::new(format!("c{i}"), DataType::Int32, false);
@@ -69,8 +73,8 @@ fn wide_file(path: &Path, column_bytes: usize) {
     Table::from_columns(&session, schema, &columns).unwrap().write(path).unwrap();
 }
 
-/// Converts a file that is cut short as soon as the command waits in the middle of its batch.
-fn cut_in_the_middle(column_bytes: usize) -> Output {
+/// Converts a file that is truncated while the command waits in the middle of its batch.
+fn convert_truncated(column_bytes: usize) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.arrow");
     wide_file(&input, column_bytes);
@@ -80,16 +84,16 @@ fn cut_in_the_middle(column_bytes: usize) -> Output {
 }
 
 #[test]
-fn one_ctrl_c_ends_a_write_that_nobody_reads() {
+fn ctrl_c_ends_a_write_to_a_full_pipe() {
     let stalled = Stalled::start(command(&["convert", text(&sample()), "-", "--quiet"]));
     interrupt(&stalled.child);
     let out = stalled.child.wait_with_output().unwrap();
     let line = String::from_utf8(out.stderr).unwrap();
-    assert_eq!((out.status.code(), line.as_str()), (Some(1), "crossdock: error: cancelled\n"));
+    assert_eq!((out.status.code(), line.as_str()), (Some(1), "error: cancelled\n"));
 }
 
 #[test]
-fn one_ctrl_c_ends_a_wait_for_a_named_pipe_s_other_end() {
+fn ctrl_c_ends_a_wait_for_the_other_end_of_a_named_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -104,11 +108,11 @@ fn one_ctrl_c_ends_a_wait_for_a_named_pipe_s_other_end() {
             std::thread::yield_now();
         }
         interrupt(&child);
-        assert_refused(&child.wait_with_output().unwrap(), &["cancelled"], &output);
+        assert_rejected(&child.wait_with_output().unwrap(), &["cancelled"], &output);
     }
 }
 
-/// Whether SIGINT is among the signals that it handles.
+/// Whether the process handles SIGINT.
 fn catches_interrupts(child: &Child) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -116,7 +120,7 @@ fn catches_interrupts(child: &Child) -> bool {
 }
 
 #[test]
-fn a_named_pipe_carries_a_table_between_two_commands() {
+fn named_pipe_passes_a_table_between_two_commands() {
     let folder = tempfile::tempdir().unwrap();
     let (pipe, output) = (folder.path().join("pipe"), folder.path().join("out.arrow"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -130,29 +134,29 @@ fn a_named_pipe_carries_a_table_between_two_commands() {
     assert!(copy.success() && std::fs::read(output).unwrap() == std::fs::read(direct).unwrap());
 }
 
-/// Small columns are put together by the writer, which looks at the bytes itself: the system sends SIGBUS.
+/// The writer combines small columns, so it reads the bytes itself, and the kernel sends SIGBUS.
 #[test]
-fn an_input_cut_short_under_the_eyes_of_a_plugin_is_one_line_and_status_1() {
-    let out = cut_in_the_middle(20_000);
+fn input_truncated_during_a_read_by_a_plugin_is_an_error() {
+    let out = convert_truncated(20_000);
     let line = String::from_utf8(out.stderr).unwrap();
-    let expected = "crossdock: error: an input was cut short while it was being read\n";
+    let expected = "error: an input was truncated while it was being read\n";
     assert_eq!((out.status.code(), line.as_str()), (Some(1), expected));
 }
 
-/// Large columns go to the system as they are: it is the system that finds nothing there.
+/// Large columns are passed to `write`, so the kernel reads the bytes and returns an error.
 #[test]
-fn an_input_cut_short_under_the_eyes_of_the_system_is_one_line_and_status_1() {
-    let out = cut_in_the_middle(1 << 20);
+fn input_truncated_during_a_read_by_the_kernel_is_an_error() {
+    let out = convert_truncated(1 << 20);
     let line = String::from_utf8(out.stderr.clone()).unwrap();
     assert!(line.contains("'standard output': an input was cut short while it was being read"), "{line}");
-    assert_refused(&out, &["arrow-ipc"], Path::new("/nowhere"));
+    assert_rejected(&out, &["arrow-ipc"], Path::new("/nowhere"));
 }
 
-/// Where the file system has no nameless files, the unfinished output has a name, which must not stay.
+/// On a file system without O_TMPFILE, the unfinished output has a name, and must be removed.
 #[test]
-fn an_unfinished_file_with_a_name_goes_with_the_process() {
+fn unfinished_named_file_is_removed_on_signals() {
     let folder = tempfile::tempdir().unwrap();
-    let shim = without_nameless_files(folder.path());
+    let shim = compile_shim(folder.path());
     let stream = command(&["convert", text(&sample()), "-", "--quiet"]).output().unwrap().stdout;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGBUS] {
         let output = folder.path().join("out.arrow");
@@ -163,22 +167,22 @@ fn an_unfinished_file_with_a_name_goes_with_the_process() {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Most of this has been read when it is written, for a pipe holds 64 KiB.
+        // The pipe holds 64 KiB, so the command has read most of this.
         stdin.write_all(&stream[..stream.len() / 2]).unwrap();
         let parts = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let part = || parts().any(|name| name.to_string_lossy().ends_with(".part"));
-        assert!(part(), "the shim hides nameless files");
-        // SAFETY: our own child, which has not been waited for.
+        let part_exists = || parts().any(|name| name.to_string_lossy().ends_with(".part"));
+        assert!(part_exists(), "the shim disables O_TMPFILE");
+        // SAFETY: the child has not been waited for, so its process id is not reused.
         assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
         child.wait_with_output().unwrap();
         drop(stdin);
-        assert!(!part(), "left behind after signal {signal}");
+        assert!(!part_exists(), "left behind after signal {signal}");
         assert_nothing_left(&output);
     }
 }
 
-/// A library that makes a file system look like one without O_TMPFILE.
-fn without_nameless_files(folder: &Path) -> std::path::PathBuf {
+/// Compiles a library that makes O_TMPFILE fail.
+fn compile_shim(folder: &Path) -> std::path::PathBuf {
     let source = folder.join("shim.c");
     let to = folder.join("shim.so");
     let code = "

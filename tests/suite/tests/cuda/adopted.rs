@@ -1,4 +1,4 @@
-//! A stranger's own stream, which our work is ordered with.
+//! Adopts streams of other libraries, and orders work with them.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -8,109 +8,124 @@ use crossdock::Session;
 use crossdock::api::Code;
 use crossdock_memory::{Buffer, Copies, Device, ForeignOwner, Ready, Stream};
 
+use super::external::{External, Handle};
 use super::races::{BYTES, bytes, values, wait_for};
-use super::stranger::{Handle, Stranger};
-use super::two_devices::{OTHER, two};
-use super::{GPU, setting, skip};
+use super::two_devices::{OTHER, setup_two_devices};
+use super::{GPU, setup, skip};
 
 const LEGACY: Handle = std::ptr::without_provenance_mut(1);
 const PER_THREAD: Handle = std::ptr::without_provenance_mut(2);
 
 fn adopt(session: &Session, device: Device, raw: Handle) -> Stream {
-    // SAFETY: each test's stream is alive for as long as it uses what comes back.
+    // SAFETY: each test keeps the stream alive while it uses the adopted stream.
     unsafe { session.memory().adopt_stream(device, raw) }.unwrap()
 }
 
-/// A range of the stranger's; when it is released is counted.
-fn lent(device: Device, address: u64, bytes: usize, ready: Ready, released: &Arc<AtomicUsize>) -> Buffer {
+/// A buffer in memory of the external library. Counts its release.
+fn external_buffer(
+    device: Device,
+    address: u64,
+    bytes: usize,
+    ready: Ready,
+    released: &Arc<AtomicUsize>,
+) -> Buffer {
     let released = released.clone();
     let owner = ForeignOwner::on_release(move || {
         released.fetch_add(1, Ordering::SeqCst);
     });
-    // SAFETY: the stranger frees it after the release.
+    // SAFETY: the test frees the memory only after the release.
     unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), ready) }
 }
 
-/// A copy by `stream`, ready when that is done.
-fn copied(session: &Session, stream: &Stream, from: &Buffer) -> Buffer {
+/// A copy of `from` that is made on `stream`.
+fn copy_on(session: &Session, stream: &Stream, from: &Buffer) -> Buffer {
     let mut to = session.memory().alloc(stream, BYTES).unwrap();
     stream.copy(&mut to, 0, from, 0, BYTES).unwrap();
     to.freeze(stream).unwrap()
 }
 
 #[test]
-fn work_is_ordered_with_a_strangers_stream_in_both_directions_and_nothing_waits_on_the_host() {
-    let Some((stranger, host, session)) = setting("work_is_ordered_with_a_strangers_stream") else { return };
-    let own = stranger.stream();
-    for (seed, theirs) in [(1, own), (2, LEGACY), (3, PER_THREAD)] {
-        let adopted = adopt(&session, GPU, theirs);
-        assert_eq!((adopted.native(), adopted.device()), (theirs, GPU));
+fn work_is_ordered_with_an_external_stream_without_host_waits() {
+    let Some((external, host, session)) = setup("work_is_ordered_with_an_external_stream_without_host_waits")
+    else {
+        return;
+    };
+    let created = external.stream();
+    for (seed, external_stream) in [(1, created), (2, LEGACY), (3, PER_THREAD)] {
+        let adopted = adopt(&session, GPU, external_stream);
+        assert_eq!((adopted.native(), adopted.device()), (external_stream, GPU));
         let released = Arc::<AtomicUsize>::default();
-        let source = stranger.upload(&bytes(&values(seed)));
-        let (target, kept) = (stranger.upload(&vec![0; BYTES]), stranger.upload(&vec![0; BYTES]));
-        stranger.late_copy(theirs, target, source, BYTES);
-        let late = stranger.record(theirs);
-        let watch = stranger.watch();
-        // We wait for them,
+        let source = external.upload(&bytes(&values(seed)));
+        let (target, result) = (external.upload(&vec![0; BYTES]), external.upload(&vec![0; BYTES]));
+        external.late_copy(external_stream, target, source, BYTES);
+        let late = external.record(external_stream);
+        let watch = external.watch();
+        // The host's copy waits for the external copy,
         let ready = adopted.record().unwrap();
         assert!(!ready.is_now());
-        let from = lent(GPU, target, BYTES, ready, &released);
-        let ours = copied(&session, session.stream(), &from);
-        // and they for us.
-        adopted.wait(ours.ready()).unwrap();
-        watch.nobody_waited_for(late);
-        stranger.late_copy(theirs, kept, ours.address(), BYTES);
-        ours.mark_lent();
-        drop((ours, from));
-        assert_eq!(stranger.download(theirs, kept, BYTES), bytes(&values(seed)), "{theirs:p}");
+        let from = external_buffer(GPU, target, BYTES, ready, &released);
+        let copy = copy_on(&session, session.stream(), &from);
+        // and the next external copy waits for the host's.
+        adopted.wait(copy.ready()).unwrap();
+        watch.assert_host_did_not_wait_for(late);
+        external.late_copy(external_stream, result, copy.address(), BYTES);
+        copy.mark_exported();
+        drop((copy, from));
+        assert_eq!(
+            external.download(external_stream, result, BYTES),
+            bytes(&values(seed)),
+            "{external_stream:p}"
+        );
         wait_for(|| released.load(Ordering::SeqCst) == 1);
-        [source, target, kept].into_iter().for_each(|address| stranger.free(address));
-        stranger.destroy_event(late);
+        [source, target, result].into_iter().for_each(|address| external.free(address));
+        external.destroy_event(late);
     }
-    stranger.destroy_stream(own);
+    external.destroy_stream(created);
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn what_is_allocated_on_a_strangers_stream_outlives_it() {
-    let Some((stranger, host, session)) = setting("what_is_allocated_on_a_strangers_stream") else { return };
+fn allocations_outlive_their_external_stream() {
+    let Some((external, host, session)) = setup("allocations_outlive_their_external_stream") else { return };
     let (memory, released) = (session.memory(), Arc::<AtomicUsize>::default());
-    let source = stranger.upload(&bytes(&values(4)));
-    let from = lent(GPU, source, BYTES, Ready::Now, &released);
+    let source = external.upload(&bytes(&values(4)));
+    let from = external_buffer(GPU, source, BYTES, Ready::Now, &released);
     for round in 0..4 {
-        let theirs = stranger.stream();
-        let adopted = adopt(&session, GPU, theirs);
-        // Work before it on the default stream, which the block comes from.
-        drop(copied(&session, session.stream(), &from));
-        let ours = copied(&session, &adopted, &from);
+        let external_stream = external.stream();
+        let adopted = adopt(&session, GPU, external_stream);
+        // Earlier work on the default stream, from whose pool the block comes.
+        drop(copy_on(&session, session.stream(), &from));
+        let copy = copy_on(&session, &adopted, &from);
         let mut other = memory.alloc(&adopted, BYTES).unwrap();
         adopted.fill(&mut other, 0, BYTES, round).unwrap();
         drop(adopted);
-        // The handle was forgotten, and the stream is still theirs; it goes with work on it.
-        stranger.late_copy(theirs, other.address(), source, BYTES);
+        // The host has dropped the handle, but the stream is alive; it is destroyed with work on
+        // it.
+        external.late_copy(external_stream, other.address(), source, BYTES);
         let other = other.freeze_after(Ready::Now);
-        other.mark_lent();
-        // Nor is it handed out as one of ours. Once it is gone, the driver may give a new stream its number.
+        other.mark_exported();
+        // The host does not reuse the stream. Once it is destroyed, the driver may reuse its
+        // handle.
         let next = memory.create_stream(GPU).unwrap();
-        assert_ne!(next.native(), theirs);
-        stranger.destroy_stream(theirs);
+        assert_ne!(next.native(), external_stream);
+        external.destroy_stream(external_stream);
         drop(other);
-        drop(copied(&session, &next, &from));
-        assert_eq!(&*ours.host_view(session.stream()).unwrap(), bytes(&values(4)), "round {round}");
+        drop(copy_on(&session, &next, &from));
+        assert_eq!(&*copy.host_view(session.stream()).unwrap(), bytes(&values(4)), "round {round}");
     }
     drop(from);
     wait_for(|| released.load(Ordering::SeqCst) == 1);
     drop(session);
     assert_eq!(host.settle(), []);
-    stranger.free(source);
+    external.free(source);
 }
 
 #[test]
-fn two_handles_of_one_stream_are_in_its_order() {
-    let Some((stranger, host, session)) = setting("two_handles_of_one_stream") else { return };
-    let theirs = stranger.stream();
-    let (first, second) = (adopt(&session, GPU, theirs), adopt(&session, GPU, theirs));
+fn two_handles_of_one_stream_share_its_order() {
+    let Some((external, host, session)) = setup("two_handles_of_one_stream_share_its_order") else { return };
+    let external_stream = external.stream();
+    let (first, second) = (adopt(&session, GPU, external_stream), adopt(&session, GPU, external_stream));
     let mut block = session.memory().alloc(&first, BYTES).unwrap();
     first.fill(&mut block, 0, BYTES, 1).unwrap();
     second.fill(&mut block, 0, BYTES, 2).unwrap();
@@ -118,140 +133,156 @@ fn two_handles_of_one_stream_are_in_its_order() {
     second.wait(&second.record().unwrap()).unwrap();
     let block = block.freeze(&second).unwrap();
     assert!(block.host_view(&second).unwrap().iter().all(|byte| *byte == 2));
-    // One of ours is a stream like any other, too.
-    let ours = adopt(&session, GPU, session.stream().native());
-    assert_eq!(copied(&session, &ours, &block).len(), Some(BYTES));
-    drop((ours, second, block, session));
+    // A stream of the host can be adopted, too.
+    let adopted = adopt(&session, GPU, session.stream().native());
+    assert_eq!(copy_on(&session, &adopted, &block).len(), Some(BYTES));
+    drop((adopted, second, block, session));
     assert_eq!(host.settle(), []);
-    stranger.destroy_stream(theirs);
+    external.destroy_stream(external_stream);
 }
 
 #[test]
-fn a_moment_on_one_threads_stream_is_waited_for_on_anothers() {
-    let Some((stranger, host, session)) = setting("a_moment_on_one_threads_stream") else { return };
+fn per_thread_streams_of_two_threads_are_ordered() {
+    let Some((external, host, session)) = setup("per_thread_streams_of_two_threads_are_ordered") else {
+        return;
+    };
     let released = Arc::<AtomicUsize>::default();
-    let source = stranger.upload(&bytes(&values(5)));
+    let source = external.upload(&bytes(&values(5)));
     let adopted = adopt(&session, GPU, PER_THREAD);
-    // Kept, since its release would be a moment that the host waits for.
-    let from = lent(GPU, source, BYTES, Ready::Now, &released);
-    let ours = copied(&session, &adopted, &from);
+    // Kept alive, because the host waits for its release.
+    let from = external_buffer(GPU, source, BYTES, Ready::Now, &released);
+    let copy = copy_on(&session, &adopted, &from);
     let read = std::thread::scope(|scope| {
-        let there = || {
-            stranger.enter();
-            let again = copied(&session, &adopted, &ours);
+        let copy_again = || {
+            external.enter();
+            let again = copy_on(&session, &adopted, &copy);
             again.host_view(&adopted).unwrap().to_vec()
         };
-        scope.spawn(there).join().unwrap()
+        scope.spawn(copy_again).join().unwrap()
     });
     assert_eq!(read, bytes(&values(5)));
     drop(from);
     wait_for(|| released.load(Ordering::SeqCst) == 1);
-    stranger.free(source);
-    drop((ours, adopted, session));
+    external.free(source);
+    drop((copy, adopted, session));
     assert_eq!(host.settle(), []);
 }
 
-/// So many that several threads copy them.
+/// Enough bytes for a copy by several threads.
 const MANY_BYTES: usize = 24 << 20;
 
 #[test]
-fn copies_of_memory_that_is_not_pinned_are_in_the_order_of_each_strangers_stream() {
-    let Some((stranger, host, session)) = setting("copies_of_memory_that_is_not_pinned") else { return };
-    let own = stranger.stream();
+fn pageable_copies_are_in_the_order_of_external_streams() {
+    let Some((external, host, session)) = setup("pageable_copies_are_in_the_order_of_external_streams")
+    else {
+        return;
+    };
+    let created = external.stream();
     let sent: Vec<u8> =
         (0..MANY_BYTES).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
     let released = Arc::<AtomicUsize>::default();
-    for theirs in [own, LEGACY, PER_THREAD] {
-        let adopted = adopt(&session, GPU, theirs);
-        let from = lent(Device::CPU, sent.as_ptr() as u64, MANY_BYTES, Ready::Now, &released);
-        let kept = stranger.alloc(MANY_BYTES);
+    for external_stream in [created, LEGACY, PER_THREAD] {
+        let adopted = adopt(&session, GPU, external_stream);
+        let from = external_buffer(Device::CPU, sent.as_ptr() as u64, MANY_BYTES, Ready::Now, &released);
+        let result = external.alloc(MANY_BYTES);
         let mut to = session.memory().alloc(&adopted, MANY_BYTES).unwrap();
         adopted.fill(&mut to, 0, MANY_BYTES, 0).unwrap();
         let mut copies = Copies::new();
         copies.push(&mut to, 0, &from, 0, MANY_BYTES).unwrap();
         copies.submit(&adopted).unwrap();
-        // Nobody waits for anything: it is one stream.
-        stranger.late_copy(theirs, kept, to.address(), MANY_BYTES);
-        let late = lent(GPU, kept, MANY_BYTES, Ready::Now, &released);
-        let mut seen = vec![0; MANY_BYTES];
+        // No waits are needed, because all work is on one stream.
+        external.late_copy(external_stream, result, to.address(), MANY_BYTES);
+        let late = external_buffer(GPU, result, MANY_BYTES, Ready::Now, &released);
+        let mut read = vec![0; MANY_BYTES];
         let mut copies = Copies::new();
-        copies.push_to_host(&mut seen, &late, 0).unwrap();
+        copies.push_to_host(&mut read, &late, 0).unwrap();
         copies.submit(&adopted).unwrap();
-        assert!(seen == sent, "{theirs:p}");
+        assert!(read == sent, "{external_stream:p}");
         drop((to, late));
-        stranger.free(kept);
+        external.free(result);
     }
     drop(session);
     assert_eq!(host.settle(), []);
-    stranger.destroy_stream(own);
+    external.destroy_stream(created);
 }
 
 #[test]
-fn what_is_no_stream_of_the_device_is_refused_by_name() {
-    let Some((stranger, host, session)) = setting("what_is_no_stream_of_the_device") else { return };
-    // SAFETY: refused before it is used.
-    let refused = unsafe { session.memory().adopt_stream(GPU, null_mut()) }.err().unwrap();
-    assert_eq!(refused.code(), Code::INVALID_ARGUMENT);
-    let words = ["stream_adopt on cuda:0", "the stream is NULL", "legacy default stream is 1"];
-    words.iter().for_each(|word| assert!(refused.message().contains(word), "{refused}"));
+fn rejects_null_streams_and_streams_of_other_devices() {
+    let Some((external, host, session)) = setup("rejects_null_streams_and_streams_of_other_devices") else {
+        return;
+    };
+    // SAFETY: NULL is rejected before it is used.
+    let error = unsafe { session.memory().adopt_stream(GPU, null_mut()) }.err().unwrap();
+    assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+    let parts = ["stream_adopt on cuda:0", "the stream is NULL", "legacy default stream is 1"];
+    parts.iter().for_each(|part| assert!(error.message().contains(part), "{error}"));
     if host.backend().cuda().unwrap().devices.len() < 2 {
-        skip("what_is_no_stream_of_the_device, of another device", "it needs two CUDA devices");
+        skip(
+            "rejects_null_streams_and_streams_of_other_devices, of another device",
+            "it needs two CUDA devices",
+        );
     } else {
-        let theirs = stranger.stream();
-        // SAFETY: as above.
-        let refused = unsafe { session.memory().adopt_stream(OTHER, theirs) }.err().unwrap();
-        assert_eq!(refused.code(), Code::INVALID_ARGUMENT);
-        assert!(refused.message().contains("expected one of cuda:1"), "{refused}");
-        stranger.destroy_stream(theirs);
+        let external_stream = external.stream();
+        // SAFETY: the stream is alive, and rejected before it is used.
+        let error = unsafe { session.memory().adopt_stream(OTHER, external_stream) }.err().unwrap();
+        assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+        assert!(error.message().contains("expected one of cuda:1"), "{error}");
+        external.destroy_stream(external_stream);
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_strangers_stream_under_capture_is_refused_by_name_and_the_capture_holds() {
-    let Some((stranger, host, session)) = setting("a_strangers_stream_under_capture") else { return };
-    let theirs = stranger.stream();
-    let adopted = adopt(&session, GPU, theirs);
+fn rejects_work_on_external_streams_under_capture() {
+    let Some((external, host, session)) = setup("rejects_work_on_external_streams_under_capture") else {
+        return;
+    };
+    let external_stream = external.stream();
+    let adopted = adopt(&session, GPU, external_stream);
     let mut block = session.memory().alloc(&adopted, 64).unwrap();
-    stranger.begin_capture(theirs, 1);
+    external.begin_capture(external_stream, 1);
     assert!(adopted.is_capturing().unwrap());
-    let refused = |what: &str, result: Result<(), crossdock_memory::Error>| {
+    let assert_rejected = |what: &str, result: Result<(), crossdock_memory::Error>| {
         let error = result.expect_err(what);
         assert!(error.message().contains("end the capture first"), "{what}: {error}");
     };
-    refused("allocate", session.memory().alloc(&adopted, 64).map(drop));
-    refused("fill", adopted.fill(&mut block, 0, 64, 0));
-    refused("record", adopted.record().map(drop));
-    refused("synchronise", adopted.synchronize());
-    stranger.end_capture(theirs);
+    assert_rejected("allocate", session.memory().alloc(&adopted, 64).map(drop));
+    assert_rejected("fill", adopted.fill(&mut block, 0, 64, 0));
+    assert_rejected("record", adopted.record().map(drop));
+    assert_rejected("synchronise", adopted.synchronize());
+    external.end_capture(external_stream);
     adopted.fill(&mut block, 0, 64, 0).unwrap();
     drop((block, adopted, session));
     assert_eq!(host.settle(), []);
-    stranger.destroy_stream(theirs);
+    external.destroy_stream(external_stream);
 }
 
 #[test]
-fn a_moment_on_a_strangers_stream_is_waited_for_on_the_other_device() {
-    let Some((here, there, host, session)) = two("a_moment_on_a_strangers_stream") else { return };
+fn events_of_external_streams_order_work_on_the_other_device() {
+    let Some((here, there, host, session)) =
+        setup_two_devices("events_of_external_streams_order_work_on_the_other_device")
+    else {
+        return;
+    };
     let far = host.session().device(OTHER).open().unwrap();
     let (near_own, far_own) = (here.stream(), there.within(|| there.stream()));
-    // The legacy streams of both have one number.
+    // The legacy streams of both devices have the same handle.
     for (near, distant) in [(near_own, far_own), (LEGACY, LEGACY)] {
         let (adopted_here, adopted_there) = (adopt(&session, GPU, near), adopt(&far, OTHER, distant));
         let released = Arc::<AtomicUsize>::default();
         let source = here.upload(&bytes(&values(6)));
-        let (target, kept) = (here.upload(&vec![0; BYTES]), here.upload(&vec![0; BYTES]));
+        let (target, result) = (here.upload(&vec![0; BYTES]), here.upload(&vec![0; BYTES]));
         here.late_copy(near, target, source, BYTES);
-        let from = lent(GPU, target, BYTES, adopted_here.record().unwrap(), &released);
-        let moved = copied(&far, &adopted_there, &from);
+        let from = external_buffer(GPU, target, BYTES, adopted_here.record().unwrap(), &released);
+        let moved = copy_on(&far, &adopted_there, &from);
         adopted_here.wait(moved.ready()).unwrap();
-        let back = copied(&session, &adopted_here, &moved);
-        here.late_copy(near, kept, back.address(), BYTES);
-        assert_eq!(here.download(near, kept, BYTES), bytes(&values(6)));
+        let back = copy_on(&session, &adopted_here, &moved);
+        here.late_copy(near, result, back.address(), BYTES);
+        assert_eq!(here.download(near, result, BYTES), bytes(&values(6)));
         drop((from, moved, back));
         wait_for(|| released.load(Ordering::SeqCst) == 1);
-        [source, target, kept].into_iter().for_each(|address| here.free(address));
+        [source, target, result].into_iter().for_each(|address| here.free(address));
     }
     drop((far, session));
     assert_eq!(host.settle(), []);
@@ -259,42 +290,42 @@ fn a_moment_on_a_strangers_stream_is_waited_for_on_the_other_device() {
     there.within(|| there.destroy_stream(far_own));
 }
 
-/// What the tests above rest on: without a wait there is a race, which is seen.
+/// Validates the tests above: without a wait there is a race, which the simulated driver detects.
 #[test]
-fn a_wait_that_is_left_out_is_reported() {
-    const TEST: &str = "a_wait_that_is_left_out";
-    let Some((stranger, host, session)) = setting(TEST) else { return };
-    let theirs = stranger.stream();
+fn missing_waits_are_reported_as_races() {
+    const TEST: &str = "missing_waits_are_reported_as_races";
+    let Some((external, host, session)) = setup(TEST) else { return };
+    let external_stream = external.stream();
     let released = Arc::<AtomicUsize>::default();
-    let adopted = adopt(&session, GPU, theirs);
-    let (source, target) = (stranger.upload(&bytes(&values(7))), stranger.upload(&vec![0; BYTES]));
-    let we_do_not_wait = |stranger: &Stranger| {
-        stranger.late_copy(theirs, target, source, BYTES);
-        let from = lent(GPU, target, BYTES, Ready::Now, &released);
-        drop(copied(&session, session.stream(), &from));
+    let adopted = adopt(&session, GPU, external_stream);
+    let (source, target) = (external.upload(&bytes(&values(7))), external.upload(&vec![0; BYTES]));
+    let host_does_not_wait = |external: &External| {
+        external.late_copy(external_stream, target, source, BYTES);
+        let from = external_buffer(GPU, target, BYTES, Ready::Now, &released);
+        drop(copy_on(&session, session.stream(), &from));
         session.stream().synchronize().unwrap();
     };
-    let they_do_not_wait = |stranger: &Stranger| {
-        let from = lent(GPU, source, BYTES, Ready::Now, &released);
-        let ours = copied(&session, session.stream(), &from);
-        stranger.late_copy(theirs, target, ours.address(), BYTES);
+    let external_does_not_wait = |external: &External| {
+        let from = external_buffer(GPU, source, BYTES, Ready::Now, &released);
+        let copy = copy_on(&session, session.stream(), &from);
+        external.late_copy(external_stream, target, copy.address(), BYTES);
         adopted.synchronize().unwrap();
         session.stream().synchronize().unwrap();
     };
-    let seen = [
-        stranger.violations(|| we_do_not_wait(&stranger)),
-        stranger.violations(|| they_do_not_wait(&stranger)),
+    let violations = [
+        external.violations(|| host_does_not_wait(&external)),
+        external.violations(|| external_does_not_wait(&external)),
     ];
-    match seen {
+    match violations {
         [Some(first), Some(second)] => {
-            assert!(first > 0 && second > 0, "{first} and {second} were seen");
+            assert!(first > 0 && second > 0, "{first} and {second} races were detected");
             wait_for(|| released.load(Ordering::SeqCst) == 2);
         }
-        _ => skip(TEST, "only a simulated driver sees races"),
+        _ => skip(TEST, "only the simulated driver detects races"),
     }
-    stranger.download(theirs, target, 1);
-    [source, target].into_iter().for_each(|address| stranger.free(address));
-    stranger.destroy_stream(theirs);
+    external.download(external_stream, target, 1);
+    [source, target].into_iter().for_each(|address| external.free(address));
+    external.destroy_stream(external_stream);
     drop((adopted, session));
     assert_eq!(host.settle(), []);
 }

@@ -1,4 +1,5 @@
-//! The stranger's arrays: one column of 64-bit integers, as the C Device interface has it.
+//! Arrays of an external library: one column of 64-bit integers, as in the Arrow C Device
+//! interface.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -12,7 +13,7 @@ pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
 }
 
-struct Held {
+struct ArrayOwner {
     child: abi::ArrowArray,
     children: [*mut abi::ArrowArray; 1],
     root_buffers: [*const c_void; 1],
@@ -21,14 +22,15 @@ struct Held {
     released: Arc<AtomicUsize>,
 }
 
-/// `rows` values at `address`, ready after `event` (NULL: now). Counts its release.
+/// An array of `rows` values at `address`, ready after `event`, or now if it is NULL. Counts its
+/// release.
 pub fn array(
     address: u64,
     rows: usize,
     event: *mut c_void,
     released: &Arc<AtomicUsize>,
 ) -> Owned<abi::ArrowDeviceArray> {
-    let mut held = Box::new(Held {
+    let mut owner = Box::new(ArrayOwner {
         child: abi::ArrowArray { length: rows as i64, n_buffers: 2, ..Default::default() },
         children: [null_mut()],
         root_buffers: [null_mut()],
@@ -36,40 +38,40 @@ pub fn array(
         event,
         released: released.clone(),
     });
-    held.child.buffers = held.child_buffers.as_mut_ptr();
-    held.child.release = Some(nothing);
-    held.children = [&raw mut held.child];
+    owner.child.buffers = owner.child_buffers.as_mut_ptr();
+    owner.child.release = Some(release_child);
+    owner.children = [&raw mut owner.child];
     let mut raw = abi::ArrowDeviceArray {
         device_type: abi::DEVICE_CUDA,
-        sync_event: if event.is_null() { null_mut() } else { (&raw mut held.event).cast() },
+        sync_event: if event.is_null() { null_mut() } else { (&raw mut owner.event).cast() },
         ..Default::default()
     };
     raw.array.length = rows as i64;
     (raw.array.n_buffers, raw.array.n_children) = (1, 1);
-    raw.array.buffers = held.root_buffers.as_mut_ptr();
-    raw.array.children = held.children.as_mut_ptr();
+    raw.array.buffers = owner.root_buffers.as_mut_ptr();
+    raw.array.children = owner.children.as_mut_ptr();
     raw.array.release = Some(release);
-    raw.array.private_data = Box::into_raw(held).cast();
-    // SAFETY: complete, and its release frees it.
+    raw.array.private_data = Box::into_raw(owner).cast();
+    // SAFETY: the array is complete, and `release` frees its owner.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-    // SAFETY: `array` made it so, once.
+    // SAFETY: `array` stored a boxed `ArrayOwner` in `private_data`; a release happens once.
     unsafe {
-        let held = Box::from_raw((*array).private_data.cast::<Held>());
+        let owner = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
         (*array).release = None;
-        held.released.fetch_add(1, Ordering::SeqCst);
+        owner.released.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-unsafe extern "C" fn nothing(array: *mut abi::ArrowArray) {
-    // SAFETY: a live array; what it points at is its parent's.
+unsafe extern "C" fn release_child(array: *mut abi::ArrowArray) {
+    // SAFETY: the caller passes a live child, whose memory the root owns.
     unsafe { (*array).release = None };
 }
 
-/// Where the values of an exported batch's first column lie.
+/// The address of the values of an exported batch's first column.
 pub fn address_of(array: &abi::ArrowDeviceArray) -> u64 {
-    // SAFETY: a batch of one column of two buffers.
+    // SAFETY: the batch has one column with two buffers.
     unsafe { *(**array.array.children).buffers.add(1) as u64 }
 }

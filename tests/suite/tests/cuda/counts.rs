@@ -1,4 +1,4 @@
-//! How often the driver is called for a batch: as often for many columns as for few.
+//! Counts driver calls for a batch: the number does not depend on the number of columns.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use crossdock::api::{Capsule, Options};
 use crossdock::{Host, IpcForm, Session, Table};
 
-use super::setting;
-use super::stranger::Stranger;
+use super::external::External;
+use super::setup;
 
-/// What costs the driver more than a look.
+/// Calls with a significant cost.
 const COUNTED: [&str; 5] =
     ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize", "cuEventRecord"];
 
-/// Numbers, text and booleans in turn, some null.
+/// Columns of numbers, text and booleans in turn, with nulls.
 fn batch(columns: usize) -> RecordBatch {
     let rows = 1000;
     let column = |i: usize| -> (String, ArrayRef) {
@@ -28,11 +28,11 @@ fn batch(columns: usize) -> RecordBatch {
     RecordBatch::try_from_iter((0..columns).map(column)).unwrap()
 }
 
-/// The calls of each counted function while `work` is done, and what it leaves to other threads.
-fn calls(stranger: &Stranger, host: &Host, work: impl FnOnce()) -> [u64; COUNTED.len()] {
+/// The number of calls of each counted function by `work`, including its work on other threads.
+fn calls(external: &External, host: &Host, work: impl FnOnce()) -> [u64; COUNTED.len()] {
     let count = || {
         host.backend().settle();
-        COUNTED.map(|name| stranger.calls(name).unwrap())
+        COUNTED.map(|name| external.calls(name).unwrap())
     };
     let before = count();
     work();
@@ -41,10 +41,10 @@ fn calls(stranger: &Stranger, host: &Host, work: impl FnOnce()) -> [u64; COUNTED
 }
 
 #[test]
-fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
-    const TEST: &str = "a_batch_of_many_columns_takes_no_more_calls";
-    let Some((stranger, host, session)) = setting(TEST) else { return };
-    if stranger.calls("cuInit").is_none() {
+fn number_of_driver_calls_is_independent_of_the_number_of_columns() {
+    const TEST: &str = "number_of_driver_calls_is_independent_of_the_number_of_columns";
+    let Some((external, host, session)) = setup(TEST) else { return };
+    if external.calls("cuInit").is_none() {
         let line = format!("skipped: {TEST}: only the simulated driver counts its calls\n");
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
@@ -77,17 +77,17 @@ fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
         }),
     ];
     for (what, work) in kinds {
-        let of = |columns: usize| {
+        let calls_for = |columns: usize| {
             let batch = batch(columns);
             let host_table = Table::from_record_batch(&session, &batch).unwrap();
             let bytes = host_table.to_ipc_bytes(IpcForm::Stream).unwrap();
             let table = Table::from_ipc_bytes(&session, bytes.clone()).unwrap();
-            // Once to make what is made once: pools, modules, rings.
+            // The first run creates pools, modules and rings.
             work(&session, &batch, &bytes, &table);
             session.stream().synchronize().unwrap();
-            calls(&stranger, &host, || work(&session, &batch, &bytes, &table))
+            calls(&external, &host, || work(&session, &batch, &bytes, &table))
         };
-        let (few, many) = (of(3), of(15));
+        let (few, many) = (calls_for(3), calls_for(15));
         assert_eq!(few, many, "{what}: {COUNTED:?}");
     }
     drop(session);

@@ -1,5 +1,5 @@
-//! Late producers, slow readers and early deletions of tensors. DLPack has no events: a producer makes the session's stream
-//! wait, and a consumer waits for that stream.
+//! Late producers, slow readers and early deletions of tensors. DLPack has no events: a producer
+//! makes the session's stream wait, and a consumer waits for that stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,244 +11,283 @@ use crossdock_plugin_api::abi;
 
 use super::array::{array, schema};
 use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
-use super::setting;
-use super::tensor::{CUDA_0, Taken, import, lies_on, load_what_gathers, tensor, told};
+use super::setup;
+use super::tensor::{CUDA_0, ConsumedTensor, dl_device, error_chain, import, load_gather_kernel, tensor};
 
-/// Every second value of what is spread over twice as many.
+/// The values at every second position of a list of twice the length.
 fn spread(values: &[i64]) -> Vec<i64> {
     values.iter().flat_map(|value| [*value, -1]).collect()
 }
 
-/// Whatever its strides, a tensor's bytes are read after what the session's stream was made to wait for.
+/// With any strides, a tensor is read after the work that the session's stream waits for.
 #[test]
-fn a_late_producers_tensor_is_read_right_and_nothing_waits_on_the_host() {
-    let Some((stranger, host, session)) = setting("a_late_producers_tensor_is_read_right") else { return };
-    let theirs = stranger.stream();
+fn tensor_of_a_late_producer_is_read_without_host_waits() {
+    let Some((external, host, session)) = setup("tensor_of_a_late_producer_is_read_without_host_waits")
+    else {
+        return;
+    };
+    let external_stream = external.stream();
     for stride in [1, 2] {
         let deleted = Arc::<AtomicUsize>::default();
-        let wanted = values(stride as i64);
-        let source = stranger.upload(&bytes(&if stride == 1 { wanted.clone() } else { spread(&wanted) }));
-        let target = stranger.upload(&vec![0; BYTES * stride]);
-        load_what_gathers(&session, CUDA_0, source);
-        stranger.hold(theirs, true);
-        stranger.late_copy(theirs, target, source, BYTES * stride);
-        let written = stranger.record(theirs);
-        stranger.wait(session.stream().native(), written);
-        let watch = stranger.watch();
+        let written_values = values(stride as i64);
+        let source = external.upload(&bytes(&if stride == 1 {
+            written_values.clone()
+        } else {
+            spread(&written_values)
+        }));
+        let target = external.upload(&vec![0; BYTES * stride]);
+        load_gather_kernel(&session, CUDA_0, source);
+        external.hold(external_stream, true);
+        external.late_copy(external_stream, target, source, BYTES * stride);
+        let written = external.record(external_stream);
+        external.wait(session.stream().native(), written);
+        let watch = external.watch();
         let table = import(&session, tensor(CUDA_0, target, (ROWS, stride), &deleted)).unwrap();
-        // And out again as a tensor: in place where it could stay there.
+        // Export the tensor again: in place if it was imported in place.
         let mut writer = session.write_capsules("dlpack", table.schema(), &Options::new()).unwrap();
-        let again = Taken::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
+        let again = ConsumedTensor::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
         assert_eq!(again.address() == target, stride == 1);
-        watch.nobody_waited_for(written);
-        stranger.hold(theirs, false);
+        watch.assert_host_did_not_wait_for(written);
+        external.hold(external_stream, false);
 
-        let (reader, given) = (stranger.stream(), stranger.record(session.stream().native()));
-        stranger.wait(reader, given);
-        assert_eq!(stranger.download(reader, again.address(), BYTES), bytes(&wanted));
-        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(wanted).column(0));
+        let (reader, ready) = (external.stream(), external.record(session.stream().native()));
+        external.wait(reader, ready);
+        assert_eq!(external.download(reader, again.address(), BYTES), bytes(&written_values));
+        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(written_values).column(0));
         drop((again, table, writer));
         wait_for(|| deleted.load(Ordering::SeqCst) == 1);
-        [source, target].into_iter().for_each(|address| stranger.free(address));
+        [source, target].into_iter().for_each(|address| external.free(address));
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
-/// Pinned host memory is the host's, but a device writes it late.
+/// A device writes the pinned host memory late.
 #[test]
-fn a_late_tensor_in_pinned_memory_is_read_after_what_the_sessions_stream_waits_for() {
-    let Some((stranger, host, session)) = setting("a_late_tensor_in_pinned_memory") else { return };
-    let theirs = stranger.stream();
+fn late_tensor_in_pinned_memory_is_read_in_the_order_of_the_session_stream() {
+    let Some((external, host, session)) =
+        setup("late_tensor_in_pinned_memory_is_read_in_the_order_of_the_session_stream")
+    else {
+        return;
+    };
+    let external_stream = external.stream();
     for stride in [1, 2] {
         let deleted = Arc::<AtomicUsize>::default();
-        let wanted = values(7);
-        let source = stranger.upload(&bytes(&if stride == 1 { wanted.clone() } else { spread(&wanted) }));
-        let target = stranger.alloc_pinned(BYTES * stride);
-        stranger.late_copy(theirs, target, source, BYTES * stride);
-        let written = stranger.record(theirs);
-        stranger.wait(session.stream().native(), written);
-        let watch = stranger.watch();
-        let pinned = lies_on(abi::DEVICE_CUDA_HOST, 0);
+        let written_values = values(7);
+        let source = external.upload(&bytes(&if stride == 1 {
+            written_values.clone()
+        } else {
+            spread(&written_values)
+        }));
+        let target = external.alloc_pinned(BYTES * stride);
+        external.late_copy(external_stream, target, source, BYTES * stride);
+        let written = external.record(external_stream);
+        external.wait(session.stream().native(), written);
+        let watch = external.watch();
+        let pinned = dl_device(abi::DEVICE_CUDA_HOST, 0);
         let table = import(&session, tensor(pinned, target, (ROWS, stride), &deleted)).unwrap();
-        // Gathered by the host, which has to wait for what it reads.
+        // With a stride of 2, the host gathers the values, so it must wait for them.
         if stride == 1 {
-            watch.nobody_waited_for(written);
+            watch.assert_host_did_not_wait_for(written);
         }
         assert_eq!(table.batches()[0].device(), session.device());
-        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(wanted).column(0));
+        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(written_values).column(0));
         drop(table);
         wait_for(|| deleted.load(Ordering::SeqCst) == 1);
-        stranger.free(source);
-        stranger.free_pinned(target);
+        external.free(source);
+        external.free_pinned(target);
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_tensor_of_work_under_way_is_read_by_a_stranger_that_waits_for_the_sessions_stream() {
-    let Some((stranger, host, session)) = setting("a_tensor_of_work_under_way") else { return };
-    let (theirs, reader) = (stranger.stream(), stranger.stream());
+fn consumer_that_waits_for_the_session_stream_reads_pending_tensors() {
+    let Some((external, host, session)) =
+        setup("consumer_that_waits_for_the_session_stream_reads_pending_tensors")
+    else {
+        return;
+    };
+    let (external_stream, reader) = (external.stream(), external.stream());
     let table = Table::from_record_batches(&session, schema(), &[expected(values(3))]).unwrap();
     session.stream().synchronize().unwrap();
     for copy in ["needed", "always"] {
-        let (a, b) = (stranger.upload(&vec![1; BYTES]), stranger.alloc(BYTES));
-        stranger.hold(theirs, true);
-        stranger.late_copy(theirs, b, a, BYTES);
-        let late = stranger.record(theirs);
-        stranger.wait(session.stream().native(), late);
-        let watch = stranger.watch();
-        // Made on the stream that is late.
+        let (a, b) = (external.upload(&vec![1; BYTES]), external.alloc(BYTES));
+        external.hold(external_stream, true);
+        external.late_copy(external_stream, b, a, BYTES);
+        let late = external.record(external_stream);
+        external.wait(session.stream().native(), late);
+        let watch = external.watch();
+        // A copy on the stream that waits.
         let batch = table.batches()[0].compact(session.stream()).unwrap();
         let options = Options::new().with("copy", copy);
         let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
-        let lent = Taken::take(writer.write(batch).unwrap().remove(0));
-        assert_eq!(lent.device(), (2, 0));
-        assert_eq!(lent.is_copied(), copy == "always");
-        watch.nobody_waited_for(late);
-        let given = stranger.record(session.stream().native());
-        stranger.wait(reader, given);
-        stranger.hold(theirs, false);
-        assert_eq!(stranger.download(reader, lent.address(), BYTES), bytes(&values(3)));
-        drop((lent, writer));
-        [a, b].into_iter().for_each(|address| stranger.free(address));
+        let exported = ConsumedTensor::take(writer.write(batch).unwrap().remove(0));
+        assert_eq!(exported.device(), (2, 0));
+        assert_eq!(exported.is_copied(), copy == "always");
+        watch.assert_host_did_not_wait_for(late);
+        let ready = external.record(session.stream().native());
+        external.wait(reader, ready);
+        external.hold(external_stream, false);
+        assert_eq!(external.download(reader, exported.address(), BYTES), bytes(&values(3)));
+        drop((exported, writer));
+        [a, b].into_iter().for_each(|address| external.free(address));
     }
     drop((table, session));
     assert_eq!(host.settle(), []);
 }
 
-/// The consumer waits for the session's stream and for nothing else: that stream waits for whoever makes the data.
+/// The consumer waits only for the session's stream, which waits for the producer of the data.
 #[test]
-fn a_tensor_of_what_another_stream_makes_is_ready_when_the_sessions_stream_is() {
-    let Some((stranger, host, session)) = setting("a_tensor_of_what_another_stream_makes") else { return };
-    let (theirs, reader) = (stranger.stream(), stranger.stream());
+fn session_stream_waits_for_producers_of_exported_tensors() {
+    let Some((external, host, session)) = setup("session_stream_waits_for_producers_of_exported_tensors")
+    else {
+        return;
+    };
+    let (external_stream, reader) = (external.stream(), external.stream());
     for copy in ["needed", "always"] {
         let released = Arc::<AtomicUsize>::default();
-        let (source, target) = (stranger.upload(&bytes(&values(6))), stranger.upload(&vec![0; BYTES]));
-        stranger.hold(theirs, true);
-        stranger.late_copy(theirs, target, source, BYTES);
-        let written = stranger.record(theirs);
+        let (source, target) = (external.upload(&bytes(&values(6))), external.upload(&vec![0; BYTES]));
+        external.hold(external_stream, true);
+        external.late_copy(external_stream, target, source, BYTES);
+        let written = external.record(external_stream);
         let array = array(target, ROWS, written, &released);
-        let watch = stranger.watch();
+        let watch = external.watch();
         let table =
             Table::from_device_record_batch(&session, array, export_schema(&schema()).unwrap()).unwrap();
         let options = Options::new().with("copy", copy);
         let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
-        let lent = Taken::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
-        assert_eq!(lent.address() == target, copy == "needed");
-        watch.nobody_waited_for(written);
-        let given = stranger.record(session.stream().native());
-        stranger.wait(reader, given);
-        stranger.hold(theirs, false);
-        assert_eq!(stranger.download(reader, lent.address(), BYTES), bytes(&values(6)));
-        drop((lent, writer, table));
+        let exported = ConsumedTensor::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
+        assert_eq!(exported.address() == target, copy == "needed");
+        watch.assert_host_did_not_wait_for(written);
+        let ready = external.record(session.stream().native());
+        external.wait(reader, ready);
+        external.hold(external_stream, false);
+        assert_eq!(external.download(reader, exported.address(), BYTES), bytes(&values(6)));
+        drop((exported, writer, table));
         wait_for(|| released.load(Ordering::SeqCst) == 1);
-        [source, target].into_iter().for_each(|address| stranger.free(address));
+        [source, target].into_iter().for_each(|address| external.free(address));
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_slow_reader_of_a_tensor_reads_what_was_there_when_it_was_deleted() {
-    let Some((stranger, host, session)) = setting("a_slow_reader_of_a_tensor") else { return };
-    let theirs = stranger.stream();
+fn slow_reader_of_a_deleted_tensor_reads_its_values() {
+    let Some((external, host, session)) = setup("slow_reader_of_a_deleted_tensor_reads_its_values") else {
+        return;
+    };
+    let external_stream = external.stream();
     for (round, copy) in ["needed", "always", "needed"].into_iter().enumerate() {
         let table =
             Table::from_record_batches(&session, schema(), &[expected(values(round as i64))]).unwrap();
         let options = Options::new().with("copy", copy);
         let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
-        let lent = Taken::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
-        let given = stranger.record(session.stream().native());
-        stranger.wait(theirs, given);
-        let kept = stranger.alloc(BYTES);
-        stranger.hold(theirs, true);
-        stranger.late_copy(theirs, kept, lent.address(), BYTES);
-        let read = stranger.record(theirs);
-        // No protocol tells that the reader is not done.
-        let watch = stranger.watch();
-        drop((lent, table, writer));
-        watch.nobody_waited_for(read);
+        let exported = ConsumedTensor::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
+        let ready = external.record(session.stream().native());
+        external.wait(external_stream, ready);
+        let result = external.alloc(BYTES);
+        external.hold(external_stream, true);
+        external.late_copy(external_stream, result, exported.address(), BYTES);
+        let read = external.record(external_stream);
+        // DLPack cannot report that the reader still reads.
+        let watch = external.watch();
+        drop((exported, table, writer));
+        watch.assert_host_did_not_wait_for(read);
         for _ in 0..4 {
             drop(Table::from_record_batches(&session, schema(), &[expected(vec![-1; ROWS])]).unwrap());
         }
-        stranger.hold(theirs, false);
-        assert_eq!(stranger.download(theirs, kept, BYTES), bytes(&values(round as i64)), "copy={copy}");
-        stranger.free(kept);
+        external.hold(external_stream, false);
+        assert_eq!(
+            external.download(external_stream, result, BYTES),
+            bytes(&values(round as i64)),
+            "copy={copy}"
+        );
+        external.free(result);
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_strangers_tensor_is_deleted_after_our_last_use_and_the_drop_does_not_wait() {
-    let Some((stranger, host, session)) = setting("a_strangers_tensor_is_deleted") else { return };
-    let theirs = stranger.stream();
-    // Gathered by the plugin, and copied by the host.
+fn external_tensor_is_deleted_after_its_last_use_without_a_wait_in_drop() {
+    let Some((external, host, session)) =
+        setup("external_tensor_is_deleted_after_its_last_use_without_a_wait_in_drop")
+    else {
+        return;
+    };
+    let external_stream = external.stream();
+    // A stride of 2 is gathered by the plugin, and 1 is copied by the host.
     for stride in [2, 1] {
         let deleted = Arc::<AtomicUsize>::default();
-        let wanted = values(5);
-        let source = stranger.upload(&bytes(&if stride == 1 { wanted.clone() } else { spread(&wanted) }));
-        let (a, b) = (stranger.upload(&vec![1; BYTES]), stranger.alloc(BYTES));
-        load_what_gathers(&session, CUDA_0, source);
-        stranger.hold(theirs, true);
-        stranger.late_copy(theirs, b, a, BYTES);
-        let late = stranger.record(theirs);
-        stranger.wait(session.stream().native(), late);
-        let watch = stranger.watch();
+        let written_values = values(5);
+        let source = external.upload(&bytes(&if stride == 1 {
+            written_values.clone()
+        } else {
+            spread(&written_values)
+        }));
+        let (a, b) = (external.upload(&vec![1; BYTES]), external.alloc(BYTES));
+        load_gather_kernel(&session, CUDA_0, source);
+        external.hold(external_stream, true);
+        external.late_copy(external_stream, b, a, BYTES);
+        let late = external.record(external_stream);
+        external.wait(session.stream().native(), late);
+        let watch = external.watch();
         let table = import(&session, tensor(CUDA_0, source, (ROWS, stride), &deleted)).unwrap();
         let copy = table.batches()[0].compact(session.stream()).unwrap();
         let schema = table.schema().clone();
         drop(table);
-        // Under an older driver a thread may have waited for the whole device.
+        // With an older driver, a thread may wait for the whole device.
         let is_deleted = deleted.load(Ordering::SeqCst) > 0;
-        assert!(!is_deleted || !stranger.is_pending(late), "our work has not read it yet");
-        watch.nobody_waited_for(late);
-        stranger.hold(theirs, false);
+        assert!(!is_deleted || !external.is_pending(late), "the tensor was deleted before the copy read it");
+        watch.assert_host_did_not_wait_for(late);
+        external.hold(external_stream, false);
         let table = Table::from_batches(&session, schema, vec![copy]).unwrap();
-        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(wanted).column(0));
+        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(written_values).column(0));
         wait_for(|| deleted.load(Ordering::SeqCst) == 1);
-        [source, a, b].into_iter().for_each(|address| stranger.free(address));
+        [source, a, b].into_iter().for_each(|address| external.free(address));
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn managed_memory_is_a_column_where_it_is() {
-    let Some((stranger, host, session)) = setting("managed_memory_is_a_column") else { return };
-    let (theirs, deleted) = (stranger.stream(), Arc::<AtomicUsize>::default());
-    let (source, managed) = (stranger.upload(&bytes(&values(9))), stranger.alloc_managed(BYTES));
-    stranger.late_copy(theirs, managed, source, BYTES);
-    let written = stranger.record(theirs);
-    stranger.wait(session.stream().native(), written);
-    let declared = lies_on(abi::DEVICE_CUDA_MANAGED, 0);
+fn managed_memory_is_imported_in_place() {
+    let Some((external, host, session)) = setup("managed_memory_is_imported_in_place") else { return };
+    let (external_stream, deleted) = (external.stream(), Arc::<AtomicUsize>::default());
+    let (source, managed) = (external.upload(&bytes(&values(9))), external.alloc_managed(BYTES));
+    external.late_copy(external_stream, managed, source, BYTES);
+    let written = external.record(external_stream);
+    external.wait(session.stream().native(), written);
+    let declared = dl_device(abi::DEVICE_CUDA_MANAGED, 0);
     let table = import(&session, tensor(declared, managed, (ROWS, 1), &deleted)).unwrap();
     let (batch, values_at) = (&table.batches()[0], table.batches()[0].columns()[0].buffers()[1].as_ref());
     assert_eq!((batch.device(), values_at.unwrap().address()), (session.device(), managed));
     assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(values(9)).column(0));
     drop(table);
     wait_for(|| deleted.load(Ordering::SeqCst) == 1);
-    [source, managed].into_iter().for_each(|address| stranger.free(address));
+    [source, managed].into_iter().for_each(|address| external.free(address));
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn memory_that_the_driver_does_not_know_is_refused_before_a_kernel_reads_it() {
-    let Some((_stranger, host, session)) = setting("memory_that_the_driver_does_not_know") else { return };
-    let (ours, deleted) = (values(1), Arc::<AtomicUsize>::default());
-    let capsule = tensor(CUDA_0, ours.as_ptr() as u64, (ROWS, 1), &deleted);
-    let error = told(&import(&session, capsule).err().unwrap());
-    assert!(error.contains("the driver knows of no memory of a device"), "{error}");
-    // Called managed, it is the host's.
-    let managed = lies_on(abi::DEVICE_CUDA_MANAGED, 0);
-    let table = import(&session, tensor(managed, ours.as_ptr() as u64, (ROWS, 1), &deleted)).unwrap();
-    assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(ours.clone()).column(0));
+fn rejects_device_tensors_in_memory_unknown_to_the_driver() {
+    let Some((_external, host, session)) = setup("rejects_device_tensors_in_memory_unknown_to_the_driver")
+    else {
+        return;
+    };
+    let (host_values, deleted) = (values(1), Arc::<AtomicUsize>::default());
+    let capsule = tensor(CUDA_0, host_values.as_ptr() as u64, (ROWS, 1), &deleted);
+    let error = error_chain(&import(&session, capsule).err().unwrap());
+    assert!(error.contains("the driver reports no device memory"), "{error}");
+    // Declared as managed memory, it is imported as host memory.
+    let managed = dl_device(abi::DEVICE_CUDA_MANAGED, 0);
+    let table = import(&session, tensor(managed, host_values.as_ptr() as u64, (ROWS, 1), &deleted)).unwrap();
+    assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(host_values.clone()).column(0));
     drop(table);
     wait_for(|| deleted.load(Ordering::SeqCst) == 2);
-    // Without elements there is nothing to know.
+    // An empty tensor needs no valid address.
     let table = import(&session, tensor(CUDA_0, 0, (0, 1), &deleted)).unwrap();
     assert_eq!(table.rows(), 0);
     drop(table);

@@ -1,7 +1,9 @@
-//! Our order of work meets a stranger's, on a CUDA device: late producers, slow readers, early releases. Over any driver, a
-//! real one or the simulated one; without one every test says that it was skipped.
+//! The order of the host's work and of an external library's work on a CUDA device: late producers,
+//! slow readers, early releases. The tests run with a real or a simulated driver, and are skipped
+//! without one.
 //!
-//! They need a process of their own: they count the calls that the whole process makes to the driver, and each holds the device alone.
+//! They need a process of their own, because they count all calls of the process to the driver, and
+//! each has exclusive use of the device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adopted;
@@ -9,12 +11,12 @@ mod array;
 mod capture;
 mod counts;
 mod dlpack;
+mod exported_blocks;
+mod external;
+mod external_bytes;
 mod flat;
-mod foreign;
-mod giving_back;
 mod races;
 mod results;
-mod stranger;
 mod streams;
 mod tensor;
 mod two_devices;
@@ -26,42 +28,44 @@ use crossdock::api::Device;
 use crossdock::memory::Backend;
 use crossdock::{Host, Session};
 use crossdock_tests::built;
-use stranger::Stranger;
+use external::External;
 
 const GPU: Device = Device::cuda(0);
 
-/// A session on the first CUDA device, and somebody else who uses it, one test at a time; else says why `test` is skipped.
-fn setting(test: &str) -> Option<(Turn, Host, Session)> {
-    static TURN: Mutex<()> = Mutex::new(());
-    static STRANGER: OnceLock<Stranger> = OnceLock::new();
+/// A session on the first CUDA device, and an external library that uses it, for one test at a
+/// time. Without a driver, reports that `test` is skipped.
+fn setup(test: &str) -> Option<(LockedExternal, Host, Session)> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static EXTERNAL: OnceLock<External> = OnceLock::new();
     let backend = Backend::builder().build();
     if let Err(missing) = backend.cuda() {
         skip(test, &missing.to_string());
         return None;
     }
-    // First here and last to go, so that no test sees another one's host end.
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Locked before the host is created and unlocked after it is dropped, so that the hosts of two
+    // tests never overlap.
+    let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
     let session = host.session().device(GPU).open().unwrap();
-    let stranger = STRANGER.get_or_init(Stranger::new);
-    stranger.enter();
-    Some((Turn { stranger, _turn: turn }, host, session))
+    let external = EXTERNAL.get_or_init(External::new);
+    external.enter();
+    Some((LockedExternal { external, _lock: lock }, host, session))
 }
 
 fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// The stranger, for one test.
-struct Turn {
-    stranger: &'static Stranger,
-    _turn: MutexGuard<'static, ()>,
+/// The external library, locked for one test.
+struct LockedExternal {
+    external: &'static External,
+    _lock: MutexGuard<'static, ()>,
 }
 
-impl std::ops::Deref for Turn {
-    type Target = Stranger;
+impl std::ops::Deref for LockedExternal {
+    type Target = External;
 
-    fn deref(&self) -> &Stranger {
-        self.stranger
+    fn deref(&self) -> &External {
+        self.external
     }
 }

@@ -1,4 +1,4 @@
-//! Late producers and slow readers.
+//! Late producers and slow readers of arrays.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,12 +11,12 @@ use arrow_schema::DataType;
 use crossdock::api::{Capsule, Options};
 use crossdock::source::Input;
 use crossdock::{IpcForm, ReadOptions, Session, Table};
-use crossdock_arrays::{DeviceBatch, export_schema, lend_batch};
+use crossdock_arrays::{DeviceBatch, export_batch_to_external, export_schema};
 use crossdock_plugin_api::{Owned, abi};
 use crossdock_tests::tree::Node;
 
 use super::array::{address_of, array, schema};
-use super::setting;
+use super::setup;
 
 pub const ROWS: usize = 100_003;
 pub const BYTES: usize = ROWS * 8;
@@ -33,7 +33,7 @@ pub fn expected(values: Vec<i64>) -> RecordBatch {
     RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(values))]).unwrap()
 }
 
-/// A table of the stranger's array, through the plugin or straight into the host.
+/// Imports an array of the external library, through the plugin or directly into the host.
 pub fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: bool) -> Table {
     let schema = export_schema(&schema()).unwrap();
     if !by_plugin {
@@ -44,68 +44,75 @@ pub fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin:
     Table::from_reader(session, reader).unwrap()
 }
 
-/// The array that a stranger is given, as the plain Arrow struct.
+/// Exports a batch to the external library, as a plain Arrow struct.
 pub fn export(session: &Session, batch: &DeviceBatch) -> Owned<abi::ArrowDeviceArray> {
-    let raw = lend_batch(batch, false, session.stream()).unwrap().into_raw();
-    // SAFETY: without a schema, the array is all that the batch owned.
+    let raw = export_batch_to_external(batch, false, session.stream()).unwrap().into_raw();
+    // SAFETY: the batch has no schema, so the array owns everything.
     unsafe { Owned::new(raw.array) }
 }
 
 pub fn event_of(array: &Owned<abi::ArrowDeviceArray>) -> *mut c_void {
-    assert!(!array.sync_event.is_null(), "work is under way, and nobody may wait for it on the host");
-    // SAFETY: a pointer to an event's handle, alive until the release.
+    assert!(!array.sync_event.is_null(), "an array with pending work has no event");
+    // SAFETY: for CUDA, `sync_event` points to an event's handle until the release.
     unsafe { *array.sync_event.cast::<*mut c_void>() }
 }
 
 #[test]
-fn what_a_late_producer_writes_is_what_is_read_and_nothing_waits_on_the_host() {
-    let Some((stranger, host, session)) = setting("what_a_late_producer_writes") else { return };
-    let theirs = stranger.stream();
+fn array_of_a_late_producer_is_read_without_host_waits() {
+    let Some((external, host, session)) = setup("array_of_a_late_producer_is_read_without_host_waits") else {
+        return;
+    };
+    let external_stream = external.stream();
     for by_plugin in [false, true] {
         let released = Arc::<AtomicUsize>::default();
-        let source = stranger.upload(&bytes(&values(by_plugin.into())));
-        let target = stranger.upload(&vec![0; BYTES]);
-        stranger.late_copy(theirs, target, source, BYTES);
-        let written = stranger.record(theirs);
-        let watch = stranger.watch();
+        let source = external.upload(&bytes(&values(by_plugin.into())));
+        let target = external.upload(&vec![0; BYTES]);
+        external.late_copy(external_stream, target, source, BYTES);
+        let written = external.record(external_stream);
+        let watch = external.watch();
         let table = import(&session, array(target, ROWS, written, &released), by_plugin);
-        // In place, and out again: the producer's event is handed on.
+        // Imported in place and exported again, with the producer's event.
         let again = export(&session, &table.batches()[0]);
         assert_eq!(address_of(&again), target);
-        // A copy of ours, ready by an event of ours.
+        // A copy by the host, with an event of the host.
         let copy = table.batches()[0].compact(session.stream()).unwrap();
-        let ours = export(&session, &copy);
-        watch.nobody_waited_for(written);
+        let exported_copy = export(&session, &copy);
+        watch.assert_host_did_not_wait_for(written);
 
-        let reader = stranger.stream();
-        for array in [&again, &ours] {
-            stranger.wait(reader, event_of(array));
-            assert_eq!(stranger.download(reader, address_of(array), BYTES), bytes(&values(by_plugin.into())));
+        let reader = external.stream();
+        for array in [&again, &exported_copy] {
+            external.wait(reader, event_of(array));
+            assert_eq!(external.download(reader, address_of(array), BYTES), bytes(&values(by_plugin.into())));
         }
         assert_eq!(table.to_record_batches().unwrap(), [expected(values(by_plugin.into()))]);
-        drop((again, ours, copy, table));
+        drop((again, exported_copy, copy, table));
         wait_for(|| released.load(Ordering::SeqCst) == 1);
-        stranger.free(source);
-        stranger.free(target);
+        external.free(source);
+        external.free(target);
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
-/// Whose block it is that another library gets, and by whom.
+/// The owner of the exported block, and the exporter.
 #[derive(PartialEq)]
 enum Way {
+    /// A block of the host, exported by the host.
     Host,
+    /// A block of the plugin, exported by the host.
     Plugin,
+    /// A block of the plugin, exported by the plugin.
     Capsule,
-    /// Of an encoded array, whose buffer is the column's as it is.
+    /// A buffer of an encoded array, which the column uses without a copy.
     Encoded,
 }
 
 #[test]
-fn a_slow_reader_of_a_lent_block_reads_what_was_there_after_its_release() {
-    let Some((stranger, host, session)) = setting("a_slow_reader_of_a_lent_block") else { return };
-    let theirs = stranger.stream();
+fn slow_reader_of_a_released_block_reads_its_values() {
+    let Some((external, host, session)) = setup("slow_reader_of_a_released_block_reads_its_values") else {
+        return;
+    };
+    let external_stream = external.stream();
     for (round, way) in (0..).zip([Way::Host, Way::Plugin, Way::Capsule, Way::Encoded, Way::Host]) {
         let mut table = Table::from_record_batches(&session, schema(), &[expected(values(round))]).unwrap();
         if way == Way::Encoded {
@@ -113,72 +120,76 @@ fn a_slow_reader_of_a_lent_block_reads_what_was_there_after_its_release() {
             let reader = session.read(Input::bytes(tree), &ReadOptions::default()).unwrap();
             table = Table::from_reader(&session, reader).unwrap();
         } else if way != Way::Host {
-            // The blocks are the plugin's, which the host holds by a batch.
+            // The plugin owns the blocks, and the host a batch of them.
             let bytes = table.to_ipc_bytes(IpcForm::Stream).unwrap();
             table = Table::from_ipc_bytes(&session, bytes).unwrap();
         }
         assert_eq!(table.batches()[0].device(), session.device());
-        let lent = if way == Way::Capsule {
+        let exported = if way == Way::Capsule {
             let mut writer =
                 session.write_capsules("arrow-c-device", table.schema(), &Options::new()).unwrap();
             writer.write_borrowed(&table.batches()[0]).unwrap().pop().unwrap().take().unwrap()
         } else {
             export(&session, &table.batches()[0])
         };
-        if !lent.sync_event.is_null() {
-            stranger.wait(theirs, event_of(&lent));
+        if !exported.sync_event.is_null() {
+            external.wait(external_stream, event_of(&exported));
         }
-        let kept = stranger.alloc(BYTES);
-        stranger.late_copy(theirs, kept, address_of(&lent), BYTES);
-        let read = stranger.record(theirs);
-        // No protocol tells that the reader is not done.
-        let watch = stranger.watch();
-        drop((lent, table));
-        watch.nobody_waited_for(read);
+        let result = external.alloc(BYTES);
+        external.late_copy(external_stream, result, address_of(&exported), BYTES);
+        let read = external.record(external_stream);
+        // The C Device interface cannot report that the reader still reads.
+        let watch = external.watch();
+        drop((exported, table));
+        watch.assert_host_did_not_wait_for(read);
         for _ in 0..4 {
             let other = Table::from_record_batches(&session, schema(), &[expected(vec![-1; ROWS])]).unwrap();
             drop(other);
         }
-        assert_eq!(stranger.download(theirs, kept, BYTES), bytes(&values(round)));
-        stranger.free(kept);
+        assert_eq!(external.download(external_stream, result, BYTES), bytes(&values(round)));
+        external.free(result);
     }
     drop(session);
     assert_eq!(host.settle(), []);
 }
 
 #[test]
-fn a_strangers_array_is_released_after_our_last_use_and_the_drop_does_not_wait() {
-    let Some((stranger, host, session)) = setting("a_strangers_array_is_released") else { return };
-    let theirs = stranger.stream();
+fn external_array_is_released_after_its_last_use_without_a_wait_in_drop() {
+    let Some((external, host, session)) =
+        setup("external_array_is_released_after_its_last_use_without_a_wait_in_drop")
+    else {
+        return;
+    };
+    let external_stream = external.stream();
     let released = Arc::<AtomicUsize>::default();
-    let source = stranger.upload(&bytes(&values(5)));
-    // Our stream is held up, so that the copy below comes late.
-    let (a, b) = (stranger.alloc(BYTES), stranger.alloc(BYTES));
-    stranger.hold(theirs, true);
-    stranger.late_copy(theirs, a, b, BYTES);
-    let late = stranger.record(theirs);
-    stranger.wait(session.stream().native(), late);
+    let source = external.upload(&bytes(&values(5)));
+    // The session's stream waits for a held copy, so that the copy below runs late.
+    let (a, b) = (external.alloc(BYTES), external.alloc(BYTES));
+    external.hold(external_stream, true);
+    external.late_copy(external_stream, a, b, BYTES);
+    let late = external.record(external_stream);
+    external.wait(session.stream().native(), late);
 
-    let watch = stranger.watch();
+    let watch = external.watch();
     let table = import(&session, array(source, ROWS, null_mut(), &released), false);
     let copy = table.batches()[0].compact(session.stream()).unwrap();
     drop(table);
-    assert_eq!(released.load(Ordering::SeqCst), 0, "our copy has not read it yet");
-    watch.nobody_waited_for(late);
-    stranger.hold(theirs, false);
+    assert_eq!(released.load(Ordering::SeqCst), 0, "the array was released before the copy read it");
+    watch.assert_host_did_not_wait_for(late);
+    external.hold(external_stream, false);
     let table = Table::from_batches(&session, schema(), vec![copy]).unwrap();
     assert_eq!(table.to_record_batches().unwrap(), [expected(values(5))]);
     wait_for(|| released.load(Ordering::SeqCst) == 1);
-    [source, a, b].into_iter().for_each(|address| stranger.free(address));
+    [source, a, b].into_iter().for_each(|address| external.free(address));
     drop((table, session));
     assert_eq!(host.settle(), []);
 }
 
-/// Work of other threads; fails after a minute.
+/// Waits for work of other threads. Panics after a minute.
 pub fn wait_for(done: impl Fn() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it never came");
+        assert!(begin.elapsed() < Duration::from_secs(60), "not done after a minute");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

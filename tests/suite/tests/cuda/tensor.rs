@@ -1,4 +1,4 @@
-//! The stranger's tensors, and ours as it sees them.
+//! Tensors of an external library, and the host's tensors as the library sees them.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -15,21 +15,21 @@ use dlpark::ffi::{
 
 pub const INT64: DLDataType = DLDataType { code: DLDataTypeCode::INT, bits: 64, lanes: 1 };
 
-/// Where a tensor says that it lies: Arrow's number of the kind, and the device's.
-pub const fn lies_on(kind: i32, id: i32) -> DLDevice {
+/// The declared device of a tensor, from Arrow's device type and the device id.
+pub const fn dl_device(kind: i32, id: i32) -> DLDevice {
     DLDevice { device_type: DLDeviceType(kind as u32), device_id: id }
 }
 
-pub const CUDA_0: DLDevice = lies_on(abi::DEVICE_CUDA, 0);
+pub const CUDA_0: DLDevice = dl_device(abi::DEVICE_CUDA, 0);
 
-struct Kept {
+struct TensorOwner {
     managed: DLManagedTensorVersioned,
     shape: [i64; 1],
     strides: [i64; 1],
     deleted: Arc<AtomicUsize>,
 }
 
-/// 64-bit integers, `stride` elements from one to the next. Counts its deletion.
+/// A tensor of 64-bit integers with a stride in elements. Counts its deletion.
 pub fn tensor(
     device: DLDevice,
     address: u64,
@@ -45,7 +45,7 @@ pub fn tensor(
         strides: std::ptr::null_mut(),
         byte_offset: 0,
     };
-    let kept = Box::into_raw(Box::new(Kept {
+    let owner = Box::into_raw(Box::new(TensorOwner {
         managed: DLManagedTensorVersioned {
             version: DLPackVersion::CURRENT,
             manager_ctx: std::ptr::null_mut(),
@@ -57,74 +57,75 @@ pub fn tensor(
         strides: [stride as i64],
         deleted: deleted.clone(),
     }));
-    // SAFETY: a box of ours, which the deleter frees.
+    // SAFETY: the box was leaked above, so the pointer is valid until the deleter frees it.
     unsafe {
-        (*kept).managed.manager_ctx = kept.cast();
-        (*kept).managed.dl_tensor.shape = (*kept).shape.as_mut_ptr();
-        (*kept).managed.dl_tensor.strides = (*kept).strides.as_mut_ptr();
-        Capsule::of_self_freeing(
+        (*owner).managed.manager_ctx = owner.cast();
+        (*owner).managed.dl_tensor.shape = (*owner).shape.as_mut_ptr();
+        (*owner).managed.dl_tensor.strides = (*owner).strides.as_mut_ptr();
+        Capsule::from_self_freeing(
             c"dltensor_versioned",
-            NonNull::from(&mut (*kept).managed),
+            NonNull::from(&mut (*owner).managed),
             |managed: NonNull<DLManagedTensorVersioned>| delete(managed.as_ptr()),
         )
     }
 }
 
 unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: made by `tensor`, and called once.
-    let kept = unsafe { Box::from_raw((*managed).manager_ctx.cast::<Kept>()) };
-    kept.deleted.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: `tensor` stored a boxed `TensorOwner` in `manager_ctx`; the deleter is called once.
+    let owner = unsafe { Box::from_raw((*managed).manager_ctx.cast::<TensorOwner>()) };
+    owner.deleted.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A table of the stranger's tensor.
+/// Imports a tensor of the external library.
 pub fn import(session: &Session, capsule: Capsule) -> crossdock::Result<Table> {
     let reader = session.read_capsules("dlpack", vec![capsule], None, &Options::new().with("names", "n"))?;
     Table::from_reader(session, reader)
 }
 
-/// Gathers once on a device, of memory there of 64 bytes and more: to load a kernel's image, which happens at its first
-/// launch, the driver waits for what the device is at.
-pub fn load_what_gathers(session: &Session, device: DLDevice, address: u64) {
+/// Gathers once on a device, from at least 64 bytes of its memory: the first launch loads the
+/// kernel's image, for which the driver waits for the device.
+pub fn load_gather_kernel(session: &Session, device: DLDevice, address: u64) {
     drop(import(session, tensor(device, address, (4, 2), &Arc::default())).unwrap());
     session.stream().synchronize().unwrap();
 }
 
-/// A tensor of ours, taken out of its capsule by the stranger; deleted when it is dropped.
-pub struct Taken(NonNull<DLManagedTensorVersioned>);
+/// A tensor of the host that the external library took out of its capsule. Dropping it calls the
+/// deleter.
+pub struct ConsumedTensor(NonNull<DLManagedTensorVersioned>);
 
-impl Taken {
+impl ConsumedTensor {
     pub fn take(capsule: Capsule) -> Self {
         Self(capsule.take_self_freeing(c"dltensor_versioned").unwrap().cast())
     }
 
-    /// Device type and number, as DLPack has them.
+    /// The DLPack device type and id.
     pub fn device(&self) -> (u32, i32) {
-        // SAFETY: a managed tensor, alive until the drop.
+        // SAFETY: the managed tensor is alive until the drop.
         let device = unsafe { self.0.as_ref() }.dl_tensor.device;
         (device.device_type.0, device.device_id)
     }
 
     pub fn address(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the managed tensor is alive until the drop.
         unsafe { self.0.as_ref() }.dl_tensor.data as u64
     }
 
-    /// Whether nobody else sees what is written there.
+    /// Whether the tensor has the flag IS_COPIED.
     pub fn is_copied(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the managed tensor is alive until the drop.
         unsafe { self.0.as_ref() }.flags.contains(DlpackFlags::IS_COPIED)
     }
 }
 
-impl Drop for Taken {
+impl Drop for ConsumedTensor {
     fn drop(&mut self) {
-        // SAFETY: taken once, deleted once.
+        // SAFETY: the tensor is alive, and only this drop calls its deleter.
         unsafe { (self.0.as_ref().deleter.unwrap())(self.0.as_ptr()) }
     }
 }
 
-/// An error with all that it comes from.
-pub fn told(error: &dyn std::error::Error) -> String {
+/// An error and its sources.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

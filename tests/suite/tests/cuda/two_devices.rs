@@ -1,4 +1,5 @@
-//! What lies on one CUDA device, in a session on another; and whose context is current, which is the caller's affair.
+//! Data on one CUDA device in a session on another, with each context that may be current on the
+//! caller's thread.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,34 +11,35 @@ use crossdock_arrays::export_schema;
 use crossdock_plugin_api::{Owned, abi};
 
 use super::array::{address_of, array, schema};
+use super::external::{External, Handle};
 use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
-use super::stranger::{Handle, Stranger};
-use super::tensor::{CUDA_0, Taken, import, lies_on, load_what_gathers, tensor, told};
-use super::{Turn, setting, skip};
+use super::tensor::{CUDA_0, ConsumedTensor, dl_device, error_chain, import, load_gather_kernel, tensor};
+use super::{LockedExternal, setup, skip};
 
 pub const OTHER: Device = Device::cuda(1);
 
-/// A session on the first device and a stranger there, and a stranger on the second one.
-pub fn two(test: &str) -> Option<(Turn, &'static Stranger, Host, Session)> {
-    static THERE: OnceLock<Stranger> = OnceLock::new();
-    let (here, host, session) = setting(test)?;
+/// A session on the first device, and an external library on each of the first two devices.
+pub fn setup_two_devices(test: &str) -> Option<(LockedExternal, &'static External, Host, Session)> {
+    static SECOND: OnceLock<External> = OnceLock::new();
+    let (here, host, session) = setup(test)?;
     let n = host.backend().cuda().unwrap().devices.len();
     if n < 2 {
-        skip(test, &format!("it needs two CUDA devices, and there is {n}"));
+        skip(test, &format!("it needs two CUDA devices, and there are {n}"));
         return None;
     }
-    let there = THERE.get_or_init(|| Stranger::on(1));
+    let there = SECOND.get_or_init(|| External::on(1));
     here.enter();
     Some((here, there, host, session))
 }
 
-/// Does it with each context that a caller may have: the first device's, the second's, none. What is current stays so.
-fn in_each_context(here: &Stranger, there: &Stranger, work: impl Fn(&dyn Fn())) {
+/// Runs `work` with each context that a caller may have: the first device's, the second's, none.
+/// The current context must not change.
+fn in_each_context(here: &External, there: &External, work: impl Fn(&dyn Fn())) {
     let enter: [&dyn Fn(); 3] = [&|| here.enter(), &|| there.enter(), &|| here.make_current(null_mut())];
     for enter in enter {
         enter();
         let before = here.current();
-        work(&|| assert_eq!(here.current(), before, "the caller's context is another"));
+        work(&|| assert_eq!(here.current(), before, "the caller's context changed"));
         assert_eq!(here.current(), before, "after everything was dropped");
     }
     here.enter();
@@ -47,13 +49,17 @@ fn event_of(array: &abi::ArrowDeviceArray) -> Handle {
     if array.sync_event.is_null() {
         return null_mut();
     }
-    // SAFETY: a pointer to an event's handle, alive until the release.
+    // SAFETY: for CUDA, `sync_event` points to an event's handle until the release.
     unsafe { *array.sync_event.cast::<Handle>() }
 }
 
 #[test]
-fn what_is_on_the_second_device_goes_out_while_the_first_or_none_is_current() {
-    let Some((here, there, host, first)) = two("what_is_on_the_second_device_goes_out") else { return };
+fn exports_from_the_second_device_work_in_any_current_context() {
+    let Some((here, there, host, first)) =
+        setup_two_devices("exports_from_the_second_device_work_in_any_current_context")
+    else {
+        return;
+    };
     let session = host.session().device(OTHER).open().unwrap();
     let reader = there.within(|| there.stream());
     in_each_context(&here, there, |check| {
@@ -62,13 +68,13 @@ fn what_is_on_the_second_device_goes_out_while_the_first_or_none_is_current() {
         for copy in ["never", "always"] {
             let options = Options::new().with("copy", copy);
             let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
-            let lent = Taken::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
+            let exported = ConsumedTensor::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
             check();
-            assert_eq!(lent.device(), (2, 1));
+            assert_eq!(exported.device(), (2, 1));
             let read = there.within(|| {
-                let given = there.record(session.stream().native());
-                there.wait(reader, given);
-                there.download(reader, lent.address(), BYTES)
+                let ready = there.record(session.stream().native());
+                there.wait(reader, ready);
+                there.download(reader, exported.address(), BYTES)
             });
             assert_eq!(read, bytes(&values(4)));
         }
@@ -94,32 +100,36 @@ fn what_is_on_the_second_device_goes_out_while_the_first_or_none_is_current() {
     assert_eq!(host.settle(), []);
 }
 
-/// The session's stream waits for a producer on the other device, and everything else follows from that.
+/// The session's stream waits for a producer on the other device.
 #[test]
-fn a_late_tensor_on_the_second_device_is_moved_to_the_sessions() {
-    let Some((here, there, host, session)) = two("a_late_tensor_on_the_second_device") else { return };
+fn late_tensor_on_the_second_device_is_copied_to_the_device_of_the_session() {
+    let Some((here, there, host, session)) =
+        setup_two_devices("late_tensor_on_the_second_device_is_copied_to_the_device_of_the_session")
+    else {
+        return;
+    };
     there.enter();
-    let theirs = there.stream();
+    let external_stream = there.stream();
     for stride in [1, 2] {
         let deleted = Arc::<AtomicUsize>::default();
-        let wanted = values(stride as i64);
+        let written_values = values(stride as i64);
         let spread: Vec<i64> =
-            wanted.iter().flat_map(|value| [vec![*value], vec![-1; stride - 1]].concat()).collect();
+            written_values.iter().flat_map(|value| [vec![*value], vec![-1; stride - 1]].concat()).collect();
         there.enter();
         let (source, target) = (there.upload(&bytes(&spread)), there.upload(&vec![0; BYTES * stride]));
-        load_what_gathers(&session, lies_on(abi::DEVICE_CUDA, 1), source);
-        there.hold(theirs, true);
-        there.late_copy(theirs, target, source, BYTES * stride);
-        let written = there.record(theirs);
+        load_gather_kernel(&session, dl_device(abi::DEVICE_CUDA, 1), source);
+        there.hold(external_stream, true);
+        there.late_copy(external_stream, target, source, BYTES * stride);
+        let written = there.record(external_stream);
         there.wait(session.stream().native(), written);
         here.enter();
         let watch = there.watch();
-        let capsule = tensor(lies_on(abi::DEVICE_CUDA, 1), target, (ROWS, stride), &deleted);
+        let capsule = tensor(dl_device(abi::DEVICE_CUDA, 1), target, (ROWS, stride), &deleted);
         let table = import(&session, capsule).unwrap();
-        watch.nobody_waited_for(written);
-        there.hold(theirs, false);
+        watch.assert_host_did_not_wait_for(written);
+        there.hold(external_stream, false);
         assert_eq!(table.batches()[0].device(), session.device());
-        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(wanted).column(0));
+        assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(written_values).column(0));
         drop(table);
         wait_for(|| deleted.load(Ordering::SeqCst) == 1);
         there.enter();
@@ -131,25 +141,29 @@ fn a_late_tensor_on_the_second_device_is_moved_to_the_sessions() {
 }
 
 #[test]
-fn a_late_array_on_the_second_device_is_moved_to_the_sessions() {
-    let Some((here, there, host, session)) = two("a_late_array_on_the_second_device") else { return };
+fn late_array_on_the_second_device_is_copied_to_the_device_of_the_session() {
+    let Some((here, there, host, session)) =
+        setup_two_devices("late_array_on_the_second_device_is_copied_to_the_device_of_the_session")
+    else {
+        return;
+    };
     there.enter();
-    let (theirs, released) = (there.stream(), Arc::<AtomicUsize>::default());
+    let (external_stream, released) = (there.stream(), Arc::<AtomicUsize>::default());
     let (source, target) = (there.upload(&bytes(&values(8))), there.upload(&vec![0; BYTES]));
-    there.hold(theirs, true);
-    there.late_copy(theirs, target, source, BYTES);
-    let written = there.record(theirs);
+    there.hold(external_stream, true);
+    there.late_copy(external_stream, target, source, BYTES);
+    let written = there.record(external_stream);
     here.enter();
     let mut raw = array(target, ROWS, written, &released).into_raw();
     raw.device_id = 1;
-    // SAFETY: complete, and its release frees it.
+    // SAFETY: the array is complete, and its `release` frees its owner.
     let array = unsafe { Owned::new(raw) };
     let watch = there.watch();
     let capsules = vec![Capsule::new(export_schema(&schema()).unwrap()), Capsule::new(array)];
     let reader = session.read_capsules("arrow-c-device", capsules, None, &Options::new()).unwrap();
     let table = Table::from_reader(&session, reader).unwrap();
-    watch.nobody_waited_for(written);
-    there.hold(theirs, false);
+    watch.assert_host_did_not_wait_for(written);
+    there.hold(external_stream, false);
     assert_eq!(table.batches()[0].device(), session.device());
     assert_eq!(table.to_record_batches().unwrap(), [expected(values(8))]);
     drop(table);
@@ -162,8 +176,12 @@ fn a_late_array_on_the_second_device_is_moved_to_the_sessions() {
 }
 
 #[test]
-fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_not_at_all() {
-    let Some((here, there, host, session)) = two("a_batch_on_the_second_device_goes_out") else { return };
+fn exports_of_a_batch_on_another_device_are_copies_or_fail() {
+    let Some((here, there, host, session)) =
+        setup_two_devices("exports_of_a_batch_on_another_device_are_copies_or_fail")
+    else {
+        return;
+    };
     let far = host.session().device(OTHER).open().unwrap();
     let reader = here.stream();
     in_each_context(&here, there, |check| {
@@ -176,12 +194,12 @@ fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_
         let moved = written.pop().unwrap().take::<abi::ArrowDeviceArray>().unwrap();
         assert_eq!((moved.device_type, moved.device_id), (abi::DEVICE_CUDA, 0));
         let mut writer = session.write_capsules("dlpack", &schema(), &Options::new()).unwrap();
-        let tensor = Taken::take(writer.write(batch.clone()).unwrap().remove(0));
+        let tensor = ConsumedTensor::take(writer.write(batch.clone()).unwrap().remove(0));
         check();
         assert_eq!((tensor.device(), tensor.is_copied()), ((2, 0), true));
         let never = Options::new().with("copy", "never");
         let mut writer = session.write_capsules("dlpack", &schema(), &never).unwrap();
-        let error = told(&writer.write(batch.clone()).err().unwrap());
+        let error = error_chain(&writer.write(batch.clone()).err().unwrap());
         check();
         assert!(["cuda:1", "cuda:0", "copy=never"].iter().all(|part| error.contains(part)), "{error}");
         here.within(|| {
@@ -190,8 +208,8 @@ fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_
                 here.wait(reader, event);
             }
             assert_eq!(here.download(reader, address_of(&moved), BYTES), bytes(&values(2)));
-            let given = here.record(session.stream().native());
-            here.wait(reader, given);
+            let ready = here.record(session.stream().native());
+            here.wait(reader, ready);
             assert_eq!(here.download(reader, tensor.address(), BYTES), bytes(&values(2)));
         });
     });
@@ -200,18 +218,22 @@ fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_
 }
 
 #[test]
-fn managed_memory_of_the_second_device_that_is_said_to_be_the_firsts_is_the_seconds() {
-    let Some((here, there, host, session)) = two("managed_memory_of_the_second_device") else { return };
+fn managed_memory_belongs_to_the_device_that_the_driver_reports() {
+    let Some((here, there, host, session)) =
+        setup_two_devices("managed_memory_belongs_to_the_device_that_the_driver_reports")
+    else {
+        return;
+    };
     let far = host.session().device(OTHER).open().unwrap();
     there.enter();
-    let (theirs, source, managed) =
+    let (external_stream, source, managed) =
         (there.stream(), there.upload(&bytes(&values(9))), there.alloc_managed(BYTES));
-    there.late_copy(theirs, managed, source, BYTES);
-    there.download(theirs, managed, 8);
+    there.late_copy(external_stream, managed, source, BYTES);
+    there.download(external_stream, managed, 8);
     here.enter();
     for session in [&far, &session] {
         let deleted = Arc::<AtomicUsize>::default();
-        let declared = lies_on(abi::DEVICE_CUDA_MANAGED, 0);
+        let declared = dl_device(abi::DEVICE_CUDA_MANAGED, 0);
         let table = import(session, tensor(declared, managed, (ROWS, 1), &deleted)).unwrap();
         let at = table.batches()[0].columns()[0].buffers()[1].as_ref().unwrap().address();
         assert_eq!(
@@ -224,8 +246,11 @@ fn managed_memory_of_the_second_device_that_is_said_to_be_the_firsts_is_the_seco
     }
     there.enter();
     let deleted = Arc::<AtomicUsize>::default();
-    let error = told(&import(&session, tensor(CUDA_0, source, (ROWS, 1), &deleted)).err().unwrap());
-    assert!(["said to lie on cuda:0", "memory of cuda:1"].iter().all(|part| error.contains(part)), "{error}");
+    let error = error_chain(&import(&session, tensor(CUDA_0, source, (ROWS, 1), &deleted)).err().unwrap());
+    assert!(
+        ["declared device is cuda:0", "memory of cuda:1"].iter().all(|part| error.contains(part)),
+        "{error}"
+    );
     [source, managed].into_iter().for_each(|address| there.free(address));
     here.enter();
     drop((far, session));

@@ -1,4 +1,4 @@
-//! A process that ends while a plugin's instance is being destroyed, which is the last to have a CUDA device.
+//! The end of a process while a plugin's instance, the last owner of a CUDA device, is destroyed.
 
 use std::io::Write;
 use std::process::Command;
@@ -8,12 +8,12 @@ use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock::{Host, memory::Backend};
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{About, Device, Plugin, Result, abi, entry};
+use crossdock_plugin_api::{Device, Plugin, PluginDescription, Result, abi, entry};
 
-const PLAYING: &str = "CROSSDOCK_TEST_LAST_OWNER";
-const TOLD: &[u8] = b"all of it has been given back\n";
+const CHILD: &str = "CROSSDOCK_TEST_LAST_OWNER";
+const MESSAGE: &[u8] = b"the instance is destroyed\n";
 
-/// Takes its time to end, and says so past all that the process buffers.
+/// A plugin whose destruction is slow, and writes a message directly to standard output.
 struct Slow {
     memory: Memory,
 }
@@ -29,16 +29,16 @@ impl Drop for Slow {
         std::thread::sleep(Duration::from_millis(300));
         let cuda = self.memory.devices().unwrap().iter().any(|known| known.device.r#type == abi::DEVICE_CUDA);
         assert!(cuda);
-        // SAFETY: a constant and its length.
-        unsafe { libc::write(1, TOLD.as_ptr().cast(), TOLD.len()) };
+        // SAFETY: the pointer and length are those of a constant.
+        unsafe { libc::write(1, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
     }
 }
 
 static SLOW: abi::PluginEntry = entry::<Slow>();
-const ABOUT: About = About {
+const ABOUT: PluginDescription = PluginDescription {
     name: "slow",
     version: "0.1.0",
-    description: "takes its time to end",
+    description: "is destroyed slowly",
     licence: "Apache-2.0",
     interfaces: "",
     formats: "",
@@ -46,23 +46,23 @@ const ABOUT: About = About {
 };
 
 #[test]
-fn a_process_ends_after_the_instances_that_are_being_destroyed() {
-    let name = "a_process_ends_after_the_instances_that_are_being_destroyed";
+fn process_exit_waits_for_instances_that_are_being_destroyed() {
+    let name = "process_exit_waits_for_instances_that_are_being_destroyed";
     if let Err(missing) = Backend::builder().build().cuda() {
         writeln!(std::io::stderr(), "skipped: {name}: {missing}").unwrap();
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "at_exit::the_last_owner_is_the_janitor", "--nocapture"]);
-    let output = child.env(PLAYING, "1").output().unwrap();
-    let told = output.stdout.windows(TOLD.len()).any(|part| part == TOLD);
-    assert!(output.status.success() && told, "{output:?}");
+    child.args(["--exact", "at_exit::child_process_with_a_slow_instance", "--nocapture"]);
+    let output = child.env(CHILD, "1").output().unwrap();
+    let is_destroyed = output.stdout.windows(MESSAGE.len()).any(|part| part == MESSAGE);
+    assert!(output.status.success() && is_destroyed, "{output:?}");
 }
 
-/// What the process does; nothing in one that is not it.
+/// Runs in the child process only.
 #[test]
-fn the_last_owner_is_the_janitor() {
-    if std::env::var_os(PLAYING).is_none() {
+fn child_process_with_a_slow_instance() {
+    if std::env::var_os(CHILD).is_none() {
         return;
     }
     let search = Search::nowhere().linked(LinkedPlugin::new(&SLOW, ABOUT.meta()));
@@ -70,7 +70,7 @@ fn the_last_owner_is_the_janitor() {
     let session = host.session().device(Device::cuda(0)).open().unwrap();
     session.plugin("slow").unwrap();
     let stream = session.memory().default_stream(Device::cuda(0)).unwrap();
-    // From memory that is not pinned, so that the device has some of its own for copies.
+    // From pageable memory, so that the device allocates a staging buffer.
     let bytes = vec![1; 100_000];
     let copied = session.memory().alloc_with(&stream, bytes.len(), |to| {
         to.copy_from_slice(&bytes);

@@ -1,4 +1,5 @@
-//! The same in decoders, with trees of each encoding that the plugin `encodings` has, as Vortex made them, and in its exporter.
+//! Failures of memory operations in decoders, with Vortex's trees of each encoding of the plugin
+//! `encodings`, and in its exporter.
 
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
@@ -7,18 +8,18 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_memory_backend::Faults;
 use crossdock_plugin_api::{CancelFlag, Options};
 use crossdock_test_support::{devices, replay};
-use crossdock_tests::failing::{OPERATIONS, each_failure, host, session, settled};
+use crossdock_tests::failing::{OPERATIONS, assert_settled, each_failure, host, session};
 use crossdock_tests::faults;
 use crossdock_tests::golden::{Golden, one_of_each, trees};
 
-fn decoded(session: &Session, tree: &[u8]) -> crossdock::Result<DeviceBatch> {
+fn decode(session: &Session, tree: &[u8]) -> crossdock::Result<DeviceBatch> {
     let options = ReadOptions { from: Some("encodings".into()), ..ReadOptions::default() };
     let mut reader = session.read(Input::bytes(tree.to_vec()), &options)?;
     Ok(reader.next()?.unwrap())
 }
 
-/// As bytes that nobody holds.
-fn written(session: &Session, batch: DeviceBatch) -> Vec<u8> {
+/// The batch as bytes of an IPC stream.
+fn to_bytes(session: &Session, batch: DeviceBatch) -> Vec<u8> {
     let sink = VecSink::new();
     let options = WriteOptions { to: Some("arrow-ipc-stream".into()), ..WriteOptions::default() };
     let schema = batch.schema().clone();
@@ -28,7 +29,7 @@ fn written(session: &Session, batch: DeviceBatch) -> Vec<u8> {
     sink.take()
 }
 
-/// Twice the batch as the chunks of one tree, in a capsule, and out of it again.
+/// Exports two copies of the batch as the chunks of one tree in a capsule, and decodes it.
 fn through_a_capsule(session: &Session, batch: &DeviceBatch) -> crossdock::Result<DeviceBatch> {
     let (format, options) = ("encoded-array", Options::new());
     let mut writer = session.write_capsules(format, batch.schema(), &options)?;
@@ -38,7 +39,7 @@ fn through_a_capsule(session: &Session, batch: &DeviceBatch) -> crossdock::Resul
     Ok(session.read_capsules(format, capsules, None, &options)?.next()?.unwrap())
 }
 
-/// What `run` makes of what each tree was before, on every device.
+/// Injects failures into `run`, with the result of `before` for each tree, on every device.
 fn each_failure_with_each_tree<T>(
     test: &str,
     trees: &[Golden],
@@ -50,43 +51,44 @@ fn each_failure_with_each_tree<T>(
             let faults = Faults::new();
             let host = host(faults.clone());
             let session = session(&host, device, &CancelFlag::new());
-            let mut all = (0, 0);
+            let mut total = (0, 0);
             let part = faults::part(&format!("{test}, {device}, {operation:?}"), trees.len(), 4);
             for tree in part.into_iter().map(|i| &trees[i]) {
                 let what = format!("{} on {device}, {operation:?}", tree.name);
                 let chosen = |occurrences| faults::chosen(occurrences, 4, 2);
-                let given = before(&session, tree);
-                let run = || run(&session, &given);
-                let bytes = |batch| written(&session, batch);
-                let (failed, of) = each_failure((&host, &faults, operation), &what, chosen, run, bytes);
-                all = (all.0 + failed, all.1 + of);
+                let prepared = before(&session, tree);
+                let run = || run(&session, &prepared);
+                let bytes = |batch| to_bytes(&session, batch);
+                let (failed, occurrences) =
+                    each_failure((&host, &faults, operation), &what, chosen, run, bytes);
+                total = (total.0 + failed, total.1 + occurrences);
             }
-            // The pool may save every allocation of a few trees.
-            let is_shown = all.0 > 0 || all.1 == 0 || !faults::has_every_case();
-            assert!(is_shown, "{device}, {operation:?}: no failure of {} came up", all.1);
+            // With few trees, a second attempt of the pool may succeed for every allocation.
+            let is_tested = total.0 > 0 || total.1 == 0 || !faults::has_every_case();
+            assert!(is_tested, "{device}, {operation:?}: none of {} failures was an error", total.1);
             drop(session);
-            settled(&host, &format!("{device}, {operation:?}"));
+            assert_settled(&host, &format!("{device}, {operation:?}"));
         }
     }
 }
 
 #[test]
-fn memory_copies_and_kernels_that_fail_in_each_decoder() {
+fn failed_memory_operations_in_decoders_are_errors_without_leaks() {
     let _replay = replay::on_failure();
     let trees = if faults::all() { trees() } else { one_of_each() };
-    let made: Vec<_> = trees.iter().map(Golden::encoding).collect();
+    let encodings: Vec<_> = trees.iter().map(Golden::encoding).collect();
     let known = session(&host(Faults::new()), devices()[0], &CancelFlag::new()).encodings();
     let known = known.iter().filter(|(_, by)| by.iter().any(|plugin| plugin.name() == "encodings"));
-    let missing: Vec<_> = known.map(|(id, _)| id).filter(|id| !made.contains(&id.as_str())).collect();
+    let missing: Vec<_> = known.map(|(id, _)| id).filter(|id| !encodings.contains(&id.as_str())).collect();
     assert!(missing.is_empty(), "encodings without a tree: {missing:?}");
     let bytes = |_: &Session, tree: &Golden| tree.tree.clone();
-    each_failure_with_each_tree("decoders", &trees, bytes, |session, tree| decoded(session, tree));
+    each_failure_with_each_tree("decoders", &trees, bytes, |session, tree| decode(session, tree));
 }
 
 #[test]
-fn memory_copies_and_kernels_that_fail_in_the_exporter_of_trees() {
+fn failed_memory_operations_in_the_tree_exporter_are_errors_without_leaks() {
     let _replay = replay::on_failure();
     let trees = if faults::all() { trees() } else { one_of_each() };
-    let batch = |session: &Session, tree: &Golden| decoded(session, &tree.tree).unwrap();
+    let batch = |session: &Session, tree: &Golden| decode(session, &tree.tree).unwrap();
     each_failure_with_each_tree("exporter", &trees, batch, through_a_capsule);
 }

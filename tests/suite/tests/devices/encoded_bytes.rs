@@ -1,4 +1,4 @@
-//! Encoded arrays in files: converted, recognised, shown, and refused where they were damaged.
+//! Encoded arrays in files: conversion, recognition, display, and rejection of corrupt files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{CancelFlag, Capsule, Device, EncodedArray, LogicalType, NodeParts, Options};
 use crossdock_test_support::devices;
-use crossdock_tests::{assert_nothing_left, assert_refused, built, command, crossdock};
+use crossdock_tests::{assert_nothing_left, assert_rejected, built, command, crossdock};
 
-/// 32-bit integers with nulls, as Vortex writes the type.
+/// Vortex's serialized type of nullable 32-bit integers.
 const INT32: &[u8] =
     b"\x10\0\0\0\x08\0\x09\0\x08\0\x04\0\0\0\0\0\x0c\0\0\0\x14\0\0\0\x03\0\x08\0\x06\0\x04\0\
 \x05\0\0\0\0\0\0\0\x0e\0\0\0\x06\x01";
@@ -42,9 +42,10 @@ fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
     session.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
 }
 
-/// [1001, null, 996], with `child` in the place of the id of what holds the values, and types as Vortex or as Arrow writes them.
-fn tree(session: &Session, device: Device, child: &str, of_arrow: bool) -> EncodedArray {
-    let logical_type = |nullable| match of_arrow {
+/// A tree with the values [1001, null, 996], the encoding id `child` of the values, and the types
+/// of Vortex or of Arrow.
+fn tree(session: &Session, device: Device, child: &str, has_arrow_types: bool) -> EncodedArray {
+    let logical_type = |nullable| match has_arrow_types {
         false if nullable => LogicalType::Dtype(INT32.to_vec()),
         _ => {
             let data_type = if nullable { DataType::Int32 } else { DataType::Boolean };
@@ -60,7 +61,7 @@ fn tree(session: &Session, device: Device, child: &str, of_arrow: bool) -> Encod
         n_children,
     };
     let nodes = vec![
-        // A reference of 1000: a protobuf's field 3, zigzag.
+        // The reference 1000 as field 3 of a protobuf message, zigzag-encoded.
         node("fastlanes.for", true, &[0x18, 0xd0, 0x0f], 0, 1),
         node(child, true, &[], 1, 1),
         node("vortex.bool", false, &[], 1, 0),
@@ -70,26 +71,30 @@ fn tree(session: &Session, device: Device, child: &str, of_arrow: bool) -> Encod
     EncodedArray::new(nodes, buffers.into()).unwrap()
 }
 
-fn shown(session: &Session, input: Input) -> String {
+fn values_of(session: &Session, input: Input) -> String {
     let table = Table::from_reader(session, session.read(input, &ReadOptions::default()).unwrap()).unwrap();
     let batches = table.to_record_batches().unwrap();
-    let words: String = batches.iter().map(|batch| format!("{:?}", batch.column(0))).collect();
-    words.split_whitespace().filter_map(|word| word.strip_suffix(',')).collect::<Vec<_>>().join(" ")
+    let text: String = batches.iter().map(|batch| format!("{:?}", batch.column(0))).collect();
+    text.split_whitespace().filter_map(|word| word.strip_suffix(',')).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn a_tree_becomes_bytes_and_is_decoded_out_of_them_on_every_device() {
+fn trees_round_trip_through_bytes_on_every_device() {
     for &device in devices() {
         let session = session(device);
-        for (of_buffers, of_arrow) in [(Device::CPU, false), (device, false), (device, true)] {
-            let array = tree(&session, of_buffers, "vortex.primitive", of_arrow);
+        for (of_buffers, has_arrow_types) in [(Device::CPU, false), (device, false), (device, true)] {
+            let array = tree(&session, of_buffers, "vortex.primitive", has_arrow_types);
             let bytes = session.encoded_to_bytes(array).unwrap();
-            assert_eq!(shown(&session, Input::bytes(bytes.clone())), "1001 null 996", "{device}");
+            assert_eq!(values_of(&session, Input::bytes(bytes.clone())), "1001 null 996", "{device}");
             let again = session.read_encoded(&Input::bytes(bytes.clone())).unwrap();
             let types = (0..3).map(|index| session.encoded_type(again.node(index).unwrap()).unwrap());
             let types: Vec<_> = types.map(|field| (field.data_type().clone(), field.is_nullable())).collect();
             assert_eq!(types[1..], [(DataType::Int32, true), (DataType::Boolean, false)]);
-            assert_eq!(session.encoded_to_bytes(again).unwrap(), bytes, "{device}: not the same bytes again");
+            assert_eq!(
+                session.encoded_to_bytes(again).unwrap(),
+                bytes,
+                "{device}: different bytes after a round trip"
+            );
         }
         session.stream().synchronize().unwrap();
         session.host().backend().trim();
@@ -102,9 +107,9 @@ fn a_tree_becomes_bytes_and_is_decoded_out_of_them_on_every_device() {
     }
 }
 
-/// What is made for one piece of a session's work is the session's.
+/// Plugin instances that one task of a session creates belong to the session.
 #[test]
-fn plugins_that_a_piece_of_work_asked_for_first_decode_for_the_session_when_that_is_over() {
+fn plugins_first_used_by_a_task_decode_for_the_session_after_it() {
     let session = session(Device::CPU);
     let decoded = |by: &Session| {
         let array = tree(by, Device::CPU, "vortex.primitive", false);
@@ -113,19 +118,19 @@ fn plugins_that_a_piece_of_work_asked_for_first_decode_for_the_session_when_that
         let reader = format.read(vec![capsule], None, &Options::new())?;
         reader.map(|batch| batch.map(|batch| batch.len())).collect::<Result<Vec<_>, _>>()
     };
-    let stopped = CancelFlag::new();
-    let piece = session.with_cancel_flag(stopped.clone());
-    assert!(!piece.plugins().is_empty());
-    stopped.cancel();
-    assert!(decoded(&piece).is_err(), "it was stopped");
-    assert_eq!(decoded(&session).unwrap(), [3], "the piece is still there");
-    drop(piece);
-    assert_eq!(decoded(&session).unwrap(), [3], "the piece is gone");
+    let cancelled = CancelFlag::new();
+    let task = session.with_cancel_flag(cancelled.clone());
+    assert!(!task.plugins().is_empty());
+    cancelled.cancel();
+    assert!(decoded(&task).is_err(), "the task is cancelled");
+    assert_eq!(decoded(&session).unwrap(), [3], "while the task is alive");
+    drop(task);
+    assert_eq!(decoded(&session).unwrap(), [3], "after the task was dropped");
 }
 
-struct Place(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -134,7 +139,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A file with such a tree, and its bytes.
+    /// Writes a file with a tree. Returns its path and bytes.
     fn file(&self, name: &str, child: &str) -> (PathBuf, Vec<u8>) {
         let session = session(Device::CPU);
         let bytes = session.encoded_to_bytes(tree(&session, Device::CPU, child, false)).unwrap();
@@ -142,16 +147,16 @@ impl Place {
         (self.at(name), bytes)
     }
 
-    /// What the command converted a file to.
-    fn converted(&self, from: &Path, more: &[&str]) -> String {
+    /// Converts a file with the command. Returns the values.
+    fn convert_successfully(&self, from: &Path, more: &[&str]) -> String {
         let to = self.at("out.arrow");
         let out = crossdock(&[&["convert", text(from), text(&to), "--quiet"], more].concat());
         assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-        shown(&session(Device::CPU), Input::open(to, &Default::default()).unwrap())
+        values_of(&session(Device::CPU), Input::open(to, &Default::default()).unwrap())
     }
 
     fn convert(&self, from: &Path, more: &[&str]) -> Output {
-        crossdock(&[&["convert", text(from), text(&self.at("refused.arrow")), "--quiet"], more].concat())
+        crossdock(&[&["convert", text(from), text(&self.at("rejected.arrow")), "--quiet"], more].concat())
     }
 }
 
@@ -160,87 +165,88 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn files_of_trees_are_converted_whether_named_or_recognised() {
-    let place = Place::new();
-    let (named, bytes) = place.file("tree.cdenc", "vortex.primitive");
-    let (recognised, _) = place.file("tree.bin", "vortex.primitive");
+fn tree_files_are_converted_by_extension_content_or_option() {
+    let folder = TestFolder::new();
+    let (named, bytes) = folder.file("tree.cdenc", "vortex.primitive");
+    let (recognised, _) = folder.file("tree.bin", "vortex.primitive");
     let expected = "1001 null 996";
-    assert_eq!(place.converted(&named, &["--from", "encodings"]), expected);
-    assert_eq!(place.converted(&named, &[]), expected);
-    assert_eq!(place.converted(&recognised, &[]), expected);
-    let to = place.at("of-a-pipe.arrow");
+    assert_eq!(folder.convert_successfully(&named, &["--from", "encodings"]), expected);
+    assert_eq!(folder.convert_successfully(&named, &[]), expected);
+    assert_eq!(folder.convert_successfully(&recognised, &[]), expected);
+    let to = folder.at("of-a-pipe.arrow");
     let mut child = command(&["convert", "-", text(&to), "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     assert!(child.wait().unwrap().success());
-    assert_eq!(shown(&session(Device::CPU), Input::open(to, &Default::default()).unwrap()), expected);
+    assert_eq!(values_of(&session(Device::CPU), Input::open(to, &Default::default()).unwrap()), expected);
 }
 
 #[test]
-fn files_that_are_damaged_are_refused_and_leave_nothing_behind() {
-    let place = Place::new();
-    let (file, bytes) = place.file("tree.cdenc", "vortex.primitive");
+fn rejects_corrupt_tree_files_without_output() {
+    let folder = TestFolder::new();
+    let (file, bytes) = folder.file("tree.cdenc", "vortex.primitive");
     let with = |at: usize, value: u8| {
         let mut changed = bytes.clone();
         changed[at] = value;
         changed
     };
     let longer = [&bytes[..], b"\n"].concat();
-    for (content, words) in [
+    for (content, message) in [
         (bytes[..bytes.len() - 1].to_vec(), "truncated"),
         (bytes[..20].to_vec(), "truncated"),
-        (longer, "something follows their end"),
-        (with(8, 2), "in version 2, and only version 1 is read here"),
+        (longer, "trailing bytes"),
+        (with(8, 2), "in version 2, expected version 1"),
         (with(70, 1), "checksum"),
     ] {
         std::fs::write(&file, content).unwrap();
-        let out = place.convert(&file, &[]);
-        assert_refused(&out, &["tree.cdenc", words], &place.at("refused.arrow"));
+        let out = folder.convert(&file, &[]);
+        assert_rejected(&out, &["tree.cdenc", message], &folder.at("rejected.arrow"));
         let out = crossdock(&["inspect", text(&file)]);
-        assert_refused(&out, &["tree.cdenc", words], &place.at("refused.arrow"));
+        assert_rejected(&out, &["tree.cdenc", message], &folder.at("rejected.arrow"));
     }
 }
 
 #[test]
-fn what_is_no_tree_is_told_from_one() {
-    let place = Place::new();
-    let other = place.at("other");
+fn trees_are_distinguished_from_other_files() {
+    let folder = TestFolder::new();
+    let other = folder.at("other");
     std::fs::write(&other, "CDENC, as text").unwrap();
-    assert_refused(
-        &place.convert(&other, &["--from", "encodings"]),
-        &["no bytes of an encoded array: they begin with"],
-        &place.at("refused.arrow"),
+    assert_rejected(
+        &folder.convert(&other, &["--from", "encodings"]),
+        &["invalid bytes of an encoded array: the magic is"],
+        &folder.at("rejected.arrow"),
     );
-    let (file, _) = place.file("tree.cdenc", "vortex.primitive");
-    let out = place.convert(&file, &["--from", "arrow-ipc-file"]);
-    let words = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{words}");
-    assert!(words.contains("those of encodings"), "{words}");
-    assert_nothing_left(&place.at("refused.arrow"));
+    let (file, _) = folder.file("tree.cdenc", "vortex.primitive");
+    let out = folder.convert(&file, &["--from", "arrow-ipc-file"]);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("those of encodings"), "{stderr}");
+    assert_nothing_left(&folder.at("rejected.arrow"));
 }
 
 #[test]
-fn inspect_shows_each_node_with_what_it_holds_and_who_decodes_it() {
-    let place = Place::new();
-    let (file, bytes) = place.file("tree.cdenc", "some\u{1b}body.else");
+fn inspect_shows_each_node_with_its_plugin() {
+    let folder = TestFolder::new();
+    let (file, bytes) = folder.file("tree.cdenc", "unknown\u{1b}encoding");
     let out = crossdock(&["inspect", text(&file)]);
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    let words = String::from_utf8(out.stdout).unwrap();
-    let lines: Vec<Vec<&str>> = words.lines().map(|line| line.split("  ").map(str::trim).collect()).collect();
+    let stdout = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<Vec<&str>> =
+        stdout.lines().map(|line| line.split("  ").map(str::trim).collect()).collect();
     let cells = |line: &[&str]| {
         line.iter().filter(|cell| !cell.is_empty()).map(|c| c.to_string()).collect::<Vec<_>>()
     };
     let size = format!("{} B", bytes.len());
     assert_eq!(
-        words.lines().next(),
+        stdout.lines().next(),
         Some(&*format!("an encoded array, version 1: 3 nodes, 2 buffers, {size}"))
     );
     assert_eq!(cells(&lines[1]), ["node", "values", "metadata", "buffers", "decoded by", "type"]);
     assert_eq!(cells(&lines[2]), ["fastlanes.for", "3", "18d00f", "-", "encodings", "Int32, nullable"]);
-    assert_eq!(cells(&lines[3]), ["some?body.else", "3", "-", "12 B", "no plugin", "Int32, nullable"]);
+    assert_eq!(cells(&lines[3]), ["unknown?encoding", "3", "-", "12 B", "no plugin", "Int32, nullable"]);
     assert_eq!(cells(&lines[4]), ["vortex.bool", "3", "-", "1 B", "encodings", "Boolean"]);
     assert!(
-        words.lines().nth(3).unwrap().starts_with("  some") && words.contains("\n    vortex.bool"),
-        "{words}"
+        stdout.lines().nth(3).unwrap().starts_with("  unknown") && stdout.contains("\n    vortex.bool"),
+        "{stdout}"
     );
     let out = crossdock(&["inspect", text(&file), "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -248,7 +254,7 @@ fn inspect_shows_each_node_with_what_it_holds_and_who_decodes_it() {
     let child = &json["nodes"][1];
     assert_eq!(
         (&child["encoding"], &child["plugin"]),
-        (&"some\u{1b}body.else".into(), &serde_json::Value::Null)
+        (&"unknown\u{1b}encoding".into(), &serde_json::Value::Null)
     );
     assert_eq!((&child["depth"], &child["children"], &child["length"]), (&1.into(), &1.into(), &3.into()));
     assert_eq!((&child["type"], &child["nullable"]), (&"Int32".into(), &true.into()));
@@ -257,30 +263,31 @@ fn inspect_shows_each_node_with_what_it_holds_and_who_decodes_it() {
 }
 
 #[test]
-fn inspect_without_the_plugin_that_reads_vortexs_types_says_so() {
-    let place = Place::new();
-    let (file, _) = place.file("tree.cdenc", "vortex.primitive");
-    let alone = place.at("alone");
+fn inspect_reports_a_missing_plugin_for_vortex_types() {
+    let folder = TestFolder::new();
+    let (file, _) = folder.file("tree.cdenc", "vortex.primitive");
+    let alone = folder.at("alone");
     std::fs::create_dir(&alone).unwrap();
     let program = alone.join("crossdock");
-    // By another process: what this one has open to write, programs that other tests start at that moment have open too, and
-    // nobody can run it until those let go.
-    let copied = Command::new("cp").args([&built().join("crossdock"), &program]).status().unwrap();
-    assert!(copied.success());
+    // Copied by another process: files that this process has open for writing are inherited by
+    // programs that other tests start at the same time, and cannot be executed until those close
+    // them.
+    let status = Command::new("cp").args([&built().join("crossdock"), &program]).status().unwrap();
+    assert!(status.success());
     let out = Command::new(&program)
         .args(["inspect", text(&file)])
         .env_remove("CROSSDOCK_PLUGIN_PATH")
         .output()
         .unwrap();
-    let words = String::from_utf8(out.stdout).unwrap();
+    let stdout = String::from_utf8(out.stdout).unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    let line = words.lines().find(|line| line.starts_with("fastlanes.for")).unwrap();
-    assert!(line.contains("no plugin") && line.contains("? (") && line.contains("encoded-array"), "{words}");
-    assert!(words.lines().any(|line| line.contains("vortex.bool") && line.ends_with("Boolean")), "{words}");
+    let line = stdout.lines().find(|line| line.starts_with("fastlanes.for")).unwrap();
+    assert!(line.contains("no plugin") && line.contains("? (") && line.contains("encoded-array"), "{stdout}");
+    assert!(stdout.lines().any(|line| line.contains("vortex.bool") && line.ends_with("Boolean")), "{stdout}");
 }
 
 #[test]
-fn a_tree_that_is_another_column_than_the_caller_expects_is_refused() {
+fn rejects_trees_with_another_schema_than_expected() {
     let session = session(Device::CPU);
     let open = |field: Field| {
         let tree = tree(&session, Device::CPU, "vortex.primitive", false);
@@ -290,9 +297,9 @@ fn a_tree_that_is_another_column_than_the_caller_expects_is_refused() {
     };
     assert_eq!(open(Field::new("", DataType::Int32, true)).unwrap().schema().fields().len(), 1);
     for other in [Field::new("a", DataType::Int32, true), Field::new("", DataType::Int64, true)] {
-        let words = open(other.clone()).err().unwrap().one_line();
+        let message = open(other.clone()).err().unwrap().one_line();
         let expected =
             format!("expected ['{}': {}], the array has ['': Int32]", other.name(), other.data_type());
-        assert!(words.contains(&expected), "{words}");
+        assert!(message.contains(&expected), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! What spans several crates, on every device.
+//! Tests of several crates together, on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod at_exit;

@@ -1,4 +1,5 @@
-//! What a plan says is what a conversion does, for every format of the workspace's plugins and a column of every type.
+//! Plans predict the results of conversions, for every format of the shipped plugins and a column
+//! of every type.
 
 #[path = "../../../../arrays/tests/common/samples.rs"]
 mod samples;
@@ -17,8 +18,8 @@ use crossdock::{Error, Host, IpcForm, ReadOptions, Result, Session, Table, Write
 use crossdock_test_support::devices;
 use crossdock_tests::built;
 
-/// A column of each type, without values, and with some as far as all formats have a place for them: those within a row that
-/// are null have none in a tensor.
+/// Columns of each type, empty and with values, as far as all formats can represent them: a tensor
+/// cannot represent nulls within a row.
 fn columns() -> Vec<(Field, ArrayRef)> {
     let all = samples::all().into_iter().enumerate();
     all.map(|(i, array)| {
@@ -28,7 +29,7 @@ fn columns() -> Vec<(Field, ArrayRef)> {
     .collect()
 }
 
-/// Arrow IPC of these columns.
+/// The columns as an Arrow IPC stream.
 fn bytes_of(session: &Session, columns: &[(Field, ArrayRef)]) -> Vec<u8> {
     let schema = Arc::new(Schema::new(columns.iter().map(|(field, _)| field.clone()).collect::<Vec<_>>()));
     let arrays = columns.iter().map(|(_, array)| array.clone()).collect();
@@ -44,25 +45,25 @@ fn mask() -> Options {
     Options::new().with("nulls", "mask")
 }
 
-fn is_refused(plan: &PlanReport, i: usize) -> bool {
+fn is_unsupported(plan: &PlanReport, i: usize) -> bool {
     plan.columns[i].verdict == Verdict::Unsupported
 }
 
-/// An error that names the plan's column and has its reason.
+/// Asserts that the error names the plan's column and its reason.
 fn assert_as_planned(result: Result<impl Sized>, plan: &PlanReport, i: usize) {
     let (column, format) = (&plan.columns[i], &plan.format);
-    let Err(error) = result else { panic!("{format} takes {column:?}") };
+    let Err(error) = result else { panic!("{format} accepts {column:?}") };
     assert!(matches!(error, Error::Plugin { .. }), "{error:?}");
     let line = error.one_line();
     assert!(line.contains(&format!("'{}'", column.name)), "{format}: {line}");
     let reason = column.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(line.contains(&reason), "{format}: {line}\ndoes not say: {reason}");
+    assert!(line.contains(&reason), "{format}: {line}\ndoes not contain: {reason}");
 }
 
-/// Beside them are those of other tests.
+/// The shipped plugins; the folder also has those of other tests.
 const PLUGINS: [&str; 4] = ["arrow-ipc", "arrow-c-device", "dlpack", "encodings"];
 
-/// Every format that a plugin writes, by name, with whether it is also read.
+/// Every written format, by name, and whether it is also read.
 fn formats(session: &Session) -> Vec<(String, bool)> {
     let all = session.plugins();
     let plugins: Vec<_> = all.iter().filter(|plugin| PLUGINS.contains(&plugin.name())).collect();
@@ -71,7 +72,7 @@ fn formats(session: &Session) -> Vec<(String, bool)> {
     written.map(|format| (format.name.clone(), read.iter().any(|f| f.name == format.name))).collect()
 }
 
-fn on(device: Device) -> (Host, Session) {
+fn host_and_session(device: Device) -> (Host, Session) {
     let backend = Backend::builder().untouchable(true).build();
     let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
     let session = host.session().device(device).open().unwrap();
@@ -79,9 +80,9 @@ fn on(device: Device) -> (Host, Session) {
 }
 
 #[test]
-fn what_a_plan_says_of_a_way_out_and_back_is_what_a_conversion_does() {
+fn plans_of_round_trips_predict_conversions() {
     for device in devices().iter().copied() {
-        let (host, session) = on(device);
+        let (host, session) = host_and_session(device);
         let columns = columns();
         let all = bytes_of(&session, &columns);
         let formats = formats(&session);
@@ -93,34 +94,36 @@ fn what_a_plan_says_of_a_way_out_and_back_is_what_a_conversion_does() {
                 conversion.run(input(bytes), Output::Memory(sink.clone())).map(|_| sink.take())
             };
             let plan = session.plan_via(input(&all), &ReadOptions::default(), via, &mask()).unwrap();
-            for (i, column) in columns.iter().enumerate().filter(|(i, _)| is_refused(&plan, *i)) {
+            for (i, column) in columns.iter().enumerate().filter(|(i, _)| is_unsupported(&plan, *i)) {
                 assert_as_planned(convert(&bytes_of(&session, std::slice::from_ref(column))), &plan, i);
             }
-            let kept = columns.iter().enumerate().filter(|(i, _)| !is_refused(&plan, *i));
-            let kept: Vec<_> = kept.map(|(_, column)| column.clone()).filter(|c| fits(via, c)).collect();
-            assert!(kept.len() >= 9, "{via} takes {} columns", kept.len());
-            let bytes = bytes_of(&session, &kept);
+            let supported = columns.iter().enumerate().filter(|(i, _)| !is_unsupported(&plan, *i));
+            let supported: Vec<_> =
+                supported.map(|(_, column)| column.clone()).filter(|c| fits(via, c)).collect();
+            assert!(supported.len() >= 9, "{via} supports {} columns", supported.len());
+            let bytes = bytes_of(&session, &supported);
             let out = convert(&bytes).unwrap_or_else(|error| panic!("{via}: {}", error.one_line()));
             let read = |bytes: Vec<u8>| Table::from_ipc_bytes(&session, bytes).unwrap();
-            let (got, expected) = (read(out), read(bytes));
-            assert_eq!(got.schema(), expected.schema(), "{via}");
-            assert_eq!(got.to_record_batches().unwrap(), expected.to_record_batches().unwrap(), "{via}");
+            let (actual, expected) = (read(out), read(bytes));
+            assert_eq!(actual.schema(), expected.schema(), "{via}");
+            assert_eq!(actual.to_record_batches().unwrap(), expected.to_record_batches().unwrap(), "{via}");
         }
         drop(session);
         assert_eq!(host.settle(), []);
     }
 }
 
-/// Whether the sample's values, and not only its type, have a place: a tensor has none for nulls within a row.
+/// Whether the format can represent the values as well as the type: a tensor cannot represent nulls
+/// within a row.
 fn fits(via: &str, (field, array): &(Field, ArrayRef)) -> bool {
     let is_list = matches!(field.data_type(), arrow_schema::DataType::FixedSizeList(..));
     !(via.starts_with("dlpack") && is_list && !array.is_empty())
 }
 
 #[test]
-fn what_a_plan_says_of_a_format_is_what_its_writer_does() {
+fn plans_of_formats_predict_their_writers() {
     for device in devices().iter().copied() {
-        let (host, session) = on(device);
+        let (host, session) = host_and_session(device);
         let columns = columns();
         let all = bytes_of(&session, &columns);
         for (to, _) in formats(&session) {
@@ -129,14 +132,14 @@ fn what_a_plan_says_of_a_format_is_what_its_writer_does() {
             for (i, (field, _)) in columns.iter().enumerate() {
                 let schema = Arc::new(Schema::new(vec![field.clone()]));
                 let options = WriteOptions { to: Some(to.clone()), ..WriteOptions::default() };
-                let begun = if session.capsule_format(&to, Way::Out).is_ok() {
+                let result = if session.capsule_format(&to, Way::Out).is_ok() {
                     session.write_capsules(&to, &schema, &none)
                 } else {
                     session.write(Output::Memory(VecSink::new()), &schema, &options)
                 };
-                match is_refused(&plan, i) {
-                    true => assert_as_planned(begun, &plan, i),
-                    false => drop(begun.unwrap()),
+                match is_unsupported(&plan, i) {
+                    true => assert_as_planned(result, &plan, i),
+                    false => drop(result.unwrap()),
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Tables of host applications through the real plugins: bytes in memory, capsules, chosen columns.
+//! Tables of host applications with the shipped plugins: bytes in memory, capsules, and selected
+//! columns.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crossdock::api::{Capsule, Device, Options};
 use crossdock::memory::Backend;
 use crossdock::{ColumnSlice, Error, Host, IpcForm, Session, Table};
 use crossdock_test_support::devices;
-use crossdock_tests::{assert_refused, built, crossdock, sample};
+use crossdock_tests::{assert_rejected, built, crossdock, sample};
 
 fn host() -> Host {
     let backend = Backend::builder().untouchable(true).build();
@@ -21,7 +22,7 @@ fn session(host: &Host, device: Device) -> Session {
 }
 
 fn schema() -> SchemaRef {
-    let metadata = HashMap::from([("made by".to_string(), "hand".to_string())]);
+    let metadata = HashMap::from([("created by".to_string(), "test".to_string())]);
     let fields = vec![
         Field::new("n", DataType::Int64, true),
         Field::new("word", DataType::Utf8, true),
@@ -30,7 +31,7 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, metadata))
 }
 
-/// Two batches.
+/// A table of two batches.
 fn table(session: &Session) -> Table {
     let part = |n: i64, word: &str| {
         let (numbers, words) = ([n, n + 1, n + 2], [word, "", "three"]);
@@ -45,13 +46,13 @@ fn table(session: &Session) -> Table {
     Table::from_batches(session, schema(), batches).unwrap()
 }
 
-fn assert_equal(got: &Table, expected: &Table) {
-    assert_eq!(got.schema(), expected.schema());
-    assert_eq!(got.to_record_batches().unwrap(), expected.to_record_batches().unwrap());
+fn assert_equal(actual: &Table, expected: &Table) {
+    assert_eq!(actual.schema(), expected.schema());
+    assert_eq!(actual.to_record_batches().unwrap(), expected.to_record_batches().unwrap());
 }
 
 #[test]
-fn a_table_is_the_same_after_ipc_bytes_of_either_form_on_every_device() {
+fn tables_round_trip_through_ipc_bytes_on_every_device() {
     for device in devices().iter().copied() {
         let host = host();
         let session = session(&host, device);
@@ -69,7 +70,7 @@ fn a_table_is_the_same_after_ipc_bytes_of_either_form_on_every_device() {
 }
 
 #[test]
-fn ipc_bytes_that_are_none_are_an_error_of_the_plugin_that_reads_them() {
+fn malformed_ipc_bytes_are_an_error_of_the_plugin() {
     let host = host();
     let session = session(&host, Device::CPU);
     let whole = table(&session).to_ipc_bytes(IpcForm::Stream).unwrap();
@@ -81,7 +82,7 @@ fn ipc_bytes_that_are_none_are_an_error_of_the_plugin_that_reads_them() {
 }
 
 #[test]
-fn a_device_array_in_capsules_is_read_as_the_batch_that_it_is() {
+fn device_arrays_in_capsules_are_read_as_batches() {
     for device in devices().iter().copied() {
         let host = host();
         let session = session(&host, device);
@@ -101,7 +102,7 @@ fn a_device_array_in_capsules_is_read_as_the_batch_that_it_is() {
 }
 
 #[test]
-fn capsules_of_a_format_that_nobody_reads_are_wrong_usage_and_wrong_ones_are_named() {
+fn rejects_capsules_of_unreadable_formats_and_wrong_capsules() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = |format: &str, capsules| {
@@ -110,13 +111,13 @@ fn capsules_of_a_format_that_nobody_reads_are_wrong_usage_and_wrong_ones_are_nam
     };
     for format in ["arrow-c-dream", "arrow-ipc-file"] {
         let (is_usage, line) = read(format, Vec::new());
-        assert!(is_usage && line.contains(&format!("the format {format}: ")), "{line}");
+        assert!(is_usage && line.contains(&format!("format {format}: ")), "{line}");
     }
     let (array, schema) = table(&session).to_device_record_batches().unwrap().remove(0);
     let (is_usage, line) = read("arrow-c-stream", vec![Capsule::new(schema), Capsule::new(array)]);
-    assert!(!is_usage && line.contains("2 capsules were given, expected one stream"), "{line}");
+    assert!(!is_usage && line.contains("2 capsules, expected one stream"), "{line}");
     drop(session);
-    assert_eq!(host.settle(), [], "what was refused is released");
+    assert_eq!(host.settle(), [], "rejected capsules are released");
 }
 
 fn text(path: &Path) -> &str {
@@ -124,7 +125,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn chosen_columns_are_written_in_the_order_asked_for() {
+fn selected_columns_are_written_in_the_requested_order() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.arrow");
     let sample = sample();
@@ -143,17 +144,17 @@ fn chosen_columns_are_written_in_the_order_asked_for() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_wrong_usage_that_lists_those_that_are_and_leaves_no_file() {
+fn rejects_missing_columns_with_the_existing_ones_and_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.arrow");
     let mut out = crossdock(&["convert", text(&sample()), text(&output), "--columns", "origin,nowhere"]);
     assert_eq!(out.status.code(), Some(2));
     out.status = std::os::unix::process::ExitStatusExt::from_raw(1 << 8);
-    assert_refused(&out, &["'nowhere'", "origin", "dep_delay"], &output);
+    assert_rejected(&out, &["'nowhere'", "origin", "dep_delay"], &output);
 }
 
 #[test]
-fn standard_output_is_a_stream_unless_another_format_is_named_and_files_need_an_ending() {
+fn stdout_defaults_to_a_stream_and_files_need_an_extension() {
     let sample = sample();
     let stream = crossdock(&["convert", text(&sample), "-", "--quiet"]).stdout;
     let named = crossdock(&["convert", text(&sample), "-", "--quiet", "--to", "arrow-ipc-stream"]).stdout;
@@ -163,6 +164,6 @@ fn standard_output_is_a_stream_unless_another_format_is_named_and_files_need_an_
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("ends with -");
     let out = crossdock(&["convert", text(&sample), text(&output)]);
-    assert_eq!(out.status.code(), Some(2), "a dash at a name's end is no ending");
+    assert_eq!(out.status.code(), Some(2), "a dash at the end of a name is not a file extension");
     assert!(String::from_utf8_lossy(&out.stderr).contains("--to"));
 }

@@ -1,12 +1,12 @@
-//! Isolated plugins on a CUDA device: arrays stay there on their way, and nothing of them is left. Over any driver, a real one or the
-//! simulated one.
+//! Isolated plugins on a CUDA device: arrays stay on the device, and nothing leaks. The tests run
+//! with a real or a simulated driver.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossdock::api::Device;
 use crossdock::isolation::Isolation;
-use crossdock::memory::{Backend, BackendBuilder, Copied};
+use crossdock::memory::{Backend, BackendBuilder, CopyTraffic};
 use crossdock::source::Input;
 use crossdock::{Host, NodePlan, ReadOptions, Session};
 use crossdock_arrays::{DeviceBatch, first_difference};
@@ -14,7 +14,7 @@ use crossdock_tests::{built, crossdock, sample, sample_tree};
 
 const GPU: Device = Device::cuda(0);
 
-/// Whether this system can isolate and has a device; else says why `test` is skipped.
+/// Whether this system cannot isolate or has no device. Reports why `test` is skipped.
 fn skips(test: &str) -> bool {
     match Backend::builder().build().cuda() {
         Ok(_) => crate::skips(test),
@@ -35,12 +35,12 @@ fn isolated(isolation: Isolation) -> (Host, Session) {
     isolated_with(isolation, Backend::builder())
 }
 
-fn here() -> Session {
+fn direct_session() -> Session {
     Host::builder().plugins(built()).build().unwrap().session().device(GPU).open().unwrap()
 }
 
-/// In host memory.
-fn fetched(batch: &DeviceBatch, session: &Session) -> DeviceBatch {
+/// Copies a batch to host memory.
+fn to_host(batch: &DeviceBatch, session: &Session) -> DeviceBatch {
     let batch = batch.move_to(session.stream(), Device::CPU).unwrap();
     session.stream().synchronize().unwrap();
     batch
@@ -54,56 +54,67 @@ fn assert_same(left: (&[DeviceBatch], &Session), right: (&[DeviceBatch], &Sessio
     let cpu = left.1.memory().default_stream(Device::CPU).unwrap();
     assert_eq!(left.0.len(), right.0.len());
     for (a, b) in left.0.iter().zip(right.0) {
-        let (a, b) = (fetched(a, left.1), fetched(b, right.1));
+        let (a, b) = (to_host(a, left.1), to_host(b, right.1));
         assert_eq!((a.schema(), a.metadata()), (b.schema(), b.metadata()));
         assert_eq!(first_difference(&a, &b, &cpu).unwrap(), None);
     }
 }
 
-/// What all accounts of a host have copied.
-fn copied(host: &Host) -> Copied {
+/// The sum of the copies of all accounts of a host.
+fn copied(host: &Host) -> CopyTraffic {
     let accounts = host.backend().ledger().accounts;
-    accounts.into_iter().fold(Copied::default(), |mut sum, account| {
+    accounts.into_iter().fold(CopyTraffic::default(), |mut sum, account| {
         sum += account.copied;
         sum
     })
 }
 
-/// Nobody holds anything of the host's, and no room is mapped here.
-fn assert_nothing_left(host: Host) {
+/// Asserts that nothing leaked, and that no shared segment is mapped in this process.
+fn assert_nothing_leaked(host: Host) {
     assert_eq!(host.settle(), [], "leaks");
-    assert_eq!(rooms_mapped(&PathBuf::from("/proc/self")), 0, "rooms are mapped here");
+    assert_eq!(
+        mapped_segments(&PathBuf::from("/proc/self")),
+        0,
+        "shared segments are mapped in this process"
+    );
 }
 
-/// How many rooms a process sees. Of a real device there is nothing to be seen so.
-fn rooms_mapped(process: &std::path::Path) -> usize {
+/// The number of shared segments that a process has mapped, with the simulated driver; 0 with a
+/// real one.
+fn mapped_segments(process: &std::path::Path) -> usize {
     let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
     maps.lines().filter(|line| line.contains("memfd:crossdock-sim-cuda")).count()
 }
 
 #[test]
-fn tables_are_read_the_same_and_stay_on_the_device() {
-    if skips("tables_are_read_the_same_and_stay_on_the_device") {
+fn reads_the_same_tables_without_leaving_the_device() {
+    if skips("reads_the_same_tables_without_leaving_the_device") {
         return;
     }
-    let _turn = crate::turn();
-    let here = here();
-    let expected = read(&here, Input::open(sample(), here.cancel_flag()).unwrap());
-    let (host, there) = isolated(crate::isolation());
-    let batches = read(&there, Input::open(sample(), there.cancel_flag()).unwrap());
-    let bytes: u64 = batches.iter().map(DeviceBatch::bytes).sum();
+    let _lock = crate::lock_process();
+    let direct = direct_session();
+    let expected = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
+    let (host, isolated) = isolated(crate::isolation());
+    let batches = read(&isolated, Input::open(sample(), isolated.cancel_flag()).unwrap());
+    let bytes: u64 = batches.iter().map(DeviceBatch::buffer_bytes).sum();
     assert!(batches.iter().all(|batch| batch.device() == GPU) && bytes > 1 << 20);
-    let Copied { host_to_device, device_to_device, .. } = copied(&host);
-    assert!(host_to_device.bytes < bytes / 10, "the host brought {host_to_device:?} of {bytes} bytes there");
-    assert!(device_to_device.bytes >= bytes, "{device_to_device:?} of {bytes} bytes were made its own");
-    assert_same((&expected, &here), (&batches, &there));
-    drop((batches, there));
-    assert_nothing_left(host);
+    let CopyTraffic { host_to_device, device_to_device, .. } = copied(&host);
+    assert!(
+        host_to_device.bytes < bytes / 10,
+        "the host copied {host_to_device:?} of {bytes} bytes to the device"
+    );
+    assert!(
+        device_to_device.bytes >= bytes,
+        "only {device_to_device:?} of {bytes} bytes were copied out of the shared segment"
+    );
+    assert_same((&expected, &direct), (&batches, &isolated));
+    drop((batches, isolated));
+    assert_nothing_leaked(host);
 }
 
 #[test]
-fn files_are_written_the_same_from_the_device() {
-    if skips("files_are_written_the_same_from_the_device") {
+fn writes_the_same_files_from_the_device() {
+    if skips("writes_the_same_files_from_the_device") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -111,118 +122,120 @@ fn files_are_written_the_same_from_the_device() {
     let tree = path("tree.cdenc");
     std::fs::write(&tree, sample_tree()).unwrap();
     for from in [sample().to_str().unwrap(), &tree] {
-        let (here, there) = (path("here.arrows"), path("there.arrows"));
-        for (isolate, to) in [(&[][..], &here), (&["--isolate"], &there)] {
+        let (direct, isolated) = (path("direct.arrows"), path("isolated.arrows"));
+        for (isolate, to) in [(&[][..], &direct), (&["--isolate"], &isolated)] {
             let arguments = ["convert", "--quiet", "--device", "cuda:0", from, to];
             let out = crossdock(&[&arguments[..], isolate].concat());
             assert!(out.status.success(), "{out:?}");
         }
-        assert!(std::fs::read(&here).unwrap() == std::fs::read(&there).unwrap(), "{from}");
+        assert!(std::fs::read(&direct).unwrap() == std::fs::read(&isolated).unwrap(), "{from}");
     }
 }
 
 #[test]
-fn encoded_arrays_are_decoded_the_same_on_the_device() {
-    if skips("encoded_arrays_are_decoded_the_same_on_the_device") {
+fn decodes_the_same_arrays_on_the_device() {
+    if skips("decodes_the_same_arrays_on_the_device") {
         return;
     }
-    let _turn = crate::turn();
-    let (here, (host, there)) = (here(), isolated(crate::isolation()));
+    let _lock = crate::lock_process();
+    let (direct, (host, isolated)) = (direct_session(), isolated(crate::isolation()));
     let input = Input::bytes(sample_tree());
-    let plan = there.plan_decoding(&there.read_encoded(&input).unwrap(), GPU).unwrap();
+    let plan = isolated.plan_decoding(&isolated.read_encoded(&input).unwrap(), GPU).unwrap();
     let by_plugin = plan.contains(&NodePlan::Plugin(GPU));
-    assert!(by_plugin, "nothing is decoded on the device by the plugin: {plan:?}");
+    assert!(by_plugin, "the plugin decodes nothing on the device: {plan:?}");
     let decode = |session: &Session| session.decode(session.read_encoded(&input).unwrap()).unwrap();
-    let (ours, theirs) = (decode(&here), decode(&there));
-    assert_eq!(theirs.device(), GPU);
+    let (expected, actual) = (decode(&direct), decode(&isolated));
+    assert_eq!(actual.device(), GPU);
     let nulls: usize =
-        theirs.columns()[0].children().iter().map(|c| c.count_nulls(there.stream()).unwrap()).sum();
-    assert!(nulls > 0, "nothing is null");
-    assert_same((&[ours], &here), (&[theirs], &there));
-    // Through its importer too, whose own session decodes.
-    assert_same((&read(&here, input.clone()), &here), (&read(&there, input.clone()), &there));
-    drop(there);
-    assert_nothing_left(host);
+        actual.columns()[0].children().iter().map(|c| c.count_nulls(isolated.stream()).unwrap()).sum();
+    assert!(nulls > 0, "there are no nulls");
+    assert_same((&[expected], &direct), (&[actual], &isolated));
+    // Also with the importer, whose session decodes.
+    assert_same((&read(&direct, input.clone()), &direct), (&read(&isolated, input.clone()), &isolated));
+    drop(isolated);
+    assert_nothing_leaked(host);
 }
 
 #[test]
-fn a_process_that_ends_between_two_batches_is_an_error_and_takes_nothing_along() {
-    if skips("a_process_that_ends_between_two_batches_is_an_error_and_takes_nothing_along") {
+fn process_that_ends_between_batches_leaves_earlier_batches_valid() {
+    if skips("process_that_ends_between_batches_leaves_earlier_batches_valid") {
         return;
     }
-    let _turn = crate::turn();
-    let here = here();
-    let expected = read(&here, Input::open(sample(), here.cancel_flag()).unwrap());
-    let (host, there) = isolated(crate::marked("device-ends"));
-    let mut reader =
-        there.read(Input::open(sample(), there.cancel_flag()).unwrap(), &ReadOptions::default()).unwrap();
+    let _lock = crate::lock_process();
+    let direct = direct_session();
+    let expected = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
+    let (host, isolated) = isolated(crate::marked("device-ends"));
+    let mut reader = isolated
+        .read(Input::open(sample(), isolated.cancel_flag()).unwrap(), &ReadOptions::default())
+        .unwrap();
     let first = reader.next().unwrap().unwrap();
     for process in crate::all_processes().filter(|process| crate::is_marked(process, "device-ends")) {
         let id = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
-        // SAFETY: numbers: a process that this test has started.
+        // SAFETY: `kill` takes integers; the process was started by this test's host.
         assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0);
     }
-    let said = reader.next().unwrap_err().one_line();
-    assert!(said.contains("the process of") && said.contains("signal 9"), "{said}");
+    let error = reader.next().unwrap_err().one_line();
+    assert!(error.contains("the process of") && error.contains("signal 9"), "{error}");
     drop(reader);
-    // What it gave is the host's.
-    assert_same((&expected[..1], &here), (&[first], &there));
-    let again = read(&there, Input::open(sample(), there.cancel_flag()).unwrap());
-    assert_same((&expected, &here), (&again, &there));
-    drop((again, there));
-    assert_nothing_left(host);
+    // The host owns the first batch.
+    assert_same((&expected[..1], &direct), (&[first], &isolated));
+    let again = read(&isolated, Input::open(sample(), isolated.cancel_flag()).unwrap());
+    assert_same((&expected, &direct), (&again, &isolated));
+    drop((again, isolated));
+    assert_nothing_leaked(host);
 }
 
 #[test]
-fn neither_side_keeps_what_has_crossed() {
-    if skips("neither_side_keeps_what_has_crossed") {
+fn shared_segments_are_released_on_both_sides() {
+    if skips("shared_segments_are_released_on_both_sides") {
         return;
     }
-    let _turn = crate::turn();
-    // On a simulated device of the process there is no room for what is not given back.
+    let _lock = crate::lock_process();
+    // The simulated device of the process is too small for leaks.
     let mut isolation = crate::marked("device-keeps");
     let small = ("CROSSDOCK_SIM_CUDA_MEMORY".into(), (48 << 20).to_string().into());
     isolation.program.as_mut().unwrap().environment.push(small);
-    let (host, there) = isolated(isolation);
+    let (host, isolated) = isolated(isolation);
     for _ in 0..20 {
-        read(&there, Input::open(sample(), there.cancel_flag()).unwrap());
-        there.decode(there.read_encoded(&Input::bytes(sample_tree())).unwrap()).unwrap();
+        read(&isolated, Input::open(sample(), isolated.cancel_flag()).unwrap());
+        isolated.decode(isolated.read_encoded(&Input::bytes(sample_tree())).unwrap()).unwrap();
     }
     let start = Instant::now();
-    let kept = |process: &PathBuf| crate::is_marked(process, "device-keeps") && rooms_mapped(process) > 0;
-    while crate::all_processes().any(|process| kept(&process)) {
-        assert!(start.elapsed() < Duration::from_secs(60), "the process keeps rooms");
+    let has_segments =
+        |process: &PathBuf| crate::is_marked(process, "device-keeps") && mapped_segments(process) > 0;
+    while crate::all_processes().any(|process| has_segments(&process)) {
+        assert!(start.elapsed() < Duration::from_secs(60), "the process keeps shared segments");
         std::thread::sleep(Duration::from_millis(5));
     }
-    drop(there);
-    assert_nothing_left(host);
+    drop(isolated);
+    assert_nothing_leaked(host);
 }
 
 #[test]
-fn a_limit_is_one_on_the_device_too_and_is_told_as_one() {
-    if skips("a_limit_is_one_on_the_device_too_and_is_told_as_one") {
+fn memory_limit_applies_on_the_device() {
+    if skips("memory_limit_applies_on_the_device") {
         return;
     }
-    let _turn = crate::turn();
-    let (host, there) = isolated_with(crate::isolation(), Backend::builder().limit_bytes(256 << 10));
+    let _lock = crate::lock_process();
+    let (host, isolated) = isolated_with(crate::isolation(), Backend::builder().limit_bytes(256 << 10));
     let read = || -> Result<Vec<DeviceBatch>, crossdock::Error> {
-        there.read(Input::open(sample(), there.cancel_flag())?, &ReadOptions::default())?.collect()
+        isolated.read(Input::open(sample(), isolated.cancel_flag())?, &ReadOptions::default())?.collect()
     };
-    let said = read().unwrap_err().one_line();
-    assert!(said.contains("the limit of 262144 bytes"), "{said}");
-    drop(there);
-    assert_nothing_left(host);
+    let error = read().unwrap_err().one_line();
+    assert!(error.contains("the limit of 262144 bytes"), "{error}");
+    drop(isolated);
+    assert_nothing_leaked(host);
 }
 
 #[test]
-fn sessions_on_the_device_and_on_the_cpu_have_processes_of_their_own() {
-    if skips("sessions_on_the_device_and_on_the_cpu_have_processes_of_their_own") {
+fn sessions_on_device_and_cpu_have_separate_processes() {
+    if skips("sessions_on_device_and_cpu_have_separate_processes") {
         return;
     }
-    let _turn = crate::turn();
+    let _lock = crate::lock_process();
     let host = crate::host(&built(), crate::marked("device-both")).build().unwrap();
-    let on = |device| host.session().device(device).open().unwrap();
-    let (gpu, cpu) = (on(GPU), on(Device::CPU));
+    let open_session = |device| host.session().device(device).open().unwrap();
+    let (gpu, cpu) = (open_session(GPU), open_session(Device::CPU));
     let open = |session: &Session| {
         session.read(Input::open(sample(), session.cancel_flag()).unwrap(), &ReadOptions::default()).unwrap()
     };
@@ -232,8 +245,8 @@ fn sessions_on_the_device_and_on_the_cpu_have_processes_of_their_own() {
     let has_driver = |process: &PathBuf| {
         std::fs::read_to_string(process.join("maps")).unwrap_or_default().contains("libcuda")
     };
-    let of_reader = |process: &PathBuf| crate::is_marked(process, "device-both");
-    let (with, without): (Vec<_>, Vec<_>) = crate::all_processes().filter(of_reader).partition(has_driver);
+    let is_of_reader = |process: &PathBuf| crate::is_marked(process, "device-both");
+    let (with, without): (Vec<_>, Vec<_>) = crate::all_processes().filter(is_of_reader).partition(has_driver);
     assert!(
         !with.is_empty() && !without.is_empty(),
         "{} with a driver, {} without",
@@ -241,28 +254,28 @@ fn sessions_on_the_device_and_on_the_cpu_have_processes_of_their_own() {
         without.len()
     );
     drop((a, b, gpu, cpu));
-    assert_nothing_left(host);
+    assert_nothing_leaked(host);
 }
 
-/// How many bytes the host holds for its plugins' processes.
-fn held_for_processes(host: &Host) -> u64 {
+/// The bytes that the host holds for the processes of its plugins.
+fn process_bytes(host: &Host) -> u64 {
     let accounts = host.backend().ledger().accounts;
     let of_process = accounts.iter().filter(|account| account.name.ends_with("(its process)"));
     of_process.flat_map(|account| &account.devices).map(|used| used.live_bytes).sum()
 }
 
 #[test]
-fn what_the_driver_refuses_the_process_is_an_error_with_its_words_and_the_next_call_works() {
-    const TEST: &str = "what_the_driver_refuses_the_process_is_an_error_with_its_words";
+fn driver_error_in_the_process_is_reported_and_the_next_call_works() {
+    const TEST: &str = "driver_error_in_the_process_is_reported_and_the_next_call_works";
     if skips(TEST) {
         return;
     }
     let backend = Backend::builder().build();
     if !backend.cuda().unwrap().devices[0].name.contains("Simulated") {
-        return crate::skip(TEST, "only the simulated driver refuses what it is told to refuse");
+        return crate::skip(TEST, "only the simulated driver injects failures");
     }
-    let _turn = crate::turn();
-    for (function, code, word) in [
+    let _lock = crate::lock_process();
+    for (function, code, code_name) in [
         ("cuMemImportFromShareableHandle", 999, "UNKNOWN"),
         ("cuMemGetAllocationPropertiesFromHandle", 1, "INVALID_VALUE"),
         ("cuMemAddressReserve", 2, "OUT_OF_MEMORY"),
@@ -272,16 +285,16 @@ fn what_the_driver_refuses_the_process_is_an_error_with_its_words_and_the_next_c
         let mut isolation = crate::isolation();
         let fail = ("CROSSDOCK_SIM_CUDA_FAIL".into(), format!("{function}:{code}:1").into());
         isolation.program.as_mut().unwrap().environment.push(fail);
-        let (host, there) = isolated(isolation);
+        let (host, isolated) = isolated(isolation);
         let read = || -> Result<Vec<DeviceBatch>, crossdock::Error> {
-            there.read(Input::open(sample(), there.cancel_flag())?, &ReadOptions::default())?.collect()
+            isolated.read(Input::open(sample(), isolated.cancel_flag())?, &ReadOptions::default())?.collect()
         };
-        let said = read().unwrap_err().one_line();
-        assert!(said.contains(function) && said.contains(word), "{said}");
+        let error = read().unwrap_err().one_line();
+        assert!(error.contains(function) && error.contains(code_name), "{error}");
         host.backend().settle();
-        assert_eq!(held_for_processes(&host), 0, "{function}: a room that nothing comes in is kept");
+        assert_eq!(process_bytes(&host), 0, "{function}: an unused shared segment is kept");
         assert!(!read().unwrap().is_empty(), "{function}: the next call");
-        drop(there);
-        assert_nothing_left(host);
+        drop(isolated);
+        assert_nothing_leaked(host);
     }
 }

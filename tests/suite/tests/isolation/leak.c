@@ -1,5 +1,5 @@
-/* An exporter that writes nothing, and says on standard error what it can see of the text TOP-SECRET: in the files that its process
- * has open, and in what is mapped. */
+/* An exporter that writes nothing, and searches the open files and mappings of its process for the
+ * text TOP-SECRET. It reports what it finds on standard error. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -13,16 +13,16 @@
 
 #define TEXT(s) {s, sizeof(s) - 1}
 
-/* Each letter is the next one of the alphabet: the text itself would be found in the plugin's own file. */
+/* Each character is increased by one, so that the plugin's own file does not contain the text. */
 static const volatile char SECRET[] = "UPQ.TFDSFU";
 
-static void look_at(const char* what, const void* bytes, size_t n) {
+static void search(const char* what, const void* bytes, size_t n) {
   char secret[sizeof SECRET - 1];
   for (size_t i = 0; i < sizeof secret; i++) secret[i] = (char)(SECRET[i] - 1);
   if (memmem(bytes, n, secret, sizeof secret)) fprintf(stderr, "leaked: the secret is in %s\n", what);
 }
 
-static void look_at_files(void) {
+static void search_files(void) {
   DIR* open_files = opendir("/proc/self/fd");
   for (struct dirent* entry; open_files && (entry = readdir(open_files));) {
     const int fd = atoi(entry->d_name);
@@ -31,29 +31,29 @@ static void look_at_files(void) {
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size == 0) continue;
     bytes = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) continue;
-    look_at("an open file", bytes, (size_t)file.st_size);
+    search("an open file", bytes, (size_t)file.st_size);
     munmap(bytes, (size_t)file.st_size);
   }
   if (open_files) closedir(open_files);
 }
 
-static void look_at_mappings(void) {
+static void search_mappings(void) {
   FILE* maps = fopen("/proc/self/maps", "r");
   char line[512], mode[5];
   unsigned long start, end;
   while (maps && fgets(line, sizeof line, maps))
     if (strstr(line, "memfd:crossdock-arrays") || strstr(line, ".arrow"))
       if (sscanf(line, "%lx-%lx %4s", &start, &end, mode) == 3 && mode[0] == 'r')
-        look_at("a mapping", (const void*)start, end - start);
+        search("a mapping", (const void*)start, end - start);
   if (maps) fclose(maps);
 }
 
 static crossdock_code write_batch(crossdock_writer* self, const crossdock_call* call, crossdock_batch* batch,
                                   crossdock_capsules* out, crossdock_error* err) {
   (void)self, (void)call, (void)out, (void)err;
-  look_at_files();
-  look_at_mappings();
-  fprintf(stderr, "looked at a batch of %d columns\n", (int)batch->array.array.n_children);
+  search_files();
+  search_mappings();
+  fprintf(stderr, "received a batch of %d columns\n", (int)batch->array.array.n_children);
   if (batch->array.array.release) batch->array.array.release(&batch->array.array);
   if (batch->schema.release) batch->schema.release(&batch->schema);
   return CROSSDOCK_OK;
@@ -86,12 +86,12 @@ static crossdock_code plan(crossdock_instance* instance, const crossdock_call* c
 }
 
 static crossdock_code formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out, crossdock_error* err) {
-  static const crossdock_str ENDINGS[] = {TEXT(".leak")};
+  static const crossdock_str EXTENSIONS[] = {TEXT(".leak")};
   static const crossdock_format FORMAT = {.struct_size = sizeof FORMAT,
                                           .name = TEXT("leak"),
-                                          .description = TEXT("looks around"),
+                                          .description = TEXT("searches its process"),
                                           .flags = CROSSDOCK_FORMAT_BYTES,
-                                          .endings = ENDINGS,
+                                          .endings = EXTENSIONS,
                                           .n_endings = 1};
   (void)instance, (void)err;
   *out = &FORMAT;
@@ -134,5 +134,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {.magic 
                                                                          .panic = "none",
                                                                          .interfaces = CROSSDOCK_EXPORTER_ID,
                                                                          .formats = "leak",
-                                                                         .description = "looks around",
+                                                                         .description = "searches its process",
                                                                          .sizes = CROSSDOCK_META_SIZES_INIT};

@@ -1,15 +1,16 @@
-//! Plugins in processes of their own: what they give is the same, and what they do stays theirs.
+//! Isolated plugins: their results are the same as without isolation, and their failures do not
+//! affect the host.
 //!
-//! They need a process of their own: they count its open files, its mappings and its children.
+//! The tests need a process of their own, because they count its open files, mappings and children.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod actions;
 mod cgroup;
-mod deeds;
 mod devices;
+mod equivalence;
 mod leak;
-mod same;
-mod strangers;
-mod traced;
+mod other_programs;
+mod tracing;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,24 +22,24 @@ use crossdock::memory::Backend;
 use crossdock::{Host, HostBuilder, Policy};
 use crossdock_tests::built_file;
 
-/// Every plugin, by the command that was built.
+/// Isolation of all plugins with the built command.
 fn isolation() -> Isolation {
     marked("")
 }
 
-/// The same, in processes that [`processes`] finds by this mark.
+/// Isolation of all plugins in processes with a mark, which [`processes`] counts.
 fn marked(mark: &str) -> Isolation {
     let mut program = Program::command(built_file("crossdock"));
-    program.arguments.push(own(mark).into());
+    program.arguments.push(process_mark(mark).into());
     Isolation { which: Which::All, program: Some(program), ..Isolation::default() }
 }
 
-/// A mark of this test program's: it may run several times at once.
-fn own(mark: &str) -> String {
+/// A mark of this process, because the test program may run several times concurrently.
+fn process_mark(mark: &str) -> String {
     format!("{mark}-{}", std::process::id())
 }
 
-/// Whether this system can isolate; else says why `test` is skipped.
+/// Whether this system cannot isolate. Reports why `test` is skipped.
 fn skips(test: &str) -> bool {
     let host = host(&built_file("libcrossdock_arrow_ipc_plugin.so"), isolation()).build().unwrap();
     match host.session().open().unwrap().plugin("arrow-ipc") {
@@ -50,68 +51,70 @@ fn skips(test: &str) -> bool {
     }
 }
 
-/// Past what the test runner captures.
+/// Reports a skipped test on stderr, which the harness does not capture here.
 fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// For tests that count what the whole process has mapped.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Serialises tests that count mappings of the whole process.
+fn lock_process() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host whose plugins, those of `plugins`, run in other processes.
+/// A host with the plugins of `plugins`, isolated as requested.
 fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
     let policy = Policy { isolation, ..Policy::default() };
-    let search = Search::nowhere().given(plugins);
+    let search = Search::nowhere().with_path(plugins);
     Host::builder().policy(policy).backend(Backend::builder().build()).search(search)
 }
 
-/// How many files this process has open whose names begin so.
+/// The number of open files of this process whose names begin with `name`.
 fn open_files(name: &str) -> usize {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
-    let names = open.filter_map(|open| std::fs::read_link(open.path()).ok());
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    let names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
     names.filter(|file| file.as_os_str().as_encoded_bytes().starts_with(name.as_bytes())).count()
 }
 
-/// How many processes with this mark there are.
+/// The number of processes with a mark.
 fn processes(mark: &str) -> usize {
     all_processes().filter(|process| is_marked(process, mark)).count()
 }
 
-/// Whether a process has this mark.
+/// Whether a process has a mark.
 fn is_marked(process: &Path, mark: &str) -> bool {
-    let (arguments, mark) = (std::fs::read(process.join("cmdline")).unwrap_or_default(), own(mark));
+    let (arguments, mark) = (std::fs::read(process.join("cmdline")).unwrap_or_default(), process_mark(mark));
     arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
 }
 
-/// Ends this process's with this mark, from outside.
+/// Kills the children of this process with a mark.
 fn end_processes(mark: &str) {
-    let own = Some(std::process::id());
-    let processes: Vec<_> =
-        all_processes().filter(|process| is_marked(process, mark) && parent(process) == own).collect();
+    let this_process = Some(std::process::id());
+    let processes: Vec<_> = all_processes()
+        .filter(|process| is_marked(process, mark) && parent(process) == this_process)
+        .collect();
     assert!(!processes.is_empty());
     for process in &processes {
         let number: libc::pid_t = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
-        // SAFETY: numbers.
+        // SAFETY: `kill` takes integers; the process is a child of this one.
         assert_eq!(unsafe { libc::kill(number, libc::SIGKILL) }, 0);
-        // All of its threads: one that is still on its way out is there to everybody.
-        // SAFETY: a pointer to a local, of which zeros are a value; the process is left for its host to be waited for.
+        // Waits until all threads have ended, because the process exists until then.
+        // SAFETY: zeros are a valid `siginfo_t`, and the pointer is that of a local; WNOWAIT leaves
+        // the process for its host to wait for.
         unsafe {
-            let mut how: libc::siginfo_t = std::mem::zeroed();
-            // It fails where the host has done so.
-            libc::waitid(libc::P_PID, number as libc::id_t, &mut how, libc::WEXITED | libc::WNOWAIT);
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            // Fails if the host has already waited for the process.
+            libc::waitid(libc::P_PID, number as libc::id_t, &mut info, libc::WEXITED | libc::WNOWAIT);
         }
     }
 }
 
-/// Folders of /proc.
+/// The folders in /proc.
 fn all_processes() -> impl Iterator<Item = PathBuf> {
     std::fs::read_dir("/proc").unwrap().map(|process| process.unwrap().path())
 }
 
-/// Of a process that is there and has not ended, its parent.
+/// The parent of a running process.
 fn parent(process: &Path) -> Option<u32> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;

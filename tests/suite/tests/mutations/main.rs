@@ -1,10 +1,11 @@
-//! Arrow IPC with bytes changed at random, read and written again in process: nothing crashes, panics, hangs or takes
-//! much more memory than it was given bytes. A fixed seed and a bounded number of cases; `CROSSDOCK_MUTATIONS` asks for
-//! more cases, `CROSSDOCK_MUTATIONS_SEED` for others, `CROSSDOCK_MUTATIONS_FIRST` begins at a later case; where none of the
-//! first and the last is given, a sample (`CROSSDOCK_TEST_SAMPLE`) has an eighth of the cases. Under AddressSanitizer, which
-//! the step `asan` runs it with, an access out of bounds ends the run.
+//! Arrow IPC with random changes, read and written again in this process: nothing crashes, panics,
+//! hangs or takes much more memory than the input's size. The seed is fixed, and the number of
+//! cases bounded. `CROSSDOCK_MUTATIONS` sets the number of cases, `CROSSDOCK_MUTATIONS_SEED` the
+//! seed, and `CROSSDOCK_MUTATIONS_FIRST` the first case. If neither the first case nor the number
+//! is set, a sample (`CROSSDOCK_TEST_SAMPLE`) has an eighth of the cases. With AddressSanitizer, as
+//! in the step `asan`, an access out of bounds ends the run.
 //!
-//! It needs a process of its own: its allocator and its panic hook are the whole process's.
+//! The test needs a process of its own, because it replaces the allocator and the panic hook.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../../plugins/arrow-ipc/tests/common/mod.rs"]
@@ -20,12 +21,13 @@ use std::sync::atomic::Ordering;
 use crossdock_test_support::{replay, sample};
 use crossdock_tests::stress::setting;
 use mutate::Mutator;
-use work::Bench;
+use work::Fixture;
 
-/// Cases that everybody runs.
+/// The default number of cases.
 const CASES: u64 = 2_500;
-/// What reading may take besides ten times the input: the plugin's constant room, and threads.
-const ROOM_BYTES: usize = 64 << 20;
+/// The memory that a case may use besides ten times the input: constant buffers of the plugin, and
+/// threads.
+const FIXED_BYTES: usize = 64 << 20;
 
 /// The cases of this run.
 fn cases() -> std::ops::Range<u64> {
@@ -38,26 +40,26 @@ fn cases() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn changed_bytes_never_crash_panic_hang_or_take_much_memory() {
+fn mutated_inputs_never_crash_panic_hang_or_exhaust_memory() {
     let _replay = replay::on_failure();
     let panics = watch::count_panics();
     let seeds = seeds::all();
     let seed = setting("CROSSDOCK_MUTATIONS_SEED", 7);
     let cases = cases();
     let watch = watch::Watch::start();
-    let (mut read, mut most, mut failures) = (0, 0.0, Vec::new());
+    let (mut read, mut max_ratio, mut failures) = (0, 0.0, Vec::new());
     for case in cases.clone() {
-        let mut mutator = Mutator::of_case(seed, case);
+        let mut mutator = Mutator::for_case(seed, case);
         let (name, whole) = mutator.pick(&seeds);
         let bytes = mutator.changed(whole, &seeds);
         watch.begin(case, name);
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         heap::restart();
-        read += u64::from(bench.case(&bytes, &mut mutator));
-        let peak = heap::peak_bytes() + bench.peak_bytes();
+        read += u64::from(fixture.case(&bytes, &mut mutator));
+        let peak = heap::peak_bytes() + fixture.peak_bytes();
         watch.end();
-        let allowed = bytes.len() * 10 + ROOM_BYTES;
-        most = f64::max(most, peak as f64 / allowed as f64);
+        let allowed = bytes.len() * 10 + FIXED_BYTES;
+        max_ratio = f64::max(max_ratio, peak as f64 / allowed as f64);
         if peak > allowed {
             failures
                 .push(format!("case {case} ({name}): {peak} bytes of memory for {} of input", bytes.len()));
@@ -65,14 +67,17 @@ fn changed_bytes_never_crash_panic_hang_or_take_much_memory() {
         if panics.swap(0, Ordering::Relaxed) > 0 {
             failures.push(format!("case {case} ({name}): it panicked"));
         }
-        failures.extend(bench.leaks().map(|leak| format!("case {case} ({name}): {leak}")));
+        failures.extend(fixture.leaks().map(|leak| format!("case {case} ({name}): {leak}")));
     }
     let count = cases.end - cases.start;
     println!(
-        "{count} cases from {}, {read} still read, at most {most:.2} of the allowed memory, {}",
+        "{count} cases from {}, {read} were read, at most {max_ratio:.2} of the allowed memory, {}",
         cases.start,
         watch.slowest()
     );
     assert!(failures.is_empty(), "seed {seed}: {}", failures.join("; "));
-    assert!(read > count / 50 && read < count, "changes of every kind: {read} of {count} inputs were read");
+    assert!(
+        read > count / 50 && read < count,
+        "expected between 2% and 100% to be read, got {read} of {count}"
+    );
 }

@@ -1,11 +1,11 @@
-//! Bytes, changed.
+//! Changes bytes at random.
 
 use crossdock_test_support::Random;
 
-/// One case's random choices: the same for the same seed and case.
+/// The random choices of a case: the same for the same seed and case.
 pub struct Mutator(Random);
 
-/// What reads as an extreme length, offset, count or id.
+/// Extreme values for lengths, offsets, counts and ids.
 const EXTREMES: [i64; 18] = [
     0,
     1,
@@ -28,11 +28,11 @@ const EXTREMES: [i64; 18] = [
 ];
 
 impl Mutator {
-    pub fn of_case(seed: u64, case: u64) -> Self {
+    pub fn for_case(seed: u64, case: u64) -> Self {
         Self(Random::of(&[seed, case]))
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         self.0.below(n)
     }
@@ -41,7 +41,7 @@ impl Mutator {
         self.0.one_in(n)
     }
 
-    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    pub fn choose<T: Copy>(&mut self, list: &[T]) -> T {
         *self.0.pick(list)
     }
 
@@ -50,7 +50,7 @@ impl Mutator {
         (name, bytes)
     }
 
-    /// `whole` with one to a few changes, or as it is, one time in fifty.
+    /// `whole` with one or a few changes; one time in fifty unchanged.
     pub fn changed(&mut self, whole: &[u8], seeds: &[(String, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = whole.to_vec();
         if self.one_in(50) {
@@ -71,30 +71,30 @@ impl Mutator {
         match self.below(16) {
             0..=3 => bytes[at] ^= 1 << self.below(8),
             4 => bytes[at] = self.0.word() as u8,
-            // A number, where numbers lie.
+            // Overwrite an aligned number.
             5..=11 => {
-                let width = self.of(&[1, 2, 4, 4, 8, 8]);
+                let width = self.choose(&[1, 2, 4, 4, 8, 8]);
                 let at = at / width * width;
                 let value = match self.below(8) {
                     0 => bytes.len() as i64,
                     1 => self.below(2 * bytes.len()) as i64,
-                    _ => self.of(&EXTREMES),
+                    _ => self.choose(&EXTREMES),
                 };
                 if let Some(to) = bytes.get_mut(at..at + width) {
                     to.copy_from_slice(&value.to_le_bytes()[..width]);
                 }
             }
-            // A small step: lengths that are just too long.
+            // Change a number by a small step, for lengths that are slightly too long.
             12 => {
                 let at = at / 4 * 4;
                 if let Some(to) = bytes.get_mut(at..at + 4) {
                     let old = u32::from_le_bytes([to[0], to[1], to[2], to[3]]);
-                    let step = self.of(&[1, 2, 8, 64, u32::MAX, u32::MAX - 7]);
+                    let step = self.choose(&[1, 2, 8, 64, u32::MAX, u32::MAX - 7]);
                     to.copy_from_slice(&old.wrapping_add(step).to_le_bytes());
                 }
             }
             13 => bytes.truncate(at),
-            // A part of another one.
+            // Insert or overwrite with a part of another seed.
             14 => {
                 let (_, other) = self.pick(seeds);
                 let from = self.below(other.len()) / 8 * 8;
@@ -104,7 +104,7 @@ impl Mutator {
                 let end = if self.one_in(2) { at } else { bytes.len().min(at + piece.len()) };
                 bytes.splice(at..end, piece.iter().copied());
             }
-            // Something out, or something twice.
+            // Remove or repeat a part.
             _ => {
                 let at = at / 8 * 8;
                 let end = bytes.len().min(at + 8 * (1 + self.below(16)));
@@ -115,7 +115,7 @@ impl Mutator {
         }
     }
 
-    /// Anywhere, more often near the ends, where the schema and the footer are.
+    /// A random position, more often near both ends, where the schema and the footer are.
     fn place(&mut self, bytes: usize) -> usize {
         match self.below(4) {
             0 => self.below(bytes.min(600)),

@@ -1,4 +1,5 @@
-//! What is changed: tables of every type in both forms, and Arrow's golden files where they are.
+//! The inputs that are changed: tables of every type in both forms, and Arrow's golden files if
+//! available.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use arrow_array::{DictionaryArray, Int8Array, RecordBatch, StringArray};
 use crate::common::tables::{everything, single, small};
 use crate::common::{CODECS, FORMS, peer_writes, peer_writes_deltas};
 
-/// Inputs longer than this are left out: a change in them seldom matters.
-const MOST_BYTES: usize = 48 << 10;
+/// Longer inputs are skipped, because a change in them rarely has an effect.
+const MAX_BYTES: usize = 48 << 10;
 
 pub fn all() -> Vec<(String, Vec<u8>)> {
     let mut seeds = Vec::new();
@@ -22,7 +23,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
             ));
             seeds.push((format!("small, {form}, {codec}"), peer_writes(&small(), form, codec)));
         }
-        // A column each, where every byte counts.
+        // Single columns, in which every byte matters.
         for (i, column) in table.columns().iter().enumerate() {
             let batches = [single(column.clone()), single(column.slice(2, 5))];
             let codec = CODECS[i % 3];
@@ -47,26 +48,26 @@ fn growing() -> Vec<RecordBatch> {
 fn golden() -> Vec<(String, Vec<u8>)> {
     use std::io::Write;
     let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
-        // Past the capture of the test harness, to be counted.
+        // Written to stderr directly, so that the harness does not capture the line.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "skipped: golden files, mutated: ARROW_TEST_DATA is not set").unwrap();
         return Vec::new();
     };
-    let mut found = Vec::new();
-    collect(Path::new(&folder), &mut found);
-    found.sort();
-    found
+    let mut files = Vec::new();
+    collect(Path::new(&folder), &mut files);
+    files.sort();
+    files
 }
 
-fn collect(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+fn collect(folder: &Path, files: &mut Vec<(String, Vec<u8>)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            collect(&path, found);
+            collect(&path, files);
         } else if path.extension().is_some_and(|e| e == "stream" || e == "arrow_file") {
             let bytes = std::fs::read(&path).unwrap();
-            if bytes.len() <= MOST_BYTES {
-                found.push((path.file_name().unwrap().to_string_lossy().into_owned(), bytes));
+            if bytes.len() <= MAX_BYTES {
+                files.push((path.file_name().unwrap().to_string_lossy().into_owned(), bytes));
             }
         }
     }

@@ -1,21 +1,21 @@
-//! Panics counted, on whichever thread; and a case that does not end ends the run.
+//! Counts panics on all threads, and aborts the run if a case hangs.
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A case takes milliseconds; this is for slow machines under a sanitizer.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// A case takes milliseconds; the limit allows for slow machines with a sanitizer.
+const MAX_CASE_TIME: Duration = Duration::from_secs(60);
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts panics from now on, besides reporting them.
 pub fn count_panics() -> &'static AtomicU64 {
-    let usual = std::panic::take_hook();
+    let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         PANICS.fetch_add(1, Ordering::Relaxed);
-        usual(info);
+        previous(info);
     }));
     &PANICS
 }
@@ -35,7 +35,7 @@ impl Watch {
         std::thread::spawn(move || {
             while let Some(now) = watched.upgrade() {
                 if let Some((case, since)) = &now.lock().unwrap().case
-                    && since.elapsed() > HANGS_AFTER
+                    && since.elapsed() > MAX_CASE_TIME
                 {
                     eprintln!("{case} hangs");
                     std::process::abort();
@@ -60,9 +60,9 @@ impl Watch {
         }
     }
 
-    /// For people.
+    /// A description of the slowest case.
     pub fn slowest(&self) -> String {
         let now = self.0.lock().unwrap();
-        format!("the slowest, {}, took {:.0} ms", now.slowest.1, now.slowest.0.as_secs_f64() * 1e3)
+        format!("the slowest case, {}, took {:.0} ms", now.slowest.1, now.slowest.0.as_secs_f64() * 1e3)
     }
 }

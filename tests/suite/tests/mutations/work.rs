@@ -1,4 +1,4 @@
-//! What is done with changed bytes: all that a host does with what it reads.
+//! Runs all operations of a host on changed bytes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,47 +8,49 @@ use crossdock_arrow_c_device::ArrowCDevice;
 use crossdock_memory::{Device, Result};
 use crossdock_plugin_api::{CallSettings, Input, Options, Plugin, Validate};
 
-use crate::common::{CODECS, FORMS, Rig, WAYS};
+use crate::common::{CODECS, FORMS, Rig, SOURCE_KINDS};
 use crate::mutate::Mutator;
 
 const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
-/// More than any seed has; a splice may repeat one.
-const MOST_BATCHES: usize = 16;
+/// The number of batches that are used. No seed has more, but a change may repeat batches.
+const MAX_BATCHES: usize = 16;
 
-pub struct Bench {
+pub struct Fixture {
     rig: Rig,
-    strangers: ArrowCDevice,
+    c_device: ArrowCDevice,
 }
 
-impl Bench {
+impl Fixture {
     pub fn new() -> Self {
         let rig = Rig::new();
-        let strangers = ArrowCDevice::create(rig.host.host()).unwrap();
-        Self { rig, strangers }
+        let c_device = ArrowCDevice::create(rig.host.host()).unwrap();
+        Self { rig, c_device }
     }
 
-    /// Whether the bytes could be read.
+    /// Runs a case. Returns whether the bytes could be read.
     pub fn case(&self, bytes: &[u8], mutator: &mut Mutator) -> bool {
         catch_unwind(AssertUnwindSafe(|| self.try_case(bytes, mutator))).unwrap_or(false)
     }
 
     fn try_case(&self, bytes: &[u8], mutator: &mut Mutator) -> bool {
-        let mut settings = CallSettings::new(mutator.of(&DEVICES));
+        let mut settings = CallSettings::new(mutator.choose(&DEVICES));
         settings.validate = if mutator.one_in(3) { Validate::Full } else { Validate::Layout };
-        let how = mutator.of(&WAYS);
-        let Ok((schema, mut batches)) = self.rig.read_with(bytes, how, &settings) else { return false };
-        batches.truncate(MOST_BATCHES);
+        let source_kind = mutator.choose(&SOURCE_KINDS);
+        let Ok((schema, mut batches)) = self.rig.read_with(bytes, source_kind, &settings) else {
+            return false;
+        };
+        batches.truncate(MAX_BATCHES);
         for batch in &batches {
-            // Whatever comes of it, an error included.
-            let _ = self.use_up(batch, mutator);
+            // Errors are permitted.
+            let _ = self.use_batch(batch, mutator);
         }
-        let (form, codec) = (mutator.of(&FORMS), mutator.of(&CODECS));
+        let (form, codec) = (mutator.choose(&FORMS), mutator.choose(&CODECS));
         let _ = self.rig.write(&schema, &batches, form, codec);
-        let _ = self.through_strangers(&schema, &batches, &settings, form);
+        let _ = self.through_c_device(&schema, &batches, &settings, form);
         true
     }
 
-    fn use_up(&self, batch: &DeviceBatch, mutator: &mut Mutator) -> Result<()> {
+    fn use_batch(&self, batch: &DeviceBatch, mutator: &mut Mutator) -> Result<()> {
         let stream = self.rig.host.stream(batch.device());
         let start = mutator.below(batch.len().min(40) + 1);
         let part = batch.slice(start, mutator.below((batch.len() - start).min(40) + 1))?;
@@ -60,19 +62,20 @@ impl Bench {
         let _ = first_difference(&part, &part.compact(&stream)?, &stream);
         let schema = part.schema().clone();
         let again = import_batch(export_batch(&part, false, &stream)?, &schema, &self.rig.host.memory())?;
-        let _ = self.rig.write(&schema, &[again], mutator.of(&FORMS), mutator.of(&CODECS));
+        let _ = self.rig.write(&schema, &[again], mutator.choose(&FORMS), mutator.choose(&CODECS));
         Ok(())
     }
 
-    /// Through structs that carry no sizes, so that these follow from the contents, which may be wrong.
-    fn through_strangers(
+    /// Passes batches through structs without buffer sizes, which are computed from the contents,
+    /// which may be malformed.
+    fn through_c_device(
         &self,
         schema: &SchemaRef,
         batches: &[DeviceBatch],
         settings: &CallSettings,
         form: &str,
     ) -> Result<()> {
-        let (exporter, importer) = (self.strangers.exporter().unwrap(), self.strangers.importer().unwrap());
+        let (exporter, importer) = (self.c_device.exporter().unwrap(), self.c_device.importer().unwrap());
         let raw = crossdock_arrays::export_schema(schema)?;
         let options = Options::new();
         let mut writer =
@@ -93,13 +96,13 @@ impl Bench {
         self.rig.write(schema, &back, form, "none").map(drop)
     }
 
-    /// The most bytes that its memory held, each device at its worst moment.
+    /// The sum of the peaks of all devices, in bytes.
     pub fn peak_bytes(&self) -> usize {
         let ledger = self.rig.host.backend().ledger();
         ledger.accounts.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes as usize).sum()
     }
 
-    /// Blocks that were not given back.
+    /// Blocks that leaked.
     pub fn leaks(&self) -> impl Iterator<Item = String> {
         self.rig.host.backend().leaks().into_iter().map(|leak| format!("leaked: {leak}"))
     }

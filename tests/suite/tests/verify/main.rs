@@ -1,13 +1,15 @@
-//! `crossdock verify`: plugins that keep the rules pass, and of those that do not each is found by the case for its sin.
+//! Tests `crossdock verify`: correct plugins pass, and each injected bug is found by the case for
+//! its rule.
 //!
-//! A program of its own because it takes long and gains nothing from being repeated on every simulated machine.
+//! These tests are a separate program because they take long and need not be repeated on each
+//! simulated machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod answers;
-mod bad;
-mod good;
+mod bugs;
+mod injected_bugs;
 mod objects;
-mod sins;
+mod reports;
+mod shipped_plugins;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,10 @@ use crossdock_memory_backend::Backend;
 use crossdock_tests::{command, simulated_driver};
 use serde_json::Value;
 
-/// Where a CUDA device comes from.
+/// The CUDA driver for the tests.
 enum Driver {
-    /// The machine has one, real or simulated.
-    Own,
+    /// The machine's own, real or simulated.
+    Installed,
     Simulated(PathBuf),
     None,
 }
@@ -29,34 +31,35 @@ enum Driver {
 fn driver() -> &'static Driver {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     DRIVER.get_or_init(|| match Backend::builder().build().cuda() {
-        Ok(_) => Driver::Own,
+        Ok(_) => Driver::Installed,
         Err(_) => simulated_driver().map_or(Driver::None, Driver::Simulated),
     })
 }
 
-/// Whether there is a device `cuda:0`, which is said where there is none.
+/// Whether there is a device `cuda:0`. Prints a line if there is none.
 fn has_cuda(test: &str) -> bool {
     if let Driver::None = driver() {
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: {test}: neither a CUDA driver nor the simulated one is there"
+            "skipped: {test}: there is neither a CUDA driver nor the simulated one"
         );
         return false;
     }
     true
 }
 
-/// For runs on a device: one case looks at all that the device has given away, which others have too where it is a real one.
-fn turn(arguments: &[&str]) -> Option<MutexGuard<'static, ()>> {
-    static TURN: Mutex<()> = Mutex::new(());
+/// Serialises runs on an installed device, because one case measures the memory of the whole
+/// device.
+fn lock_device(arguments: &[&str]) -> Option<MutexGuard<'static, ()>> {
+    static DEVICE: Mutex<()> = Mutex::new(());
     let on_device = arguments.contains(&"cuda:0") || !arguments.contains(&"--device");
-    (on_device && matches!(driver(), Driver::Own))
-        .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    (on_device && matches!(driver(), Driver::Installed))
+        .then(|| DEVICE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A run of all cases, as JSON: with one seed where none is asked for.
+/// Runs `crossdock verify --json`, with one seed unless the arguments choose seeds.
 fn verify(plugin: &Path, arguments: &[&str]) -> (Output, Value) {
-    let _turn = turn(arguments);
+    let _device = lock_device(arguments);
     let mut command = command(&["verify", plugin.to_str().unwrap(), "--json"]);
     if let Driver::Simulated(folder) = driver() {
         command.env("LD_LIBRARY_PATH", folder);
@@ -70,7 +73,7 @@ fn verify(plugin: &Path, arguments: &[&str]) -> (Output, Value) {
     (out, value)
 }
 
-/// The cases that neither passed nor were skipped: name, outcome.
+/// The names and outcomes of the cases that neither passed nor were skipped.
 fn bad_cases(report: &Value) -> Vec<(String, String)> {
     let text = |case: &Value, key: &str| case[key].as_str().unwrap().to_string();
     let cases = report["cases"].as_array().unwrap().iter();
@@ -78,7 +81,7 @@ fn bad_cases(report: &Value) -> Vec<(String, String)> {
     bad.map(|case| (text(case, "name"), text(case, "outcome"))).collect()
 }
 
-/// Whether this case passed, wherever.
+/// Whether this case passed on any device.
 fn passed(report: &Value, name: &str) -> bool {
     let cases = report["cases"].as_array().unwrap();
     cases.iter().any(|case| case["name"] == name && case["outcome"] == "passed")

@@ -1,9 +1,10 @@
-//! How the plugin of `tests/bad-plugins` is built: once without a sin, and for each sin the files that know of it again.
+//! Builds the plugin of `tests/bad-plugins`: once without a bug, and for each bug again the files
+//! that mention it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What it is built of.
+/// The plugin's source files.
 const FILES: [&str; 13] = [
     "plugin.c",
     "schema.c",
@@ -20,32 +21,32 @@ const FILES: [&str; 13] = [
     "encoding.c",
 ];
 
-/// The files of the plugin without a sin, compiled.
+/// The compiled files of the plugin without a bug.
 pub struct Objects {
     folder: PathBuf,
 }
 
 impl Objects {
-    /// Into this folder.
+    /// Compiles the files into this folder.
     pub fn compile(folder: &Path) -> Self {
         let objects = Self { folder: folder.to_path_buf() };
         FILES.iter().for_each(|file| _ = objects.object(file, None));
         objects
     }
 
-    /// The plugin, with this sin or none.
-    pub fn plugin(&self, sin: Option<&str>) -> PathBuf {
-        let to = self.folder.join(format!("libcrossdock_{}_plugin.so", sin.unwrap_or("base")));
-        let throws = sin.is_some_and(|sin| sin.starts_with("THROWS"));
+    /// Links the plugin, with this bug or none.
+    pub fn plugin(&self, bug: Option<&str>) -> PathBuf {
+        let to = self.folder.join(format!("libcrossdock_{}_plugin.so", bug.unwrap_or("base")));
+        let throws = bug.is_some_and(|bug| bug.starts_with("THROWS"));
         let mut link = compiler();
         link.arg("-shared").arg("-o").arg(&to);
         for file in FILES {
             let text = std::fs::read_to_string(source(file)).unwrap();
-            // A file without the sin's name is compiled to the same with it. Macros may put the name together, and of
-            // exceptions the header knows, for all files.
-            let knows = |sin: &&str| throws || text.contains("##") || text.contains(*sin);
-            link.arg(match sin.filter(knows) {
-                Some(sin) => self.object(file, Some(sin)),
+            // A file that does not contain the bug's name does not depend on it, unless a macro
+            // composes the name. Bugs that throw change the header.
+            let depends = |bug: &&str| throws || text.contains("##") || text.contains(*bug);
+            link.arg(match bug.filter(depends) {
+                Some(bug) => self.object(file, Some(bug)),
                 None => self.path(file, None),
             });
         }
@@ -59,17 +60,17 @@ impl Objects {
         to
     }
 
-    fn path(&self, file: &str, sin: Option<&str>) -> PathBuf {
-        self.folder.join(format!("{}-{file}.o", sin.unwrap_or("base")))
+    fn path(&self, file: &str, bug: Option<&str>) -> PathBuf {
+        self.folder.join(format!("{}-{file}.o", bug.unwrap_or("base")))
     }
 
-    fn object(&self, file: &str, sin: Option<&str>) -> PathBuf {
-        let to = self.path(file, sin);
+    fn object(&self, file: &str, bug: Option<&str>) -> PathBuf {
+        let to = self.path(file, bug);
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugin-api/include");
         let mut compile = compiler();
         compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-c"]);
         compile.arg("-I").arg(include).arg("-o").arg(&to);
-        compile.args(sin.iter().flat_map(|sin| [format!("-DSIN={sin}"), format!("-DSIN_{sin}")]));
+        compile.args(bug.iter().flat_map(|bug| [format!("-DBUG={bug}"), format!("-DBUG_{bug}")]));
         run(compile.arg(source(file)));
         to
     }

@@ -1,25 +1,26 @@
-//! What a module's text imports: `use` declarations and paths that begin with `crate`, `self`, `super` or a child.
+//! Parses a module's imports: `use` declarations and paths that begin with `crate`, `self`, `super`
+//! or a child.
 
 /// A name that a `use` declaration brings into a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
     /// `["crate", "load", "Loaded"]`.
     pub path: Vec<String>,
-    /// What it is called here; `None` for all names of a module (`*`).
+    /// Its name in this module; `None` for all names of a module (`*`).
     pub name: Option<String>,
-    /// Whether other modules see it.
+    /// Whether other modules can use it.
     pub is_public: bool,
     /// Whether the module itself mentions the name outside of `use` declarations.
     pub is_mentioned: bool,
 }
 
-/// What one file says, without comments, texts and tests.
+/// The imports and items of one file, without comments, literals and tests.
 #[derive(Debug, Default)]
 pub struct Imports {
     pub uses: Vec<Use>,
     /// Paths outside of `use` declarations, of two segments and more.
     pub paths: Vec<Vec<String>>,
-    /// Modules that are declared for tests alone: `#[cfg(test)] mod tests;`.
+    /// Modules that are declared only for tests: `#[cfg(test)] mod tests;`.
     pub for_tests: Vec<String>,
     /// Items that are defined here.
     pub items: Vec<String>,
@@ -29,22 +30,22 @@ const DEFINES: &[&str] =
     &["fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod", "macro_rules"];
 
 impl Imports {
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let mut reader = Reader { tokens: tokens(text), at: 0, inline: Vec::new(), depth: 0 };
-        let mut found = Self::default();
+        let mut imports = Self::default();
         let mut mentioned = Vec::new();
         while let Some(token) = reader.peek(0) {
             match token {
-                "#" if reader.is_for_tests() => reader.skip_tested_item(&mut found.for_tests),
+                "#" if reader.is_for_tests() => reader.skip_test_item(&mut imports.for_tests),
                 // Not `impl Trait + use<'a>`.
-                "use" if reader.peek(1) != Some("<") => found.uses.extend(reader.use_declaration()),
-                _ => reader.step(&mut found, &mut mentioned),
+                "use" if reader.peek(1) != Some("<") => imports.uses.extend(reader.use_declaration()),
+                _ => reader.step(&mut imports, &mut mentioned),
             }
         }
-        for used in &mut found.uses {
+        for used in &mut imports.uses {
             used.is_mentioned = used.name.as_ref().is_some_and(|name| mentioned.contains(name));
         }
-        found
+        imports
     }
 }
 
@@ -61,7 +62,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.at + ahead).copied()
     }
 
-    fn before(&self) -> Option<&'a str> {
+    fn previous(&self) -> Option<&'a str> {
         self.at.checked_sub(1).and_then(|at| self.tokens.get(at).copied())
     }
 
@@ -70,8 +71,8 @@ impl<'a> Reader<'a> {
         tokens == ["#", "[", "cfg", "(", "test", ")", "]"]
     }
 
-    /// Passes by an item and its attributes; of `mod NAME;` the name is noted.
-    fn skip_tested_item(&mut self, names: &mut Vec<String>) {
+    /// Skips an item and its attributes. Stores the name of `mod NAME;`.
+    fn skip_test_item(&mut self, names: &mut Vec<String>) {
         while self.peek(0) == Some("#") {
             self.skip_balanced("[", "]");
         }
@@ -91,7 +92,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// From the next `open` to the end of what it closes with.
+    /// Skips from the next `open` to the matching `close`.
     fn skip_balanced(&mut self, open: &str, close: &str) {
         let mut depth = 0usize;
         while let Some(token) = self.peek(0) {
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 
     fn use_declaration(&mut self) -> Vec<Use> {
-        let is_public = match self.before() {
+        let is_public = match self.previous() {
             Some("pub") => true,
             // pub(crate), pub(super), pub(in path)
             Some(")") => {
@@ -117,23 +118,20 @@ impl<'a> Reader<'a> {
             _ => false,
         };
         self.at += 1;
-        let mut found = Vec::new();
-        self.use_tree(Vec::new(), is_public, &mut found);
+        let mut uses = Vec::new();
+        self.use_tree(Vec::new(), is_public, &mut uses);
         let depth = self.inline.len();
-        found
-            .into_iter()
-            .filter_map(|used| Some(Use { path: from_file(used.path, depth)?, ..used }))
-            .collect()
+        uses.into_iter().filter_map(|used| Some(Use { path: from_file(used.path, depth)?, ..used })).collect()
     }
 
-    fn use_tree(&mut self, mut path: Vec<String>, is_public: bool, found: &mut Vec<Use>) {
+    fn use_tree(&mut self, mut path: Vec<String>, is_public: bool, uses: &mut Vec<Use>) {
         let mut name = None;
         while let Some(token) = self.peek(0) {
             match token {
                 "{" => {
                     self.at += 1;
                     while !matches!(self.peek(0), None | Some("}" | ";")) {
-                        self.use_tree(path.clone(), is_public, found);
+                        self.use_tree(path.clone(), is_public, uses);
                         if self.peek(0) == Some(",") {
                             self.at += 1;
                         }
@@ -143,7 +141,7 @@ impl<'a> Reader<'a> {
                 }
                 "," | "}" | ";" => break,
                 "*" => {
-                    found.push(Use { path: path.clone(), name: None, is_public, is_mentioned: false });
+                    uses.push(Use { path: path.clone(), name: None, is_public, is_mentioned: false });
                     self.at += 1;
                     return;
                 }
@@ -159,10 +157,11 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         let name = name.or_else(|| path.last().cloned());
-        found.push(Use { path, name, is_public, is_mentioned: false });
+        uses.push(Use { path, name, is_public, is_mentioned: false });
     }
 
-    fn step(&mut self, found: &mut Imports, mentioned: &mut Vec<String>) {
+    /// Reads a token outside of `use` declarations, or a path.
+    fn step(&mut self, imports: &mut Imports, mentioned: &mut Vec<String>) {
         let Some(token) = self.peek(0) else { return };
         match token {
             "{" => self.depth += 1,
@@ -173,8 +172,8 @@ impl<'a> Reader<'a> {
                 }
             }
             "mod" if self.peek(2) == Some("{") => self.inline.push(self.depth),
-            // Not a name of this file's own, nor a field's or a method's.
-            _ if is_word(token) && !matches!(self.before(), Some("::" | "$" | "." | "mod" | "fn")) => {
+            // Not the name of a module, function, field or method.
+            _ if is_word(token) && !matches!(self.previous(), Some("::" | "$" | "." | "mod" | "fn")) => {
                 mentioned.push(token.to_owned());
                 let mut path = vec![token.to_owned()];
                 while self.peek(1) == Some("::")
@@ -184,20 +183,20 @@ impl<'a> Reader<'a> {
                     self.at += 2;
                 }
                 if path.len() > 1 {
-                    found.paths.extend(from_file(path, self.inline.len()));
+                    imports.paths.extend(from_file(path, self.inline.len()));
                 }
             }
             _ => {}
         }
         if DEFINES.contains(&token) && self.inline.is_empty() {
             let name = if token == "macro_rules" { self.peek(2) } else { self.peek(1) };
-            found.items.extend(name.map(str::to_owned));
+            imports.items.extend(name.map(str::to_owned));
         }
         self.at += 1;
     }
 }
 
-/// A path as it would be written outside of the inline modules that it is in; `None` where it does not leave them.
+/// Converts a path inside inline modules to one outside of them. `None` if it does not leave them.
 fn from_file(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     if inline == 0 {
         return Some(path);
@@ -217,7 +216,8 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Words, `::`, and single characters; no spaces, comments, texts, characters and lifetimes.
+/// Words, `::`, and single characters, without spaces, comments, string and character literals, and
+/// lifetimes.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -268,7 +268,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a text that begins with its quotation mark.
+/// The length of a string literal that begins with its quotation mark.
 fn quoted(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -297,11 +297,11 @@ fn literal(text: &str) -> Option<usize> {
     Some(text[begin + 1..].find(&end).map_or(text.len(), |at| begin + 1 + at + end.len()))
 }
 
-/// The length of a character, or of a lifetime with its name.
+/// The length of a character literal or a lifetime.
 fn character(text: &str) -> usize {
     let within = &text[1..];
     if let Some(escaped) = within.strip_prefix('\\') {
-        // What is escaped may be a mark itself.
+        // The escaped character may be a quotation mark.
         let end = escaped.char_indices().skip(1).find(|(_, c)| *c == '\'');
         return end.map_or(text.len(), |(at, _)| at + 3);
     }
@@ -317,24 +317,20 @@ mod tests {
     use super::*;
 
     fn paths(text: &str) -> Vec<String> {
-        let found = Imports::of(text);
-        found
-            .uses
-            .iter()
-            .map(|used| used.path.join("::"))
-            .chain(found.paths.iter().map(|p| p.join("::")))
-            .collect()
+        let imports = Imports::parse(text);
+        let uses = imports.uses.iter().map(|used| used.path.join("::"));
+        uses.chain(imports.paths.iter().map(|p| p.join("::"))).collect()
     }
 
     #[test]
     fn reads_nested_use_trees() {
         let text = "use crate::{a::{self, B as C}, d::*, e}; pub(crate) use super::f::G;";
-        let found = Imports::of(text);
-        let names: Vec<_> = found.uses.iter().map(|used| used.name.as_deref().unwrap_or("*")).collect();
+        let imports = Imports::parse(text);
+        let names: Vec<_> = imports.uses.iter().map(|used| used.name.as_deref().unwrap_or("*")).collect();
         assert_eq!(paths(text), ["crate::a", "crate::a::B", "crate::d", "crate::e", "super::f::G"]);
         assert_eq!(names, ["a", "C", "*", "e", "G"]);
         assert_eq!(
-            found.uses.iter().map(|used| used.is_public).collect::<Vec<_>>(),
+            imports.uses.iter().map(|used| used.is_public).collect::<Vec<_>>(),
             [false, false, false, false, true]
         );
     }
@@ -352,7 +348,7 @@ mod tests {
         let text = "// crate::a\n/* crate::b /* */ crate::c */ \"crate::d \\\" crate::e\" r#\"crate::f\"# b\"crate::g\"
             '\"' '\\'' '\\u{22}' fn f<'a>(x: &'a crate::h::I) {}";
         assert_eq!(paths(text), ["crate::h::I"]);
-        assert_eq!(Imports::of("fn f(x: &'static Text, y: char) -> u8 { '\\'' }").items, ["f"]);
+        assert_eq!(Imports::parse("fn f(x: &'static Text, y: char) -> u8 { '\\'' }").items, ["f"]);
     }
 
     #[test]
@@ -360,24 +356,24 @@ mod tests {
         let text = "#[cfg(test)] #[allow(x)] mod tests { use crate::a::B; fn f() { } }
             #[cfg(test)] mod apart; #[cfg(test)] use crate::{c, d}; #[cfg(test)] fn g() { crate::e::f() } use crate::h::I;";
         assert_eq!(paths(text), ["crate::h::I"]);
-        assert_eq!(Imports::of(text).for_tests, ["tests", "apart"]);
+        assert_eq!(Imports::parse(text).for_tests, ["tests", "apart"]);
     }
 
     #[test]
-    fn what_a_return_type_captures_is_no_declaration() {
+    fn ignores_captures_of_return_types() {
         assert_eq!(paths("fn f<'a>() -> impl X + use<'a> { a; b } use crate::c;"), ["crate::c"]);
     }
 
     #[test]
-    fn the_super_of_an_inline_module_is_its_file() {
+    fn resolves_super_in_inline_modules() {
         let text = "mod inner { use super::X; use super::super::y::Z; fn f() {} } use super::w::V;";
         assert_eq!(paths(text), ["super::y::Z", "super::w::V"]);
     }
 
     #[test]
     fn knows_which_imported_names_are_mentioned() {
-        let found = Imports::of("mod c; pub use a::{B, c, d}; fn d(b: B) { b.c() }");
-        let mentioned: Vec<_> = found.uses.iter().map(|used| used.is_mentioned).collect();
+        let imports = Imports::parse("mod c; pub use a::{B, c, d}; fn d(b: B) { b.c() }");
+        let mentioned: Vec<_> = imports.uses.iter().map(|used| used.is_mentioned).collect();
         assert_eq!(mentioned, [true, false, false]);
     }
 }

@@ -1,11 +1,11 @@
-//! No modules of a crate import each other in a cycle.
+//! Checks that the modules of a crate do not import each other in a cycle.
 //!
-//! A module is a file below `src`. It imports a module where a `use` declaration or a path names something that is
-//! defined there; names that are only passed on (`pub use`) are followed to where they are defined. That a module declares
-//! its children, or passes their names on without mentioning them itself, is no import.
+//! A module is a file below `src`. It imports a module if a `use` declaration or a path names an
+//! item that is defined there. Re-exported names (`pub use`) are followed to their definition.
+//! Declaring children, and re-exporting names that the module does not use itself, are not imports.
 //!
-//! Not seen: methods of a type whose `impl` is in another module, names that macros make up, modules with a `#[path]`,
-//! files outside of `src`, and what is for tests alone.
+//! Not checked: methods of a type whose `impl` is in another module, names that macros compose,
+//! modules with a `#[path]`, files outside of `src`, and test code.
 
 mod exceptions;
 mod imports;
@@ -18,34 +18,35 @@ use exceptions::{EXCEPTIONS, Exception};
 use imports::Imports;
 
 type Path = Vec<String>;
-/// What each module imports, by their paths as they are written.
+/// The imports of each module, by paths as in Rust source.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// A complaint for each group of modules that import each other, and for each exception that is none any more.
+/// A violation for each group of modules that import each other, and for each exception without a
+/// cycle.
 pub fn check(packages: &[Package], texts: &[Text]) -> Vec<String> {
     packages.iter().flat_map(|package| check_crate(&package.folder, texts, EXCEPTIONS)).collect()
 }
 
 fn check_crate(folder: &str, texts: &[Text], exceptions: &[Exception]) -> Vec<String> {
     let mut graph = edges(&modules(folder, texts));
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     for (_, group, _) in exceptions.iter().filter(|(of, ..)| *of == folder) {
         if !take_out(&mut graph, group) {
             let group = group.join(", ");
-            complaints.push(format!(
-                "{folder}: {group}: no cycle any more: take it out of tidy's exceptions (cycles)"
+            violations.push(format!(
+                "{folder}: {group}: no cycle any more; remove it from xtask/src/tidy/cycles/exceptions.rs"
             ));
         }
     }
-    complaints.extend(cycles(&graph).into_iter().map(|(cycle, size)| {
+    violations.extend(cycles(&graph).into_iter().map(|(cycle, size)| {
         let cycle = cycle.join(" -> ");
         let among = if size > 1 { format!(", one of several among {size} modules") } else { String::new() };
         format!("{folder}: modules import each other: {cycle}{among}")
     }));
-    complaints
+    violations
 }
 
-/// Takes the imports within a group out of the graph; whether there was a cycle among them.
+/// Removes the imports within a group from the graph. Returns whether they had a cycle.
 fn take_out(graph: &mut Graph, group: &[&str]) -> bool {
     let is_in = |module: &str| {
         group.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -60,7 +61,7 @@ fn take_out(graph: &mut Graph, group: &[&str]) -> bool {
     !cycles(&within).is_empty()
 }
 
-/// The modules of a crate by their paths; that of its root is empty.
+/// The modules of a crate by their paths. The path of the root is empty.
 fn modules(folder: &str, texts: &[Text]) -> BTreeMap<Path, Imports> {
     let src = format!("{folder}/src/");
     let has_lib = texts.iter().any(|text| text.path == format!("{src}lib.rs"));
@@ -76,7 +77,7 @@ fn modules(folder: &str, texts: &[Text]) -> BTreeMap<Path, Imports> {
             _ if path.last().is_some_and(|last| last == "mod") => drop(path.pop()),
             _ => {}
         }
-        modules.insert(path, Imports::of(&text.content));
+        modules.insert(path, Imports::parse(&text.content));
     }
     let tests: Vec<Path> = modules
         .iter()
@@ -104,11 +105,12 @@ fn edges(modules: &BTreeMap<Path, Imports>) -> Graph {
     modules.iter().map(imported).collect()
 }
 
-/// The module in which what `path` names, seen from the module `from`, is defined; `None` where it is in no module of the crate.
+/// The module that defines the item with this path, as seen from the module `from`. `None` if it is
+/// not in the crate.
 fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], depth: usize) -> Option<Path> {
-    // Names that are passed on in a circle.
-    const DEEPEST: usize = 16;
-    if depth > DEEPEST {
+    // Re-exports may form a circle.
+    const MAX_DEPTH: usize = 16;
+    if depth > MAX_DEPTH {
         return None;
     }
     let (mut at, rest) = match path.first()?.as_str() {
@@ -127,17 +129,17 @@ fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], dept
             at = below;
             continue;
         }
-        let here = modules.get(&at)?;
-        if here.items.contains(segment) {
+        let module = modules.get(&at)?;
+        if module.items.contains(segment) {
             return Some(at);
         }
-        let named = here.uses.iter().find(|used| used.name.as_ref() == Some(segment));
+        let named = module.uses.iter().find(|used| used.name.as_ref() == Some(segment));
         if let Some(named) = named {
-            // What comes from another crate counts as the business of the module that passes it on.
+            // An item of another crate counts as defined in the module that re-exports it.
             let to = [&named.path[..], &rest[i + 1..]].concat();
             return Some(resolve(modules, &at, &to, depth + 1).unwrap_or(at));
         }
-        let all = here.uses.iter().filter(|used| used.name.is_none());
+        let all = module.uses.iter().filter(|used| used.name.is_none());
         let defined = all
             .filter_map(|used| resolve(modules, &at, &used.path, depth + 1))
             .find(|module| modules.get(module).is_some_and(|module| module.items.contains(segment)));
@@ -146,10 +148,11 @@ fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], dept
     Some(at)
 }
 
-/// A shortest cycle of each group of modules that reach each other, and how many modules are in the group beyond the cycle.
+/// A shortest cycle of each group of modules that reach each other, and the size of the group if
+/// the cycle does not contain all of it, else 1.
 fn cycles(graph: &Graph) -> Vec<(Vec<&str>, usize)> {
     let mut grouped = BTreeSet::new();
-    let mut found = Vec::new();
+    let mut cycles = Vec::new();
     for start in graph.keys() {
         if grouped.contains(start.as_str()) {
             continue;
@@ -164,10 +167,10 @@ fn cycles(graph: &Graph) -> Vec<(Vec<&str>, usize)> {
         let shortest = group.iter().filter_map(|start| shortest(graph, start)).min_by_key(Vec::len);
         if let Some(cycle) = shortest {
             let size = if group.len() + 1 > cycle.len() { group.len() } else { 1 };
-            found.push((cycle, size));
+            cycles.push((cycle, size));
         }
     }
-    found
+    cycles
 }
 
 fn reached<'a>(graph: &'a Graph, start: &str) -> BTreeSet<&'a str> {
@@ -181,7 +184,7 @@ fn reached<'a>(graph: &'a Graph, start: &str) -> BTreeSet<&'a str> {
     reached
 }
 
-/// From a module back to itself: both ends are it.
+/// A shortest path from a module to itself, with the module at both ends.
 fn shortest<'a>(graph: &'a Graph, start: &'a str) -> Option<Vec<&'a str>> {
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([vec![start]]);
@@ -204,55 +207,55 @@ mod tests {
     use super::super::text::text;
     use super::*;
 
-    fn complaints(files: &[(&str, &str)]) -> Vec<String> {
+    fn violations(files: &[(&str, &str)]) -> Vec<String> {
         let texts: Vec<_> =
             files.iter().map(|(path, content)| text(&format!("a/src/{path}"), content)).collect();
         check_crate("a", &texts, &[])
     }
 
     #[test]
-    fn two_modules_that_import_each_other_are_named() {
-        let found = complaints(&[
+    fn rejects_two_modules_that_import_each_other() {
+        let violations = violations(&[
             ("lib.rs", "mod x; mod y;"),
             ("x.rs", "use crate::y::Y; pub struct X;"),
             ("y.rs", "pub struct Y(crate::x::X);"),
         ]);
-        assert_eq!(found, ["a: modules import each other: x -> y -> x"]);
+        assert_eq!(violations, ["a: modules import each other: x -> y -> x"]);
     }
 
     #[test]
-    fn a_shortest_cycle_stands_for_all_of_a_group() {
-        let found = complaints(&[
+    fn reports_a_shortest_cycle_of_a_group() {
+        let violations = violations(&[
             ("lib.rs", "mod x; mod y; mod z;"),
             ("x.rs", "use crate::y::Y; pub struct X;"),
             ("y.rs", "use super::{x, z::Z}; pub struct Y;"),
             ("z.rs", "use crate::x::X; pub struct Z;"),
         ]);
-        assert_eq!(found, ["a: modules import each other: x -> y -> x, one of several among 3 modules"]);
+        assert_eq!(violations, ["a: modules import each other: x -> y -> x, one of several among 3 modules"]);
     }
 
     #[test]
-    fn a_child_may_import_from_its_parent_and_a_parent_from_its_child() {
+    fn accepts_imports_in_one_direction_between_parent_and_child() {
         let child_first =
             [("lib.rs", "mod x;"), ("x/mod.rs", "mod y; pub struct X;"), ("x/y.rs", "use super::X;")];
         let parent_first =
             [("lib.rs", "mod x;"), ("x/mod.rs", "mod y; use y::Y;"), ("x/y.rs", "pub struct Y;")];
-        assert_eq!(complaints(&child_first), Vec::<String>::new());
-        assert_eq!(complaints(&parent_first), Vec::<String>::new());
+        assert_eq!(violations(&child_first), Vec::<String>::new());
+        assert_eq!(violations(&parent_first), Vec::<String>::new());
     }
 
     #[test]
-    fn a_parent_and_a_child_that_import_from_each_other_are_a_cycle() {
-        let found = complaints(&[
+    fn rejects_a_parent_and_a_child_that_import_each_other() {
+        let violations = violations(&[
             ("lib.rs", "mod x;"),
             ("x/mod.rs", "mod y; pub struct X; fn f() { y::g() }"),
             ("x/y.rs", "use super::X; pub fn g() {}"),
         ]);
-        assert_eq!(found, ["a: modules import each other: x -> x::y -> x"]);
+        assert_eq!(violations, ["a: modules import each other: x -> x::y -> x"]);
     }
 
     #[test]
-    fn names_that_are_passed_on_are_followed_to_their_definition() {
+    fn follows_re_exports_to_the_definition() {
         let files = |z: &'static str| {
             [
                 ("lib.rs", "mod x; pub use x::{Y, Z};"),
@@ -261,32 +264,32 @@ mod tests {
                 ("x/z.rs", z),
             ]
         };
-        assert_eq!(complaints(&files("pub struct Z;")), Vec::<String>::new());
-        let found = complaints(&files("use crate::x::Y; pub struct Z;"));
-        assert_eq!(found, ["a: modules import each other: x::y -> x::z -> x::y"]);
+        assert_eq!(violations(&files("pub struct Z;")), Vec::<String>::new());
+        let violations = violations(&files("use crate::x::Y; pub struct Z;"));
+        assert_eq!(violations, ["a: modules import each other: x::y -> x::z -> x::y"]);
     }
 
     #[test]
-    fn a_name_that_is_passed_on_and_mentioned_is_an_import() {
+    fn re_export_that_the_module_uses_is_an_import() {
         let files = |root: &'static str| [("lib.rs", root), ("x.rs", "use crate::Own; pub struct X;")];
-        assert_eq!(complaints(&files("mod x; pub use x::X; pub struct Own;")), Vec::<String>::new());
-        let found = complaints(&files("mod x; pub use x::X; pub struct Own(X);"));
-        assert_eq!(found, ["a: modules import each other: crate -> x -> crate"]);
+        assert_eq!(violations(&files("mod x; pub use x::X; pub struct Own;")), Vec::<String>::new());
+        let violations = violations(&files("mod x; pub use x::X; pub struct Own(X);"));
+        assert_eq!(violations, ["a: modules import each other: crate -> x -> crate"]);
     }
 
     #[test]
-    fn imports_of_tests_do_not_count() {
-        let found = complaints(&[
+    fn ignores_imports_of_tests() {
+        let violations = violations(&[
             ("lib.rs", "mod x; mod y;"),
             ("x.rs", "pub struct X; #[cfg(test)] mod tests;"),
             ("x/tests.rs", "use crate::y::Y; use super::X;"),
             ("y.rs", "use crate::x::X; pub struct Y; #[cfg(test)] mod tests { use crate::x; }"),
         ]);
-        assert_eq!(found, Vec::<String>::new());
+        assert_eq!(violations, Vec::<String>::new());
     }
 
     #[test]
-    fn a_group_may_import_each_other_and_is_named_once_it_does_not() {
+    fn accepts_exceptions_and_rejects_unneeded_ones() {
         let texts = [
             text("a/src/lib.rs", "mod x; mod y;"),
             text("a/src/x.rs", "use crate::y::Y; pub struct X;"),
@@ -295,9 +298,9 @@ mod tests {
         let excepted = |group| check_crate("a", &texts, &[("a", group, "a reason")]);
         assert_eq!(excepted(&["x", "y"]), Vec::<String>::new());
         assert_eq!(excepted(&["*"]), Vec::<String>::new());
-        let found = excepted(&["x::*"]);
-        let left = "a: x::*: no cycle any more: take it out of tidy's exceptions (cycles)";
-        assert_eq!(found, [left, "a: modules import each other: x -> y -> x"]);
+        let violations = excepted(&["x::*"]);
+        let unneeded = "a: x::*: no cycle any more; remove it from xtask/src/tidy/cycles/exceptions.rs";
+        assert_eq!(violations, [unneeded, "a: modules import each other: x -> y -> x"]);
         assert_eq!(check_crate("a", &texts, &[("b", &["x", "y"], "a reason")]).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks whose last use may still be to come, and how they go back.
+//! Frees blocks whose last use may not have completed yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,23 +9,25 @@ use crossdock_plugin_api::Result;
 use crate::cuda::context::Gpu;
 use crate::cuda::driver::{DevicePtr, RawEvent, RawStream, SUCCESS};
 
-/// Blocks of a pool that were used elsewhere than on the stream that they were allocated on, or seen by strangers.
+/// Pending frees of a pool: blocks that were used on other streams than the one they were allocated
+/// on, or exported to other libraries.
 ///
-/// A stream of their own waits for all that must come first, and each block stays here until an event on that stream has
-/// passed. Whoever allocates or releases next looks for that, and frees the block with `cuMemFree`, after which any stream
-/// may have it. A free in the order of that stream would be there for others only once the driver itself has seen it pass:
-/// see docs/decisions/0007. Nobody waits on the host.
-pub(crate) struct Frees {
+/// A separate stream waits for everything that must come first, and each block stays here until an
+/// event on that stream has passed. The next allocation or release checks the events, and frees
+/// passed blocks with `cuMemFree`, after which any stream may reuse them. A free in the order of
+/// the separate stream would make the memory available to other streams only after the driver
+/// itself has seen it pass: see docs/decisions/0007. No thread waits.
+pub(crate) struct PendingFrees {
     gpu: Arc<Gpu>,
-    /// Gets nothing but waits, and what could not be freed in another way.
+    /// Runs only waits, and frees that could not be made in another way.
     stream: Stream,
     state: Mutex<State>,
-    /// As many as are pending: read without the lock where that says that there is nothing to do.
+    /// Number of pending blocks, to return early without the lock.
     count: AtomicUsize,
 }
 
-/// Where more waits than this, the stream that allocates waits for it.
-const MOST_PENDING_BYTES: usize = 256 << 20;
+/// Above this number of pending bytes, the allocating stream waits for all of them.
+const MAX_PENDING_BYTES: usize = 256 << 20;
 
 #[derive(Default)]
 struct State {
@@ -34,7 +36,7 @@ struct State {
     pending_bytes: usize,
 }
 
-/// One that goes back after an event on the stream.
+/// A block that is freed after an event on the separate stream.
 #[derive(Clone, Copy)]
 struct Block {
     base: DevicePtr,
@@ -42,38 +44,38 @@ struct Block {
     after: RawEvent,
 }
 
-// SAFETY: the driver takes events on every thread.
+// SAFETY: the driver accepts events on any thread.
 unsafe impl Send for Block {}
 
 struct Stream(RawStream);
 
-// SAFETY: the driver takes streams on every thread.
+// SAFETY: the driver accepts streams on any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: the driver accepts a stream on several threads at the same time.
 unsafe impl Sync for Stream {}
 
-impl Frees {
-    /// The context is current.
+impl PendingFrees {
+    /// Creates the separate stream. The context is current.
     pub(crate) fn new(gpu: Arc<Gpu>) -> Result<Self> {
         let stream = Stream(gpu.take_stream()?);
         Ok(Self { gpu, stream, state: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
-    /// The stream that waits for what must come before a block goes back.
+    /// The stream that waits for everything that must come before a free.
     pub(crate) fn stream(&self) -> RawStream {
         self.stream.0
     }
 
-    /// Bytes of the blocks that have not gone back yet.
+    /// Number of pending bytes.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.lock().pending_bytes
     }
 
-    /// Takes a block, which goes back after all that the stream has been given so far. The context is current. On an error
-    /// it stays the caller's.
+    /// Takes ownership of a block and frees it after the work enqueued so far on the separate
+    /// stream. After an error the caller keeps the block. The context is current.
     pub(crate) fn add(&self, base: DevicePtr, bytes: usize) -> Result<()> {
         let mut state = self.lock();
-        // With the lock held, so that the list is in the order of the stream.
+        // The lock is held, so that the list is in the order of the stream.
         let after = self.gpu.record(self.stream.0)?;
         state.pending.push_back(Block { base, bytes, after });
         state.pending_bytes += bytes;
@@ -81,36 +83,39 @@ impl Frees {
         Ok(())
     }
 
-    /// Frees what has passed, unless somebody else is at it. The context is current.
-    pub(crate) fn look(&self) {
-        if let Some(mut state) = self.look_in() {
+    /// Frees blocks whose events have passed, unless another thread is doing so. The context is
+    /// current.
+    pub(crate) fn try_free_passed(&self) {
+        if let Some(mut state) = self.try_lock_pending() {
             self.free_passed(&mut state);
         }
     }
 
-    /// The same before an allocation on `stream`, which waits for all of it where too much is pending. What is freed in its
-    /// order is there for its own next allocation at once.
+    /// Frees passed blocks before an allocation on `stream`. If too many bytes remain pending,
+    /// `stream` waits for all of them and frees them in its order, which makes them available to
+    /// its own next allocation at once.
     pub(crate) fn make_room(&self, stream: RawStream) {
-        let Some(mut state) = self.look_in() else { return };
+        let Some(mut state) = self.try_lock_pending() else { return };
         self.free_passed(&mut state);
-        let Some(newest) = state.pending.back().filter(|_| state.pending_bytes > MOST_PENDING_BYTES) else {
+        let Some(newest) = state.pending.back().filter(|_| state.pending_bytes > MAX_PENDING_BYTES) else {
             return;
         };
         let _relaxed = self.gpu.relaxed();
         if self.gpu.wait(stream, newest.after).is_ok() {
-            // What the driver does not take stays pending.
+            // Blocks that the driver rejects stay pending.
             self.free_in_order(&mut state, stream);
         }
     }
 
-    /// Waits on the host for all that is pending, and frees it. The context is current.
+    /// Blocks until all pending blocks have passed, and frees them. The context is current.
     pub(crate) fn settle(&self) {
         let newest = self.lock().pending.back().copied();
         let _relaxed = self.gpu.relaxed();
         if let Some(newest) = newest {
-            // Without the lock. Should the event have gone back to be used again, then what was pending here has passed,
-            // and the wait is for something newer.
-            // SAFETY: an event of this context; none is destroyed before the context goes.
+            // Without the lock. If the event has been returned and reused meanwhile, the blocks
+            // pending here have passed, and this waits for newer work.
+            // SAFETY: the event belongs to this context; events are destroyed only with the
+            // context.
             unsafe { (self.gpu.driver.event_synchronize)(newest.after) };
             self.free_passed(&mut self.lock());
         }
@@ -119,14 +124,14 @@ impl Frees {
     /// Frees a block that nothing uses any more. The context is current.
     pub(crate) fn free(&self, base: DevicePtr, bytes: usize) {
         let _relaxed = self.gpu.relaxed();
-        if !self.free_at_once(base) {
-            // It is tried again. Where not even an event is to be had, it is lost.
+        if !self.try_free(base) {
+            // Try again later. If not even an event can be recorded, the block leaks.
             drop(self.add(base, bytes));
         }
     }
 
-    /// The state, if there is something in it and nobody else has it.
-    fn look_in(&self) -> Option<MutexGuard<'_, State>> {
+    /// Locks the state; `None` if nothing is pending or another thread has the lock.
+    fn try_lock_pending(&self) -> Option<MutexGuard<'_, State>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -140,39 +145,41 @@ impl Frees {
     fn free_passed(&self, state: &mut State) {
         let _relaxed = self.gpu.relaxed();
         while let Some(block) = state.pending.front() {
-            // SAFETY: an event of this context, which stays in the list.
-            let passed = unsafe { (self.gpu.driver.event_query)(block.after) } == SUCCESS;
-            if !passed || !self.free_at_once(block.base) {
+            // SAFETY: the event belongs to this context, and stays in the list during the call.
+            let is_passed = unsafe { (self.gpu.driver.event_query)(block.after) } == SUCCESS;
+            if !is_passed || !self.try_free(block.base) {
                 break;
             }
-            self.gpu.give_event(block.after);
+            self.gpu.return_event(block.after);
             state.pending_bytes -= block.bytes;
             state.pending.pop_front();
         }
         self.count.store(state.pending.len(), Ordering::Relaxed);
     }
 
-    /// Whether the driver took it.
-    fn free_at_once(&self, base: DevicePtr) -> bool {
+    /// Frees a block that nothing uses; `false` if the driver rejects it.
+    fn try_free(&self, base: DevicePtr) -> bool {
         let driver = &self.gpu.driver;
-        // SAFETY: allocated from the pool, and not freed yet; all that used it has run, as the host has seen. Where that is
-        // refused, the stream's order does as well.
+        // SAFETY: the block was allocated from the pool and not freed yet, and the host has seen
+        // that all its uses have run. If the first function fails, the stream order gives the same
+        // guarantee.
         unsafe {
             (driver.mem_free)(base) == SUCCESS || (driver.mem_free_async)(base, self.stream.0) == SUCCESS
         }
     }
 
-    /// Frees all that is pending on `stream`, which comes after it.
+    /// Frees all pending blocks in the order of `stream`, which comes after their uses.
     fn free_in_order(&self, state: &mut State, stream: RawStream) {
         let mut freed_bytes = 0;
         state.pending.retain(|block| {
-            // SAFETY: allocated from the pool, and not freed yet; the stream comes after all that used it.
-            let refused = unsafe { (self.gpu.driver.mem_free_async)(block.base, stream) } != SUCCESS;
-            if !refused {
+            // SAFETY: the block was allocated from the pool and not freed yet, and `stream` comes
+            // after its uses.
+            let is_rejected = unsafe { (self.gpu.driver.mem_free_async)(block.base, stream) } != SUCCESS;
+            if !is_rejected {
                 freed_bytes += block.bytes;
-                self.gpu.give_event(block.after);
+                self.gpu.return_event(block.after);
             }
-            refused
+            is_rejected
         });
         state.pending_bytes -= freed_bytes;
         self.count.store(state.pending.len(), Ordering::Relaxed);
@@ -183,15 +190,15 @@ impl Frees {
     }
 }
 
-impl Drop for Frees {
+impl Drop for PendingFrees {
     fn drop(&mut self) {
         let mut state = std::mem::take(&mut *self.lock());
         if let Ok(_entered) = self.gpu.enter() {
             let _relaxed = self.gpu.relaxed();
             self.free_in_order(&mut state, self.stream.0);
         }
-        state.pending.drain(..).for_each(|block| self.gpu.give_event(block.after));
-        self.gpu.give_stream(self.stream.0);
+        state.pending.drain(..).for_each(|block| self.gpu.return_event(block.after));
+        self.gpu.return_stream(self.stream.0);
     }
 }
 

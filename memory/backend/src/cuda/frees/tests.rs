@@ -1,4 +1,5 @@
-//! Over whatever driver there is, some functions of which are watched, and refuse when they are told to.
+//! Tests with the installed driver, real or simulated. Some of its functions are wrapped to count
+//! calls and to fail on request.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -15,56 +16,60 @@ use crate::cuda::driver::{
 };
 
 static REAL: OnceLock<Driver> = OnceLock::new();
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static TEST_LOCK: Mutex<()> = Mutex::new(());
 
-/// Queries say that nothing has passed.
-static LATE: AtomicBool = AtomicBool::new(false);
-static REFUSES_AT_ONCE: AtomicBool = AtomicBool::new(false);
-static REFUSES_IN_ORDER: AtomicBool = AtomicBool::new(false);
-/// Blocks that were freed, and in the order of which streams.
-static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
-static IN_ORDER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Event queries return "not ready".
+static NEVER_READY: AtomicBool = AtomicBool::new(false);
+static MEM_FREE_FAILS: AtomicBool = AtomicBool::new(false);
+static MEM_FREE_ASYNC_FAILS: AtomicBool = AtomicBool::new(false);
+/// Number of calls of `cuMemFree`, and the streams of `cuMemFreeAsync`.
+static MEM_FREE_CALLS: AtomicUsize = AtomicUsize::new(0);
+static MEM_FREE_ASYNC_STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-const REFUSED: c_int = 4242;
+const ERROR_CODE: c_int = 4242;
 
 unsafe extern "C" fn query(event: RawEvent) -> c_int {
-    // SAFETY: what the caller was asked for.
-    if LATE.load(Ordering::Relaxed) { NOT_READY } else { unsafe { (REAL.get().unwrap().event_query)(event) } }
+    if NEVER_READY.load(Ordering::Relaxed) {
+        NOT_READY
+    } else {
+        // SAFETY: the caller passes an event, as the driver's function requires.
+        unsafe { (REAL.get().unwrap().event_query)(event) }
+    }
 }
 
-unsafe extern "C" fn free_at_once(base: DevicePtr) -> c_int {
-    if REFUSES_AT_ONCE.load(Ordering::Relaxed) {
-        return REFUSED;
+unsafe extern "C" fn mem_free(base: DevicePtr) -> c_int {
+    if MEM_FREE_FAILS.load(Ordering::Relaxed) {
+        return ERROR_CODE;
     }
-    AT_ONCE.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: as above.
+    MEM_FREE_CALLS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the argument satisfies the same contract.
     unsafe { (REAL.get().unwrap().mem_free)(base) }
 }
 
-unsafe extern "C" fn free_in_order(base: DevicePtr, stream: RawStream) -> c_int {
-    if REFUSES_IN_ORDER.load(Ordering::Relaxed) {
-        return REFUSED;
+unsafe extern "C" fn mem_free_async(base: DevicePtr, stream: RawStream) -> c_int {
+    if MEM_FREE_ASYNC_FAILS.load(Ordering::Relaxed) {
+        return ERROR_CODE;
     }
-    IN_ORDER.lock().unwrap().push(stream as usize);
-    // SAFETY: as above.
+    MEM_FREE_ASYNC_STREAMS.lock().unwrap().push(stream as usize);
+    // SAFETY: the arguments satisfy the same contract.
     unsafe { (REAL.get().unwrap().mem_free_async)(base, stream) }
 }
 
-/// A pool, a stream that allocates from it, and another one that uses the blocks.
-struct Rig {
-    /// Gone once a test has dropped it.
-    frees: Option<Frees>,
+/// A pool, a stream that allocates from it, and another stream that uses the blocks.
+struct Fixture {
+    /// `None` once a test has dropped it.
+    frees: Option<PendingFrees>,
     pool: MemPool,
     home: RawStream,
     user: RawStream,
     _entered: Entered,
     gpu: Arc<Gpu>,
-    _turn: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(test: &str) -> Option<Self> {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let driver = match crate::cuda::probe::start() {
             Ok((driver, _)) => *REAL.get_or_init(|| driver),
             Err(missing) => {
@@ -72,14 +77,13 @@ impl Rig {
                 return None;
             }
         };
-        [&LATE, &REFUSES_AT_ONCE, &REFUSES_IN_ORDER]
+        [&NEVER_READY, &MEM_FREE_FAILS, &MEM_FREE_ASYNC_FAILS]
             .iter()
-            .for_each(|set| set.store(false, Ordering::Relaxed));
-        AT_ONCE.store(0, Ordering::Relaxed);
-        IN_ORDER.lock().unwrap().clear();
-        let watched =
-            Driver { event_query: query, mem_free: free_at_once, mem_free_async: free_in_order, ..driver };
-        let gpu = Gpu::open(watched, Device::cuda(0), 0, (0, 0)).unwrap();
+            .for_each(|flag| flag.store(false, Ordering::Relaxed));
+        MEM_FREE_CALLS.store(0, Ordering::Relaxed);
+        MEM_FREE_ASYNC_STREAMS.lock().unwrap().clear();
+        let wrapped = Driver { event_query: query, mem_free, mem_free_async, ..driver };
+        let gpu = Gpu::open(wrapped, Device::cuda(0), 0, (0, 0)).unwrap();
         let entered = gpu.enter().unwrap();
         let (home, user) = (gpu.take_stream().unwrap(), gpu.take_stream().unwrap());
         let props = MemPoolProps {
@@ -91,26 +95,26 @@ impl Rig {
             reserved: [0; 56],
         };
         let mut pool = std::ptr::null_mut();
-        // SAFETY: pointers to locals; the context is current.
+        // SAFETY: the pointers are to locals; the context is current.
         assert_eq!(unsafe { (driver.mem_pool_create)(&mut pool, &props) }, SUCCESS);
-        let frees = Some(Frees::new(gpu.clone()).unwrap());
-        Some(Self { frees, pool, home, user, _entered: entered, gpu, _turn: turn })
+        let frees = Some(PendingFrees::new(gpu.clone()).unwrap());
+        Some(Self { frees, pool, home, user, _entered: entered, gpu, _guard: guard })
     }
 
-    fn frees(&self) -> &Frees {
+    fn frees(&self) -> &PendingFrees {
         self.frees.as_ref().unwrap()
     }
 
     fn order(&self, from: RawStream, to: RawStream) {
         let event = self.gpu.record(from).unwrap();
         self.gpu.wait(to, event).unwrap();
-        self.gpu.give_event(event);
+        self.gpu.return_event(event);
     }
 
-    /// A block that another stream than its own writes to.
+    /// Allocates a block, and writes to it on another stream.
     fn used_block(&self) -> DevicePtr {
         let mut base = 0;
-        // SAFETY: a pointer to a local, then the block that it tells.
+        // SAFETY: the pointer is to a local, and the block has 4096 bytes.
         unsafe {
             let driver = &self.gpu.driver;
             assert_eq!((driver.mem_alloc_from_pool_async)(&mut base, 4096, self.pool, self.home), SUCCESS);
@@ -120,107 +124,107 @@ impl Rig {
         base
     }
 
-    /// One that goes back when it is no longer used, and counts as so many bytes.
+    /// Adds a pending block that counts as `bytes` bytes.
     fn add(&self, bytes: usize) {
         let base = self.used_block();
         self.order(self.user, self.frees().stream());
         self.frees().add(base, bytes).unwrap();
     }
 
-    /// Until `done`: a query may be behind.
-    fn look_until(&self, done: impl Fn() -> bool) {
-        let looks = (0..100_000).take_while(|_| !done()).map(|_| self.frees().look()).count();
-        assert!(done(), "not after {looks} looks");
+    /// Frees passed blocks until `done`, because queries may lag behind.
+    fn free_passed_until(&self, done: impl Fn() -> bool) {
+        let n_calls = (0..100_000).take_while(|_| !done()).map(|_| self.frees().try_free_passed()).count();
+        assert!(done(), "not after {n_calls} calls");
     }
 }
 
-impl Drop for Rig {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.frees = None;
-        // SAFETY: made by `new`; all blocks have been freed.
+        // SAFETY: `new` created the pool, and all blocks have been freed.
         unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool) };
-        [self.home, self.user].into_iter().for_each(|stream| self.gpu.give_stream(stream));
+        [self.home, self.user].into_iter().for_each(|stream| self.gpu.return_stream(stream));
     }
 }
 
-fn at_once() -> usize {
-    AT_ONCE.load(Ordering::Relaxed)
+fn n_mem_free() -> usize {
+    MEM_FREE_CALLS.load(Ordering::Relaxed)
 }
 
-fn in_order() -> Vec<usize> {
-    IN_ORDER.lock().unwrap().clone()
-}
-
-#[test]
-fn a_block_goes_back_at_once_when_its_last_use_has_passed_and_not_before() {
-    let Some(rig) = Rig::new("a_block_goes_back_at_once") else { return };
-    LATE.store(true, Ordering::Relaxed);
-    rig.add(1000);
-    rig.add(500);
-    rig.frees().look();
-    assert_eq!((rig.frees().pending_bytes(), at_once()), (1500, 0));
-    LATE.store(false, Ordering::Relaxed);
-    rig.look_until(|| rig.frees().pending_bytes() == 0);
-    assert_eq!((at_once(), in_order()), (2, vec![]));
+fn mem_free_async_streams() -> Vec<usize> {
+    MEM_FREE_ASYNC_STREAMS.lock().unwrap().clone()
 }
 
 #[test]
-fn what_the_driver_does_not_free_at_once_goes_back_in_order_or_later() {
-    let Some(rig) = Rig::new("what_the_driver_does_not_free_at_once") else { return };
-    REFUSES_AT_ONCE.store(true, Ordering::Relaxed);
-    rig.add(1000);
-    rig.look_until(|| rig.frees().pending_bytes() == 0);
-    assert_eq!((at_once(), in_order()), (0, vec![rig.frees().stream() as usize]));
-
-    REFUSES_IN_ORDER.store(true, Ordering::Relaxed);
-    rig.add(1000);
-    (0..100).for_each(|_| rig.frees().look());
-    let base = rig.used_block();
-    // SAFETY: a live stream.
-    assert_eq!(unsafe { (rig.gpu.driver.stream_synchronize)(rig.user) }, SUCCESS);
-    rig.frees().free(base, 500);
-    assert_eq!((rig.frees().pending_bytes(), at_once(), in_order().len()), (1500, 0, 1));
-    REFUSES_AT_ONCE.store(false, Ordering::Relaxed);
-    rig.look_until(|| rig.frees().pending_bytes() == 0);
-    assert_eq!((at_once(), in_order().len()), (2, 1));
+fn frees_a_block_after_its_last_use_and_not_before() {
+    let Some(fixture) = Fixture::new("frees_a_block_after_its_last_use_and_not_before") else { return };
+    NEVER_READY.store(true, Ordering::Relaxed);
+    fixture.add(1000);
+    fixture.add(500);
+    fixture.frees().try_free_passed();
+    assert_eq!((fixture.frees().pending_bytes(), n_mem_free()), (1500, 0));
+    NEVER_READY.store(false, Ordering::Relaxed);
+    fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);
+    assert_eq!((n_mem_free(), mem_free_async_streams()), (2, vec![]));
 }
 
 #[test]
-fn a_stream_that_allocates_while_too_much_is_pending_waits_for_it_and_has_it() {
-    let Some(rig) = Rig::new("a_stream_that_allocates") else { return };
-    LATE.store(true, Ordering::Relaxed);
-    rig.add(MOST_PENDING_BYTES);
-    rig.frees().make_room(rig.home);
-    assert_eq!((rig.frees().pending_bytes(), in_order()), (MOST_PENDING_BYTES, vec![]));
-    rig.add(1);
-    rig.frees().make_room(rig.home);
-    assert_eq!((rig.frees().pending_bytes(), at_once()), (0, 0));
-    assert_eq!(in_order(), [rig.home as usize; 2]);
+fn frees_in_stream_order_or_later_if_mem_free_fails() {
+    let Some(fixture) = Fixture::new("frees_in_stream_order_or_later_if_mem_free_fails") else { return };
+    MEM_FREE_FAILS.store(true, Ordering::Relaxed);
+    fixture.add(1000);
+    fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);
+    assert_eq!((n_mem_free(), mem_free_async_streams()), (0, vec![fixture.frees().stream() as usize]));
+
+    MEM_FREE_ASYNC_FAILS.store(true, Ordering::Relaxed);
+    fixture.add(1000);
+    (0..100).for_each(|_| fixture.frees().try_free_passed());
+    let base = fixture.used_block();
+    // SAFETY: the stream is alive.
+    assert_eq!(unsafe { (fixture.gpu.driver.stream_synchronize)(fixture.user) }, SUCCESS);
+    fixture.frees().free(base, 500);
+    assert_eq!((fixture.frees().pending_bytes(), n_mem_free(), mem_free_async_streams().len()), (1500, 0, 1));
+    MEM_FREE_FAILS.store(false, Ordering::Relaxed);
+    fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);
+    assert_eq!((n_mem_free(), mem_free_async_streams().len()), (2, 1));
 }
 
 #[test]
-fn what_is_pending_at_the_end_goes_back_without_a_wait() {
-    let Some(mut rig) = Rig::new("what_is_pending_at_the_end") else { return };
-    LATE.store(true, Ordering::Relaxed);
-    rig.add(1000);
-    let stream = rig.frees().stream() as usize;
-    rig.frees = None;
-    assert_eq!((at_once(), in_order()), (0, vec![stream]));
+fn allocating_stream_waits_if_too_much_is_pending() {
+    let Some(fixture) = Fixture::new("allocating_stream_waits_if_too_much_is_pending") else { return };
+    NEVER_READY.store(true, Ordering::Relaxed);
+    fixture.add(MAX_PENDING_BYTES);
+    fixture.frees().make_room(fixture.home);
+    assert_eq!((fixture.frees().pending_bytes(), mem_free_async_streams()), (MAX_PENDING_BYTES, vec![]));
+    fixture.add(1);
+    fixture.frees().make_room(fixture.home);
+    assert_eq!((fixture.frees().pending_bytes(), n_mem_free()), (0, 0));
+    assert_eq!(mem_free_async_streams(), [fixture.home as usize; 2]);
 }
 
 #[test]
-fn settling_waits_until_all_has_gone_back() {
-    let Some(rig) = Rig::new("settling_waits") else { return };
-    rig.add(1000);
-    rig.add(500);
-    rig.frees().settle();
-    assert_eq!((rig.frees().pending_bytes(), at_once()), (0, 2));
+fn drop_frees_pending_blocks_without_waiting() {
+    let Some(mut fixture) = Fixture::new("drop_frees_pending_blocks_without_waiting") else { return };
+    NEVER_READY.store(true, Ordering::Relaxed);
+    fixture.add(1000);
+    let stream = fixture.frees().stream() as usize;
+    fixture.frees = None;
+    assert_eq!((n_mem_free(), mem_free_async_streams()), (0, vec![stream]));
 }
 
 #[test]
-fn looking_breaks_no_capture() {
-    let Some(rig) = Rig::new("looking_breaks_no_capture") else { return };
-    // SAFETY: the signatures that the driver's header has for these names.
+fn settle_waits_until_all_blocks_are_freed() {
+    let Some(fixture) = Fixture::new("settle_waits_until_all_blocks_are_freed") else { return };
+    fixture.add(1000);
+    fixture.add(500);
+    fixture.frees().settle();
+    assert_eq!((fixture.frees().pending_bytes(), n_mem_free()), (0, 2));
+}
+
+#[test]
+fn freeing_breaks_no_capture() {
+    let Some(fixture) = Fixture::new("freeing_breaks_no_capture") else { return };
+    // SAFETY: these are the signatures in the driver's header.
     let (begin, end) = unsafe {
         type Begin = unsafe extern "C" fn(RawStream, c_int) -> c_int;
         type End = unsafe extern "C" fn(RawStream, *mut *mut std::ffi::c_void) -> c_int;
@@ -228,16 +232,16 @@ fn looking_breaks_no_capture() {
         let end: End = *sys::culib().get(b"cuStreamEndCapture").unwrap();
         (begin, end)
     };
-    rig.add(1000);
-    let captured = rig.gpu.take_stream().unwrap();
+    fixture.add(1000);
+    let capturing = fixture.gpu.take_stream().unwrap();
     const THREAD_LOCAL: c_int = 1;
     let mut graph = std::ptr::null_mut();
-    // SAFETY: a live stream, and a local.
+    // SAFETY: the stream is alive, and the pointer is to a local.
     unsafe {
-        assert_eq!(begin(captured, THREAD_LOCAL), SUCCESS);
-        rig.look_until(|| rig.frees().pending_bytes() == 0);
-        assert_eq!(end(captured, &mut graph), SUCCESS, "the capture was broken");
+        assert_eq!(begin(capturing, THREAD_LOCAL), SUCCESS);
+        fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);
+        assert_eq!(end(capturing, &mut graph), SUCCESS, "the capture was broken");
     }
-    assert_eq!(at_once(), 1);
-    rig.gpu.give_stream(captured);
+    assert_eq!(n_mem_free(), 1);
+    fixture.gpu.return_stream(capturing);
 }

@@ -1,4 +1,4 @@
-//! What happens once the device is done with something, on a thread of its own.
+//! Runs jobs once a device is done with something, on a thread of its own.
 
 mod queue;
 mod sync;
@@ -8,14 +8,15 @@ mod tests;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::at_exit::{self, Flushes};
+use super::at_exit::{self, Flush};
 use super::context::Gpu;
 use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 use super::event::CudaEvent;
-use queue::{Queue, Standing, Work};
+use queue::{Queue, Status, Work};
 
-/// Does things after events, without anybody waiting for it. The thread is started with the first thing to do, holds no
-/// lock while it does one, and ends when all of them are done and there is no reaper any more.
+/// Runs jobs after events, without blocking the threads that add them. The thread is started with
+/// the first job. It holds no lock while it runs a job, and ends when the reaper has been dropped
+/// and all jobs are done.
 #[derive(Default)]
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
@@ -28,11 +29,11 @@ pub(super) struct Shared {
     thread: OnceLock<libc::pthread_t>,
 }
 
-/// What to do, and after what.
+/// A function, and the work that must complete before it runs.
 pub(crate) struct Job {
-    /// All of these have passed.
+    /// Events that must have passed.
     pub events: Vec<Arc<CudaEvent>>,
-    /// And everything that is in flight on these devices, strangers' work included.
+    /// Devices on which all work in flight must have run, including work of other libraries.
     pub everything_on: Vec<Arc<Gpu>>,
     pub then: Box<dyn FnOnce() + Send>,
 }
@@ -44,14 +45,14 @@ impl Reaper {
             return;
         }
         let shared = self.shared.clone();
-        let spawned = std::thread::Builder::new().name("crossdock-reaper".into());
-        match spawned.spawn(move || shared.run()) {
+        let builder = std::thread::Builder::new().name("crossdock-reaper".into());
+        match builder.spawn(move || shared.run()) {
             Ok(_) => {
                 *is_running = true;
-                let shared: Arc<dyn Flushes> = self.shared.clone();
-                at_exit::watch(Arc::downgrade(&shared));
+                let shared: Arc<dyn Flush> = self.shared.clone();
+                at_exit::register(Arc::downgrade(&shared));
             }
-            // No thread to be had: done here, late but safely.
+            // If no thread can be started, run the jobs here: late, but safely.
             Err(_) => {
                 drop(is_running);
                 self.shared.jobs.drain();
@@ -59,39 +60,41 @@ impl Reaper {
         }
     }
 
-    /// Blocks until all that was added so far is done, with what these jobs add in turn, but for what waits for the end of a graph
-    /// capture: that may be up to the caller.
+    /// Blocks until all jobs added so far, and the jobs that these add, are done. Does not wait for
+    /// jobs that need the end of a graph capture, which the caller may have to end.
     pub(crate) fn flush(&self) {
-        // The release of an array that passed through several plugins adds a job for each. Other threads may add jobs for ever.
+        // The release of an array that passed through several plugins adds one job for each. The
+        // bound is needed because other threads may add jobs forever.
         const MAX_ROUNDS: usize = 64;
         for _ in 0..MAX_ROUNDS {
-            let before = self.shared.jobs.added();
+            let n_added = self.shared.jobs.n_added();
             self.shared.flush(None);
-            if self.shared.jobs.added() == before {
+            if self.shared.jobs.n_added() == n_added {
                 break;
             }
         }
     }
 
-    /// Blocks until all that was added so far is done; what is added later never is.
+    /// Blocks until all jobs added so far are done, and leaks all later jobs.
     pub(crate) fn flush_and_leak(&self) {
         self.flush();
         self.shared.jobs.leak();
-        // What came in between.
+        // For jobs added in between.
         self.flush();
     }
 }
 
 impl Drop for Reaper {
-    /// Nobody waits for the thread: the last owner may go on any stack, and hold a lock that a stranger's function, which the
-    /// thread is calling, waits for. Python's is one. At the process's end [`at_exit`] waits.
+    /// Does not join the thread: the last reference may be dropped on any thread, with a lock held
+    /// that a release callback on the reaper's thread needs, such as Python's. [`at_exit`] waits at
+    /// the end of the process.
     fn drop(&mut self) {
         self.shared.jobs.end();
     }
 }
 
-impl Flushes for Shared {
-    /// As [`Reaper::flush`], and not for longer than `until`.
+impl Flush for Shared {
+    /// Blocks until the jobs added so far are done, at most until `until`.
     fn flush(&self, until: Option<Instant>) {
         if !self.is_this_thread() {
             self.jobs.flush(until);
@@ -110,71 +113,74 @@ impl Shared {
         self.jobs.run();
     }
 
-    /// A capture elsewhere in the process must not be broken by what this thread asks the driver.
+    /// Keeps this thread's calls of the driver from breaking graph captures of other threads.
     fn relax(&self) {
-        let gpu = self.jobs.find(|job| {
+        let gpu = self.jobs.find_map(|job| {
             job.everything_on.first().or_else(|| job.events.first().map(|event| event.gpu())).cloned()
         });
         if let Some(gpu) = gpu {
             let mut mode = CAPTURE_MODE_RELAXED;
-            // SAFETY: a pointer to a local.
+            // SAFETY: the pointer is to a local.
             unsafe { (gpu.driver.thread_exchange_capture_mode)(&mut mode) };
         }
     }
 }
 
 impl Work for Job {
-    fn act(self, standing: &Standing) -> Option<Self> {
-        match standing {
-            Standing::Ready => (self.then)(),
-            Standing::Later | Standing::Captured => return Some(self),
-            Standing::Never => std::mem::forget(self.then),
+    fn run(self, status: &Status) -> Option<Self> {
+        match status {
+            Status::Ready => (self.then)(),
+            Status::Pending | Status::Captured => return Some(self),
+            Status::Never => std::mem::forget(self.then),
         }
         None
     }
 
-    fn standing(&self) -> Standing {
+    fn status(&self) -> Status {
         for event in &self.events {
             match event.is_done() {
                 Ok(true) => {}
-                Ok(false) => return Standing::Later,
-                // It cannot be asked, so everything is waited for, which fails where the device is broken.
+                Ok(false) => return Status::Pending,
+                // The event cannot be queried. Waiting for the whole device works unless the device
+                // is broken.
                 Err(_) => match wait_for_all(event.gpu()) {
-                    Standing::Ready => {}
+                    Status::Ready => {}
                     otherwise => return otherwise,
                 },
             }
         }
         for gpu in &self.everything_on {
             match wait_for_all(gpu) {
-                Standing::Ready => {}
+                Status::Ready => {}
                 otherwise => return otherwise,
             }
         }
-        Standing::Ready
+        Status::Ready
     }
 }
 
-/// Blocks until everything that is in flight on a device has run.
-fn wait_for_all(gpu: &Gpu) -> Standing {
-    let Ok(_entered) = gpu.enter() else { return Standing::Never };
+/// Blocks until all work in flight on a device has run.
+fn wait_for_all(gpu: &Gpu) -> Status {
+    let Ok(_entered) = gpu.enter() else { return Status::Never };
     // SAFETY: the context is current.
     let wait = || unsafe { (gpu.driver.ctx_synchronize)() };
-    // One refusal, as where memory is short, says nothing of the device: a broken one goes on refusing.
+    // A single error, such as lack of memory, does not mean that the device is broken; a broken
+    // device keeps failing.
     let code = match wait() {
         SUCCESS => SUCCESS,
         _ => wait(),
     };
     match code {
-        SUCCESS => Standing::Ready,
-        // A capture that is open may not be waited for.
-        900..=908 => Standing::Captured,
-        _ => Standing::Never,
+        SUCCESS => Status::Ready,
+        // The driver must not wait while a capture is open.
+        900..=908 => Status::Captured,
+        _ => Status::Never,
     }
 }
 
-/// Also where the thread's own variables are gone, as at the end of a process.
+/// The id of this thread. Works even after its thread-local variables have been destroyed, as at
+/// the end of a process.
 fn this_thread() -> libc::pthread_t {
-    // SAFETY: a plain question.
+    // SAFETY: `pthread_self` has no requirements.
     unsafe { libc::pthread_self() }
 }

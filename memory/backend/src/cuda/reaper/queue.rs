@@ -1,4 +1,5 @@
-//! Jobs that wait for a device, and who waits for them. tests/models runs this very file in every order of its threads.
+//! A queue of jobs that wait for a device, and of threads that wait for jobs. tests/models runs
+//! this file under loom.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -6,58 +7,59 @@ use std::time::{Duration, Instant};
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// Something to do once.
+/// A job.
 pub(crate) trait Work: Sized {
-    fn standing(&self) -> Standing;
+    fn status(&self) -> Status;
 
-    /// Does it if it can be done now; itself where that is later.
-    fn act(self, standing: &Standing) -> Option<Self>;
+    /// Runs the job if `status` is ready, and returns it if it must wait.
+    fn run(self, status: &Status) -> Option<Self>;
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Status {
     Ready,
-    Later,
-    /// Later, and not before a capture ends.
+    Pending,
+    /// Pending, at least until a graph capture ends.
     Captured,
-    /// The device is broken: there will be no safe moment.
+    /// The device is broken, so the job can never run safely.
     Never,
 }
 
-/// Holds no lock while a job is looked at or done.
+/// Holds no lock while it checks or runs a job.
 pub(crate) struct Queue<W> {
     state: Mutex<State<W>>,
     changed: Condvar,
 }
 
 struct State<W> {
-    /// Those that nobody looks at just now, with their numbers.
+    /// The jobs that no thread is checking, with their numbers.
     jobs: Vec<(u64, W)>,
-    /// The numbers of all that are not done, whoever looks at them, and whether they were last seen to wait for the end of a
-    /// graph capture.
-    undone: BTreeMap<u64, bool>,
+    /// The numbers of all unfinished jobs, including those being checked, and whether the last
+    /// check found the job waiting for the end of a graph capture.
+    unfinished: BTreeMap<u64, bool>,
     next: u64,
-    /// How often all jobs have been looked at.
+    /// Number of completed rounds over all jobs.
     rounds: u64,
     ending: bool,
-    /// What comes now is never done: the process ends, and what its jobs would call is no more.
+    /// New jobs are leaked, because the process is ending and what they would call no longer
+    /// exists.
     leaking: bool,
 }
 
-/// Between two looks at events: short after something has happened, longer when nothing does.
-const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(2);
+/// Bounds of the pause between two rounds: short after a job has run, longer while none does.
+const MIN_PAUSE: Duration = Duration::from_micros(50);
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        let (jobs, undone) = (Vec::new(), BTreeMap::new());
-        let state = State { jobs, undone, next: 0, rounds: 0, ending: false, leaking: false };
+        let (jobs, unfinished) = (Vec::new(), BTreeMap::new());
+        let state = State { jobs, unfinished, next: 0, rounds: 0, ending: false, leaking: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
 
 impl<W: Work> Queue<W> {
-    /// Whether it will be done.
+    /// Adds a job. `false` if it was leaked instead.
     pub(crate) fn add(&self, job: W) -> bool {
         let mut state = self.state();
         if state.leaking {
@@ -66,99 +68,101 @@ impl<W: Work> Queue<W> {
         }
         let number = state.next;
         state.next += 1;
-        state.undone.insert(number, false);
+        state.unfinished.insert(number, false);
         state.jobs.push((number, job));
         drop(state);
         self.changed.notify_all();
         true
     }
 
-    /// How many jobs were ever added.
-    pub(crate) fn added(&self) -> u64 {
+    /// Number of jobs added so far.
+    pub(crate) fn n_added(&self) -> u64 {
         self.state().next
     }
 
-    /// Blocks until all that was added so far is done, and not for longer than `until`, but for what waits for the end of a
-    /// graph capture: that may be up to the caller.
+    /// Blocks until all jobs added so far are done, at most until `until`. Does not wait for jobs
+    /// that need the end of a graph capture, which the caller may have to end.
     pub(crate) fn flush(&self, until: Option<Instant>) {
         let mut state = self.state();
-        // What was seen before now may be over: that takes a round that begins after this, and so the second to end.
-        let (later, fresh) = (state.next, state.rounds + 2);
+        // The last check may be outdated: a capture may have ended since. The second round to
+        // complete from now on began after this call, so it has checked all these jobs again.
+        let (end, fresh) = (state.next, state.rounds + 2);
         let is_done = |state: &State<W>| {
-            let mut left = state.undone.range(..later).peekable();
-            left.peek().is_none() || (state.rounds >= fresh && left.all(|(_, captured)| *captured))
+            let mut remaining = state.unfinished.range(..end).peekable();
+            remaining.peek().is_none() || (state.rounds >= fresh && remaining.all(|(_, captured)| *captured))
         };
         while !is_done(&state) {
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return,
-                Some(left) => self.wait_for(state, left),
+                Some(remaining) => self.wait_for(state, remaining),
                 None => self.wait(state),
             };
         }
     }
 
-    /// What is added from now on is never done.
+    /// Leaks all jobs that are added from now on.
     pub(crate) fn leak(&self) {
         self.state().leaking = true;
     }
 
-    /// [`Self::run`] returns when all is done.
+    /// Makes [`Self::run`] return when all jobs are done.
     pub(crate) fn end(&self) {
         self.state().ending = true;
         self.changed.notify_all();
     }
 
-    /// Does what is added, until the end.
+    /// Runs jobs until [`Self::end`] is called and all are done.
     pub(crate) fn run(&self) {
-        let mut pause = SHORTEST;
+        let mut pause = MIN_PAUSE;
         loop {
-            let did = self.round();
+            let has_progress = self.round();
             let state = self.state();
             if state.jobs.is_empty() {
                 if state.ending {
                     return;
                 }
                 drop(self.wait(state));
-                pause = SHORTEST;
+                pause = MIN_PAUSE;
                 continue;
             }
-            pause = if did { SHORTEST } else { (pause * 2).min(LONGEST) };
+            pause = if has_progress { MIN_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
             drop(self.wait_for(state, pause));
         }
     }
 
-    /// Does what is there, and returns.
+    /// Runs all jobs, and returns.
     pub(crate) fn drain(&self) {
         while !self.state().jobs.is_empty() {
             if !self.round() {
-                std::thread::sleep(SHORTEST);
+                std::thread::sleep(MIN_PAUSE);
             }
         }
     }
 
-    /// One look at each job; whether any was done.
+    /// Checks each job once. Returns whether any has run.
     pub(crate) fn round(&self) -> bool {
         let jobs = {
             let mut state = self.state();
             let jobs = std::mem::take(&mut state.jobs);
-            // What is being looked at may be being done.
-            state.undone.extend(jobs.iter().map(|(number, _)| (*number, false)));
+            // A job that is being checked may also be running.
+            state.unfinished.extend(jobs.iter().map(|(number, _)| (*number, false)));
             jobs
         };
-        let mut did = false;
+        let mut has_progress = false;
         for (number, job) in jobs {
-            let standing = job.standing();
-            // No part of a job outlives this: who waits for those that are being done may end the process.
-            let later = job.act(&standing);
+            let status = job.status();
+            // `run` consumes the job, so that nothing of it is left when waiting threads learn that
+            // it is done: they may end the process.
+            let pending = job.run(&status);
             let mut state = self.state();
-            match later {
+            match pending {
                 Some(job) => {
-                    state.undone.insert(number, standing == Standing::Captured);
+                    state.unfinished.insert(number, status == Status::Captured);
                     state.jobs.push((number, job));
                 }
                 None => {
-                    state.undone.remove(&number);
-                    did = true;
+                    state.unfinished.remove(&number);
+                    has_progress = true;
                 }
             }
             drop(state);
@@ -166,12 +170,12 @@ impl<W: Work> Queue<W> {
         }
         self.state().rounds += 1;
         self.changed.notify_all();
-        did
+        has_progress
     }
 
-    /// The first answer that a job gives.
-    pub(crate) fn find<T>(&self, of: impl Fn(&W) -> Option<T>) -> Option<T> {
-        self.state().jobs.iter().find_map(|(_, job)| of(job))
+    /// The first `Some` that `f` returns for a job.
+    pub(crate) fn find_map<T>(&self, f: impl Fn(&W) -> Option<T>) -> Option<T> {
+        self.state().jobs.iter().find_map(|(_, job)| f(job))
     }
 
     fn state(&self) -> MutexGuard<'_, State<W>> {

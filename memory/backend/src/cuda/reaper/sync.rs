@@ -1,3 +1,3 @@
-//! What [`super::queue`] synchronises with. Its models (tests/models) have loom's in this place.
+//! The synchronisation types of [`super::queue`]. Its models in tests/models have loom's instead.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

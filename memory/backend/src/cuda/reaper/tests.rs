@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::queue::{Queue, Standing, Work};
+use super::queue::{Queue, Status, Work};
 
-/// Longer than any machine takes to wake a thread.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// More than enough to wake a thread on any machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Adds the next one when it is done, so that there is always one to do.
-struct Link {
-    queue: Arc<Queue<Link>>,
-    is_over: Arc<AtomicBool>,
+/// A job that adds itself again when it runs, so that the queue is never empty.
+struct Repeating {
+    queue: Arc<Queue<Repeating>>,
+    stop: Arc<AtomicBool>,
     begin: Instant,
 }
 
-impl Work for Link {
-    fn standing(&self) -> Standing {
-        Standing::Ready
+impl Work for Repeating {
+    fn status(&self) -> Status {
+        Status::Ready
     }
 
-    fn act(self, _: &Standing) -> Option<Self> {
-        if !self.is_over.load(Ordering::Relaxed) {
-            assert!(self.begin.elapsed() < HANGS_AFTER, "there is no end to it");
+    fn run(self, _: &Status) -> Option<Self> {
+        if !self.stop.load(Ordering::Relaxed) {
+            assert!(self.begin.elapsed() < TIMEOUT, "it was not stopped");
             self.queue.clone().add(self);
         }
         None
@@ -31,15 +31,15 @@ impl Work for Link {
 }
 
 #[test]
-fn who_waits_for_what_was_added_so_far_is_not_kept_by_what_is_added_later() {
-    let (queue, is_over) = (Arc::new(Queue::default()), Arc::new(AtomicBool::new(false)));
-    queue.add(Link { queue: queue.clone(), is_over: is_over.clone(), begin: Instant::now() });
+fn flush_does_not_wait_for_jobs_added_later() {
+    let (queue, stop) = (Arc::new(Queue::default()), Arc::new(AtomicBool::new(false)));
+    queue.add(Repeating { queue: queue.clone(), stop: stop.clone(), begin: Instant::now() });
     let jobs = queue.clone();
     let thread = std::thread::spawn(move || jobs.run());
-    let deadline = Instant::now() + HANGS_AFTER;
+    let deadline = Instant::now() + TIMEOUT;
     queue.flush(Some(deadline));
-    assert!(Instant::now() < deadline, "it was waited for as long as others came");
-    is_over.store(true, Ordering::Relaxed);
+    assert!(Instant::now() < deadline, "flush waited for later jobs");
+    stop.store(true, Ordering::Relaxed);
     queue.end();
     thread.join().unwrap();
 }

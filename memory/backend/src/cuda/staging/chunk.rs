@@ -1,137 +1,142 @@
-//! A piece of pinned memory, and the moment after which it may be used again.
+//! Chunks of pinned memory, with the event after which they may be reused.
 
 use crossdock_plugin_api::Result;
 
 use super::Cuda;
-use super::cut::{Cut, Slice};
+use super::copy_plan::{CopyPlan, Slice};
 use crate::cuda::driver::{EVENT_DISABLE_TIMING, RawEvent, RawStream, SUCCESS};
 
-/// Pages from which on a fault for each is worth avoiding.
-const POPULATE_FROM_BYTES: usize = 64 << 10;
+/// Minimum size in bytes for populating pages in advance.
+const MIN_POPULATE_BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 
-/// A range of one of the ring's slabs. Whoever has it uses it alone.
+/// A range of one of the ring's slabs, used by one owner at a time.
 pub(super) struct Chunk {
     start: *mut u8,
     event: RawEvent,
-    /// Whether the device may still be using it, until `event`.
+    /// Whether the device may still use it, until `event` has passed.
     pending: bool,
-    /// On which `event` was recorded last. A number: the stream may be gone.
+    /// The stream on which `event` was last recorded. Only compared, because the stream may have
+    /// been destroyed.
     stream: RawStream,
 }
 
-// SAFETY: pinned memory and an event, neither of which cares for the thread.
+// SAFETY: neither pinned memory nor an event is bound to a thread.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    /// With an event of its own; the context is current, and `start` begins as many bytes of pinned memory as the ring's
-    /// chunks have.
+    /// Creates a chunk with its own event. The context is current, and `start` points to as many
+    /// bytes of pinned memory as the ring's chunks have.
     pub(super) fn new(cuda: &Cuda, start: *mut u8) -> Result<Self> {
         let mut event = std::ptr::null_mut();
-        // SAFETY: a pointer to a local; the context is current.
+        // SAFETY: the pointer is to a local; the context is current.
         let code = unsafe { (cuda.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
         cuda.driver.check("cuEventCreate", code)?;
         Ok(Self { start, event, pending: false, stream: std::ptr::null_mut() })
     }
 
-    /// Whether it is known that it may be used now. Where the driver fails to say so, whoever needs it waits, and hears why.
+    /// Whether it is known to be free. If the query fails, it counts as busy, and waiting for it
+    /// returns the error.
     pub(super) fn is_free(&mut self, cuda: &Cuda) -> bool {
         let _relaxed = cuda.driver.relaxed();
-        // SAFETY: our own event, alive as long as this.
+        // SAFETY: the event belongs to this chunk and is alive.
         self.pending = self.pending && unsafe { (cuda.driver.event_query)(self.event) } != SUCCESS;
         !self.pending
     }
 
-    /// Whether it waited for work on `stream` when it was looked at last.
+    /// Whether it was in use by work on `stream` at the last query.
     pub(super) fn is_pending_on(&self, stream: RawStream) -> bool {
         self.pending && self.stream == stream
     }
 
-    /// Blocks until the device is done with it. After an error nobody knows whether it is.
+    /// Blocks until the device is done with the chunk. After an error that is unknown.
     pub(super) fn wait(&mut self, cuda: &Cuda) -> Result<()> {
         if self.is_free(cuda) {
             return Ok(());
         }
         let _relaxed = cuda.driver.relaxed();
-        // SAFETY: as above.
+        // SAFETY: the event belongs to this chunk and is alive.
         let code = unsafe { (cuda.driver.event_synchronize)(self.event) };
         cuda.driver.check("cuEventSynchronize", code)?;
         self.pending = false;
         Ok(())
     }
 
-    /// Reads the host's bytes of part `n` in.
-    pub(super) fn gather(&mut self, cut: &Cut, n: usize) {
-        for Slice { piece, at, .. } in cut.part(n) {
-            // SAFETY: no part is longer than a chunk, which is ours alone; the source is readable by the word of
-            // `host_to_device`'s caller, who waits for this.
+    /// Copies the host's bytes of part `n` into the chunk.
+    pub(super) fn gather(&mut self, plan: &CopyPlan, n: usize) {
+        for Slice { piece, offset, .. } in plan.part(n) {
+            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to it. The
+            // source is readable by the contract of `host_to_device`, whose call waits for this.
             unsafe {
-                std::ptr::copy_nonoverlapping(piece.host.cast_const(), self.start.add(*at), piece.bytes)
+                std::ptr::copy_nonoverlapping(piece.host.cast_const(), self.start.add(*offset), piece.bytes)
             };
         }
     }
 
-    /// Writes the host's bytes of part `n`, which have arrived here.
-    pub(super) fn scatter(&mut self, cut: &Cut, n: usize) {
-        for Slice { piece, at, .. } in cut.part(n) {
-            // SAFETY: as `gather`; the target is writable by the word of `device_to_host`'s caller, who waits for this.
+    /// Copies the bytes of part `n`, which have arrived in the chunk, to the host.
+    pub(super) fn scatter(&mut self, plan: &CopyPlan, n: usize) {
+        for Slice { piece, offset, .. } in plan.part(n) {
+            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to it. The
+            // target is writable by the contract of `device_to_host`, whose call waits for this.
             unsafe {
-                std::ptr::copy_nonoverlapping(self.start.add(*at).cast_const(), piece.host, piece.bytes)
+                std::ptr::copy_nonoverlapping(self.start.add(*offset).cast_const(), piece.host, piece.bytes)
             };
         }
     }
 
-    /// Enqueues the device's side of part `n`, and the event after it. Whatever it answers, the chunk is in use until then.
+    /// Enqueues the device's copies of part `n`, and an event after them. The chunk is in use until
+    /// the event has passed, even after an error.
     pub(super) fn enqueue(
         &mut self,
         cuda: &Cuda,
         stream: RawStream,
-        cut: &Cut,
+        plan: &CopyPlan,
         n: usize,
         to_device: bool,
     ) -> Result<()> {
         let mut enqueued = Ok(());
-        for run in cut.runs(n) {
-            let here = self.start.wrapping_add(run.at) as u64;
-            let (to, from) = if to_device { (run.device, here) } else { (here, run.device) };
-            // SAFETY: the range lies in the chunk, which is not touched again before its event has passed; the device's
-            // side is the caller's word.
+        for run in plan.runs(n) {
+            let chunk_address = self.start.wrapping_add(run.offset) as u64;
+            let (to, from) =
+                if to_device { (run.device, chunk_address) } else { (chunk_address, run.device) };
+            // SAFETY: the range is in the chunk, which is not used again before its event has
+            // passed. The device's range is valid by the contract of `Staging`'s functions.
             let code = unsafe { (cuda.driver.memcpy_async)(to, from, run.bytes, stream) };
             enqueued = cuda.driver.check("cuMemcpyAsync", code);
             if enqueued.is_err() {
                 break;
             }
         }
-        // SAFETY: our own event, and a stream of the same context.
+        // SAFETY: the event belongs to this chunk, and the stream to the same context.
         let recorded =
             cuda.driver.check("cuEventRecord", unsafe { (cuda.driver.event_record)(self.event, stream) });
         self.pending = recorded.is_ok();
         self.stream = stream;
         if recorded.is_err() {
-            // With no event there is but the stream to wait for. Should that fail too, the device has stopped.
+            // Without an event, wait for the stream. If that fails too, the device has stopped.
             let _relaxed = cuda.driver.relaxed();
-            // SAFETY: a live stream of the context.
+            // SAFETY: `stream` is a live stream of this context.
             unsafe { (cuda.driver.stream_synchronize)(stream) };
         }
         enqueued.and(recorded)
     }
 
-    /// Lets go of the event; the device is done with the chunk.
+    /// Destroys the event. The device is done with the chunk.
     pub(super) fn destroy(self, cuda: &Cuda) {
-        // SAFETY: made by `new`, and this is its one owner.
+        // SAFETY: `new` created the event, and `self` is its only owner.
         unsafe { (cuda.driver.event_destroy)(self.event) };
     }
 }
 
-/// Has the pages of part `n`'s targets made now, together, while the bytes are under way. A kernel that cannot, or a range
-/// that it refuses, costs nothing: then writing makes them, one by one.
-pub(super) fn populate(cut: &Cut, n: usize) {
-    for Slice { piece, .. } in cut.part(n) {
+/// Populates the pages of part `n`'s targets at once while the bytes are in flight. An error is
+/// ignored: then writing faults the pages one by one.
+pub(super) fn populate(plan: &CopyPlan, n: usize) {
+    for Slice { piece, .. } in plan.part(n) {
         let start = (piece.host as usize).next_multiple_of(PAGE_BYTES);
         let end = (piece.host as usize).saturating_add(piece.bytes) & !(PAGE_BYTES - 1);
-        if end.saturating_sub(start) >= POPULATE_FROM_BYTES {
-            // SAFETY: whole pages of a range that the caller has us write; this faults them in as writing would, and leaves
-            // what they hold.
+        if end.saturating_sub(start) >= MIN_POPULATE_BYTES {
+            // SAFETY: the range consists of whole pages of a target, which the caller lets us
+            // write. This faults them in as writing would, without changing their contents.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_POPULATE_WRITE) };
         }
     }

@@ -1,19 +1,20 @@
-//! One list of copies while it is worked on, by its caller and by whoever helps.
+//! Jobs: a list of copies that its caller and the worker threads process.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::MOST_CHUNKS;
+use super::MAX_CHUNKS;
 use super::chunk::{self, Chunk};
-use super::cut::Cut;
+use super::copy_plan::CopyPlan;
 use super::ring::Ring;
 use super::workers::Workers;
 use crate::cuda::driver::RawStream;
 
-/// How far ahead of the copying to the host the device may be. Not the whole ring, for others may want some of it.
-const MOST_IN_FLIGHT: usize = MOST_CHUNKS / 4 * 3;
+/// Maximum number of chunks that the device may be ahead of the copies to the host. Less than the
+/// whole ring, so that other jobs get chunks.
+const MAX_IN_FLIGHT: usize = MAX_CHUNKS / 4 * 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -23,135 +24,140 @@ pub(super) enum Direction {
 
 /// Copies in one direction on one stream.
 ///
-/// To the device, everybody takes the next part, fills a chunk and enqueues it. To the host, the caller enqueues, and
-/// everybody takes what has been enqueued, waits for it and writes it out.
+/// To the device, every thread takes the next part, fills a chunk and enqueues it. To the host, the
+/// caller enqueues the parts, and every thread takes an enqueued part, waits for it and writes it
+/// out.
 pub(super) struct Job {
     direction: Direction,
     stream: RawStream,
-    cut: Cut,
+    plan: CopyPlan,
     state: Mutex<State>,
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The first part that nobody has taken.
+    /// The next part to take.
     next: usize,
-    /// To the host: enqueued, oldest first, with their parts.
+    /// To the host: enqueued chunks with their parts, oldest first.
     in_flight: VecDeque<(Chunk, usize)>,
-    /// Parts in somebody's hands.
+    /// Number of parts that threads are processing.
     busy: usize,
     failed: Option<Error>,
 }
 
-// SAFETY: the ranges in `cut` are the caller's, who stays in the call until nobody is busy with them, and are cut so that no
-// two parts overlap; the driver takes the stream on every thread.
+// SAFETY: the ranges in `plan` are valid until the caller's call returns, which is after all
+// threads are done with them, and the parts do not overlap. The driver accepts the stream on any
+// thread.
 unsafe impl Send for Job {}
-// SAFETY: as above.
+// SAFETY: all mutable state is behind a lock. The ranges in `plan` are valid until the caller's
+// call returns, and every part is processed by one thread.
 unsafe impl Sync for Job {}
 
 impl Job {
-    pub(super) fn new(direction: Direction, stream: RawStream, cut: Cut) -> Self {
-        Self { direction, stream, cut, state: Mutex::default(), idle: Condvar::new() }
+    pub(super) fn new(direction: Direction, stream: RawStream, plan: CopyPlan) -> Self {
+        Self { direction, stream, plan, state: Mutex::default(), idle: Condvar::new() }
     }
 
-    /// All of it on this thread.
+    /// Runs the job on this thread.
     pub(super) fn run_alone(&self, ring: &Ring) -> Result<()> {
-        for n in 0..self.cut.len() {
+        for n in 0..self.plan.len() {
             let mut chunk = ring.take(self.stream)?;
-            let done = match self.direction {
+            let result = match self.direction {
                 Direction::ToDevice => {
-                    chunk.gather(&self.cut, n);
-                    chunk.enqueue(ring.cuda(), self.stream, &self.cut, n, true)
+                    chunk.gather(&self.plan, n);
+                    chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, true)
                 }
                 Direction::ToHost => chunk
-                    .enqueue(ring.cuda(), self.stream, &self.cut, n, false)
+                    .enqueue(ring.cuda(), self.stream, &self.plan, n, false)
                     .and_then(|()| chunk.wait(ring.cuda()))
-                    .map(|()| chunk.scatter(&self.cut, n)),
+                    .map(|()| chunk.scatter(&self.plan, n)),
             };
             ring.put(chunk);
-            done?;
+            result?;
         }
         Ok(())
     }
 
-    /// The caller's share. Returns when nobody is at it any more.
+    /// Runs the caller's share. Returns when no thread is working on the job.
     pub(super) fn lead(&self, ring: &Ring, workers: &Workers) -> Result<()> {
         if self.direction == Direction::ToHost {
-            self.pump(ring, workers);
+            self.enqueue_parts(ring, workers);
         }
-        while self.step(ring) {}
+        while self.run_part(ring) {}
         let mut state = self.lock();
         while state.busy > 0 {
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // After a failure some are still in flight. The failure stays: a helper that comes late must find nothing to do.
+        // After a failure some chunks are still in flight. The error stays set, so that threads
+        // that come late do nothing.
         for (chunk, _) in state.in_flight.drain(..) {
             ring.put(chunk);
         }
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether there is anything for one more thread to do.
+    /// Whether there is work for another thread.
     pub(super) fn has_work(&self) -> bool {
         let state = self.lock();
         state.failed.is_none()
             && match self.direction {
-                Direction::ToDevice => state.next < self.cut.len(),
+                Direction::ToDevice => state.next < self.plan.len(),
                 Direction::ToHost => !state.in_flight.is_empty(),
             }
     }
 
-    /// Does one part, if there is one to do.
-    pub(super) fn step(&self, ring: &Ring) -> bool {
+    /// Processes one part, if there is one.
+    pub(super) fn run_part(&self, ring: &Ring) -> bool {
         match self.direction {
-            Direction::ToDevice => self.fill_one(ring),
-            Direction::ToHost => self.drain_one(ring),
+            Direction::ToDevice => self.send_part(ring),
+            Direction::ToHost => self.receive_part(ring),
         }
     }
 
-    fn fill_one(&self, ring: &Ring) -> bool {
+    fn send_part(&self, ring: &Ring) -> bool {
         let mut state = self.lock();
         let n = state.next;
-        if state.failed.is_some() || n >= self.cut.len() {
+        if state.failed.is_some() || n >= self.plan.len() {
             return false;
         }
         state.next += 1;
         state.busy += 1;
         drop(state);
-        let filled = ring.take(self.stream).and_then(|mut chunk| {
-            chunk.gather(&self.cut, n);
-            let enqueued = chunk.enqueue(ring.cuda(), self.stream, &self.cut, n, true);
+        let result = ring.take(self.stream).and_then(|mut chunk| {
+            chunk.gather(&self.plan, n);
+            let enqueued = chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, true);
             ring.put(chunk);
             enqueued
         });
-        self.done(filled.map(|()| None));
+        self.finish_part(result.map(|()| None));
         true
     }
 
-    /// Enqueues all parts, as far ahead as there are chunks, and writes out what has arrived when there are none.
-    fn pump(&self, ring: &Ring, workers: &Workers) {
-        for n in 0..self.cut.len() {
+    /// Enqueues all parts, as far ahead as there are chunks, and writes out arrived parts while
+    /// there are none.
+    fn enqueue_parts(&self, ring: &Ring, workers: &Workers) {
+        for n in 0..self.plan.len() {
             let chunk = loop {
                 let state = self.lock();
                 if state.failed.is_some() {
                     return;
                 }
-                let room = state.in_flight.len() + state.busy < MOST_IN_FLIGHT;
-                let others = state.in_flight.len() + state.busy > 0;
+                let has_room = state.in_flight.len() + state.busy < MAX_IN_FLIGHT;
+                let has_others = state.in_flight.len() + state.busy > 0;
                 drop(state);
-                let got = if room { ring.try_take(self.stream) } else { Ok(None) };
-                match got {
+                let chunk = if has_room { ring.try_take(self.stream) } else { Ok(None) };
+                match chunk {
                     Ok(Some(chunk)) => break Ok(chunk),
-                    Ok(None) if self.step(ring) => {}
-                    // The others are writing out all there is: one of them will be done in a moment.
-                    Ok(None) if others => self.moment(),
+                    Ok(None) if self.run_part(ring) => {}
+                    // Other threads are writing out all parts in flight, and one will be done soon.
+                    Ok(None) if has_others => self.wait_for_others(),
                     Ok(None) => break ring.take(self.stream),
                     Err(error) => break Err(error),
                 }
             };
             let enqueued = chunk.and_then(|mut chunk| {
-                match chunk.enqueue(ring.cuda(), self.stream, &self.cut, n, false) {
+                match chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, false) {
                     Ok(()) => Ok((chunk, n)),
                     Err(error) => {
                         ring.put(chunk);
@@ -160,12 +166,12 @@ impl Job {
                 }
             });
             self.lock().busy += 1;
-            self.done(enqueued.map(Some));
+            self.finish_part(enqueued.map(Some));
             workers.wake();
         }
     }
 
-    fn drain_one(&self, ring: &Ring) -> bool {
+    fn receive_part(&self, ring: &Ring) -> bool {
         let mut state = self.lock();
         if state.failed.is_some() {
             return false;
@@ -173,18 +179,18 @@ impl Job {
         let Some((mut chunk, n)) = state.in_flight.pop_front() else { return false };
         state.busy += 1;
         drop(state);
-        chunk::populate(&self.cut, n);
+        chunk::populate(&self.plan, n);
         let arrived = chunk.wait(ring.cuda());
         if arrived.is_ok() {
-            chunk.scatter(&self.cut, n);
+            chunk.scatter(&self.plan, n);
         }
         ring.put(chunk);
-        self.done(arrived.map(|()| None));
+        self.finish_part(arrived.map(|()| None));
         true
     }
 
-    /// Ends what made somebody busy.
-    fn done(&self, result: Result<Option<(Chunk, usize)>>) {
+    /// Records the end of one part's processing.
+    fn finish_part(&self, result: Result<Option<(Chunk, usize)>>) {
         let mut state = self.lock();
         state.busy -= 1;
         match result {
@@ -197,8 +203,8 @@ impl Job {
         self.idle.notify_all();
     }
 
-    /// Until somebody is done with a part.
-    fn moment(&self) {
+    /// Waits until another thread is done with a part.
+    fn wait_for_others(&self) {
         let state = self.lock();
         if state.busy > 0 && state.in_flight.is_empty() {
             drop(self.idle.wait(state).unwrap_or_else(PoisonError::into_inner));

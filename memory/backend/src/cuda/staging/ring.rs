@@ -1,4 +1,4 @@
-//! Chunks of pinned memory, allocated as they are needed and kept.
+//! The chunks of a device, allocated when needed and kept.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -14,21 +14,23 @@ use crate::cuda::driver::{HOST_ALLOC_PORTABLE, RawStream};
 pub(super) struct Ring {
     cuda: Cuda,
     chunk_bytes: usize,
-    /// How many are allocated at once: pinning takes a third of a millisecond a MiB, and more for each call.
+    /// Number of chunks per allocation: pinning takes a third of a millisecond per MiB, and more
+    /// for each call.
     slab_chunks: usize,
-    most: usize,
-    /// What one stream's work may keep, so that others go on while it does not.
-    most_on_a_stream: usize,
+    max_chunks: usize,
+    /// Maximum number of chunks in use by one stream, so that other streams can go on while it does
+    /// not.
+    max_per_stream: usize,
     state: Mutex<State>,
     returned: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Nobody's; those at the front came back first. The device may still be using them.
+    /// Chunks without an owner, oldest first. The device may still be using them.
     idle: VecDeque<Chunk>,
-    /// Allocated, or about to be.
-    made: usize,
+    /// Number of chunks that are allocated or being allocated.
+    n_allocated: usize,
     slabs: Vec<Slab>,
 }
 
@@ -37,36 +39,37 @@ impl State {
         self.idle.iter().filter(|chunk| chunk.is_pending_on(stream)).count()
     }
 
-    /// One that nobody uses. A stream's own work ends in order, so of its chunks only the first one is worth a question.
+    /// A chunk that is free. A stream's work completes in order, so only the first of its chunks is
+    /// queried.
     fn find_free(&mut self, stream: RawStream, cuda: &Cuda) -> Option<usize> {
-        let mut asked = false;
+        let mut was_queried = false;
         self.idle.iter_mut().position(|chunk| {
-            let skip = chunk.is_pending_on(stream) && std::mem::replace(&mut asked, true);
+            let skip = chunk.is_pending_on(stream) && std::mem::replace(&mut was_queried, true);
             !skip && chunk.is_free(cuda)
         })
     }
 
-    /// The one to wait for: behind the stream's own work if there is any, which has to run anyway.
+    /// The chunk to wait for: preferably one of the stream's own work, which must complete anyway.
     fn take_oldest(&mut self, stream: RawStream) -> Option<Chunk> {
-        let own = self.idle.iter().position(|chunk| chunk.is_pending_on(stream));
-        self.idle.remove(own.unwrap_or(0))
+        let index = self.idle.iter().position(|chunk| chunk.is_pending_on(stream));
+        self.idle.remove(index.unwrap_or(0))
     }
 }
 
 struct Slab(*mut c_void);
 
-// SAFETY: pinned memory, which does not care for the thread.
+// SAFETY: pinned memory is not bound to a thread.
 unsafe impl Send for Slab {}
 
 impl Ring {
-    /// No chunk yet, and never more than `most`, which is a multiple of `slab_chunks`.
-    pub(super) fn new(cuda: Cuda, chunk_bytes: usize, slab_chunks: usize, most: usize) -> Self {
+    /// Creates an empty ring of at most `max_chunks` chunks, a multiple of `slab_chunks`.
+    pub(super) fn new(cuda: Cuda, chunk_bytes: usize, slab_chunks: usize, max_chunks: usize) -> Self {
         Self {
             cuda,
             chunk_bytes,
             slab_chunks,
-            most,
-            most_on_a_stream: most / 4 * 3,
+            max_chunks,
+            max_per_stream: max_chunks / 4 * 3,
             state: Mutex::new(State::default()),
             returned: Condvar::new(),
         }
@@ -80,42 +83,43 @@ impl Ring {
         self.chunk_bytes
     }
 
-    /// A chunk for a copy on `stream` that is free, or a new one. `None` where all are in use. The context is current.
+    /// A free or new chunk for a copy on `stream`; `None` if all are in use. The context is
+    /// current.
     pub(super) fn try_take(&self, stream: RawStream) -> Result<Option<Chunk>> {
         let mut state = self.lock();
-        if state.is_pending_on(stream) >= self.most_on_a_stream {
+        if state.is_pending_on(stream) >= self.max_per_stream {
             return Ok(None);
         }
         if let Some(free) = state.find_free(stream, &self.cuda) {
             return Ok(state.idle.remove(free));
         }
-        if state.made >= self.most {
+        if state.n_allocated >= self.max_chunks {
             return Ok(None);
         }
-        state.made += self.slab_chunks;
-        // Pinning takes milliseconds, in which others can go on.
+        state.n_allocated += self.slab_chunks;
+        // Pinning takes milliseconds, during which other threads can continue.
         drop(state);
         let slab = self.allocate();
         let mut state = self.lock();
-        let taken = match slab {
+        let chunk = match slab {
             Ok((slab, mut chunks)) => {
-                let taken = chunks.pop();
+                let chunk = chunks.pop();
                 state.idle.extend(chunks);
                 state.slabs.push(slab);
-                Ok(taken)
+                Ok(chunk)
             }
             Err(error) => {
-                state.made -= self.slab_chunks;
-                // With fewer it goes more slowly.
-                if state.made > 0 { Ok(None) } else { Err(error) }
+                state.n_allocated -= self.slab_chunks;
+                // With fewer chunks, copies only become slower.
+                if state.n_allocated > 0 { Ok(None) } else { Err(error) }
             }
         };
         self.returned.notify_all();
-        taken
+        chunk
     }
 
-    /// A chunk for a copy on `stream`, as soon as there is one. Blocks, so whoever calls holds no chunk that nobody but
-    /// itself gives back.
+    /// A chunk for a copy on `stream`. Blocks until one is free, so the caller must not hold a
+    /// chunk that only it can return.
     pub(super) fn take(&self, stream: RawStream) -> Result<Chunk> {
         loop {
             if let Some(chunk) = self.try_take(stream)? {
@@ -132,14 +136,14 @@ impl Ring {
                     }
                 };
             }
-            if state.made > 0 {
+            if state.n_allocated > 0 {
                 state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
         }
     }
 
-    /// Takes one back, whether or not the device is done with it.
+    /// Returns a chunk, which the device may still be using.
     pub(super) fn put(&self, chunk: Chunk) {
         self.lock().idle.push_back(chunk);
         self.returned.notify_one();
@@ -149,11 +153,13 @@ impl Ring {
         let mut start = std::ptr::null_mut();
         let bytes = self.chunk_bytes * self.slab_chunks;
         let relaxed = self.cuda.driver.relaxed();
-        // SAFETY: a pointer to a local; the context is current.
+        // SAFETY: the pointer is to a local; the context is current.
         let code = unsafe { (self.cuda.driver.mem_host_alloc)(&mut start, bytes, HOST_ALLOC_PORTABLE) };
         drop(relaxed);
         self.cuda.driver.check("cuMemHostAlloc", code).map_err(|e| {
-            e.context(format_args!("{bytes} bytes of pinned memory for copies to and from ordinary memory"))
+            e.context(format_args!(
+                "{bytes} bytes of pinned memory for copies from and to memory that is not pinned"
+            ))
         })?;
         let slab = Slab(start);
         let mut chunks = Vec::with_capacity(self.slab_chunks);
@@ -172,15 +178,15 @@ impl Ring {
     fn free(&self, slab: Slab, chunks: impl IntoIterator<Item = Chunk>) {
         chunks.into_iter().for_each(|chunk| chunk.destroy(&self.cuda));
         let _relaxed = self.cuda.driver.relaxed();
-        // SAFETY: `allocate` got it, and nothing lies in it any more.
+        // SAFETY: `allocate` allocated the slab, and no chunk of it is in use.
         unsafe { (self.cuda.driver.mem_free_host)(slab.0) };
     }
 
-    /// How many are allocated, and how many of them are nobody's.
+    /// Numbers of all chunks and of chunks without an owner.
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.made, state.idle.len())
+        (state.n_allocated, state.idle.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -195,19 +201,19 @@ impl Drop for Ring {
         if state.slabs.is_empty() {
             return;
         }
-        let mut before = std::ptr::null_mut();
-        // SAFETY: a pointer to a local, and a context that outlives this.
+        let mut previous = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local, and the context outlives the ring.
         unsafe {
-            (cuda.driver.ctx_get_current)(&mut before);
+            (cuda.driver.ctx_get_current)(&mut previous);
             (cuda.driver.ctx_set_current)(cuda.context);
         }
         for mut chunk in state.idle {
-            // An error says that the device has stopped, so it uses nothing any more.
+            // An error means that the device has stopped, so that it no longer uses the chunk.
             let _ = chunk.wait(&cuda);
             chunk.destroy(&cuda);
         }
         state.slabs.into_iter().for_each(|slab| self.free(slab, None));
-        // SAFETY: it was current on this thread; null is no context.
-        unsafe { (cuda.driver.ctx_set_current)(before) };
+        // SAFETY: the context was current on this thread; NULL means none.
+        unsafe { (cuda.driver.ctx_set_current)(previous) };
     }
 }

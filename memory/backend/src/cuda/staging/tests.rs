@@ -1,4 +1,5 @@
-//! Over whatever driver there is: a real one, or the simulated one, in which every copy runs as late as it may.
+//! Tests with the installed driver, real or simulated. The simulated driver runs every copy as late
+//! as possible.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
@@ -15,7 +16,7 @@ use crate::cuda::driver::{
 };
 
 /// Device 0 with one block of memory, a stream, and the staging under test.
-struct Rig {
+struct Fixture {
     staging: Staging,
     stream: RawStream,
     block: DevicePtr,
@@ -34,13 +35,13 @@ fn gpu(test: &str) -> Option<Arc<Gpu>> {
     }
 }
 
-impl Rig {
+impl Fixture {
     fn new(test: &str, bytes: usize) -> Option<Self> {
-        Self::over(test, bytes, |driver| driver)
+        Self::with_driver(test, bytes, |driver| driver)
     }
 
-    /// With a driver of which `change` has replaced some of the functions.
-    fn over(test: &str, bytes: usize, change: impl FnOnce(Driver) -> Driver) -> Option<Self> {
+    /// With a driver in which `change` replaced some functions.
+    fn with_driver(test: &str, bytes: usize, change: impl FnOnce(Driver) -> Driver) -> Option<Self> {
         let gpu = gpu(test)?;
         let entered = gpu.enter().unwrap();
         let stream = gpu.take_stream().unwrap();
@@ -54,7 +55,7 @@ impl Rig {
             reserved: [0; 56],
         };
         let (mut pool, mut block) = (std::ptr::null_mut(), 0);
-        // SAFETY: pointers to locals; the context is current.
+        // SAFETY: the pointers are to locals; the context is current.
         unsafe {
             assert_eq!((driver.mem_pool_create)(&mut pool, &props), SUCCESS);
             assert_eq!((driver.mem_alloc_from_pool_async)(&mut block, bytes, pool, stream), SUCCESS);
@@ -65,13 +66,13 @@ impl Rig {
 
     fn put(&self, pieces: &[(DevicePtr, &[u8])]) -> Result<()> {
         let pieces: Vec<_> = pieces.iter().map(|(to, from)| (*to, from.as_ptr(), from.len())).collect();
-        // SAFETY: slices, and the test's own block.
+        // SAFETY: the sources are slices, and the targets are in the test's block.
         unsafe { self.staging.host_to_device(self.stream, &pieces) }
     }
 
     fn get(&self, pieces: &mut [(DevicePtr, &mut [u8])]) -> Result<()> {
         let pieces: Vec<_> = pieces.iter_mut().map(|(from, to)| (to.as_mut_ptr(), *from, to.len())).collect();
-        // SAFETY: as above.
+        // SAFETY: the targets are slices, and the sources are in the test's block.
         unsafe { self.staging.device_to_host(self.stream, &pieces) }
     }
 
@@ -82,124 +83,137 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let driver = self.gpu.driver;
-        // SAFETY: made by `new`, and nothing uses them any more.
+        // SAFETY: the constructor created them, and nothing uses them any more.
         unsafe {
             (driver.mem_free_async)(self.block, self.stream);
             (driver.stream_synchronize)(self.stream);
             (driver.mem_pool_destroy)(self.pool);
         }
-        self.gpu.give_stream(self.stream);
+        self.gpu.return_stream(self.stream);
     }
 }
 
-/// Bytes that differ from place to place.
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+/// Pseudo-random bytes.
+fn random_bytes(bytes: usize, seed: u64) -> Vec<u8> {
     Random::new(seed).bytes(bytes)
 }
 
-fn assert_all_back(ring: &Ring) {
-    let (made, idle) = ring.count();
-    assert_eq!(made, idle, "chunks were lost");
+fn assert_all_chunks_returned(ring: &Ring) {
+    let (n_allocated, n_idle) = ring.count();
+    assert_eq!(n_allocated, n_idle, "chunks were lost");
 }
 
-/// More than all chunks together hold.
-const LARGE: usize = (MOST_CHUNKS + 3) * CHUNK_BYTES + 12_345;
+/// More bytes than all chunks together.
+const LARGE: usize = (MAX_CHUNKS + 3) * CHUNK_BYTES + 12_345;
 
 #[test]
-fn bytes_of_every_size_go_and_come_back() {
-    let Some(rig) = Rig::new("bytes_of_every_size_go_and_come_back", LARGE + 64) else { return };
-    let sizes =
-        [0, 1, 100, SMALL_CHUNK_BYTES, SMALL_CHUNK_BYTES + 1, ALONE_BYTES, ALONE_BYTES + 1, 5_000_003];
+fn copies_of_every_size_survive_a_round_trip() {
+    let Some(fixture) = Fixture::new("copies_of_every_size_survive_a_round_trip", LARGE + 64) else { return };
+    let sizes = [
+        0,
+        1,
+        100,
+        SMALL_CHUNK_BYTES,
+        SMALL_CHUNK_BYTES + 1,
+        MAX_SINGLE_THREAD_BYTES,
+        MAX_SINGLE_THREAD_BYTES + 1,
+        5_000_003,
+    ];
     for (i, bytes) in sizes.into_iter().chain([LARGE]).enumerate() {
-        let source = noise(bytes, i as u64 + 1);
-        let at = rig.block + i as u64;
-        rig.put(&[(at, &source)]).unwrap();
-        assert!(rig.read(at, bytes) == source, "{bytes} bytes");
+        let source = random_bytes(bytes, i as u64 + 1);
+        let address = fixture.block + i as u64;
+        fixture.put(&[(address, &source)]).unwrap();
+        assert!(fixture.read(address, bytes) == source, "{bytes} bytes");
     }
-    assert_all_back(&rig.staging.large);
-    assert_all_back(&rig.staging.small);
+    assert_all_chunks_returned(&fixture.staging.large);
+    assert_all_chunks_returned(&fixture.staging.small);
 }
 
 #[test]
-fn a_source_may_change_once_the_call_has_returned() {
-    let Some(rig) = Rig::new("a_source_may_change_once_the_call_has_returned", LARGE) else { return };
+fn source_may_change_after_the_call() {
+    let Some(fixture) = Fixture::new("source_may_change_after_the_call", LARGE) else { return };
     for bytes in [1000, 300_000, LARGE] {
-        let expected = noise(bytes, 7);
+        let expected = random_bytes(bytes, 7);
         let mut source = expected.clone();
-        rig.put(&[(rig.block, &source)]).unwrap();
+        fixture.put(&[(fixture.block, &source)]).unwrap();
         source.fill(0);
-        assert!(rig.read(rig.block, bytes) == expected, "{bytes} bytes");
+        assert!(fixture.read(fixture.block, bytes) == expected, "{bytes} bytes");
     }
 }
 
 #[test]
-fn many_pieces_of_all_sizes_land_where_they_belong() {
-    let Some(rig) = Rig::new("many_pieces_of_all_sizes_land_where_they_belong", 64 << 20) else { return };
+fn copies_many_pieces_of_all_sizes() {
+    let Some(fixture) = Fixture::new("copies_many_pieces_of_all_sizes", 64 << 20) else { return };
     for (count, step) in [(40usize, 37), (300, 997), (100, 49_999), (30, 1_000_003)] {
-        let sources: Vec<_> = (0..count).map(|i| noise(i * step % (step * 3 / 2), i as u64)).collect();
-        // Some adjoin, some do not.
-        let mut at = rig.block;
-        let mut places = Vec::new();
+        let sources: Vec<_> = (0..count).map(|i| random_bytes(i * step % (step * 3 / 2), i as u64)).collect();
+        // Some pieces are adjacent on the device, some are not.
+        let mut address = fixture.block;
+        let mut addresses = Vec::new();
         for (i, source) in sources.iter().enumerate() {
-            places.push(at);
-            at += source.len() as u64 + if i % 3 == 0 { 0 } else { 24 };
+            addresses.push(address);
+            address += source.len() as u64 + if i % 3 == 0 { 0 } else { 24 };
         }
-        let pieces: Vec<_> = places.iter().copied().zip(sources.iter().map(Vec::as_slice)).collect();
-        rig.put(&pieces).unwrap();
-        let mut back: Vec<_> = sources.iter().map(|source| vec![0; source.len()]).collect();
-        let mut pieces: Vec<_> = places.iter().copied().zip(back.iter_mut().map(Vec::as_mut_slice)).collect();
-        rig.get(&mut pieces).unwrap();
-        assert!(back == sources, "{count} pieces");
+        let pieces: Vec<_> = addresses.iter().copied().zip(sources.iter().map(Vec::as_slice)).collect();
+        fixture.put(&pieces).unwrap();
+        let mut result: Vec<_> = sources.iter().map(|source| vec![0; source.len()]).collect();
+        let mut pieces: Vec<_> =
+            addresses.iter().copied().zip(result.iter_mut().map(Vec::as_mut_slice)).collect();
+        fixture.get(&mut pieces).unwrap();
+        assert!(result == sources, "{count} pieces");
     }
 }
 
-/// Blocks of a pool adjoin, and the driver refuses a copy across their ends.
+/// Blocks of a pool can be adjacent, and the driver rejects a copy across the end of one.
 #[test]
-fn blocks_that_adjoin_are_not_one() {
-    let Some(rig) = Rig::new("blocks_that_adjoin_are_not_one", 512) else { return };
+fn does_not_copy_across_adjacent_blocks() {
+    let Some(fixture) = Fixture::new("does_not_copy_across_adjacent_blocks", 512) else { return };
     const BYTES: usize = 32 << 10;
-    let driver = rig.gpu.driver;
+    let driver = fixture.gpu.driver;
     let mut blocks = vec![0; 40];
     for block in &mut blocks {
-        // SAFETY: a pointer to an element; the context is current, and the pool the test's own.
-        let code = unsafe { (driver.mem_alloc_from_pool_async)(block, BYTES, rig.pool, rig.stream) };
+        // SAFETY: the pointer is to an element; the context is current, and the pool is the test's.
+        let code = unsafe { (driver.mem_alloc_from_pool_async)(block, BYTES, fixture.pool, fixture.stream) };
         assert_eq!(code, SUCCESS);
     }
     blocks.sort_unstable();
-    let sources: Vec<_> = (0..blocks.len()).map(|i| noise(BYTES, i as u64)).collect();
+    let sources: Vec<_> = (0..blocks.len()).map(|i| random_bytes(BYTES, i as u64)).collect();
     let pieces: Vec<_> = blocks.iter().copied().zip(sources.iter().map(Vec::as_slice)).collect();
-    rig.put(&pieces).unwrap();
-    let mut back = vec![vec![0; BYTES]; blocks.len()];
-    let mut pieces: Vec<_> = blocks.iter().copied().zip(back.iter_mut().map(Vec::as_mut_slice)).collect();
-    rig.get(&mut pieces).unwrap();
-    assert!(back == sources);
+    fixture.put(&pieces).unwrap();
+    let mut result = vec![vec![0; BYTES]; blocks.len()];
+    let mut pieces: Vec<_> = blocks.iter().copied().zip(result.iter_mut().map(Vec::as_mut_slice)).collect();
+    fixture.get(&mut pieces).unwrap();
+    assert!(result == sources);
     for block in blocks {
-        // SAFETY: of that pool, used no more.
-        assert_eq!(unsafe { (driver.mem_free_async)(block, rig.stream) }, SUCCESS);
+        // SAFETY: the block was allocated from the pool and is not used any more.
+        assert_eq!(unsafe { (driver.mem_free_async)(block, fixture.stream) }, SUCCESS);
     }
 }
 
 #[test]
-fn copies_to_the_host_come_after_what_the_stream_has() {
-    let Some(rig) = Rig::new("copies_to_the_host_come_after_what_the_stream_has", 8 << 20) else { return };
+fn copies_to_the_host_run_in_stream_order() {
+    let Some(fixture) = Fixture::new("copies_to_the_host_run_in_stream_order", 8 << 20) else { return };
     for (value, bytes) in [(3, 500), (4, 8 << 20), (5, 200_000)] {
-        // SAFETY: the test's own block, of at least as many bytes.
-        let code = unsafe { (rig.gpu.driver.memset_d8_async)(rig.block, value, bytes, rig.stream) };
+        // SAFETY: the test's block has at least `bytes` bytes.
+        let code =
+            unsafe { (fixture.gpu.driver.memset_d8_async)(fixture.block, value, bytes, fixture.stream) };
         assert_eq!(code, SUCCESS);
-        assert!(rig.read(rig.block, bytes).iter().all(|byte| *byte == value), "{bytes} bytes of {value}");
+        assert!(
+            fixture.read(fixture.block, bytes).iter().all(|byte| *byte == value),
+            "{bytes} bytes of {value}"
+        );
     }
 }
 
 #[test]
-fn many_threads_copy_at_once() {
+fn copies_on_many_threads_at_once() {
     let each = 9 << 20;
-    let Some(rig) = Rig::new("many_threads_copy_at_once", 8 * each) else { return };
-    let (staging, gpu, block) = (&rig.staging, &rig.gpu, rig.block);
-    // SAFETY: the pool's memory is used on other streams from here on.
-    unsafe { (gpu.driver.stream_synchronize)(rig.stream) };
+    let Some(fixture) = Fixture::new("copies_on_many_threads_at_once", 8 * each) else { return };
+    let (staging, gpu, block) = (&fixture.staging, &fixture.gpu, fixture.block);
+    // SAFETY: the stream is alive. The block is used on other streams from here on.
+    unsafe { (gpu.driver.stream_synchronize)(fixture.stream) };
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for i in 0..8u64 {
@@ -207,34 +221,35 @@ fn many_threads_copy_at_once() {
             scope.spawn(move || {
                 let _entered = gpu.enter().unwrap();
                 let stream = gpu.take_stream().unwrap();
-                let at = block + i * each as u64;
+                let address = block + i * each as u64;
                 for (round, bytes) in [each, 2000, 400_000, each - 1].into_iter().enumerate() {
-                    let source = noise(bytes, i * 10 + round as u64);
-                    let mut back = vec![0; bytes];
-                    // SAFETY: a part of the block that is this thread's own, and local vectors.
+                    let source = random_bytes(bytes, i * 10 + round as u64);
+                    let mut result = vec![0; bytes];
+                    // SAFETY: this part of the block is used by this thread alone, and the vectors
+                    // are local.
                     unsafe {
-                        staging.host_to_device(stream, &[(at, source.as_ptr(), bytes)]).unwrap();
-                        staging.device_to_host(stream, &[(back.as_mut_ptr(), at, bytes)]).unwrap();
+                        staging.host_to_device(stream, &[(address, source.as_ptr(), bytes)]).unwrap();
+                        staging.device_to_host(stream, &[(result.as_mut_ptr(), address, bytes)]).unwrap();
                     }
-                    assert!(back == source, "thread {i}, {bytes} bytes");
+                    assert!(result == source, "thread {i}, {bytes} bytes");
                 }
-                gpu.give_stream(stream);
+                gpu.return_stream(stream);
                 done.fetch_add(1, Ordering::Relaxed);
             });
         }
     });
     assert_eq!(done.into_inner(), 8);
-    assert_all_back(&rig.staging.large);
-    assert_all_back(&rig.staging.small);
+    assert_all_chunks_returned(&fixture.staging.large);
+    assert_all_chunks_returned(&fixture.staging.small);
 }
 
-/// The driver under those that fail.
+/// The driver that the failing functions call.
 static REAL: OnceLock<Driver> = OnceLock::new();
-/// An address of no device.
+/// An address that belongs to no device.
 const NOWHERE: DevicePtr = 0x10;
 const INVALID_VALUE: c_int = 1;
 
-unsafe extern "C" fn refuses_nowhere(
+unsafe extern "C" fn memcpy_failing_for_nowhere(
     to: DevicePtr,
     from: DevicePtr,
     bytes: usize,
@@ -244,56 +259,58 @@ unsafe extern "C" fn refuses_nowhere(
     if nowhere.contains(&to) || nowhere.contains(&from) {
         return INVALID_VALUE;
     }
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments satisfy the same contract.
     unsafe { (REAL.get().unwrap().memcpy_async)(to, from, bytes, stream) }
 }
 
-unsafe extern "C" fn pins_nothing(_: *mut *mut c_void, _: usize, _: c_uint) -> c_int {
+unsafe extern "C" fn host_alloc_failing(_: *mut *mut c_void, _: usize, _: c_uint) -> c_int {
     OUT_OF_MEMORY
 }
 
-unsafe extern "C" fn records_nothing(_: RawEvent, _: RawStream) -> c_int {
+unsafe extern "C" fn event_record_failing(_: RawEvent, _: RawStream) -> c_int {
     INVALID_VALUE
 }
 
-/// Of queries, and of waits.
-unsafe extern "C" fn says_nothing_of_an_event(_: RawEvent) -> c_int {
+/// For queries and waits.
+unsafe extern "C" fn event_query_failing(_: RawEvent) -> c_int {
     INVALID_VALUE
 }
 
 #[test]
-fn a_copy_that_fails_says_so_and_the_next_one_works() {
-    let refusing = |driver: Driver| Driver { memcpy_async: refuses_nowhere, ..*REAL.get_or_init(|| driver) };
-    let Some(rig) = Rig::over("a_copy_that_fails_says_so_and_the_next_one_works", LARGE, refusing) else {
+fn reports_a_failed_copy_and_recovers() {
+    let failing =
+        |driver: Driver| Driver { memcpy_async: memcpy_failing_for_nowhere, ..*REAL.get_or_init(|| driver) };
+    let Some(fixture) = Fixture::with_driver("reports_a_failed_copy_and_recovers", LARGE, failing) else {
         return;
     };
     for bytes in [100, 300_000, 3 << 20, 40 << 20] {
-        let good = noise(bytes, 3);
-        let mut bad = noise(bytes, 4);
-        let error = rig.put(&[(rig.block, &good), (NOWHERE, &bad)]).unwrap_err();
+        let good = random_bytes(bytes, 3);
+        let mut bad = random_bytes(bytes, 4);
+        let error = fixture.put(&[(fixture.block, &good), (NOWHERE, &bad)]).unwrap_err();
         assert_eq!(error.code(), crossdock_plugin_api::Code::DEVICE);
         assert!(error.message().contains("cuMemcpyAsync"), "{error}");
         let mut fine = vec![0; bytes];
-        let error = rig.get(&mut [(rig.block, &mut fine), (NOWHERE, &mut bad)]).unwrap_err();
+        let error = fixture.get(&mut [(fixture.block, &mut fine), (NOWHERE, &mut bad)]).unwrap_err();
         assert!(error.message().contains("cuMemcpyAsync"), "{error}");
-        assert_all_back(&rig.staging.large);
-        assert_all_back(&rig.staging.small);
-        rig.put(&[(rig.block, &good)]).unwrap();
-        assert!(rig.read(rig.block, bytes) == good, "{bytes} bytes after a failure");
+        assert_all_chunks_returned(&fixture.staging.large);
+        assert_all_chunks_returned(&fixture.staging.small);
+        fixture.put(&[(fixture.block, &good)]).unwrap();
+        assert!(fixture.read(fixture.block, bytes) == good, "{bytes} bytes after a failure");
     }
 }
 
 #[test]
-fn without_pinned_memory_a_copy_is_out_of_memory() {
-    let refusing = |driver: Driver| Driver { mem_host_alloc: pins_nothing, ..driver };
-    let Some(rig) = Rig::over("without_pinned_memory_a_copy_is_out_of_memory", LARGE, refusing) else {
+fn reports_out_of_memory_without_pinned_memory() {
+    let failing = |driver: Driver| Driver { mem_host_alloc: host_alloc_failing, ..driver };
+    let Some(fixture) = Fixture::with_driver("reports_out_of_memory_without_pinned_memory", LARGE, failing)
+    else {
         return;
     };
     for bytes in [100, 300_000, 9 << 20] {
-        let mut host = noise(bytes, 1);
-        let there = rig.put(&[(rig.block, &host)]).unwrap_err();
-        let back = rig.get(&mut [(rig.block, &mut host)]).unwrap_err();
-        for error in [there, back] {
+        let mut host = random_bytes(bytes, 1);
+        let put_error = fixture.put(&[(fixture.block, &host)]).unwrap_err();
+        let get_error = fixture.get(&mut [(fixture.block, &mut host)]).unwrap_err();
+        for error in [put_error, get_error] {
             assert_eq!(error.code(), crossdock_plugin_api::Code::OUT_OF_MEMORY);
             assert!(error.message().contains("cuMemHostAlloc"), "{error}");
         }
@@ -301,78 +318,81 @@ fn without_pinned_memory_a_copy_is_out_of_memory() {
 }
 
 #[test]
-fn a_chunk_whose_event_was_not_recorded_is_not_lost() {
-    let refusing = |driver: Driver| Driver { event_record: records_nothing, ..driver };
-    let Some(rig) = Rig::over("a_chunk_whose_event_was_not_recorded_is_not_lost", LARGE, refusing) else {
+fn keeps_chunks_whose_event_was_not_recorded() {
+    let failing = |driver: Driver| Driver { event_record: event_record_failing, ..driver };
+    let Some(fixture) = Fixture::with_driver("keeps_chunks_whose_event_was_not_recorded", LARGE, failing)
+    else {
         return;
     };
     for bytes in [100, 300_000, 9 << 20] {
-        let mut host = noise(bytes, 1);
-        assert!(rig.put(&[(rig.block, &host)]).unwrap_err().message().contains("cuEventRecord"));
-        assert!(rig.get(&mut [(rig.block, &mut host)]).unwrap_err().message().contains("cuEventRecord"));
-        assert_all_back(&rig.staging.large);
-        assert_all_back(&rig.staging.small);
+        let mut host = random_bytes(bytes, 1);
+        assert!(fixture.put(&[(fixture.block, &host)]).unwrap_err().message().contains("cuEventRecord"));
+        assert!(
+            fixture.get(&mut [(fixture.block, &mut host)]).unwrap_err().message().contains("cuEventRecord")
+        );
+        assert_all_chunks_returned(&fixture.staging.large);
+        assert_all_chunks_returned(&fixture.staging.small);
     }
 }
 
 #[test]
-fn what_the_driver_does_not_say_is_done_is_waited_for() {
-    const TEST: &str = "what_the_driver_does_not_say_is_done_is_waited_for";
-    let failing = |driver: Driver| Driver { event_query: says_nothing_of_an_event, ..driver };
-    let Some(rig) = Rig::over(TEST, LARGE, failing) else { return };
+fn waits_for_copies_whose_query_fails() {
+    const TEST: &str = "waits_for_copies_whose_query_fails";
+    let failing = |driver: Driver| Driver { event_query: event_query_failing, ..driver };
+    let Some(fixture) = Fixture::with_driver(TEST, LARGE, failing) else { return };
     for bytes in [100, 300_000, LARGE / 2] {
-        let sources = [noise(bytes, 1), noise(bytes, 2)];
-        let places = [rig.block, rig.block + bytes as u64];
-        for (at, source) in places.iter().zip(&sources) {
-            rig.put(&[(*at, source)]).unwrap();
+        let sources = [random_bytes(bytes, 1), random_bytes(bytes, 2)];
+        let addresses = [fixture.block, fixture.block + bytes as u64];
+        for (address, source) in addresses.iter().zip(&sources) {
+            fixture.put(&[(*address, source)]).unwrap();
         }
-        for (at, source) in places.iter().zip(&sources) {
-            assert!(rig.read(*at, bytes) == *source, "{bytes} bytes");
+        for (address, source) in addresses.iter().zip(&sources) {
+            assert!(fixture.read(*address, bytes) == *source, "{bytes} bytes");
         }
     }
-    assert_all_back(&rig.staging.large);
-    assert_all_back(&rig.staging.small);
+    assert_all_chunks_returned(&fixture.staging.large);
+    assert_all_chunks_returned(&fixture.staging.small);
 }
 
 #[test]
-fn where_it_cannot_be_waited_for_that_is_the_error() {
+fn reports_a_failed_wait() {
     let failing = |driver: Driver| Driver {
-        event_query: says_nothing_of_an_event,
-        event_synchronize: says_nothing_of_an_event,
+        event_query: event_query_failing,
+        event_synchronize: event_query_failing,
         ..driver
     };
-    let Some(rig) = Rig::over("where_it_cannot_be_waited_for_that_is_the_error", LARGE, failing) else {
+    let Some(fixture) = Fixture::with_driver("reports_a_failed_wait", LARGE, failing) else {
         return;
     };
     for bytes in [100, 300_000, LARGE] {
-        let mut host = noise(bytes, 1);
-        let (before, error) = (host.clone(), rig.get(&mut [(rig.block, &mut host)]).unwrap_err());
+        let mut host = random_bytes(bytes, 1);
+        let (before, error) = (host.clone(), fixture.get(&mut [(fixture.block, &mut host)]).unwrap_err());
         assert!(error.message().contains("cuEventSynchronize"), "{error}");
         assert!(host == before, "{bytes} bytes were written that may not have arrived");
-        assert_all_back(&rig.staging.large);
-        assert_all_back(&rig.staging.small);
+        assert_all_chunks_returned(&fixture.staging.large);
+        assert_all_chunks_returned(&fixture.staging.small);
     }
 }
 
 #[test]
-fn threads_and_pinned_memory_are_not_there_before_they_are_needed() {
-    let Some(rig) = Rig::new("threads_and_pinned_memory_are_not_there_before_they_are_needed", 1000) else {
+fn starts_no_threads_and_pins_nothing_before_needed() {
+    let Some(fixture) = Fixture::new("starts_no_threads_and_pins_nothing_before_needed", 1000) else {
         return;
     };
-    assert_eq!((rig.staging.small.count(), rig.staging.large.count()), ((0, 0), (0, 0)));
-    rig.put(&[(rig.block, &[1; 1000])]).unwrap();
-    assert_eq!(rig.staging.large.count(), (0, 0));
-    assert!(!rig.staging.workers.are_started());
+    assert_eq!((fixture.staging.small.count(), fixture.staging.large.count()), ((0, 0), (0, 0)));
+    fixture.put(&[(fixture.block, &[1; 1000])]).unwrap();
+    assert_eq!(fixture.staging.large.count(), (0, 0));
+    assert!(!fixture.staging.workers.are_started());
 }
 
 #[test]
-fn an_address_that_is_null_is_never_touched_for_no_bytes() {
-    let Some(rig) = Rig::new("an_address_that_is_null_is_never_touched_for_no_bytes", 64) else { return };
+fn accepts_null_for_empty_copies() {
+    let Some(fixture) = Fixture::new("accepts_null_for_empty_copies", 64) else { return };
     let nothing: *mut c_void = std::ptr::null_mut();
-    // SAFETY: no bytes.
+    // SAFETY: the copies are empty.
     unsafe {
-        rig.staging.host_to_device(rig.stream, &[(0, nothing.cast(), 0)]).unwrap();
-        rig.staging.device_to_host(rig.stream, &[(nothing.cast(), 0, 0)]).unwrap();
-        rig.staging.device_to_host(rig.stream, &[]).unwrap();
+        fixture.staging.host_to_device(fixture.stream, &[(0, nothing.cast(), 0)]).unwrap();
+        fixture.staging.device_to_host(fixture.stream, &[(nothing.cast(), 0, 0)]).unwrap();
+        fixture.staging.device_to_host(fixture.stream, &[]).unwrap();
     }
 }

@@ -11,11 +11,12 @@ use super::job::Job;
 use super::ring::Ring;
 use crate::cuda::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 
-/// Six fill the link with bytes that are there; the others make up for pages that have to be made or found first. More
-/// would take cores from those who make the bytes.
-const MOST_THREADS: usize = 12;
+/// Six threads fill the link with existing bytes; the others make up for page faults. More would
+/// take cores from the threads that produce the bytes.
+const MAX_THREADS: usize = 12;
 
-/// Started with the first job, joined when dropped. Whoever calls works too, so one thread fewer is started than works.
+/// Threads that are started with the first job and joined when this is dropped. The caller works
+/// too, so one thread fewer is started.
 pub(super) struct Workers {
     cuda: Cuda,
     width: usize,
@@ -39,15 +40,16 @@ impl Workers {
     pub(super) fn new(cuda: Cuda, ring: Arc<Ring>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Shared { ring, state: Mutex::default(), changed: Condvar::new() };
-        Self { cuda, width: cores.clamp(2, MOST_THREADS), shared: Arc::new(shared), threads: OnceLock::new() }
+        Self { cuda, width: cores.clamp(2, MAX_THREADS), shared: Arc::new(shared), threads: OnceLock::new() }
     }
 
-    /// How many threads work on a job, its caller's included.
+    /// Number of threads that work on a job, including its caller's.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Offers `job` to the threads while `lead` runs, which returns when none of them is at it.
+    /// Offers `job` to the threads while `lead` runs. `lead` returns when no thread is working on
+    /// the job.
     pub(super) fn with(&self, job: &Arc<Job>, lead: impl FnOnce() -> Result<()>) -> Result<()> {
         self.threads.get_or_init(|| self.spawn());
         self.shared.lock().jobs.push_back(job.clone());
@@ -57,9 +59,9 @@ impl Workers {
         result
     }
 
-    /// There is one more part to do.
+    /// Wakes a thread for one more part.
     pub(super) fn wake(&self) {
-        // Under the lock that the threads look for work under, so that none of them misses it.
+        // The threads look for work under this lock, so that none of them misses the notification.
         drop(self.shared.lock());
         self.shared.changed.notify_one();
     }
@@ -70,7 +72,7 @@ impl Workers {
     }
 
     fn spawn(&self) -> Vec<JoinHandle<()>> {
-        // A thread that cannot be had is no failure: the caller does its work.
+        // If a thread cannot be started, the caller does its work.
         (1..self.width)
             .filter_map(|_| {
                 let (cuda, shared) = (self.cuda, self.shared.clone());
@@ -94,8 +96,8 @@ impl Drop for Workers {
 impl Shared {
     fn work(&self, cuda: Cuda) {
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: a context that outlives the threads, and a pointer to a local. A capture elsewhere in the process must not
-        // be broken by what this thread asks the driver.
+        // SAFETY: the context outlives the threads, and the pointer is to a local. The relaxed mode
+        // keeps this thread's calls from breaking graph captures of other threads.
         let code = unsafe {
             (cuda.driver.thread_exchange_capture_mode)(&mut mode);
             (cuda.driver.ctx_set_current)(cuda.context)
@@ -108,7 +110,7 @@ impl Shared {
             match state.next() {
                 Some(job) => {
                     drop(state);
-                    job.step(&self.ring);
+                    job.run_part(&self.ring);
                     drop(job);
                     state = self.lock();
                 }
@@ -123,10 +125,10 @@ impl Shared {
 }
 
 impl State {
-    /// A job with something to do; each in turn, so that a large one does not keep the others waiting.
+    /// The next job that has work, in rotation, so that a large job does not delay the others.
     fn next(&mut self) -> Option<Arc<Job>> {
-        let found = self.jobs.iter().position(|job| job.has_work())?;
-        self.jobs.rotate_left(found + 1);
+        let index = self.jobs.iter().position(|job| job.has_work())?;
+        self.jobs.rotate_left(index + 1);
         self.jobs.back().cloned()
     }
 }

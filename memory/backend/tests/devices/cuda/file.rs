@@ -1,42 +1,42 @@
-//! Memory that goes to other processes as an open file.
+//! Tests memory that is exported as an open file.
 
 use crossdock_memory_backend::{Account, Backend};
 use crossdock_plugin_api::{Code, Device, abi};
 
 use super::{GPU, backend, backend_with, content};
-use crate::common::{Held, copy, table};
+use crate::common::{TestBlock, copy, table};
 
 const BYTES: usize = (5 << 20) + 17;
 
-fn exportable(account: &Account, bytes: usize) -> Held {
+fn exportable(account: &Account, bytes: usize) -> TestBlock {
     let block = account.allocate_exportable(GPU, bytes).unwrap();
-    Held { address: block.address.cast(), block: block.block }
+    TestBlock { address: block.address.cast(), block: block.block }
 }
 
 #[test]
-fn what_lies_there_is_seen_through_the_file_after_its_maker_has_let_go() {
-    let Some(backend) = backend("what_lies_there_is_seen_through_the_file") else { return };
-    let account = backend.account("maker");
+fn file_keeps_the_memory_after_its_block_is_freed() {
+    let Some(backend) = backend("file_keeps_the_memory_after_its_block_is_freed") else { return };
+    let account = backend.account("exporter");
     let t = table(&account);
-    let (stream, sent) = (t.stream_create(GPU).unwrap(), content(BYTES));
-    let held = exportable(&account, BYTES);
-    assert_eq!(t.pointer(held.address.wrapping_add(BYTES - 1)).unwrap().0, GPU);
-    t.copies(stream, &[copy((GPU, held.address), (Device::CPU, sent.as_ptr()), BYTES)]).unwrap();
+    let (stream, source) = (t.stream_create(GPU).unwrap(), content(BYTES));
+    let block = exportable(&account, BYTES);
+    assert_eq!(t.pointer(block.address.wrapping_add(BYTES - 1)).unwrap().0, GPU);
+    t.copies(stream, &[copy((GPU, block.address), (Device::CPU, source.as_ptr()), BYTES)]).unwrap();
     t.stream_synchronize(stream).unwrap();
-    let (file, bytes) = backend.export_file(held.address as u64).unwrap();
+    let (file, bytes) = backend.export_file(block.address as u64).unwrap();
     assert!(bytes >= BYTES as u64, "{bytes} bytes");
     let open = |bytes| backend.open_file(GPU, file.try_clone().unwrap(), bytes);
     for wrong in [bytes / 2, 2 * bytes, 0] {
-        let refused = open(wrong).map(drop).unwrap_err();
-        assert!(refused.message().contains("cannot be opened"), "{wrong}: {refused}");
+        let error = open(wrong).map(drop).unwrap_err();
+        assert!(error.message().contains("cannot be opened"), "{wrong}: {error}");
     }
     let opened = open(bytes).unwrap();
-    t.free(held);
+    t.free(block);
     backend.settle();
-    let mut seen = vec![0; BYTES];
-    let there = (GPU, opened.address() as *const u8);
-    t.copies(stream, &[copy((Device::CPU, seen.as_mut_ptr()), there, BYTES)]).unwrap();
-    assert!(seen == sent);
+    let mut target = vec![0; BYTES];
+    let from = (GPU, opened.address() as *const u8);
+    t.copies(stream, &[copy((Device::CPU, target.as_mut_ptr()), from, BYTES)]).unwrap();
+    assert!(target == source);
     drop(opened);
     t.stream_destroy(stream);
     backend.settle();
@@ -44,39 +44,39 @@ fn what_lies_there_is_seen_through_the_file_after_its_maker_has_let_go() {
 }
 
 #[test]
-fn it_is_counted_and_limited_like_any_other() {
+fn counts_and_limits_exportable_memory() {
     let builder = Backend::builder().limit_bytes(64 << 20);
-    let Some(backend) = backend_with("it_is_counted_and_limited_like_any_other", builder) else { return };
-    let account = backend.account("maker");
+    let Some(backend) = backend_with("counts_and_limits_exportable_memory", builder) else { return };
+    let account = backend.account("exporter");
     let t = table(&account);
-    let held = exportable(&account, 40 << 20);
-    let held_now = backend.leaks().pop().unwrap().to_string();
-    assert_eq!(held_now, "'maker' holds 41943040 bytes in 1 block on cuda:0");
-    let refused = account.allocate_exportable(GPU, 30 << 20).map(drop).unwrap_err();
-    assert_eq!(refused.code(), Code(abi::OUT_OF_MEMORY));
-    t.free(held);
+    let block = exportable(&account, 40 << 20);
+    let usage = backend.leaks().pop().unwrap().to_string();
+    assert_eq!(usage, "'exporter' holds 41943040 bytes in 1 block on cuda:0");
+    let error = account.allocate_exportable(GPU, 30 << 20).map(drop).unwrap_err();
+    assert_eq!(error.code(), Code(abi::OUT_OF_MEMORY));
+    t.free(block);
     backend.settle();
     assert!(backend.leaks().is_empty());
-    let refused = account.allocate_exportable(Device::CPU, 64).map(drop).unwrap_err();
-    assert_eq!(refused.code(), Code(abi::UNSUPPORTED));
+    let error = account.allocate_exportable(Device::CPU, 64).map(drop).unwrap_err();
+    assert_eq!(error.code(), Code(abi::UNSUPPORTED));
 }
 
 #[test]
-fn what_is_no_such_memory_is_refused() {
-    let Some(backend) = backend("what_is_no_such_memory_is_refused") else { return };
-    let account = backend.account("maker");
+fn rejects_memory_that_was_not_exportable() {
+    let Some(backend) = backend("rejects_memory_that_was_not_exportable") else { return };
+    let account = backend.account("exporter");
     let t = table(&account);
     let pooled = t.alloc(GPU, 4096).unwrap();
-    let refused = backend.export_file(pooled.address as u64).map(drop).unwrap_err();
-    assert!(refused.message().contains("goes to no other process as a file"), "{refused}");
+    let error = backend.export_file(pooled.address as u64).map(drop).unwrap_err();
+    assert!(error.message().contains("cannot be exported as a file"), "{error}");
     t.free(pooled);
     let local = 0u8;
-    let refused = backend.export_file((&raw const local) as u64).map(drop).unwrap_err();
-    assert!(refused.message().contains("is no memory of a CUDA device"), "{refused}");
+    let error = backend.export_file((&raw const local) as u64).map(drop).unwrap_err();
+    assert!(error.message().contains("is no memory of a CUDA device"), "{error}");
     for name in ["/dev/null", "/proc/self/exe"] {
         let file = std::fs::File::open(name).unwrap();
-        let refused = backend.open_file(GPU, file.into(), 2 << 20).map(drop).unwrap_err();
-        assert!(refused.message().contains("(999) to cuMemImport"), "{name}: {refused}");
+        let error = backend.open_file(GPU, file.into(), 2 << 20).map(drop).unwrap_err();
+        assert!(error.message().contains("(999) from cuMemImport"), "{name}: {error}");
     }
     backend.settle();
     assert!(backend.leaks().is_empty());

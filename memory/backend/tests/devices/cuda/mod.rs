@@ -1,12 +1,12 @@
-//! CUDA behind the vtable, over any driver: a real one, or the simulated one. Without one every test says that it was
-//! skipped.
+//! Tests CUDA devices through the C interface, with a real or the simulated driver. Without a
+//! driver, every test reports that it is skipped.
 
 mod at_exit;
+mod errors;
 mod file;
 mod freeing;
 mod ipc;
 mod order;
-mod refusals;
 mod several;
 
 use std::io::Write;
@@ -17,7 +17,7 @@ use crossdock_plugin_api::Device;
 
 const GPU: Device = Device::cuda(0);
 
-/// A backend whose first CUDA device works; else says why `test` is skipped.
+/// A backend with a CUDA device; `None`, with a report, if there is none.
 fn backend_with(test: &str, builder: BackendBuilder) -> Option<Backend> {
     let backend = builder.build();
     match backend.cuda() {
@@ -29,23 +29,24 @@ fn backend_with(test: &str, builder: BackendBuilder) -> Option<Backend> {
     }
 }
 
-/// For tests that start processes, which the driver refuses while others ask it for more than there is, and for those who ask.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// For tests that start processes, and tests that exhaust the device's memory: the driver rejects
+/// new processes meanwhile.
+fn driver_lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Past what the test runner captures.
-fn skip(test: &str, why: &str) {
+/// Reports a skipped test past the test runner's capture.
+fn skip(test: &str, reason: &str) {
     let mut stderr = std::io::stderr();
-    stderr.write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+    stderr.write_all(format!("skipped: {test}: {reason}\n").as_bytes()).unwrap();
 }
 
 fn backend(test: &str) -> Option<Backend> {
     backend_with(test, Backend::builder())
 }
 
-/// Bytes that no two places share by chance.
+/// Bytes that differ between places.
 fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
 }

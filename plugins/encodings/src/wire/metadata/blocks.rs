@@ -1,57 +1,57 @@
-//! Kinds of values in blocks of 1024, whole ones where a part would do.
+//! Metadata of encodings in whole blocks of 1024 values.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::{BLOCK, each, in_block, ptype};
+use super::{BLOCK, for_each_field, in_block, ptype};
 use crate::wire::PType;
 
 /// `fastlanes.delta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// How many differences, whole blocks of them.
+    /// Number of differences, a multiple of 1024.
     pub deltas_len: usize,
-    /// Values before the first one in its block, below 1024.
+    /// Index of the first value in its block, below 1024.
     pub offset: u32,
 }
 
 impl Delta {
-    /// Reads it for a node with `length` values.
+    /// Parses the metadata of a node with `length` values.
     pub fn read(metadata: &[u8], length: usize) -> Result<Self> {
-        let mut it = Self::default();
-        each(metadata, |number, value| {
+        let mut parsed = Self::default();
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.deltas_len = value.usize()?,
-                2 => it.offset = in_block(value)?,
+                1 => parsed.deltas_len = value.usize()?,
+                2 => parsed.offset = in_block(value)?,
                 _ => {}
             }
             Ok(())
         })?;
-        whole_blocks(it.deltas_len, it.offset, length, "differences")?;
-        Ok(it)
+        whole_blocks(parsed.deltas_len, parsed.offset, length, "differences")?;
+        Ok(parsed)
     }
 }
 
 /// `fastlanes.rle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rle {
-    /// How many values.
+    /// Number of values in the dictionaries.
     pub values_len: usize,
-    /// How many positions among them, whole blocks of them.
+    /// Number of indices, a multiple of 1024.
     pub indices_len: usize,
-    /// The positions' type: u8 or u16.
+    /// The indices' type: u8 or u16.
     pub indices_ptype: PType,
-    /// How many blocks say where their values begin.
+    /// Number of offsets of the blocks' dictionaries.
     pub values_idx_offsets_len: usize,
-    /// The type of that, unsigned.
+    /// The offsets' type, unsigned.
     pub values_idx_offsets_ptype: PType,
-    /// Values before the first one in its block, below 1024.
+    /// Index of the first value in its block, below 1024.
     pub offset: u32,
 }
 
 impl Rle {
-    /// Reads it for a node with `length` values.
+    /// Parses the metadata of a node with `length` values.
     pub fn read(metadata: &[u8], length: usize) -> Result<Self> {
-        let mut it = Self {
+        let mut parsed = Self {
             values_len: 0,
             indices_len: 0,
             indices_ptype: PType::U8,
@@ -59,33 +59,33 @@ impl Rle {
             values_idx_offsets_ptype: PType::U8,
             offset: 0,
         };
-        each(metadata, |number, value| {
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.values_len = value.usize()?,
-                2 => it.indices_len = value.usize()?,
-                3 => it.indices_ptype = ptype(value)?,
-                4 => it.values_idx_offsets_len = value.usize()?,
-                5 => it.values_idx_offsets_ptype = ptype(value)?,
-                6 => it.offset = in_block(value)?,
+                1 => parsed.values_len = value.usize()?,
+                2 => parsed.indices_len = value.usize()?,
+                3 => parsed.indices_ptype = ptype(value)?,
+                4 => parsed.values_idx_offsets_len = value.usize()?,
+                5 => parsed.values_idx_offsets_ptype = ptype(value)?,
+                6 => parsed.offset = in_block(value)?,
                 _ => {}
             }
             Ok(())
         })?;
-        if !matches!(it.indices_ptype, PType::U8 | PType::U16) {
+        if !matches!(parsed.indices_ptype, PType::U8 | PType::U16) {
             return Err(Error::bad_data(format!(
-                "positions of type {}, expected u8 or u16",
-                it.indices_ptype
+                "indices of type {}, expected u8 or u16",
+                parsed.indices_ptype
             )));
         }
-        it.values_idx_offsets_ptype.unsigned("where the values of blocks begin")?;
-        whole_blocks(it.indices_len, it.offset, length, "positions")?;
-        if it.values_idx_offsets_len != it.indices_len / BLOCK as usize {
+        parsed.values_idx_offsets_ptype.unsigned("the offsets of dictionaries")?;
+        whole_blocks(parsed.indices_len, parsed.offset, length, "indices")?;
+        if parsed.values_idx_offsets_len != parsed.indices_len / BLOCK as usize {
             return Err(Error::bad_data(format!(
-                "{} blocks say where their values begin, expected one for each of {} positions in blocks of {}",
-                it.values_idx_offsets_len, it.indices_len, BLOCK
+                "{} offsets of dictionaries, expected one per block for {} indices in blocks of {}",
+                parsed.values_idx_offsets_len, parsed.indices_len, BLOCK
             )));
         }
-        Ok(it)
+        Ok(parsed)
     }
 }
 

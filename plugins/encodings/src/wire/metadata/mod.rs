@@ -1,7 +1,7 @@
-//! What each kind of array keeps beside its buffers and children, as a protobuf message. One struct a kind, read by
-//! `read`; what has a range is checked against it, and what depends on the node's type or length takes that along.
+//! Parses the protobuf metadata of each encoding. `read` of each struct checks ranges, which may
+//! depend on the node's type and length.
 //!
-//! Kinds that are not here keep nothing: [`none`] holds them to it.
+//! Encodings without a struct have no metadata, which [`expect_empty`] checks.
 
 mod blocks;
 mod floats;
@@ -23,19 +23,20 @@ use super::protobuf::{Value, fields, in_field};
 use super::ptype::PType;
 use crossdock_plugin_api::{Error, Result};
 
-/// Values in a block of packed numbers; positions in a block are below it.
+/// Values per block.
 pub const BLOCK: u32 = 1024;
 
-/// Holds a kind without metadata to it.
-pub fn none(metadata: &[u8]) -> Result<()> {
+/// Rejects metadata.
+pub fn expect_empty(metadata: &[u8]) -> Result<()> {
     if !metadata.is_empty() {
         return Err(Error::bad_data(format!("{} bytes of metadata, expected none", metadata.len())));
     }
     Ok(())
 }
 
-/// Shows every field to `take`; one that it does not know it ignores. Of a field that comes twice the last one counts.
-fn each<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -> Result<()>) -> Result<()> {
+/// Calls `take` for every field. `take` ignores unknown fields; if a field is repeated, the last
+/// one counts.
+fn for_each_field<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -> Result<()>) -> Result<()> {
     fields(metadata)
         .try_for_each(|field| {
             let (number, value) = field?;
@@ -44,12 +45,12 @@ fn each<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -> Result<(
         .map_err(|e| e.context("its metadata"))
 }
 
-/// A type of numbers; the first one, which is u8, where the field is absent.
+/// A primitive type. An absent field means number 0, u8.
 fn ptype(value: Value<'_>) -> Result<PType> {
     PType::from_wire(value.u64()?)
 }
 
-/// A position in a block.
+/// An offset within a block.
 fn in_block(value: Value<'_>) -> Result<u32> {
     let offset = value.u32()?;
     if offset >= BLOCK {
@@ -60,15 +61,15 @@ fn in_block(value: Value<'_>) -> Result<u32> {
     Ok(offset)
 }
 
-/// A message that may come once: parts of one message in several fields would have to be merged.
-fn once<T>(place: &mut Option<T>, value: T) -> Result<()> {
-    match place.replace(value) {
+/// Sets a message field and rejects a repeated one: protobuf would merge the messages.
+fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<()> {
+    match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::bad_data("it comes twice")),
+        Some(_) => Err(Error::bad_data("the field is repeated, expected it once")),
     }
 }
 
-/// What has to be there.
+/// Rejects an absent field.
 fn required<T>(value: Option<T>, what: &str) -> Result<T> {
     value.ok_or_else(|| Error::bad_data(format!("its metadata: {what} is missing")))
 }

@@ -1,35 +1,35 @@
-//! Kinds whose values are other arrays' values: dictionaries, runs, lists, and what is mostly one value.
+//! Metadata of dictionaries, runs, sparse arrays and lists.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::{Patches, each, once, ptype, required};
+use super::{Patches, for_each_field, ptype, required, set_once};
 use crate::wire::PType;
 
 /// `vortex.dict`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dict {
-    /// How many values.
+    /// Number of values.
     pub values_len: usize,
     /// The codes' type, an integer.
     pub codes_ptype: PType,
-    /// Whether codes may be null; where it is not said, they may if the node's values may.
+    /// Whether codes are nullable. If absent, they are if the node is.
     pub codes_nullable: Option<bool>,
 }
 
 impl Dict {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { values_len: 0, codes_ptype: PType::U8, codes_nullable: None };
-        each(metadata, |number, value| {
+        let mut parsed = Self { values_len: 0, codes_ptype: PType::U8, codes_nullable: None };
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.values_len = value.usize()?,
-                2 => it.codes_ptype = ptype(value)?.int("codes")?,
-                3 => it.codes_nullable = Some(value.bool()?),
+                1 => parsed.values_len = value.usize()?,
+                2 => parsed.codes_ptype = ptype(value)?.int("codes")?,
+                3 => parsed.codes_nullable = Some(value.bool()?),
                 _ => {}
             }
             Ok(())
         })?;
-        Ok(it)
+        Ok(parsed)
     }
 }
 
@@ -38,65 +38,68 @@ impl Dict {
 pub struct RunEnd {
     /// The ends' type, unsigned.
     pub ends_ptype: PType,
-    /// How many runs.
+    /// Number of runs.
     pub num_runs: usize,
-    /// Values of the runs before the first one of the node.
+    /// Number of values of the runs before the node's first one.
     pub offset: usize,
 }
 
 impl RunEnd {
-    /// Reads it for a node with `length` values.
+    /// Parses the metadata of a node with `length` values.
     pub fn read(metadata: &[u8], length: usize) -> Result<Self> {
-        let mut it = Self { ends_ptype: PType::U8, num_runs: 0, offset: 0 };
-        each(metadata, |number, value| {
+        let mut parsed = Self { ends_ptype: PType::U8, num_runs: 0, offset: 0 };
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.ends_ptype = ptype(value)?.unsigned("the ends of runs")?,
-                2 => it.num_runs = value.usize()?,
-                3 => it.offset = value.usize()?,
+                1 => parsed.ends_ptype = ptype(value)?.unsigned("the ends of runs")?,
+                2 => parsed.num_runs = value.usize()?,
+                3 => parsed.offset = value.usize()?,
                 _ => {}
             }
             Ok(())
         })?;
-        if it.num_runs == 0 && (length > 0 || it.offset > 0) {
-            return Err(Error::bad_data(format!("no runs for {length} values after {}", it.offset)));
+        if parsed.num_runs == 0 && (length > 0 || parsed.offset > 0) {
+            return Err(Error::bad_data(format!("no runs for {length} values after {}", parsed.offset)));
         }
-        if it.offset.checked_add(length).is_none_or(|end| isize::try_from(end).is_err()) {
-            return Err(Error::bad_data(format!("{length} values after {} of their runs", it.offset)));
+        if parsed.offset.checked_add(length).is_none_or(|end| isize::try_from(end).is_err()) {
+            return Err(Error::bad_data(format!(
+                "{length} values after {} others overflow an address",
+                parsed.offset
+            )));
         }
-        Ok(it)
+        Ok(parsed)
     }
 }
 
-/// `vortex.sparse`. Its fill value is in its buffer.
+/// `vortex.sparse`. The fill value is in the node's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
-    /// What is not the fill value.
+    /// The values other than the fill value.
     pub patches: Patches,
 }
 
 impl Sparse {
-    /// Reads it for a node with `length` values.
+    /// Parses the metadata of a node with `length` values.
     pub fn read(metadata: &[u8], length: usize) -> Result<Self> {
         let mut patches = None;
-        each(metadata, |number, value| match number {
-            1 => once(&mut patches, Patches::read(value.bytes()?, length)?),
+        for_each_field(metadata, |number, value| match number {
+            1 => set_once(&mut patches, Patches::read(value.bytes()?, length)?),
             _ => Ok(()),
         })?;
-        Ok(Self { patches: required(patches, "where its values lie")? })
+        Ok(Self { patches: required(patches, "its patches")? })
     }
 }
 
 /// `vortex.list`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
-    /// How many elements all lists have together, unused ones included.
+    /// Number of elements, including unused ones.
     pub elements_len: usize,
     /// The offsets' type, an integer.
     pub offsets_ptype: PType,
 }
 
 impl List {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
         let ListView { elements_len, offsets_ptype, .. } = ListView::read(metadata)?;
         Ok(Self { elements_len, offsets_ptype })
@@ -106,7 +109,7 @@ impl List {
 /// `vortex.listview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListView {
-    /// How many elements there are, unused ones included.
+    /// Number of elements, including unused ones.
     pub elements_len: usize,
     /// The offsets' type, an integer.
     pub offsets_ptype: PType,
@@ -115,18 +118,18 @@ pub struct ListView {
 }
 
 impl ListView {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { elements_len: 0, offsets_ptype: PType::U8, sizes_ptype: PType::U8 };
-        each(metadata, |number, value| {
+        let mut parsed = Self { elements_len: 0, offsets_ptype: PType::U8, sizes_ptype: PType::U8 };
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.elements_len = value.usize()?,
-                2 => it.offsets_ptype = ptype(value)?.int("offsets")?,
-                3 => it.sizes_ptype = ptype(value)?.int("sizes")?,
+                1 => parsed.elements_len = value.usize()?,
+                2 => parsed.offsets_ptype = ptype(value)?.int("offsets")?,
+                3 => parsed.sizes_ptype = ptype(value)?.int("sizes")?,
                 _ => {}
             }
             Ok(())
         })?;
-        Ok(it)
+        Ok(parsed)
     }
 }

@@ -1,22 +1,22 @@
-//! Decimals, and kinds that keep parts of their values apart.
+//! Metadata of decimals and date-time parts.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::{each, ptype};
+use super::{for_each_field, ptype};
 use crate::wire::PType;
 
 /// `vortex.decimal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
-    /// Bytes of each value: 1, 2, 4, 8, 16 or 32, whatever the precision.
+    /// Bytes per value: 1, 2, 4, 8, 16 or 32, independently of the precision.
     pub value_bytes: usize,
 }
 
 impl Decimal {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
         let mut kind = 0;
-        each(metadata, |number, value| {
+        for_each_field(metadata, |number, value| {
             if number == 1 {
                 kind = value.u64()?;
             }
@@ -32,34 +32,34 @@ impl Decimal {
 /// `vortex.decimal_byte_parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecimalByteParts {
-    /// The only part's type, signed.
+    /// The type of the only part, signed.
     pub ptype: PType,
 }
 
 impl DecimalByteParts {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let (mut it, mut lower) = (Self { ptype: PType::U8 }, 0);
-        each(metadata, |number, value| {
+        let (mut parsed, mut lower) = (Self { ptype: PType::U8 }, 0);
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.ptype = ptype(value)?,
+                1 => parsed.ptype = ptype(value)?,
                 2 => lower = value.u32()?,
                 _ => {}
             }
             Ok(())
         })?;
-        signed(it.ptype)?;
+        signed(parsed.ptype)?;
         if lower != 0 {
             return Err(Error::unsupported(format!(
                 "decimals in {} parts, expected 1",
                 u64::from(lower) + 1
             )));
         }
-        Ok(it)
+        Ok(parsed)
     }
 }
 
-/// The highest part has the sign.
+/// Checks that the highest part, which has the sign, is signed.
 fn signed(ptype: PType) -> Result<()> {
     if !ptype.is_signed() {
         return Err(Error::bad_data(format!("highest parts of type {ptype}, expected signed integers")));
@@ -77,18 +77,18 @@ pub struct DateTimeParts {
 }
 
 impl DateTimeParts {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { days: PType::U8, seconds: PType::U8, subseconds: PType::U8 };
-        each(metadata, |number, value| {
+        let mut parsed = Self { days: PType::U8, seconds: PType::U8, subseconds: PType::U8 };
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.days = ptype(value)?.int("days")?,
-                2 => it.seconds = ptype(value)?.int("seconds")?,
-                3 => it.subseconds = ptype(value)?.int("parts of seconds")?,
+                1 => parsed.days = ptype(value)?.int("days")?,
+                2 => parsed.seconds = ptype(value)?.int("seconds")?,
+                3 => parsed.subseconds = ptype(value)?.int("parts of seconds")?,
                 _ => {}
             }
             Ok(())
         })?;
-        Ok(it)
+        Ok(parsed)
     }
 }

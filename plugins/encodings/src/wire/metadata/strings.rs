@@ -1,8 +1,8 @@
-//! Kinds of texts and bytes.
+//! Metadata of text and bytes.
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::{each, ptype};
+use super::{for_each_field, ptype};
 use crate::wire::PType;
 
 /// `vortex.varbin`.
@@ -13,16 +13,16 @@ pub struct VarBin {
 }
 
 impl VarBin {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { offsets_ptype: PType::U8 };
-        each(metadata, |number, value| {
+        let mut parsed = Self { offsets_ptype: PType::U8 };
+        for_each_field(metadata, |number, value| {
             if number == 1 {
-                it.offsets_ptype = ptype(value)?.int("offsets")?;
+                parsed.offsets_ptype = ptype(value)?.int("offsets")?;
             }
             Ok(())
         })?;
-        Ok(it)
+        Ok(parsed)
     }
 }
 
@@ -36,18 +36,18 @@ pub struct Fsst {
 }
 
 impl Fsst {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { lengths_ptype: PType::U8, codes_offsets_ptype: PType::U8 };
-        each(metadata, |number, value| {
+        let mut parsed = Self { lengths_ptype: PType::U8, codes_offsets_ptype: PType::U8 };
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.lengths_ptype = ptype(value)?.int("decoded lengths")?,
-                2 => it.codes_offsets_ptype = ptype(value)?.int("offsets into codes")?,
+                1 => parsed.lengths_ptype = ptype(value)?.int("decoded lengths")?,
+                2 => parsed.codes_offsets_ptype = ptype(value)?.int("offsets into codes")?,
                 _ => {}
             }
             Ok(())
         })?;
-        Ok(it)
+        Ok(parsed)
     }
 }
 
@@ -56,9 +56,9 @@ impl Fsst {
 pub struct OnPair {
     /// The decoded lengths' type, an integer.
     pub lengths_ptype: PType,
-    /// How many tokens the dictionary has, at most 65,536.
+    /// Number of tokens in the dictionary, at most 65,536.
     pub dictionary_len: usize,
-    /// How many codes.
+    /// Number of codes.
     pub codes_len: usize,
     /// The type of the offsets into the dictionary, an integer.
     pub dictionary_offsets_ptype: PType,
@@ -69,9 +69,9 @@ pub struct OnPair {
 }
 
 impl OnPair {
-    /// Reads it.
+    /// Parses the metadata.
     pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self {
+        let mut parsed = Self {
             lengths_ptype: PType::U8,
             dictionary_len: 0,
             codes_len: 0,
@@ -79,24 +79,24 @@ impl OnPair {
             codes_ptype: PType::U8,
             codes_offsets_ptype: PType::U8,
         };
-        each(metadata, |number, value| {
+        for_each_field(metadata, |number, value| {
             match number {
-                1 => it.lengths_ptype = ptype(value)?.int("decoded lengths")?,
-                3 => it.dictionary_len = value.usize()?,
-                4 => it.codes_len = value.usize()?,
-                5 => it.dictionary_offsets_ptype = ptype(value)?.int("offsets into the dictionary")?,
-                6 => it.codes_ptype = ptype(value)?,
-                7 => it.codes_offsets_ptype = ptype(value)?.int("offsets into codes")?,
+                1 => parsed.lengths_ptype = ptype(value)?.int("decoded lengths")?,
+                3 => parsed.dictionary_len = value.usize()?,
+                4 => parsed.codes_len = value.usize()?,
+                5 => parsed.dictionary_offsets_ptype = ptype(value)?.int("offsets into the dictionary")?,
+                6 => parsed.codes_ptype = ptype(value)?,
+                7 => parsed.codes_offsets_ptype = ptype(value)?.int("offsets into codes")?,
                 _ => {}
             }
             Ok(())
         })?;
-        if it.dictionary_len > 1 << 16 {
-            return Err(Error::bad_data(format!("{} tokens, expected at most 65536", it.dictionary_len)));
+        if parsed.dictionary_len > 1 << 16 {
+            return Err(Error::bad_data(format!("{} tokens, expected at most 65536", parsed.dictionary_len)));
         }
-        if !matches!(it.codes_ptype, PType::U8 | PType::U16) {
-            return Err(Error::bad_data(format!("codes of type {}, expected u8 or u16", it.codes_ptype)));
+        if !matches!(parsed.codes_ptype, PType::U8 | PType::U16) {
+            return Err(Error::bad_data(format!("codes of type {}, expected u8 or u16", parsed.codes_ptype)));
         }
-        Ok(it)
+        Ok(parsed)
     }
 }

@@ -16,31 +16,31 @@ fn with_patches(field: u8, patches: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn kinds_without_metadata_have_none() {
-    assert!(none(&[]).is_ok());
-    assert_eq!(message(none(&[8, 1]).unwrap_err()), "2 bytes of metadata, expected none");
+fn expect_empty_rejects_metadata() {
+    assert!(expect_empty(&[]).is_ok());
+    assert_eq!(message(expect_empty(&[8, 1]).unwrap_err()), "2 bytes of metadata, expected none");
 }
 
 #[test]
-fn absent_fields_are_zero_and_unknown_ones_ignored() {
+fn defaults_absent_fields_and_ignores_unknown_ones() {
     assert_eq!(BitPacked::read(&[], PType::U32, 10).unwrap(), BitPacked::default());
     assert_eq!(BitPacked::read(&[0x78, 1, 8, 6], PType::U32, 10).unwrap().bit_width, 6);
     assert_eq!(VarBin::read(&[]).unwrap().offsets_ptype, PType::U8);
 }
 
 #[test]
-fn of_a_number_that_comes_twice_the_last_counts_and_a_message_comes_once() {
+fn last_repeated_number_counts_and_repeated_messages_are_rejected() {
     assert_eq!(BitPacked::read(&[8, 6, 8, 7], PType::U32, 10).unwrap().bit_width, 7);
     let twice = with_patches(3, PATCHES).repeat(2);
-    assert!(message(BitPacked::read(&twice, PType::U32, 10).unwrap_err()).contains("comes twice"));
+    assert!(message(BitPacked::read(&twice, PType::U32, 10).unwrap_err()).contains("the field is repeated"));
 }
 
 #[test]
-fn packed_widths_are_those_of_the_type() {
-    for (of, most) in [(PType::U8, 8), (PType::I16, 16), (PType::U32, 32), (PType::I64, 64)] {
-        assert_eq!(BitPacked::read(&[8, most], of, 1).unwrap().bit_width, most.into());
-        let refused = message(BitPacked::read(&[8, most + 1], of, 1).unwrap_err());
-        assert!(refused.contains(&format!("expected 0 to {most}")), "{refused}");
+fn rejects_widths_beyond_the_type() {
+    for (of, max) in [(PType::U8, 8), (PType::I16, 16), (PType::U32, 32), (PType::I64, 64)] {
+        assert_eq!(BitPacked::read(&[8, max], of, 1).unwrap().bit_width, max.into());
+        let error = message(BitPacked::read(&[8, max + 1], of, 1).unwrap_err());
+        assert!(error.contains(&format!("expected 0 to {max}")), "{error}");
     }
     assert!(BitPacked::read(&[8, 6], PType::F32, 1).is_err());
     assert!(BitPacked::read(&[16, 0xff, 7], PType::U8, 1).is_ok());
@@ -48,7 +48,7 @@ fn packed_widths_are_those_of_the_type() {
 }
 
 #[test]
-fn patches_are_some_and_no_more_than_values() {
+fn rejects_patches_without_or_beyond_values() {
     let read = Patches::read(PATCHES, 3).unwrap();
     assert_eq!((read.len, read.offset, read.indices_ptype, read.chunk_offsets), (3, 1, PType::U16, None));
     assert_eq!(message(Patches::read(PATCHES, 2).unwrap_err()), "3 patches for 2 values, expected 1 to 2");
@@ -59,17 +59,17 @@ fn patches_are_some_and_no_more_than_values() {
 }
 
 #[test]
-fn chunk_offsets_are_there_if_their_type_is() {
+fn chunk_offsets_require_their_type() {
     let chunks = |tail: &[u8]| Patches::read(&[PATCHES, tail].concat(), 3000).map(|p| p.chunk_offsets);
     assert_eq!(chunks(&[32, 3]).unwrap(), None);
-    let found = chunks(&[32, 3, 40, 3, 48, 2]).unwrap();
-    assert_eq!(found, Some(ChunkOffsets { len: 3, ptype: PType::U64, offset_within_chunk: 2 }));
+    let chunk_offsets = chunks(&[32, 3, 40, 3, 48, 2]).unwrap();
+    assert_eq!(chunk_offsets, Some(ChunkOffsets { len: 3, ptype: PType::U64, offset_within_chunk: 2 }));
     assert_eq!(chunks(&[32, 0, 40, 0, 48, 0]).unwrap().map(|c| c.ptype), Some(PType::U8));
     assert!(chunks(&[32, 3, 40, 9]).is_err());
 }
 
 #[test]
-fn exponents_are_those_that_floats_have() {
+fn rejects_exponents_out_of_range() {
     let read = Alp::read(&[8, 14, 16, 12], PType::F64, 9).unwrap();
     assert_eq!((read.exp_e, read.exp_f, read.patches), (14, 12, None));
     assert!(message(Alp::read(&[8, 19], PType::F64, 9).unwrap_err()).contains("expected 0 to 18"));
@@ -78,7 +78,7 @@ fn exponents_are_those_that_floats_have() {
 }
 
 #[test]
-fn left_parts_are_read_packed_or_one_by_one() {
+fn reads_packed_and_unpacked_left_parts() {
     let packed = [8, 48, 16, 2, 26, 4, 0x80, 1, 0xff, 1, 32, 1];
     let read = AlpRd::read(&packed, PType::F64, 9).unwrap();
     assert_eq!((read.right_bit_width, &read.dictionary[..]), (48, &[128, 255][..]));
@@ -96,18 +96,18 @@ fn left_parts_are_read_packed_or_one_by_one() {
 }
 
 #[test]
-fn sequences_end_within_their_type() {
+fn rejects_sequences_that_overflow() {
     let read = Sequence::read(&hex("0a02181312021806"), PType::I64, 100).unwrap();
     assert_eq!((read.base.int(), read.multiplier), (Some(-10), 3));
-    // From 200 down in steps of 100.
+    // From 200 in steps of -100.
     let falling = hex("0a0320c801120318c701");
     assert_eq!(Sequence::read(&falling, PType::U8, 3).unwrap().multiplier, -100);
     assert!(message(Sequence::read(&falling, PType::U8, 4).unwrap_err()).contains("does not fit into u8"));
     assert!(Sequence::read(&hex("0a0218021202207f"), PType::I8, 2).is_err());
     assert!(Sequence::read(&hex("0a0218001202207f"), PType::I8, 2).is_ok());
-    let most = format!("0a022000120b20{}01", "ff".repeat(9));
-    assert_eq!(Sequence::read(&hex(&most), PType::U64, 2).unwrap().multiplier, u64::MAX.into());
-    assert!(Sequence::read(&hex(&most), PType::U64, usize::MAX).is_err());
+    let max = format!("0a022000120b20{}01", "ff".repeat(9));
+    assert_eq!(Sequence::read(&hex(&max), PType::U64, 2).unwrap().multiplier, u64::MAX.into());
+    assert!(Sequence::read(&hex(&max), PType::U64, usize::MAX).is_err());
     assert!(
         message(Sequence::read(&hex("0a021813"), PType::I64, 1).unwrap_err()).contains("its step is missing")
     );
@@ -115,14 +115,14 @@ fn sequences_end_within_their_type() {
 }
 
 #[test]
-fn references_are_of_the_values_type() {
+fn rejects_references_of_another_type() {
     assert_eq!(reference(&[0x18, 0x80, 1], PType::I32).unwrap().int(), Some(64));
     assert!(reference(&[0x18, 0x80, 1], PType::F32).is_err());
     assert!(reference(&[8, 0], PType::I32).is_err());
 }
 
 #[test]
-fn decimals_are_of_1_to_32_bytes() {
+fn reads_decimal_widths_of_1_to_32_bytes() {
     let widths: Vec<_> = (0..6).map(|n| Decimal::read(&[8, n]).unwrap().value_bytes).collect();
     assert_eq!(widths, [1, 2, 4, 8, 16, 32]);
     assert!(Decimal::read(&[8, 6]).is_err());
@@ -132,19 +132,19 @@ fn decimals_are_of_1_to_32_bytes() {
 }
 
 #[test]
-fn blocks_are_whole_and_hold_the_values() {
+fn rejects_partial_and_missing_blocks() {
     let read = Delta::read(&[8, 0x80, 16, 16, 5], 2043).unwrap();
     assert_eq!((read.deltas_len, read.offset), (2048, 5));
     assert!(Delta::read(&[8, 0x80, 16, 16, 5], 2044).is_err());
     assert!(Delta::read(&[8, 0x81, 16], 1).is_err());
     let rle = |offsets: u8| Rle::read(&[8, 9, 16, 0x80, 8, 24, 1, 32, offsets, 40, 2], 1000);
     assert_eq!(rle(1).unwrap().values_len, 9);
-    assert!(message(rle(2).unwrap_err()).contains("expected one for each"));
+    assert!(message(rle(2).unwrap_err()).contains("expected one per block"));
     assert!(Rle::read(&[24, 2], 0).is_err());
 }
 
 #[test]
-fn runs_are_there_if_values_are() {
+fn rejects_values_without_runs() {
     assert!(RunEnd::read(&[], 0).is_ok());
     assert!(message(RunEnd::read(&[], 1).unwrap_err()).contains("no runs for 1 values"));
     assert!(RunEnd::read(&[24, 1], 0).is_err());
@@ -154,7 +154,7 @@ fn runs_are_there_if_values_are() {
 }
 
 #[test]
-fn the_rest_is_read() {
+fn reads_metadata_of_other_encodings() {
     let dict = Dict::read(&[8, 5, 16, 1, 24, 0, 32, 1]).unwrap();
     assert_eq!((dict.values_len, dict.codes_ptype, dict.codes_nullable), (5, PType::U16, Some(false)));
     assert_eq!(Dict::read(&[]).unwrap().codes_nullable, None);

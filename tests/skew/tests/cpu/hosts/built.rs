@@ -1,4 +1,4 @@
-//! What releases are built into, and today's.
+//! Builds the hosts and plugins of releases, and finds those of the working tree.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crossdock_plugin_api::abi;
-use crossdock_skew::sources::{Release, Sources, Stamp, folder, listed};
+use crossdock_skew::sources::{Release, Sources, Stamp, parse_releases, target_folder};
 use crossdock_skew::{Skipped, build, skipped};
 
 const LIBRARY: &str = "libcrossdock.so";
@@ -14,107 +14,115 @@ const COMMAND: &str = "crossdock";
 pub const IPC: &str = "libcrossdock_arrow_ipc_plugin.so";
 pub const ENCODINGS: &str = "libcrossdock_encodings_plugin.so";
 
-/// A host as its library and as its command, with one plugin of its own, each in a folder where it finds nothing else.
+/// A host as a library and as a command, with a plugin, each in a folder of its own, so that it
+/// finds no other plugins.
 #[derive(Clone)]
 pub struct Built {
     pub library: PathBuf,
     pub plugins: PathBuf,
-    /// Of one that speaks today's ABI.
+    /// The command, if the host has the current ABI.
     pub command: Option<PathBuf>,
-    /// Its plugin of encodings, of one that has it and speaks today's ABI.
+    /// The plugin `encodings`, if the release has it and the current ABI.
     pub encodings: Option<PathBuf>,
-    /// Whether it offers `crossdock.host.kernels/1`, without which today's own plugins make no instance.
+    /// Whether the host has `crossdock.host.kernels/1`, which the current plugins need to create an
+    /// instance.
     pub offers_kernels: bool,
 }
 
-/// What of a release is of use here.
+/// The parts of a release that the tests can use.
 #[derive(Clone, Copy)]
-struct Has {
-    today_s_abi: bool,
-    encodings: bool,
-    kernels: bool,
+struct Parts {
+    has_current_abi: bool,
+    has_encodings: bool,
+    has_kernels: bool,
 }
 
 impl Built {
-    /// What lies in `from`, copied to `made`.
-    fn of(from: &Path, made: &Path, has: Has) -> Self {
-        Self::placed(made, has, |file, folder| {
+    /// Copies the files of the build folder `from` to `output`.
+    fn copy_from(from: &Path, output: &Path, parts: Parts) -> Self {
+        Self::with_files(output, parts, |file, folder| {
             std::fs::create_dir_all(folder).unwrap();
-            build::copied(&from.join(file), &folder.join(file));
+            build::copy_file(&from.join(file), &folder.join(file));
         })
     }
 
-    /// What an earlier call of [`Built::of`] copied to `made`.
-    fn at(made: &Path, has: Has) -> Self {
-        Self::placed(made, has, |file, folder| assert!(folder.join(file).exists(), "{file} was taken away"))
+    /// The files that an earlier call of [`Built::copy_from`] copied to `output`.
+    fn existing(output: &Path, parts: Parts) -> Self {
+        Self::with_files(output, parts, |file, folder| {
+            assert!(folder.join(file).exists(), "{file} is missing")
+        })
     }
 
-    fn placed(made: &Path, has: Has, put: impl Fn(&str, &Path)) -> Self {
+    fn with_files(output: &Path, parts: Parts, provide: impl Fn(&str, &Path)) -> Self {
         let place = |file: &str, folder: &str| {
-            let folder = made.join(folder);
-            put(file, &folder);
+            let folder = output.join(folder);
+            provide(file, &folder);
             folder
         };
         let plugins = place(IPC, "plugins");
         let library = place(LIBRARY, "library").join(LIBRARY);
-        let command = has.today_s_abi.then(|| place(COMMAND, "command").join(COMMAND));
-        let encodings = has.encodings.then(|| place(ENCODINGS, "encodings").join(ENCODINGS));
-        Self { library, plugins, command, encodings, offers_kernels: has.kernels }
+        let command = parts.has_current_abi.then(|| place(COMMAND, "command").join(COMMAND));
+        let encodings = parts.has_encodings.then(|| place(ENCODINGS, "encodings").join(ENCODINGS));
+        Self { library, plugins, command, encodings, offers_kernels: parts.has_kernels }
     }
 
-    /// Built once for all tests here, as they take as long as everything else.
+    /// Builds a release, once for all tests, because the build takes as long as all tests together.
     fn of_release(Release { version, commit, .. }: &Release) -> Result<Self, Skipped> {
         type Releases = HashMap<String, Result<Built, Skipped>>;
         static RELEASES: LazyLock<Mutex<Releases>> = LazyLock::new(Mutex::default);
         let mut releases = RELEASES.lock().unwrap_or_else(PoisonError::into_inner);
         let build = || {
             let sources = Sources::whole(version, commit)?;
-            let today_s_abi = sources.abi() == (abi::ABI_MAJOR, abi::ABI_MINOR);
+            let has_current_abi = sources.abi() == (abi::ABI_MAJOR, abi::ABI_MINOR);
             let header = std::fs::read_to_string(sources.at("plugin-api/include/crossdock.h")).unwrap();
-            let has = Has {
-                kernels: header.contains(abi::HOST_KERNELS_ID.to_str().unwrap()),
-                today_s_abi,
-                encodings: today_s_abi && sources.at("plugins/encodings/plugin").is_dir(),
+            let parts = Parts {
+                has_kernels: header.contains(abi::HOST_KERNELS_ID.to_str().unwrap()),
+                has_current_abi,
+                has_encodings: has_current_abi && sources.at("plugins/encodings/plugin").is_dir(),
             };
             let mut packages = vec!["crossdock-capi", "crossdock-arrow-ipc-plugin"];
-            // Until it had a crate of its own the command was the host library's.
+            // In early releases, the command was part of the host library's crate.
             let command = if sources.at("cli").is_dir() { "crossdock-cli" } else { "crossdock" };
-            packages.extend(has.today_s_abi.then_some(command));
-            packages.extend(has.encodings.then_some("crossdock-encodings-plugin"));
-            // Where all of it is there from another run, nothing is built, and Cargo is not even asked.
+            packages.extend(parts.has_current_abi.then_some(command));
+            packages.extend(parts.has_encodings.then_some("crossdock-encodings-plugin"));
+            // A complete build of an earlier run is reused without running Cargo.
             let content = format!("{commit} {packages:?}\n{}", build::toolchain()?);
-            let stamp = Stamp::new(sources.made.join("hosts.stamp"), &content);
-            if !stamp.holds() {
+            let stamp = Stamp::new(sources.output.join("hosts.stamp"), &content);
+            if !stamp.is_current() {
                 stamp.remove();
                 let to = build::workspace(&sources, &packages)?;
-                let built = Self::of(&to, &sources.made, has);
-                stamp.set();
+                let built = Self::copy_from(&to, &sources.output, parts);
+                stamp.write();
                 return Ok(built);
             }
-            Ok(Self::at(&sources.made, has))
+            Ok(Self::existing(&sources.output, parts))
         };
         releases.entry(version.clone()).or_insert_with(build).clone()
     }
 }
 
-/// Today's, as it was built beside this test.
-pub fn today(made: &Path) -> Built {
-    Built::of(&crossdock_tests::built(), made, Has { today_s_abi: true, encodings: true, kernels: true })
+/// The host of the working tree, which was built beside this test.
+pub fn today(output: &Path) -> Built {
+    Built::copy_from(
+        &crossdock_tests::built(),
+        output,
+        Parts { has_current_abi: true, has_encodings: true, has_kernels: true },
+    )
 }
 
-/// A folder of its own for what a test makes with a release.
-pub fn made(version: &str, what: &str) -> PathBuf {
-    let made = folder().join(format!("{what}-{version}"));
-    std::fs::create_dir_all(&made).unwrap();
-    made
+/// Creates a folder for the files of a test with a release.
+pub fn test_folder(version: &str, what: &str) -> PathBuf {
+    let folder = target_folder().join(format!("{what}-{version}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
 }
 
-/// Each release that can be built here. A sanitizer is none of theirs.
+/// Runs a test with each release that can be built. Releases are not built with a sanitizer.
 pub fn with_releases(name: &str, test: impl Fn(&str, &Built)) {
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
         return skipped(name, "an earlier release is built without a sanitizer");
     }
-    for release in listed(include_str!("../../../releases.txt")) {
+    for release in parse_releases(include_str!("../../../releases.txt")) {
         match Built::of_release(&release) {
             Ok(earlier) => test(&release.version, &earlier),
             Err(why) => skipped(&format!("{name}: {}", release.version), &why),
@@ -122,27 +130,32 @@ pub fn with_releases(name: &str, test: impl Fn(&str, &Built)) {
     }
 }
 
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
-/// A release's command, which finds no plugins but those that it is given.
+/// The command of a release, which finds only plugins in its arguments.
 pub fn command(program: &Path, arguments: &[&Path]) -> Command {
     let mut command = Command::new(program);
     command.env_remove("CROSSDOCK_PLUGIN_PATH").env_remove("CROSSDOCK_POLICY").args(arguments);
     command
 }
 
-/// Today's own plugins say of a host without kernels what it lacks.
+/// Asserts that a current plugin fails under a host without kernels, and names the missing
+/// interface.
 #[track_caller]
-pub fn assert_asks_for_kernels(command: &mut Command) {
+pub fn assert_requires_kernels(command: &mut Command) {
     let output = command.output().unwrap();
-    let words = "the host offers no 'crossdock.host.kernels/1'";
-    assert!(!output.status.success() && said(&output).contains(words), "{command:?}: {}", said(&output));
+    let message = "the host offers no 'crossdock.host.kernels/1'";
+    assert!(
+        !output.status.success() && output_text(&output).contains(message),
+        "{command:?}: {}",
+        output_text(&output)
+    );
 }
 
 #[track_caller]
 pub fn assert_succeeds(command: &mut Command) {
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", said(&output));
+    assert!(output.status.success(), "{command:?}: {}", output_text(&output));
 }

@@ -1,6 +1,7 @@
-/* Two hosts in one process, each libcrossdock.so of a version of its own with plugins of its own:
+/* Runs two hosts in one process, each a version of libcrossdock.so with its plugins:
  *     hosts LIBRARY PLUGINS LIBRARY PLUGINS SAMPLE FOLDER
- * Both read the sample, batch by batch in turns; what the one read the other writes, as Arrow's structs, and reads again. */
+ * Both read the sample in turns, batch by batch. Each writes the batches of the other, which are
+ * passed as Arrow structs, and reads the file of the other again. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,43 +29,43 @@ typedef struct host {
 
 static crossdock_error err = CROSSDOCK_ERROR_INIT;
 
-static void ok(crossdock_code code, const char* what, const host* of) {
+static void ok(crossdock_code code, const char* what, const host* host) {
   if (code == CROSSDOCK_OK) return;
-  fprintf(stderr, "%s of version %s: %d: %s\n", what, of->version(), code, err.message ? err.message : "-");
+  fprintf(stderr, "%s of version %s: %d: %s\n", what, host->version(), code, err.message ? err.message : "-");
   exit(1);
 }
 
-static void* found(void* library, const char* name) {
+static void* symbol(void* library, const char* name) {
   void* function = dlsym(library, name);
   if (!function) exit((fprintf(stderr, "%s: %s\n", name, dlerror()), 1));
   return function;
 }
 
-static host started(const char* file, const char* plugins) {
-  host made = {.plugins = plugins, .read = {.struct_size = sizeof made.read}, .write = {.struct_size = sizeof made.write}};
+static host start(const char* file, const char* plugins) {
+  host started = {.plugins = plugins, .read = {.struct_size = sizeof started.read}, .write = {.struct_size = sizeof started.write}};
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (!library) exit((fprintf(stderr, "%s\n", dlerror()), 1));
-  made.create = found(library, "crossdock_host_create");
-  made.destroy = found(library, "crossdock_host_destroy");
-  made.settle = found(library, "crossdock_host_settle");
-  made.open = found(library, "crossdock_session_create");
-  made.close = found(library, "crossdock_session_destroy");
-  made.read_path = found(library, "crossdock_session_read_path");
-  made.write_path = found(library, "crossdock_session_write_path");
-  made.version = found(library, "crossdock_version");
+  started.create = symbol(library, "crossdock_host_create");
+  started.destroy = symbol(library, "crossdock_host_destroy");
+  started.settle = symbol(library, "crossdock_host_settle");
+  started.open = symbol(library, "crossdock_session_create");
+  started.close = symbol(library, "crossdock_session_destroy");
+  started.read_path = symbol(library, "crossdock_session_read_path");
+  started.write_path = symbol(library, "crossdock_session_write_path");
+  started.version = symbol(library, "crossdock_version");
   crossdock_str folder = crossdock_text(plugins);
   crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &folder, .n_plugins = 1,
                                       .flags = CROSSDOCK_HOST_ONLY_GIVEN};
-  ok(made.create(&settings, &made.handle, &err), "a host", &made);
-  ok(made.open(made.handle, NULL, &made.session, &err), "a session", &made);
-  return made;
+  ok(started.create(&settings, &started.handle, &err), "a host", &started);
+  ok(started.open(started.handle, NULL, &started.session, &err), "a session", &started);
+  return started;
 }
 
-static void reads(host* of, const char* path) {
+static void open_reader(host* of, const char* path) {
   ok(of->read_path(of->session, crossdock_text(path), NULL, &of->read, &err), "reading", of);
 }
 
-static void writes(host* of, const char* folder, const char* name) {
+static void open_writer(host* of, const char* folder, const char* name) {
   struct ArrowSchema schema;
   snprintf(of->path, sizeof of->path, "%s/%s.arrow", folder, name);
   ok(of->read.get_schema(&of->read, &schema, &err), "the schema", of);
@@ -72,18 +73,18 @@ static void writes(host* of, const char* folder, const char* name) {
   schema.release(&schema);
 }
 
-/* The next batch of the one to the other, as an array and nothing else; 0 at the end. */
-static int hands_on(host* from, host* to) {
-  crossdock_batch batch = {.struct_size = sizeof batch}, given = {.struct_size = sizeof given};
+/* Passes the next batch as an array without its schema. Returns 0 at the end. */
+static int pass_batch(host* from, host* to) {
+  crossdock_batch batch = {.struct_size = sizeof batch}, passed = {.struct_size = sizeof passed};
   ok(from->read.get_next(&from->read, NULL, &batch, &err), "a batch", from);
   if (!batch.array.array.release) return 0;
   from->rows += batch.array.array.length;
-  given.array = batch.array;
-  ok(to->write.write(&to->write, NULL, &given, NULL, &err), "a batch of the other", to);
+  passed.array = batch.array;
+  ok(to->write.write(&to->write, NULL, &passed, NULL, &err), "writing a batch", to);
   return 1;
 }
 
-static void ends(host* of) {
+static void stop(host* of) {
   crossdock_leaks leaks = {.struct_size = sizeof leaks};
   of->read.release(&of->read);
   of->close(of->session);
@@ -95,25 +96,25 @@ static void ends(host* of) {
 
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
-  host hosts[2] = {started(argv[1], argv[2]), started(argv[3], argv[4])};
+  host hosts[2] = {start(argv[1], argv[2]), start(argv[3], argv[4])};
   int more = 1;
-  reads(&hosts[0], argv[5]);
-  reads(&hosts[1], argv[5]);
-  writes(&hosts[0], argv[6], "first");
-  writes(&hosts[1], argv[6], "second");
-  while (more) more = hands_on(&hosts[0], &hosts[1]) + hands_on(&hosts[1], &hosts[0]);
+  open_reader(&hosts[0], argv[5]);
+  open_reader(&hosts[1], argv[5]);
+  open_writer(&hosts[0], argv[6], "first");
+  open_writer(&hosts[1], argv[6], "second");
+  while (more) more = pass_batch(&hosts[0], &hosts[1]) + pass_batch(&hosts[1], &hosts[0]);
   for (int i = 0; i < 2; i++) {
     ok(hosts[i].write.finish(&hosts[i].write, NULL, NULL, &err), "finishing", &hosts[i]);
     hosts[i].write.release(&hosts[i].write);
     hosts[i].read.release(&hosts[i].read);
   }
   for (int i = 0; i < 2; i++) {
-    /* What it wrote the other reads. */
+    /* The other host reads the file. */
     host* other = &hosts[1 - i];
     crossdock_batch batch = {.struct_size = sizeof batch};
     long long again = 0;
     other->read = (crossdock_batch_stream){.struct_size = sizeof other->read};
-    reads(other, hosts[i].path);
+    open_reader(other, hosts[i].path);
     while (ok(other->read.get_next(&other->read, NULL, &batch, &err), "a batch again", other), batch.array.array.release) {
       again += batch.array.array.length;
       batch.array.array.release(&batch.array.array);
@@ -121,7 +122,7 @@ int main(int argc, char** argv) {
     }
     printf("%s %lld %lld\n", hosts[i].version(), hosts[i].rows, again);
   }
-  ends(&hosts[0]);
-  ends(&hosts[1]);
+  stop(&hosts[0]);
+  stop(&hosts[1]);
   return 0;
 }

@@ -1,4 +1,5 @@
-//! Trees of every encoding between releases: the plugin of encodings of one under the host of another decodes what both of today do.
+//! Trees of every encoding: the plugin `encodings` of one release under the host of another decodes
+//! the same values as the current plugin and host.
 
 use std::path::Path;
 
@@ -13,17 +14,17 @@ use crossdock_tests::built_file;
 use crossdock_tests::golden::{Golden, one_of_each, trees};
 
 use crate::hosts::built::{
-    ENCODINGS, IPC, assert_asks_for_kernels, assert_succeeds, command, made, with_releases,
+    ENCODINGS, IPC, assert_requires_kernels, assert_succeeds, command, test_folder, with_releases,
 };
 
-/// Of today's host, with these plugins and no other.
+/// A session of the current host with only these plugins.
 fn session(backend: &Backend, plugins: &[&Path], device: Device) -> Session {
-    let search = plugins.iter().fold(Search::nowhere(), |search, plugin| search.given(plugin));
+    let search = plugins.iter().fold(Search::nowhere(), |search, plugin| search.with_path(plugin));
     let host = Host::builder().backend(backend.clone()).search(search).build().unwrap();
     host.session().device(device).open().unwrap()
 }
 
-/// The one batch.
+/// Reads the only batch.
 fn read(session: &Session, input: Input, name: &str) -> DeviceBatch {
     let reader = session.read(input, &ReadOptions::default());
     let mut reader = reader.unwrap_or_else(|error| panic!("{name}: {}", error.one_line()));
@@ -31,29 +32,32 @@ fn read(session: &Session, input: Input, name: &str) -> DeviceBatch {
     batch.unwrap_or_else(|| panic!("{name}: no batch"))
 }
 
-fn decoded(session: &Session, tree: &Golden) -> DeviceBatch {
+fn decode(session: &Session, tree: &Golden) -> DeviceBatch {
     read(session, Input::bytes(tree.tree.clone()), &tree.name)
 }
 
 #[track_caller]
-fn assert_same(got: &DeviceBatch, expected: &DeviceBatch, session: &Session, what: &str) {
-    let difference = first_difference(got, expected, session.stream()).unwrap();
+fn assert_same(actual: &DeviceBatch, expected: &DeviceBatch, session: &Session, what: &str) {
+    let difference = first_difference(actual, expected, session.stream()).unwrap();
     assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
 }
 
 #[test]
-fn encodings_of_every_release_under_today_s_host() {
+fn encodings_of_every_release_decode_under_the_current_host() {
     let name = "skew: encodings of earlier releases";
     with_releases(name, |version, earlier| {
         let Some(encodings) = &earlier.encodings else {
-            return skipped(&format!("{name}: {version}"), "it has none of today's ABI");
+            return skipped(
+                &format!("{name}: {version}"),
+                "it has no plugin 'encodings' with the current ABI",
+            );
         };
         let backend = Backend::builder().untouchable(true).build();
         for device in [Device::CPU, Device::UNTOUCHABLE] {
-            let ours = session(&backend, &[&built_file(ENCODINGS)], device);
-            let theirs = session(&backend, &[encodings], device);
-            // Trees of encodings that it did not have yet are none of its business.
-            let known: Vec<_> = theirs.encodings().into_iter().map(|(id, _)| id).collect();
+            let current = session(&backend, &[&built_file(ENCODINGS)], device);
+            let older = session(&backend, &[encodings], device);
+            // Trees of encodings that the release does not have are skipped.
+            let known: Vec<_> = older.encodings().into_iter().map(|(id, _)| id).collect();
             let all: Vec<_> =
                 trees().into_iter().filter(|tree| known.iter().any(|id| id == tree.encoding())).collect();
             let missing: Vec<_> =
@@ -61,20 +65,20 @@ fn encodings_of_every_release_under_today_s_host() {
             assert!(!known.is_empty() && missing.is_empty(), "{version}: no trees of {missing:?}");
             for tree in &all {
                 let what = format!("{} by {version} on {device}", tree.name);
-                let (got, expected) = (decoded(&theirs, tree), decoded(&ours, tree));
-                assert_same(&got, &expected, &ours, &what);
-                // Out through its exporter and in again.
+                let (actual, expected) = (decode(&older, tree), decode(&current, tree));
+                assert_same(&actual, &expected, &current, &what);
+                // Encode with the older exporter, and decode again.
                 let array =
-                    theirs.encode_as_it_is(expected.schema(), std::slice::from_ref(&expected)).unwrap();
-                let again = theirs.decode(theirs.with_arrow_types(array).unwrap()).unwrap();
-                assert_same(&again, &expected, &ours, &what);
+                    older.encode_uncompressed(expected.schema(), std::slice::from_ref(&expected)).unwrap();
+                let again = older.decode(older.with_arrow_types(array).unwrap()).unwrap();
+                assert_same(&again, &expected, &current, &what);
             }
         }
     });
 }
 
 #[test]
-fn today_s_encodings_under_the_host_of_every_release() {
+fn current_encodings_decode_under_every_release() {
     let name = "skew: today's encodings under earlier hosts";
     with_releases(name, |version, earlier| {
         let Some(program) = &earlier.command else {
@@ -82,20 +86,25 @@ fn today_s_encodings_under_the_host_of_every_release() {
         };
         let encodings = built_file(ENCODINGS);
         let backend = Backend::builder().build();
-        let ours = session(&backend, &[&encodings, &built_file(IPC)], Device::CPU);
-        let folder = made(version, "trees");
+        let current = session(&backend, &[&encodings, &built_file(IPC)], Device::CPU);
+        let folder = test_folder(version, "trees");
         let (from, to) = (folder.join("from.cdenc"), folder.join("to.arrow"));
         for tree in one_of_each() {
             std::fs::write(&from, &tree.tree).unwrap();
             let plugins = [Path::new("--plugins"), &encodings, Path::new("--plugins"), &earlier.plugins];
             let convert = [&[Path::new("convert"), &from, &to], &plugins[..]].concat();
             if !earlier.offers_kernels {
-                assert_asks_for_kernels(&mut command(program, &convert));
+                assert_requires_kernels(&mut command(program, &convert));
                 continue;
             }
             assert_succeeds(&mut command(program, &convert));
-            let got = read(&ours, Input::open(&to, ours.cancel_flag()).unwrap(), &tree.name);
-            assert_same(&got, &decoded(&ours, &tree), &ours, &format!("{} under {version}", tree.name));
+            let actual = read(&current, Input::open(&to, current.cancel_flag()).unwrap(), &tree.name);
+            assert_same(
+                &actual,
+                &decode(&current, &tree),
+                &current,
+                &format!("{} under {version}", tree.name),
+            );
         }
     });
 }

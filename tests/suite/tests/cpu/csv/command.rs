@@ -1,12 +1,12 @@
-//! The plugin through the command.
+//! The plugin `csv` in the command.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use crossdock_tests::{assert_refused, command, crossdock, csv_plugin, sample};
+use crossdock_tests::{assert_rejected, command, crossdock, csv_plugin, sample};
 
-fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn test_paths() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (csv, arrow) = (folder.path().join("a.csv"), folder.path().join("a.arrow"));
     (folder, csv, arrow)
@@ -23,40 +23,40 @@ fn convert(from: &Path, to: &Path, more: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn assert_done(out: &Output) {
+fn assert_success(out: &Output) {
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// The columns of the sample that CSV holds here, and their types.
+/// Columns of the sample that CSV can represent, and their types.
 const COLUMNS: [&str; 2] = ["--columns", "year,month,dep_time,tailnum,cancelled,speed_mph"];
 const TYPES: [&str; 2] = ["--from-option", "types=int16,int8,int16,utf8,bool,float64"];
 
 #[test]
-fn the_sample_goes_to_csv_and_back_by_its_endings() {
-    let (folder, csv, arrow) = place();
-    assert_done(&convert(&sample(), &csv, &COLUMNS));
+fn sample_round_trips_through_csv_by_file_extension() {
+    let (folder, csv, arrow) = test_paths();
+    assert_success(&convert(&sample(), &csv, &COLUMNS));
     let first = std::fs::read_to_string(&csv).unwrap();
     assert_eq!(first.lines().count(), 27_005);
     assert!(first.starts_with("year,month,dep_time,"));
-    // The values come back as they were, and print the same.
+    // The values round-trip, and are written as the same text.
     let expected = folder.path().join("again.csv");
-    assert_done(&convert(&csv, &arrow, &TYPES));
-    assert_done(&convert(&arrow, &expected, &["--from", "arrow-ipc", "--to", "csv"]));
+    assert_success(&convert(&csv, &arrow, &TYPES));
+    assert_success(&convert(&arrow, &expected, &["--from", "arrow-ipc", "--to", "csv"]));
     assert!(first == std::fs::read_to_string(&expected).unwrap());
-    // And from one CSV file to another, of another delimiter, and back.
+    // From CSV to CSV with another delimiter, and back.
     let other = folder.path().join("other.txt");
-    assert_done(&convert(&csv, &other, &["--to", "csv", "--to-option", "delimiter=tab"]));
+    assert_success(&convert(&csv, &other, &["--to", "csv", "--to-option", "delimiter=tab"]));
     assert!(std::fs::read_to_string(&other).unwrap().starts_with("year\tmonth\t"));
     let back = ["--from", "csv", "--from-option", "delimiter=tab"];
-    assert_done(&convert(&other, &expected, &back));
+    assert_success(&convert(&other, &expected, &back));
     assert!(first == std::fs::read_to_string(&expected).unwrap());
 }
 
 #[test]
-fn pipes_are_read_and_written_on_every_device() {
-    let (_folder, csv, _) = place();
-    assert_done(&convert(&sample(), &csv, &COLUMNS));
+fn reads_and_writes_pipes_on_every_device() {
+    let (_folder, csv, _) = test_paths();
+    assert_success(&convert(&sample(), &csv, &COLUMNS));
     let whole = std::fs::read(&csv).unwrap();
     for device in ["cpu", "untouchable"] {
         let plugin = csv_plugin();
@@ -86,55 +86,55 @@ fn pipes_are_read_and_written_on_every_device() {
             std::thread::spawn(move || bytes.chunks(777).for_each(|chunk| stdin.write_all(chunk).unwrap()));
         let out = child.wait_with_output().unwrap();
         feeder.join().unwrap();
-        assert_done(&out);
+        assert_success(&out);
         assert!(out.stdout == whole, "{device}");
     }
 }
 
 #[test]
-fn the_plan_says_what_is_printed_and_what_cannot_be() {
+fn plan_states_supported_and_unsupported_columns() {
     let plugin = csv_plugin();
     let sample = sample();
     let out = crossdock(&["plan", text(&sample), "--to", "csv", "--plugins", text(&plugin), "--json"]);
-    assert_done(&out);
+    assert_success(&out);
     let plan: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let columns = plan["columns"].as_array().unwrap();
     assert_eq!(columns.len(), 21);
     for column in columns {
         let data_type = column["type"].as_str().unwrap();
-        let known = !data_type.starts_with("Dictionary") && !data_type.starts_with("Timestamp");
-        assert_eq!(column["verdict"], if known { "converted" } else { "unsupported" }, "{column}");
-        assert_eq!(column["reason"].as_str().unwrap().contains("leave it out"), !known, "{column}");
+        let is_supported = !data_type.starts_with("Dictionary") && !data_type.starts_with("Timestamp");
+        assert_eq!(column["verdict"], if is_supported { "converted" } else { "unsupported" }, "{column}");
+        assert_eq!(column["reason"].as_str().unwrap().contains("leave it out"), !is_supported, "{column}");
     }
 }
 
 #[test]
 fn errors_end_with_one_line_and_no_file() {
-    let (_folder, csv, arrow) = place();
+    let (_folder, csv, arrow) = test_paths();
     std::fs::write(&csv, "a,b\n1,2\n3,\"4\n").unwrap();
-    assert_refused(&convert(&csv, &arrow, &[]), &["csv 0.1.0", "a.csv", "line 3", "never closed"], &arrow);
+    assert_rejected(&convert(&csv, &arrow, &[]), &["csv 0.1.0", "a.csv", "line 3", "never closed"], &arrow);
     std::fs::write(&csv, format!("a,b\n{}x,1\n", "1,2\n".repeat(20_000))).unwrap();
     let types = ["--from-option", "types=int64,int64"];
     let expected = ["a.csv", "line 20002", "column 'a'", "expected int64", "got 'x'"];
-    assert_refused(&convert(&csv, &arrow, &types), &expected, &arrow);
-    assert_done(&convert(&csv, &arrow, &[]));
+    assert_rejected(&convert(&csv, &arrow, &types), &expected, &arrow);
+    assert_success(&convert(&csv, &arrow, &[]));
     std::fs::remove_file(&arrow).unwrap();
     std::fs::write(&csv, "a,b\n1,2\n").unwrap();
     let out = convert(&csv, &arrow, &["--memory", "4kB"]);
-    assert_refused(&out, &["csv 0.1.0", "4000"], &arrow);
+    assert_rejected(&out, &["csv 0.1.0", "4000"], &arrow);
     std::fs::write(&csv, "").unwrap();
-    assert_refused(&convert(&csv, &arrow, &[]), &["a.csv", "expected a header"], &arrow);
+    assert_rejected(&convert(&csv, &arrow, &[]), &["a.csv", "expected a header"], &arrow);
 }
 
 #[test]
-fn options_are_listed_and_others_refused_by_name() {
+fn lists_options_and_rejects_unknown_ones() {
     let plugin = csv_plugin();
     let out = crossdock(&["plugins", "--explain", "--plugins", text(&plugin)]);
-    let words = String::from_utf8(out.stdout).unwrap();
+    let text_output = String::from_utf8(out.stdout).unwrap();
     for key in ["delimiter", "types"] {
-        assert!(words.contains(key), "{words} does not list {key}");
+        assert!(text_output.contains(key), "{text_output} does not list {key}");
     }
-    let (_folder, csv, arrow) = place();
+    let (_folder, csv, arrow) = test_paths();
     std::fs::write(&csv, "a\n1\n").unwrap();
     let out = convert(&csv, &arrow, &["--from-option", "colour=red"]);
     let stderr = String::from_utf8_lossy(&out.stderr);

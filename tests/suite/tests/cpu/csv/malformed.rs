@@ -1,4 +1,5 @@
-//! What is no CSV, or not of the types asked for: an error with file, line, column, expected and got, and no leak.
+//! Malformed CSV and mismatched types: errors with file, line, column, expected and actual value,
+//! without leaks.
 
 use std::sync::Arc;
 
@@ -6,10 +7,10 @@ use arrow_array::*;
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Schema};
 
-use crate::csv::bench::{Bench, Pairs};
+use crate::csv::fixture::{Fixture, Pairs};
 use crate::csv::tables::single;
 
-/// The text, the options, parts of what is said.
+/// The text, the options, and parts of the expected message.
 type Case<'a> = (&'a [u8], Pairs<'a>, &'a [&'a str]);
 
 const CASES: &[Case<'static>] = &[
@@ -50,22 +51,22 @@ const CASES: &[Case<'static>] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
-    let bench = Bench::new();
+fn malformed_csv_is_reported_with_its_place() {
+    let fixture = Fixture::new();
     for (text, options, expected) in CASES {
         let shown = String::from_utf8_lossy(text);
-        let error = bench.read(text, options).expect_err(&shown);
+        let error = fixture.read(text, options).expect_err(&shown);
         for part in *expected {
             assert!(error.contains(part), "{shown:?}: {error:?} does not contain {part:?}");
         }
         assert_eq!(error.lines().count(), 1, "{error:?}");
     }
-    bench.end();
+    fixture.assert_settled();
 }
 
 #[test]
-fn what_is_lenient_is_meant_so() {
-    let bench = Bench::new();
+fn accepts_csv_variants() {
+    let fixture = Fixture::new();
     for (text, options, rows) in [
         (&b"a,b\n1,2"[..], &[][..], 1),
         (b"\xef\xbb\xbfa,b\n1,2\n", &[], 1),
@@ -76,15 +77,15 @@ fn what_is_lenient_is_meant_so() {
         (b"a,b\n", &[], 0),
         (b"a\n1\n\n\n", &[], 3),
     ] {
-        let read = bench.read(text, options).unwrap();
+        let read = fixture.read(text, options).unwrap();
         assert_eq!(read.rows(), rows, "{:?}", String::from_utf8_lossy(text));
     }
-    bench.end();
+    fixture.assert_settled();
 }
 
 #[test]
-fn a_schema_that_does_not_fit_is_named() {
-    let bench = Bench::new();
+fn rejects_schemas_that_do_not_match() {
+    let fixture = Fixture::new();
     let schema = |fields: &[(&str, DataType, bool)]| {
         Schema::new(fields.iter().map(|(n, t, nulls)| Field::new(*n, t.clone(), *nulls)).collect::<Vec<_>>())
     };
@@ -98,19 +99,19 @@ fn a_schema_that_does_not_fit_is_named() {
         (&[("a", DataType::Binary, true)], "a\n1\n", &["column 'a'", "'z'"]),
         (&[("a", dictionary, true)], "a\n1\n", &["column 'a'", "dictionary", "'c'"]),
     ] {
-        let error = bench.read_with(text.as_bytes(), &schema(fields), &[]).unwrap_err();
+        let error = fixture.read_with(text.as_bytes(), &schema(fields), &[]).unwrap_err();
         for part in expected {
             assert!(error.contains(part), "{error:?} does not contain {part:?}");
         }
     }
-    let both = bench.read_with(b"a\n1\n", &schema(&[("a", DataType::Int8, true)]), &[("types", "int8")]);
+    let both = fixture.read_with(b"a\n1\n", &schema(&[("a", DataType::Int8, true)]), &[("types", "int8")]);
     assert!(both.unwrap_err().contains("expected one of them"));
-    bench.end();
+    fixture.assert_settled();
 }
 
 #[test]
-fn what_has_no_text_is_refused_with_its_column() {
-    let bench = Bench::new();
+fn rejects_unsupported_types_with_the_column_name() {
+    let fixture = Fixture::new();
     let text = |value: &'static str| Arc::new(StringArray::from(vec!["x", value])) as ArrayRef;
     let list = ListArray::from_iter_primitive::<types::Int8Type, _, _>([Some([Some(1)])]);
     let cases: [(ArrayRef, &[&str]); 6] = [
@@ -125,27 +126,29 @@ fn what_has_no_text_is_refused_with_its_column() {
         (text("a\0b"), &["column 'c'", "row 2", "NUL"]),
     ];
     for (array, expected) in cases {
-        let error = bench.write(&[single("c", array)], &[]).unwrap_err();
+        let error = fixture.write(&[single("c", array)], &[]).unwrap_err();
         for part in expected {
             assert!(error.contains(part), "{error:?} does not contain {part:?}");
         }
     }
-    let unknown = bench.write(&[single("c", text("y"))], &[("types", "utf8")]).unwrap_err();
+    let unknown = fixture.write(&[single("c", text("y"))], &[("types", "utf8")]).unwrap_err();
     assert!(unknown.contains("writing csv has no option 'types'; it has delimiter"), "{unknown}");
-    bench.end();
+    fixture.assert_settled();
 }
 
-/// From within the process contents come unchecked: whoever made them may be wrong.
+/// Arrays of the same process are not validated, so their contents may be wrong.
 #[test]
-fn offsets_that_lie_are_refused_and_not_followed() {
-    let bench = Bench::new();
+fn rejects_malformed_offsets_without_following_them() {
+    let fixture = Fixture::new();
     for (list, row) in [(vec![0, 5, 2], 1), (vec![0, 1, 1_000_000, 6], 2), (vec![0, -1, 6], 1)] {
-        // SAFETY: not true, as the test wants it; nothing but the plugin under test looks at them.
+        // SAFETY: none: the offsets are malformed on purpose, and only the plugin under test reads
+        // them.
         let offsets = unsafe { OffsetBuffer::new_unchecked(list.into()) };
-        // SAFETY: as above.
+        // SAFETY: none: the offsets are malformed on purpose, and only the plugin under test reads
+        // them.
         let array = unsafe { StringArray::new_unchecked(offsets, Buffer::from(b"abcdef"), None) };
-        let error = bench.write(&[single("c", Arc::new(array))], &[]).unwrap_err();
+        let error = fixture.write(&[single("c", Arc::new(array))], &[]).unwrap_err();
         assert!(error.contains(&format!("column 'c', row {row}: offsets")), "{error}");
     }
-    bench.end();
+    fixture.assert_settled();
 }

@@ -1,8 +1,8 @@
-//! The plugin in plain C, `examples/c-plugin`: CSV both ways, through the library and the command.
+//! The C plugin `csv` of `examples/c-plugin`, in the library and in the command.
 
-mod bench;
 mod command;
 mod faults;
+mod fixture;
 mod malformed;
 mod mutations;
 mod round_trips;

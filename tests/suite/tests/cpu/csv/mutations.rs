@@ -1,16 +1,17 @@
-//! CSV with bytes changed at random: read or refused, with one line, and what is read can be written and read again. A
-//! fixed seed; `CROSSDOCK_MUTATIONS` asks for more cases, and where it is not set a sample (`CROSSDOCK_TEST_SAMPLE`) has an eighth.
+//! CSV with random changes: the plugin reads or rejects it with one line, and what it reads
+//! round-trips. The seeds are fixed. `CROSSDOCK_MUTATIONS` sets the number of cases; a sample
+//! (`CROSSDOCK_TEST_SAMPLE`) has an eighth of the default.
 
 use arrow_array::RecordBatch;
 use crossdock_test_support::{Random, replay, sample};
 
-use crate::csv::bench::{Bench, Pairs};
+use crate::csv::fixture::{Fixture, Pairs};
 use crate::csv::tables::{batch, columns};
 
 const CASES: u64 = 4_000;
 
-/// Bytes that mean something to a reader of CSV.
-const MARKS: &[u8] = b",\"\n\r\0\t;'0+-.eTZ:\xff\xc3\xef";
+/// Bytes with a meaning in CSV.
+const SPECIAL_BYTES: &[u8] = b",\"\n\r\0\t;'0+-.eTZ:\xff\xc3\xef";
 
 const OPTIONS: [Pairs<'static>; 4] = [&[], &[], &[("delimiter", ";")], &[("delimiter", "tab")]];
 
@@ -20,8 +21,8 @@ fn change(random: &mut Random, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
     let end = bytes.len().min(at + n);
     match random.below(8) {
         0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
-        1 | 2 if !bytes.is_empty() => bytes[at] = MARKS[random.below(MARKS.len())],
-        3 => bytes.insert(at, MARKS[random.below(MARKS.len())]),
+        1 | 2 if !bytes.is_empty() => bytes[at] = SPECIAL_BYTES[random.below(SPECIAL_BYTES.len())],
+        3 => bytes.insert(at, SPECIAL_BYTES[random.below(SPECIAL_BYTES.len())]),
         4 => drop(bytes.drain(at..end)),
         5 => bytes.truncate(at),
         6 => {
@@ -37,25 +38,25 @@ fn change(random: &mut Random, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
     }
 }
 
-fn seeds(bench: &Bench) -> Vec<Vec<u8>> {
+fn seeds(fixture: &Fixture) -> Vec<Vec<u8>> {
     let mut tables: Vec<RecordBatch> = columns().into_iter().map(|column| batch(&[column])).collect();
     tables.push(batch(&columns()));
     let write = |options: Pairs<'_>| {
         let all = tables
             .iter()
-            .map(|table| bench.write(std::slice::from_ref(table), options).unwrap().into_bytes());
+            .map(|table| fixture.write(std::slice::from_ref(table), options).unwrap().into_bytes());
         all.collect::<Vec<_>>()
     };
     [write(&[]), write(&[("delimiter", ";")])].concat()
 }
 
 #[test]
-fn changed_bytes_are_read_or_refused_and_never_more() {
+fn mutated_csv_is_read_or_rejected() {
     let _replay = replay::on_failure();
-    let bench = Bench::new();
-    let seeds = seeds(&bench);
+    let fixture = Fixture::new();
+    let seeds = seeds(&fixture);
     let cases = match std::env::var("CROSSDOCK_MUTATIONS") {
-        Ok(count) => 0..count.parse().expect("a number"),
+        Ok(count) => 0..count.parse().expect("CROSSDOCK_MUTATIONS is a number"),
         Err(_) => sample::range(CASES, 8),
     };
     let count = cases.end - cases.start;
@@ -69,33 +70,33 @@ fn changed_bytes_are_read_or_refused_and_never_more() {
         }
         let options = OPTIONS[random.below(OPTIONS.len())];
         let result = match random.below(3) {
-            // Every parser gets to see what was not meant for it.
+            // Each parser reads data of other types, too.
             0 => {
                 let (name, array) = &types[random.below(types.len())];
-                bench.read_with(&bytes, &batch(&[(name.clone(), array.clone())]).schema(), options)
+                fixture.read_with(&bytes, &batch(&[(name.clone(), array.clone())]).schema(), options)
             }
-            1 => bench.read_with(&bytes, &batch(&types).schema(), options),
-            _ => bench.read(&bytes, options),
+            1 => fixture.read_with(&bytes, &batch(&types).schema(), options),
+            _ => fixture.read(&bytes, options),
         };
         match result {
             Err(error) => assert!(!error.is_empty() && error.lines().count() == 1, "case {case}: {error:?}"),
             Ok(table) if table.batches.is_empty() => read += 1,
             Ok(table) => {
                 read += 1;
-                let text = bench.write(&table.batches, &[]).unwrap_or_else(|e| panic!("case {case}: {e}"));
-                let again = bench.read_with(text.as_bytes(), &table.schema, &[]);
+                let text = fixture.write(&table.batches, &[]).unwrap_or_else(|e| panic!("case {case}: {e}"));
+                let again = fixture.read_with(text.as_bytes(), &table.schema, &[]);
                 let again = again.unwrap_or_else(|e| panic!("case {case}: {e}\n{text}"));
                 assert_eq!(again.rows(), table.rows(), "case {case}");
-                let text_again = bench.write(&again.batches, &[]).unwrap();
+                let text_again = fixture.write(&again.batches, &[]).unwrap();
                 assert_eq!(text_again, text, "case {case}");
             }
         }
-        assert_eq!(bench.host.ledger().live_bytes(), 0, "case {case}");
+        assert_eq!(fixture.host.ledger().live_bytes(), 0, "case {case}");
     }
     println!("{count} cases, {read} still read");
     assert!(
         read > count / 20 && read < count * 19 / 20,
-        "changes of every kind: {read} of {count} were read"
+        "expected between 5% and 95% to be read, got {read} of {count}"
     );
-    bench.end();
+    fixture.assert_settled();
 }

@@ -1,14 +1,14 @@
-//! Columns of every type that CSV holds, with nulls and the values at the edges.
+//! Columns of every type that CSV can represent, with nulls and extreme values.
 
 use std::sync::Arc;
 
 use arrow_array::*;
 use arrow_schema::{Field, Schema};
 
-/// Rows of every column.
+/// The number of rows of every column.
 pub const ROWS: usize = 9;
 
-/// Texts that are easily read as something else.
+/// Texts that a reader can confuse with syntax or with other values.
 pub const TEXTS: [Option<&str>; ROWS] = [
     Some(""),
     None,
@@ -53,7 +53,7 @@ macro_rules! floats {
     };
 }
 
-/// A column for each type, called after it.
+/// A column for each type, named after the type.
 pub fn columns() -> Vec<(String, ArrayRef)> {
     let all: Vec<ArrayRef> = vec![
         Arc::new(BooleanArray::from(
@@ -69,7 +69,7 @@ pub fn columns() -> Vec<(String, ArrayRef)> {
     all.into_iter().map(|array| (array.data_type().to_string(), array)).collect()
 }
 
-/// Named columns as a batch; those without nulls may have none.
+/// A batch of named columns. A column without nulls is not nullable.
 pub fn batch(columns: &[(String, ArrayRef)]) -> RecordBatch {
     let field = |(name, array): &(String, ArrayRef)| {
         Field::new(name, array.data_type().clone(), array.logical_null_count() > 0)

@@ -1,4 +1,5 @@
-//! `crossdock convert` of files whose encodings third parties decode, on every device that the command has.
+//! `crossdock convert` of files with encodings of third-party plugins, on every device of the
+//! command.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
 use crossdock_tests::tree::Node;
-use crossdock_tests::{assert_refused, crossdock, csv_plugin, example_plugin};
+use crossdock_tests::{assert_rejected, crossdock, csv_plugin, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, session};
 
-/// A file of the tree is refused without the plugin, and with it becomes the same table on the CPU and where there is a driver.
-fn converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
+/// Converts a file of the tree. Without the plugin it is rejected; with the plugin the table is the
+/// same on every device.
+fn assert_converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
     let expected: ArrayRef = Arc::new(expected);
     let session = session(plugin, Device::CPU);
     let bytes = node.to_bytes(&session);
@@ -22,14 +24,14 @@ fn converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let tree = path("tree.cdenc");
     std::fs::write(&tree, bytes).unwrap();
-    // The command does not know the one that is there for tests alone.
+    // The command does not have the test device `untouchable`.
     for device in devices().iter().filter(|device| **device != Device::UNTOUCHABLE) {
         let (device, table) = (device.to_string(), path(&format!("{device}.arrow").replace(':', "-")));
         let convert = ["convert", &tree, &table, "--device", &device, "--quiet"];
         let unknown = format!("no plugin of the session decodes '{}'", node.id);
-        assert_refused(&crossdock(&convert), &[unknown.as_str()], table.as_ref());
+        assert_rejected(&crossdock(&convert), &[unknown.as_str()], table.as_ref());
         let out = crossdock(&[&convert[..], &["--plugins", plugin.to_str().unwrap()]].concat());
-        // Of a simulated device accesses out of order would be told there.
+        // A simulated driver reports unordered accesses on stderr.
         assert!(out.status.success() && out.stderr.is_empty(), "{device}: {out:?}");
         let read = Table::read(&session, &table).unwrap().to_record_batches().unwrap();
         assert_eq!(read.len(), 1, "{device}");
@@ -37,7 +39,7 @@ fn converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
     }
 }
 
-/// Bits of 3000 rows, of which each seventh is not set; and which those are.
+/// A validity bitmap of 3000 rows in which every seventh is null, and whether a row is valid.
 fn validity() -> (Vec<u8>, impl Fn(usize) -> bool) {
     let is_valid = |i: usize| !i.is_multiple_of(7);
     let mut bits = vec![0; 375];
@@ -46,9 +48,8 @@ fn validity() -> (Vec<u8>, impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn a_tree_of_the_encoding_in_rust_becomes_a_table_on_every_device() {
-    let Some(plugin) = example_plugin("a_tree_of_the_encoding_in_rust_becomes_a_table_on_every_device")
-    else {
+fn rust_encoding_is_converted_on_every_device() {
+    let Some(plugin) = example_plugin("rust_encoding_is_converted_on_every_device") else {
         return;
     };
     let (bits, is_valid) = validity();
@@ -57,15 +58,15 @@ fn a_tree_of_the_encoding_in_rust_becomes_a_table_on_every_device() {
     let node =
         Node::xor(DataType::Float32, &reference.to_le_bytes(), bit_packed::<9>(&words).with_validity(bits));
     let value = |(i, word): (usize, &u32)| is_valid(i).then(|| f32::from_bits(word ^ reference));
-    converted(&plugin, &node, words.iter().enumerate().map(value).collect::<Float32Array>());
+    assert_converted(&plugin, &node, words.iter().enumerate().map(value).collect::<Float32Array>());
 }
 
 #[test]
-fn a_tree_of_the_encoding_in_c_becomes_a_table_on_every_device() {
+fn c_encoding_is_converted_on_every_device() {
     let (bits, is_valid) = validity();
     let integers: Vec<i64> = (0..3000).map(|i| i * 7919 - 1_000_000).collect();
     let words = Node::words(DataType::Int64, &integers, i64::to_ne_bytes).with_validity(bits);
     let node = Node::scaled(DataType::Float64, &0.25f64.to_le_bytes(), words);
     let value = |(i, integer): (usize, &i64)| is_valid(i).then_some(*integer as f64 * 0.25);
-    converted(&csv_plugin(), &node, integers.iter().enumerate().map(value).collect::<Float64Array>());
+    assert_converted(&csv_plugin(), &node, integers.iter().enumerate().map(value).collect::<Float64Array>());
 }

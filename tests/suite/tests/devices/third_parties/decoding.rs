@@ -1,4 +1,4 @@
-//! `example.xor` beside the plugins of ours, over and under their encodings, on every device.
+//! Decoding of `example.xor` above and below encodings of the shipped plugins, on every device.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
 use crossdock_tests::tree::Node;
-use crossdock_tests::{assert_refused, crossdock, example_plugin};
+use crossdock_tests::{assert_rejected, crossdock, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, decoded, session};
 
-/// Each of the trees on each device, from buffers there and on the host; and nothing is left.
+/// Decodes the tree on each device, from buffers on that device and on the host, without leaks.
 fn on_every_device(test: &str, node: &Node, assert: impl Fn(&ArrayRef, &str)) {
     let Some(plugin) = example_plugin(test) else { return };
     for &device in devices() {
@@ -37,13 +37,13 @@ fn equals(expected: impl Array + 'static) -> impl Fn(&ArrayRef, &str) {
 }
 
 #[test]
-fn floats_come_back_to_the_bit_with_their_nulls() {
+fn floats_and_nulls_decode_bit_exactly() {
     let values = [1000.25, f64::NAN, -0.0, 999.5, f64::INFINITY];
     let reference = 1000f64.to_bits();
     let words: Vec<u64> = values.iter().map(|value| value.to_bits() ^ reference).collect();
     let words = Node::words(DataType::UInt64, &words, u64::to_ne_bytes).with_validity(vec![0b01111]);
     let node = Node::xor(DataType::Float64, &reference.to_le_bytes(), words);
-    on_every_device("floats_come_back_to_the_bit_with_their_nulls", &node, |array, place| {
+    on_every_device("floats_and_nulls_decode_bit_exactly", &node, |array, place| {
         let array = array.as_primitive::<Float64Type>();
         let bits: Vec<_> = array.iter().map(|value| value.map(f64::to_bits)).collect();
         let expected = [1000.25, f64::NAN, -0.0, 999.5].map(|value: f64| Some(value.to_bits()));
@@ -52,8 +52,8 @@ fn floats_come_back_to_the_bit_with_their_nulls() {
 }
 
 #[test]
-fn every_width_has_its_word() {
-    let test = "every_width_has_its_word";
+fn decodes_words_of_every_width() {
+    let test = "decodes_words_of_every_width";
     let bytes: Vec<u8> = (0..=255).collect();
     let node = Node::xor(DataType::Int8, &[0x5a], Node::words(DataType::UInt8, &bytes, |byte| [byte]));
     on_every_device(test, &node, equals(Int8Array::from_iter_values(bytes.iter().map(|b| (b ^ 0x5a) as i8))));
@@ -70,11 +70,11 @@ fn every_width_has_its_word() {
 }
 
 #[test]
-fn it_stands_over_bit_packed_words() {
+fn decodes_above_bit_packed_words() {
     let words: Vec<u32> = (0..3000).map(|i| i * 7 % 64).collect();
     let reference = 1.5f32.to_bits();
     let node = Node::xor(DataType::Float32, &reference.to_le_bytes(), bit_packed::<6>(&words));
-    on_every_device("it_stands_over_bit_packed_words", &node, |array, place| {
+    on_every_device("decodes_above_bit_packed_words", &node, |array, place| {
         let array = array.as_primitive::<Float32Type>();
         assert_eq!(array.len(), 3000, "{place}");
         let same = |(value, word): (&f32, &u32)| value.to_bits() == word ^ reference;
@@ -83,27 +83,27 @@ fn it_stands_over_bit_packed_words() {
 }
 
 #[test]
-fn it_stands_under_a_dictionary_as_codes_and_as_values() {
+fn decodes_codes_and_values_of_a_dictionary() {
     let codes = Node::words(DataType::UInt8, &[3u8, 2, 1, 0, 3], |byte| [byte]);
     let codes = Node::xor(DataType::UInt8, &[3], codes);
     let values = Node::words(DataType::UInt32, &[10u32, 20, 30, 40], u32::to_ne_bytes);
     let values = Node::xor(DataType::UInt32, &[1, 0, 0, 0], values);
-    // How many values there are is a protobuf's field 1, and codes of 8 bits are its default.
+    // Field 1 of the protobuf message is the number of values; codes have 8 bits by default.
     let dictionary = Node {
         metadata: vec![0x08, 4],
         children: vec![codes, values],
         ..Node::new("vortex.dict", DataType::UInt32, 5)
     };
     let expected = UInt32Array::from(vec![11, 21, 31, 41, 11]);
-    on_every_device("it_stands_under_a_dictionary_as_codes_and_as_values", &dictionary, equals(expected));
+    on_every_device("decodes_codes_and_values_of_a_dictionary", &dictionary, equals(expected));
 }
 
 #[test]
-fn it_stands_under_a_frame_of_reference_over_itself_and_in_a_struct() {
+fn decodes_below_a_reference_above_itself_and_in_a_struct() {
     let words = Node::words(DataType::UInt32, &[1u32, 2, 3], u32::to_ne_bytes);
     let twice = Node::xor(DataType::UInt32, &[0, 0, 0, 0x80], words);
     let twice = Node::xor(DataType::Int32, &[0, 0, 0, 0x80], twice);
-    // A reference is a protobuf's field 3, zigzag: 2000 is 1000.
+    // The reference is field 3 of a protobuf message, zigzag-encoded: 2000 means 1000.
     let above = Node {
         metadata: vec![0x18, 0xd0, 0x0f],
         children: vec![twice],
@@ -111,7 +111,7 @@ fn it_stands_under_a_frame_of_reference_over_itself_and_in_a_struct() {
     };
     let fields = vec![Field::new("a", DataType::Int32, false)].into();
     let record = Node { children: vec![above], ..Node::new("vortex.struct", DataType::Struct(fields), 3) };
-    let test = "it_stands_under_a_frame_of_reference_over_itself_and_in_a_struct";
+    let test = "decodes_below_a_reference_above_itself_and_in_a_struct";
     on_every_device(test, &record, |array, place| {
         let column = array.as_struct().column(0).as_primitive::<Int32Type>().clone();
         assert_eq!(column.values(), &[1001, 1002, 1003], "{place}");
@@ -119,15 +119,15 @@ fn it_stands_under_a_frame_of_reference_over_itself_and_in_a_struct() {
 }
 
 #[test]
-fn none_are_decoded_too() {
+fn decodes_empty_arrays() {
     let words = Node::words(DataType::UInt64, &[], u64::to_ne_bytes).with_validity(vec![]);
     let node = Node::xor(DataType::Float64, &[0; 8], words);
-    on_every_device("none_are_decoded_too", &node, equals(Float64Array::from(Vec::<f64>::new())));
+    on_every_device("decodes_empty_arrays", &node, equals(Float64Array::from(Vec::<f64>::new())));
 }
 
 #[test]
-fn a_file_of_its_tree_is_shown_and_converted_where_the_plugin_is_given() {
-    let test = "a_file_of_its_tree_is_shown_and_converted_where_the_plugin_is_given";
+fn command_shows_and_converts_its_tree_files() {
+    let test = "command_shows_and_converts_its_tree_files";
     let Some(plugin) = example_plugin(test) else { return };
     let session = session(&plugin, Device::CPU);
     let words: Vec<u32> = (0..2000).collect();
@@ -143,7 +143,7 @@ fn a_file_of_its_tree_is_shown_and_converted_where_the_plugin_is_given() {
     let cells: Vec<_> = line.split_whitespace().collect();
     assert_eq!(cells, ["example.xor", "2,000", "00000001", "-", "example", "UInt32"], "{shown}");
     let without = crossdock(&["convert", &tree, &table, "--quiet"]);
-    assert_refused(&without, &["no plugin of the session decodes 'example.xor'"], table.as_ref());
+    assert_rejected(&without, &["no plugin of the session decodes 'example.xor'"], table.as_ref());
     let out = crossdock(&["convert", &tree, &table, "--plugins", plugin, "--quiet"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let read = Table::read(&session, &table).unwrap().to_record_batches().unwrap();
@@ -152,8 +152,8 @@ fn a_file_of_its_tree_is_shown_and_converted_where_the_plugin_is_given() {
 }
 
 #[test]
-fn the_command_finds_it_and_says_what_it_decodes() {
-    let Some(plugin) = example_plugin("the_command_finds_it_and_says_what_it_decodes") else { return };
+fn command_lists_the_plugin_and_its_encoding() {
+    let Some(plugin) = example_plugin("command_lists_the_plugin_and_its_encoding") else { return };
     let plugin = plugin.to_str().unwrap();
     let out = crossdock(&["plugins", "--explain", "--plugins", plugin]);
     let text = String::from_utf8(out.stdout).unwrap();

@@ -1,4 +1,5 @@
-//! Dictionaries whose codes are packed, which are unpacked and looked up in one pass, or are not, on every device.
+//! Dictionaries with bit-packed codes, which are unpacked and looked up in one pass or separately,
+//! on every device.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crossdock_tests::tree::Node;
 use crate::third_parties::trees::{decoded, packed, session};
 
 fn dictionary(codes: Node, values: Node) -> Node {
-    // How many values there are is a protobuf's field 1; codes are of 8 bits unless its field 2 says 16.
+    // Field 1 of the protobuf message is the number of values; codes have 8 bits unless field 2
+    // says 16.
     let n = values.len;
     let mut metadata = vec![0x08, (n % 128) as u8 | 0x80, (n / 128) as u8];
     metadata.extend(if codes.data_type == DataType::UInt16 { vec![0x10, 1] } else { vec![] });
@@ -37,7 +39,7 @@ fn tens(n: u32) -> Node {
 }
 
 #[test]
-fn codes_of_a_byte_are_looked_up_wherever_they_begin() {
+fn looks_up_byte_codes_in_blocks_of_any_length() {
     for n in [1, 1023, 1024, 1025, 5000] {
         let codes: Vec<u32> = (0..n).map(|i| i * 7 % 50).collect();
         let node = dictionary(packed(DataType::UInt8, 6, &codes), tens(50));
@@ -46,10 +48,10 @@ fn codes_of_a_byte_are_looked_up_wherever_they_begin() {
 }
 
 #[test]
-fn codes_that_are_null_number_nothing() {
+fn ignores_codes_of_nulls() {
     let n = 3000;
     let is_valid = |i: u32| i % 3 != 1;
-    // Beyond the last value where nobody may look.
+    // Codes of nulls are out of range, because they must not be used.
     let codes: Vec<u32> = (0..n).map(|i| if is_valid(i) { i % 300 } else { 511 }).collect();
     let bits =
         (0..n.div_ceil(8)).map(|byte| (0..8).map(|bit| u8::from(is_valid(byte * 8 + bit)) << bit).sum());
@@ -63,16 +65,16 @@ fn codes_that_are_null_number_nothing() {
 }
 
 #[test]
-fn values_that_are_null_are_null_wherever_they_are_numbered() {
+fn codes_of_null_values_decode_to_null() {
     let codes: Vec<u32> = (0..2000).map(|i| i % 4).collect();
     let node = dictionary(packed(DataType::UInt8, 2, &codes), tens(4).with_validity(vec![0b1011]));
     assert_decoded(&node, UInt32Array::from_iter(codes.iter().map(|code| (*code != 2).then_some(code * 10))));
 }
 
 #[test]
-fn codes_above_a_reference_and_codes_of_no_bits_are_codes() {
+fn decodes_codes_above_a_reference_and_codes_of_zero_bits() {
     let low: Vec<u32> = (0..2500).map(|i| i % 8).collect();
-    // A reference is a protobuf's field 3, zigzag: 6 is 3, and for what has no sign a field 4 without.
+    // The reference of unsigned integers is field 4 of a protobuf message, without zigzag encoding.
     let codes = Node {
         metadata: vec![0x20, 3],
         children: vec![packed(DataType::UInt8, 3, &low)],
@@ -85,7 +87,7 @@ fn codes_above_a_reference_and_codes_of_no_bits_are_codes() {
 }
 
 #[test]
-fn a_code_that_numbers_nothing_is_told_with_its_place() {
+fn out_of_range_code_is_reported_with_its_index() {
     let mut codes = vec![1u32; 4000];
     codes[1500] = 5;
     codes[3999] = 6;
@@ -98,7 +100,7 @@ fn a_code_that_numbers_nothing_is_told_with_its_place() {
 }
 
 #[test]
-fn who_is_wrong_in_a_pass_of_several_is_told_and_nobody_else() {
+fn error_in_a_fused_pass_names_only_the_failing_plugin() {
     let values = Node::words(DataType::Int32, &[7i32; 5], i32::to_ne_bytes);
     let inner = dictionary(packed(DataType::UInt8, 3, &[6; 2000]), values);
     let scale = 2f32.to_le_bytes().to_vec();

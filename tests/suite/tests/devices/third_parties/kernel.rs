@@ -1,12 +1,12 @@
-//! The CUDA source of `examples/rust-plugin`, compiled as C++: what its images do, without a GPU.
+//! The CUDA source of `examples/rust-plugin`, compiled as C++ to run without a GPU.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn the_kernel_gives_what_its_twin_gives_and_stays_within_its_ranges() {
-    let test = "the_kernel_gives_what_its_twin_gives_and_stays_within_its_ranges";
+fn kernel_matches_its_cpu_implementation_and_stays_within_its_ranges() {
+    let test = "kernel_matches_its_cpu_implementation_and_stays_within_its_ranges";
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("xor_kernel");
@@ -18,7 +18,7 @@ fn the_kernel_gives_what_its_twin_gives_and_stays_within_its_ranges() {
     compile.arg("-I").arg(here.join("../../kernels/cuda"));
     let why = match compile.output() {
         Ok(out) if out.status.success() => None,
-        Ok(_) if !here.exists() => Some("the CUDA source is not here".to_string()),
+        Ok(_) if !here.exists() => Some("the CUDA source is missing".to_string()),
         Ok(out) => panic!("{}", String::from_utf8_lossy(&out.stderr)),
         Err(error) => Some(format!("no C++ compiler: {}: {error}", compiler.display())),
     };
@@ -27,7 +27,7 @@ fn the_kernel_gives_what_its_twin_gives_and_stays_within_its_ranges() {
         return;
     }
     let out = Command::new(&program).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{said}");
-    assert!(out.stdout.ends_with(b" cases\n") && said.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{stderr}");
+    assert!(out.stdout.ends_with(b" cases\n") && stderr.is_empty(), "{stderr}");
 }

@@ -1,13 +1,14 @@
-//! Plugins of others, which none of ours was built with: `examples/rust-plugin`, `examples/c-plugin`, and what `crossdock new` makes.
+//! Third-party plugins, which are built separately: `examples/rust-plugin`, `examples/c-plugin`,
+//! and projects of `crossdock new`.
 
 mod converted;
 mod decoding;
 mod dictionaries;
+mod generated;
 mod kernel;
-mod lies;
-mod made;
+mod malformed;
 mod parts;
+mod precedence;
 mod programs;
-mod shadows;
 mod slices;
 mod trees;

@@ -1,13 +1,13 @@
-//! Trees that `crossdock encoded` makes of parts.
+//! Trees that `crossdock encoded` composes from parts.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use crossdock::{Host, Table};
 use crossdock_plugin_api::Device;
-use crossdock_tests::{assert_refused, built, command, crossdock};
+use crossdock_tests::{assert_rejected, built, command, crossdock};
 
 #[test]
-fn a_tree_of_files_digits_trees_and_columns_is_decoded() {
+fn tree_of_files_hex_digits_trees_and_columns_decodes() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
         let out = command(arguments).current_dir(folder.path()).output().unwrap();
@@ -42,7 +42,7 @@ fn a_tree_of_files_digits_trees_and_columns_is_decoded() {
 }
 
 #[test]
-fn what_is_no_part_is_refused_and_no_file_is_made() {
+fn rejects_invalid_parts_without_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.cdenc");
     let basic = ["encoded", file.to_str().unwrap(), "--encoding", "a.b", "--length", "1"];
@@ -53,7 +53,7 @@ fn what_is_no_part_is_refused_and_no_file_is_made() {
     ] {
         let basic = if arguments[0] == "--encoding" { &basic[..2] } else { &basic[..4] };
         let out = crossdock(&[basic, &arguments, &["--length", "1", "--type", "Int32"]].concat());
-        assert_refused(&out, &[expected], &file);
+        assert_rejected(&out, &[expected], &file);
     }
     for (arguments, expected) in [
         (&["--type", "Int32", "--metadata", "hex:e"][..], "two hexadecimal digits"),

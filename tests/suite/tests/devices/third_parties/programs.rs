@@ -1,5 +1,5 @@
-//! Encodings of two third parties that the host decodes by programs, fused with those of ours: `example.scaled` in C, which has no
-//! decoder at all, and `example.xor` in Rust.
+//! Encodings of two third-party plugins that the host decodes with programs, fused with those of
+//! the shipped plugins: `example.scaled` in C, which has no decoder, and `example.xor` in Rust.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt16Type};
@@ -14,15 +14,15 @@ use crossdock_tests::{built, crossdock, csv_plugin, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, decoded, packed, session};
 
-/// Integers of 32 bits above a reference of 1000.
-fn above_a_thousand(packed: Node) -> Node {
+/// Integers of 32 bits above the reference 1000.
+fn with_reference_1000(packed: Node) -> Node {
     let packed = Node { data_type: DataType::Int32, ..packed };
     let (len, metadata) = (packed.len, vec![0x18, 0xd0, 0x0f]);
     Node { metadata, children: vec![packed], ..Node::new("fastlanes.for", DataType::Int32, len) }
 }
 
 #[test]
-fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
+fn c_encoding_with_only_a_program_decodes_on_every_device() {
     let plugin = csv_plugin();
     let words: Vec<u32> = (0..3000).map(|i| i * 11 % 128).collect();
     for &device in devices() {
@@ -31,7 +31,7 @@ fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
             let node = Node::scaled(
                 DataType::Float32,
                 &0.25f32.to_le_bytes(),
-                above_a_thousand(bit_packed::<7>(&words)),
+                with_reference_1000(bit_packed::<7>(&words)),
             );
             let array = decoded(&session, node.tree(&session, of_buffers));
             let expected = Float32Array::from_iter_values(words.iter().map(|w| (w + 1000) as f32 * 0.25));
@@ -49,7 +49,7 @@ fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
 }
 
 #[test]
-fn integers_of_any_width_are_cast_to_that_of_their_floats() {
+fn integers_of_any_width_are_cast_to_floats() {
     let plugin = csv_plugin();
     let bits = |i: usize| i % 3 != 1;
     for &device in devices() {
@@ -78,8 +78,8 @@ fn integers_of_any_width_are_cast_to_that_of_their_floats() {
 }
 
 #[test]
-fn programs_of_several_authors_stand_on_each_other() {
-    let Some(example) = example_plugin("programs_of_several_authors_stand_on_each_other") else { return };
+fn programs_of_several_plugins_are_combined() {
+    let Some(example) = example_plugin("programs_of_several_plugins_are_combined") else { return };
     let backend = Backend::builder().untouchable(true).build();
     let host = Host::builder()
         .backend(backend)
@@ -92,9 +92,9 @@ fn programs_of_several_authors_stand_on_each_other() {
     for &device in devices() {
         let session = host.session().device(device).open().unwrap();
         let unsigned = Node::xor(DataType::UInt32, &[0xff, 1, 0, 0], bit_packed::<9>(&words));
-        // A node's type is its own to say: the same bits with a sign.
+        // Each node declares its own type: the same bits, but signed.
         let signed = Node::xor(DataType::Int32, &[0; 4], unsigned);
-        let node = Node::scaled(DataType::Float32, &2f32.to_le_bytes(), above_a_thousand(signed));
+        let node = Node::scaled(DataType::Float32, &2f32.to_le_bytes(), with_reference_1000(signed));
         let array = decoded(&session, node.tree(&session, Device::CPU));
         let expected =
             Float32Array::from_iter_values(words.iter().map(|w| ((w ^ 0x1ff) + 1000) as f32 * 2.0));
@@ -103,8 +103,8 @@ fn programs_of_several_authors_stand_on_each_other() {
 }
 
 #[test]
-fn reference_words_in_turn_are_for_the_plugin_s_own_kernel() {
-    let Some(plugin) = example_plugin("reference_words_in_turn_are_for_the_plugin_s_own_kernel") else {
+fn alternating_reference_words_use_the_kernel_of_the_plugin() {
+    let Some(plugin) = example_plugin("alternating_reference_words_use_the_kernel_of_the_plugin") else {
         return;
     };
     for &device in devices() {
@@ -125,16 +125,16 @@ fn reference_words_in_turn_are_for_the_plugin_s_own_kernel() {
 }
 
 #[test]
-fn what_does_not_fit_the_decoder_in_c_is_refused_with_its_place() {
+fn c_encoding_rejects_malformed_nodes_with_their_path() {
     let plugin = csv_plugin();
     let integers = || Node::words(DataType::Int32, &[1i32, 2], i32::to_ne_bytes);
     let longs = || Node::words(DataType::Int64, &[1i64, 2], i64::to_ne_bytes);
-    let honest = || Node::scaled(DataType::Float32, &[0; 4], integers());
-    let lies = [
-        (Node { data_type: DataType::Int32, ..honest() }, "neither Float32 nor Float64"),
-        (Node { metadata: vec![0; 5], ..honest() }, "metadata has 5 bytes, expected a scale of 4"),
-        (Node { children: vec![], ..honest() }, "0 buffers and 0 children, expected none and one"),
-        (Node { len: 3, ..honest() }, "its child has 2 values, expected 3 of Int32"),
+    let valid_node = || Node::scaled(DataType::Float32, &[0; 4], integers());
+    let malformed = [
+        (Node { data_type: DataType::Int32, ..valid_node() }, "neither Float32 nor Float64"),
+        (Node { metadata: vec![0; 5], ..valid_node() }, "metadata has 5 bytes, expected a scale of 4"),
+        (Node { children: vec![], ..valid_node() }, "0 buffers and 0 children, expected none and one"),
+        (Node { len: 3, ..valid_node() }, "its child has 2 values, expected 3 of Int32"),
         (
             Node::scaled(DataType::Float32, &[0; 4], longs()),
             "its child has 2 values, expected 2 of Int32 or narrower",
@@ -142,7 +142,7 @@ fn what_does_not_fit_the_decoder_in_c_is_refused_with_its_place() {
     ];
     for &device in devices() {
         let session = session(&plugin, device);
-        for (node, expected) in &lies {
+        for (node, expected) in &malformed {
             let line = session.decode(node.tree(&session, Device::CPU)).expect_err(expected).one_line();
             assert!(
                 line.contains(expected) && line.contains("example.scaled"),
@@ -153,20 +153,20 @@ fn what_does_not_fit_the_decoder_in_c_is_refused_with_its_place() {
 }
 
 #[test]
-fn the_command_says_what_the_plugin_in_c_decodes() {
+fn command_lists_the_encoding_of_the_c_plugin() {
     let out = crossdock(&["plugins", "--explain", "--plugins", csv_plugin().to_str().unwrap()]);
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(text.contains("  decodes: example.scaled\n"), "{text}");
 }
 
 #[test]
-fn the_command_says_where_and_how_each_node_would_be_decoded() {
+fn command_shows_the_decoding_plan_of_each_node() {
     let plugin = csv_plugin();
     let session = session(&plugin, Device::CPU);
     let bits = Node { buffers: vec![vec![0b11]], ..Node::new("vortex.bool", DataType::Boolean, 3) };
     let bytes = Node::new("vortex.bytebool", DataType::Boolean, 2);
     let bytes = Node { buffers: vec![vec![1, 0]], ..bytes };
-    let tree = Node::scaled(DataType::Float32, &[0; 4], above_a_thousand(bit_packed::<7>(&[1, 2, 3])));
+    let tree = Node::scaled(DataType::Float32, &[0; 4], with_reference_1000(bit_packed::<7>(&[1, 2, 3])));
     let folder = tempfile::tempdir().unwrap();
     let plans = |node: &Node, device: &str| {
         let path = folder.path().join("tree.cdenc");
@@ -182,27 +182,25 @@ fn the_command_says_where_and_how_each_node_would_be_decoded() {
             device,
             "--json",
         ]);
-        let answer: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        let nodes = answer["nodes"].as_array().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let nodes = report["nodes"].as_array().unwrap();
         nodes.iter().map(|node| node["plan"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        plans(&tree, "cuda:7"),
-        ["cuda:7, by a program", "with the node above", "with the node above"]
-    );
-    // Codes of a dictionary as well, but not where some are put in place of others, or as what they number.
+    assert_eq!(plans(&tree, "cuda:7"), ["cuda:7, by a program", "with its parent", "with its parent"]);
+    // Codes of a dictionary are decoded with their parent only if they are bit-packed; values never
+    // are.
     let values = || Node::words(DataType::UInt32, &[7u32], u32::to_ne_bytes);
     let names = |codes| Node {
         metadata: vec![0x08, 1],
         children: vec![codes, values()],
         ..Node::new("vortex.dict", DataType::UInt32, 3)
     };
-    let (by_program, above) = ("cuda:7, by a program", "with the node above");
+    let (by_program, above) = ("cuda:7, by a program", "with its parent");
     let codes = packed(DataType::UInt8, 1, &[0; 3]);
     assert_eq!(plans(&names(codes), "cuda:7"), [by_program, above, by_program]);
     let codes = Node::words(DataType::UInt8, &[0u8; 3], |byte| [byte]);
     assert_eq!(plans(&names(codes), "cuda:7"), [by_program; 3]);
-    assert_eq!(plans(&tree, "cpu"), ["cpu, by a program", "cpu, by the plugin", "by a node above"]);
+    assert_eq!(plans(&tree, "cpu"), ["cpu, by a program", "cpu, by the plugin", "by an ancestor"]);
     assert_eq!(plans(&bits, "cuda"), ["cuda:0, by the plugin"]);
     assert_eq!(plans(&bytes, "cuda"), ["cuda:0, by the plugin"]);
 }

@@ -1,5 +1,5 @@
-//! `example.xor` called as the host calls it, with batches that the host does not happen to give: slices; and results whose
-//! column outlives its batch.
+//! Direct calls of `example.xor` with batches that the host does not pass, such as slices, and
+//! columns that outlive their batch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use crossdock_test_support::{TestHost, devices};
 use crossdock_tests::example_plugin;
 use libloading::Library;
 
-/// The plugin's instance in a host of the test's own, which must outlive it.
+/// Creates an instance of the plugin in a test host, which must outlive it.
 fn instance(plugin: &Path, host: &TestHost) -> Instance {
-    // SAFETY: the plugin's library, whose entry is what the header says, and whose code stays mapped: it is never closed.
+    // SAFETY: the library is a plugin, whose symbol has the type in crossdock.h; it is never
+    // unloaded, so its code stays valid.
     unsafe {
         let library = std::mem::ManuallyDrop::new(Library::new(plugin).unwrap());
         let entry: *const abi::PluginEntry = *library.get(b"crossdock_plugin_v1").unwrap();
@@ -37,7 +38,7 @@ fn schema(data_type: DataType) -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("", data_type, true)]))
 }
 
-/// 100 words of 16 bits, each third one null.
+/// 100 words of 16 bits; every third one is null.
 fn words(host: &TestHost, device: Device) -> DeviceBatch {
     let values: Vec<u8> = (0..100u16).flat_map(u16::to_ne_bytes).collect();
     let valid: Vec<u8> =
@@ -52,7 +53,7 @@ fn is_valid(i: usize) -> bool {
     !i.is_multiple_of(3)
 }
 
-/// So many 16-bit integers, of which the words are said to be given decoded.
+/// A tree of `len` 16-bit integers, whose child is declared as decoded already.
 fn tree(len: usize) -> EncodedArray {
     let node = |encoding: &str, data_type: DataType, metadata: &[u8], n_children: u32| NodeParts {
         encoding: encoding.into(),
@@ -64,63 +65,64 @@ fn tree(len: usize) -> EncodedArray {
     };
     let nodes = vec![
         node("example.xor", DataType::Int16, &[0x55, 0x12], 1),
-        node("somebody.else", DataType::UInt16, &[], 0),
+        node("unknown.encoding", DataType::UInt16, &[], 0),
     ];
     EncodedArray::new(nodes, vec![]).unwrap()
 }
 
-/// What the plugin makes of a batch of words, as it crosses.
-fn decoded(plugin: &Instance, given: Owned<abi::Batch>, stream: &Stream) -> Owned<abi::Batch> {
+/// Decodes a batch of words with the plugin. Returns the raw batch.
+fn decode(plugin: &Instance, words_batch: Owned<abi::Batch>, stream: &Stream) -> Owned<abi::Batch> {
     let (encoding, device) = (plugin.encoding().unwrap(), stream.device());
-    let tree = tree(given.array.array.length as usize);
+    let tree = tree(words_batch.array.array.length as usize);
     encoding.check(&tree, 0).unwrap();
     let plan = encoding.plan(&tree, 0, device).unwrap();
     assert_eq!((plan.device, plan.decoded), (device, vec![true]));
-    // SAFETY: a stream of the device, which lives longer than the call.
+    // SAFETY: the stream belongs to the device and outlives the call.
     let stream = unsafe { CallStream::new(stream.raw()) };
     encoding
-        .decode(&CallSettings { stream, ..CallSettings::new(device) }, &tree, 0, vec![Some(given)])
+        .decode(&CallSettings { stream, ..CallSettings::new(device) }, &tree, 0, vec![Some(words_batch)])
         .unwrap()
 }
 
-/// `len` of the words from `first` on: cut out of the column, or by the batch around it.
+/// `len` words from `first`, as a slice of the column or as an offset of the batch.
 fn slice(
     host: &TestHost,
     device: Device,
     (first, len): (usize, usize),
-    of_column: bool,
+    slices_column: bool,
 ) -> Owned<abi::Batch> {
     let words = words(host, device);
     let export = |batch: &DeviceBatch| export_batch(batch, false, &host.stream(device)).unwrap();
-    if of_column {
+    if slices_column {
         return export(&words.slice(first, len).unwrap());
     }
     let mut raw = export(&words).into_raw();
     (raw.array.array.offset, raw.array.array.length) = (first as i64, len as i64);
-    // SAFETY: as it was exported, but for the range, which is within it.
+    // SAFETY: the batch was exported above; only its range was reduced.
     unsafe { Owned::new(raw) }
 }
 
-/// What the kernel runs on: not `untouchable`, for which the host decodes on the CPU.
-fn places() -> impl Iterator<Item = Device> {
+/// The devices that the kernel runs on: not `untouchable`, for which the host decodes on the CPU.
+fn kernel_devices() -> impl Iterator<Item = Device> {
     devices().iter().copied().filter(|device| *device != Device::UNTOUCHABLE)
 }
 
 #[test]
-fn slices_of_words_become_slices_of_values_with_their_own_nulls() {
-    let Some(plugin) = example_plugin("slices_of_words_become_slices_of_values_with_their_own_nulls") else {
+fn slices_decode_with_their_nulls() {
+    let Some(plugin) = example_plugin("slices_decode_with_their_nulls") else {
         return;
     };
-    for device in places() {
+    for device in kernel_devices() {
         let host = TestHost::new();
         let plugin = instance(&plugin, &host);
-        // The words are made on the default stream, decoded on another, and looked at on a third: only what crosses says when
-        // it is ready.
-        let [own, stream] = [0, 1].map(|_| host.memory().create_stream(device).unwrap());
+        // The words are created on the default stream, decoded on a second and read on a third, so
+        // only the events of the batches order the work.
+        let [decode_stream, stream] = [0, 1].map(|_| host.memory().create_stream(device).unwrap());
         let ranges = [(0, 100), (1, 99), (8, 8), (13, 50), (99, 1), (40, 0), (64, 36)];
-        for ((first, len), of_column) in ranges.into_iter().flat_map(|range| [(range, true), (range, false)])
+        for ((first, len), slices_column) in
+            ranges.into_iter().flat_map(|range| [(range, true), (range, false)])
         {
-            let raw = decoded(&plugin, slice(&host, device, (first, len), of_column), &own);
+            let raw = decode(&plugin, slice(&host, device, (first, len), slices_column), &decode_stream);
             let batch = import_batch(raw, &schema(DataType::Int16), &host.memory()).unwrap();
             let column = batch.column(0).unwrap();
             let expected = (first..first + len).filter(|i| !is_valid(*i)).count();
@@ -134,22 +136,22 @@ fn slices_of_words_become_slices_of_values_with_their_own_nulls() {
                 assert_eq!(word, expected, "{device}: value {i} of {first}..+{len}");
             }
         }
-        drop((plugin, own, stream));
+        drop((plugin, decode_stream, stream));
         host.assert_nothing_leaked();
     }
 }
 
 #[test]
-fn what_has_no_kernel_is_decoded_on_the_cpu() {
-    let Some(plugin) = example_plugin("what_has_no_kernel_is_decoded_on_the_cpu") else { return };
+fn devices_without_a_kernel_decode_on_the_cpu() {
+    let Some(plugin) = example_plugin("devices_without_a_kernel_decode_on_the_cpu") else { return };
     let host = TestHost::new();
     let plugin = instance(&plugin, &host);
-    let device = |wanted| plugin.encoding().unwrap().plan(&tree(1), 0, wanted).unwrap().device;
+    let device = |requested| plugin.encoding().unwrap().plan(&tree(1), 0, requested).unwrap().device;
     assert_eq!([Device::UNTOUCHABLE, Device::CPU].map(device), [Device::CPU; 2]);
     assert_eq!(device(Device::cuda(3)), Device::cuda(3));
 }
 
-/// A column's values, looked at by the host.
+/// Reads the values of a column on the host.
 fn values(column: &DeviceArray, stream: &Stream) -> Vec<Option<u16>> {
     let bytes = |i: usize| match column.buffers().get(i) {
         Some(Some(buffer)) => buffer.host_view(stream).unwrap().to_vec(),
@@ -165,14 +167,15 @@ fn values(column: &DeviceArray, stream: &Stream) -> Vec<Option<u16>> {
 }
 
 #[test]
-fn a_column_that_was_moved_out_lives_on_without_its_batch() {
-    let Some(plugin) = example_plugin("a_column_that_was_moved_out_lives_on_without_its_batch") else {
+fn moved_column_outlives_its_batch() {
+    let Some(plugin) = example_plugin("moved_column_outlives_its_batch") else {
         return;
     };
     let host = TestHost::new();
     let plugin = instance(&plugin, &host);
-    let raw = decoded(&plugin, slice(&host, Device::CPU, (0, 100), true), &host.stream(Device::CPU));
-    // SAFETY: a batch of one column, which is moved out as the specification says; then read where the host may look.
+    let raw = decode(&plugin, slice(&host, Device::CPU, (0, 100), true), &host.stream(Device::CPU));
+    // SAFETY: the batch has one column in host memory, which is moved out according to the Arrow
+    // specification and read before its release.
     let (column, second) = unsafe {
         let column = Owned::take(*raw.array.array.children);
         let second = |column: &Owned<abi::ArrowArray>| *(*column.buffers.add(1)).cast::<u16>().add(1);
@@ -187,21 +190,21 @@ fn a_column_that_was_moved_out_lives_on_without_its_batch() {
 }
 
 #[test]
-fn a_batch_that_does_not_fit_its_node_is_refused() {
-    let Some(plugin) = example_plugin("a_batch_that_does_not_fit_its_node_is_refused") else { return };
+fn rejects_batches_that_do_not_match_their_node() {
+    let Some(plugin) = example_plugin("rejects_batches_that_do_not_match_their_node") else { return };
     let host = TestHost::new();
     let plugin = instance(&plugin, &host);
     let encoding = plugin.encoding().unwrap();
-    let given = words(&host, Device::CPU);
-    let refused = |below: Vec<Option<Owned<abi::Batch>>>, len: usize| {
+    let words_batch = words(&host, Device::CPU);
+    let error_for = |below: Vec<Option<Owned<abi::Batch>>>, len: usize| {
         let result = encoding.decode(&CallSettings::new(Device::CPU), &tree(len), 0, below);
-        result.err().expect("it was decoded").message().to_string()
+        result.err().expect("the batch is rejected").message().to_string()
     };
-    let batch = || export_batch(&given, false, &host.stream(Device::CPU)).unwrap();
-    assert!(refused(vec![None], 100).contains("was not given decoded"));
-    assert!(refused(vec![], 100).contains("0 nodes below it are given, it has 1"));
-    let line = refused(vec![Some(batch())], 99);
+    let batch = || export_batch(&words_batch, false, &host.stream(Device::CPU)).unwrap();
+    assert!(error_for(vec![None], 100).contains("was not decoded"));
+    assert!(error_for(vec![], 100).contains("got 0 nodes below it, expected 1"));
+    let line = error_for(vec![Some(batch())], 99);
     assert!(line.contains("example.xor: a batch of another length than its node"), "{line}");
-    drop((given, plugin));
+    drop((words_batch, plugin));
     host.assert_nothing_leaked();
 }

@@ -1,4 +1,4 @@
-//! Sessions that know an example's encoding, what they decode, and integers as `fastlanes.bitpacked` lays them out.
+//! Sessions with an example plugin, decoding, and trees with the layout of `fastlanes.bitpacked`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crossdock_plugin_api::{Device, EncodedArray};
 use crossdock_tests::built;
 use crossdock_tests::tree::Node;
 
-/// A host with the plugins of ours, and one more.
+/// A host with the shipped plugins and one more.
 pub fn host(plugin: &Path) -> Host {
     let backend = Backend::builder().untouchable(true).build();
     Host::builder().backend(backend).plugins(built()).plugins(plugin).build().unwrap()
@@ -20,7 +20,7 @@ pub fn session(plugin: &Path, device: Device) -> Session {
     host(plugin).session().device(device).open().unwrap()
 }
 
-/// What a tree holds.
+/// Decodes a tree.
 pub fn decoded(session: &Session, tree: EncodedArray) -> ArrayRef {
     let batch = session.decode(tree).unwrap();
     let schema = batch.schema().clone();
@@ -28,12 +28,12 @@ pub fn decoded(session: &Session, tree: EncodedArray) -> ArrayRef {
     table.to_record_batches().unwrap()[0].column(0).clone()
 }
 
-/// Integers of 32 bits, `WIDTH` of them stored.
+/// Integers of 32 bits, bit-packed to `WIDTH` bits.
 pub fn bit_packed<const WIDTH: usize>(values: &[u32]) -> Node {
     packed(DataType::UInt32, WIDTH, values)
 }
 
-/// Integers without a sign, `bits` of each stored, as `fastlanes.bitpacked` lays them out.
+/// Unsigned integers, bit-packed to `bits` bits in the layout of `fastlanes.bitpacked`.
 pub fn packed(data_type: DataType, bits: usize, values: &[u32]) -> Node {
     const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
     let width = data_type.primitive_width().unwrap();
@@ -50,7 +50,7 @@ pub fn packed(data_type: DataType, bits: usize, values: &[u32]) -> Node {
         }
         bytes.extend(rows);
     }
-    // The width is a protobuf's field 1.
+    // Field 1 of the protobuf message is the width.
     let metadata = if bits == 0 { vec![] } else { vec![0x08, bits as u8] };
     Node {
         metadata,

@@ -1,0 +1,39 @@
+//! The result on standard output, and the reasons why there is none.
+
+use std::io::Write;
+
+use crossdock::Error;
+
+/// Why the command did not succeed.
+pub enum Failure {
+    Host(Error),
+    /// Standard output could not be written.
+    Output(std::io::Error),
+    /// The command printed its result, which is negative: exit status 1 without a message.
+    Negative,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Writes the result to standard output.
+///
+/// # Errors
+/// [`Failure::Output`] if standard output cannot be written.
+pub fn write_output(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,4 +1,0 @@
-//! What [`super::waiting`] synchronises with. Its models (tests/models) have loom's in this place.
-
-pub(super) use std::sync::atomic::{AtomicUsize, fence};
-pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

@@ -1,0 +1,161 @@
+//! Destroys plugin instances on a thread of its own.
+//!
+//! An instance may be destroyed only after everything that it exported is released. The plugin may
+//! release the last of it itself, on a stack that is still inside the instance.
+
+mod queue;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossdock_memory_backend::{Backend, before_exit, fork_count};
+use queue::{Counted, ReclaimQueue};
+
+/// With more idle instances than this, creating another blocks. Threads that create instances
+/// faster than one thread destroys them would exhaust memory and threads.
+const MAX_IDLE: usize = 64;
+/// A `destroy` that runs longer than this no longer blocks creation.
+const MAX_DESTROY_TIME: Duration = Duration::from_secs(1);
+const MAX_CREATE_DELAY: Duration = Duration::from_secs(10);
+
+/// An instance whose handle is closed. Dropping it destroys the instance.
+pub(crate) trait PendingDestroy: Send {
+    /// Whether everything that the instance exported is released.
+    fn is_idle(&self) -> bool;
+
+    /// The [`fork_count`] of the process that created it. A forked child must not destroy its copy.
+    fn forks(&self) -> u32;
+
+    /// If the instance's memory belongs to `backend` and references beyond its own are alive: the
+    /// account's name and the number of these references.
+    fn leaked_references(&self, backend: &Backend) -> Option<(String, usize)>;
+}
+
+impl Counted for Box<dyn PendingDestroy> {
+    fn is_idle(&self) -> bool {
+        (**self).is_idle()
+    }
+}
+
+struct Reclaimer {
+    /// The [`fork_count`] of the process that it works for.
+    forks: u32,
+    queue: ReclaimQueue<Box<dyn PendingDestroy>>,
+    is_started: Mutex<bool>,
+    thread: OnceLock<libc::pthread_t>,
+}
+
+/// The reclaimer of this process. A forked child has neither its parent's threads nor the holders
+/// of its parent's locks, so it gets a new one.
+fn reclaimer() -> &'static Reclaimer {
+    static RECLAIMER: AtomicPtr<Reclaimer> = AtomicPtr::new(std::ptr::null_mut());
+    let forks = fork_count();
+    let mut current = RECLAIMER.load(Ordering::Acquire);
+    // SAFETY: `current` is null or came from `Box::into_raw` below; a published reclaimer is never
+    // freed.
+    if unsafe { current.as_ref() }.is_none_or(|reclaimer| reclaimer.forks != forks) {
+        let (queue, is_started, thread) = (ReclaimQueue::default(), Mutex::default(), OnceLock::new());
+        let new = Box::into_raw(Box::new(Reclaimer { forks, queue, is_started, thread }));
+        match RECLAIMER.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => current = new,
+            Err(winner) => {
+                // SAFETY: `new` came from `Box::into_raw` above, and the failed exchange did not
+                // publish it.
+                drop(unsafe { Box::from_raw(new) });
+                current = winner;
+            }
+        }
+    }
+    // SAFETY: `current` is non-null here: it was checked, or replaced by a published reclaimer,
+    // which is never freed.
+    unsafe { &*current }
+}
+
+impl Reclaimer {
+    fn run(&self) {
+        self.thread.get_or_init(this_thread);
+        loop {
+            // Dropping an instance runs plugin code and log subscribers. The panic hook has
+            // reported a panic of theirs.
+            drop(catch_unwind(AssertUnwindSafe(|| self.queue.round())));
+        }
+    }
+
+    fn is_started(&self) -> bool {
+        *self.is_started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Destroys the instance as soon as everything that it exported is released.
+pub(crate) fn destroy_when_idle(instance: Box<dyn PendingDestroy>) {
+    if instance.forks() != fork_count() {
+        std::mem::forget(instance);
+        return;
+    }
+    let reclaimer = reclaimer();
+    let mut is_started = reclaimer.is_started.lock().unwrap_or_else(PoisonError::into_inner);
+    reclaimer.queue.add(instance);
+    if !*is_started {
+        let thread = std::thread::Builder::new().name("crossdock-reclaimer".into());
+        // If the system has no thread left, the next call tries again.
+        *is_started = thread.spawn(|| reclaimer.run()).is_ok();
+        // An instance may own the last reference to devices, which must be closed before the exit.
+        before_exit(|until| settle_until(Some(until)));
+    }
+}
+
+/// Blocks while too many instances are pending. Call it before an instance is created.
+pub(crate) fn wait_for_room() {
+    if let Some(queue) = queue_to_wait_for() {
+        queue.wait_for_room(MAX_IDLE, MAX_DESTROY_TIME, MAX_CREATE_DELAY);
+    }
+}
+
+/// Notes that a reference to a host object was released: a pending instance may be idle now.
+pub(crate) fn reference_gone() {
+    reclaimer().queue.reference_gone();
+}
+
+/// Waits until every instance that is idle at the time of the call is destroyed.
+pub(crate) fn settle() {
+    settle_until(None);
+}
+
+/// Like [`settle`], for at most `time`.
+pub(crate) fn settle_within(time: Duration) {
+    settle_until(Some(Instant::now() + time));
+}
+
+/// The pending instances of `backend` that still have external references: the name of the account
+/// and the number of references.
+pub(crate) fn leaked_references(backend: &Backend) -> Vec<(String, usize)> {
+    reclaimer().queue.filter_map(|instance| instance.leaked_references(backend))
+}
+
+fn settle_until(until: Option<Instant>) {
+    if let Some(queue) = queue_to_wait_for() {
+        queue.settle(until);
+    }
+}
+
+/// The queue, unless waiting for it would never end: on the reclaimer's own thread, and if that
+/// thread was not started.
+fn queue_to_wait_for() -> Option<&'static ReclaimQueue<Box<dyn PendingDestroy>>> {
+    let reclaimer = reclaimer();
+    // A plugin's `destroy` may end the process, whose exit handlers then run on this thread.
+    if reclaimer.thread.get() == Some(&this_thread()) {
+        return None;
+    }
+    reclaimer.is_started().then_some(&reclaimer.queue)
+}
+
+/// The current thread. Unlike `std::thread::current`, it works after thread-local storage is gone.
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: `pthread_self` has no requirements.
+    unsafe { libc::pthread_self() }
+}

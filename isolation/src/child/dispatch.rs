@@ -1,0 +1,276 @@
+//! Dispatches requests to the plugin's functions.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossdock_arrays::{export_batch, import_result, import_schema};
+use crossdock_plugin_api::{
+    CallSettings, CallStream, CancelFlag, EncodedArray, Error, Input, Operator, Options, Result, Sink, Source,
+};
+
+use crate::child::host_objects::{HostSink, HostSource};
+use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
+use crate::child::server::Server;
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
+use crate::wire::device_parts::DeviceParts;
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{CallParts, InputParts, OperatorParts, PlanParts, Request, Response, SinkParts};
+use crate::wire::outgoing::Outgoing;
+
+type OptionParts = Vec<(String, String)>;
+
+impl Server {
+    /// Runs the function that a request names. `attachments` came with the request; `to` receives
+    /// those of the response.
+    pub(super) fn dispatch(
+        &self,
+        request: Request,
+        attachments: Attachments,
+        to: &mut Outgoing,
+    ) -> Result<Response> {
+        match request {
+            Request::Load { version, plugin, memory_limit_bytes, trace_start } => {
+                let trace = trace_start.map(|start| self.trace(start));
+                self.load(&version, plugin, memory_limit_bytes, trace, attachments.files)?;
+            }
+            Request::Create(settings) => return self.create(settings),
+            Request::Destroy(instance) => self.instances.remove(instance),
+            Request::CloseStream(stream) => self.streams.remove(stream),
+            Request::CloseWriter(writer) => self.writers.remove(writer),
+            Request::Open { instance, call, format, input, schema, options } => {
+                return self.open(instance, call, &format, input, schema, options, attachments);
+            }
+            Request::Next { stream, call } => return self.next(stream, call, to),
+            Request::Plan { instance, call, format, schema, from, options } => {
+                return self.plan(instance, call, &format, &schema, from, options);
+            }
+            Request::Begin { instance, call, format, schema, options, sink } => {
+                return self.begin(instance, call, &format, &schema, options, sink);
+            }
+            Request::Write { writer, call, batch } => self.write(writer, call, batch, attachments)?,
+            Request::Finish { writer, call } => self.finish(writer, call)?,
+            Request::Check { instance, tree } => {
+                let (instance, tree) = self.read_tree(instance, tree, attachments)?;
+                let encoding = instance.encoding()?;
+                instance.call("encoding.check", || encoding.check(&tree, 0))?;
+            }
+            Request::Size { instance, tree } => {
+                let (instance, tree) = self.read_tree(instance, tree, attachments)?;
+                let encoding = instance.encoding()?;
+                return instance.call("encoding.size", || encoding.size(&tree, 0)).map(Response::Size);
+            }
+            Request::Lower { instance, tree } => {
+                let (instance, tree) = self.read_tree(instance, tree, attachments)?;
+                let encoding = instance.encoding()?;
+                let program = instance.call("encoding.lower", || encoding.lower(&tree, 0))?;
+                return Ok(Response::Program(program.map(operator_parts)));
+            }
+            Request::PlanDecoding { instance, tree, device } => {
+                let (instance, tree) = self.read_tree(instance, tree, attachments)?;
+                let encoding = instance.encoding()?;
+                let plan = || encoding.plan(&tree, 0, device.into());
+                return instance.call("encoding.plan", plan).map(Response::from);
+            }
+            Request::Decode { instance, call, tree, children } => {
+                let instance = self.instances.get(instance)?;
+                let files = instance.incoming(attachments)?;
+                *to = instance.outgoing();
+                let tree = tree.read(&files)?;
+                return self.decode(&instance, call, &tree, children, &files, to);
+            }
+        }
+        Ok(Response::Done)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn open(
+        &self,
+        instance: u64,
+        call: CallParts,
+        format: &str,
+        input: InputParts,
+        schema: Option<Vec<u8>>,
+        options: OptionParts,
+        attachments: Attachments,
+    ) -> Result<Response> {
+        let instance = self.instances.get(instance)?;
+        let source = HostSource::new(input, &Incoming::from_host(attachments.files)?, self.host.clone());
+        let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
+        let input = Input::Source(Source::new(Arc::new(source)));
+        let options = to_options(options);
+        let call = self.begin_call(call, &instance);
+        let importer = instance.plugin.importer()?;
+        let open = || importer.open(&call.settings, format, input, schema.as_ref(), &options);
+        let mut stream = instance.call("importer.open", open)?;
+        let schema = instance.call("stream.get_schema", || stream.schema())?;
+        let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
+        let id = self.next_id();
+        self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, instance })));
+        Ok(Response::Stream { id, schema: bytes })
+    }
+
+    fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {
+        let stream = self.streams.get(stream)?;
+        let mut stream = lock_object(&stream);
+        let call = self.begin_call(call, &stream.instance);
+        let OpenStream { stream, schema, instance } = &mut *stream;
+        let next = || {
+            let batch = stream.next(&call.settings)?;
+            Ok(batch.map(|batch| instance.plugin.batch_from_plugin(batch)))
+        };
+        let Some(batch) = instance.call("stream.get_next", next)? else {
+            return Ok(Response::Batch(None));
+        };
+        let batch = import_result(batch, schema, instance.streams.for_device(call.settings.device))?;
+        *to = instance.outgoing();
+        BatchParts::write(batch, &instance.streams, to).map(|batch| Response::Batch(Some(batch)))
+    }
+
+    fn plan(
+        &self,
+        instance: u64,
+        call: CallParts,
+        format: &str,
+        schema: &[u8],
+        from: DeviceParts,
+        options: OptionParts,
+    ) -> Result<Response> {
+        let instance = self.instances.get(instance)?;
+        let (schema, _) = read_schema(schema)?;
+        let call = self.begin_call(call, &instance);
+        let exporter = instance.plugin.exporter()?;
+        let options = to_options(options);
+        let plan = || exporter.plan(&call.settings, format, &schema, from.into(), &options);
+        let plan = instance.call("exporter.plan", plan)?;
+        Ok(Response::Plan(plan.into_iter().map(PlanParts::from).collect()))
+    }
+
+    fn begin(
+        &self,
+        instance: u64,
+        call: CallParts,
+        format: &str,
+        schema: &[u8],
+        options: OptionParts,
+        sink: SinkParts,
+    ) -> Result<Response> {
+        let instance = self.instances.get(instance)?;
+        let (raw, schema) = read_schema(schema)?;
+        let sink = Sink::new(Box::new(HostSink::new(sink, self.host.clone())));
+        let call = self.begin_call(call, &instance);
+        let exporter = instance.plugin.exporter()?;
+        let options = to_options(options);
+        let begin = || exporter.begin(&call.settings, format, &raw, &options, Some(sink));
+        let writer = instance.call("exporter.begin", begin)?;
+        let id = self.next_id();
+        let open = OpenWriter { writer: Some(writer), schema, instance };
+        self.writers.insert(id, Arc::new(Mutex::new(open)));
+        Ok(Response::Writer(id))
+    }
+
+    fn write(&self, writer: u64, call: CallParts, batch: BatchParts, attachments: Attachments) -> Result<()> {
+        let writer = self.writers.get(writer)?;
+        let mut open = lock_object(&writer);
+        let batch = batch.read(&open.schema, &open.instance.incoming(attachments)?)?;
+        let batch = export_batch(&batch, false, open.instance.streams.for_device(batch.device()))?;
+        let call = self.begin_call(call, &open.instance);
+        let OpenWriter { writer, instance, .. } = &mut *open;
+        let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
+        let write = || writer.write(&call.settings, instance.plugin.batch_to_plugin(batch));
+        instance.call("writer.write", write)?;
+        Ok(())
+    }
+
+    fn finish(&self, writer: u64, call: CallParts) -> Result<()> {
+        let writer = self.writers.get(writer)?;
+        let mut open = lock_object(&writer);
+        let call = self.begin_call(call, &open.instance);
+        let finished = || Error::invalid_argument("finish was called before");
+        let writer = open.writer.take().ok_or_else(finished)?;
+        open.instance.call("writer.finish", || writer.finish(&call.settings))?;
+        Ok(())
+    }
+
+    fn read_tree(
+        &self,
+        instance: u64,
+        tree: TreeParts,
+        attachments: Attachments,
+    ) -> Result<(Arc<Instance>, EncodedArray)> {
+        let instance = self.instances.get(instance)?;
+        let tree = tree.read(&instance.incoming(attachments)?)?;
+        Ok((instance, tree))
+    }
+
+    fn decode(
+        &self,
+        instance: &Instance,
+        call: CallParts,
+        tree: &EncodedArray,
+        children: Vec<Option<BatchParts>>,
+        files: &Incoming,
+        to: &mut Outgoing,
+    ) -> Result<Response> {
+        let read_child = |(batch, index): (Option<BatchParts>, usize)| {
+            let Some(batch) = batch else { return Ok(None) };
+            let batch = batch.read(&column_schema(tree.node(index)?)?, files)?;
+            export_batch(&batch, false, instance.streams.for_device(batch.device())).map(Some)
+        };
+        let children = children.into_iter().zip(1..).map(read_child).collect::<Result<_>>()?;
+        let call = self.begin_call(call, instance);
+        let encoding = instance.encoding()?;
+        let decode = || {
+            let batch = encoding.decode(&call.settings, tree, 0, children)?;
+            Ok(instance.plugin.batch_from_plugin(batch))
+        };
+        let batch = instance.call("encoding.decode", decode)?;
+        let stream = instance.streams.for_device(call.settings.device);
+        let batch = import_result(batch, &column_schema(tree.root()?)?, stream)?;
+        BatchParts::write(batch, &instance.streams, to).map(|batch| Response::Batch(Some(batch)))
+    }
+
+    /// Begins a call of an instance, which reports its progress to the host and which the host can
+    /// cancel.
+    fn begin_call(&self, parts: CallParts, instance: &Instance) -> ActiveCall<'_> {
+        let cancel = CancelFlag::new();
+        self.calls.insert(parts.id, cancel.clone());
+        let progress = Some(self.host.clone().progress(parts.id));
+        let settings = CallSettings { cancel, progress, ..parts.settings() };
+        let stream = instance.streams.for_device(settings.device);
+        // SAFETY: `CallStream` needs a stream that outlives the call. This is the device's default
+        // stream, which `instance` keeps, and every caller keeps `instance` until the call has
+        // ended.
+        let settings = CallSettings { stream: unsafe { CallStream::new(stream.raw()) }, ..settings };
+        ActiveCall { server: self, id: parts.id, settings }
+    }
+}
+
+/// A call that the host can cancel until this is dropped.
+struct ActiveCall<'a> {
+    server: &'a Server,
+    id: u64,
+    settings: CallSettings,
+}
+
+impl Drop for ActiveCall<'_> {
+    fn drop(&mut self) {
+        self.server.calls.remove(self.id);
+    }
+}
+
+/// Locks a stream or writer. After a panic in an earlier call, the plugin decides whether it still
+/// works.
+fn lock_object<T>(object: &Mutex<T>) -> MutexGuard<'_, T> {
+    object.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn to_options(pairs: OptionParts) -> Options {
+    pairs.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
+}
+
+fn operator_parts(program: Vec<Operator>) -> Vec<OperatorParts> {
+    let parts = |operator: Operator| {
+        let raw = operator.raw();
+        (raw.code, raw.index, raw.a, raw.b)
+    };
+    program.into_iter().map(parts).collect()
+}

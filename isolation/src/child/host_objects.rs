@@ -1,0 +1,97 @@
+//! Sources and sinks of the host, as the plugin sees them.
+
+use std::sync::Arc;
+
+use crossdock_plugin_api::{ByteSink, ByteSource, Result};
+
+use crate::child::host_client::HostClient;
+use crate::files::mapping::{Mapping, read_from};
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{Callback, InputParts, SinkParts};
+
+/// Maximum bytes of one callback.
+const MAX_CALLBACK_BYTES: usize = 1 << 20;
+
+/// A source of the host, which this process maps or reads by callbacks.
+pub struct HostSource {
+    parts: InputParts,
+    mapping: Option<Arc<Mapping>>,
+    host: Arc<HostClient>,
+}
+
+impl HostSource {
+    pub fn new(parts: InputParts, files: &Incoming, host: Arc<HostClient>) -> Self {
+        let mapping = parts.whole.and_then(|place| files.mapping(place));
+        Self { parts, mapping, host }
+    }
+}
+
+impl Drop for HostSource {
+    fn drop(&mut self) {
+        self.host.notify(&Callback::CloseSource(self.parts.id));
+    }
+}
+
+impl ByteSource for HostSource {
+    fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.parts.bytes
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        if let Some(bytes) = self.map() {
+            return Ok(read_from(bytes, offset, to));
+        }
+        let mut done = 0;
+        while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let bytes = rest.len().min(MAX_CALLBACK_BYTES) as u64;
+            let callback = Callback::Read { source: self.parts.id, offset: offset + done as u64, bytes };
+            let (_, payload) = self.host.call(&callback, &[])?;
+            let target = rest.get_mut(..payload.len()).filter(|target| !target.is_empty());
+            let Some(target) = target else { break };
+            target.copy_from_slice(&payload);
+            done += payload.len();
+        }
+        Ok(done)
+    }
+
+    fn map(&self) -> Option<&[u8]> {
+        let (place, mapping) = (self.parts.whole?, self.mapping.as_ref()?);
+        let offset = usize::try_from(place.offset()).ok()?;
+        mapping.bytes().get(offset..)?.get(..usize::try_from(place.bytes).ok()?)
+    }
+}
+
+/// A sink of the host.
+pub struct HostSink {
+    parts: SinkParts,
+    host: Arc<HostClient>,
+}
+
+impl HostSink {
+    pub fn new(parts: SinkParts, host: Arc<HostClient>) -> Self {
+        Self { parts, host }
+    }
+}
+
+impl Drop for HostSink {
+    fn drop(&mut self) {
+        self.host.notify(&Callback::CloseSink(self.parts.id));
+    }
+}
+
+impl ByteSink for HostSink {
+    fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(MAX_CALLBACK_BYTES) {
+            self.host.call(&Callback::Write { sink: self.parts.id }, piece)?;
+        }
+        Ok(())
+    }
+}

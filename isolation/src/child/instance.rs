@@ -1,0 +1,97 @@
+//! Instances of the plugin, and their open streams and writers.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::export_batch;
+use crossdock_plugin_api::{
+    BatchStreamHandle, EncodedArray, EncodingHandle, Error, Owned, Result, WriterHandle, abi,
+};
+
+use crate::child::host_client::HostClient;
+use crate::child::host_segments::HostSegments;
+use crate::child::library::PluginInstance;
+use crate::wire::array_transfer::{TreeParts, column_schema};
+use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
+use crate::wire::outgoing::Outgoing;
+
+/// An instance, with the streams and segments of its devices.
+pub struct Instance {
+    pub plugin: Box<dyn PluginInstance>,
+    pub streams: Streams,
+    pub segments: Option<Arc<HostSegments>>,
+}
+
+/// The files and segments of a request.
+pub struct Attachments {
+    pub files: Vec<OwnedFd>,
+    pub segments: Vec<SegmentParts>,
+}
+
+/// A stream that the plugin opened.
+pub struct OpenStream {
+    // Dropped before its instance.
+    pub stream: BatchStreamHandle,
+    pub schema: SchemaRef,
+    pub instance: Arc<Instance>,
+}
+
+/// A writer that the plugin began.
+pub struct OpenWriter {
+    // Dropped before its instance. `None` once it is finished.
+    pub writer: Option<WriterHandle>,
+    pub schema: SchemaRef,
+    pub instance: Arc<Instance>,
+}
+
+impl Instance {
+    /// Calls a function of the plugin, and records the call.
+    pub fn call<T>(&self, what: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.plugin.account().trace_host_call(what, f)
+    }
+
+    /// An empty message in which arrays on the device are sent in segments.
+    pub fn outgoing(&self) -> Outgoing {
+        Outgoing::to_host(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+    }
+
+    pub fn incoming(&self, attachments: Attachments) -> Result<Incoming> {
+        match &self.segments {
+            Some(segments) => segments.incoming(attachments.files, &attachments.segments),
+            None => Incoming::from_host(attachments.files),
+        }
+    }
+
+    pub fn encoding(&self) -> Result<EncodingHandle<'_>> {
+        self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
+    }
+}
+
+/// Decodes an array in the host's session of an instance.
+pub fn decode_by_host(
+    host: &HostClient,
+    instance: u64,
+    call: CallParts,
+    array: EncodedArray,
+    streams: &Streams,
+    segments: Option<&Arc<HostSegments>>,
+) -> Result<Owned<abi::Batch>> {
+    let mut to = Outgoing::to_host(segments.map(|segments| segments.clone() as Arc<dyn SegmentSender>));
+    let schema = column_schema(array.root()?)?;
+    let tree = TreeParts::write(array.root()?, &mut to)?;
+    let callback = Callback::Decode { instance, call, tree, segments: to.segments().to_vec() };
+    let reply = host.call_with(&callback, &[], &to);
+    let (reply, _, files) = reply.inspect_err(|_| host.release_segments(to.segments()))?;
+    let CallbackReply::Batch(WithSegments { message, segments: parts }) = reply else {
+        return Err(Error::internal("the host replied without a batch"));
+    };
+    let files = match segments {
+        Some(segments) => segments.incoming(files, &parts)?,
+        None => Incoming::from_host(files)?,
+    };
+    let batch = message.read(&schema, &files)?;
+    export_batch(&batch, false, streams.for_device(batch.device()))
+}

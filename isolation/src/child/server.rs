@@ -1,0 +1,236 @@
+//! The main function of a plugin's process: confines it, loads the plugin and serves the host's
+//! requests.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use crossdock_memory_backend::{Backend, BackendBuilder, Record, Trace};
+use crossdock_plugin_api::{Call, CancelFlag, Device, Error, Format, Result, SessionSettings};
+
+use crate::child::host_client::HostClient;
+use crate::child::host_segments::HostSegments;
+use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter, decode_by_host};
+use crate::child::library::{HostLibrary, LoadedPlugin};
+use crate::child::log::HostLogger;
+use crate::child::object_table::ObjectTable;
+use crate::sandbox::confine::{confine, limit_memory};
+use crate::sandbox::environment::refuse_if_privileged;
+use crate::wire::channel::{Channel, Message, MessageBudget, Reply, check_len};
+use crate::wire::channels::{Channels, MAX_CHANNELS};
+use crate::wire::device_segments::{SegmentParts, Streams};
+use crate::wire::messages::{
+    self, CallParts, Callback, DEVICE_VARIABLE, Failure, FormatParts, Notice, Request, Response, Settings,
+    WithSegments,
+};
+use crate::wire::outgoing::Outgoing;
+
+/// Serves the host that started this process (see [`Program`](crate::Program)) over standard input,
+/// until the host closes it.
+///
+/// First gives up the rights that a plugin does not need: files, network, other processes. Returns
+/// only after an error; a privileged process serves no plugin.
+pub fn serve(library: impl HostLibrary) -> ExitCode {
+    match run(Box::new(library)) {
+        Ok(never) => match never {},
+        Err(error) => {
+            // Read by users who start the program by hand. A host reports the exit status.
+            eprintln!(
+                "crossdock: {error}: this command is started by a host, which communicates with it through standard input"
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
+    // The caller chooses the plugin's code, which would have rights that the caller does not have.
+    refuse_if_privileged("no plugin is served here")?;
+    close_other_files();
+    let control = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let failed = |what: &str, error: rustix::io::Errno| Error::io(format!("{what}: {error}"));
+    let socket_type = rustix::net::sockopt::socket_type(&control);
+    socket_type.map_err(|error| failed("standard input is no socket", error))?;
+    let null = File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(|error| failed("cannot close standard input", error))?;
+    let device = std::env::var(DEVICE_VARIABLE).ok().map(|name| name.parse::<Device>()).transpose();
+    let device = device.and_then(|device| confine(device, |device| library.stream(device)).map(|()| device));
+    let (receiver, sender) = (Channel::from(control.try_clone()?), Channel::from(control));
+    // Practically no timeout: the host decides how long it takes.
+    const STALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+    let host = Arc::new(HostClient(Channels::new(sender, MAX_CHANNELS, STALL_TIMEOUT)));
+    let log_host = host.clone();
+    let log = move |level, message| log_host.try_notify(&Callback::Log { level, message });
+    // Cannot fail: no code that sets a subscriber has run.
+    let _ = tracing::subscriber::set_global_default(HostLogger(log));
+    let server = Arc::new(Server::new(library, host, device));
+    while let Ok(Some(message)) = receiver.receive() {
+        if message.files.is_empty() {
+            server.handle_notice(&message.bytes);
+        }
+        for file in message.files {
+            let (server, channel) = (server.clone(), Channel::from(file));
+            let serve = move || channel.serve(&MessageBudget::default(), |message| server.reply_to(message));
+            std::thread::Builder::new().name("crossdock-serve".into()).spawn(serve)?;
+        }
+    }
+    // The host has ended or closed the connection.
+    server.library.settle_within(SETTLE_TIMEOUT);
+    // SAFETY: `_exit` has no preconditions. It skips destructors, so that threads of the plugin
+    // cannot delay it.
+    unsafe { libc::_exit(0) }
+}
+
+/// Closes all files but the standard ones, in case the host has left some open. This process has
+/// opened none yet.
+fn close_other_files() {
+    // SAFETY: close_range takes three integers, and this process uses none of these files. An older
+    // system returns ENOSYS.
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+}
+
+/// How long instances may take to end. Shorter than the host's wait for the exit of the process.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Serves the requests of one host.
+pub struct Server {
+    library: Box<dyn HostLibrary>,
+    pub(super) host: Arc<HostClient>,
+    /// The process's device besides the CPU, or why it must not load a plugin.
+    device: Result<Option<Device>>,
+    /// The plugin, and the memory of its host library.
+    loaded: OnceLock<(Box<dyn LoadedPlugin>, Backend)>,
+    pub(super) instances: ObjectTable<Arc<Instance>>,
+    pub(super) streams: ObjectTable<Arc<Mutex<OpenStream>>>,
+    pub(super) writers: ObjectTable<Arc<Mutex<OpenWriter>>>,
+    pub(super) calls: Arc<ObjectTable<CancelFlag>>,
+    next_id: AtomicU64,
+}
+
+impl Server {
+    fn new(library: Box<dyn HostLibrary>, host: Arc<HostClient>, device: Result<Option<Device>>) -> Self {
+        Self {
+            library,
+            host,
+            device,
+            loaded: OnceLock::new(),
+            instances: ObjectTable::new(),
+            streams: ObjectTable::new(),
+            writers: ObjectTable::new(),
+            calls: Arc::new(ObjectTable::new()),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn handle_notice(&self, bytes: &[u8]) {
+        if let Ok(Notice::Cancel(call)) = messages::from_bytes(bytes)
+            && let Ok(flag) = self.calls.get(call)
+        {
+            flag.cancel();
+        }
+    }
+
+    /// Dispatches the request in a message, and returns its response or its error.
+    fn reply_to(&self, message: Message) -> Reply {
+        let mut files = Outgoing::default();
+        let request = messages::from_bytes::<(Request, Vec<SegmentParts>)>(&message.bytes);
+        let response = request.and_then(|(request, segments)| {
+            let attachments = Attachments { files: message.files, segments };
+            self.dispatch(request, attachments, &mut files)
+        });
+        let segments = files.segments().to_vec();
+        let response = response.and_then(|message| {
+            Ok((WithSegments { message, segments: segments.clone() }, files.into_files()?))
+        });
+        let to_bytes =
+            |result: Result<WithSegments<Response>>| messages::to_bytes(&result.map_err(Failure::from));
+        let reply = response.and_then(|(message, files)| {
+            let bytes = to_bytes(Ok(message))?;
+            check_len(bytes.len()).map(|()| (bytes, files))
+        });
+        let failed = |error| {
+            self.host.release_segments(&segments);
+            (to_bytes(Err(error)).unwrap_or_default(), Vec::new())
+        };
+        let (bytes, files) = reply.unwrap_or_else(failed);
+        Reply { bytes, files, ..Reply::default() }
+    }
+
+    /// A trace that sends its records to the host, whose trace began at `start`.
+    pub(super) fn trace(&self, start: Duration) -> Arc<Trace> {
+        let host = self.host.clone();
+        let forward = move |record: Record<'_>| {
+            let Record { thread, ns, phase } = record;
+            host.try_notify(&Callback::Record { thread, ns, phase: phase.into() });
+        };
+        Arc::new(Trace::forwarded(start, forward))
+    }
+
+    pub(super) fn load(
+        &self,
+        version: &str,
+        plugin: String,
+        memory_limit: u64,
+        trace: Option<Arc<Trace>>,
+        files: Vec<OwnedFd>,
+    ) -> Result<()> {
+        let expected = env!("CARGO_PKG_VERSION");
+        if version != expected {
+            return Err(Error::version(format!(
+                "the program that runs isolated plugins has version {expected} of crossdock, the host has version {version}: \
+                 install the same version of both"
+            )));
+        }
+        let device = self.device.clone()?;
+        let mut files = files.into_iter();
+        let (Some(file), None) = (files.next(), files.next()) else {
+            return Err(Error::invalid_argument("a plugin consists of one file"));
+        };
+        limit_memory(memory_limit, device.is_some())?;
+        let limit = usize::try_from(memory_limit).ok().filter(|limit| *limit > 0);
+        let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes);
+        let backend = trace.into_iter().fold(backend, BackendBuilder::trace).build();
+        let loaded = self.library.load(File::from(file), plugin, backend.clone())?;
+        self.loaded.set((loaded, backend)).map_err(|_| Error::invalid_argument("a plugin is loaded already"))
+    }
+
+    pub(super) fn create(&self, settings: Settings) -> Result<Response> {
+        let not_loaded = || Error::invalid_argument("no plugin is loaded");
+        let (loaded, backend) = self.loaded.get().ok_or_else(not_loaded)?;
+        let (id, host, calls) = (self.next_id(), self.host.clone(), self.calls.clone());
+        let device = self.device.clone()?;
+        let stream = loaded.stream(device.unwrap_or(Device::CPU))?;
+        let cpu_stream = stream.memory().default_stream(Device::CPU)?;
+        let device_stream = Some(stream).filter(|stream| stream.device() != Device::CPU);
+        let streams = Streams::new(cpu_stream, device_stream);
+        let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
+        // Arrays of other encodings are decoded in the host's session.
+        let (decoder_segments, decoder_streams) = (segments.clone(), streams.clone());
+        let decoder = Arc::new(move |call: &Call<'_>, array| {
+            let call = CallParts::new(call, calls.call_id(call), call.device());
+            decode_by_host(&host, id, call, array, &decoder_streams, decoder_segments.as_ref())
+        });
+        let settings = SessionSettings {
+            device: device.unwrap_or(Device::CPU),
+            memory_limit_bytes: settings.memory_limit_bytes,
+            threads: settings.threads.max(1) as usize,
+        };
+        let plugin = loaded.create(settings.device, settings, decoder)?;
+        let parts = |formats: &[Format], is_supported: bool| {
+            let parts = || formats.iter().map(|format| FormatParts::new(format, device.is_some())).collect();
+            is_supported.then(parts)
+        };
+        let importer = parts(plugin.importer_formats(), plugin.importer().is_ok());
+        let exporter = parts(plugin.exporter_formats(), plugin.exporter().is_ok());
+        let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
+        self.instances.insert(id, Arc::new(Instance { plugin, streams, segments }));
+        Ok(Response::Instance { id, importer, exporter, encodings })
+    }
+}

@@ -1,0 +1,275 @@
+//! Files that are mapped for reading, and the lookup of the file that an address lies in.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use crossdock_memory_backend::{Account, ProcessWide, Reservation};
+use crossdock_plugin_api::Result;
+
+use crate::files::truncated::TruncatableMapping;
+
+/// A whole file, mapped for reading.
+pub struct Mapping {
+    /// To send the file on. `None` if too many received files are open already.
+    file: Option<Arc<OpenFile>>,
+    id: FileId,
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Returned to the [`ReceiveBudget`] on drop.
+    reservation: Option<(MappingReservation, Option<Reservation>)>,
+    /// Whether a thread is about to call [`Mapping::trim`].
+    pub trimming: AtomicBool,
+    /// Known to the SIGBUS handler if other processes can truncate the file.
+    truncatable: Option<TruncatableMapping>,
+}
+
+/// The open file of a mapping.
+pub struct OpenFile {
+    file: Arc<File>,
+    /// Whether the file is that of a message, and not a user's file.
+    pub is_message: bool,
+    _slot: Option<OpenFileSlot>,
+}
+
+impl OpenFile {
+    /// Opens the file again for reading. The new open file has its own offset, flags, locks and
+    /// leases.
+    pub fn open_again(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Limits the received files that are kept open. Buffers in the other ones are copied if they are
+/// sent on.
+struct OpenFileSlot(());
+
+impl OpenFileSlot {
+    fn free_slots() -> &'static AtomicUsize {
+        /// Well below the usual limit of 1024 open files.
+        static FREE: AtomicUsize = AtomicUsize::new(256);
+        &FREE
+    }
+
+    fn take() -> Option<Self> {
+        let subtract = |free: usize| free.checked_sub(1);
+        let result = Self::free_slots().fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
+        result.ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for OpenFileSlot {
+    fn drop(&mut self) {
+        Self::free_slots().fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Limits what the host holds of one plugin's messages: mapped files and, with an account, bytes of
+/// memory.
+#[derive(Clone)]
+pub struct ReceiveBudget {
+    /// How many more files may be mapped. Linux limits a process to 65,530 mappings of any kind by
+    /// default.
+    remaining_files: Arc<AtomicUsize>,
+    account: Option<Arc<Account>>,
+}
+
+impl ReceiveBudget {
+    const MAX_FILES: usize = 16_384;
+
+    /// A budget of `files` mapped files and no limit of memory.
+    pub fn new(files: usize) -> Self {
+        Self { remaining_files: Arc::new(AtomicUsize::new(files)), account: None }
+    }
+
+    /// The same mapped files, with the memory limit of an account.
+    pub fn with_account(&self, account: Arc<Account>) -> Self {
+        Self { account: Some(account), ..self.clone() }
+    }
+
+    /// Charges bytes to the account.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn reserve(&self, bytes: usize) -> Result<Option<Reservation>> {
+        self.account.as_ref().map(|account| account.reserve(bytes)).transpose()
+    }
+
+    fn reserve_file(&self) -> io::Result<MappingReservation> {
+        let subtract = |remaining: usize| remaining.checked_sub(1);
+        let result = self.remaining_files.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
+        let exceeded = |_| {
+            let max = Self::MAX_FILES;
+            let message =
+                format!("arrays of one isolated plugin lie in {max} mapped files, which is the maximum");
+            io::Error::new(io::ErrorKind::QuotaExceeded, message)
+        };
+        result.map(|_| MappingReservation(self.remaining_files.clone())).map_err(exceeded)
+    }
+}
+
+impl Default for ReceiveBudget {
+    fn default() -> Self {
+        Self::new(Self::MAX_FILES)
+    }
+}
+
+/// One mapped file of a [`ReceiveBudget`].
+struct MappingReservation(Arc<AtomicUsize>);
+
+impl Drop for MappingReservation {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Copies bytes from `offset` on to `to`. Returns how many, which is less than `to.len()` only at
+/// the end.
+pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+    let n = rest.len().min(to.len());
+    to[..n].copy_from_slice(&rest[..n]);
+    n
+}
+
+/// Device and inode, which identify a file while it is open or mapped.
+type FileId = (u64, u64);
+
+// SAFETY: the mapping is read-only and stays at its address; any thread may read and unmap it. The
+// other fields are Send.
+unsafe impl Send for Mapping {}
+// SAFETY: the mapping is read-only; `trimming` is atomic, and the other fields are not changed
+// after `register`.
+unsafe impl Sync for Mapping {}
+
+/// All existing mappings.
+#[derive(Default)]
+struct Mappings {
+    by_file: BTreeMap<FileId, Weak<Mapping>>,
+    by_address: BTreeMap<usize, Weak<Mapping>>,
+}
+
+static MAPPINGS: ProcessWide<Mappings> = ProcessWide::new();
+
+impl Mapping {
+    /// Maps a user's file. Returns `None` if it is empty or cannot be mapped.
+    pub fn new(file: Arc<File>) -> io::Result<Option<Arc<Self>>> {
+        let Some(mut mapping) = Self::map(&file)? else { return Ok(None) };
+        mapping.truncatable = TruncatableMapping::new(mapping.start, mapping.bytes, file.as_raw_fd());
+        Ok(Some(mapping.register(Some(OpenFile { file, is_message: false, _slot: None }))))
+    }
+
+    /// Maps the file of a message that this process has written. Returns `None` if it is empty or
+    /// cannot be mapped.
+    pub fn from_message(file: File) -> io::Result<Option<Arc<Self>>> {
+        let (mapping, file) = (Self::map(&file)?, Arc::new(file));
+        Ok(mapping.map(|mapping| mapping.register(Some(OpenFile { file, is_message: true, _slot: None }))))
+    }
+
+    /// Maps the file of a message from another process, within `budget` if the process is not
+    /// trusted. Returns `None` if the file is empty or cannot be mapped.
+    ///
+    /// # Errors
+    /// The budget is exceeded.
+    pub fn from_received(file: File, budget: Option<&ReceiveBudget>) -> Result<Option<Arc<Self>>> {
+        let reserve = |budget: &ReceiveBudget| -> Result<_> {
+            let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            Ok((budget.reserve_file()?, budget.reserve(bytes)?))
+        };
+        let reservation = budget.map(reserve).transpose()?;
+        let mapping = Self::map(&file)?.map(|mut mapping| {
+            mapping.reservation = reservation;
+            mapping
+        });
+        let open_file =
+            || Some(OpenFile { _slot: Some(OpenFileSlot::take()?), is_message: true, file: Arc::new(file) });
+        Ok(mapping.map(|mapping| mapping.register(open_file())))
+    }
+
+    fn map(file: &File) -> io::Result<Option<Self>> {
+        let stat = file.metadata()?;
+        let Some(bytes) = usize::try_from(stat.len()).ok().filter(|n| (1..=isize::MAX as usize).contains(n))
+        else {
+            return Ok(None);
+        };
+        // SAFETY: the system chooses the address, so the call affects no other mapping.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Ok(None);
+        }
+        let Some(start) = NonNull::new(start.cast()) else { return Ok(None) };
+        let id = (stat.dev(), stat.ino());
+        let trimming = AtomicBool::new(false);
+        Ok(Some(Self { file: None, id, start, bytes, reservation: None, trimming, truncatable: None }))
+    }
+
+    fn register(mut self, file: Option<OpenFile>) -> Arc<Self> {
+        self.file = file.map(Arc::new);
+        let mapping = Arc::new(self);
+        let mut mappings = MAPPINGS.lock();
+        mappings.by_file.insert(mapping.id, Arc::downgrade(&mapping));
+        mappings.by_address.insert(mapping.start.as_ptr().addr(), Arc::downgrade(&mapping));
+        mapping
+    }
+
+    /// The existing mapping of this file.
+    pub fn existing(file: &File) -> io::Result<Option<Arc<Self>>> {
+        let stat = file.metadata()?;
+        Ok(MAPPINGS.lock().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
+    }
+
+    /// The open file that contains these bytes, their offset in it, and its length in bytes.
+    pub fn file_containing(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64, u64)> {
+        let mapping = MAPPINGS.lock().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
+        let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
+        let is_within = offset.checked_add(bytes.len())? <= mapping.bytes;
+        mapping.file.clone().filter(|_| is_within).map(|file| (file, offset as u64, mapping.bytes as u64))
+    }
+
+    /// The contents of the file.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `bytes` bytes are mapped readable until `self` is dropped. Files of messages are
+        // sealed. Other programs must not write to a user's file, as the documentation of mapped
+        // sources says; see also `truncated`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Removes the pages from this process. They are read again from the file when needed.
+    pub fn trim(&self) {
+        // SAFETY: MADV_DONTNEED on a shared, read-only mapping of a file changes no contents. Its
+        // result does not matter.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
+        self.trimming.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        {
+            let mut mappings = MAPPINGS.lock();
+            // The file may have been mapped again in the meantime.
+            if mappings.by_file.get(&self.id).is_some_and(|known| known.strong_count() == 0) {
+                mappings.by_file.remove(&self.id);
+            }
+            mappings.by_address.remove(&self.start.as_ptr().addr());
+        }
+        // Before the system can reuse the addresses.
+        drop(self.truncatable.take());
+        // SAFETY: `map` mapped these bytes, and this is the only place that unmaps them. Every
+        // reader holds an `Arc` of `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,518 @@
+//! Handles the callbacks of a plugin's process.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crossdock_arrays::import_batch;
+use crossdock_memory::{Buffer, Memory, Stream};
+use crossdock_memory_backend::{Record, Trace};
+use crossdock_plugin_api::{
+    Call, CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source, Validate,
+};
+
+use crate::files::mapping::ReceiveBudget;
+use crate::host::log::log_plugin_message;
+use crate::host::segments::SharedDeviceSegments;
+use crate::host::threads::ThreadGroup;
+use crate::locks::lock;
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
+use crate::wire::channel::{Channel, Message, MessageBudget, Reply, STALL_TIMEOUT, check_len};
+use crate::wire::channels::MAX_CHANNELS;
+use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
+use crate::wire::outgoing::Outgoing;
+
+/// The process may have replaced closed channels before this side notices that they are closed.
+const SPARE_CHANNELS: usize = 16;
+/// Maximum bytes of one read for the process.
+const MAX_READ_BYTES: u64 = 1 << 20;
+
+type CallbackResult = std::result::Result<CallbackReply, Failure>;
+
+/// Handles the callbacks of one process.
+pub struct CallbackServer {
+    /// The plugin's name in messages.
+    plugin: String,
+    /// Where the process's calls are recorded.
+    trace: Option<Arc<Trace>>,
+    pub process_id: OnceLock<u32>,
+    sources: Mutex<HashMap<u64, Arc<Source>>>,
+    sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
+    /// Shared segments on the process's device, if it has one.
+    pub segments: Option<Arc<SharedDeviceSegments>>,
+    instances: Mutex<HashMap<u64, DecodeContext>>,
+    pub calls: Mutex<HashMap<u64, Arc<CallState>>>,
+    next_id: AtomicU64,
+    /// Open channels; `None` once the process has ended.
+    channels: Mutex<Option<Vec<Arc<Channel>>>>,
+    message_budget: MessageBudget,
+    /// Limits what the host holds of the plugin's messages, in this process of the plugin and
+    /// others.
+    pub budget: ReceiveBudget,
+    /// How many callbacks were received.
+    pub callback_count: AtomicU64,
+    /// How many callbacks are being handled.
+    pub active_callbacks: AtomicUsize,
+    /// How many of them are releasing a source or a sink, which may take as long as the
+    /// application's function takes.
+    pub active_releases: AtomicUsize,
+}
+
+/// The host and the streams that decode arrays for an instance.
+#[derive(Clone)]
+pub struct DecodeContext {
+    pub host: Host,
+    pub memory: Memory,
+    pub streams: Streams,
+}
+
+/// The state of a pending call of the host. The thread that waits for the response reports the
+/// progress to the caller and sets the cancel flag. Callbacks of the call use its settings, not
+/// settings that the process declares.
+pub struct CallState {
+    done: AtomicU64,
+    total: AtomicU64,
+    pub cancel: CancelFlag,
+    validate: Validate,
+    byte_budget: u64,
+}
+
+impl CallState {
+    /// The state of a call; `None` for a request that belongs to no call.
+    pub fn new(call: Option<&Call<'_>>) -> Self {
+        let (done, total, cancel) = (AtomicU64::new(0), AtomicU64::new(0), CancelFlag::new());
+        let validate = call.map_or(Validate::Full, Call::validate);
+        Self { done, total, cancel, validate, byte_budget: call.map_or(0, Call::byte_budget) }
+    }
+
+    /// The progress that the process reported: done and total.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+}
+
+/// A pending call, removed on drop.
+pub struct PendingCall<'a> {
+    calls: &'a Mutex<HashMap<u64, Arc<CallState>>>,
+    id: u64,
+}
+
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        let state = lock(self.calls).remove(&self.id);
+        drop(state);
+    }
+}
+
+impl CallbackServer {
+    pub fn new(
+        plugin: String,
+        segments: Option<Arc<SharedDeviceSegments>>,
+        trace: Option<Arc<Trace>>,
+        budget: ReceiveBudget,
+    ) -> Self {
+        Self {
+            plugin,
+            trace,
+            process_id: OnceLock::new(),
+            sources: Mutex::default(),
+            sinks: Mutex::default(),
+            segments,
+            instances: Mutex::default(),
+            calls: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            channels: Mutex::new(Some(Vec::new())),
+            message_budget: MessageBudget::default(),
+            budget,
+            callback_count: AtomicU64::new(0),
+            active_callbacks: AtomicUsize::new(0),
+            active_releases: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes a source available to the process. Returns its id.
+    pub fn add_source(&self, source: Arc<Source>) -> u64 {
+        let id = self.next_id();
+        lock(&self.sources).insert(id, source);
+        id
+    }
+
+    /// Makes a sink available to the process. Returns its id.
+    pub fn add_sink(&self, sink: Sink) -> u64 {
+        let id = self.next_id();
+        lock(&self.sinks).insert(id, Arc::new(Mutex::new(sink)));
+        id
+    }
+
+    /// Lets an instance decode arrays through the host.
+    pub fn add_instance(&self, id: u64, context: DecodeContext) {
+        lock(&self.instances).insert(id, context);
+    }
+
+    /// Adds a pending call until the guard is dropped.
+    pub fn add_call(&self, id: u64, state: Arc<CallState>) -> PendingCall<'_> {
+        lock(&self.calls).insert(id, state);
+        PendingCall { calls: &self.calls, id }
+    }
+
+    pub fn remove_instance(&self, id: u64) {
+        // Dropped after the lock is released, here and below.
+        let context = lock(&self.instances).remove(&id);
+        drop(context);
+    }
+
+    pub fn remove_source(&self, id: u64) {
+        let source = lock(&self.sources).remove(&id);
+        drop(source);
+    }
+
+    pub fn remove_sink(&self, id: u64) {
+        let sink = lock(&self.sinks).remove(&id);
+        drop(sink);
+    }
+
+    /// An empty message to the process in which arrays on its device are sent in segments.
+    pub fn outgoing(&self) -> Outgoing {
+        Outgoing::to_plugin(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+    }
+
+    /// Copies received segments, ready in the order of `stream`, the stream of an instance on their
+    /// device.
+    ///
+    /// # Errors
+    /// The instance has no device, the process did not request the segments, or out of memory.
+    pub fn receive_segments(&self, parts: &[SegmentParts], stream: Option<&Stream>) -> Result<Vec<Buffer>> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        match (&self.segments, stream) {
+            (Some(segments), Some(stream)) => segments.copy_out(parts, stream),
+            _ => Err(Error::bad_data("arrays on a device, expected arrays in host memory")),
+        }
+    }
+
+    /// Releases what the process used. Closes its channels too: other processes, even this one, may
+    /// have copies of their other ends.
+    pub fn process_ended(&self) {
+        if let Some(segments) = &self.segments {
+            segments.release_all();
+        }
+        let channels = lock(&self.channels).take();
+        channels.iter().flatten().for_each(|channel| channel.close());
+    }
+
+    /// Accepts new channels over the control socket, and handles callbacks on each, until the
+    /// process closes the socket.
+    pub fn accept_channels(self: Arc<Self>, control: &Channel, threads: &ThreadGroup) {
+        while let Ok(Some(message)) = control.receive() {
+            let serve =
+                |file| self.clone().serve(Channel::from(file).with_stall_timeout(STALL_TIMEOUT), threads);
+            if !message.files.into_iter().all(serve) {
+                break;
+            }
+        }
+        control.close();
+        // The process cannot use its sources and sinks any more.
+        let sources = std::mem::take(&mut *lock(&self.sources));
+        let sinks = std::mem::take(&mut *lock(&self.sinks));
+        drop((sources, sinks));
+    }
+
+    /// Handles callbacks on a channel until it is closed, in a thread of its own. Returns whether
+    /// that was possible.
+    fn serve(self: Arc<Self>, channel: Channel, threads: &ThreadGroup) -> bool {
+        let channel = Arc::new(channel);
+        {
+            let mut channels = lock(&self.channels);
+            let has_capacity = |channels: &&mut Vec<_>| channels.len() < MAX_CHANNELS + SPARE_CHANNELS;
+            let Some(channels) = channels.as_mut().filter(has_capacity) else { return false };
+            channels.push(channel.clone());
+        }
+        let serve = move || {
+            channel.serve(&self.message_budget, |message| self.reply_to(message));
+            if let Some(channels) = lock(&self.channels).as_mut() {
+                channels.retain(|other| !Arc::ptr_eq(other, &channel));
+            }
+        };
+        threads.spawn(serve).is_ok()
+    }
+
+    /// Handles the callback in a message, and returns its reply or its error.
+    pub fn reply_to(&self, message: Message) -> Reply {
+        self.callback_count.fetch_add(1, Ordering::Relaxed);
+        self.active_callbacks.fetch_add(1, Ordering::Relaxed);
+        let mut result: CallbackResult = Err(Error::internal("the host failed").into());
+        let mut reply = Reply::default();
+        crossdock_plugin_api::door::run_release(|| {
+            result = self.handle_message(message, &mut reply).map_err(Failure::from);
+        });
+        self.active_callbacks.fetch_sub(1, Ordering::Relaxed);
+        let bytes = messages::to_bytes(&result).unwrap_or_default();
+        match check_len(bytes.len().saturating_add(reply.payload.len())) {
+            Ok(()) => Reply { bytes, ..reply },
+            Err(error) => {
+                let result: CallbackResult = Err(error.into());
+                Reply { bytes: messages::to_bytes(&result).unwrap_or_default(), ..Reply::default() }
+            }
+        }
+    }
+
+    fn handle_message(&self, message: Message, reply: &mut Reply) -> Result<CallbackReply> {
+        let Message { bytes, files } = message;
+        // The bytes to write follow their callback and are not parsed.
+        let (head, _) = bytes.split_at(bytes.len().min(messages::MAX_UNCHARGED_BYTES));
+        if let Ok((Callback::Write { sink }, rest)) = messages::from_prefix(head) {
+            return self.write(sink, bytes.get(head.len() - rest.len()..).unwrap_or_default());
+        }
+        let _reservation = messages::charge(bytes.len(), &self.budget)?;
+        self.handle(messages::from_bytes(&bytes)?, files, reply)
+    }
+
+    fn handle(&self, callback: Callback, files: Vec<OwnedFd>, reply: &mut Reply) -> Result<CallbackReply> {
+        match callback {
+            Callback::Read { source, offset, bytes } => return self.read(source, offset, bytes, reply),
+            // The callback itself is shorter than the part of the message that `handle_message`
+            // parses.
+            Callback::Write { sink } => return self.write(sink, &[]),
+            Callback::CloseSource(source) => self.release(|| self.remove_source(source)),
+            Callback::CloseSink(sink) => self.release(|| self.remove_sink(sink)),
+            Callback::Decode { instance, call, tree, segments } => {
+                return self.decode(instance, call, tree, &segments, files, reply);
+            }
+            Callback::AllocateSegment { id, bytes } => {
+                let none = || Error::invalid_argument("a segment on a device, but the process has no device");
+                let (file, bytes) = self.segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
+                reply.files = vec![file];
+                return Ok(CallbackReply::Segment(bytes));
+            }
+            Callback::Progress { call, done, total } => {
+                if let Some(state) = lock(&self.calls).get(&call) {
+                    state.done.store(done, Ordering::Relaxed);
+                    state.total.store(total, Ordering::Relaxed);
+                }
+            }
+            Callback::ReleaseSegment(id) => {
+                if let Some(segments) = &self.segments {
+                    segments.release(id);
+                }
+            }
+            Callback::Record { thread, ns, phase } => {
+                if let (Some(trace), Some(process)) = (&self.trace, self.process_id.get()) {
+                    trace.add(*process, &Record { thread, ns, phase: phase.into() });
+                }
+            }
+            Callback::Log { level, message } => log_plugin_message(&self.plugin, level, &message),
+        }
+        Ok(CallbackReply::Done)
+    }
+
+    fn read(&self, source: u64, offset: u64, bytes: u64, reply: &mut Reply) -> Result<CallbackReply> {
+        let source = lock(&self.sources).get(&source).cloned();
+        let source = source.ok_or_else(|| Error::invalid_argument("a source that was released"))?;
+        reply.payload.resize(bytes.min(MAX_READ_BYTES) as usize, 0);
+        let n = source.read_at(offset, &mut reply.payload)?;
+        reply.payload.truncate(n);
+        Ok(CallbackReply::Bytes)
+    }
+
+    fn write(&self, sink: u64, bytes: &[u8]) -> Result<CallbackReply> {
+        let sink = lock(&self.sinks).get(&sink).cloned();
+        let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
+        lock(&sink).write(bytes)?;
+        Ok(CallbackReply::Done)
+    }
+
+    fn release(&self, release: impl FnOnce()) {
+        self.active_releases.fetch_add(1, Ordering::Relaxed);
+        // The release calls the application's code, which may panic.
+        crossdock_plugin_api::door::run_release(release);
+        self.active_releases.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Decodes an array in the session of an instance.
+    fn decode(
+        &self,
+        instance: u64,
+        parts: CallParts,
+        tree: TreeParts,
+        segments: &[SegmentParts],
+        files: Vec<OwnedFd>,
+        reply: &mut Reply,
+    ) -> Result<CallbackReply> {
+        let context = lock(&self.instances).get(&instance).cloned();
+        let context = context.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
+        let device_stream = context.streams.device_stream();
+        let device = Device::from(parts.device);
+        let state = lock(&self.calls).get(&parts.id).cloned();
+        let state = state.unwrap_or_else(|| Arc::new(CallState::new(None)));
+        if device != Device::CPU && device_stream.is_none_or(|stream| stream.device() != device) {
+            return Err(Error::invalid_argument(format!(
+                "decoding on {device}, which the instance's session does not have"
+            )));
+        }
+        let segments = self.receive_segments(segments, device_stream)?;
+        let files = Incoming::from_plugin(files, &self.budget)?.with_segments(segments);
+        let tree = tree.read(&files)?;
+        let schema = column_schema(tree.root()?)?;
+        // SAFETY: the default stream of the device lives as long as `context.memory`, which is kept
+        // until the call has ended.
+        let stream = unsafe { CallStream::new(context.streams.for_device(device).raw()) };
+        let settings = CallSettings {
+            stream,
+            cancel: state.cancel.clone(),
+            validate: state.validate,
+            byte_budget: state.byte_budget,
+            ..CallSettings::new(device)
+        };
+        let batch = settings.enter(|call| context.host.decode(call, tree))?;
+        let mut files = self.outgoing();
+        let batch = import_batch(batch, &schema, &context.memory)?;
+        let message = BatchParts::write(batch, &context.streams, &mut files)?;
+        let segments = files.segments().to_vec();
+        reply.files = files.into_files()?;
+        Ok(CallbackReply::Batch(WithSegments { message, segments }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use crossdock_memory_backend::Backend;
+    use crossdock_test_support::TestHost;
+
+    use super::*;
+    use crate::wire::array_transfer::tests::one_node;
+
+    fn server() -> CallbackServer {
+        CallbackServer::new("test".into(), None, None, ReceiveBudget::new(1))
+    }
+
+    #[test]
+    fn waits_for_other_threads_of_the_group_but_not_on_a_thread_of_the_group() {
+        let (threads, (sender, receiver)) = (ThreadGroup::default(), std::sync::mpsc::channel::<()>());
+        let object = Arc::new(());
+        let (weak, same_threads) = (Arc::downgrade(&object), threads.clone());
+        let work = move || {
+            // Would wait for itself.
+            same_threads.wait_within(Duration::MAX);
+            let _ = receiver.recv();
+            drop(object);
+        };
+        threads.spawn(work).unwrap();
+        threads.wait_within(Duration::from_millis(1));
+        assert!(weak.upgrade().is_some(), "the thread still waits for the sender");
+        drop(sender);
+        threads.wait_within(Duration::from_secs(60));
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn end_of_process_closes_channels_whose_both_ends_the_host_serves() {
+        let (callbacks, threads) = (Arc::new(server()), ThreadGroup::default());
+        let ((local, remote), (a, b)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+        b.send(&[], &[], &[]).unwrap();
+        remote.send(&[], &[], &[a.as_fd(), b.as_fd()]).unwrap();
+        drop((a, b));
+        let (server, server_threads) = (callbacks.clone(), threads.clone());
+        threads.spawn(move || server.accept_channels(&local, &server_threads)).unwrap();
+        let start = std::time::Instant::now();
+        while callbacks.callback_count.load(Ordering::Relaxed) < 100 {
+            assert!(start.elapsed() < Duration::from_secs(60), "the host does not reply to its own replies");
+        }
+        drop(remote);
+        threads.wait_within(Duration::from_millis(1));
+        assert!(Arc::strong_count(&callbacks) > 2, "the threads reply to each other");
+        callbacks.process_ended();
+        threads.wait_within(Duration::from_secs(60));
+        assert_eq!(Arc::strong_count(&callbacks), 1);
+    }
+
+    fn error(callbacks: &CallbackServer, callback: &Callback) -> String {
+        let bytes = messages::to_bytes(callback).unwrap();
+        let reply = callbacks.reply_to(Message { bytes, files: Vec::new() });
+        let result: CallbackResult = messages::from_bytes(&reply.bytes).unwrap();
+        Error::from(result.err().unwrap()).to_string()
+    }
+
+    #[test]
+    fn long_callbacks_are_charged_before_they_are_parsed() {
+        const NODES: usize = 20_000;
+        let mut callbacks = Vec::new();
+        let call = CallSettings::new(Device::CPU).enter(|call| CallParts::new(call, 1, Device::CPU));
+        for nodes in [1, NODES] {
+            let tree = TreeParts::of_equal_nodes(one_node(0, Vec::new()).root().unwrap(), nodes);
+            callbacks.push(Callback::Decode { instance: 1, call, tree, segments: Vec::new() });
+        }
+        let bytes = messages::to_bytes(&callbacks[1]).unwrap().len();
+        assert!(bytes > messages::MAX_UNCHARGED_BYTES);
+        for (limit_bytes, is_rejected) in [(1 << 20, true), (1 << 30, false)] {
+            let backend = Backend::builder().limit_bytes(limit_bytes).build();
+            let budget = ReceiveBudget::default().with_account(backend.account("test (its process)"));
+            let server = CallbackServer::new("test".into(), None, None, budget);
+            assert!(error(&server, &callbacks[0]).contains("an instance that was destroyed"));
+            let message = error(&server, &callbacks[1]);
+            assert_eq!(message.contains("'test (its process)' asked for"), is_rejected, "{message}");
+            let context = format!("a message of {bytes} bytes from its process");
+            assert_eq!(message.contains(&context), is_rejected, "{message}");
+            assert_eq!(backend.ledger().live_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn writes_of_any_length_reach_the_sink() {
+        let (callbacks, written) = (server(), Arc::new(Mutex::new(Vec::new())));
+        let sink = callbacks.add_sink(Sink::new(Box::new(MemorySink(written.clone()))));
+        const MAX: usize = messages::MAX_UNCHARGED_BYTES;
+        for len in [0, 1, MAX - 2, MAX, 3 * MAX + 1] {
+            let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let bytes = [messages::to_bytes(&Callback::Write { sink }).unwrap(), payload.clone()].concat();
+            let reply = callbacks.reply_to(Message { bytes, files: Vec::new() });
+            let result: CallbackResult = messages::from_bytes(&reply.bytes).unwrap();
+            assert!(result.is_ok());
+            assert!(std::mem::take(&mut *written.lock().unwrap()) == payload, "{len} bytes");
+        }
+    }
+
+    struct MemorySink(Arc<Mutex<Vec<u8>>>);
+
+    impl crossdock_plugin_api::ByteSink for MemorySink {
+        fn name(&self) -> &str {
+            "memory"
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Result<()> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rejects_callbacks_for_a_device_that_the_process_does_not_have() {
+        let (callbacks, host) = (server(), TestHost::new());
+        let allocate = Callback::AllocateSegment { id: 1, bytes: 64 };
+        assert!(error(&callbacks, &allocate).contains("the process has no device"));
+        let parts = [SegmentParts { handle: 1, bytes: 64 }];
+        let rejected = callbacks.receive_segments(&parts, None).err().unwrap();
+        assert!(rejected.message().contains("expected arrays in host memory"), "{rejected}");
+        let streams = Streams::new(host.stream(Device::CPU), None);
+        callbacks.add_instance(1, DecodeContext { host: host.host(), memory: host.memory(), streams });
+        let tree = one_node(0, Vec::new());
+        for device in [Device::cuda(7), Device::UNTOUCHABLE] {
+            let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
+            let call = CallSettings::new(device).enter(|call| CallParts::new(call, 1, device));
+            let decode = Callback::Decode { instance: 1, call, tree, segments: Vec::new() };
+            let message = error(&callbacks, &decode);
+            assert!(message.contains(&format!("decoding on {device}, which")), "{message}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The process of an isolated plugin, as its host sees it: starts it, sends it requests, and ends
+//! it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossdock_memory::Stream;
+use crossdock_memory_backend::Trace;
+use crossdock_plugin_api::{Call, Code, Device, Error, Result};
+
+use crate::files::mapping::ReceiveBudget;
+use crate::host::callback_server::{CallState, CallbackServer};
+use crate::host::deadlines::Deadlines;
+use crate::host::output::forward_output;
+use crate::host::program::Program;
+use crate::host::response_wait::{GRACE, ResponseWait, Timeout, WaitError};
+use crate::host::segments::SharedDeviceSegments;
+use crate::host::threads::ThreadGroup;
+use crate::locks::lock;
+use crate::sandbox::cgroup::Group;
+use crate::wire::channel::{Channel, Message, STALL_TIMEOUT, check_len};
+use crate::wire::channels::Channels;
+use crate::wire::device_segments::{SegmentParts, SegmentSender};
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{
+    self, CallParts, DEVICE_VARIABLE, Failure, Notice, Request, Response, WithSegments,
+};
+use crate::wire::outgoing::Outgoing;
+
+/// A release that takes longer counts as a hang.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A start of a CUDA driver that takes longer counts as a hang.
+const DRIVER_START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A plugin's process.
+pub struct Child {
+    /// The plugin's name in messages.
+    plugin: String,
+    process: Mutex<std::process::Child>,
+    channels: Channels,
+    pub callbacks: Arc<CallbackServer>,
+    threads: ThreadGroup,
+    deadlines: Deadlines,
+    group: Option<Group>,
+    /// Whether a thread has begun to end the process.
+    is_ending: AtomicBool,
+    /// Why the process has ended.
+    end_reason: OnceLock<String>,
+    /// The process that started this one. Its forked children must not use the channels.
+    host_id: u32,
+}
+
+impl Child {
+    /// Starts the process. It waits for [`Request::Load`] then.
+    ///
+    /// # Errors
+    /// The program cannot be started, or its process cannot be moved into the control group.
+    pub fn start(
+        plugin: String,
+        program: &Program,
+        group: Option<Group>,
+        deadlines: Deadlines,
+        segments: Option<Arc<SharedDeviceSegments>>,
+        trace: Option<Arc<Trace>>,
+        budget: ReceiveBudget,
+    ) -> Result<Self> {
+        let failed = |error: io::Error| {
+            let path = program.path.display();
+            Error::io(format!("cannot start '{path}' to run '{plugin}' in a process of its own: {error}"))
+        };
+        let (local, remote) = UnixStream::pair().map_err(failed)?;
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).env_clear().envs(program.environment());
+        if let Some(segments) = &segments {
+            command.env(DEVICE_VARIABLE, segments.device().to_string());
+        }
+        // Its own process group: a terminal's Ctrl-C reaches the host only.
+        command.process_group(0).stdin(Stdio::from(OwnedFd::from(remote)));
+        // Not inherited: the host's standard output may be its result, and its standard error a
+        // terminal.
+        let (output, output_writer) = io::pipe().map_err(failed)?;
+        command.stdout(output_writer.try_clone().map_err(failed)?).stderr(output_writer);
+        let callbacks = Arc::new(CallbackServer::new(plugin.clone(), segments, trace, budget));
+        let stall_timeout = deadlines.silence.map_or(STALL_TIMEOUT, |silence| silence.min(STALL_TIMEOUT));
+        let control = Channel::from(local.try_clone().map_err(failed)?).with_stall_timeout(stall_timeout);
+        let channels = Channels::new(Channel::from(local), usize::MAX, stall_timeout);
+        let threads = ThreadGroup::default();
+        let (server, server_threads) = (callbacks.clone(), threads.clone());
+        let accept = move || server.accept_channels(&control, &server_threads);
+        // Threads are started before the process. If the start fails, they end when the other ends
+        // are closed.
+        threads.spawn(accept).map_err(failed)?;
+        let name = plugin.clone();
+        threads.spawn(move || forward_output(output, &mut io::stderr(), &name)).map_err(failed)?;
+        let process = command.spawn().map_err(failed)?;
+        let id = process.id();
+        // Set only here.
+        let _ = callbacks.process_id.set(id);
+        // Closes this process's copies of the other ends.
+        drop(command);
+        let child = Self {
+            plugin,
+            process: Mutex::new(process),
+            channels,
+            callbacks,
+            threads,
+            deadlines,
+            group,
+            is_ending: AtomicBool::new(false),
+            end_reason: OnceLock::new(),
+            host_id: std::process::id(),
+        };
+        // Before the plugin is loaded.
+        child.group.iter().try_for_each(|group| group.add(id))?;
+        Ok(child)
+    }
+
+    /// Whether the process runs, and was started by this process.
+    pub fn is_running(&self) -> bool {
+        // The thread that ends the process holds the lock for a while.
+        if self.is_ending.load(Ordering::SeqCst) || self.is_in_forked_process() {
+            return false;
+        }
+        let is_running = matches!(lock(&self.process).try_wait(), Ok(None));
+        if !is_running {
+            self.terminate(None, "while no request was pending");
+        }
+        is_running
+    }
+
+    fn is_in_forked_process(&self) -> bool {
+        self.host_id != std::process::id()
+    }
+
+    /// Loads the plugin's file. Must be the first request.
+    pub fn load(&self, request: &Request, file: &File) -> Result<()> {
+        let has_driver = self.callbacks.segments.is_some();
+        // The process sends nothing while its driver starts.
+        let extend = |timeout: Duration| if has_driver { timeout.max(DRIVER_START_TIMEOUT) } else { timeout };
+        let Deadlines { silence, call } = self.deadlines;
+        let deadlines = Deadlines { silence: silence.map(extend), call: call.map(extend) };
+        let message = self.exchange(request, &[], &[file.as_fd()], None, Timeout::Deadlines(deadlines))?;
+        parse_response(message).map(drop)
+    }
+
+    /// Releases an object in the process. The timeout is short because other threads may wait for
+    /// the release.
+    pub fn release(&self, request: &Request) {
+        let timeout = self.deadlines.silence.map_or(RELEASE_TIMEOUT, |silence| silence.min(RELEASE_TIMEOUT));
+        // An error means that the process has ended, and the object with it.
+        let _ = self.exchange(request, &[], &[], None, Timeout::Release(timeout));
+    }
+
+    /// The settings of a call for a request, with a new id.
+    pub fn call_parts(&self, call: &Call<'_>) -> CallParts {
+        CallParts::new(call, self.callbacks.next_id(), self.nearest_device(call.device()))
+    }
+
+    /// The device if the process has it, else the CPU.
+    pub fn nearest_device(&self, device: Device) -> Device {
+        if self.has(device) { device } else { Device::CPU }
+    }
+
+    /// Whether the process has this device.
+    pub fn has(&self, device: Device) -> bool {
+        let is_device = |segments: &Arc<SharedDeviceSegments>| segments.device() == device;
+        device == Device::CPU || self.callbacks.segments.as_ref().is_some_and(is_device)
+    }
+
+    /// An empty message in which arrays on the process's device are sent in segments.
+    pub fn outgoing(&self) -> Outgoing {
+        self.callbacks.outgoing()
+    }
+
+    /// Sends a request and waits for the response. Arrays of the response must lie in host memory.
+    pub fn request(
+        &self,
+        request: Request,
+        files: &Outgoing,
+        call: Option<(&Call<'_>, CallParts)>,
+    ) -> Result<(Response, Incoming)> {
+        self.request_on(request, files, call, None)
+    }
+
+    /// Sends a request and waits for the response. Arrays of the response that lie on the device of
+    /// `stream` are ready in its order.
+    ///
+    /// # Errors
+    /// The plugin returned an error, the process has ended or exceeded a deadline, or the call was
+    /// cancelled.
+    pub fn request_on(
+        &self,
+        request: Request,
+        files: &Outgoing,
+        call: Option<(&Call<'_>, CallParts)>,
+        stream: Option<&Stream>,
+    ) -> Result<(Response, Incoming)> {
+        let timeout = Timeout::Deadlines(self.deadlines);
+        let message = self.exchange(&request, files.segments(), &files.seal()?, call, timeout)?;
+        let reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
+        let (WithSegments { message, segments }, files) = parse_response(message)?;
+        let segments = self.callbacks.receive_segments(&segments, stream)?;
+        let incoming = Incoming::from_plugin(files, &self.callbacks.budget)?;
+        Ok((message, incoming.with_segments(segments).with_reservation(reservation)))
+    }
+
+    fn exchange(
+        &self,
+        request: &Request,
+        segments: &[SegmentParts],
+        files: &[BorrowedFd<'_>],
+        call: Option<(&Call<'_>, CallParts)>,
+        timeout: Timeout,
+    ) -> Result<Message> {
+        if let Some(reason) = self.end_reason.get() {
+            return Err(self.ended_error(reason));
+        }
+        if self.is_in_forked_process() {
+            return Err(Error::unsupported(format!(
+                "the process of '{}' was started by another process, of which this one is a fork",
+                self.plugin
+            )));
+        }
+        let state = Arc::new(CallState::new(call.map(|(call, _)| call)));
+        let _entry = call.map(|(_, parts)| self.callbacks.add_call(parts.id, state.clone()));
+        let bytes = messages::to_bytes(&(request, segments))?;
+        check_len(bytes.len())?;
+        let mut wait = ResponseWait::new(&self.callbacks, call.map(|(call, _)| call), &state, timeout);
+        let cancel = || -> io::Result<()> {
+            let notice = call.map(|(_, parts)| messages::to_bytes(&Notice::Cancel(parts.id)));
+            self.channels.notify(&notice.transpose().unwrap_or_default().unwrap_or_default())
+        };
+        let response = self.channels.request(&bytes, &[], files, || wait.check(cancel));
+        wait.report_final_progress();
+        response.map_err(|error| self.terminate_after(error))
+    }
+
+    /// Ends the process after an exchange failed, and returns the error of the call.
+    fn terminate_after(&self, error: WaitError) -> Error {
+        let reason = match error {
+            WaitError::Io(error) => return self.ended_error(&self.terminate(None, &error.to_string())),
+            WaitError::Cancelled => {
+                self.terminate(Some("it did not end a cancelled call, and was killed"), "");
+                return Error::cancelled("cancelled");
+            }
+            WaitError::Silence(max) => format!("it sent no message for {max:?}, and was killed"),
+            WaitError::CallTooLong(max) => format!("a call took longer than {max:?}, and it was killed"),
+            WaitError::ReleaseTooLong(max) => {
+                format!("it did not release an object within {max:?}, and was killed")
+            }
+        };
+        self.ended_error(&self.terminate(Some(&reason), ""))
+    }
+
+    fn ended_error(&self, reason: &str) -> Error {
+        Error::new(Code::PANICKED, format!("the process of '{}' has ended: {reason}", self.plugin))
+    }
+
+    /// Ends the process: kills it for `kill_reason`, or waits for its exit after the connection
+    /// failed with `io_error`. Returns the reason for its end.
+    fn terminate(&self, kill_reason: Option<&str>, io_error: &str) -> String {
+        self.is_ending.store(true, Ordering::SeqCst);
+        let mut process = lock(&self.process);
+        if let Some(reason) = self.end_reason.get() {
+            return reason.clone();
+        }
+        self.channels.close();
+        let status = if kill_reason.is_some() { None } else { exit_within(&mut process, GRACE) };
+        let reason = match (kill_reason, status) {
+            (Some(reason), _) => reason.to_owned(),
+            // A process exits successfully when its connection is closed, so the I/O error is the
+            // cause.
+            (None, Some(status)) if status.success() => format!("{} ({io_error})", describe(status)),
+            (None, Some(status)) => {
+                self.group.as_ref().and_then(Group::out_of_memory_kill).unwrap_or_else(|| describe(status))
+            }
+            (None, None) => format!("the connection failed ({io_error}), and it was killed"),
+        };
+        // Fails if the process has exited already.
+        let _ = process.kill();
+        let _ = process.wait();
+        self.callbacks.process_ended();
+        self.end_reason.get_or_init(|| reason).clone()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.is_in_forked_process() {
+            return;
+        }
+        if self.end_reason.get().is_none() {
+            // The process exits when the connection is closed.
+            self.channels.close();
+            let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if exit_within(process, GRACE).is_none() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+            self.callbacks.process_ended();
+        }
+        self.threads.wait_within(GRACE);
+    }
+}
+
+pub fn parse_response(message: Message) -> Result<(WithSegments<Response>, Vec<OwnedFd>)> {
+    let response: std::result::Result<WithSegments<Response>, Failure> =
+        messages::from_bytes(&message.bytes)?;
+    Ok((response?, message.files))
+}
+
+fn exit_within(process: &mut std::process::Child, time: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    loop {
+        match process.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if start.elapsed() < time => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(Duration::from_millis(20));
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    let name = |signal| match signal {
+        libc::SIGSEGV => " (SIGSEGV: it accessed an invalid address)",
+        libc::SIGBUS => " (SIGBUS: a mapped file was truncated, or memory is not available)",
+        libc::SIGABRT => " (SIGABRT: it aborted)",
+        libc::SIGILL => " (SIGILL)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGKILL => " (SIGKILL: it was killed, perhaps by the system for lack of memory)",
+        _ => "",
+    };
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("signal {signal}{}", name(signal)),
+        (None, code) => format!("it exited with status {}", code.unwrap_or_default()),
+    }
+}

@@ -1,0 +1,75 @@
+//! The connection of an instance, and of its streams and writers, to the plugin's process.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::{DeviceBatch, Level, export_batch, validate};
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{Call, Error, Owned, Result, abi};
+
+use crate::host::child::Child;
+use crate::wire::array_transfer::BatchParts;
+use crate::wire::device_segments::Streams;
+use crate::wire::incoming::Incoming;
+use crate::wire::messages::{CallParts, Request, Response};
+use crate::wire::outgoing::Outgoing;
+
+/// A plugin's process, and the host's memory and streams for arrays from it.
+#[derive(Clone)]
+pub struct Connection {
+    pub child: Arc<Child>,
+    pub memory: Memory,
+    pub streams: Streams,
+}
+
+/// The error for a response of the wrong kind.
+pub fn unexpected_response() -> Error {
+    Error::bad_data("the process of an isolated plugin sent the response to another request")
+}
+
+impl Connection {
+    /// Sends a request without arrays.
+    pub fn request(
+        &self,
+        request: Request,
+        call: Option<(&Call<'_>, CallParts)>,
+    ) -> Result<(Response, Incoming)> {
+        self.request_with(request, &Outgoing::default(), call)
+    }
+
+    /// Sends a request whose message or response has arrays.
+    pub fn request_with(
+        &self,
+        request: Request,
+        files: &Outgoing,
+        call: Option<(&Call<'_>, CallParts)>,
+    ) -> Result<(Response, Incoming)> {
+        self.child.request_on(request, files, call, self.streams.device_stream())
+    }
+
+    /// Reads and validates a received batch, including the contents of its buffers.
+    ///
+    /// # Errors
+    /// The batch is malformed.
+    pub fn receive_batch(
+        &self,
+        parts: BatchParts,
+        schema: &SchemaRef,
+        files: &Incoming,
+    ) -> Result<Owned<abi::Batch>> {
+        let batch = validated_batch(parts, schema, files, &self.streams)?;
+        export_batch(&batch, false, self.streams.for_device(batch.device()))
+    }
+}
+
+/// Reads and validates a received batch.
+pub fn validated_batch(
+    parts: BatchParts,
+    schema: &SchemaRef,
+    files: &Incoming,
+    streams: &Streams,
+) -> Result<DeviceBatch> {
+    let batch = parts.read(schema, files)?;
+    validate(&batch, Level::Full, streams.for_device(batch.device()))?;
+    Ok(batch)
+}

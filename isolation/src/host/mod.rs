@@ -1,0 +1,15 @@
+//! The host's process: starts plugin processes, sends them requests and handles their callbacks.
+
+pub(crate) mod callback_server;
+pub(crate) mod child;
+pub(crate) mod connection;
+pub(crate) mod deadlines;
+pub(crate) mod isolated_plugin;
+pub(crate) mod log;
+pub(crate) mod output;
+pub(crate) mod program;
+pub(crate) mod remote_instance;
+pub(crate) mod remote_objects;
+pub(crate) mod response_wait;
+pub(crate) mod segments;
+pub(crate) mod threads;

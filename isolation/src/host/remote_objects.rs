@@ -1,0 +1,136 @@
+//! Streams and writers in a plugin's process, as the host sees them.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::{export_schema, import_batch};
+use crossdock_memory_backend::Reservation;
+use crossdock_plugin_api::{BatchStream, BatchWriter, Call, Capsule, Map, Owned, Result, Source, abi};
+
+use crate::host::child::Child;
+use crate::host::connection::{Connection, unexpected_response};
+use crate::wire::array_transfer::{BatchParts, read_schema};
+use crate::wire::messages::{InputParts, Request, Response};
+use crate::wire::outgoing::Outgoing;
+
+/// Makes a source available to the process until it is dropped. Also keeps the mapping, in which
+/// received buffers may lie.
+pub struct SourceRegistration {
+    child: Arc<Child>,
+    id: u64,
+    _map: Option<Map>,
+}
+
+impl Drop for SourceRegistration {
+    fn drop(&mut self) {
+        self.child.callbacks.remove_source(self.id);
+    }
+}
+
+/// Makes a source available to the process: its mapping if it has one, else by callbacks.
+pub fn register_source(
+    child: &Arc<Child>,
+    source: Source,
+    files: &mut Outgoing,
+) -> Result<(InputParts, SourceRegistration)> {
+    let source = Arc::new(source);
+    let map = source.map();
+    files.restrict_to_input(map.as_ref().map_or(&[], |map| map.bytes()));
+    let whole =
+        map.as_ref().filter(|map| !map.is_empty()).map(|map| files.place(map.bytes(), 1)).transpose()?;
+    let (name, bytes) = (source.name().to_owned(), source.len());
+    let id = child.callbacks.add_source(source);
+    let registration = SourceRegistration { child: child.clone(), id, _map: map };
+    Ok((InputParts { id, name, bytes, whole }, registration))
+}
+
+/// A stream of batches.
+pub struct RemoteStream {
+    connection: Connection,
+    id: u64,
+    schema: SchemaRef,
+    _source: SourceRegistration,
+    /// For the memory of the schema.
+    _reservation: Option<Reservation>,
+}
+
+impl RemoteStream {
+    pub fn new(
+        connection: Connection,
+        id: u64,
+        schema: &[u8],
+        source: SourceRegistration,
+        reservation: Option<Reservation>,
+    ) -> Result<Self> {
+        let (_, schema) = read_schema(schema)?;
+        Ok(Self { connection, id, schema, _source: source, _reservation: reservation })
+    }
+}
+
+impl BatchStream for RemoteStream {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        let parts = self.connection.child.call_parts(call);
+        let request = Request::Next { stream: self.id, call: parts };
+        match self.connection.request(request, Some((call, parts)))? {
+            (Response::Batch(batch), files) => {
+                batch.map(|batch| self.connection.receive_batch(batch, &self.schema, &files)).transpose()
+            }
+            _ => Err(unexpected_response()),
+        }
+    }
+}
+
+impl Drop for RemoteStream {
+    fn drop(&mut self) {
+        self.connection.child.release(&Request::CloseStream(self.id));
+    }
+}
+
+/// A writer of batches.
+pub struct RemoteWriter {
+    connection: Connection,
+    id: u64,
+    schema: SchemaRef,
+    sink: u64,
+}
+
+impl RemoteWriter {
+    pub fn new(connection: Connection, id: u64, schema: &[u8], sink: u64) -> Result<Self> {
+        let (_, schema) = read_schema(schema)?;
+        Ok(Self { connection, id, schema, sink })
+    }
+}
+
+impl BatchWriter for RemoteWriter {
+    fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        let mut files = self.connection.child.outgoing();
+        let batch = import_batch(batch, &self.schema, &self.connection.memory)?;
+        let batch = BatchParts::write(batch, &self.connection.streams, &mut files)?;
+        let parts = self.connection.child.call_parts(call);
+        let request = Request::Write { writer: self.id, call: parts, batch };
+        match self.connection.child.request(request, &files, Some((call, parts)))? {
+            (Response::Done, _) => Ok(Vec::new()),
+            _ => Err(unexpected_response()),
+        }
+    }
+
+    fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
+        let parts = self.connection.child.call_parts(call);
+        let request = Request::Finish { writer: self.id, call: parts };
+        match self.connection.request(request, Some((call, parts)))? {
+            (Response::Done, _) => Ok(Vec::new()),
+            _ => Err(unexpected_response()),
+        }
+    }
+}
+
+impl Drop for RemoteWriter {
+    fn drop(&mut self) {
+        self.connection.child.release(&Request::CloseWriter(self.id));
+        self.connection.child.callbacks.remove_sink(self.sink);
+    }
+}

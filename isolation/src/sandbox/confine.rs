@@ -1,0 +1,174 @@
+//! Confines the process of a plugin before it loads the plugin.
+//!
+//! Landlock denies files and the network. A filter of system calls (`system_calls`) denies sockets,
+//! other processes, programs and other interfaces of the kernel. The process can still compute,
+//! allocate memory, start threads, and send messages to the host.
+
+use std::path::{Path, PathBuf};
+
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{Device, Error, Result};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
+use crate::sandbox::system_calls::filter_system_calls;
+
+/// Readable paths: the shared libraries, and files that they read.
+const READABLE: [&str; 10] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/dev/null",
+];
+
+/// Further readable paths for the CUDA driver: information about itself and the devices.
+const READABLE_FOR_CUDA: [&str; 7] = [
+    "/proc/driver/nvidia",
+    "/proc/devices",
+    "/proc/sys/vm/mmap_min_addr",
+    "/sys/bus/pci",
+    "/sys/devices",
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+];
+
+/// Irrevocably takes from this process the rights that a plugin does not need. The device, if there
+/// is one, is started between the two steps: after files are denied, so that the driver's threads
+/// are confined too, and before system calls are denied that only the start needs. `stream` opens
+/// the device.
+///
+/// # Errors
+/// The system does not support the confinement, or the device does not start. The process must not
+/// load a plugin then.
+pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Stream>) -> Result<()> {
+    // Capabilities belong to a thread, so this comes before other threads are started.
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).map_err(|errno| {
+        Error::unsupported(format!("this system cannot drop the capabilities of a process: {errno}"))
+    })?;
+    restrict_files(device.is_some())?;
+    if let Some(device) = device {
+        let failed = |e: Error| e.context(format_args!("{device} in a plugin's own process"));
+        stream(device).and_then(|stream| start(&stream)).map_err(failed)?;
+    }
+    filter_system_calls(device.is_some())
+}
+
+/// Uses each kind of memory once, because the driver initialises parts at their first use.
+fn start(stream: &Stream) -> Result<()> {
+    let memory = stream.memory();
+    let zeros = memory.alloc_pinned(64)?.freeze_now();
+    let mut buffer = memory.alloc(stream, 64)?;
+    stream.copy(&mut buffer, 0, &zeros, 0, 64)?;
+    let buffer = buffer.freeze(stream)?;
+    buffer.host_view(stream)?;
+    stream.synchronize()
+}
+
+/// The character devices of the CUDA driver, which it opens repeatedly and controls by `ioctl`.
+fn device_files() -> Vec<PathBuf> {
+    let is_nvidia = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("nvidia");
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    entries.filter(is_nvidia).map(|entry| entry.path()).collect()
+}
+
+/// Denies all files but those that a plugin needs, and the network.
+fn restrict_files(has_cuda: bool) -> Result<()> {
+    let failed = |error: landlock::RulesetError| {
+        Error::unsupported(format!("this system cannot confine a process (Landlock): {error}"))
+    };
+    let newest = ABI::V6;
+    let read = AccessFs::from_read(newest);
+    let libraries = std::env::var_os("LD_LIBRARY_PATH");
+    let libraries = libraries.iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute());
+    let for_cuda = READABLE_FOR_CUDA.iter().filter(|_| has_cuda);
+    let readable = READABLE.iter().chain(for_cuda).map(|path| Path::new(path).to_owned()).chain(libraries);
+    let devices = if has_cuda { device_files() } else { Vec::new() };
+    let use_device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir;
+    // The driver writes the names of its threads, and does not start if it cannot.
+    let threads = has_cuda.then_some("/proc/self/task");
+    let name_threads = read | AccessFs::WriteFile | AccessFs::Truncate;
+    let ruleset = Ruleset::default()
+        // The first version is required; later ones deny more.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .map_err(failed)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(newest))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(newest)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(newest)))
+        .map_err(failed)?;
+    let created = ruleset.create().map_err(failed)?;
+    let status = created
+        .add_rules(path_beneath_rules(readable, read))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(devices, use_device)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(threads, name_threads)))
+        .and_then(|ruleset| ruleset.restrict_self())
+        .map_err(failed)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => {
+            Err(Error::unsupported("this system cannot confine a process: its kernel has no Landlock"))
+        }
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+    }
+}
+
+/// Memory of a process in addition to the host's memory limit for the plugin.
+const BASE_BYTES: u64 = 256 << 20;
+/// Memory that the CUDA driver allocates after its start, for code and streams.
+const DRIVER_BYTES: u64 = 1 << 30;
+
+/// Limits the memory of this process to the host's limit (bytes; 0: no limit), however it is
+/// allocated. The limit applies to data (`RLIMIT_DATA`), because drivers reserve much address
+/// space, and does not include memory that a driver has already allocated. Device memory is limited
+/// by the process's own host library. Also disables core dumps.
+///
+/// # Errors
+/// The system rejects the limits.
+pub fn limit_memory(memory_limit_bytes: u64, has_cuda: bool) -> Result<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let driver_bytes = if has_cuda { data_bytes().saturating_add(DRIVER_BYTES) } else { 0 };
+    let data = plugin_bytes(memory_limit_bytes).map(|bytes| Some(bytes.saturating_add(driver_bytes)));
+    let data = data.map(|data| (Resource::Data, Rlimit { current: data, maximum: data }));
+    for (resource, limit) in [Some((Resource::Core, none)), data].into_iter().flatten() {
+        setrlimit(resource, limit).map_err(|errno| {
+            Error::unsupported(format!("this system cannot limit the memory of a process: {errno}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// The maximum memory of a process without the driver's, from the host's limit (bytes; 0: no
+/// limit).
+fn plugin_bytes(memory_limit_bytes: u64) -> Option<u64> {
+    (memory_limit_bytes > 0).then(|| memory_limit_bytes.saturating_add(BASE_BYTES))
+}
+
+/// The maximum host memory of a process including the driver's, from the host's limit (bytes; 0: no
+/// limit).
+pub fn max_memory_bytes(memory_limit_bytes: u64, has_cuda: bool) -> Option<u64> {
+    let driver_bytes = if has_cuda { DRIVER_BYTES } else { 0 };
+    plugin_bytes(memory_limit_bytes).map(|bytes| bytes.saturating_add(driver_bytes))
+}
+
+/// The current data segment of this process (VmData), in bytes.
+fn data_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
+}

@@ -1,0 +1,486 @@
+//! Channels: Unix sockets that carry messages of bytes and open files between a host and a plugin's
+//! process.
+//!
+//! A channel carries one request and its response at a time. New channels, and messages without a
+//! response, go over the control socket, which is the process's standard input.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossdock_plugin_api::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
+};
+
+/// Maximum bytes of one message. Array contents travel in files, so a longer message is malformed.
+const MAX_BYTES: usize = 16 << 20;
+/// Maximum open files of one message (Linux allows 253).
+pub const MAX_FILES: usize = 250;
+/// A message begins with its length in bytes and its number of files, both `u32`, little-endian.
+const HEAD_BYTES: usize = 8;
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// How often a thread that waits for a socket calls its `wait` function.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Default timeout of a message between its first and its last byte.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A function that is called while a socket is not ready. An error of it ends the wait.
+pub type Wait<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
+
+/// A received message.
+#[derive(Default)]
+pub struct Message {
+    pub bytes: Vec<u8>,
+    pub files: Vec<OwnedFd>,
+}
+
+/// A message to send in reply to another: `payload` follows `bytes`.
+#[derive(Default)]
+pub struct Reply {
+    pub bytes: Vec<u8>,
+    pub payload: Vec<u8>,
+    pub files: Vec<OwnedFd>,
+}
+
+/// Checks the length of a message.
+///
+/// # Errors
+/// The message is longer than [`MAX_BYTES`].
+pub fn check_len(bytes: usize) -> Result<(), Error> {
+    if bytes <= MAX_BYTES {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "a message of {bytes} bytes without its arrays, expected at most {MAX_BYTES} to or from the process of an isolated \
+         plugin"
+    )))
+}
+
+/// Limits the messages that one process is receiving or handling at once: the bytes of large ones,
+/// and the files of all.
+#[derive(Default)]
+pub struct MessageBudget {
+    bytes: AtomicUsize,
+    files: AtomicUsize,
+    /// Held while files are received: they are open before they can be counted.
+    receiving: Mutex<()>,
+}
+
+impl MessageBudget {
+    /// A message takes many times its length once it is parsed.
+    const MAX_BYTES: usize = 2 * MAX_BYTES;
+    /// Leaves the host enough of the usual limit of 1024 open files.
+    const MAX_FILES: usize = 2 * MAX_FILES;
+    /// Messages up to this length are not counted: many threads may write through sinks at once, in
+    /// pieces of this length.
+    const MAX_UNCOUNTED_BYTES: usize = (1 << 20) + (64 << 10);
+
+    /// Keeps other threads from receiving files until the guard is dropped.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.receiving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remaining_files(&self) -> usize {
+        Self::MAX_FILES.saturating_sub(self.files.load(Ordering::Relaxed))
+    }
+
+    fn reserve_files(&self, files: usize) -> io::Result<MessageReservation<'_>> {
+        let mut reservation = MessageReservation { budget: self, bytes: 0, files: 0 };
+        add_within(&self.files, files, Self::MAX_FILES)?;
+        reservation.files = files;
+        Ok(reservation)
+    }
+}
+
+fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
+    let add = |count: usize| count.checked_add(n).filter(|sum| n == 0 || *sum <= max);
+    let result = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    let exceeded =
+        |_| io::Error::new(io::ErrorKind::QuotaExceeded, "too many bytes or files in messages at once");
+    result.map(drop).map_err(exceeded)
+}
+
+/// A part of a [`MessageBudget`], returned on drop.
+struct MessageReservation<'a> {
+    budget: &'a MessageBudget,
+    bytes: usize,
+    files: usize,
+}
+
+impl MessageReservation<'_> {
+    fn add_bytes(&mut self, bytes: usize) -> io::Result<()> {
+        if bytes > MessageBudget::MAX_UNCOUNTED_BYTES {
+            add_within(&self.budget.bytes, bytes, MessageBudget::MAX_BYTES)?;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MessageReservation<'_> {
+    fn drop(&mut self) {
+        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.files.fetch_sub(self.files, Ordering::Relaxed);
+    }
+}
+
+/// One end of a channel.
+pub struct Channel {
+    socket: UnixStream,
+    /// Timeout of a message between its first and its last byte.
+    stall_timeout: Option<Duration>,
+}
+
+impl Channel {
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = UnixStream::pair()?;
+        Ok((a.into(), b.into()))
+    }
+
+    /// Returns an error if a message that began at `start` has exceeded the stall timeout.
+    fn check_stall(&self, start: Instant) -> io::Result<()> {
+        match self.stall_timeout {
+            Some(timeout) if start.elapsed() > timeout => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends one message: `bytes` followed by `payload`.
+    pub fn send(&self, bytes: &[u8], payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_while(bytes, payload, files, &mut || Ok(()))
+    }
+
+    /// Sends one message. Calls `wait` repeatedly while the socket is full; an error of `wait` ends
+    /// the transmission.
+    pub fn send_while<E: From<io::Error>>(
+        &self,
+        bytes: &[u8],
+        payload: &[u8],
+        files: &[BorrowedFd<'_>],
+        wait: Wait<'_, E>,
+    ) -> Result<(), E> {
+        let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a message of too many bytes or files");
+        let len = bytes.len() + payload.len();
+        let len = u32::try_from(len).ok().filter(|_| len <= MAX_BYTES).ok_or_else(too_long)?;
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(&len.to_le_bytes());
+        head[4..].copy_from_slice(&(files.len() as u32).to_le_bytes());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(too_long().into());
+        }
+        let pieces = [IoSlice::new(&head), IoSlice::new(bytes), IoSlice::new(payload)];
+        let start = Instant::now();
+        let sent = loop {
+            match sendmsg(&self.socket, &pieces, &mut ancillary, SEND_FLAGS) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::OUT, start, wait)?,
+                result => break result.map_err(io::Error::from)?,
+            }
+        };
+        // The system sent the files with the first byte.
+        let mut piece_start = 0;
+        for piece in [&head, bytes, payload] {
+            let rest = piece.get(sent.saturating_sub(piece_start)..).unwrap_or_default();
+            self.send_rest(rest, start, wait)?;
+            piece_start += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Sends further bytes of a message that began at `start`.
+    fn send_rest<E: From<io::Error>>(
+        &self,
+        mut rest: &[u8],
+        start: Instant,
+        wait: Wait<'_, E>,
+    ) -> Result<(), E> {
+        while !rest.is_empty() {
+            match send(&self.socket, rest, SEND_FLAGS) {
+                Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::OUT, start, wait)?,
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+            if !rest.is_empty() {
+                self.check_stall(start)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket is ready to go on with a message that began at `start`.
+    fn wait_for<E: From<io::Error>>(
+        &self,
+        events: PollFlags,
+        start: Instant,
+        wait: Wait<'_, E>,
+    ) -> Result<(), E> {
+        while !self.is_ready_for(events, POLL_INTERVAL)? {
+            wait()?;
+            self.check_stall(start)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message. Returns `None` if the other end is closed.
+    pub fn receive(&self) -> io::Result<Option<Message>> {
+        self.receive_while(&mut || Ok(()))
+    }
+
+    /// Waits for the next message. Once it has begun, calls `wait` repeatedly while it makes no
+    /// progress; an error of `wait` ends the reception.
+    pub fn receive_while<E: From<io::Error>>(&self, wait: Wait<'_, E>) -> Result<Option<Message>, E> {
+        Ok(self.receive_within(&MessageBudget::default(), wait)?.map(|(message, _)| message))
+    }
+
+    /// Waits for the next message, which counts against `budget`.
+    fn receive_within<'a, E: From<io::Error>>(
+        &self,
+        budget: &'a MessageBudget,
+        wait: Wait<'_, E>,
+    ) -> Result<Option<(Message, MessageReservation<'a>)>, E> {
+        let mut head = [0; HEAD_BYTES];
+        // No timeout before the first byte.
+        let (received, mut reservation, files) = self.receive_first(&mut head, budget)?;
+        if received == 0 {
+            return Ok(None);
+        }
+        // `send_while` sends a whole head at once, and the system never separates it from the
+        // files.
+        if received < HEAD_BYTES && !files.is_empty() {
+            let message = format!(
+                "{} open files with {received} bytes of a message's head, expected {HEAD_BYTES}",
+                files.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
+        }
+        let start = Instant::now();
+        self.receive_rest(head.get_mut(received..).unwrap_or_default(), start, wait)?;
+        let [a, b, c, d, n @ ..] = head;
+        let (len, count) = (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes(n) as usize);
+        if len > MAX_BYTES || count != files.len() {
+            let message =
+                format!("a message of {len} bytes with {} open files, expected {count} files", files.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
+        }
+        reservation.add_bytes(len)?;
+        // The allocation grows with the bytes that arrive: the declared length may be wrong.
+        const FIRST_BYTES: usize = 64 << 10;
+        let (mut bytes, mut received) = (Vec::new(), 0);
+        while received < len {
+            bytes.resize(len.min((2 * received).max(FIRST_BYTES)), 0);
+            self.receive_rest(bytes.get_mut(received..).unwrap_or_default(), start, wait)?;
+            received = bytes.len();
+        }
+        Ok(Some((Message { bytes, files }, reservation)))
+    }
+
+    /// Waits for the first bytes of a message, with which its files come. The files are counted
+    /// before other threads can receive theirs.
+    fn receive_first<'a>(
+        &self,
+        head: &mut [u8],
+        budget: &'a MessageBudget,
+    ) -> io::Result<(usize, MessageReservation<'a>, Vec<OwnedFd>)> {
+        const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC.union(RecvFlags::DONTWAIT);
+        const LONG: Duration = Duration::from_secs(3600);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        loop {
+            let guard = budget.lock();
+            // The system opens only as many files as fit into the buffer.
+            let space_bytes = Self::space_for(budget.remaining_files().min(MAX_FILES));
+            let mut ancillary = RecvAncillaryBuffer::new(space.get_mut(..space_bytes).unwrap_or_default());
+            let result = recvmsg(&self.socket, &mut [IoSliceMut::new(head)], &mut ancillary, FLAGS);
+            let received = match result {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => {
+                    drop(guard);
+                    self.is_ready_within(LONG)?;
+                    continue;
+                }
+                received => received?,
+            };
+            let mut files = Vec::new();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    files.extend(rights);
+                }
+            }
+            let reservation = budget.reserve_files(files.len())?;
+            drop(guard);
+            if received.flags.contains(ReturnFlags::CTRUNC) {
+                let message = "a message with more open files than may be open at once";
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
+            }
+            return Ok((received.bytes, reservation, files));
+        }
+    }
+
+    /// Bytes of an ancillary buffer that has space for at most `files` files.
+    const fn space_for(files: usize) -> usize {
+        // The buffer is a multiple of a word, and a word holds two file descriptors: round down.
+        match files / 2 * 2 {
+            0 => 0,
+            files => rustix::cmsg_space!(ScmRights(files)),
+        }
+    }
+
+    /// Fills `rest` with further bytes of a message that began at `start`. The system closes files
+    /// that come with them.
+    fn receive_rest<E: From<io::Error>>(
+        &self,
+        mut rest: &mut [u8],
+        start: Instant,
+        wait: Wait<'_, E>,
+    ) -> Result<(), E> {
+        while !rest.is_empty() {
+            match recv(&self.socket, &mut *rest, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok((n, _)) => rest = rest.get_mut(n..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::IN, start, wait)?,
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+            if !rest.is_empty() {
+                self.check_stall(start)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the timeout of a message between its first and its last byte.
+    pub fn with_stall_timeout(self, timeout: Duration) -> Self {
+        Self { stall_timeout: Some(timeout), ..self }
+    }
+
+    /// Waits until something can be received, or the other end is closed. Returns whether that
+    /// happened within `time`.
+    pub fn is_ready_within(&self, time: Duration) -> io::Result<bool> {
+        self.is_ready_for(PollFlags::IN, time)
+    }
+
+    fn is_ready_for(&self, events: PollFlags, time: Duration) -> io::Result<bool> {
+        let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
+            Ok(n) => Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Handles one message after another, within `budget`, until the other end is closed or a reply
+    /// cannot be sent.
+    pub fn serve(&self, budget: &MessageBudget, handle: impl Fn(Message) -> Reply) {
+        while let Ok(Some((message, _reservation))) = self.receive_within::<io::Error>(budget, &mut || Ok(()))
+        {
+            let reply = handle(message);
+            let files: Vec<_> = reply.files.iter().map(AsFd::as_fd).collect();
+            if self.send(&reply.bytes, &reply.payload, &files).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Shuts the socket down in both directions, which ends the waits of both ends.
+    pub fn close(&self) {
+        // Fails if the other end is closed already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl From<UnixStream> for Channel {
+    fn from(socket: UnixStream) -> Self {
+        Self { socket, stall_timeout: None }
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.socket.into()
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Self {
+        UnixStream::from(socket).into()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn no_limit() -> io::Result<()> {
+        Ok(())
+    }
+
+    #[test]
+    fn rejects_slow_message_whose_pieces_each_arrive_in_time() {
+        let (local, remote) = Channel::pair().unwrap();
+        let local = local.with_stall_timeout(Duration::from_millis(200));
+        let mut message = [0; HEAD_BYTES + 1000];
+        message[0..4].copy_from_slice(&1000u32.to_le_bytes());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for byte in message {
+                    // Fails once the receiver has closed the channel.
+                    let result = (&remote.socket).write(&[byte]);
+                    if result.is_err() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let received = local.receive().map(|message| message.is_some());
+            assert_eq!(received.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            local.close();
+        });
+    }
+
+    #[test]
+    fn rejects_large_messages_beyond_the_budget() {
+        let ((a, send_a), (b, send_b), (c, send_c)) =
+            (Channel::pair().unwrap(), Channel::pair().unwrap(), Channel::pair().unwrap());
+        let (budget, large) = (MessageBudget::default(), vec![1; MAX_BYTES]);
+        std::thread::scope(|scope| {
+            for channel in [&send_a, &send_b] {
+                scope.spawn(|| channel.send(&large, &[], &[]).unwrap());
+            }
+            let first = a.receive_within(&budget, &mut no_limit).unwrap().unwrap();
+            let second = b.receive_within(&budget, &mut no_limit).unwrap().unwrap();
+            // Small messages are not counted.
+            send_c.send(b"small", &[], &[]).unwrap();
+            assert_eq!(c.receive_within(&budget, &mut no_limit).unwrap().unwrap().0.bytes, b"small");
+            scope.spawn(|| {
+                // Fails: the receiver rejects it after the head.
+                let _ = send_c.send(&large, &[], &[]);
+            });
+            let error = c.receive_within(&budget, &mut no_limit).map(drop).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+            c.close();
+            drop((first, second));
+        });
+        assert_eq!(budget.bytes.load(Ordering::Relaxed), 0);
+        assert!(budget.reserve_files(MessageBudget::MAX_FILES).is_ok());
+        assert!(budget.reserve_files(MessageBudget::MAX_FILES + 1).is_err());
+        assert!(check_len(MAX_BYTES).is_ok() && check_len(MAX_BYTES + 1).is_err());
+    }
+}

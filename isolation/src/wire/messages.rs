@@ -1,0 +1,428 @@
+//! Requests, responses and callbacks: the calls of crossdock.h as plain data, with ids in the place
+//! of objects.
+//!
+//! Both processes run the same build (see [`Request::Load`]), so the format of the messages is not
+//! kept stable.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crossdock_memory_backend::{Phase, Reservation};
+use crossdock_plugin_api::{
+    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result,
+    SessionSettings, Validate, Verdict,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::files::mapping::ReceiveBudget;
+use crate::wire::array_transfer::{BatchParts, TreeParts};
+use crate::wire::device_parts::DeviceParts;
+use crate::wire::device_segments::SegmentParts;
+use crate::wire::incoming::Place;
+
+/// The environment variable that names the device of a plugin's process. The process reads it
+/// before it can receive messages, because it must start the device before it gives up its rights.
+pub const DEVICE_VARIABLE: &str = "CROSSDOCK_ISOLATED_DEVICE";
+
+/// A message without a response, over the control socket. An empty message there passes a new
+/// channel.
+#[derive(Serialize, Deserialize)]
+pub enum Notice {
+    /// Asks the process to end this call.
+    Cancel(u64),
+}
+
+/// A message with the shared device segments that its arrays lie in.
+#[derive(Serialize, Deserialize)]
+pub struct WithSegments<T> {
+    pub message: T,
+    pub segments: Vec<SegmentParts>,
+}
+
+/// A call from the host to the plugin's process. The ids of instances, streams and writers are
+/// those of earlier responses.
+#[derive(Serialize, Deserialize)]
+pub enum Request {
+    /// Loads the plugin in the message's one file. Always the first request.
+    Load {
+        /// The host's version, which must be the process's.
+        version: String,
+        /// The plugin's name in messages.
+        plugin: String,
+        memory_limit_bytes: u64,
+        /// When the host's trace began; `None` if the host records no trace.
+        trace_start: Option<Duration>,
+    },
+    Create(Settings),
+    Destroy(u64),
+    Open {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        input: InputParts,
+        schema: Option<Vec<u8>>,
+        options: Vec<(String, String)>,
+    },
+    Next {
+        stream: u64,
+        call: CallParts,
+    },
+    CloseStream(u64),
+    Plan {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        schema: Vec<u8>,
+        from: DeviceParts,
+        options: Vec<(String, String)>,
+    },
+    Begin {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        schema: Vec<u8>,
+        options: Vec<(String, String)>,
+        sink: SinkParts,
+    },
+    Write {
+        writer: u64,
+        call: CallParts,
+        batch: BatchParts,
+    },
+    Finish {
+        writer: u64,
+        call: CallParts,
+    },
+    CloseWriter(u64),
+    Check {
+        instance: u64,
+        tree: TreeParts,
+    },
+    Size {
+        instance: u64,
+        tree: TreeParts,
+    },
+    PlanDecoding {
+        instance: u64,
+        tree: TreeParts,
+        device: DeviceParts,
+    },
+    Decode {
+        instance: u64,
+        call: CallParts,
+        tree: TreeParts,
+        /// The decoded batches of the nodes below the root, in pre-order.
+        children: Vec<Option<BatchParts>>,
+    },
+    Lower {
+        instance: u64,
+        tree: TreeParts,
+    },
+}
+
+/// The result of a [`Request`].
+#[derive(Serialize, Deserialize)]
+pub enum Response {
+    Done,
+    Instance {
+        id: u64,
+        importer: Option<Vec<FormatParts>>,
+        exporter: Option<Vec<FormatParts>>,
+        /// The ids of the encodings, and whether the plugin decodes them itself.
+        encodings: Option<(Vec<String>, bool)>,
+    },
+    Stream {
+        id: u64,
+        schema: Vec<u8>,
+    },
+    Batch(Option<BatchParts>),
+    Writer(u64),
+    Plan(Vec<PlanParts>),
+    Size(Option<u64>),
+    DecodePlan {
+        device: DeviceParts,
+        decoded: Vec<bool>,
+    },
+    /// The operators; `None` if the encoding has no program for the node.
+    Program(Option<Vec<OperatorParts>>),
+}
+
+/// The fields of an operator of crossdock.h: code, index, a, b.
+pub type OperatorParts = (u32, u32, u64, u64);
+
+/// A call from the plugin's process to the host, during a request or from a thread of the plugin.
+#[derive(Serialize, Deserialize)]
+pub enum Callback {
+    Read {
+        source: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    CloseSource(u64),
+    /// The bytes to write follow the message.
+    Write {
+        sink: u64,
+    },
+    CloseSink(u64),
+    /// Decodes an array in the session that the instance belongs to.
+    Decode {
+        instance: u64,
+        call: CallParts,
+        tree: TreeParts,
+        segments: Vec<SegmentParts>,
+    },
+    /// Allocates a shared device segment of at least `bytes` bytes, known by `id`.
+    AllocateSegment {
+        id: u64,
+        bytes: u64,
+    },
+    /// Releases a segment that will not be used in a message.
+    ReleaseSegment(u64),
+    Progress {
+        call: u64,
+        done: u64,
+        total: u64,
+    },
+    Log {
+        level: i32,
+        message: String,
+    },
+    /// The begin or end of a call in the process, for the host's trace.
+    Record {
+        thread: i32,
+        ns: u64,
+        phase: PhaseParts,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+pub enum PhaseParts {
+    Begin { plugin: String, what: String, is_callback: bool },
+    End { bytes: Option<u64>, error: Option<String> },
+}
+
+impl From<Phase<'_>> for PhaseParts {
+    fn from(phase: Phase<'_>) -> Self {
+        match phase {
+            Phase::Begin { plugin, what, is_callback } => {
+                Self::Begin { plugin: plugin.into_owned(), what: what.into_owned(), is_callback }
+            }
+            Phase::End { bytes, error } => Self::End { bytes, error: error.map(Cow::into_owned) },
+        }
+    }
+}
+
+impl From<PhaseParts> for Phase<'static> {
+    /// Truncates all texts to 1000 characters: the process decides their lengths.
+    fn from(parts: PhaseParts) -> Self {
+        const MAX_CHARS: usize = 1000;
+        let truncate = |text: String| text.chars().take(MAX_CHARS).collect();
+        match parts {
+            PhaseParts::Begin { plugin, what, is_callback } => {
+                Self::Begin { plugin: truncate(plugin), what: truncate(what), is_callback }
+            }
+            PhaseParts::End { bytes, error } => Self::End { bytes, error: error.map(truncate) },
+        }
+    }
+}
+
+/// The result of a [`Callback`].
+#[derive(Serialize, Deserialize)]
+pub enum CallbackReply {
+    Done,
+    /// The bytes follow the message.
+    Bytes,
+    Batch(WithSegments<BatchParts>),
+    /// The segment's length in bytes. Its file comes with the message.
+    Segment(u64),
+}
+
+/// The error of a request or a callback.
+#[derive(Serialize, Deserialize)]
+pub struct Failure {
+    code: i32,
+    message: String,
+    details: Option<String>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Settings {
+    pub memory_limit_bytes: u64,
+    pub threads: u32,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct CallParts {
+    pub id: u64,
+    pub device: DeviceParts,
+    pub byte_budget: u64,
+    pub validate_full: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct InputParts {
+    pub id: u64,
+    pub name: String,
+    pub bytes: Option<u64>,
+    /// All of the input's bytes, if the process can map them.
+    pub whole: Option<Place>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SinkParts {
+    pub id: u64,
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct FormatParts {
+    name: String,
+    description: String,
+    bytes: bool,
+    capsules: Vec<String>,
+    magics: Vec<(u64, Vec<u8>)>,
+    endings: Vec<String>,
+    device_types: Vec<i32>,
+    options: Vec<(String, String)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct PlanParts {
+    name: String,
+    verdict: u8,
+    to: DeviceParts,
+    reason: String,
+}
+
+/// An upper bound of the host's memory per byte of a message, for the parsed message and all that
+/// is derived from it.
+const MEMORY_PER_MESSAGE_BYTE: usize = 128;
+/// Messages up to this length are not charged. Few are longer, and few are pending at once.
+pub const MAX_UNCHARGED_BYTES: usize = 16 << 10;
+
+/// Charges the memory that a message of a plugin's process will take, before it is parsed.
+///
+/// # Errors
+/// Out of memory: the message exceeds the host's memory limit.
+pub fn charge(message_bytes: usize, budget: &ReceiveBudget) -> Result<Option<Reservation>> {
+    if message_bytes <= MAX_UNCHARGED_BYTES {
+        return Ok(None);
+    }
+    let context =
+        |error: Error| error.context(format_args!("a message of {message_bytes} bytes from its process"));
+    budget.reserve(message_bytes.saturating_mul(MEMORY_PER_MESSAGE_BYTE)).map_err(context)
+}
+
+/// Serializes a message.
+pub fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value)
+        .map_err(|error| Error::internal(format!("cannot serialize a message: {error}")))
+}
+
+/// Parses a message that consists of all the bytes.
+pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    match from_prefix(bytes)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(Error::bad_data(format!("{} bytes after the end of a message", rest.len()))),
+    }
+}
+
+/// Parses a message at the beginning of the bytes, and returns the bytes that follow.
+pub fn from_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
+    postcard::take_from_bytes(bytes)
+        .map_err(|error| Error::bad_data(format!("a malformed message of {} bytes: {error}", bytes.len())))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let details = error.details().map(str::to_owned);
+        Self { code: error.code().0, message: error.message().to_owned(), details }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(Code(failure.code), failure.message);
+        failure.details.into_iter().fold(error, Self::with_details)
+    }
+}
+
+impl From<SessionSettings> for Settings {
+    fn from(settings: SessionSettings) -> Self {
+        let threads = u32::try_from(settings.threads).unwrap_or(u32::MAX);
+        Self { memory_limit_bytes: settings.memory_limit_bytes, threads }
+    }
+}
+
+impl CallParts {
+    pub fn new(call: &Call<'_>, id: u64, device: Device) -> Self {
+        let validate_full = call.validate() == Validate::Full;
+        Self { id, device: device.into(), byte_budget: call.byte_budget(), validate_full }
+    }
+
+    /// The settings of the call, without its stream, progress function and cancel flag.
+    pub fn settings(self) -> CallSettings {
+        let validate = if self.validate_full { Validate::Full } else { Validate::Layout };
+        CallSettings { byte_budget: self.byte_budget, validate, ..CallSettings::new(self.device.into()) }
+    }
+}
+
+impl FormatParts {
+    /// The format as the host sees it: its arrays lie in host memory if the process has no device.
+    pub fn new(format: &Format, has_device: bool) -> Self {
+        let device_types = if has_device { format.device_types.clone() } else { vec![Device::CPU.r#type] };
+        let options = format.options.iter().map(|o| (o.key.clone(), o.description.clone()));
+        Self {
+            name: format.name.clone(),
+            description: format.description.clone(),
+            bytes: format.bytes,
+            capsules: format.capsules.clone(),
+            magics: format.magics.clone(),
+            endings: format.endings.clone(),
+            device_types,
+            options: options.collect(),
+        }
+    }
+}
+
+impl From<FormatParts> for Format {
+    fn from(parts: FormatParts) -> Self {
+        let option = |(key, description)| OptionInfo { key, description };
+        Self {
+            name: parts.name,
+            description: parts.description,
+            bytes: parts.bytes,
+            capsules: parts.capsules,
+            magics: parts.magics,
+            endings: parts.endings,
+            device_types: parts.device_types,
+            options: parts.options.into_iter().map(option).collect(),
+        }
+    }
+}
+
+const VERDICTS: [Verdict; 4] = [Verdict::ZeroCopy, Verdict::Converted, Verdict::Copied, Verdict::Unsupported];
+
+impl From<ColumnPlan> for PlanParts {
+    fn from(plan: ColumnPlan) -> Self {
+        let verdict = VERDICTS.iter().position(|verdict| *verdict == plan.verdict).unwrap_or_default() as u8;
+        Self { name: plan.name, verdict, to: plan.to.into(), reason: plan.reason }
+    }
+}
+
+impl TryFrom<PlanParts> for ColumnPlan {
+    type Error = Error;
+
+    fn try_from(parts: PlanParts) -> Result<Self> {
+        let verdict = VERDICTS.get(usize::from(parts.verdict)).copied();
+        let verdict = verdict.ok_or_else(|| Error::bad_data(format!("unknown verdict {}", parts.verdict)))?;
+        Ok(Self { name: parts.name, verdict, to: parts.to.into(), reason: parts.reason })
+    }
+}
+
+impl From<DecodePlan> for Response {
+    fn from(plan: DecodePlan) -> Self {
+        Self::DecodePlan { device: plan.device.into(), decoded: plan.decoded }
+    }
+}

@@ -1,0 +1,12 @@
+//! Messages between the two processes, the channels that carry them, and array transfer.
+
+pub(crate) mod array_transfer;
+pub(crate) mod channel;
+pub(crate) mod channel_pool;
+pub(crate) mod channels;
+pub(crate) mod device_parts;
+pub(crate) mod device_segments;
+pub(crate) mod incoming;
+pub(crate) mod messages;
+pub(crate) mod outgoing;
+mod sync;

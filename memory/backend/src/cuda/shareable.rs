@@ -1,0 +1,72 @@
+//! Allocates device memory that other processes can open through CUDA IPC.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::Gpu;
+use super::driver::SUCCESS;
+use super::event::CudaEvent;
+use super::reaper::{Job, Reaper};
+use crate::device::Stream;
+use crate::resource::{AllocError, Region, Request, Resource, Uses};
+
+/// The driver allocates smaller blocks from larger ones, and a process that opens one can access
+/// the whole larger one. A multiple of this size gets an allocation of its own.
+const SEPARATE_BYTES: usize = 2 << 20;
+
+/// Allocates with `cuMemAlloc`, which takes 50 times as long as the pool, and frees with
+/// `cuMemFree`, which waits for the whole device. So the reaper frees, and no caller waits.
+pub(crate) struct ShareableMemory {
+    gpu: Arc<Gpu>,
+    backend: usize,
+    reaper: Arc<Reaper>,
+}
+
+impl ShareableMemory {
+    pub(crate) fn new(gpu: Arc<Gpu>, backend: usize, reaper: Arc<Reaper>) -> Self {
+        Self { gpu, backend, reaper }
+    }
+}
+
+impl Resource for ShareableMemory {
+    fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
+        let bytes =
+            request.bytes.max(1).checked_next_multiple_of(SEPARATE_BYTES).ok_or(AllocError::TooLarge)?;
+        let _entered = self.gpu.try_enter().map_err(AllocError::Device)?;
+        let _relaxed = self.gpu.relaxed();
+        let mut base = 0;
+        // SAFETY: the pointer is to a local; the context is current.
+        let code = unsafe { (self.gpu.driver.mem_alloc)(&mut base, bytes) };
+        let address = NonNull::new(base as usize as *mut u8).filter(|_| code == SUCCESS);
+        // The memory is usable at once on all streams, and aligned to more than `MAX_ALIGNMENT`.
+        let error = || AllocError::Device(self.gpu.driver.error("cuMemAlloc", code));
+        let address = address.ok_or_else(error)?;
+        Ok(Region { address, reachable: address, request, home: std::ptr::null_mut() })
+    }
+
+    fn release(&self, region: Region, uses: Uses<'_>, _exported: bool) {
+        // SAFETY: by the contract of `free`, its events are live.
+        let events =
+            uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
+        let (gpu, base) = (self.gpu.clone(), region.reachable.as_ptr() as u64);
+        let then = Box::new(move || {
+            if let Ok(_entered) = gpu.enter() {
+                let _relaxed = gpu.relaxed();
+                // SAFETY: `allocate` allocated `base`, this is its only free, and the reaper runs
+                // this when nothing on the device uses it.
+                unsafe { (gpu.driver.mem_free)(base) };
+            }
+        });
+        // `cuMemFree` waits for the device, and fails while a stream is under capture; the reaper
+        // tries again then.
+        self.reaper.add(Job { events: events.collect(), everything_on: vec![self.gpu.clone()], then });
+    }
+
+    fn trim(&self, _bytes: usize) -> usize {
+        0
+    }
+
+    fn cached_bytes(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,98 @@
+//! Charges the budget for foreign memory, from the moment a plugin hands it over until its release.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::forks;
+use crate::resource::Budget;
+
+/// Tracks the blocks of the host and the charges for foreign memory. Exists only if there is a
+/// budget.
+pub(crate) struct ForeignMemory {
+    budget: Arc<Budget>,
+    /// The number of forks at its creation.
+    forks: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The live blocks of the host: length in bytes by address.
+    blocks: BTreeMap<u64, u64>,
+    /// Bytes charged at present, by account name.
+    charged: BTreeMap<String, u64>,
+}
+
+/// A charge for foreign memory, which ends when this is dropped.
+pub struct Charge {
+    foreign: Arc<ForeignMemory>,
+    account: String,
+    bytes: usize,
+}
+
+impl ForeignMemory {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, forks: forks::count(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add_block(&self, address: u64, bytes: u64) {
+        self.state().blocks.insert(address, bytes);
+    }
+
+    pub(crate) fn remove_block(&self, address: u64) {
+        self.state().blocks.remove(&address);
+    }
+
+    /// Bytes charged at present, by account name.
+    pub(crate) fn charged(&self) -> Vec<(String, u64)> {
+        self.state().charged.iter().map(|(name, bytes)| (name.clone(), *bytes)).collect()
+    }
+
+    /// Number of bytes in these disjoint ranges that are in no block of the host.
+    pub(crate) fn foreign_bytes(&self, ranges: impl Iterator<Item = (u64, u64)>) -> u64 {
+        let state = self.state();
+        let is_inside = |address: u64| {
+            let block = state.blocks.range(..=address).next_back();
+            block.is_some_and(|(start, bytes)| address - start < *bytes)
+        };
+        ranges
+            .filter(|(address, _)| !is_inside(*address))
+            .map(|(_, bytes)| bytes)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Records a charge of `bytes` that was taken out of the budget.
+    pub(crate) fn add_charge(self: &Arc<Self>, account: &str, bytes: usize) -> Charge {
+        *self.state().charged.entry(account.to_string()).or_default() += bytes as u64;
+        Charge { foreign: self.clone(), account: account.to_string(), bytes }
+    }
+}
+
+impl Charge {
+    /// The number of bytes charged.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // In a forked child other threads' locks stay locked, and the parent's budget is not the
+        // child's.
+        if self.foreign.forks != forks::count() {
+            return;
+        }
+        self.foreign.budget.release(self.bytes);
+        let mut state = self.foreign.state();
+        let remaining =
+            state.charged.get(&self.account).map_or(0, |bytes| bytes.saturating_sub(self.bytes as u64));
+        match remaining {
+            0 => drop(state.charged.remove(&self.account)),
+            remaining => drop(state.charged.insert(self.account.clone(), remaining)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Structs of other versions: longer and shorter ones.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use crossdock_plugin_api::sized_struct::SizedStruct;
+
+const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+
+/// A struct of a later version, which is three words longer.
+#[repr(C)]
+pub struct Longer<T> {
+    pub base: T,
+    tail: [u64; 3],
+}
+
+impl<T: SizedStruct> Longer<T> {
+    pub fn new(base: T) -> Self {
+        let mut longer = Self { base, tail: [GARBAGE; 3] };
+        // SAFETY: a `SizedStruct` begins with its size.
+        unsafe { (&raw mut longer.base).cast::<usize>().write(size_of::<Self>()) };
+        longer
+    }
+
+    pub fn at(&mut self) -> *mut T {
+        (&raw mut *self).cast()
+    }
+
+    pub fn into_words(self) -> Vec<u64> {
+        let mut words = vec![0; size_of::<Self>() / 8];
+        // SAFETY: `words` has as many bytes as `Self`, whose size is a multiple of 8.
+        unsafe { words.as_mut_ptr().cast::<Self>().write(self) };
+        words
+    }
+
+    #[track_caller]
+    pub fn assert_tail_unchanged(&self) {
+        assert_eq!(self.tail, [GARBAGE; 3], "the tail of a longer {} was changed", T::NAME);
+        // SAFETY: a `SizedStruct` begins with its size.
+        let struct_size = unsafe { (&raw const self.base).cast::<usize>().read() };
+        assert_eq!(struct_size, size_of::<Self>(), "the struct_size of a longer {} was changed", T::NAME);
+    }
+}
+
+/// A list of structs of an earlier version, `bytes` bytes each, followed by garbage.
+pub fn shorter<T: SizedStruct>(values: Vec<T>, bytes: usize) -> Vec<u64> {
+    let words = bytes / 8;
+    let mut memory = vec![GARBAGE; words * values.len() + 64];
+    for (i, value) in values.into_iter().enumerate() {
+        // SAFETY: `bytes` is at most the size of the struct, and `memory` has room for all of them.
+        unsafe {
+            let at = memory.as_mut_ptr().add(i * words);
+            std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), bytes);
+            at.cast::<usize>().write(bytes);
+        }
+        std::mem::forget(value);
+    }
+    memory
+}
+
+/// Keeps memory until the process ends, for borrowers. It stays reachable, so that leak checkers do
+/// not report it.
+pub fn keep(words: Vec<u64>) -> *const c_void {
+    static MEMORY: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
+    let at = words.as_ptr();
+    MEMORY.lock().unwrap().push(words);
+    at.cast()
+}

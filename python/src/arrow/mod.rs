@@ -1,0 +1,6 @@
+//! Arrow's C interfaces in capsules.
+
+pub mod capsules;
+pub mod export;
+pub mod import;
+pub mod xlog;

@@ -1,0 +1,14 @@
+//! DLPack, the C exchange API, and the buffer protocol.
+
+pub mod abi;
+pub mod buffer_protocol;
+pub mod by_type;
+pub mod exchange_api;
+pub mod exchange_functions;
+pub mod export;
+pub mod formats;
+pub mod import;
+pub mod import_in_place;
+pub mod producer;
+pub mod tensor;
+pub mod torch;

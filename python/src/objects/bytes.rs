@@ -1,0 +1,111 @@
+//! Reads bytes of Python objects in place, and writes to file objects.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock::source::read_from;
+use crossdock_plugin_api::{ByteSink, ByteSource, Error, Result};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use crate::runtime::errors::usage;
+
+/// The bytes of an object with the buffer protocol. Arrays may use them in place, so a program that
+/// changes the bytes changes the arrays.
+pub struct BufferSource {
+    address: usize,
+    bytes: usize,
+    /// Keeps the object alive and prevents resizing. If it is dropped without the interpreter's
+    /// lock, PyO3 releases it the next time that a thread holds the lock.
+    _view: Py<PyMemoryView>,
+}
+
+impl BufferSource {
+    /// # Errors
+    /// BufferError if the object has no buffer; UsageError if the buffer is not contiguous.
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let view = PyMemoryView::from(object)?;
+        let view = if view.getattr("format")?.extract::<String>()? == "B" {
+            view
+        } else {
+            view.call_method1("cast", ("B",))?.cast_into::<PyMemoryView>()?
+        };
+        let buffer = PyBuffer::<u8>::get(&view)?;
+        if !buffer.is_c_contiguous() {
+            return Err(usage("the bytes are not contiguous: make a copy with bytes(...)"));
+        }
+        Ok(Self { address: buffer.buf_ptr() as usize, bytes: buffer.len_bytes(), _view: view.unbind() })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: `_view` keeps the exported buffer of `self.bytes` contiguous bytes alive as long
+        // as `self`.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+}
+
+impl ByteSource for BufferSource {
+    fn name(&self) -> &str {
+        "bytes in memory"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes as u64)
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        Ok(read_from(self.bytes(), offset, to))
+    }
+
+    fn map(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+}
+
+/// A Python file object, written to with its method `write`.
+pub struct FileSink {
+    file: Py<PyAny>,
+    /// The exception that `write` raised.
+    raised: Arc<Mutex<Option<PyErr>>>,
+}
+
+impl FileSink {
+    /// Creates the sink, and returns where it stores an exception.
+    pub fn new(file: Py<PyAny>) -> (Self, Arc<Mutex<Option<PyErr>>>) {
+        let raised = Arc::default();
+        (Self { file, raised: Arc::clone(&raised) }, raised)
+    }
+}
+
+impl ByteSink for FileSink {
+    fn name(&self) -> &str {
+        "a file object"
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let result = Python::attach(|py| -> PyResult<()> {
+            while !bytes.is_empty() {
+                let written = self.file.bind(py).call_method1("write", (PyBytes::new(py, bytes),))?;
+                // A raw file may write less. Objects that return None have written everything.
+                let n: usize = written.extract::<Option<usize>>()?.unwrap_or(bytes.len());
+                if n == 0 || n > bytes.len() {
+                    return Err(usage(format!(
+                        "write() of {} bytes returned {n}, expected 1 to {}",
+                        bytes.len(),
+                        bytes.len()
+                    )));
+                }
+                bytes = bytes.get(n..).unwrap_or_default();
+            }
+            Ok(())
+        });
+        result.map_err(|error| {
+            let message = error.to_string();
+            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            Error::io(format!("cannot write to the file object: {message}"))
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! `Column`: a column of a table, or a tensor.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use arrow_schema::{FieldRef, Schema};
+use crossdock::{Error, Table as HostTable};
+use crossdock_arrays::DeviceBatch;
+use pyo3::exceptions::PyIndexError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
+use crate::cuda;
+use crate::dlpack;
+use crate::dlpack::buffer_protocol;
+use crate::dlpack::exchange_functions;
+use crate::dlpack::import_in_place::InPlace;
+use crate::dlpack::tensor::number_of;
+use crate::objects::column_state::ColumnState;
+use crate::objects::schema::Field;
+use crate::objects::session::Shared;
+use crate::objects::table::{combined, compacted, device_of, rows_of_slice};
+use crate::runtime::errors::{KeepException, OrRaise};
+use crate::runtime::process::{ProcessLocal, begin};
+use crate::runtime::work::{detached, reading};
+use crate::vortex;
+
+/// A column of a table on a device. It has one chunk per record batch of the table.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Column {
+    state: KeepException<ProcessLocal<ColumnState>>,
+    field: FieldRef,
+}
+
+impl Column {
+    /// Creates a column from a table of one column.
+    pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
+        let field = table.schema().fields().first().cloned();
+        Self::from_state(field, ColumnState::from_table(table, shared))
+    }
+
+    /// Creates a column from a tensor that is used in place.
+    pub fn from_tensor(tensor: InPlace, shared: Arc<Shared>) -> Self {
+        let field = tensor.field().cloned();
+        Self::from_state(field, ColumnState::from_tensor(tensor, shared))
+    }
+
+    fn from_state(field: Option<FieldRef>, state: ColumnState) -> Self {
+        let field = field
+            .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
+        Self { state: KeepException::new(ProcessLocal::new(state)), field }
+    }
+
+    /// Returns the table of this one column.
+    ///
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn table(&self) -> PyResult<&HostTable> {
+        self.state.get()?.table()
+    }
+
+    /// Returns the session's state.
+    pub fn shared(&self) -> PyResult<&Arc<Shared>> {
+        Ok(&self.state.get()?.shared)
+    }
+
+    /// Returns the cache of exported tensors.
+    pub fn tensor_cache(&self) -> PyResult<&dlpack::export::TensorCache> {
+        Ok(&self.state.get()?.tensor_cache)
+    }
+
+    fn exported(&self) -> PyResult<Exported<'_>> {
+        Ok(Exported { table: self.table()?, column: Some(self.field.clone()) })
+    }
+
+    fn with(&self, table: HostTable) -> PyResult<Self> {
+        Ok(Self::new(table, self.shared()?.clone()))
+    }
+}
+
+#[pymethods]
+impl Column {
+    /// Name of the column.
+    #[getter]
+    fn name(&self) -> &str {
+        self.field.name()
+    }
+
+    /// Arrow type as text.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.field.data_type().to_string()
+    }
+
+    /// Name, type, nullability and metadata.
+    #[getter]
+    fn field(&self) -> Field {
+        Field(self.field.clone())
+    }
+
+    /// Device of the column.
+    #[getter]
+    fn device(&self) -> PyResult<String> {
+        Ok(device_of(self.table()?).to_string())
+    }
+
+    /// Size of its buffers in bytes. Buffers of unknown size are not counted.
+    #[getter]
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.table()?.bytes())
+    }
+
+    /// Number of chunks.
+    #[getter]
+    fn num_chunks(&self) -> PyResult<usize> {
+        Ok(self.table()?.batches().len())
+    }
+
+    /// Number of null values. It is counted on the device if the producer did not state it.
+    #[getter]
+    fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
+        let table = self.table()?;
+        let count = || -> crossdock_plugin_api::Result<usize> {
+            let stream = table.session().stream();
+            let arrays: Vec<_> = table.batches().iter().filter_map(|batch| batch.column(0)).collect();
+            Ok(crossdock_arrays::count_nulls(&arrays, stream)?.into_iter().sum())
+        };
+        reading(py, count)?.or_raise()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.table()?.rows() as usize)
+    }
+
+    /// Returns one chunk as a column.
+    fn chunk(&self, index: usize) -> PyResult<Self> {
+        let table = self.table()?;
+        let batches = table.batches();
+        let batch = batches.get(index).cloned().ok_or_else(|| {
+            PyIndexError::new_err(format!("chunk {index} of a column of {} chunks", batches.len()))
+        })?;
+        let (session, schema) = (table.session(), table.schema().clone());
+        self.with(HostTable::from_batches(session, schema, vec![batch]).or_raise()?)
+    }
+
+    /// Returns the same values with offset 0, as `Table.compact` does.
+    fn compact(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(compacted(py, self.table()?)?)
+    }
+
+    /// Returns the same values as one chunk with offset 0. Zero-copy if the column is one such
+    /// chunk.
+    fn combine_chunks(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(combined(py, self.table()?)?)
+    }
+
+    /// Replaces dictionary keys by their values, on the column's device. Raises UsageError if the
+    /// column is not dictionary-encoded. Dictionaries within the values stay.
+    fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
+        let table = self.table()?;
+        self.with(detached(py, || table.decode_dictionaries(&[0]))?)
+    }
+
+    /// Returns at most `length` values from `offset` on. Zero-copy.
+    #[pyo3(signature = (offset, length=None))]
+    fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
+        self.with(rows_of_slice(self.table()?, offset, length)?)
+    }
+
+    /// Moves the column to a device. Zero-copy if it is already there.
+    fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
+        let device = crate::objects::device::parse(device)?;
+        let table = self.table()?;
+        self.with(detached(py, || table.move_to(device))?)
+    }
+
+    /// Returns a `pyarrow.ChunkedArray` in host memory.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
+        slf.py().import("pyarrow")?.call_method1("chunked_array", (slf,))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported()?.schema(py)
+    }
+
+    #[getter]
+    fn __arrow_c_device_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_device_array"))
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn _arrow_c_device_array<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        refuse_unknown("__arrow_c_device_array__", kwargs)?;
+        self.exported()?.device_array(py, requested_schema)
+    }
+
+    #[getter]
+    fn __arrow_c_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_array"))
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn _arrow_c_array<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.exported()?.array(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        refuse_unknown("__arrow_c_device_stream__", kwargs)?;
+        self.exported()?.device_stream(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.exported()?.stream_of_arrays(py, requested_schema)
+    }
+
+    /// Exports the column with Vortex's protocol: nested tuples (id, dtype, length, metadata,
+    /// buffers, children) of canonical encodings. Each call returns new capsules of the same
+    /// buffers, for one consumer.
+    fn __vortex_array_metadata__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let table = self.table()?;
+        let tree = detached(py, || {
+            let session = table.session();
+            let field = self.field.as_ref().clone().with_name("");
+            let schema = Arc::new(Schema::new(vec![field]));
+            let unnamed = |batch: &DeviceBatch| batch.clone().with_schema(schema.clone());
+            let batches =
+                table.batches().iter().map(unnamed).collect::<crossdock_plugin_api::Result<Vec<_>>>();
+            let batches = batches
+                .map_err(|error| Error::Data { what: "cannot export the column".into(), source: error })?;
+            session.encode_uncompressed(&schema, &batches)
+        })?;
+        vortex::export::tuples(py, tree)
+    }
+
+    /// Exports the column as a DLPack tensor, as the array API standard specifies.
+    ///
+    /// The tensor is read-only and zero-copy. A consumer that passes no `max_version` does not
+    /// understand the read-only flag and gets a copy.
+    /// copy: True: always a copy; False: zero-copy or BufferError.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        dlpack::export::dlpack(py, self, stream, max_version, dl_device, copy)
+    }
+
+    /// Function table of DLPack's C exchange API.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        exchange_functions::capsule(py)
+    }
+
+    /// DLPack device type and device id.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        number_of(device_of(self.table()?))
+    }
+
+    /// CUDA Array Interface, version 3, read-only. Only for columns on CUDA devices.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        cuda::array_interface::of_column(py, self)
+    }
+
+    /// # Safety
+    /// `view` is a valid `Py_buffer` to fill in; Python calls this slot.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: Python passes a valid `Py_buffer`.
+        unsafe { buffer_protocol::get(slf, view, flags) }
+    }
+
+    /// # Safety
+    /// `view` was filled in by `__getbuffer__`; Python calls this slot.
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: Python passes a view that `__getbuffer__` filled in, and releases it once.
+        unsafe { buffer_protocol::release(view) }
+    }
+
+    /// Returns a read-only NumPy array, zero-copy unless `copy=True` or another dtype is requested.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        buffer_protocol::array(slf, dtype, copy)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        crate::objects::show::column(py, self.name(), &self.r#type(), self.table()?)
+    }
+}

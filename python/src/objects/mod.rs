@@ -1,0 +1,12 @@
+//! The classes of the package.
+
+pub mod bytes;
+pub mod column;
+pub mod column_state;
+pub mod device;
+pub mod encoded;
+pub mod files;
+pub mod schema;
+pub mod session;
+pub mod show;
+pub mod table;

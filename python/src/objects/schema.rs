@@ -1,0 +1,159 @@
+//! `Schema` and `Field`, and the lookup of columns by name or index.
+
+use arrow_schema::{FieldRef, SchemaRef};
+use crossdock_arrays::metadata::{Pair, field_pairs, pairs};
+use crossdock_arrays::{export_field, export_schema};
+use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use crate::arrow::capsules::new_capsule;
+use crate::runtime::errors::OrRaise;
+use crate::runtime::process::begin;
+
+/// Names, types and metadata of a table's columns.
+#[pyclass(frozen, eq, module = "crossdock")]
+#[derive(PartialEq, Eq)]
+pub struct Schema(pub SchemaRef);
+
+/// A column's name, type and metadata.
+#[pyclass(frozen, eq, module = "crossdock")]
+#[derive(PartialEq, Eq)]
+pub struct Field(pub FieldRef);
+
+/// Returns the index of a column, by its name or its index, which may be negative.
+///
+/// # Errors
+/// KeyError if no column or several columns have the name; IndexError if the index is out of range.
+pub fn index_of(schema: &SchemaRef, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let fields = schema.fields();
+    if let Ok(name) = key.cast::<PyString>() {
+        let name = name.to_str()?;
+        let mut indices = fields.iter().enumerate().filter(|(_, field)| field.name() == name).map(|(i, _)| i);
+        return match (indices.next(), indices.next()) {
+            (Some(i), None) => Ok(i),
+            (Some(_), Some(_)) => {
+                Err(PyKeyError::new_err(format!("several columns are named {name:?}: use an index")))
+            }
+            _ => {
+                let names: Vec<_> = fields.iter().map(|field| field.name().as_str()).collect();
+                Err(PyKeyError::new_err(format!("no column is named {name:?}, the columns are {names:?}")))
+            }
+        };
+    }
+    let n = fields.len() as isize;
+    let argument: isize = key.extract()?;
+    let index = if argument < 0 { argument + n } else { argument };
+    match usize::try_from(index) {
+        Ok(i) if index < n => Ok(i),
+        _ => Err(PyIndexError::new_err(format!("column index {argument} is out of range for {n} columns"))),
+    }
+}
+
+#[pymethods]
+impl Schema {
+    /// Names of the columns.
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        self.0.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// Metadata of the schema. Bytes that are not UTF-8 are decoded as by os.fsdecode. If a key is
+    /// repeated, its first value.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metadata_of(py, &pairs(self.0.metadata()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.fields().len()
+    }
+
+    /// The field with a name or an index.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Field> {
+        let index = index_of(&self.0, key)?;
+        self.0
+            .fields()
+            .get(index)
+            .map(|field| Field(field.clone()))
+            .ok_or_else(|| PyIndexError::new_err(index))
+    }
+
+    pub fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        new_capsule(py, export_schema(&self.0).or_raise()?)
+    }
+
+    /// Returns a `pyarrow.Schema`.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
+        slf.py().import("pyarrow")?.call_method1("schema", (slf,))
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.fields().iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[pymethods]
+impl Field {
+    /// Name of the column.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Arrow type as text.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.0.data_type().to_string()
+    }
+
+    /// Whether values may be null.
+    #[getter]
+    fn nullable(&self) -> bool {
+        self.0.is_nullable()
+    }
+
+    /// Metadata of the field, decoded as Schema.metadata. It contains the name of an extension
+    /// type.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metadata_of(py, &field_pairs(self.0.data_type(), self.0.metadata()))
+    }
+
+    pub fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        new_capsule(py, export_field(&self.0).or_raise()?)
+    }
+
+    /// Returns a `pyarrow.Field`.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
+        slf.py().import("pyarrow")?.call_method1("field", (slf,))
+    }
+
+    fn __repr__(&self) -> String {
+        line(&self.0)
+    }
+}
+
+fn line(field: &FieldRef) -> String {
+    let null = if field.is_nullable() { "" } else { " not null" };
+    format!("{}: {}{null}", field.name(), field.data_type())
+}
+
+/// Converts metadata into a dict. Bytes that are not UTF-8 become lone surrogates, as by
+/// `os.fsdecode`; the first value of a repeated key is kept.
+fn metadata_of<'py>(py: Python<'py>, pairs: &[Pair]) -> PyResult<Bound<'py, PyDict>> {
+    let text = |bytes: &[u8]| {
+        PyBytes::new(py, bytes).call_method1(intern!(py, "decode"), ("utf-8", "surrogateescape"))
+    };
+    let dict = PyDict::new(py);
+    for (key, value) in pairs {
+        let key = text(key)?;
+        if !dict.contains(&key)? {
+            dict.set_item(key, text(value)?)?;
+        }
+    }
+    Ok(dict)
+}

@@ -1,0 +1,383 @@
+//! `Session`: a host, its device, and the formats that were looked up.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crossdock::discovery::Search;
+use crossdock::registry::Way;
+use crossdock::{CapsuleFormat, Host, Plugin, Policy, Session as HostSession};
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{CancelFlag, Device, Validate};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+use crate::arrow::import::Names;
+use crate::dlpack::formats::Formats;
+use crate::dlpack::import::ImportOptions;
+use crate::dlpack::producer::LEGACY_STREAM;
+use crate::objects::column::Column;
+use crate::objects::device;
+use crate::objects::encoded::EncodedArray;
+use crate::objects::table::Table;
+use crate::runtime::errors::{OrRaise, usage};
+use crate::runtime::path::FsPath;
+use crate::runtime::process::{self, ProcessLocal, begin, detach};
+use crate::runtime::warnings;
+use crate::runtime::work::detached;
+
+/// State of a session, shared by its tables and columns, which may outlive the session.
+pub struct Shared {
+    pub session: HostSession,
+    formats: Mutex<Vec<(String, Way, Arc<CapsuleFormat>)>>,
+    /// Formats of tensors.
+    pub tensors: Formats,
+    /// The device's legacy default stream, once it was needed.
+    legacy_stream: OnceLock<Stream>,
+}
+
+impl Shared {
+    /// Returns a capsule format by its name. It is looked up at the first use, and again if its
+    /// plugin has panicked since.
+    pub fn format(&self, name: &str, way: Way) -> crossdock::Result<Arc<CapsuleFormat>> {
+        let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
+        formats.retain(|(.., format)| format.is_usable());
+        if let Some((.., format)) = formats.iter().find(|(known, its, _)| known == name && *its == way) {
+            return Ok(format.clone());
+        }
+        let format = Arc::new(self.session.capsule_format(name, way)?);
+        formats.push((name.to_owned(), way, format.clone()));
+        Ok(format)
+    }
+
+    /// Returns the legacy default stream of the session's device, which most external libraries
+    /// use.
+    pub fn legacy_stream(&self) -> PyResult<&Stream> {
+        if let Some(stream) = self.legacy_stream.get() {
+            return Ok(stream);
+        }
+        let session_stream = self.session.stream();
+        let (memory, device) = (session_stream.memory(), session_stream.device());
+        // SAFETY: the legacy default stream exists as long as its context.
+        let stream = unsafe { memory.adopt_stream(device, LEGACY_STREAM as *mut c_void) };
+        let stream = stream.or_raise()?;
+        Ok(self.legacy_stream.get_or_init(|| stream))
+    }
+}
+
+/// A device, a memory budget and plugins. Tables and columns are created in a session. Sessions are
+/// independent of each other.
+///
+/// A session is a context manager. Its tables and columns outlive it.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Session {
+    open: ProcessLocal<RwLock<Option<Arc<Shared>>>>,
+    device: Device,
+}
+
+impl Session {
+    /// Returns the state of an open session.
+    ///
+    /// # Errors
+    /// UsageError if the session is closed, or in a forked child.
+    pub fn shared(&self) -> PyResult<Arc<Shared>> {
+        let open = self.open.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| usage("the session is closed: open another one"))
+    }
+}
+
+// The Python API fixes these names.
+#[allow(clippy::wrong_self_convention)]
+#[pymethods]
+impl Session {
+    /// Opens a session.
+    ///
+    /// device: "cpu" or "cuda:N".
+    /// memory: maximum number of bytes to hold at once, as a number or a size like "32GiB"; None:
+    /// no limit.
+    /// plugins: paths of plugin files and folders, which take precedence over installed plugins.
+    /// validate: "layout" or "full"; None: "full" for bytes, "layout" for arrays in memory.
+    /// threads: maximum number of worker threads.
+    #[new]
+    #[pyo3(signature = (device="cpu", *, memory=None, plugins=None, validate=None, threads=None))]
+    fn new(
+        py: Python<'_>,
+        device: &str,
+        memory: Option<&Bound<'_, PyAny>>,
+        plugins: Option<Vec<FsPath>>,
+        validate: Option<&str>,
+        threads: Option<usize>,
+    ) -> PyResult<Self> {
+        let device = device::parse(device)?;
+        let memory = memory.map(device::bytes).transpose()?;
+        let validate = match validate {
+            None => None,
+            Some("layout") => Some(Validate::Layout),
+            Some("full") => Some(Validate::Full),
+            Some(other) => return Err(usage(format!("validate={other:?}: expected \"layout\" or \"full\""))),
+        };
+        if threads == Some(0) {
+            return Err(usage("threads=0: expected at least 1"));
+        }
+        let plugins = plugins.into_iter().flatten().map(|FsPath(path)| path);
+        let search = search(py, plugins.collect())?;
+        warnings::listen();
+        let session = detached(py, move || {
+            let policy = Policy::from_standard_files().map_err(crossdock::Error::from)?;
+            let mut host = Host::builder().search(search).policy(policy);
+            if let Some(bytes) = memory {
+                host = host.memory_limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            if let Some(threads) = threads {
+                host = host.threads(threads);
+            }
+            let mut session = host.build()?.session().device(device);
+            if let Some(validate) = validate {
+                session = session.validate(validate);
+            }
+            session.open()
+        })?;
+        let shared = Shared {
+            session,
+            formats: Mutex::default(),
+            tensors: Formats::default(),
+            legacy_stream: OnceLock::new(),
+        };
+        process::remember(shared.session.host().backend());
+        Ok(Self { open: ProcessLocal::new(RwLock::new(Some(Arc::new(shared)))), device })
+    }
+
+    /// The device of its tables.
+    #[getter]
+    fn device(&self) -> String {
+        self.device.to_string()
+    }
+
+    /// Names of the available plugins.
+    #[getter]
+    fn plugins(&self) -> PyResult<Vec<String>> {
+        Ok(self.shared()?.session.host().plugins().map(|plugin| plugin.name.clone()).collect())
+    }
+
+    /// The encodings that the session decodes, and the plugins that have them: {id: [name]}. The
+    /// first plugin is used.
+    fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let shared = self.shared()?;
+        // This loads plugins that are not loaded yet.
+        let encodings = warnings::after(py, Ok(detach(py, || shared.session.encodings())))?;
+        let names = |plugins: &[Arc<Plugin>]| plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
+        let pairs = encodings.into_iter().map(|(id, plugins)| (id, names(&plugins)));
+        pairs.collect::<Vec<(String, Vec<String>)>>().into_py_dict(py)
+    }
+
+    /// Bytes in use: {account: {device: bytes}}. Accounts without memory are omitted.
+    fn memory_used(&self) -> PyResult<BTreeMap<String, BTreeMap<String, u64>>> {
+        let mut used: BTreeMap<String, BTreeMap<String, u64>> = Default::default();
+        let leaks = self.shared()?.session.host().ledger().leaks();
+        for leak in leaks.into_iter().filter(|leak| leak.blocks > 0) {
+            *used.entry(leak.account.clone()).or_default().entry(leak.device.to_string()).or_default() +=
+                leak.bytes;
+        }
+        Ok(used)
+    }
+
+    /// Imports an object that implements an Arrow PyCapsule protocol, as a table or a column.
+    /// Zero-copy if the data is on the session's device.
+    ///
+    /// schema: the requested type: a Schema for a table, a Field for a column. The producer is
+    /// asked for it. Numbers are cast if no value changes; any other difference is a UsageError.
+    /// as_column: True: a column; False: a table; None: arrays other than structs become a column.
+    /// Structs become a column if a struct is null, if the type is an extension type, if `obj` is
+    /// an array (its class has `type` or `dtype`, but not `columns`, `column_names` or
+    /// `num_columns`), or if the type has a name and is nullable; else a table.
+    /// names: "strict" rejects column names that are not UTF-8; "replace" replaces invalid bytes by
+    /// U+FFFD, with a warning for each name.
+    #[pyo3(signature = (obj, schema=None, *, as_column=None, names="strict"))]
+    fn from_arrow<'py>(
+        &self,
+        obj: &Bound<'py, PyAny>,
+        schema: Option<&Bound<'py, PyAny>>,
+        as_column: Option<bool>,
+        names: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::arrow::import::from_arrow(&self.shared()?, obj, schema, as_column, Names::parse(names)?)
+    }
+
+    /// Imports a tensor as a column, or a list or dict of tensors as a table. The tensors may be on
+    /// several devices.
+    ///
+    /// x: an object that implements DLPack or only `__cuda_array_interface__`, a DLPack capsule, a
+    /// list of them, or a dict of them by column name. A tensor is imported in place if it is on
+    /// the session's device and its elements are contiguous; else it is copied. A capsule on a CUDA
+    /// device must be ready on the legacy default stream.
+    /// schema: the requested type. A list of k times as many tensors as the schema has columns
+    /// gives k batches.
+    /// bools: "bytes" (default, in place) or "bits". Not together with `schema`, which determines
+    /// it.
+    /// masks: boolean tensors in the structure of `x`; True marks a null row.
+    ///
+    /// A torch tensor that requires gradients, or that has the negative or the conjugate bit set,
+    /// raises a BufferError, because its memory does not have its values: pass `tensor.detach()`,
+    /// `tensor.resolve_neg()` or `tensor.resolve_conj()`.
+    #[pyo3(signature = (x, schema=None, *, bools=None, masks=None))]
+    fn from_dlpack<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        schema: Option<&Bound<'py, PyAny>>,
+        bools: Option<&str>,
+        masks: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::dlpack::import::from_dlpack(self.shared()?, x, &ImportOptions { schema, bools, masks })
+    }
+
+    /// Imports an object's `__cuda_array_interface__`, version 3 or older, as a column. Prefer
+    /// from_dlpack: this interface has no owner, so the column keeps the whole object alive, and
+    /// versions before 3 have no stream.
+    fn from_cuda_array_interface(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<Column> {
+        crate::cuda::array_interface::column_from(py, self.shared()?, obj)
+    }
+
+    /// Imports the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` returns, as
+    /// a table or a column. Structs become a column if `as_column` is True, if a struct is null, or
+    /// if the type has a name and is nullable. names: as in `from_arrow`.
+    #[pyo3(signature = (schema, array, *, as_column=None, names="strict"))]
+    fn from_capsules<'py>(
+        &self,
+        schema: &Bound<'py, PyAny>,
+        array: &Bound<'py, PyAny>,
+        as_column: Option<bool>,
+        names: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::arrow::import::from_capsules(&self.shared()?, schema, array, as_column, Names::parse(names)?)
+    }
+
+    /// Imports an array that implements Vortex's protocol, and decodes it with the session's
+    /// plugins.
+    fn from_vortex(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Column> {
+        crate::vortex::import::from_vortex(py, &self.shared()?, array)
+    }
+
+    /// Imports an encoded array without decoding it.
+    ///
+    /// obj: an object with `__crossdock_encoded_array__` or `__vortex_array_metadata__`, or bytes
+    /// from `EncodedArray.to_bytes`. Bytes are used in place; changing them changes the array.
+    fn encoded(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<EncodedArray> {
+        crate::objects::encoded::encoded(py, &self.shared()?, obj)
+    }
+
+    /// Builds an encoded array of one node, for example a sample for a new encoding. The plugin
+    /// that decodes it checks the parts.
+    ///
+    /// type: an object with `__arrow_c_schema__`, such as a field of this package or of pyarrow.
+    /// buffers: bytes-like objects, which are copied.
+    /// children: columns, or arguments of `encoded`.
+    #[pyo3(signature = (encoding, r#type, length, *, metadata=None, buffers=None, children=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn build_encoded(
+        &self,
+        py: Python<'_>,
+        encoding: String,
+        r#type: &Bound<'_, PyAny>,
+        length: u64,
+        metadata: Option<Vec<u8>>,
+        buffers: Option<Vec<Bound<'_, PyAny>>>,
+        children: Option<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<EncodedArray> {
+        let metadata = metadata.unwrap_or_default();
+        let (buffers, children) = (buffers.unwrap_or_default(), children.unwrap_or_default());
+        let parts = crate::objects::encoded::Parts { encoding, r#type, length, metadata, buffers, children };
+        crate::objects::encoded::build(py, &self.shared()?, parts)
+    }
+
+    /// Reads an Arrow IPC file or stream.
+    ///
+    /// source: a path, a bytes-like object, or a file object. A file object is read to its end. If
+    /// it is seekable, its position afterwards is the end of the table.
+    /// map: whether a file may be memory-mapped where that saves a copy.
+    #[pyo3(signature = (source, *, map=true))]
+    fn read_ipc(&self, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
+        crate::objects::files::read_ipc(&self.shared()?, source, map)
+    }
+
+    /// Reads a file of any format that a plugin reads.
+    ///
+    /// format: name of the format; None: recognised by the file's contents.
+    /// map: as in `read_ipc`.
+    /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
+    /// options: options of the format.
+    #[pyo3(signature = (path, format=None, *, map=true, progress=None, **options))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        path: FsPath,
+        format: Option<String>,
+        map: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Table> {
+        let options = crate::objects::files::options(options.as_ref())?;
+        crate::objects::files::read(py, &self.shared()?, path.0, format, map, progress, options)
+    }
+
+    /// Returns a capsule `crossdock.host.v1` for other extension modules. Its pointer is a
+    /// `crossdock_host*` (crossdock.h), which gives access to the session's memory, log and
+    /// settings without linking anything. Allocations count under the account `name`, within the
+    /// session's budget.
+    #[pyo3(signature = (name="extension"))]
+    fn __crossdock_host__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        crate::runtime::host_capsule::new_capsule(py, self.shared()?.session.host_handle(name).or_raise()?)
+    }
+
+    /// Waits until all submitted work of the session has finished on its device.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let shared = self.shared()?;
+        detach(py, || shared.session.stream().synchronize()).or_raise()
+    }
+
+    /// Closes the session. Its tables and columns stay valid. Closing twice has no effect.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // A forked child must not close its parent's session.
+        if let Ok(open) = self.open.get() {
+            let open = open.write().unwrap_or_else(PoisonError::into_inner).take();
+            detach(py, || drop(open));
+        }
+        warnings::after(py, Ok(()))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.shared() {
+            Ok(_) => format!("crossdock.Session({:?})", self.device.to_string()),
+            Err(_) => format!("crossdock.Session({:?}, closed)", self.device.to_string()),
+        }
+    }
+}
+
+/// Returns the session with a new cancel flag, for one call.
+pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
+    let flag = CancelFlag::new();
+    (shared.session.with_cancel_flag(flag.clone()), flag)
+}
+
+/// Returns the plugin search path: `paths`, the environment's, the package's own plugins, and those
+/// of other packages.
+fn search(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Search> {
+    let _call = begin(py);
+    let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;
+    let search = paths.into_iter().fold(Search::nowhere(), Search::with_path).environment_of_process();
+    Ok(folders.into_iter().fold(search, Search::installed))
+}

@@ -1,0 +1,350 @@
+//! `Table`: columns of equal length on a device.
+
+use std::sync::Arc;
+
+use arrow_schema::DataType;
+use crossdock::Table as HostTable;
+use crossdock_arrays::DeviceBatch;
+use crossdock_plugin_api::Device;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
+use crate::objects::column::Column;
+use crate::objects::schema::{Schema, index_of};
+use crate::objects::session::Shared;
+use crate::runtime::errors::{KeepException, OrRaise};
+use crate::runtime::path::FsPath;
+use crate::runtime::process::{ProcessLocal, begin};
+use crate::runtime::work::{detached, reading};
+
+/// Columns of equal length on a device. Tables are immutable; slices and selections share their
+/// buffers.
+#[pyclass(frozen, weakref, mapping, module = "crossdock")]
+pub struct Table(KeepException<ProcessLocal<TableState>>);
+
+/// A table and its session's state.
+pub struct TableState {
+    pub table: HostTable,
+    pub shared: Arc<Shared>,
+}
+
+/// Returns the device of a table, which is the session's device if the table has no batches.
+pub fn device_of(table: &HostTable) -> Device {
+    table.batches().first().map_or(table.session().device(), |batch| batch.device())
+}
+
+/// Returns `length` rows from `offset` on; `None`: all of them.
+pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyResult<HostTable> {
+    table.slice(offset, length.unwrap_or(u64::MAX)).or_raise()
+}
+
+/// Concatenates the batches into one batch with offset 0, on the table's device.
+pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
+    if table.batches().len() < 2 {
+        return compacted(py, table);
+    }
+    let session = table.session();
+    // A table that was built from batches of other tables may be on several devices.
+    let table = detached(py, || table.move_to(device_of(table)))?;
+    let one = reading(py, || {
+        // The result is an input batch if only one of them has rows, so it may have an offset.
+        DeviceBatch::concatenate(table.batches(), session.stream())?.without_offsets(session.stream())
+    })?;
+    HostTable::from_batches(session, table.schema().clone(), vec![one.or_raise()?]).or_raise()
+}
+
+/// Returns the same batches with offset 0. Batches with another offset are copied on their device.
+pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
+    let session = table.session();
+    let batches = reading(py, || {
+        let batches = table.batches().iter().map(|batch| batch.without_offsets(session.stream()));
+        batches.collect::<crossdock_plugin_api::Result<Vec<_>>>()
+    })?;
+    HostTable::from_batches(session, table.schema().clone(), batches.or_raise()?).or_raise()
+}
+
+impl Table {
+    pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
+        Self(KeepException::new(ProcessLocal::new(TableState { table, shared })))
+    }
+
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn table(&self) -> PyResult<&HostTable> {
+        Ok(&self.0.get()?.table)
+    }
+
+    fn shared(&self) -> PyResult<&Arc<Shared>> {
+        Ok(&self.0.get()?.shared)
+    }
+
+    /// Wraps another table of the same session.
+    ///
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn with(&self, table: HostTable) -> PyResult<Self> {
+        Ok(Self::new(table, self.shared()?.clone()))
+    }
+
+    fn exported(&self) -> PyResult<Exported<'_>> {
+        Ok(Exported { table: self.table()?, column: None })
+    }
+
+    fn column_at(&self, index: usize) -> PyResult<Column> {
+        Ok(Column::new(self.table()?.select(&[index]).or_raise()?, self.shared()?.clone()))
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Names, types and metadata of the columns.
+    #[getter]
+    fn schema(&self) -> PyResult<Schema> {
+        Ok(Schema(self.table()?.schema().clone()))
+    }
+
+    /// Names of the columns.
+    #[getter]
+    fn column_names(&self) -> PyResult<Vec<&str>> {
+        Ok(self.table()?.schema().fields().iter().map(|field| field.name().as_str()).collect())
+    }
+
+    /// Number of rows.
+    #[getter]
+    fn num_rows(&self) -> PyResult<u64> {
+        Ok(self.table()?.rows())
+    }
+
+    /// Number of columns.
+    #[getter]
+    fn num_columns(&self) -> PyResult<usize> {
+        Ok(self.table()?.schema().fields().len())
+    }
+
+    /// Number of record batches.
+    #[getter]
+    fn num_batches(&self) -> PyResult<usize> {
+        Ok(self.table()?.batches().len())
+    }
+
+    /// Size of its buffers in bytes. A slice counts the whole buffers that it shares; buffers of
+    /// unknown size are not counted.
+    #[getter]
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.table()?.bytes())
+    }
+
+    /// The device of the table.
+    #[getter]
+    fn device(&self) -> PyResult<String> {
+        Ok(device_of(self.table()?).to_string())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.table()?.rows() as usize)
+    }
+
+    /// The column with a name or an index.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Column> {
+        self.column_at(index_of(self.table()?.schema(), key)?)
+    }
+
+    /// All columns, in order.
+    #[getter]
+    fn columns(&self) -> PyResult<Vec<Column>> {
+        (0..self.num_columns()?).map(|i| self.column_at(i)).collect()
+    }
+
+    /// Selects columns by names or indices, in this order. Zero-copy.
+    fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices: Vec<_> =
+            columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?;
+        self.with(table.select(&indices).or_raise()?)
+    }
+
+    /// Returns at most `length` rows from `offset` on. Zero-copy.
+    #[pyo3(signature = (offset, length=None))]
+    fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
+        self.with(rows_of_slice(self.table()?, offset, length)?)
+    }
+
+    /// Returns the same rows with offset 0 in every array except run-end encoded ones. Sliced
+    /// batches are copied on their device. Use it for libraries that read slices incorrectly
+    /// (docs/peers.md).
+    fn compact(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(compacted(py, self.table()?)?)
+    }
+
+    /// Returns the same rows as one batch with offset 0. Zero-copy if the table is one such batch.
+    fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(combined(py, self.table()?)?)
+    }
+
+    /// Replaces dictionary-encoded columns by their values, as `Column.decode_dictionary` does.
+    ///
+    /// columns: names or indices; None: all dictionary-encoded columns.
+    #[pyo3(signature = (columns=None))]
+    fn decode_dictionary(&self, py: Python<'_>, columns: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices: Vec<_> = match columns {
+            Some(columns) => {
+                columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?
+            }
+            None => {
+                let fields = table.schema().fields().iter().enumerate();
+                let encoded =
+                    fields.filter(|(_, field)| matches!(field.data_type(), DataType::Dictionary(..)));
+                encoded.map(|(i, _)| i).collect()
+            }
+        };
+        self.with(detached(py, || table.decode_dictionaries(&indices))?)
+    }
+
+    /// Returns each record batch as a table.
+    fn batches(&self) -> PyResult<Vec<Self>> {
+        let table = self.table()?;
+        let to_table = |batch: &crossdock_arrays::DeviceBatch| {
+            let (session, schema) = (table.session(), table.schema().clone());
+            self.with(HostTable::from_batches(session, schema, vec![batch.clone()]).or_raise()?)
+        };
+        table.batches().iter().map(to_table).collect()
+    }
+
+    /// Moves the table to a device. Zero-copy if it is already there.
+    fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
+        let device = crate::objects::device::parse(device)?;
+        let table = self.table()?;
+        self.with(detached(py, || table.move_to(device))?)
+    }
+
+    /// Plans an export to the format `to`, without running it. Returns a dict for each column with
+    /// `name`, `verdict` ("zero-copy", "converted", "copied" or "unsupported"), `device` and
+    /// `reason`.
+    #[pyo3(signature = (to, **options))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        to: &str,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let options = crate::objects::files::options(options.as_ref())?;
+        let TableState { table, shared } = self.0.get()?;
+        let from = device_of(table);
+        let plan = detached(py, || shared.session.plan_columns(to, table.schema(), from, &options))?;
+        let row = |column: crossdock_plugin_api::ColumnPlan| {
+            let dict = PyDict::new(py);
+            dict.set_item("name", column.name)?;
+            dict.set_item("verdict", column.verdict.to_string())?;
+            dict.set_item("device", column.to.to_string())?;
+            dict.set_item("reason", column.reason)?;
+            Ok(dict)
+        };
+        plan.into_iter().map(row).collect()
+    }
+
+    /// Writes the table as Arrow IPC to a path or a file object.
+    ///
+    /// compression: None, "lz4" or "zstd".
+    /// form: "file" or "stream"; None: "stream" if the path ends in `.arrows`, else "file".
+    /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
+    #[pyo3(signature = (to, *, compression=None, form=None, progress=None))]
+    fn write_ipc(
+        &self,
+        to: &Bound<'_, PyAny>,
+        compression: Option<&str>,
+        form: Option<&str>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        crate::objects::files::write_ipc(self.table()?, self.shared()?, to, compression, form, progress)
+    }
+
+    /// Writes the table to a file. The file appears complete or not at all.
+    ///
+    /// format: name of the format; None: chosen by the file extension.
+    /// progress: as in `write_ipc`.
+    /// options: options of the format.
+    #[pyo3(signature = (path, format=None, *, progress=None, **options))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        path: FsPath,
+        format: Option<String>,
+        progress: Option<&Bound<'_, PyAny>>,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let options = crate::objects::files::options(options.as_ref())?;
+        crate::objects::files::write(py, self.table()?, self.shared()?, path.0, format, progress, options)
+    }
+
+    /// Returns a `pyarrow.Table` in host memory.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
+        slf.py().import("pyarrow")?.call_method1("table", (slf,))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported()?.schema(py)
+    }
+
+    #[getter]
+    fn __arrow_c_device_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_device_array"))
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn _arrow_c_device_array<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        refuse_unknown("__arrow_c_device_array__", kwargs)?;
+        self.exported()?.device_array(py, requested_schema)
+    }
+
+    #[getter]
+    fn __arrow_c_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_array"))
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn _arrow_c_array<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.exported()?.array(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        refuse_unknown("__arrow_c_device_stream__", kwargs)?;
+        self.exported()?.device_stream(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.exported()?.stream_of_arrays(py, requested_schema)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        crate::objects::show::table(py, self.table()?)
+    }
+
+    /// HTML for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        crate::objects::show::html(py, self.table()?)
+    }
+}

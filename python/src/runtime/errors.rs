@@ -1,0 +1,210 @@
+//! Exception classes, and the conversion of the host's errors into them.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use crossdock::Error as HostError;
+use crossdock_plugin_api::{Code, Error as ApiError};
+use pyo3::exceptions::{
+    PyBufferError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError,
+    PyUserWarning, PyValueError,
+};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+macro_rules! classes {
+    ($($kind:ident $name:literal: $builtin:ty = $doc:literal),* $(,)?) => {
+        /// The base class, and one class for each `Kind`, in the order of `Kind`.
+        struct Classes { base: Py<PyType>, kinds: Vec<Py<PyType>>, warning: Py<PyType> }
+
+        impl Classes {
+            fn new(py: Python<'_>) -> PyResult<Self> {
+                let all = "Base class of all exceptions of Crossdock, except errors of the operating system.";
+                let base = class(py, "Error", &[py.get_type::<PyException>()], all)?;
+                let kinds = vec![
+                    $( class(py, $name, &[base.bind(py).clone(), py.get_type::<$builtin>()], $doc)? ),*
+                ];
+                let doc = "A warning of the host or of a plugin.";
+                let warning = class(py, "Warning", &[py.get_type::<PyUserWarning>()], doc)?;
+                Ok(Self { base, kinds, warning })
+            }
+
+            fn add_to(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
+                module.add("Error", self.base.clone_ref(module.py()))?;
+                module.add("Warning", self.warning.clone_ref(module.py()))?;
+                let names = [$( $name ),*];
+                for (name, class) in names.into_iter().zip(&self.kinds) {
+                    module.add(name, class.clone_ref(module.py()))?;
+                }
+                Ok(())
+            }
+        }
+
+        /// The class of an exception.
+        #[derive(Clone, Copy)]
+        pub enum Kind { $( #[doc = $doc] $kind ),* }
+    };
+}
+
+classes! {
+    Usage "UsageError": PyValueError = "An argument is invalid, or contradicts another argument.",
+    Data "DataError": PyValueError = "The data violates its format.",
+    Unsupported "UnsupportedError": PyNotImplementedError = "The request is valid but not supported. The message says what to do instead.",
+    OutOfMemory "OutOfMemoryError": PyMemoryError = "The system, a device, or the session's budget has no memory left.",
+    Device "DeviceError": PyRuntimeError = "A device or its driver is missing or failed.",
+    Plugin "PluginError": PyRuntimeError = "A plugin failed, or may not be loaded.",
+    Export "ExportError": PyBufferError = "The data cannot be exported in this way. The message says what to do instead.",
+    Cancelled "CancelledError": PyRuntimeError = "The session was closed during the call.",
+}
+
+static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+
+/// Creates a class of the package.
+fn class(py: Python<'_>, name: &str, bases: &[Bound<'_, PyType>], doc: &str) -> PyResult<Py<PyType>> {
+    let namespace = PyDict::new(py);
+    namespace.set_item("__module__", "crossdock")?;
+    namespace.set_item("__doc__", doc)?;
+    let class = py.get_type::<PyType>().call1((name, PyTuple::new(py, bases)?, namespace))?;
+    Ok(class.cast_into::<PyType>()?.unbind())
+}
+
+/// Adds the classes to the module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    CLASSES.get_or_try_init(module.py(), || Classes::new(module.py()))?.add_to(module)
+}
+
+/// Creates an exception of this class.
+pub fn raise(kind: Kind, message: impl Into<String>) -> PyErr {
+    let message = message.into();
+    Python::attach(|py| match CLASSES.get_or_try_init(py, || Classes::new(py)) {
+        Ok(classes) => PyErr::from_type(
+            classes.kinds.get(kind as usize).unwrap_or(&classes.base).bind(py).clone(),
+            message,
+        ),
+        Err(error) => error,
+    })
+}
+
+/// Returns the class of warnings.
+pub fn warning(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let classes = CLASSES.get_or_try_init(py, || Classes::new(py))?;
+    Ok(classes.warning.bind(py).clone().into_any())
+}
+
+/// Creates a UsageError.
+pub fn usage(message: impl Into<String>) -> PyErr {
+    raise(Kind::Usage, message)
+}
+
+/// Returns whether an exception is a UsageError.
+pub fn is_usage(py: Python<'_>, error: &PyErr) -> bool {
+    let class = CLASSES.get(py).and_then(|classes| classes.kinds.get(Kind::Usage as usize));
+    class.is_some_and(|class| error.is_instance(py, class.bind(py)))
+}
+
+/// Converts an error of the host. The message has the text of every layer, in one line.
+pub fn from_host(error: HostError) -> PyErr {
+    let line = error.one_line();
+    match error {
+        HostError::Usage(_) => raise(Kind::Usage, line),
+        HostError::Unrecognised(_) => raise(Kind::Unsupported, line),
+        HostError::Policy(_) | HostError::Refused(_) => raise(Kind::Plugin, line),
+        HostError::Plugin { source, .. }
+        | HostError::Data { source, .. }
+        | HostError::Device { source, .. } => from_code(source.code(), line),
+        // OSError selects its subclass by the errno, and appends the file name to the message.
+        HostError::Io { source, path, .. } => match (source.raw_os_error(), path) {
+            (Some(errno), Some(path)) => PyOSError::new_err((errno, reason(&source), path.into_os_string())),
+            (Some(errno), None) => PyOSError::new_err((errno, line)),
+            (None, _) => PyOSError::new_err(line),
+        },
+        HostError::Cancelled => raise(Kind::Cancelled, line),
+    }
+}
+
+/// Returns the text of an error of the operating system without its number, which Python adds.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error ").map_or(text.clone(), |(reason, _)| reason.to_owned())
+}
+
+/// Converts an error of the plugin interface.
+pub fn from_api(error: ApiError) -> PyErr {
+    from_code(error.code(), crossdock::one_line(error.message()))
+}
+
+fn from_code(code: Code, line: String) -> PyErr {
+    match code {
+        Code::INVALID_ARGUMENT => raise(Kind::Usage, line),
+        Code::UNSUPPORTED => raise(Kind::Unsupported, line),
+        Code::BAD_DATA => raise(Kind::Data, line),
+        Code::OUT_OF_MEMORY => raise(Kind::OutOfMemory, line),
+        Code::DEVICE => raise(Kind::Device, line),
+        Code::IO => PyOSError::new_err(line),
+        Code::CANCELLED => raise(Kind::Cancelled, line),
+        _ => raise(Kind::Plugin, line),
+    }
+}
+
+/// Converts the error of a result into an exception.
+pub trait OrRaise<T> {
+    /// Returns the value, or the exception.
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for Result<T, HostError> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(from_host)
+    }
+}
+
+impl<T> OrRaise<T> for Result<T, ApiError> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(from_api)
+    }
+}
+
+/// Runs `body`, which may call external Python code, and restores the pending exception afterwards.
+pub fn keep_exception<T>(_: Python<'_>, body: impl FnOnce() -> T) -> T {
+    let (mut kind, mut value, mut traceback) =
+        (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the token proves that the interpreter's lock is held. `PyErr_Restore` below takes the
+    // references.
+    unsafe { ffi::PyErr_Fetch(&mut kind, &mut value, &mut traceback) };
+    let result = body();
+    // SAFETY: the lock is held, and `PyErr_Fetch` gave these references to us.
+    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+    result
+}
+
+/// A field of a Python class whose drop keeps a pending exception: Python deallocates objects while
+/// one is set.
+pub struct KeepException<T>(ManuallyDrop<T>);
+
+impl<T> KeepException<T> {
+    /// Wraps the field's value.
+    pub fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for KeepException<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for KeepException<T> {
+    fn drop(&mut self) {
+        // SAFETY: called once, by this drop.
+        let drop = |value: &mut ManuallyDrop<T>| unsafe { ManuallyDrop::drop(value) };
+        // SAFETY: Python deallocates its objects with the lock held. A value that never became a
+        // Python object is dropped by a method, which holds the lock too.
+        let py = unsafe { Python::assume_attached() };
+        keep_exception(py, || drop(&mut self.0));
+    }
+}

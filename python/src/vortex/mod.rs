@@ -1,0 +1,5 @@
+//! Vortex's protocol, import and export.
+
+pub mod buffer;
+pub mod export;
+pub mod import;

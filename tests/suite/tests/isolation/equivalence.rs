@@ -1,0 +1,411 @@
+//! Isolated plugins have the same results as plugins in the host's process.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock::api::{
+    Call, CancelFlag, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Options, Owned,
+    Plugin, PluginDescription, Result, Validate, abi, entry,
+};
+use crossdock::discovery::Search;
+use crossdock::isolation::Isolation;
+use crossdock::load::LinkedPlugin;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock::{Error, Host, Policy, ReadOptions, Session, WriteOptions};
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, export_batch, export_field, first_difference, format_batch,
+};
+use crossdock_memory::Memory;
+use crossdock_tests::{built, built_file, command, crossdock, csv_plugin, sample, sample_tree, scaled_tree};
+
+fn sessions() -> (Host, Session, Session) {
+    let host = crate::host(&built(), crate::marked("same")).build().unwrap();
+    let direct = Host::builder().plugins(built()).build().unwrap().session().open().unwrap();
+    let isolated = host.session().open().unwrap();
+    (host, direct, isolated)
+}
+
+fn read(session: &Session, input: Input) -> Vec<DeviceBatch> {
+    session.read(input, &ReadOptions::default()).unwrap().map(Result::unwrap).collect()
+}
+
+fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
+    assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter().zip(right) {
+        assert_eq!((left.schema(), left.metadata()), (right.schema(), right.metadata()));
+        assert_eq!(first_difference(left, right, session.stream()).unwrap(), None);
+    }
+}
+
+#[test]
+fn encoding_with_only_programs_works_isolated() {
+    if crate::skips("encoding_with_only_programs_works_isolated") {
+        return;
+    }
+    let decoded = |isolation: Isolation| {
+        let search = Search::nowhere()
+            .with_path(csv_plugin())
+            .with_path(built_file("libcrossdock_encodings_plugin.so"));
+        let policy = Policy { isolation, ..Policy::default() };
+        let host = Host::builder().search(search).policy(policy).build().unwrap();
+        let session = host.session().open().unwrap();
+        let tree = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
+        let plan = session.plan_decoding(&session.with_arrow_types(tree).unwrap(), Device::CPU).unwrap();
+        let tree = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
+        (plan, format_batch(&session.decode(tree).unwrap(), 10, session.stream()).unwrap())
+    };
+    assert_eq!(decoded(crate::isolation()), decoded(Isolation::default()));
+}
+
+#[test]
+fn reads_the_same_tables_from_files_and_bytes() {
+    if crate::skips("reads_the_same_tables_from_files_and_bytes") {
+        return;
+    }
+    let (host, direct, isolated) = sessions();
+    let expected = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
+    assert!(expected.iter().map(DeviceBatch::len).sum::<usize>() > 1000);
+    let bytes = std::fs::read(sample()).unwrap();
+    assert_same(&expected, &read(&isolated, Input::open(sample(), isolated.cancel_flag()).unwrap()), &direct);
+    let batches = read(&isolated, Input::bytes(bytes));
+    drop(isolated);
+    host.settle();
+    assert_same(&expected, &batches, &direct);
+}
+
+#[test]
+fn mapped_file_is_read_without_copies() {
+    if crate::skips("mapped_file_is_read_without_copies") {
+        return;
+    }
+    let (_host, _, isolated) = sessions();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.arrow");
+    let (from, to) = (sample().display().to_string(), file.display().to_string());
+    assert!(crossdock(&["convert", "--quiet", "--compression", "none", &from, &to]).status.success());
+    let input = Input::open(file, isolated.cancel_flag()).unwrap();
+    let whole = input.shared();
+    let map = whole.map().unwrap().as_ptr_range();
+    let (begin, end) = (map.start.addr() as u64, map.end.addr() as u64);
+    for batch in read(&isolated, input) {
+        for (column, field) in batch.columns().iter().zip(batch.schema().fields()) {
+            for buffer in column.buffers().iter().flatten().filter(|buffer| !buffer.is_empty()) {
+                assert!(
+                    (begin..end).contains(&buffer.address()),
+                    "{field}: {buffer:?} is not in {begin:#x}..{end:#x}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn writes_the_same_files() {
+    if crate::skips("writes_the_same_files") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    for compression in ["none", "lz4", "zstd"] {
+        let (direct, isolated) = (path("direct.arrows"), path("isolated.arrows"));
+        let sample = sample().to_str().unwrap().to_string();
+        let convert = |isolate: &[&str], to: &str| {
+            let arguments = ["convert", "--quiet", "--compression", compression, &sample, to];
+            let out = crossdock(&[&arguments[..], isolate].concat());
+            assert!(out.status.success(), "{out:?}");
+        };
+        convert(&[], &direct);
+        convert(&["--isolate"], &isolated);
+        assert!(std::fs::read(&direct).unwrap() == std::fs::read(&isolated).unwrap(), "{compression}");
+    }
+}
+
+#[test]
+fn number_of_open_files_is_bounded_for_long_tables() {
+    if crate::skips("number_of_open_files_is_bounded_for_long_tables") {
+        return;
+    }
+    const BATCHES: usize = 800;
+    let (_host, direct, isolated) = sessions();
+    let batch = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap()).remove(0);
+    let batch = batch.slice(0, batch.len().min(100)).unwrap();
+    // Batches are decompressed in the isolated process, so each has its own memory.
+    let options = WriteOptions {
+        to: Some("arrow-ipc-stream".into()),
+        options: Options::new().with("compression", "lz4"),
+    };
+    let sink = VecSink::new();
+    let mut writer = direct.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
+    for _ in 0..BATCHES {
+        writer.write(batch.clone()).unwrap();
+    }
+    writer.finish().unwrap();
+    let batches = read(&isolated, Input::bytes(sink.take()));
+    // Other tests of this process have files of other kinds open.
+    let open = crate::open_files("/memfd:crossdock-arrays");
+    assert_eq!(batches.len(), BATCHES);
+    assert!((1..BATCHES).contains(&open), "{open} open files of {BATCHES} batches");
+    // Batches whose files are closed can be passed to other processes, too.
+    let sink = VecSink::new();
+    let mut writer = isolated.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
+    for batch in &batches {
+        writer.write(batch.clone()).unwrap();
+    }
+    writer.finish().unwrap();
+    assert_same(&read(&direct, Input::bytes(sink.take())), &batches, &direct);
+}
+
+#[test]
+fn decodes_after_the_previous_process_ended() {
+    if crate::skips("decodes_after_the_previous_process_ended") {
+        return;
+    }
+    let host = crate::host(&built(), crate::marked("decodes")).build().unwrap();
+    let session = host.session().open().unwrap();
+    let decode = || session.decode(session.read_encoded(&Input::bytes(sample_tree())).unwrap()).unwrap();
+    let before = decode();
+    crate::end_processes("decodes");
+    assert_same(&[before], &[decode()], &session);
+}
+
+#[test]
+fn reads_and_writes_pipes() {
+    if crate::skips("reads_and_writes_pipes") {
+        return;
+    }
+    let bytes = std::fs::read(sample()).unwrap();
+    let mut child = command(&["convert", "--quiet", "--isolate", "-", "-", "--to", "arrow-ipc-file"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || pipe.write_all(&sent));
+    let out = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(out.status.success());
+    let (_, direct, _) = sessions();
+    assert_same(&read(&direct, Input::bytes(bytes)), &read(&direct, Input::bytes(out.stdout)), &direct);
+}
+
+#[test]
+fn decodes_the_same_arrays() {
+    if crate::skips("decodes_the_same_arrays") {
+        return;
+    }
+    let (_host, direct, isolated) = sessions();
+    let input = Input::bytes(sample_tree());
+    let decode = |session: &Session| session.decode(session.read_encoded(&input).unwrap()).unwrap();
+    assert_same(&[decode(&direct)], &[decode(&isolated)], &direct);
+    // Also with the importer, whose session decodes.
+    assert_same(&read(&direct, input.clone()), &read(&isolated, input), &direct);
+}
+
+/// A linked plugin, whose only encoding decodes each value to 10.
+struct Tens(Memory);
+
+impl Plugin for Tens {
+    fn create(host: crossdock::api::Host) -> Result<Self> {
+        Memory::from_host(&host).map(Self)
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+impl Encoding for Tens {
+    fn ids(&self) -> &[&'static str] {
+        &["test.tens"]
+    }
+
+    fn check(&self, _: EncodedNode<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        node: EncodedNode<'_>,
+        _: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        RECORDED_CALLS.lock().unwrap().push((call.byte_budget(), call.validate(), call.stream().is_null()));
+        if let Some(cancel) = CANCEL.lock().unwrap().take() {
+            cancel.cancel();
+            let begun = Instant::now();
+            while !call.is_cancelled() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the call does not see the cancellation");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            SAW_CANCELLATION.store(true, Ordering::SeqCst);
+            call.check_cancelled()?;
+        }
+        let stream = self.0.default_stream(Device::CPU)?;
+        let rows = node.length() as usize;
+        let tens = self.0.alloc_with(&stream, 4 * rows, |to| {
+            to.chunks_mut(4).for_each(|value| value.copy_from_slice(&10i32.to_le_bytes()));
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(tens.freeze_now())];
+        let column = DeviceArray::try_new(DataType::Int32, rows, 0, Some(0), buffers, Vec::new(), None)?;
+        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![tens_field()])), rows, vec![column])?;
+        export_batch(&batch, false, &stream)
+    }
+}
+
+/// The byte budget, the validation and whether the stream is null, for each call.
+static RECORDED_CALLS: Mutex<Vec<(u64, Validate, bool)>> = Mutex::new(Vec::new());
+/// The flag to set during the next call.
+static CANCEL: Mutex<Option<CancelFlag>> = Mutex::new(None);
+/// Whether the call saw the cancellation.
+static SAW_CANCELLATION: AtomicBool = AtomicBool::new(false);
+
+fn tens() -> LinkedPlugin {
+    static ENTRY: abi::PluginEntry = entry::<Tens>();
+    let about = PluginDescription {
+        name: "tens",
+        version: "0.1.0",
+        description: "tens",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.encoding/1",
+        formats: "",
+        encodings: "test.tens",
+    };
+    LinkedPlugin::new(&ENTRY, about.meta())
+}
+
+/// Serialises tests that use this plugin.
+fn lock_tens() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tens_field() -> Field {
+    Field::new("tens", DataType::Int32, false)
+}
+
+#[test]
+fn host_decode_callback_uses_the_plugins_of_the_session() {
+    if crate::skips("host_decode_callback_uses_the_plugins_of_the_session") {
+        return;
+    }
+    let _lock = lock_tens();
+    let search =
+        || Search::nowhere().linked(tens()).with_path(built_file("libcrossdock_encodings_plugin.so"));
+    let isolated = crate::host(&built(), crate::isolation()).search(search()).build().unwrap();
+    let direct = Host::builder().search(search()).build().unwrap();
+    for host in [direct, isolated] {
+        assert_tens_decode(&host);
+    }
+}
+
+#[test]
+fn process_cannot_reduce_validation() {
+    if crate::actions::skips("process_cannot_reduce_validation") {
+        return;
+    }
+    let _lock = lock_tens();
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = crate::actions::hostile(folder.path());
+    let search = Search::nowhere().linked(tens()).with_path(plugin);
+    let host = crate::host(folder.path(), crate::isolation()).search(search).build().unwrap();
+    let session = host.session().open().unwrap();
+    let error = crate::actions::error_line(crate::actions::run_action(&session, "decode-unvalidated"));
+    assert!(error.ends_with(": decoded"), "{error}");
+    assert_eq!(std::mem::take(&mut *RECORDED_CALLS.lock().unwrap()), [(0, Validate::Full, false)]);
+}
+
+fn assert_tens_decode(host: &Host) {
+    const BUDGET: u64 = 12_345_678;
+    let session = host.session().byte_budget(BUDGET).validate(Validate::Layout).open().unwrap();
+    let node = NodeParts {
+        encoding: "test.tens".into(),
+        logical_type: LogicalType::Schema(export_field(&tens_field()).unwrap()),
+        length: 7,
+        metadata: Vec::new(),
+        n_buffers: 0,
+        n_children: 0,
+    };
+    let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
+    let bytes = session.encoded_to_bytes(tree).unwrap();
+    // The importer is in another process, which does not have this encoding.
+    let input = Input::bytes(bytes);
+    let [batch] = &read(&session, input.clone())[..] else { panic!("expected one batch") };
+    assert_eq!(format_batch(batch, 100, session.stream()).unwrap().matches("10").count(), 7);
+    assert_eq!(std::mem::take(&mut *RECORDED_CALLS.lock().unwrap()), [(BUDGET, Validate::Layout, false)]);
+
+    let cancel = CancelFlag::new();
+    *CANCEL.lock().unwrap() = Some(cancel.clone());
+    let read = session.with_cancel_flag(cancel).read(input, &ReadOptions::default());
+    let cancelled = read.and_then(|reader| reader.collect::<std::result::Result<Vec<_>, _>>());
+    assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
+    // Before the host ends the plugin's process.
+    assert!(
+        SAW_CANCELLATION.swap(false, Ordering::SeqCst),
+        "a plugin that decodes for an isolated one does not see the cancellation"
+    );
+    RECORDED_CALLS.lock().unwrap().clear();
+}
+
+#[test]
+fn list_of_plugins_shows_isolation() {
+    if crate::skips("list_of_plugins_shows_isolation") {
+        return;
+    }
+    let list = |more: &[&str]| {
+        let out = crossdock(&[&["plugins", "--isolate=arrow-ipc", "--explain"], more].concat());
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let text = list(&[]);
+    let (_, after) = text.split_once("\narrow-ipc ").unwrap();
+    let (ipc, others) = after.split_once("\ndlpack ").unwrap();
+    assert!(ipc.contains("runs: in a separate process") && !others.contains("a separate process"), "{text}");
+    let plugins: serde_json::Value = serde_json::from_str(&list(&["--json"])).unwrap();
+    let chosen = plugins["plugins"].as_array().unwrap().iter().filter(|plugin| plugin["status"] == "chosen");
+    let isolated = chosen.filter(|plugin| plugin["isolated"] == true);
+    assert_eq!(
+        isolated.map(|plugin| plugin["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["arrow-ipc"]
+    );
+}
+
+#[test]
+fn capsule_exports_cannot_be_isolated() {
+    if crate::skips("capsule_exports_cannot_be_isolated") {
+        return;
+    }
+    let (_host, direct, isolated) = sessions();
+    let batches = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
+    let schema = batches[0].schema().clone();
+    let format = isolated.capsule_format("arrow-c-device", crossdock::registry::Way::Out).unwrap();
+    let error = match format.write(&schema, &Default::default()) {
+        Ok(_) => panic!("an isolated plugin exported capsules"),
+        Err(error) => error.one_line(),
+    };
+    assert!(error.contains("process of its own") && error.contains("exclude it"), "{error}");
+}
+
+#[test]
+fn policy_selects_isolated_plugins() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("crossdock.toml");
+    let is_isolated = |text: &str| {
+        std::fs::write(&policy, text).unwrap();
+        let policy = crossdock::Policy::from_file(&policy).unwrap();
+        let which = policy.isolation.which;
+        (which.includes("arrow-ipc", None), which.includes("dlpack", None))
+    };
+    assert_eq!(is_isolated(""), (false, false));
+    assert_eq!(is_isolated("isolate = [\"arrow-ipc\"]"), (true, false));
+    assert_eq!(is_isolated("isolate = [\"*\"]"), (true, true));
+}

@@ -1,0 +1,87 @@
+//! Verifies the shipped plugins and the examples.
+
+use std::path::Path;
+
+use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, xor_tree};
+
+use crate::{bad_cases, has_cuda, passed, passed_on, verify};
+
+/// Runs all cases on the CPU, on the untouchable device, and on `cuda:0`, with the simulated driver
+/// if there is no other.
+#[track_caller]
+fn assert_passes(plugin: &Path) {
+    assert_passes_with(plugin, &[], &[]);
+}
+
+/// Runs all cases with more arguments. The cases in `required` must not be skipped.
+#[track_caller]
+fn assert_passes_with(plugin: &Path, arguments: &[&str], required: &[&str]) {
+    let has_cuda = has_cuda(&format!("{} on cuda:0", plugin.display()));
+    for devices in [&[][..], &["--device", "untouchable"]] {
+        let (out, report) = verify(plugin, &[&["--timeout", "120"], arguments, devices].concat());
+        if has_cuda && devices.is_empty() {
+            let (on_cuda, on_cpu) = (passed_on(&report, "cuda:0"), passed_on(&report, "cpu"));
+            let missing: Vec<_> = on_cpu.iter().filter(|name| !on_cuda.contains(name)).collect();
+            assert!(on_cuda.contains(&"memory.device") && missing.is_empty(), "not on cuda:0: {missing:?}");
+        }
+        for case in required {
+            assert!(passed(&report, case), "{case} did not run: {report}");
+        }
+        let bad = report["cases"].as_array().unwrap().iter();
+        let bad: Vec<_> = bad.filter(|case| case["replay"].is_string()).map(ToString::to_string).collect();
+        assert_eq!(bad_cases(&report), [], "{}", bad.join("\n"));
+        assert_eq!(out.status.code(), Some(0));
+    }
+}
+
+#[test]
+fn arrow_c_device_passes_every_case() {
+    assert_passes(&built_file("libcrossdock_arrow_c_device_plugin.so"));
+}
+
+#[test]
+fn arrow_ipc_passes_every_case() {
+    assert_passes(&built_file("libcrossdock_arrow_ipc_plugin.so"));
+}
+
+#[test]
+fn dlpack_passes_every_case() {
+    assert_passes(&built_file("libcrossdock_dlpack_plugin.so"));
+}
+
+/// The cases that must run for plugins with encodings.
+const DECODING: [&str; 2] = ["encoding.samples", "encoding.changed_samples"];
+
+/// Writes a sample to a file and returns its path.
+fn sample(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn encodings_passes_every_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = sample(folder.path(), "sample.cdenc", sample_tree());
+    let run = [&DECODING[..], &["calls.cancelled_decode", "hostile.samples", "hostile.bytes"]].concat();
+    assert_passes_with(&built_file("libcrossdock_encodings_plugin.so"), &["--sample", &tree], &run);
+}
+
+#[test]
+fn c_example_passes_every_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name,when\n\"a, b\",2024-02-29\n,\nlast,1970-01-01\n";
+    let text = sample(folder.path(), "sample.csv", text);
+    let tree = sample(folder.path(), "sample.cdenc", scaled_tree());
+    let run = [&DECODING[..], &["hostile.samples"]].concat();
+    assert_passes_with(&csv_plugin(), &["--sample", &text, "--sample", &tree], &run);
+}
+
+#[test]
+fn rust_example_passes_every_case() {
+    let Some(plugin) = example_plugin("rust_example_passes_every_case") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let tree = sample(folder.path(), "sample.cdenc", xor_tree());
+    let run = ["memory.failing", "calls.cancelled_decode", "concurrency.threads"];
+    assert_passes_with(&plugin, &["--sample", &tree], &[&DECODING[..], &run].concat());
+}
