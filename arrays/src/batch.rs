@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::DeviceArray;
 
-/// A record batch whose buffers all lie on one device.
+/// A record batch whose buffers are all on the same device.
 #[derive(Clone, Debug)]
 pub struct DeviceBatch {
     schema: SchemaRef,

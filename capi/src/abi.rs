@@ -20,20 +20,20 @@ macro_rules! abi {
 
             impl Default for $name {
                 fn default() -> Self {
-                    // SAFETY: all zeros are valid for every field: integers, raw pointers, optional
-                    // function pointers, and structs of those.
+                    // SAFETY: every field is an integer, a raw pointer, an optional function
+                    // pointer, or a struct of such fields. All zeros are valid for these types.
                     unsafe { core::mem::zeroed() }
                 }
             }
 
-            // SAFETY: `struct_size` is the first field, and all others are valid for any bytes that
-            // C code writes: integers, raw pointers, optional function pointers, and structs of
-            // those.
+            // SAFETY: `struct_size` is the first field. Every other field is an integer, a raw
+            // pointer, an optional function pointer, or a struct of such fields, which are valid
+            // for any bytes that C code writes.
             unsafe impl SizedStruct for $name {}
         )*
 
-        /// Name in C, size, alignment, and the offset of each field, for comparison with a C
-        /// compiler's.
+        /// The C name, the size, the alignment, and the offset of each field of each struct, for
+        /// comparison with the values of a C compiler.
         #[allow(clippy::type_complexity, dead_code)]
         pub fn layouts() -> Vec<(&'static str, usize, usize, Vec<(&'static str, usize)>)> {
             vec![ $((
@@ -180,8 +180,8 @@ macro_rules! released {
             fn is_released(&self) -> bool { self.release.is_none() }
             unsafe fn release(&mut self) {
                 if let Some(release) = self.release.take() {
-                    // SAFETY: the caller of `Release::release` guarantees a valid struct; this is
-                    // its own function.
+                    // SAFETY: the caller of `Release::release` guarantees a valid struct, and the
+                    // function is the one that the struct contains.
                     unsafe { release(self) };
                 }
             }

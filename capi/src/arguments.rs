@@ -10,9 +10,9 @@ use crossdock_plugin_api::{Error, Options, Progress, Release, Result, abi as api
 
 use crate::abi::{self, SizedStruct};
 
-/// More elements than any plausible list has.
+/// The number of elements above which a list is rejected as not plausible.
 const MAX_LIST_LEN: usize = 1 << 20;
-/// More bytes than any plausible settings struct has.
+/// The size in bytes above which a settings struct is rejected as not plausible.
 const MAX_SETTINGS_BYTES: usize = 1 << 16;
 
 /// # Errors
@@ -23,7 +23,8 @@ pub fn check_not_null<T>(pointer: *const T, what: &str) -> Result<()> {
 
 /// An object that a function returns in an out parameter.
 pub trait Out: Release {
-    /// The size of its first version. A shorter struct cannot be released.
+    /// The size of the struct's first version, in bytes. A shorter struct has no complete
+    /// `release`.
     const MIN_SIZE: usize;
 }
 
@@ -46,8 +47,8 @@ out! {
     abi::Report = 80,
 }
 
-/// Checks an out parameter before the object is created: without it, the object could not be
-/// returned. A `struct_size` of 0 means the size of this library's struct.
+/// Checks an out parameter before the object is created, because without a valid out parameter the
+/// object could not be returned. A `struct_size` of 0 stands for the size of this library's struct.
 ///
 /// # Safety
 /// `out` is null or points to a struct of type `T`.
@@ -72,9 +73,9 @@ pub fn flags(flags: u32, known: u32, what: &str) -> Result<u32> {
     }
 }
 
-/// Copies the fields that both versions of a settings struct have. Other fields, and all fields if
-/// `from` is NULL, have their default. Fields that this library does not know must be zero, so that
-/// no setting is silently ignored.
+/// Copies the fields that both versions of a settings struct have. All other fields of the result
+/// have their defaults. If `from` is NULL, all fields have their defaults. Fields that this library
+/// does not support must be zero, so that no setting is silently ignored.
 ///
 /// # Safety
 /// `from` is null or points to `struct_size` bytes.
@@ -92,9 +93,10 @@ pub unsafe fn settings<T: SizedStruct>(from: *const T, what: &str) -> Result<T> 
     }
     let known = size.min(size_of::<T>());
     // SAFETY: `from` has `size` bytes by the requirement of this function, and `settings` has at
-    // least `known`.
+    // least `known` bytes.
     unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut settings).cast(), known) };
-    // SAFETY: `from` has `size` bytes, of which `known` are skipped.
+    // SAFETY: `from` has `size` bytes. The slice begins `known` bytes after the first byte and ends
+    // at the last byte.
     let unknown = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
     if unknown.iter().any(|byte| *byte != 0) {
         return Err(Error::version(format!(
@@ -132,7 +134,7 @@ pub unsafe fn text(text: api::Str, what: &str) -> Result<String> {
 /// # Safety
 /// `value` is valid for the call.
 pub unsafe fn optional_text(value: api::Str, what: &str) -> Result<Option<String>> {
-    // SAFETY: the requirement of `text` is that of this function.
+    // SAFETY: `text` needs a valid text, which this function requires.
     let text = unsafe { text(value, what) }?;
     Ok((!text.is_empty()).then_some(text))
 }
@@ -142,7 +144,7 @@ pub unsafe fn optional_text(value: api::Str, what: &str) -> Result<Option<String
 /// # Safety
 /// `name` is valid for the call.
 pub unsafe fn name(name: api::Str, what: &str) -> Result<String> {
-    // SAFETY: the requirement of `optional_text` is that of this function.
+    // SAFETY: `optional_text` needs a valid text, which this function requires.
     unsafe { optional_text(name, what) }?.ok_or_else(|| Error::invalid_argument(format!("{what} is empty")))
 }
 
@@ -196,10 +198,11 @@ pub unsafe fn schema(schema: *const api::ArrowSchema) -> Result<SchemaRef> {
 #[derive(Clone, Copy)]
 pub struct Data(pub *mut c_void);
 
-// SAFETY: the pointer is only passed to callbacks of the application, which the header allows any
-// thread to call.
+// SAFETY: the pointer is only passed to callbacks of the application. The header states that any
+// thread may call these callbacks.
 unsafe impl Send for Data {}
-// SAFETY: the header allows several threads to call these callbacks at once.
+// SAFETY: the pointer is only passed to callbacks of the application. The header states that
+// several threads may call them at the same time.
 unsafe impl Sync for Data {}
 
 impl Data {
@@ -212,13 +215,13 @@ impl Data {
 /// The application's progress callback, unless it is NULL.
 pub fn progress(callback: Option<abi::Progress>, data: *mut c_void) -> Option<Arc<Progress>> {
     let (callback, data) = (callback?, Data(data));
-    // SAFETY: the header says until when the callback is called, and requires it and its data to
-    // stay valid until then.
+    // SAFETY: the header requires that the callback and its data are valid until the last call of
+    // the callback.
     Some(Arc::new(move |done, total| unsafe { callback(data.get(), done, total) }))
 }
 
-/// Writes the fields of `value` that the caller's struct has. Keeps its `struct_size`, of which 0
-/// means the size of this library's struct.
+/// Writes the fields of `value` that the caller's struct has. Keeps the `struct_size` of the
+/// caller's struct, where 0 stands for the size of this library's struct.
 ///
 /// # Safety
 /// `out` is null or points to `struct_size` writable bytes.
@@ -236,7 +239,7 @@ pub unsafe fn write_out<T: SizedStruct>(out: *mut T, value: T) -> Result<()> {
         _ => size.min(size_of::<T>()),
     };
     // SAFETY: `out` has `size` bytes by the requirement of this function, and `value` has at least
-    // `bytes`.
+    // `bytes` bytes.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), out.cast(), bytes);
         out.cast::<usize>().write(size);

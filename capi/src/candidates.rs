@@ -93,7 +93,7 @@ fn row(candidate: &HostCandidate, session: Option<&Session>, texts: &mut Texts) 
             }
         }
         Err(refused) => {
-            // The metadata of a refused file may be readable.
+            // The metadata of a file may be readable although the file is refused.
             if let Some(inspected) = candidate.inspect() {
                 describe(&mut row, &inspected.metadata, texts);
             }

@@ -30,7 +30,8 @@ pub unsafe extern "C" fn crossdock_session_convert(
             // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
             unsafe { arguments::check_out(out) }?;
         }
-        // SAFETY: the requirements of `convert` are those of the header.
+        // SAFETY: `convert` requires arguments that meet the requirements of the header, as the
+        // caller's do.
         let report = unsafe { convert(handle, input, output, settings) }?;
         if out.is_null() {
             return Ok(());

@@ -6,7 +6,7 @@ use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Error, Result, abi};
 use tracing::Dispatch;
 
-/// The door of one object. A panic in one of its calls poisons the object only.
+/// The FFI door of one object. A panic in a call of the object poisons only this object.
 #[derive(Default)]
 pub struct Door {
     poison: Poison,
@@ -14,17 +14,17 @@ pub struct Door {
 }
 
 impl Door {
-    /// The door of an object of the host with this listener.
+    /// The FFI door of an object whose host has this listener.
     pub fn new(listener: Option<Dispatch>) -> Self {
         Self { poison: Poison::new(), listener }
     }
 
-    /// The door of an object that this door's object creates.
+    /// The FFI door of an object that the object of `self` creates.
     pub fn for_new_object(&self) -> Self {
         Self::new(self.listener.clone())
     }
 
-    /// The same door, independent of a borrow of its object.
+    /// Returns the same FFI door without borrowing the object.
     pub fn share(&self) -> Self {
         Self { poison: self.poison.clone(), listener: self.listener.clone() }
     }
@@ -34,11 +34,11 @@ impl Door {
     /// # Safety
     /// `err` is null or points to an initialised `crossdock_error`.
     pub unsafe fn enter(&self, err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
-        // SAFETY: the requirement of `Poison::enter` is that of this function.
+        // SAFETY: `Poison::enter` needs a null or initialised `err`, which this function requires.
         unsafe { self.poison.enter(err, || self.with_listener(body)) }
     }
 
-    /// Runs a release, also if the object is poisoned. Ignores panics.
+    /// Runs a function that releases the object, even if the object is poisoned. Ignores panics.
     pub fn leave(&self, body: impl FnOnce()) {
         self.poison.run_release(|| self.with_listener(body));
     }
@@ -57,7 +57,7 @@ pub trait Handle {
     /// The name in error messages.
     const WHAT: &'static str;
 
-    /// The door of its calls.
+    /// The FFI door for calls of this object.
     fn door(&self) -> &Door;
 }
 
@@ -73,9 +73,9 @@ pub unsafe fn with<H: Handle>(
 ) -> abi::Code {
     // SAFETY: a handle that is not null exists, by the requirement of this function.
     match unsafe { handle.as_ref() } {
-        // SAFETY: `err` meets the requirement of `Door::enter`, by that of this function.
+        // SAFETY: `Door::enter` needs a null or initialised `err`, which this function requires.
         Some(handle) => unsafe { handle.door().enter(err, || body(handle)) },
-        // SAFETY: `err` meets the requirement of `without`, by that of this function.
+        // SAFETY: `without` needs a null or initialised `err`, which this function requires.
         None => unsafe { without(err, || Err(Error::invalid_argument(format!("{} is NULL", H::WHAT)))) },
     }
 }
@@ -85,7 +85,7 @@ pub unsafe fn with<H: Handle>(
 /// # Safety
 /// `err` is null or points to an initialised `crossdock_error`.
 pub unsafe fn without(err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
-    // SAFETY: the requirement of `Door::enter` is that of this function.
+    // SAFETY: `Door::enter` needs a null or initialised `err`, which this function requires.
     unsafe { Door::default().enter(err, body) }
 }
 

@@ -5,8 +5,9 @@ use crossdock::load::{Refusal, Refused};
 use crossdock::metadata::MetadataError;
 use crossdock_plugin_api::{Code, Error};
 
-/// The message has one line with the text of every layer. The code is that of the innermost layer
-/// that has one. The details are those of the plugin.
+/// Converts an error of the host. The message is one line with the texts of all layers of the
+/// error. The code is that of the innermost layer that has a code. The details are those of the
+/// plugin.
 pub fn from_host(error: HostError) -> Error {
     let line = error.one_line();
     match &error {
@@ -38,8 +39,8 @@ fn from_refusal(refused: &Refused, line: String) -> Error {
         | Refusal::NoEntry
         | Refusal::BadEntry(_) => Code::BAD_DATA,
         Refusal::Create(error) => error.code(),
-        // The file is readable but must not be loaded: its kind, its owner, the policy, its
-        // precedence.
+        // The file is readable but must not be loaded because of its kind, its owner, the policy or
+        // its precedence.
         _ => Code::UNSUPPORTED,
     };
     let details = match &refused.reason {

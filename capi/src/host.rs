@@ -40,7 +40,8 @@ pub unsafe extern "C" fn crossdock_host_create(
     let body = || {
         // SAFETY: the header requires settings that are NULL or have `struct_size` bytes.
         let settings = unsafe { arguments::settings(settings, "the host's settings") }?;
-        // First, because the listener releases the log's data on failure too.
+        // The listener is created before all checks, because it releases the log's data also on
+        // failure.
         let listener = log::listener(&settings)?;
         arguments::check_not_null(out, "out")?;
         // SAFETY: the header requires that lists and texts of the settings are valid for the call.
@@ -90,17 +91,18 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     Ok(builder)
 }
 
-/// The folder of the plugins that are installed with this library: `crossdock/plugins` beside its
-/// file.
+/// The folder of the plugins that are installed with this library: `crossdock/plugins` in the
+/// directory of the library's file.
 fn installed_plugins() -> Option<PathBuf> {
     // SAFETY: all zeros are valid for this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let address = (installed_plugins as fn() -> Option<PathBuf>) as *const libc::c_void;
-    // SAFETY: `dladdr` accepts any address, and `info` is a local.
+    // SAFETY: `dladdr` accepts any address, and `info` is a local variable that it may write.
     if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's NUL-terminated text is valid as long as this library is loaded.
+    // SAFETY: `dladdr` returned a NUL-terminated text, which is valid as long as this library is
+    // loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
     let file = PathBuf::from(OsStr::from_bytes(file.to_bytes())).canonicalize().ok()?;
     Some(file.parent()?.join("crossdock/plugins"))

@@ -1,4 +1,4 @@
-//! Bytes and sources of the application.
+//! Wraps bytes and sources that the application provides.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,10 +8,11 @@ use crossdock_plugin_api::{ByteSource, Error, Map, Result, Source};
 use crate::abi::ReleaseData;
 use crate::arguments::Data;
 
-/// Maximum bytes that the host reads to recognise a format.
+/// Maximum number of bytes that the host reads to recognise a format.
 const MAX_HEAD_BYTES: usize = 4096;
 
-/// Bytes of the application, released by its callback on drop.
+/// Bytes that the application owns. Dropping this calls the application's callback, which releases
+/// them.
 pub struct ForeignBytes {
     data: Data,
     bytes: usize,
@@ -65,17 +66,17 @@ impl ByteSource for ForeignBytes {
     }
 }
 
-/// A source of the application.
+/// A source that the application provides.
 pub struct ForeignSource {
-    // Dropped before the source.
+    // Fields are dropped in their order, so the mapping is dropped before the source.
     map: Option<Map>,
     source: Source,
     name: String,
     state: Mutex<ReadState>,
 }
 
-/// The state of a source without a length: its position, and its first bytes, which the host reads
-/// to recognise the format and the importer reads again.
+/// The state of a source without a length: its position and its first bytes. The host reads the
+/// first bytes to recognise the format, and the importer reads them again from here.
 #[derive(Default)]
 struct ReadState {
     head: Vec<u8>,

@@ -1,8 +1,8 @@
 //! `libcrossdock.so`: the host for applications in C and C++.
 //!
-//! `include/crossdock-host.h` is the specification, and [`abi`] has its structs. Every exported
-//! function is one call into [`door`], which converts the arguments with [`arguments`] and calls
-//! the Rust host.
+//! `include/crossdock-host.h` is the specification, and [`abi`] contains its structs. Every
+//! exported function is one call into [`door`], whose closure converts the arguments with
+//! [`arguments`] and calls the Rust host.
 
 mod abi;
 mod arguments;

@@ -1,16 +1,18 @@
-//! Lists that functions return: rows and their texts in one object, which the application releases.
+//! Lists that functions return. Each list is one object with rows and their texts, which the
+//! application releases.
 
 use std::ffi::{CString, c_void};
 
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Release, abi as api};
 
-/// NUL-terminated texts that rows point to. Their addresses stay the same when this is moved.
+/// NUL-terminated texts that rows point to. The addresses of the texts do not change when this
+/// struct is moved.
 #[derive(Default)]
 pub struct Texts(Vec<CString>);
 
 impl Texts {
-    /// Adds a text without its NULs. The result is valid as long as `self` exists.
+    /// Adds a text, and removes NULs from it. The result is valid as long as `self` exists.
     pub fn add(&mut self, text: &str) -> api::Str {
         self.add_bytes(text.replace('\0', "").as_bytes())
     }
@@ -55,7 +57,7 @@ pub trait ExportedList: Release {
     /// The field `private_data`.
     fn private_data(&mut self) -> &mut *mut c_void;
 
-    /// Clears the release function, and the addresses and numbers of elements.
+    /// Clears the release function, and the address and the number of elements of each list.
     fn clear(&mut self);
 }
 
@@ -64,8 +66,8 @@ pub trait ExportedList: Release {
 /// # Safety
 /// `list` has a [`ListStorage`] of its rows in `private_data`, and is not released.
 pub unsafe extern "C" fn release<T: ExportedList>(list: *mut T) {
-    // SAFETY: `private_data` is the Box of a `ListStorage`, by the requirement of this function.
-    // `clear` clears `release`, so the Box is taken once.
+    // SAFETY: by the requirement of this function, `private_data` is the pointer of a boxed
+    // `ListStorage`. `clear` clears `release`, so the box is freed only once.
     unsafe {
         let list = &mut *list;
         let storage = std::mem::replace(list.private_data(), std::ptr::null_mut());

@@ -19,8 +19,8 @@ const LEVELS: [(i32, Level); 5] = [
     (api::LOG_TRACE, Level::TRACE),
 ];
 
-/// A subscriber that calls the application's callback. Its data is released with the last object
-/// that logs to it.
+/// A subscriber that calls the application's callback. The callback's data is released when the
+/// last object that uses this subscriber is dropped.
 struct Listener {
     log: Option<Log>,
     level: LevelFilter,
@@ -42,8 +42,8 @@ impl Drop for LogData {
     }
 }
 
-/// The listener of the settings; `None` if they have no callbacks. Releases the log's data on
-/// failure too.
+/// Returns the listener for the callbacks in the settings, or `None` if there are no callbacks.
+/// Releases the log's data also on failure.
 pub fn listener(settings: &HostSettings) -> Result<Option<Dispatch>> {
     let data = LogData { data: Data(settings.log_data), release: settings.log_release };
     let requested = if settings.log_level == 0 { api::LOG_WARN } else { settings.log_level };

@@ -1,8 +1,8 @@
-//! Sinks of the application.
+//! Wraps sinks that the application provides.
 
 use crossdock_plugin_api::{ByteSink, Result, Sink};
 
-/// A sink of the application.
+/// A sink that the application provides.
 pub struct ForeignSink {
     sink: Sink,
     name: String,

@@ -65,8 +65,8 @@ fn list(columns: &[ColumnPlan]) -> Owned<api::Plan> {
 }
 
 unsafe extern "C" fn release(plan: *mut api::Plan) {
-    // SAFETY: only `list` sets this function, with a Box in `private_data`. `release` is cleared,
-    // so the Box is taken once.
+    // SAFETY: only `list` sets this function, and stores a boxed value in `private_data`. `release`
+    // is cleared, so the box is freed only once.
     unsafe {
         (*plan).release = None;
         (*plan).columns = std::ptr::null();

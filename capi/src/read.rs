@@ -89,8 +89,8 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // First, because `release` is called on failure too. An invalid range is rejected below, and
-    // never read.
+    // This is done before all checks, because `release` is called also on failure. An invalid range
+    // is rejected by the check in the closure, and is never read.
     let is_valid = bytes == 0 || (!data.is_null() && bytes <= isize::MAX as usize);
     // SAFETY: the header requires bytes that stay valid and unchanged until `release` is called.
     let foreign_bytes = unsafe {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn crossdock_session_read_source(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // First, because ownership passes on failure too.
+    // This is done before all checks, because ownership passes also on failure.
     // SAFETY: the header requires a source that is NULL or valid, and passes its ownership.
     let source = unsafe { Owned::take(source) };
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // First, because ownership passes on failure too.
+    // This is done before all checks, because ownership passes also on failure.
     // SAFETY: the header requires `n_capsules` valid capsules, and passes their ownership.
     let capsules = unsafe { take_all(capsules, n_capsules) };
     let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
@@ -170,13 +170,15 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
 }
 
 /// # Safety
-/// `capsules` points to `n` capsules with a distance of the first one's `struct_size`, or `n` is 0.
+/// `n` is 0, or `capsules` points to `n` capsules. The distance between two capsules is the
+/// `struct_size` of the first capsule.
 unsafe fn take_all(capsules: *mut api::Capsule, n: usize) -> Result<Vec<Capsule>> {
     const MAX_CAPSULES: usize = 1 << 20;
     if n == 0 {
         return Err(Error::invalid_argument("n_capsules is 0"));
     }
-    // SAFETY: `n` is not 0, so that there is a first capsule, which begins with its `struct_size`.
+    // SAFETY: `n` is not 0, as checked above, so there is a first capsule, which begins with its
+    // `struct_size`.
     let stride = if capsules.is_null() { 0 } else { unsafe { capsules.cast::<usize>().read() } };
     if !sized_struct::is_valid_stride::<api::Capsule>(stride) || n > MAX_CAPSULES {
         return Err(Error::invalid_argument(format!(

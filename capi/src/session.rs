@@ -69,7 +69,7 @@ fn open(handle: &HostHandle, settings: &SessionSettings) -> Result<SessionHandle
     Ok(SessionHandle { session, validate_structs, door: handle.door.for_new_object() })
 }
 
-/// A device of the application. All zeros mean the CPU.
+/// Converts a device that the application passes. All zeros stand for the CPU.
 pub fn device(raw: Device) -> Device {
     if raw.r#type == 0 && raw.id == 0 { Device::CPU } else { Device::from_arrow(raw.r#type, raw.id) }
 }
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn crossdock_session_destroy(session: *mut SessionHandle) 
     unsafe { door::destroy(session) };
 }
 
-/// `crossdock_session_cancel` of crossdock-host.h. The only function that does not use [`door`], so
-/// that it is async-signal-safe: it loads a pointer and stores an integer.
+/// `crossdock_session_cancel` of crossdock-host.h. This is the only function that does not use
+/// [`door`], because it must be async-signal-safe. It only loads a pointer and stores an integer.
 ///
 /// # Safety
 /// The arguments meet the requirements of crossdock-host.h.

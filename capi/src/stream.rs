@@ -36,15 +36,15 @@ pub fn export(reader: Reader, session: Session, door: Door) -> Owned<api::BatchS
 /// # Safety
 /// `call` is null or points to a valid `crossdock_call`.
 pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
-    // SAFETY: `call` is not null where it is read, and valid by the requirement of this function.
-    // Its `struct_size` covers all fields before `progress`, which include `cancel`.
+    // SAFETY: the code below reads `call` only if it is not null, and by the requirement of this
+    // function it is then valid. `cancel` is read only if `struct_size` covers it.
     let cancel = unsafe {
         match call.is_null() || (*call).struct_size < std::mem::offset_of!(api::Call, progress) {
             true => return Ok(()),
             false => (&raw const (*call).cancel).read(),
         }
     };
-    // SAFETY: crossdock.h requires that the flag is valid for the call and accessed atomically.
+    // SAFETY: crossdock.h requires that the flag is valid for the call and is accessed atomically.
     if !cancel.is_null() && unsafe { AtomicU32::from_ptr(cancel.cast_mut()) }.load(Ordering::Relaxed) != 0 {
         return Err(Error::cancelled("cancelled"));
     }
@@ -66,8 +66,8 @@ unsafe fn with(
         // SAFETY: the header requires an `err` that is NULL or initialised.
         return unsafe { door::without(err, failed) };
     };
-    // SAFETY: `release` is set, so `private_data` is the Box of `export`. Streams and writers are
-    // [serial], so this is the only reference.
+    // SAFETY: `release` is set, so `private_data` is the box that `export` stored. Streams are
+    // [serial], so this is the only reference to it.
     let ExportedReader { reader, session, door } = unsafe { &mut *exported };
     // SAFETY: `err` is null or initialised, by the requirement of this function.
     unsafe { door.enter(err, || body(reader, session)) }
@@ -105,7 +105,8 @@ unsafe extern "C" fn get_next(
         }
         let batch = match reader.next().map_err(error::from_host)? {
             Some(batch) => crossdock_arrays::export_batch_to_external(&batch, false, session.stream())?,
-            // SAFETY: `Batch::new` is a released batch, which marks the end.
+            // SAFETY: `Batch::new` returns a released batch, which marks the end of the stream and
+            // owns nothing.
             None => unsafe { Owned::new(api::Batch::new()) },
         };
         // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
@@ -118,8 +119,8 @@ unsafe extern "C" fn get_next(
 }
 
 unsafe extern "C" fn release(stream: *mut api::BatchStream) {
-    // SAFETY: only `export` sets this function, with a Box in `private_data`. `release` is cleared,
-    // so the Box is taken once.
+    // SAFETY: only `export` sets this function, and stores a box in `private_data`. `release` is
+    // cleared, so the box is freed only once.
     unsafe {
         (*stream).release = None;
         let exported = Box::from_raw((*stream).private_data.cast::<ExportedReader>());

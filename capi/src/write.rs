@@ -92,7 +92,7 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
     out: *mut api::Writer,
     err: *mut api::Error,
 ) -> api::Code {
-    // First, because ownership passes on failure too.
+    // This is done before all checks, because ownership passes also on failure.
     // SAFETY: the header requires a sink that is NULL or valid, and passes its ownership.
     let sink = unsafe { Owned::take(sink) };
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {

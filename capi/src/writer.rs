@@ -11,9 +11,9 @@ use crate::stream::check_cancelled;
 use crate::{arguments, error};
 
 struct ExportedWriter {
-    /// `None` after `finish` or a failure.
+    /// The host's writer. `None` after `finish` or after a failed write.
     writer: Option<Writer>,
-    /// Why there is no writer.
+    /// The reason why `writer` is `None`.
     end_reason: &'static str,
     returns_capsules: bool,
     schema: arrow_schema::SchemaRef,
@@ -78,7 +78,7 @@ impl ExportedWriter {
         Ok(writer.finish().map_err(error::from_host)?.capsules)
     }
 
-    /// Drops the writer after a failed write: the output lacks a batch.
+    /// Drops the writer after a failed write, because the output lacks a batch.
     fn abandon(&mut self) {
         if self.writer.take().is_some() || self.end_reason.is_empty() {
             self.end_reason = "an earlier write failed, and the output was abandoned";
@@ -93,7 +93,8 @@ impl ExportedWriter {
                 "{what}: out is NULL, but the format returns capsules"
             )));
         }
-        // SAFETY: the requirements of both functions are those of this function.
+        // SAFETY: `call` and `out` meet the requirements of the called functions, which this
+        // function also requires.
         unsafe {
             if !out.is_null() {
                 arguments::check_out(out)?;
@@ -131,8 +132,8 @@ unsafe fn with(
         // SAFETY: the header requires an `err` that is NULL or initialised.
         return unsafe { door::without(err, failed) };
     };
-    // SAFETY: `release` is set, so `private_data` is the Box of `export`. Streams and writers are
-    // [serial], so this is the only reference.
+    // SAFETY: `release` is set, so `private_data` is the box that `export` stored. Writers are
+    // [serial], so this is the only reference to it.
     let exported = unsafe { &mut *exported };
     let door = exported.door.share();
     // SAFETY: `err` is null or initialised, by the requirement of this function.
@@ -146,7 +147,7 @@ unsafe extern "C" fn write(
     out: *mut api::Capsules,
     err: *mut api::Error,
 ) -> api::Code {
-    // First, because ownership passes on failure too.
+    // This is done before all checks, because ownership passes also on failure.
     // SAFETY: crossdock.h requires a batch that is NULL or valid, and passes its ownership.
     let batch = unsafe { Owned::take(batch) };
     let body = |exported: &mut ExportedWriter| {
@@ -187,8 +188,8 @@ unsafe extern "C" fn finish(
 }
 
 unsafe extern "C" fn release(writer: *mut api::Writer) {
-    // SAFETY: only `export` sets this function, with a Box in `private_data`. `release` is cleared,
-    // so the Box is taken once.
+    // SAFETY: only `export` sets this function, and stores a box in `private_data`. `release` is
+    // cleared, so the box is freed only once.
     unsafe {
         (*writer).release = None;
         let exported = Box::from_raw((*writer).private_data.cast::<ExportedWriter>());
@@ -196,7 +197,7 @@ unsafe extern "C" fn release(writer: *mut api::Writer) {
     }
 }
 
-/// The capsules as one object, which is released if there are none.
+/// Returns the capsules as one object. If there are no capsules, `release` of the object is NULL.
 fn list(capsules: Vec<Capsule>) -> Owned<api::Capsules> {
     let mut raw = api::Capsules::new();
     if !capsules.is_empty() {
@@ -210,9 +211,9 @@ fn list(capsules: Vec<Capsule>) -> Owned<api::Capsules> {
 }
 
 unsafe extern "C" fn release_list(list: *mut api::Capsules) {
-    // SAFETY: only `list` sets this function, with a Box in `private_data`. `release` is cleared,
-    // so the Box is taken once. The application has cleared the `release` of capsules that it moved
-    // out; the others belong to the list.
+    // SAFETY: only `list` sets this function, and stores a box in `private_data`. `release` is
+    // cleared, so the box is freed only once. The application has cleared `release` of each capsule
+    // that it moved out. The list owns the remaining capsules.
     unsafe {
         (*list).release = None;
         let structs = std::ptr::slice_from_raw_parts_mut((*list).capsules, (*list).n_capsules);

@@ -12,9 +12,9 @@ use crate::text;
 
 #[derive(Args)]
 #[command(after_help = "\
-Neither plugin runs. The exit status is 0 if a host that uses OLD can use NEW instead: the same name and ABI, all formats,
-interfaces and encodings of OLD, and no requirements of the system that OLD does not have, except libraries that every
-system has. Otherwise it is 1.")]
+Neither plugin runs. The exit status is 0 if a host that uses OLD can use NEW instead, otherwise 1. For this, NEW must have
+the name, the ABI and all formats, interfaces and encodings of OLD. It must not have requirements of the system that OLD
+does not have, except libraries that every system has.")]
 pub struct AbiDiff {
     /// The plugin that hosts use
     #[arg(value_name = "OLD")]
@@ -132,8 +132,8 @@ impl Changes {
         }
     }
 
-    /// Adds the items that only one of the plugins has. `breaks` gets whether an item was added,
-    /// and the item.
+    /// Adds the items that only one of the two plugins has. The arguments of `breaks` are whether
+    /// the item was added, and the item.
     fn items(
         &mut self,
         what: &str,
@@ -157,8 +157,8 @@ impl Changes {
         }));
     }
 
-    /// Adds changed sizes of structs. Within an ABI, hosts accept longer structs, and shorter ones
-    /// that lack fields at the end.
+    /// Adds changed sizes of structs. Within an ABI version, hosts accept structs that have grown
+    /// at their end, and shorter structs that lack fields at their end.
     fn sizes(&mut self, old: &[u32], new: &[u32]) {
         let structs = abi::BUILT_SIZES.iter().zip(struct_names());
         for (i, (host_size, name)) in structs.enumerate() {

@@ -51,7 +51,7 @@ enum Command {
     AbiDiff(abi_diff::AbiDiff),
     /// Writes the hashes of the present plugins to a lock file, for a policy that allows no others
     Lock(lock::Lock),
-    /// Lists the available devices, and what CUDA lacks
+    /// Lists the available devices, and the features that CUDA lacks
     Devices(devices::Devices),
     /// Writes an encoded array (.cdenc) from its parts
     Encoded(encoded::Encoded),

@@ -36,9 +36,9 @@ impl ColumnNames {
 
 #[derive(Args)]
 #[command(after_help = "\
-The format of IN is recognised by its first bytes, then by its file extension, that of OUT by its file extension.
---from and --to choose other formats. '-' is standard input or output; the default format of standard output is an
-Arrow IPC stream. OUT is created only if the conversion succeeds.
+The format of IN is recognised by its first bytes, or by its file extension if these do not suffice. The format of OUT is
+chosen by its file extension. --from and --to choose other formats. '-' is standard input or output; the default format of
+standard output is an Arrow IPC stream. OUT is created only if the conversion succeeds.
 
 Examples:
   crossdock convert a.arrow b.arrows
@@ -79,11 +79,11 @@ pub struct Convert {
     /// \\ a backslash
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
-    /// Reads IN instead of mapping it, which costs a copy and allows other processes to change or
-    /// truncate it
+    /// Reads IN instead of mapping it, which costs a copy but allows other processes to change or
+    /// truncate IN
     #[arg(long)]
     no_map: bool,
-    /// The treatment of nulls in formats without nulls: an error, or data and a mask
+    /// The treatment of nulls in formats that cannot represent them: an error, or data and a mask
     #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
     nulls: Option<String>,
     /// An option of the format of IN; see crossdock plugins --explain. May be given several times

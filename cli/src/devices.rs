@@ -1,4 +1,4 @@
-//! `crossdock devices`: lists devices and what CUDA lacks.
+//! `crossdock devices`: lists devices, and the features that CUDA lacks.
 
 use clap::Args;
 use crossdock::memory::{Backend, CudaDevice, CudaPresence, cuda};
@@ -107,8 +107,8 @@ mod tests {
             compute_capability,
             memory_pools,
         };
-        // Compiled code exists for the first device. The second is too old for all code, and the
-        // third is newer than all compiled code.
+        // The kernels contain compiled code for the first device. The second device is too old for
+        // any code, and the third device is newer than all compiled code.
         let devices = vec![device(0, (9, 0), true), device(1, (1, 0), false), device(2, (99, 0), true)];
         let lacks = vec![("cuSomething", "copies are slower")];
         let text = explain(&CudaPresence { driver_version: (13, 0), devices, lacks });

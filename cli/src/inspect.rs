@@ -17,11 +17,11 @@ use crate::{inspect_table, inspect_tree, options};
 
 #[derive(Args)]
 #[command(after_help = "\
-Of a plugin, the command shows the metadata, the libraries it needs, its hash, its signature, and whether this host would
-load it. The plugin does not run. Of an encoded array, it shows for each node the encoding, the number of values, the
-metadata, the bytes of each buffer, the plugin that decodes it, and the type; with --device also where and how it is
-decoded. Of a table, it shows the format, the plugin that reads it, and the columns. Encoded arrays and tables are read with
-plugins; --plugins adds places to search for them.
+For a plugin, the command shows the metadata, the libraries it needs, its hash, its signature, and whether this host would
+load it. The plugin does not run. For each node of an encoded array, it shows the encoding, the number of values, the
+metadata, the bytes of each buffer, the plugin that decodes the node, and the type. With --device it also shows where and
+how the node is decoded. For a table, it shows the format, the plugin that reads it, and the columns. Encoded arrays and
+tables are read with plugins; --plugins adds places to search for plugins.
 
 --json prints for a table: format, plugin, columns (each with name, type, nullable, metadata), metadata.")]
 pub struct Inspect {
@@ -31,7 +31,7 @@ pub struct Inspect {
     #[command(flatten)]
     plugins: options::PluginArgs,
     /// Shows how each node of an encoded array would be decoded for this device: cpu, cuda, cuda:N.
-    /// It need not exist
+    /// The device need not exist
     #[arg(long, value_name = "DEVICE", value_parser = options::parse_device)]
     device: Option<Device>,
     /// Prints the result as JSON

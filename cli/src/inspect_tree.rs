@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::{options, text};
 
-/// The bytes of a node's metadata that the text shows.
+/// The maximum number of bytes of a node's metadata that the text shows.
 const MAX_METADATA_BYTES: usize = 16;
-/// The characters of a type that the text shows.
+/// The maximum number of characters of a type that the text shows.
 const MAX_TYPE_CHARACTERS: usize = 100;
 
 /// The description of a node.
@@ -29,7 +29,7 @@ struct NodeInfo {
     n_children: usize,
     /// The plugin that decodes the node.
     plugin: Option<String>,
-    /// How the node would be decoded, if there is a device.
+    /// How the node would be decoded, if the command names a device.
     plan: Option<NodePlan>,
 }
 
@@ -38,11 +38,11 @@ struct BufferInfo {
     alignment: u64,
 }
 
-/// A type's text and whether it is nullable, or why the type is unknown.
+/// The text of a type and whether the type is nullable, or the reason why the type is unknown.
 type Type = std::result::Result<(String, bool), String>;
 
-/// Describes the encoded array in a file, as text or JSON. With a device, also how it would be
-/// decoded for it.
+/// Describes the encoded array in a file, as text or JSON. If `device` is set, the description
+/// includes how the array would be decoded for this device.
 pub fn of_file(
     path: &Path,
     plugins: &options::PluginArgs,
@@ -68,7 +68,7 @@ fn node_infos(session: &Session, array: &EncodedArray) -> ApiResult<Vec<NodeInfo
         plugins.first().map(|plugin| (id.clone(), plugin.name().to_owned()))
     };
     let decoders: HashMap<String, String> = encodings.iter().filter_map(first).collect();
-    // Trees have few distinct types.
+    // The texts of types are cached, because trees have few distinct types.
     let mut types: HashMap<Vec<u8>, Type> = HashMap::new();
     // For each ancestor, the number of children that are not visited yet.
     let mut unvisited: Vec<usize> = Vec::new();

@@ -14,8 +14,8 @@ use crate::{options, text};
 #[command(after_help = "\
 The lock file has the name, version, file and SHA-256 hash of each plugin that is found and may be loaded. A policy with
   lock = \"crossdock.lock\"
-allows only plugins whose hash is in that file. --check compares the file with the present plugins, with exit status 1
-if they differ.")]
+allows only plugins whose hash is in that file. --check compares the file with the present plugins. The exit
+status is 1 if they differ.")]
 pub struct Lock {
     #[command(flatten)]
     plugins: options::PluginArgs,

@@ -15,7 +15,7 @@ pub const VARIABLE: &str = "CROSSDOCK_LOG";
 /// Starts to print events. The default level is that of warnings.
 ///
 /// # Errors
-/// [`Error::Usage`] if the variable has another value than a level.
+/// [`Error::Usage`] if the variable's value is not a level.
 pub fn start() -> Result<(), Error> {
     let level = match std::env::var_os(VARIABLE) {
         None => Level::WARN,

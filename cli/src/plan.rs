@@ -15,8 +15,8 @@ use crate::text;
 #[command(after_help = "\
 The input is read to its end, to count the bytes of each column.
 
---to shows what writing would do to each column. --via shows what convert --via would do: each batch is exported and
-imported again, and a column that would not have the same type again is unsupported.
+--to shows what writing would do to each column. --via shows what `crossdock convert --via` would do, which exports each
+batch and imports it again. A column is unsupported if its type would change.
 
 Examples:
   crossdock plan flights.arrow --to arrow-c-device

@@ -16,8 +16,8 @@ use crate::{options, text};
 #[command(after_help = "\
 Plugins are searched in this order: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's
 directory (files named libcrossdock_*_plugin.so). Of several plugins with the same name, the first is used. --explain
-shows the status of each file that was found: chosen, shadowed by an earlier one, or refused, with the reason's id
-(docs/security.md).")]
+shows the status of each file that was found: chosen, shadowed by an earlier plugin, or refused. A refused file is listed
+with the id of the reason (docs/security.md).")]
 pub struct Plugins {
     #[command(flatten)]
     plugins: options::PluginArgs,
@@ -25,7 +25,7 @@ pub struct Plugins {
     /// several times
     #[arg(long, value_name = "FILE")]
     retry: Vec<std::path::PathBuf>,
-    /// Shows all candidates, also refused and shadowed ones, with the reason
+    /// Shows all candidates, including refused and shadowed candidates with the reason
     #[arg(long)]
     explain: bool,
     /// Prints the result as JSON

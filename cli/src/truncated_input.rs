@@ -57,7 +57,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
         // SAFETY: _exit is async-signal-safe and has no preconditions.
         unsafe { libc::_exit(1) };
     }
-    // Other causes than a page after the end of a file get the default action.
+    // If SIGBUS was not caused by an access after the end of a file, the default action follows.
     // SAFETY: both calls are async-signal-safe, and `signal` is a valid signal. It is delivered
     // again when the handler returns.
     unsafe {

@@ -1,8 +1,8 @@
 /*
- * Moves a table through two plugins: arrow-ipc reads it, arrow-c-device exports every batch as
- * Arrow's C struct and imports it again, arrow-ipc writes it. No column is copied. The ledger may
- * count a few bytes: the last offsets of columns of variable length, because Arrow's structs do not
- * state the sizes of buffers.
+ * Moves a table through two plugins. arrow-ipc reads the table, arrow-c-device exports every batch
+ * as Arrow's C struct and imports it again, and arrow-ipc writes the table. No column is copied.
+ * Arrow's structs do not contain the sizes of buffers, so the host reads the last offset of each
+ * column of variable length. The ledger may count these few bytes as copied.
  *
  *     c-host IN.arrow OUT.arrow [PLUGIN-FOLDER]
  */
@@ -17,7 +17,7 @@ struct totals {
   int batches;
 };
 
-/* Uses an exported batch. Any consumer of Arrow's C Device structs could be called here. */
+/* Uses an exported batch. A real program would call a consumer of Arrow's C Device structs here. */
 static void count(const struct ArrowDeviceArray* array, struct totals* totals) {
   totals->rows += array->array.length;
   totals->batches++;
@@ -35,7 +35,7 @@ static crossdock_code import_and_write(crossdock_session* session, crossdock_cap
     crossdock_batch batch = {.struct_size = sizeof batch};
     code = stream.get_next(&stream, NULL, &batch, err);
     if (code != CROSSDOCK_OK || !batch.array.array.release) break;
-    code = to->write(to, NULL, &batch, NULL, err); /* takes ownership of the batch, on failure too */
+    code = to->write(to, NULL, &batch, NULL, err); /* takes ownership of the batch, also on failure */
   }
   if (stream.release) stream.release(&stream);
   return code;
@@ -56,7 +56,7 @@ static crossdock_code move_batches(crossdock_session* session, crossdock_batch_s
     for (size_t i = 0; i < capsules.n_capsules; i++)
       if (strcmp(capsules.capsules[i].name, "arrow_device_array") == 0) count(capsules.capsules[i].pointer, totals);
     code = import_and_write(session, &capsules, to, err); /* takes ownership of each capsule */
-    capsules.release(&capsules); /* the list */
+    capsules.release(&capsules); /* releases the list */
   }
   return code == CROSSDOCK_OK ? to->finish(to, NULL, NULL, err) : code;
 }
@@ -75,7 +75,8 @@ static crossdock_code move_table(crossdock_session* session, const char* in, con
   if (code == CROSSDOCK_OK) code = crossdock_session_write_path(session, crossdock_text(out), &schema, NULL, &to, err);
   if (code == CROSSDOCK_OK) code = move_batches(session, &from, &exporter, &to, totals, err);
 
-  /* Objects that were not created have no release. A writer that is not finished leaves no file. */
+  /* Objects that were not created have no `release`. If the writer is not finished, no file
+     remains. */
   if (to.release) to.release(&to);
   if (exporter.release) exporter.release(&exporter);
   if (schema.release) schema.release(&schema);
@@ -90,7 +91,7 @@ static crossdock_code run(const char* in, const char* out, const char* plugins, 
   crossdock_session* session = NULL;
   struct totals totals = {0, 0};
   settings.plugins = &folder;
-  settings.n_plugins = plugins ? 1 : 0; /* default: those that are installed with the library */
+  settings.n_plugins = plugins ? 1 : 0; /* default: the plugins that are installed with the library */
 
   crossdock_code code = CROSSDOCK_CHECK_VERSION(err);
   if (code == CROSSDOCK_OK) code = crossdock_host_create(&settings, &host, err);

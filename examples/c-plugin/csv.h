@@ -1,4 +1,4 @@
-/* Declarations that the files of the plugin share. */
+/* Declarations that several files of the plugin use. */
 #ifndef CSV_H
 #define CSV_H
 
@@ -6,21 +6,21 @@
 
 #include "tools.h"
 
-/* Not changed after its creation, so that any thread may read it. */
+/* An instance is not changed after its creation, so any thread may read it. */
 struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` has returned */
   const crossdock_memory* memory;
-  uint64_t memory_limit; /* of the session, in bytes; 0: no limit */
-  locale_t c_locale;     /* for numbers: the locale of the process may print 1.5 as 1,5 */
+  uint64_t memory_limit; /* the session's memory limit in bytes; 0: no limit */
+  locale_t c_locale;     /* for numbers, because the process's locale may print 1.5 as 1,5 */
 };
 
 enum { CSV_N_TYPES = 7, CSV_MAX_PRINTED_BYTES = 40 };
 #define CSV_TYPE_NAMES "utf8, bool, int8, int16, int32, int64 and float64"
 
 typedef struct csv_type {
-  const char *format; /* of Arrow */
-  const char *name;   /* in the option `types` */
-  size_t width;       /* bytes of a value; 0: one bit; utf8: bytes of an offset */
+  const char *format; /* Arrow's format string */
+  const char *name;   /* the name of the type in the option `types` */
+  size_t width;       /* bytes per value, 0 for one bit; for utf8, bytes per offset */
   /* Parses NUL-terminated text to a value, one byte for a bool. Returns false if the text is not of
    * this type. NULL for utf8. */
   bool (*parse)(size_t width, const char* text, size_t bytes, void* out);
@@ -30,7 +30,7 @@ typedef struct csv_type {
 } csv_type;
 
 extern const csv_type csv_types[CSV_N_TYPES];                   /* the first is utf8 */
-const csv_type* csv_find_type(const struct ArrowSchema* column); /* NULL: not supported */
+const csv_type* csv_find_type(const struct ArrowSchema* column); /* returns NULL if the type is not supported */
 
 typedef struct csv_options {
   char delimiter;

@@ -16,7 +16,7 @@
 
 enum { N_WRITE_OPTIONS = 1, N_READ_OPTIONS = 2 };
 
-/* The options for writing come first. */
+/* Formats for writing accept only the first options of this list. */
 static const crossdock_option_info OPTIONS[N_READ_OPTIONS] = {
     INFO("delimiter", "the character between fields: one of ,;:| or tab [default: ,]"),
     INFO("types", "a type for each column, separated by commas: " CSV_TYPE_NAMES " [default: utf8 for all]"),

@@ -11,18 +11,18 @@ typedef struct reader {
   locale_t c_locale;
   csv_options options;
   crossdock_source source;
-  uint64_t offset; /* of the next read */
+  uint64_t offset; /* the offset of the next read in the source */
   buffer input;
   size_t at; /* the next byte in `input` */
-  uint64_t line, next_line; /* of the start of the record; of the next byte */
+  uint64_t line, next_line; /* the line where the record starts, and the line of the next byte */
   buffer field; /* the current field without quotes, NUL-terminated */
-  size_t bytes; /* of the field, without the NUL */
+  size_t bytes; /* the length of the field without the NUL */
   bool quoted;
   new_column* columns;
-  const csv_type** types; /* of the columns */
+  const csv_type** types; /* the types of the columns */
   size_t n_columns;
   bool has_schema, in_header;
-  int64_t rows; /* of the current batch */
+  int64_t rows; /* the number of rows in the current batch */
 } reader;
 
 #define FAIL(r, ...) fail(&(r)->task, __VA_ARGS__)
@@ -30,7 +30,8 @@ typedef struct reader {
   FAIL(r, CROSSDOCK_BAD_DATA, "%.*s, line %llu: " what, ABBREVIATED((r)->source.name.data, (r)->source.name.bytes), \
        (unsigned long long)(r)->line, __VA_ARGS__)
 
-/* The minimum of `bytes`, the byte budget of the call, and a part of the session's memory limit. */
+/* Returns the minimum of `bytes`, the byte budget of the call, and a part of the session's memory
+ * limit. */
 static size_t within_budget(const reader* r, uint64_t bytes) {
   const crossdock_call* call = r->task.call;
   const uint64_t limit = r->memory_limit / 32;
@@ -65,7 +66,7 @@ static inline int next_byte(reader* r) { return r->at < r->input.used ? r->input
 static inline bool append_byte(reader* r, int byte) {
   if (r->bytes + 1 >= r->field.capacity && !reserve(&r->task, &r->field, r->bytes + 2)) return false;
   r->field.data[r->bytes++] = (unsigned char)byte;
-  r->field.used = r->bytes; /* so that `reserve` copies it */
+  r->field.used = r->bytes; /* `reserve` copies only used bytes */
   return true;
 }
 
@@ -82,7 +83,7 @@ static int read_field(reader* r, size_t n) {
   if (r->quoted) {
     for (;; r->next_line += byte == '\n') {
       byte = next_byte(r);
-      if (byte == '"' && (byte = next_byte(r)) != '"') break; /* two quotes mean one */
+      if (byte == '"' && (byte = next_byte(r)) != '"') break; /* two quotes stand for one quote */
       if (byte == END) return bad_field(r, n, "a quote that is never closed");
       if (byte == FAILED || !append_byte(r, byte)) return FAILED;
     }
@@ -102,8 +103,8 @@ static int read_field(reader* r, size_t n) {
 
 static bool handle_field(reader* r, size_t n);
 
-/* Reads one record. A blank line is a record of one empty field. Sets `has_record` to false at the
- * end of the text. */
+/* Reads one record. A blank line is a record with one empty field. Sets `has_record` to false at
+ * the end of the text. */
 static bool read_record(reader* r, bool* has_record) {
   size_t n = 0;
   r->line = r->next_line;
@@ -119,7 +120,7 @@ static bool read_record(reader* r, bool* has_record) {
 
 /* ------------------------------------------------------------------------ fields to columns --- */
 
-/* Takes ownership of `name`, on failure too. */
+/* Takes ownership of `name`, also on failure. */
 static bool add_column(reader* r, const csv_type* type, int64_t flags, char* name) {
   new_column* columns = realloc(r->columns, (r->n_columns + 1) * sizeof *columns);
   const csv_type** types = columns ? realloc(r->types, (r->n_columns + 1) * sizeof *types) : NULL;
@@ -134,7 +135,8 @@ static bool add_column(reader* r, const csv_type* type, int64_t flags, char* nam
   return true;
 }
 
-/* Adds a column with a name of the header, or compares the name with the schema. */
+/* Handles a name in the header. Adds a column with this name, or compares the name with the
+ * schema. */
 static bool handle_name(reader* r, size_t n) {
   const char* text = (const char*)r->field.data;
   const size_t bom_bytes = n == 0 && !r->quoted && r->bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -279,7 +281,7 @@ static void release_stream(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Takes ownership of the objects of `input`, on failure too. */
+/* Takes ownership of the objects of `input`, also on failure. */
 crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                         const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                         size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {

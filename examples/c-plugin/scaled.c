@@ -1,12 +1,14 @@
 /*
- * The encoding example.scaled: floats as integers, each multiplied by one scale.
+ * The encoding example.scaled stores floats as integers. Each float is the product of an integer
+ * and a scale, which is the same for all values of a node.
  *
- * The plugin does not decode. It lowers a node to a program of operators, which the host runs on
- * the CPU or on a GPU, fused with the encodings above and below.
+ * The plugin has no `decode`. It lowers a node to a program of operators, which the host runs on
+ * the CPU or on a GPU, in one pass with the programs of parent and child nodes.
  *
  *     type      Float32 or Float64
- *     metadata  the scale, a float of that type, little-endian
- *     child     signed integers of at most the same width; its nulls are those of the node
+ *     metadata  the scale, a little-endian float of the node's type
+ *     child     signed integers that are at most as wide as the floats; a value of the node is null
+ *               if the integer is null
  */
 #include "csv.h"
 
@@ -18,8 +20,8 @@ static const crossdock_encoded_node* node_at(const crossdock_encoded_array* arra
   return CROSSDOCK_AT(array->nodes, i);
 }
 
-/* The width of a value in bytes, if the format is one of four letters for the widths 1, 2, 4 and 8,
- * else 0. */
+/* Returns the width of a value in bytes. `letters` are four format letters for the widths 1, 2, 4
+ * and 8. Returns 0 if the schema's format is none of these letters. */
 static size_t width_of(const struct ArrowSchema* schema, const char* letters) {
   const char* letter;
   if (!schema || !schema->format || schema->dictionary || strlen(schema->format) != 1) return 0;
@@ -34,7 +36,7 @@ static size_t width_of_float(const struct ArrowSchema* schema) {
 
 static size_t width_of_integer(const struct ArrowSchema* schema) { return width_of(schema, "csil"); }
 
-/* Checks a node of unknown origin. */
+/* Checks a node, which is untrusted input. */
 static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
                             crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
@@ -76,7 +78,8 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   (void)capacity; /* at least CROSSDOCK_MAX_OPERATORS */
   if (code != CROSSDOCK_OK) return code;
   for (size_t i = 0; i < node->metadata_bytes; i++) scale |= (uint64_t)((const unsigned char*)node->metadata)[i] << 8 * i;
-  /* A child of the same width is fused with the node; a narrower one is cast first. */
+  /* CHILD uses the integers unchanged if they have the width of the node. Otherwise CAST widens
+   * them. */
   is_same_width = width_of_integer(node_at(array, at + 1)->schema) == node->metadata_bytes;
   out[0] = (crossdock_operator){.code = is_same_width ? CROSSDOCK_OP_CHILD : CROSSDOCK_OP_CAST, .index = 0};
   out[1] = (crossdock_operator){.code = CROSSDOCK_OP_TO_FLOAT};

@@ -21,8 +21,8 @@ static void release_message(crossdock_error* err) {
   err->release = NULL;
 }
 
-/* The length of the character at the beginning of a text (Unicode standard, table 3-7). 0: NUL or
- * not UTF-8. */
+/* Returns the length in bytes of the character at the beginning of a text (Unicode standard, table
+ * 3-7), or 0 if the text begins with a NUL or is not UTF-8. */
 static size_t character_bytes(const unsigned char* at, size_t bytes) {
   const size_t n = at[0] < 0x80 ? 1 : at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : at[0] < 0xF5 ? 4 : 0;
   if (at[0] == 0 || n == 0 || n > bytes) return 0;
@@ -162,7 +162,7 @@ static void release_column(struct ArrowArray* array) {
   for (int i = 0; i < 3; i++) free_buffer(data->memory, &data->buffers[i], CROSSDOCK_FREE_LENT);
   free(data);
   array->release = NULL;
-  host->release(host); /* last: this may end the host and its memory interface */
+  host->release(host); /* last, because this may destroy the host and its memory interface */
 }
 
 static void release_batch(struct ArrowArray* array) {
@@ -172,7 +172,7 @@ static void release_batch(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* One allocation has the columns' arrays, and the batch's lists of children and of buffers. */
+/* One allocation contains the columns' arrays, and the batch's lists of children and of buffers. */
 bool make_batch(task* t, new_column* columns, size_t n, int64_t rows, crossdock_batch* out) {
   struct ArrowArray* arrays = calloc(1, n * (sizeof *arrays + sizeof arrays) + sizeof(void*));
   crossdock_batch batch = {.array = {.device_type = ARROW_DEVICE_CPU, .device_id = -1}};
@@ -191,7 +191,7 @@ bool make_batch(task* t, new_column* columns, size_t n, int64_t rows, crossdock_
     data->host = t->host;
     data->host->retain(data->host);
     data->memory = t->memory;
-    if (c->null_count == 0) free_buffer(data->memory, &c->buffers[0], 0); /* all valid: no bitmap */
+    if (c->null_count == 0) free_buffer(data->memory, &c->buffers[0], 0); /* no nulls: no bitmap is needed */
     memcpy(data->buffers, c->buffers, sizeof data->buffers);
     memset(c->buffers, 0, sizeof c->buffers);
     for (int b = 0; b < 3; b++) data->addresses[b] = data->buffers[b].data;

@@ -50,7 +50,8 @@ static bool parse_float(size_t width, const char* text, size_t bytes, void* out)
   return true;
 }
 
-/* Prints the fewest digits that parse as the same value. A point distinguishes it from integers. */
+/* Prints the fewest digits that parse as the same value. Adds ".0" if the text has no point, so
+ * that it does not look like an integer. */
 static void print_float(size_t width, const void* value, char* out) {
   double number;
   memcpy(&number, value, width);

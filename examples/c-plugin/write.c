@@ -5,7 +5,7 @@
 
 enum { FLUSH_BYTES = 64 << 10 };
 
-/* A column, and the view of its array in the current batch. */
+/* A column, and a view of the column's array in the current batch. */
 typedef struct column {
   const csv_type* type;
   char* name;
@@ -18,10 +18,10 @@ typedef struct writer {
   csv_options options;
   crossdock_sink sink;
   buffer output;
-  uint64_t written; /* bytes */
+  uint64_t written; /* the number of bytes written so far */
   column* columns;
   size_t n_columns;
-  uint64_t row; /* of the table; the first is 1 */
+  uint64_t row; /* the number of the current row of the table; the first row has number 1 */
 } writer;
 
 #define FAIL(w, ...) fail(&(w)->task, __VA_ARGS__)
@@ -39,8 +39,8 @@ static bool put(writer* w, const char* text, size_t bytes) {
   return append(&w->task, &w->output, text, bytes) && (w->output.used < FLUSH_BYTES || flush(w));
 }
 
-/* Quotes text that would be parsed differently without quotes: empty text as a null, the delimiter
- * and line ends as the end of the field, and a byte order mark as no text. */
+/* Quotes a text if the importer would otherwise parse it differently. Without quotes, empty text is
+ * a null, a delimiter or a line end ends the field, and a byte order mark is ignored. */
 static bool put_text(writer* w, const column* c, const char* text, size_t bytes) {
   const char special[] = {w->options.delimiter, '"', '\r', '\n', '\xEF'};
   bool quoted = bytes == 0;
@@ -50,7 +50,7 @@ static bool put_text(writer* w, const column* c, const char* text, size_t bytes)
   for (size_t i = 0; !quoted && i < bytes; i++) quoted = memchr(special, text[i], sizeof special);
   if (!quoted) return put(w, text, bytes);
   if (!put(w, "\"", 1)) return false;
-  for (size_t from = 0, to; from < bytes; from = to) { /* up to each quote, which is doubled */
+  for (size_t from = 0, to; from < bytes; from = to) { /* writes up to each quote, and doubles it */
     const char* quote = memchr(text + from, '"', bytes - from);
     to = quote ? (size_t)(quote - text) + 1 : bytes;
     if (!put(w, text + from, to - from) || (quote && !put(w, "\"", 1))) return false;
@@ -166,7 +166,7 @@ static bool write_header(writer* w, const struct ArrowSchema* schema) {
   return put(w, "\n", 1);
 }
 
-/* Takes ownership of the sink, on failure too. */
+/* Takes ownership of the sink, also on failure. */
 crossdock_code csv_begin(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                          const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
                          crossdock_sink* sink, crossdock_writer* out, crossdock_error* err) {

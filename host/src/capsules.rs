@@ -24,10 +24,11 @@ pub struct CapsuleFormat {
 }
 
 impl Session {
-    /// The format of capsules that `wanted`, the name of a format or a plugin, means.
+    /// Returns the format of capsules that `wanted` names. `wanted` is the name of a format or a
+    /// plugin.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if there is none.
+    /// [`Error::Usage`](crate::Error::Usage) if no format of capsules has this name.
     pub fn capsule_format(&self, wanted: &str, way: Way) -> Result<CapsuleFormat> {
         let device_type = self.device().r#type;
         let choose = |registry: &Registry<'_>| registry.choose_capsules(wanted, way, device_type);
@@ -48,8 +49,8 @@ impl CapsuleFormat {
         &self.plugin
     }
 
-    /// Whether the plugin's instance still works. After a panic it does not: choose the format
-    /// again to get a new instance.
+    /// Whether the plugin's instance can still be called. After a panic it cannot. Choosing the
+    /// format again returns a new instance.
     pub fn is_usable(&self) -> bool {
         !self.plugin.is_poisoned()
     }
@@ -64,7 +65,8 @@ impl CapsuleFormat {
         Self { plugin, ..self }
     }
 
-    /// Opens external objects. `schema` is required for formats without schemas of their own.
+    /// Opens external objects. `schema` is required if the format's objects do not contain a
+    /// schema.
     pub fn read(&self, capsules: Vec<Capsule>, schema: Option<&Schema>, options: &Options) -> Result<Reader> {
         self.open(capsules, schema.map_or(Columns::Unknown, Columns::Expected), options)
     }

@@ -29,7 +29,7 @@ pub enum Origin {
     Environment,
     /// In the executable's directory.
     BesideExecutable,
-    /// In a directory that was installed with the host library.
+    /// In a plugin directory that was installed with the host library.
     Installed,
 }
 
@@ -105,7 +105,7 @@ pub struct Search {
 pub struct Catalog {
     /// In order of precedence. A candidate with the name of an earlier one is refused as shadowed.
     pub candidates: Vec<Candidate>,
-    /// Messages about paths that were ignored or could not be read.
+    /// Warnings about paths that were ignored or could not be read.
     pub warnings: Vec<String>,
     policy: Arc<Policy>,
 }
@@ -185,7 +185,7 @@ impl Search {
         for loader in self.linked {
             catalog.add(Origin::Linked, loader);
         }
-        // Single files precede directories, in whatever order the caller named them.
+        // Single files precede directories, regardless of the order in which the caller named them.
         let (directories, files): (Vec<_>, Vec<_>) = self.paths.into_iter().partition(|path| path.is_dir());
         for path in files {
             catalog.add_file(&mut seen, Origin::Explicit, path);

@@ -56,7 +56,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Usage`] if no plugin of the session writes Vortex types, [`Error::Plugin`] for
-    /// types that Vortex does not have.
+    /// types that Vortex does not support.
     pub fn encode_uncompressed(&self, schema: &SchemaRef, batches: &[DeviceBatch]) -> Result<EncodedArray> {
         let mut writer = self.capsule_format(FORMAT, Way::Out)?.write(schema, &Options::new())?;
         for batch in batches {
@@ -106,7 +106,7 @@ impl Session {
             if let Some(known) = types.get(&field) {
                 return Ok(LogicalType::Dtype(known.clone()));
             }
-            // An exporter writes the types of arrays without values too.
+            // The array has no values, because an exporter writes the type of an empty array too.
             let none = self.encode_uncompressed(&Arc::new(Schema::new(vec![field.clone()])), &[])?;
             let dtype = none.root().map_err(type_error)?.dtype().unwrap_or_default().to_vec();
             types.insert(field, dtype.clone());
@@ -117,7 +117,7 @@ impl Session {
     /// The type of a node with Arrow or Vortex types.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is a Vortex type and no plugin of the session reads those,
+    /// [`Error::Usage`] if it is a Vortex type and no plugin of the session reads Vortex types,
     /// [`Error::Data`] or [`Error::Plugin`] if it is malformed.
     pub fn encoded_type(&self, node: EncodedNode<'_>) -> Result<Field> {
         match node.dtype() {
@@ -137,7 +137,7 @@ impl Session {
         if let Some(known) = types.get(dtype) {
             return Ok(known);
         }
-        // A node of this type without values: an importer returns the schema before it decodes
+        // The node has no values, because an importer returns the schema before it decodes
         // anything.
         let alone = NodeParts {
             encoding: encoding.to_owned(),

@@ -1,4 +1,4 @@
-//! Builds encoded arrays from their parts, for encodings without a writer.
+//! Builds encoded arrays from their parts, for encodings that no plugin writes.
 
 use arrow_schema::Field;
 use crossdock_arrays::export_field;
@@ -33,8 +33,8 @@ impl Session {
     /// decodes the array validates them.
     ///
     /// # Errors
-    /// [`Error::Data`] if the parts do not form a tree or bytes cannot be read; as
-    /// [`Session::encoded_type`] for children.
+    /// [`Error::Data`] if the parts do not form a tree or bytes cannot be read. For children, the
+    /// errors of [`Session::encoded_type`].
     pub fn build_encoded(&self, parts: EncodedParts) -> Result<EncodedArray> {
         let what = format!("cannot build an encoded array of '{}'", parts.encoding);
         let failed = |error| Error::data(what.clone(), error);

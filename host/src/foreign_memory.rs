@@ -1,6 +1,6 @@
-//! Charges foreign memory in batches, read or decoded, against the budget: from the moment the host
-//! receives a batch until the batch is released. The host does not see what a plugin allocates
-//! before.
+//! Charges the foreign memory of batches that are read or decoded against the budget. The charge
+//! lasts from the moment the host receives a batch until the batch is released. Memory that a
+//! plugin allocates is not charged before the plugin returns the batch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,8 @@ use crate::tracing_hooks::on_release;
 /// Holds a batch's charge until the batch's array is released.
 pub(crate) struct ChargeSlot(Arc<Mutex<Option<Charge>>>);
 
-/// If the batch is to be charged, adds a slot to it; its release ends the charge in the slot.
+/// Adds a place for a charge to the batch if the batch is to be charged. Releasing the batch ends
+/// the charge.
 pub(crate) fn with_charge_slot(
     batch: Owned<abi::Batch>,
     is_charged: bool,
@@ -33,8 +34,8 @@ pub(crate) fn with_charge_slot(
 /// Address and number of bytes, in host memory.
 pub(crate) type Range = (u64, u64);
 
-/// Charges `account` with the host memory of the batch that lies neither in a block of the host nor
-/// in `input`, the ranges that the batch was decoded from.
+/// Charges the host memory of the batch to `account`. Memory in blocks of the host is not charged,
+/// nor is memory in `input`, the ranges that the batch was decoded from.
 ///
 /// # Errors
 /// The charge exceeds the budget.

@@ -1,4 +1,4 @@
-//! Owns memory and the catalog of plugins that were found.
+//! Owns the memory, and the catalog of the plugins that discovery found.
 
 use std::sync::{Arc, OnceLock};
 
@@ -59,7 +59,7 @@ impl Host {
         &self.0.backend
     }
 
-    /// The current allocations, and the copies so far.
+    /// The current allocations, and all copies since the host was built.
     pub fn ledger(&self) -> LedgerSnapshot {
         self.0.backend.ledger()
     }
@@ -72,8 +72,8 @@ impl Host {
     /// Loads a plugin, unless it is already loaded.
     ///
     /// # Errors
-    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check now or
-    /// did before.
+    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check in this
+    /// call or failed one in an earlier call.
     pub fn load(&self, name: &str) -> Result<Loaded> {
         let position =
             self.0.catalog.candidates.iter().position(|c| c.metadata.as_ref().is_ok_and(|m| m.name == name));
@@ -167,8 +167,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets which plugin files may be loaded; without it, all compatible ones.
-    /// [`Policy::from_standard_files`] reads the system's policy files.
+    /// Sets which plugin files may be loaded. By default, all compatible plugin files may be
+    /// loaded. [`Policy::from_standard_files`] reads the system's policy files.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
@@ -192,7 +192,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets where calls of and by plugins are recorded, instead of [`trace_from_environment`].
+    /// Sets the trace that records calls of plugins and calls by plugins. It replaces
+    /// [`trace_from_environment`].
     pub fn trace(mut self, trace: Arc<Trace>) -> Self {
         self.trace = Some(trace);
         self
@@ -225,10 +226,11 @@ impl HostBuilder {
         catalog.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         for refused in catalog.candidates.iter().filter_map(|candidate| candidate.metadata.as_ref().err()) {
             match refused.reason {
-                // Expected: a library beside plugins, a plugin in two places.
+                // No warning is needed: a library may be in a folder of plugins, and a plugin may
+                // be in two folders.
                 Refusal::Metadata(MetadataError::NotElf | MetadataError::NotAPlugin)
                 | Refusal::Shadowed { .. } => tracing::debug!("{refused}"),
-                // Expected: the policy excludes them.
+                // No warning is needed, because the policy excludes these files on purpose.
                 Refusal::NotAllowed { .. } | Refusal::NotLocked { .. } | Refusal::Folder { .. } => {
                     tracing::info!("{refused}");
                 }

@@ -1,6 +1,6 @@
 //! Implements the host object that each plugin instance receives: a reference-counted object with
 //! memory, a log and the session's settings. Each object that a plugin exports holds a reference to
-//! it.
+//! the host object.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Shared {
     session: abi::HostSession,
     decode: abi::HostDecode,
     kernels: HostKernels,
-    /// `None` if the instance cannot have arrays decoded.
+    /// Decodes arrays for the plugin. `None` if the instance cannot request this.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
     plugin: String,
@@ -118,7 +118,7 @@ unsafe extern "C" fn retain(host: *const abi::Host) {
 
 unsafe extern "C" fn release(host: *const abi::Host) {
     // SAFETY: the contract of `release`: the caller has a reference, which it gives up only below.
-    // The account is cloned where it must outlive the object, to record the call.
+    // The account is cloned because it records the call, possibly after the object is freed.
     let account = unsafe { &(*host.cast::<Shared>()).account };
     let account = account.is_traced().then(|| account.clone());
     let end = || {
@@ -186,8 +186,9 @@ unsafe extern "C" fn decode(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // First of all, because the function takes ownership of the array even if it fails.
-    // SAFETY: the contract of `decode`: null, or an array whose ownership passes to this function.
+    // This is the first statement, because the function takes ownership of the array even if it
+    // fails. SAFETY: the contract of `decode`: null, or an array whose ownership passes to this
+    // function.
     let array = unsafe { Owned::take(array) };
     let body = || {
         // SAFETY: `this` is null or a live interface, whose `private_data` is null or points at the
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_subscriber_messages_reach_that_of_the_calling_thread() {
+    fn calling_threads_subscriber_receives_messages_if_the_creator_has_none() {
         let (caller, object) = (Recorder::default(), object());
         tracing::subscriber::with_default(caller.clone(), || write_message(&object));
         assert_eq!(*caller.0.lock().unwrap(), [std::thread::current().id()]);

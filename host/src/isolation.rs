@@ -31,13 +31,13 @@ use crate::session::Session;
 use crate::tracing_hooks::{self, Producer};
 
 /// Serves the host that started this process as described at [`Program`], over standard input,
-/// until the host closes it. First it drops the rights that a plugin does not need: files, network,
-/// other processes. A privileged process refuses to serve.
+/// until the host closes it. First it drops the rights that a plugin does not need: access to
+/// files, the network and other processes. A privileged process refuses to serve.
 pub fn serve() -> ExitCode {
     crossdock_isolation::serve(Library)
 }
 
-/// This library, as the process of an isolated plugin uses it.
+/// The functions of this library that the process of an isolated plugin calls.
 struct Library;
 
 impl HostLibrary for Library {

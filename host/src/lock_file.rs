@@ -8,7 +8,7 @@ use crate::policy::Lock;
 use crate::sink::{Output, OutputFile};
 
 impl Lock {
-    /// Writes the lock file, whole or not at all.
+    /// Replaces the lock file atomically.
     ///
     /// # Errors
     /// [`Error::Io`] if the file cannot be written.
@@ -19,7 +19,8 @@ impl Lock {
         let write = output.sink().write(text.as_bytes());
         write.map_err(|error| failed(std::io::Error::other(error)))?;
         output.commit()?;
-        // Writers of the lock decide which code runs, so the umask must not let a group be one.
+        // Every user who can write the lock file decides which code runs, so the group must not get
+        // write access, whatever the umask is.
         let mode = std::fs::metadata(&self.file).map_err(failed)?.permissions().mode();
         std::fs::set_permissions(&self.file, Permissions::from_mode(mode & 0o755)).map_err(failed)
     }

@@ -6,7 +6,7 @@ use crossdock_plugin_api::Device;
 use crate::error::{Error, Result};
 use crate::session::Session;
 
-/// The batch on `device`. It is not copied if it is already there.
+/// The batch on `device`. It is not copied if it is already on that device.
 ///
 /// # Errors
 /// [`Error::Data`] or [`Error::Device`], with the names of both devices.

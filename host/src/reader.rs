@@ -128,9 +128,9 @@ impl Session {
     }
 }
 
-/// The caller's knowledge of an input's columns.
+/// The description of an input's columns that the caller passes.
 pub(crate) enum Columns<'a> {
-    /// None: the format has a schema.
+    /// No description, because the format contains a schema.
     Unknown,
     /// The schema, for formats without one.
     Expected(&'a Schema),
@@ -211,7 +211,8 @@ impl Reader {
         moved
     }
 
-    /// The next batch, where the plugin placed it: some formats support only host memory.
+    /// The next batch, on the device on which the plugin created it. Some formats support only host
+    /// memory.
     pub(crate) fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
@@ -249,8 +250,8 @@ impl Reader {
             foreign_memory::charge(&batch, &slot, account, input)
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
-        // By default, the plugin validates the bytes that it reads. With full validation it is not
-        // trusted.
+        // By default, the plugin validates the bytes that it reads. With full validation, the host
+        // also validates the batch.
         if self.session.validate_structs() == Validate::Full {
             validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;
         }
@@ -258,9 +259,9 @@ impl Reader {
         Ok(Some(batch))
     }
 
-    /// Whether foreign memory in batches is charged against the budget. It is not for capsules,
-    /// whose memory belongs to their producer, and for isolated plugins, whose process has its own
-    /// limit.
+    /// Whether foreign memory in batches is charged against the budget. Capsules are not charged,
+    /// because their memory belongs to their producer. Isolated plugins are not charged, because
+    /// their process has its own limit.
     fn is_charged(&self) -> bool {
         let has_budget = self.session.host().backend().limit_bytes().is_some();
         has_budget && self.input.is_some() && !self.plugin.is_isolated()

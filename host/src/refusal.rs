@@ -7,7 +7,7 @@ use crossdock_plugin_api::abi;
 
 use crate::metadata::MetadataError;
 
-/// Takes the place of a reason's id for a plugin that was not refused but failed to load.
+/// Replaces the id of a reason for a plugin that was not refused but failed to load.
 pub const FAILED: &str = "failed";
 
 /// Libraries that every process may load: the C library and the loader, compilers' runtimes, and

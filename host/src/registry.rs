@@ -152,9 +152,9 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Compares the format that the caller named with the first bytes. If they are another
-    /// format's, a format with magic numbers is rejected, and a format without them is read with a
-    /// warning.
+    /// Compares the format that the caller named with the first bytes. If the first bytes are the
+    /// magic number of another format, the named format is rejected if it has magic numbers, and
+    /// read with a warning if it has none.
     fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
         if best > 0 {
             return Ok(());
@@ -234,7 +234,7 @@ impl<'a> Registry<'a> {
             None => self.formats(way).collect(),
         };
         let mut bytes: Vec<_> = all.into_iter().filter(|c| c.format.bytes).collect();
-        // A format of exactly this name excludes the others of its plugin.
+        // If a format has exactly this name, the other formats of its plugin are not considered.
         if let Some(name) = wanted
             && bytes.iter().any(|c| c.format.name == name)
         {
@@ -304,7 +304,7 @@ fn with_extensions(choice: &Choice) -> String {
     }
 }
 
-/// What a user can do who misses a plugin.
+/// Advice for a user whose plugin was not found.
 pub(crate) fn search_advice() -> &'static str {
     match is_python() {
         true => "pass plugins= to Session to search more folders",

@@ -23,7 +23,7 @@ use crate::vortex_types::VortexTypes;
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
-    /// The session's own flag, or that of one piece of its work.
+    /// The cancel flag of the session, or of one task of the session.
     cancel: CancelFlag,
 }
 
@@ -40,7 +40,7 @@ struct Inner {
     /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
     vortex_types: VortexTypes,
-    /// Decodes arrays for the session's plugins, instead of the session.
+    /// Decodes arrays for the session's plugins in place of the session.
     decoder: Option<Arc<Decoder>>,
 }
 
@@ -168,7 +168,7 @@ impl Session {
         &self.cancel
     }
 
-    /// The same session with another cancel flag, to stop one piece of its work.
+    /// The same session with another cancel flag, which stops only one task.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
         Session { inner: self.inner.clone(), cancel }
     }
@@ -273,7 +273,7 @@ impl Session {
         self.instance(name, name, self.inner.settings)
     }
 
-    /// The session's instance of a chosen plugin, or a replacement if that panicked.
+    /// The session's instance of a chosen plugin, or a replacement if the instance panicked.
     pub(crate) fn working_instance(&self, chosen: Arc<Plugin>) -> Result<Arc<Plugin>> {
         if !chosen.is_poisoned() {
             return Ok(chosen);
@@ -306,7 +306,8 @@ impl Session {
     /// Creates an instance of a chosen plugin for one task, whose memory is counted separately.
     pub(crate) fn instance_for_task(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
         if chosen.is_isolated() {
-            // The session's own instance keeps the process of both alive for the next task.
+            // If the plugin is isolated, the session's own instance keeps the process of both
+            // instances alive for the next task.
             self.working_instance(chosen.clone())?;
         }
         self.instance(chosen.name(), &format!("{} ({task})", chosen.name()), self.inner.settings)

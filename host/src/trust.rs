@@ -31,7 +31,7 @@ fn missing_or_unreadable(error: std::io::Error) -> Refusal {
     }
 }
 
-/// The path of an open file, even if its former path now leads to another file. The path of a
+/// The current path of an open file, even if another file now has its former path. The path of a
 /// deleted file ends with a note.
 pub(crate) fn path_of(file: &File) -> std::io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -59,7 +59,7 @@ pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The user of this process, if neither that user nor root owns the file.
+/// The id of this process's user, if the file is owned by neither that user nor root.
 fn untrusted_owner(file: &Metadata) -> Option<u32> {
     // SAFETY: `geteuid` has no requirements and cannot fail.
     let user = unsafe { libc::geteuid() };

@@ -11,9 +11,9 @@ use arrow_schema::Field;
 pub(crate) struct VortexTypes(Mutex<HashMap<Vec<u8>, Field>>);
 
 impl VortexTypes {
-    /// The maximum number of types. When it is exceeded, all are dropped.
+    /// The maximum number of types. When it is exceeded, all cached types are dropped.
     const MAX_TYPES: usize = 256;
-    /// Longer types are not cached.
+    /// The maximum length in bytes of a serialised type in the cache.
     const MAX_TYPE_BYTES: usize = 4096;
 
     pub(crate) fn get(&self, dtype: &[u8]) -> Option<Field> {

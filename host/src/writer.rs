@@ -41,7 +41,7 @@ pub struct Writer {
     output: Option<Output>,
     /// Whether batches are exported to external consumers.
     is_exported: bool,
-    /// Whether a batch was not written, so that the output is incomplete.
+    /// Whether writing a batch failed, so that the output is incomplete.
     failed: bool,
 }
 
@@ -75,8 +75,8 @@ impl Session {
         chosen.with_plugin(plugin).write(schema, options)
     }
 
-    /// A verdict for each column of batches of `schema` on the device `from`, if they were written
-    /// as `to`. `to` is the name of a plugin or a format, of bytes or of capsules.
+    /// A verdict for each column of batches of `schema` on the device `from`, as if the batches
+    /// were written as `to`. `to` is the name of a plugin or a format, of bytes or of capsules.
     ///
     /// # Errors
     /// As [`Session::write_capsules`].
@@ -214,7 +214,7 @@ impl Writer {
     /// Finishes the output. A file appears at its path now.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a batch could not be written: the incomplete output is discarded.
+    /// [`Error::Usage`] if a batch could not be written. The incomplete output is then discarded.
     pub fn finish(self) -> Result<Finished> {
         self.session.check_cancelled()?;
         if self.failed {

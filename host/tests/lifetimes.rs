@@ -15,7 +15,8 @@ use crossdock::{Host, ReadOptions, Table};
 use crossdock_arrays::{DeviceBatch, import_batch};
 use crossdock_plugin_api::{Owned, PluginDescription, abi, entry};
 
-/// Excludes other tests, and waits until their instances are destroyed.
+/// Prevents other tests from running at the same time, and waits until their instances are
+/// destroyed.
 fn exclusive() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +40,7 @@ fn instances_are_destroyed_with_their_session() {
     assert_eq!(alive(), 0);
 }
 
-/// A plugin like one in C, which retains the host for each object that it exports.
+/// A plugin that, like a plugin in C, retains the host for each object that it exports.
 mod exporting {
     use std::ffi::{c_char, c_void};
     use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -6,9 +6,9 @@
 
 DEVICE u32 highest(u32 bits) { return 31 - __clz(bits); }
 
-// Whether the code after a warp's segments is a literal; `before` says it for their first code. The
-// bits of `known` are set for segments with a code that is no escape. The others are an even number
-// of escapes, which do not change it.
+// Whether the code after a warp's segments is a literal. `before` is the same flag for the first
+// code of the segments. The bits of `known` are set for segments with a code that is no escape. The
+// others are an even number of escapes, which do not change it.
 DEVICE u32 is_literal_after(u32 known, u32 literals, u32 before) { return known == 0 ? before : literals >> highest(known) & 1; }
 
 // Whether the first code of a segment is a literal. If too many escapes precede it, the segment is
@@ -47,7 +47,7 @@ DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
 // Each warp measures a chunk of `1 << shift` segments at a time.
 template <class Coder>
 DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 shift, Target marks, Target starts, Target sizes) {
-  // Including the segment of the end position.
+  // The number includes the segment that contains the end position.
   u64 all = codes.from.len / sizeof(typename Coder::Code) / Coder::SEGMENT_CODES + 1;
   u64 first_error = NONE;
   u32 lane = threadIdx.x % 32;

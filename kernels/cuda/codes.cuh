@@ -1,8 +1,8 @@
 // Strings stored as codes, each of which stands for several bytes. The codes of all values are
-// contiguous, and so are their bytes. So threads process codes, not values: a lane a segment of 16
-// bytes of codes, a warp a tile of 32 segments. To start decoding anywhere, a thread needs a mark
-// of its segment: the position of the segment's bytes, and whether its first code is a literal,
-// that is preceded by an escape.
+// contiguous, and so are their bytes. So threads process codes, not values. A lane processes a
+// segment of 16 bytes of codes, and a warp processes a tile of 32 segments. To start decoding
+// anywhere, a thread needs a mark of its segment: the position of the segment's bytes, and whether
+// its first code is a literal, that is preceded by an escape.
 #pragma once
 #include "words.cuh"
 
@@ -18,7 +18,7 @@
 // The position of a literal, which is part of the escape before it and has no position of its own.
 #define NO_START 255u
 
-// A misaligned integer. One copy of the code, since it is rare.
+// A misaligned integer. Not inlined, because misaligned integers are rare.
 static __device__ __noinline__ i64 misaligned_integer(Bytes from, u64 i, u32 width, bool is_signed) {
   u64 word = bytewise(from.at + i * width, width);
   if (width == 8) return is_signed ? (i64)word : wide(word);

@@ -8,7 +8,7 @@ struct Copied {
   __device__ Pair unchecked(u64 i) const { return bytes_unchecked(from, i); }
 };
 
-// For a source and a target with the same alignment.
+// Copies a source to a target with the same alignment.
 struct CopiedAlike : Copied {
   __device__ Pair unchecked(u64 i) const { return aligned128(from.at + i); }
 };
@@ -173,7 +173,8 @@ KERNEL(crossdock_concatenate_bits) {
       end += job.value(PARTS + part * ARGS_PER_PART + 2);
       ends[part] = end;
     }
-    // Only the block that writes the first byte needs it, and reads it before it is written.
+    // Only the block that writes the target's first byte needs its old bits. It reads them before
+    // it writes the byte.
     earlier_bits = to.len > 0 && n_earlier > 0 ? to.at[0] : 0;
   }
   __syncthreads();

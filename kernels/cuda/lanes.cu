@@ -73,7 +73,7 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       }
     }
     __syncthreads();
-    // The wanted values of this tile.
+    // The values of this tile that are written.
     u64 tile_begin = tile * L::BLOCKS * BLOCK_VALUES, end = min64(tile_begin + L::BLOCKS * BLOCK_VALUES, first + n) - first;
     u64 begin = max64(tile_begin, first) - first;
     u32 shift = (u32)(begin + first - tile_begin);
@@ -98,7 +98,7 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       u64 at = i < head ? begin + i : after + (i - head);
       put_word(to, at, value(at));
     }
-    // Until all threads have read the values.
+    // Waits until all threads have read the values.
     __syncthreads();
   }
 }

@@ -1,16 +1,16 @@
-// Plans the gathering of lists that lie anywhere in their elements: the offsets of the gathered
-// lists, and the source of each element.
+// Plans the gathering of lists that may begin anywhere in the array of elements: the offsets of the
+// gathered lists, and the source of each element.
 #include "codes.cuh"
 
 // The first number of elements that 32-bit offsets cannot address. Sizes are clamped to it, so that
 // no sum overflows.
 #define TOO_MANY (1ull << 31)
-// Elements per warp at a time.
+// Number of elements that a warp processes at a time.
 #define ELEMENTS_EACH 1024
 
 struct Lists {
   Integers begins;
-  // Their ends if `has_ends`, else their sizes.
+  // The ends of the lists if `has_ends` is set, else their sizes.
   Integers ends_or_sizes;
   bool has_ends;
   Bytes validity;
@@ -119,7 +119,7 @@ KERNEL(crossdock_name_elements) {
   Bytes ends = {offsets.at + width, lists * width};
 #pragma unroll 1
   for (u64 part = job.thread / 32 * ELEMENTS_EACH; part < n; part += job.threads / 32 * ELEMENTS_EACH) {
-    // Its elements belong to lists `low` to `last`.
+    // The elements of this piece belong to lists `low` to `last`.
     u64 stop = min64(n, part + ELEMENTS_EACH);
     u64 low = first_at_least(ends, width, false, 0, lists, part + 1);
     u64 last = first_at_least(ends, width, false, low, lists, stop);

@@ -1,7 +1,7 @@
 // Writes values to given positions.
 #include "steps.cuh"
 
-// The position that an index means; NONE if it is before the first.
+// The position for an index; NONE if the index is less than `first`.
 DEVICE u64 position_of(u64 index, u64 first) { return index < first ? NONE : index - first; }
 
 template <class T>

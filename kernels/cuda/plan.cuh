@@ -2,13 +2,13 @@
 #pragma once
 #include "words.cuh"
 
-// One copy of the code of a long division, which is rare.
+// Not inlined, because a long division is rare.
 static __device__ __noinline__ u64 divide(u64 a, u64 by) { return a / by; }
 
 // If `small`, both numbers are below 2^32. The division then takes a quarter of the instructions.
 DEVICE u64 quotient(u64 a, u64 by, bool small) { return small ? (u32)a / (u32)by : divide(a, by); }
 
-// Minimum number of units along either side of a tile; fewer are slower by tiles.
+// Minimum number of units along either side of a tile. With fewer, copying by tiles is slower.
 #define MIN_TILE_SIDE 8
 #define MAX_DIMS ((CROSSDOCK_MAX_KERNEL_ARGS - 5) / 2 + 1)
 // Tensors of at least this many bytes are rejected. Below, no sum of offsets overflows.

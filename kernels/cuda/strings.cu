@@ -227,7 +227,7 @@ DEVICE u64 make_views(const Job& job, const Integers& offsets, const Views& view
 struct ViewJob {
   Integers offsets;
   Views views;
-  // Only if offsets refer to codes.
+  // Used only if offsets refer to codes.
   Codes codes;
   Bytes marks;
   Bytes bases;
@@ -307,7 +307,7 @@ KERNEL_BLOCKS(crossdock_views_of_codes, 4) {
                     max_length_of(part)};
     memory.segment_shift = (u32)segment_shift;
     memory.shift = (u32)shift;
-    // Otherwise all values are invalid.
+    // If the check fails, all values are invalid.
     if (!memory.are_measured()) memory.offsets.width = 0;
   }
   __syncthreads();

@@ -1,7 +1,7 @@
 // Checks that each value of a string column is UTF-8. An earlier launch has checked the offsets:
-// they do not descend and are within the data, so each byte belongs to one value. All values are
-// UTF-8 if all their bytes are as one text, and no value begins with a continuation byte. Where
-// that fails, the values around the byte are checked one by one.
+// they do not descend and are within the data, so each byte belongs to one value. If all bytes
+// together are valid UTF-8 and no value begins with a continuation byte, all values are valid
+// UTF-8. Otherwise the values around the byte with the error are checked one by one.
 #include "utf8.cuh"
 
 struct Texts {

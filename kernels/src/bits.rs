@@ -12,13 +12,14 @@ pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
     (at, (shift + len).div_ceil(8), shift)
 }
 
-/// A range of a bitmap as two arguments: its bytes, and its first bit within them.
+/// Passes a range of a bitmap as two arguments: the bytes that contain it, and the position of its
+/// first bit in them.
 pub(crate) fn args(bits: &Buffer, first: usize, len: usize) -> [JobArg<'_>; 2] {
     let (offset, bytes, shift) = span(first, len);
     [JobArg::Read(bits, offset, bytes), JobArg::Value(shift as u64)]
 }
 
-/// An optional bitmap as two arguments. Without a bitmap, they are an empty range of `any`.
+/// An optional bitmap as two arguments. Without a bitmap, the bytes are an empty range of `any`.
 pub(crate) fn optional_args<'a>(
     bits: Option<(&'a Buffer, usize)>,
     len: usize,

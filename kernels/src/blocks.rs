@@ -10,24 +10,24 @@ use crate::{Checks, Integers, Source, Words, bits};
 /// Codes and the dictionaries that they index.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockCodes<'a> {
-    /// One code for each wanted value.
+    /// One code for each value to decode.
     pub codes: Integers<'a>,
     /// The position of the first code in its block, below 1024.
     pub first: usize,
-    /// The begin of each block's dictionary, relative to the begin of the first one. A dictionary
-    /// ends where the next one begins.
+    /// The index in `values` at which each block's dictionary begins, plus a constant: the entry of
+    /// the first block is subtracted. A dictionary ends where the next one begins.
     pub begins: Integers<'a>,
     /// The dictionaries of all blocks, concatenated.
     pub values: Source<'a>,
 }
 
 impl<'a> Checks<'a> {
-    /// Writes for each code its value in the block's dictionary. If a dictionary has one value,
-    /// every code of the block means that value.
+    /// Writes for each code its value in the block's dictionary. If a dictionary has only one
+    /// value, the codes of its block are ignored, and all of them mean this value.
     ///
     /// The returned cell has the first valid code (`validity`: bitmap and its first bit) that is
-    /// out of range, or the first code whose dictionary is not within the values. For these, zeros
-    /// are written.
+    /// out of range, or the first code whose dictionary is not within the values. For such codes,
+    /// the kernel writes zeros.
     pub fn take_blocks(
         &mut self,
         from: BlockCodes<'a>,

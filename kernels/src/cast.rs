@@ -47,7 +47,8 @@ number_types!(
 
 impl<'a> Checks<'a> {
     /// Converts `n` numbers from byte `first` of `from` on, and writes them from byte `at` of `to`
-    /// on. The returned cell has the first number that the other type cannot represent.
+    /// on. The returned cell contains the index of the first number that the target type cannot
+    /// represent.
     ///
     /// - A float becomes an integer by truncation towards 0, saturating at the bounds of the type;
     ///   NaN becomes 0.

@@ -5,8 +5,9 @@ use crossdock_memory::{BufferMut, Error, Result, Stream, WriteRange};
 /// Numbers on the stream's device, one or more for each job, in one allocation that is read at
 /// once.
 ///
-/// All bits of a cell are set at first. A check lowers it to the first index with an error. A count
-/// adds to it, so it holds the count less one. A read number replaces it.
+/// Initially, all bits of a cell are set. A check lowers its cell to the first index with an error.
+/// A kernel that counts adds to its cell, which wraps, so the cell contains the count minus one. A
+/// kernel that reads a number stores it in its cell.
 pub(crate) struct Cells {
     buffer: BufferMut,
     n: usize,
@@ -30,7 +31,7 @@ impl Cells {
         self.buffer.write_range(first * BYTES, n * BYTES)
     }
 
-    /// Reads all cells in one copy. Blocks until the launches have run.
+    /// Copies all cells to the host at once. Blocks until the launches have finished.
     pub(crate) fn read(self, stream: &Stream) -> Result<Findings> {
         let frozen = self.buffer.freeze(stream)?;
         let view = frozen.host_view(stream)?;

@@ -6,8 +6,8 @@ use crate::jobs::{JobArg, Jobs};
 use crate::table::Row;
 use crate::{Cells, Findings};
 
-/// Jobs with results. Each kernel is launched once for all its jobs, or more often if their
-/// arguments exceed one launch, and one copy reads the results.
+/// Jobs with results. Each kernel is launched once for all its jobs, or several times if one launch
+/// cannot pass all arguments. One copy reads all results.
 ///
 /// Each method that adds a job with a result returns the index of its cell.
 #[derive(Default)]
@@ -48,8 +48,8 @@ impl<'a> Checks<'a> {
         self.jobs.push_after(row, round, blocks, args)
     }
 
-    /// Launches all jobs. The kernels run in the order in which they were first added. If there are
-    /// cells, blocks until they are read.
+    /// Launches all jobs. The kernels run in the order of their first jobs. If there are result
+    /// cells, blocks until the host has read them.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
         if self.n == 0 {
             self.jobs.launch(stream)?;

@@ -6,10 +6,10 @@ use crate::jobs::{JobArg, groups, warps_of};
 use crate::rows::{ADD_SIZES, DECODE_CODES, MAKE_TOKENS, MEASURE_CODES};
 use crate::{Checks, Integers, Jobs, Source};
 
-/// Segments of codes per warp at a time, as in `codes.cu`.
+/// Number of segments (16 bytes of codes each) that a warp processes at a time, as in `codes.cu`.
 const TILE: usize = 32;
 
-/// Maximum number of chunks, whose sizes one block adds.
+/// Maximum number of chunks. It is limited because one block adds up the sizes of all chunks.
 const MAX_CHUNKS: usize = 1 << 14;
 
 /// Bytes per token in a table of tokens.
@@ -22,7 +22,7 @@ pub struct Codes<'a> {
     pub codes: Source<'a>,
     /// Bytes per code: 1 or 2.
     pub width_bytes: usize,
-    /// The begin of each value's codes, and the end of the last one's.
+    /// The begin of each value's codes, followed by the end of the last value's codes.
     pub offsets: Integers<'a>,
     /// The token of each code: 8 bytes each if there are escapes, else [`TOKEN_BYTES`].
     pub table: Source<'a>,
@@ -32,8 +32,8 @@ pub struct Codes<'a> {
     pub escapes: bool,
 }
 
-/// Positions of decoded bytes, found by measuring. With them, threads can start decoding anywhere
-/// in the codes.
+/// The positions of the decoded bytes, written by [`Checks::measure_codes`]. They let threads start
+/// decoding anywhere in the codes.
 pub struct Marks<B> {
     /// For each segment, the position of its first byte in its chunk.
     marks: B,
@@ -49,7 +49,7 @@ impl<'a> Codes<'a> {
         if self.escapes { 16 } else { 8 }
     }
 
-    /// The number of segments, including the one of the end position.
+    /// The number of segments, including the segment that contains the end position.
     fn segments(&self) -> usize {
         self.codes.len / self.segment_codes() + 1
     }
@@ -58,7 +58,7 @@ impl<'a> Codes<'a> {
         self.segments().div_ceil(TILE)
     }
 
-    /// The binary logarithm of the segments per chunk. A chunk has whole tiles.
+    /// The binary logarithm of the segments per chunk. A chunk is a whole number of tiles.
     fn shift(&self) -> u32 {
         let tiles = self.tiles().div_ceil(MAX_CHUNKS).max(1).next_power_of_two();
         tiles.ilog2() + TILE.ilog2()
@@ -135,10 +135,10 @@ impl Marks<Buffer> {
 /// The cells of [`Checks::measure_codes`].
 #[derive(Clone, Copy, Debug)]
 pub struct CodeCells {
-    /// The first token of a length other than 1 to 8; used only if there are escapes.
+    /// The first token whose length is not 1 to 8 bytes. Used only if there are escapes.
     pub table: usize,
-    /// The first code without a token, or the first code of a chunk that follows too many escapes
-    /// to decide where an escape begins.
+    /// The first code without a token, or the first code of a chunk that follows so many escapes
+    /// that the kernel cannot decide whether it is a literal byte.
     pub code: usize,
     /// The number of decoded bytes, as a [number](crate::Findings::number).
     pub bytes: usize,
@@ -163,9 +163,9 @@ impl<'a> Checks<'a> {
         Ok(CodeCells { table, code, bytes })
     }
 
-    /// Writes the tokens of a dictionary, [`TOKEN_BYTES`] each, and their lengths. Token `i` lies
-    /// between offsets `i` and `i + 1`. The returned cell has the first token that is not within
-    /// the dictionary, or whose length is not 1 to 16 bytes.
+    /// Writes the tokens of a dictionary, [`TOKEN_BYTES`] each, and their lengths. Token `i` begins
+    /// at offset `i` and ends at offset `i + 1`. The returned cell has the first token that is not
+    /// within the dictionary, or whose length is not 1 to 16 bytes.
     pub fn make_tokens(
         &mut self,
         dictionary: Source<'a>,
@@ -191,7 +191,8 @@ impl<'a> Checks<'a> {
 }
 
 impl<'a> Jobs<'a> {
-    /// Decodes measured codes without errors to bytes `at..at + bytes`.
+    /// Decodes codes to bytes `at..at + bytes`. [`Checks::measure_codes`] must have measured the
+    /// codes without an error.
     pub fn decode_codes(
         &mut self,
         codes: Codes<'a>,

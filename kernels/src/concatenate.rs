@@ -7,7 +7,8 @@ use crate::bits;
 use crate::jobs::{JobArg, Jobs, blocks, wave_blocks};
 use crate::rows::{CONCATENATE_BITS, COPY_RANGES};
 
-/// Maximum number of bitmaps of a job, which also has a head and two other arguments.
+/// Maximum number of bitmaps of one job. A job also has a head and two more arguments, which count
+/// against the limit of arguments.
 const MAX_PARTS: usize = (abi::MAX_KERNEL_ARGS - 3) / 3;
 
 /// A bitmap to concatenate.
@@ -21,7 +22,7 @@ pub struct BitRange<'a> {
 
 impl<'a> Jobs<'a> {
     /// Copies `bytes` bytes from byte `first` of `from` to byte `at` of `to`. One launch copies
-    /// many ranges, which would be one command each as copies.
+    /// many ranges; separate copies would need one command for each range.
     pub fn copy_range(
         &mut self,
         from: &'a Buffer,
@@ -37,8 +38,9 @@ impl<'a> Jobs<'a> {
     /// Concatenates bitmaps, and writes them from byte `at` of `to` on. The unused bits of the last
     /// byte become 0.
     pub fn concatenate_bits(&mut self, parts: &[BitRange<'a>], to: &mut BufferMut, at: usize) -> Result<()> {
-        // The number of bits written so far. A job begins in the last byte of the job before and
-        // keeps its bits, so the two must not run at once: each job has its own round.
+        // The number of bits written so far. A job may begin in the last byte of the previous job,
+        // and keeps the bits of this byte. So consecutive jobs must not run at the same time, and
+        // each job has its own round.
         let mut done = 0;
         for (round, parts) in parts.chunks(MAX_PARTS).enumerate() {
             let bits: usize = parts.iter().map(|part| part.len).sum();
@@ -48,7 +50,7 @@ impl<'a> Jobs<'a> {
             args.push(JobArg::Value((done % 8) as u64));
             let any = parts.iter().find_map(|part| part.bits);
             for part in parts {
-                // For a bitmap of set bits, the argument has no bytes.
+                // An argument without bytes means that all bits are set.
                 let source = match (part.bits, any) {
                     (Some((buffer, first)), _) => bits::args(buffer, first, part.len),
                     (None, Some((buffer, _))) => [JobArg::Read(buffer, 0, 0), JobArg::Value(0)],

@@ -5,8 +5,8 @@ use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 use crate::jobs::{JobArg, Jobs, long_blocks, tile_blocks};
 use crate::rows::GATHER;
 
-/// Minimum number of elements along either side of a tile; fewer are slower by tiles. As in
-/// `plan.cuh`.
+/// Minimum number of elements along each side of a tile. Copying by tiles is slower for shorter
+/// dimensions. Equal to the constant in `plan.cuh`.
 const MIN_TILE_SIDE: usize = 8;
 
 /// One dimension of a tensor.
@@ -24,7 +24,8 @@ impl<'a> Jobs<'a> {
     ///
     /// # Errors
     ///
-    /// An element lies outside of `from`, or the tensor has too many elements or dimensions.
+    /// Returns an error if an element is outside of `from`, or if the tensor has too many elements
+    /// or dimensions.
     pub fn gather(
         &mut self,
         from: &'a Buffer,
@@ -91,8 +92,8 @@ fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<(
 }
 
 /// Predicts whether the kernel copies by tiles: adjacent elements belong to a dimension other than
-/// the last, and both dimensions are long enough. A wrong prediction only makes the number of
-/// blocks less than ideal.
+/// the last, and both dimensions are long enough. If the prediction is wrong, only the number of
+/// blocks is not optimal.
 fn by_tiles(dims: &[Dim], width: usize) -> bool {
     let side_by_side = |dim: &Dim| dim.stride == width as i64;
     let fits = |dim: &Dim| dim.size >= MIN_TILE_SIDE;

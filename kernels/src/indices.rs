@@ -8,8 +8,8 @@ use crate::words::IntType;
 use crate::{Checks, bits};
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` keys, from key `first` on, that is valid (`validity`: bitmap and
-    /// its first bit), but negative or not below `limit`.
+    /// Finds the first of `len` keys, from key `first` on, that is out of range: negative, or not
+    /// less than `limit`. Null keys (`validity`: bitmap and its first bit) are ignored.
     pub fn indices(
         &mut self,
         keys: &'a Buffer,

@@ -6,10 +6,10 @@ use crossdock_plugin_api::abi;
 use crate::Cells;
 use crate::table::{Kind, Row};
 
-/// Jobs that write to buffers. Each kernel is launched once for all its jobs, or more often if
-/// their arguments exceed one launch.
+/// Jobs that write to buffers. Each kernel is launched once for all its jobs, or several times if
+/// one launch cannot pass all arguments.
 ///
-/// The jobs of one kernel run in no particular order, and no two of them may write the same bytes.
+/// The jobs of one kernel run in any order, so no two of them may write to the same bytes.
 #[derive(Default)]
 pub struct Jobs<'a> {
     kernels: Vec<Queue<'a>>,
@@ -20,7 +20,7 @@ struct Queue<'a> {
     row: &'static Row,
     /// The jobs of a later round run after those of an earlier one.
     round: usize,
-    /// The arguments of all jobs, concatenated, without heads.
+    /// The arguments of all jobs, concatenated. The heads are added at launch.
     args: Vec<JobArg<'a>>,
     /// The number of arguments and of blocks of each job.
     jobs: Vec<(usize, u32)>,
@@ -31,9 +31,9 @@ pub(crate) enum JobArg<'a> {
     Value(u64),
     Read(&'a Buffer, usize, usize),
     Write(WriteRange),
-    /// A range of the result cells: the first one, and their number.
+    /// A range of the result cells: the index of the first cell, and the number of cells.
     Cells(usize, usize),
-    /// An empty range, if there is no buffer.
+    /// An empty range, passed instead of a missing buffer.
     NoBytes,
 }
 
@@ -57,30 +57,32 @@ const THREADS: usize = abi::HOST_KERNEL_THREADS as usize;
 /// Multiprocessors of the largest supported device.
 const MULTIPROCESSORS: usize = 132;
 
-/// The number of blocks that run at once, eight on each multiprocessor.
+/// The size of a wave: the number of blocks that run at the same time, eight on each
+/// multiprocessor.
 const WAVE: usize = 8 * MULTIPROCESSORS;
 
-/// Blocks for a job that moves `bytes` bytes, 16 per thread and step. Up to a wave of blocks, each
-/// block has one step; beyond, four. Many small blocks balance differences between multiprocessors
-/// (on an H200, 86 % of a copy's rate, compared to 63 % in one wave). Even smaller blocks would
-/// mostly search for their job.
+/// Blocks for a job that moves `bytes` bytes, 16 per thread and step. Each block has one step as
+/// long as the blocks fit into one wave. Larger jobs have four steps per block. Many small blocks
+/// balance differences between multiprocessors (on an H200, 86 % of a copy's rate, compared to 63 %
+/// in one wave). Blocks with fewer steps would spend most of their time on the search for their
+/// job.
 pub(crate) fn blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 4, 65536, WAVE)
 }
 
-/// Like [`blocks`], for kernels whose blocks have more to prepare.
+/// Like [`blocks`], for kernels whose blocks take longer to prepare.
 pub(crate) fn long_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 16, 4224, WAVE)
 }
 
 /// Like [`blocks`], for kernels that copy by tiles of 32 KiB: one tile per block, so that adjacent
-/// tiles run at the same time. A multiprocessor has room for only half as many of these blocks;
-/// more would find no tile, but delay others.
+/// tiles run at the same time. A multiprocessor runs only half as many of these blocks at the same
+/// time. More blocks than tiles would have no work and would delay the other blocks.
 pub(crate) fn tile_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 8, 1 << 20, WAVE / 2)
 }
 
-/// Like [`blocks`], limited to one wave: for kernels whose blocks have the most to prepare.
+/// Like [`blocks`], limited to one wave: for kernels whose blocks take the longest to prepare.
 pub(crate) fn wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE, WAVE)
 }
@@ -90,8 +92,8 @@ pub(crate) fn half_wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE / 2, WAVE / 2)
 }
 
-/// Blocks for a kernel whose warps process several pieces each and prefetch the next one: a warp
-/// per piece, up to `for_each` blocks per multiprocessor.
+/// Blocks for a kernel whose warps process several pieces each and prefetch the next one: one warp
+/// per piece of work, up to `for_each` blocks per multiprocessor.
 pub(crate) fn warps(pieces: usize, for_each: usize) -> u32 {
     let max = MULTIPROCESSORS * for_each;
     distribute(pieces.div_ceil(THREADS / 32).max(1), 1, max, max)
@@ -101,31 +103,32 @@ fn blocks_of(bytes: usize, steps_each: usize, max: usize, wave: usize) -> u32 {
     distribute(bytes.div_ceil(THREADS * 16).max(1), steps_each, max, wave)
 }
 
-/// Distributes steps to blocks: `steps_each` per block, up to `max` blocks, but one per block if
-/// that gives fewer than `wave` blocks.
+/// Distributes steps to blocks: `steps_each` steps per block, and at most `max` blocks. If this
+/// gives fewer than `wave` blocks, each block has one step.
 fn distribute(steps: usize, steps_each: usize, max: usize, wave: usize) -> u32 {
     (steps / steps_each).min(max).max(steps.min(wave)) as u32
 }
 
-/// Blocks for a kernel whose blocks search for their first tile: sixteen tiles per block, if that
-/// gives at least a wave.
+/// Blocks for a kernel whose blocks search for their first tile: sixteen tiles per block, or fewer
+/// if that would give less than a wave of blocks.
 pub(crate) fn chunks(tiles: usize) -> u32 {
     distribute(tiles.max(1), 16, 65536, WAVE)
 }
 
-/// Blocks for one warp per piece.
+/// Blocks for a kernel that processes each piece of work with one warp.
 pub(crate) fn warps_of(pieces: usize) -> u32 {
     pieces.div_ceil(THREADS / 32).clamp(1, 65536) as u32
 }
 
-/// For a kernel whose warps process consecutive pieces, the more the faster: the number of pieces
-/// per warp that leaves at least a wave, and the number of blocks.
+/// Returns the number of consecutive pieces per warp and the number of blocks, for a kernel that is
+/// faster with more pieces per warp. The number of pieces is limited so that there is at least a
+/// wave of blocks.
 pub(crate) fn groups(pieces: usize) -> (usize, u32) {
     let group = (pieces / (WAVE * THREADS / 32)).clamp(1, 8);
     (group, warps_of(pieces.div_ceil(group)))
 }
 
-/// Blocks for a kernel whose blocks each end with an addition to a cell.
+/// Blocks for a kernel in which each block finally adds its result to a cell.
 pub(crate) fn summing_blocks(bytes: usize) -> u32 {
     wave_blocks(bytes / 4)
 }

@@ -7,22 +7,22 @@ use crate::limits::{FASTLANES_BLOCK as BLOCK, FASTLANES_ROW_BYTES as LINE};
 use crate::rows::SUM_LANES;
 use crate::{Checks, Words};
 
-/// Blocks of 1024 differences, and 1024 bits of bases per block, one base for each lane.
+/// Blocks of 1024 differences. Each block has 1024 bits of bases, one base for each lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Deltas<'a> {
-    /// The buffer of bases, and the byte at which they begin.
+    /// The buffer of bases, and the byte at which the bases begin.
     pub bases: (&'a Buffer, usize),
-    /// The buffer of differences, and the byte at which they begin.
+    /// The buffer of differences, and the byte at which the differences begin.
     pub deltas: (&'a Buffer, usize),
     /// The number of blocks.
     pub blocks: usize,
-    /// The first wanted value in the first block, below 1024.
+    /// The position in the first block of the first value to decode, below 1024.
     pub first: usize,
 }
 
 impl<'a> Checks<'a> {
-    /// Writes the running sums of each lane from its base on, and then undoes the transposition of
-    /// FastLanes. Sums wrap.
+    /// Writes the running sums of each lane, which start with the lane's base, in the order of the
+    /// values before the transposition of FastLanes. Sums wrap.
     pub fn sum_lanes(&mut self, from: Deltas<'a>, to: &mut BufferMut, words: Words) -> Result<()> {
         words.check(&[])?;
         let available = from.blocks.saturating_mul(BLOCK);

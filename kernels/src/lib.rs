@@ -1,10 +1,10 @@
 //! Typed launchers of the host's kernels, which work on arrays on any device.
 //!
 //! The host owns the kernels, and callers find them by name (`crossdock.host.kernels/1`). This
-//! crate has the names and arguments, in [`rows`]; `crossdock-kernel-library` has the images and
-//! the CPU implementations. Every kernel stays within its argument ranges whatever their contents,
-//! and computes the same bits on every device. [`Checks`] and [`Jobs`] collect the work of many
-//! columns and launch it together.
+//! crate declares their names and arguments in [`rows`]; `crossdock-kernel-library` has the images
+//! and the CPU implementations. A kernel accesses only the ranges that its arguments describe,
+//! whatever these ranges contain, and computes the same bits on every device. [`Checks`] and
+//! [`Jobs`] collect the work of many columns and launch it together.
 
 mod bits;
 mod blocks;

@@ -3,11 +3,11 @@
 /// Values per block in the FastLanes layout.
 pub const FASTLANES_BLOCK: usize = 1024;
 
-/// Bytes per row of words in such a block.
+/// Bytes per row of words in a FastLanes block.
 pub const FASTLANES_ROW_BYTES: usize = 128;
 
-/// The number of FastLanes blocks that contain `len` values, of which the first is value `first` of
-/// the first block.
+/// The number of FastLanes blocks that contain `len` values, if the first of these values has
+/// position `first` in its block.
 pub fn blocks_of(first: usize, len: usize) -> usize {
     if len == 0 { 0 } else { first.saturating_add(len).div_ceil(FASTLANES_BLOCK) }
 }
@@ -15,10 +15,10 @@ pub fn blocks_of(first: usize, len: usize) -> usize {
 /// Bytes per view.
 pub const VIEW_BYTES: usize = 16;
 
-/// The child length that stands for an unknown type id in the arguments of a union's kernel.
+/// The kernel for unions gets this value as the child length of each unknown type id.
 pub const NO_CHILD: u64 = u64::MAX;
 
-/// Exclusive bound of the factors of a sum, as in `parts.cu`.
+/// The factors of a sum must be less than this bound. Equal to the constant in `parts.cu`.
 pub const FACTOR_LIMIT: u64 = 1 << 60;
 
 /// Maximum number of left parts in a dictionary, as in `parts.cu`.

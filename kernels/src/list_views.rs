@@ -8,8 +8,9 @@ use crate::rows::CHECK_LIST_VIEWS;
 use crate::words::check_offset_width;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` values, from value `first` on, with a negative offset or size or an
-    /// end beyond `limit`. Arrow requires this of null values, too.
+    /// Finds the first of `len` values, from value `first` on, that has a negative offset, a
+    /// negative size, or an end beyond `limit`. Null values are checked too, because Arrow requires
+    /// it.
     pub fn list_views(
         &mut self,
         offsets: &'a Buffer,

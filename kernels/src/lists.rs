@@ -1,4 +1,4 @@
-//! Plans the gathering of lists that lie anywhere in their elements.
+//! Plans the gathering of lists that may begin anywhere in the array of elements, in any order.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
@@ -7,23 +7,23 @@ use crate::rows::{ADD_SIZES, MEASURE_LISTS, NAME_ELEMENTS, PLACE_LISTS};
 use crate::words::check_offset_width;
 use crate::{Checks, Integers, bits};
 
-/// Elements per warp at a time, as in `lists.cu`.
+/// Number of elements that a warp processes at a time, as in `lists.cu`.
 const ELEMENTS_EACH: usize = 1024;
 
 /// Binary logarithm of the minimum number of lists per chunk.
 const MIN_SHIFT: u32 = 8;
 
-/// Maximum number of chunks, whose sizes one block adds.
+/// Maximum number of chunks. It is limited because one block adds up the sizes of all chunks.
 const MAX_CHUNKS: usize = 1 << 14;
 
-/// Lists that lie anywhere in shared elements.
+/// Lists that may begin anywhere in an array of elements, and may overlap.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists<'a> {
     /// The begin of each list.
     pub begins: Integers<'a>,
     /// The end or the size of each list.
     pub ends_or_sizes: Integers<'a>,
-    /// Whether `ends_or_sizes` has ends.
+    /// Whether `ends_or_sizes` contains ends; otherwise it contains sizes.
     pub has_ends: bool,
     /// The validity bitmap and its first bit. A null list has no elements, whatever its begin and
     /// end.
@@ -37,10 +37,11 @@ pub struct Lists<'a> {
 pub struct ListCells {
     /// The first list that is not within the elements.
     pub wrong: usize,
-    /// The total number of elements, as a [number](crate::Findings::number). If it exceeds an
-    /// `i32`, it is any number beyond an `i32`.
+    /// The total number of elements, as a [number](crate::Findings::number). If it does not fit
+    /// into an `i32`, the cell contains any number that does not fit.
     pub elements: usize,
-    /// The first list with elements that are not at the position where gathering puts them.
+    /// The first list with elements whose position is not the one that they have after gathering.
+    /// Without such a list, gathering need not copy.
     pub moved: usize,
 }
 
@@ -90,8 +91,8 @@ impl<'a> Checks<'a> {
         let blocks = warps_of(bytes / 8);
         let measured = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.wrong, 1)];
         self.push(&MEASURE_LISTS, blocks, lists.args()?.chain(measured))?;
-        // In a later round, because another caller may have queued this kernel before any list was
-        // measured.
+        // In a later round: this kernel may already have jobs from another caller, and would then
+        // run before the kernel that measures lists.
         let sum = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.elements, 1)];
         self.push_after(&ADD_SIZES, 1, 1, sum)?;
         let placed = [
@@ -103,11 +104,11 @@ impl<'a> Checks<'a> {
         Ok(cells)
     }
 
-    /// Writes the row of each element of gathered lists, as numbers of `width_bytes` (4 or 8) from
-    /// byte `at` of `to` on; `rows` is their number and width. List `i` begins at `begins[i]` in
-    /// the elements, and is gathered to positions `offsets[i]..offsets[i + 1]` (numbers of 4 or 8
-    /// bytes that do not descend). For a null list (`validity`: bitmap and its first bit), all bits
-    /// of the rows are set.
+    /// Writes, for each element of the gathered lists, its row in the original elements, from byte
+    /// `at` of `to` on. `rows` is the number of rows and their width in bytes, 4 or 8. List `i`
+    /// begins at `begins[i]` in the original elements, and has positions `offsets[i]..offsets[i +
+    /// 1]` after gathering. Offsets have 4 or 8 bytes and do not descend. The rows of a null list
+    /// (`validity`: bitmap and its first bit) have all bits set.
     pub fn name_elements(
         &mut self,
         begins: Integers<'a>,

@@ -10,7 +10,7 @@ use crate::steps::{self, Step};
 /// A range of words in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// The byte at which they begin.
+    /// The byte at which the words begin.
     pub at: usize,
     /// The number of words.
     pub len: usize,

@@ -7,7 +7,7 @@ use crate::jobs::{JobArg, Jobs, blocks, long_blocks};
 use crate::rows::{CHECK_OFFSETS, CONVERT_OFFSETS, REBASE_OFFSETS};
 use crate::words::check_offset_width;
 
-/// The `len + 1` offsets from entry `first` on, `width` bytes each.
+/// Offsets `first..=first + len` of a buffer, `width` bytes each.
 #[derive(Clone, Copy)]
 pub struct Offsets<'a> {
     /// The buffer.
@@ -16,7 +16,7 @@ pub struct Offsets<'a> {
     pub width_bytes: usize,
     /// The index of the first value's offset.
     pub first: usize,
-    /// The number of values, one less than of offsets.
+    /// The number of values. There is one offset more.
     pub len: usize,
 }
 

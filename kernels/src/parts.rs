@@ -17,9 +17,9 @@ pub type Part<'a> = (Integers<'a>, u64);
 /// How the left parts of words are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum LeftParts<'a> {
-    /// Codes refer to a dictionary of at most eight left parts.
+    /// The words have codes, which refer to a dictionary of at most eight left parts.
     Dictionary(&'a [u16]),
-    /// The codes are the left parts.
+    /// The words have the left parts themselves instead of codes.
     Inline,
 }
 
@@ -27,9 +27,9 @@ pub enum LeftParts<'a> {
 /// width of a word.
 #[derive(Clone, Copy, Debug)]
 pub struct Halves<'a> {
-    /// The buffer of left parts or codes, and the byte at which they begin.
+    /// The buffer of left parts or codes, and the byte at which the left parts or codes begin.
     pub codes: (&'a Buffer, usize),
-    /// The buffer of right parts, and the byte at which they begin.
+    /// The buffer of right parts, and the byte at which the right parts begin.
     pub rights: (&'a Buffer, usize),
     /// The number of bits of a right part.
     pub right_bits: u32,
@@ -40,9 +40,9 @@ pub struct Halves<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Writes the sums of up to four parts, with factors below 2^60, as signed integers of 8 bytes,
-    /// which wrap. The returned cell has the first valid sum (`validity`: bitmap and its first bit)
-    /// that overflows.
+    /// Multiplies up to four parts by their factors, which must be below 2^60, and writes the sums
+    /// as signed integers of 8 bytes. Sums wrap. The returned cell has the first valid sum
+    /// (`validity`: bitmap and its first bit) that overflows.
     pub fn sum(
         &mut self,
         parts: &[Part<'a>],
@@ -69,9 +69,9 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Joins left and right parts to words. Excess bits of right parts are ignored. The returned
-    /// cell has the first valid code (`validity`: bitmap and its first bit) that is out of range,
-    /// or the first left part with too many bits.
+    /// Joins left and right parts to words. Bits of a right part beyond its declared number of bits
+    /// are ignored. The returned cell has the first valid code (`validity`: bitmap and its first
+    /// bit) that is out of range, or the first left part with too many bits.
     pub fn join(
         &mut self,
         halves: Halves<'a>,

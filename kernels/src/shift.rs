@@ -7,8 +7,8 @@ use crate::jobs::{JobArg, Jobs, blocks};
 use crate::rows::SHIFT_BITS;
 
 impl<'a> Jobs<'a> {
-    /// Copies bits `first..first + len` to byte `at` of `to`, the first one to bit 0. The unused
-    /// bits of the last byte become 0.
+    /// Copies bits `first..first + len` so that bit `first` becomes bit 0 of byte `at` of `to`. The
+    /// unused bits of the last byte become 0.
     pub fn shift_bits(
         &mut self,
         from: &'a Buffer,

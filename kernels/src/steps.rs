@@ -6,9 +6,9 @@ use crate::jobs::JobArg;
 /// integer results wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Adds a number, truncated to the word.
+    /// Adds a number, which is truncated to the word.
     Add(u64),
-    /// Exclusive or with a number, truncated to the word.
+    /// Computes the exclusive or with a number, which is truncated to the word.
     Xor(u64),
     /// Decodes zigzag: 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
@@ -20,7 +20,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The code and the operand, as in `steps.cuh`.
+    /// The code and the operand of the step, as `steps.cuh` defines them.
     fn code(self) -> (u64, u64) {
         match self {
             Self::Add(number) => (1, number),
@@ -31,7 +31,7 @@ impl Step {
         }
     }
 
-    /// The step of a kernel's two arguments.
+    /// The step that two arguments of a kernel describe.
     pub fn from_code(code: u64, operand: u64) -> Option<Self> {
         let steps =
             [Self::Add(operand), Self::Xor(operand), Self::ZigZag, Self::ToFloat, Self::Scale(operand)];

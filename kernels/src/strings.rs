@@ -8,7 +8,7 @@ use crate::limits::VIEW_BYTES as BYTES;
 use crate::rows::{VIEWS_OF_CODES, VIEWS_OF_OFFSETS};
 use crate::{Checks, Integers, Source};
 
-/// Values per block at a time.
+/// Number of values that a block processes at a time.
 const TILE: usize = 2048;
 
 /// The views to create, and their data.
@@ -21,7 +21,8 @@ pub struct Views<'a, 't> {
     pub len: usize,
     /// The views.
     pub views: &'t mut BufferMut,
-    /// If wanted, the begin of each value and the end of the last one, as numbers of 8 bytes.
+    /// An optional output: the begin of each value, followed by the end of the last value, as
+    /// numbers of 8 bytes.
     pub offsets: Option<&'t mut BufferMut>,
 }
 
@@ -30,8 +31,8 @@ pub struct Views<'a, 't> {
 pub struct ViewCells {
     /// The first value that is out of range, has the wrong length, or is too long for a view.
     pub wrong: usize,
-    /// The first of one cell per part: the end of a value that begins in this part and ends in the
-    /// next one.
+    /// The first of a range of cells, one per part of the data. A part's cell contains the end of
+    /// the value that begins in this part and ends in the next one.
     pub over: usize,
 }
 
@@ -51,8 +52,8 @@ impl<'a> Checks<'a> {
         Ok(cells)
     }
 
-    /// Creates the views of decoded values. `lengths` are their expected lengths. The codes have
-    /// been measured without errors.
+    /// Creates the views of decoded values. `lengths` are their expected lengths.
+    /// [`Checks::measure_codes`] must have measured the codes without an error.
     pub fn views_of_codes(
         &mut self,
         codes: Codes<'a>,

@@ -34,7 +34,7 @@ impl Kind {
 /// One argument of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// The name, which the CUDA source has in capitals.
+    /// The name. The CUDA source has the same name in capitals.
     pub name: &'static str,
     /// The kind.
     pub kind: Kind,
@@ -46,14 +46,14 @@ pub struct Row {
     pub name: &'static CStr,
     /// The arguments of a job, after its head.
     pub params: &'static [Param],
-    /// Arguments that may follow any number of times.
+    /// Arguments that follow as a group, which a job may repeat any number of times.
     pub tail: &'static [Param],
-    /// The request for the kernel to the host.
+    /// The request by which a caller asks the host for the kernel.
     pub host: HostKernel,
 }
 
 impl Row {
-    /// The kind of argument `i` after the head, if there may be one.
+    /// The kind of argument `i` after the head. `None` if the kernel has no such argument.
     pub fn kind(&self, i: usize) -> Option<Kind> {
         let tail = || self.tail.get((i - self.params.len()).checked_rem(self.tail.len())?);
         self.params.get(i).or_else(tail).map(|param| param.kind)

@@ -7,7 +7,7 @@ use crate::rows::{EXPAND_RUNS, PATCH, TAKE};
 use crate::steps::{self, Step};
 use crate::{Checks, Words, bits};
 
-/// Values per warp at a time, as in `runs.cu`.
+/// Number of values that a warp processes at a time, as in `runs.cu`.
 const EXPANDED: usize = 1024;
 
 /// Unsigned integers of 1, 2, 4 or 8 bytes in a buffer.
@@ -59,9 +59,9 @@ impl<'a> Source<'a> {
 pub struct Patches<'a> {
     /// The position of each value plus `first`, ascending.
     pub indices: Numbers<'a>,
-    /// The number of values cut off the front of the array.
+    /// The number of values that a slice cut off the front of the array.
     pub first: u64,
-    /// One value for each index.
+    /// The values to write, one for each index.
     pub values: Source<'a>,
 }
 
@@ -73,8 +73,9 @@ fn check_value_width(width: usize) -> Result<()> {
 }
 
 impl<'a> Checks<'a> {
-    /// Writes each value, after applying `steps`, to its position. The returned cell has the first
-    /// index that does not ascend or is out of range; its value is not written.
+    /// Applies `steps` to each value and writes it to its position. The returned cell contains the
+    /// position in the list of indices of the first index that is out of range or not greater than
+    /// the index before it. The value of such an index is not written.
     pub fn patch(
         &mut self,
         patches: Patches<'a>,
@@ -137,8 +138,8 @@ impl<'a> Checks<'a> {
     }
 
     /// Writes, for each of `len` positions from `first` on, the value of the first run whose end is
-    /// greater. The returned cell has the first end that is not greater than the one before it (or
-    /// than 0), or the number of ends if the last one is too small.
+    /// greater than the position. The returned cell has the first end that is not greater than the
+    /// one before it (or than 0), or the number of ends if the last end is too small.
     #[allow(clippy::too_many_arguments)]
     pub fn expand_runs(
         &mut self,
@@ -163,9 +164,9 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        // Each warp searches for its first run. That costs less than warps writing to distant
-        // addresses at the same time, so each warp gets few pieces, and concurrent warps are
-        // adjacent.
+        // Each warp first searches for its first run. With few pieces per warp there are more
+        // searches, but warps that run at the same time write to adjacent addresses, which saves
+        // more time than the searches cost.
         self.push(&EXPAND_RUNS, warps(len.div_ceil(EXPANDED), 48), args)?;
         Ok(cell)
     }

@@ -20,12 +20,12 @@ pub struct Packed<'a> {
     pub buffer: &'a Buffer,
     /// Bits per value.
     pub bits: u32,
-    /// The first wanted value in the first block.
+    /// The position in the first block of the first value to decode.
     pub first: usize,
 }
 
 impl<'a> Packed<'a> {
-    /// The first three arguments, for `len` words of `width` bytes.
+    /// The first three arguments of a job that unpacks `len` words of `width` bytes.
     fn args(self, len: usize, width: usize) -> Result<[JobArg<'a>; 3]> {
         let bytes = blocks_of(self.first, len).saturating_mul(ROW).saturating_mul(self.bits as usize);
         if self.first >= BLOCK || self.bits as usize > 8 * width {
@@ -62,8 +62,9 @@ impl<'a> Checks<'a> {
         self.push(&UNPACK, packed.blocks(words.len, 4), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// Like [`Self::unpack`], with `patches`. If `stepped`, `steps` are applied to patches, too.
-    /// The returned cell has the first index that does not ascend or is out of range; then some
+    /// Like [`Self::unpack`], with `patches`. If `stepped` is set, `steps` are also applied to the
+    /// patches. The returned cell contains the position in the list of indices of the first index
+    /// that is out of range or not greater than the index before it. After such an error, some
     /// patches may be missing.
     pub fn unpack_patched(
         &mut self,
@@ -90,8 +91,8 @@ impl<'a> Checks<'a> {
             JobArg::Value(stepped.into()),
             JobArg::Cells(cell, 1),
         ];
-        // More blocks than fit at once, so that their run times balance; but not many more, because
-        // each warp searches for its patches.
+        // More blocks than can run at the same time, to balance their run times. But only a few
+        // more, because each warp must search for its first patch.
         let row = match words.width_bytes {
             1 => &UNPACK_PATCHED_1,
             2 => &UNPACK_PATCHED_2,
@@ -102,9 +103,9 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Unpacks codes, words of `code_width` (1 or 2) bytes, applies `steps` to them, and writes
-    /// their values. The returned cell has the first valid code (`validity`: bitmap and its first
-    /// bit) that is out of range; for codes out of range, zeros are written.
+    /// Unpacks codes to words of `code_width` (1 or 2) bytes, applies `steps` to them, and writes
+    /// the values that they refer to. The returned cell has the first valid code (`validity`:
+    /// bitmap and its first bit) that is out of range; for codes out of range, zeros are written.
     #[allow(clippy::too_many_arguments)]
     pub fn take_packed(
         &mut self,

@@ -9,8 +9,8 @@ use crate::words::check_offset_width;
 use crate::{Checks, bits};
 
 impl<'a> Checks<'a> {
-    /// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its
-    /// first bit) may hold any bytes.
+    /// Finds the first value that is not valid UTF-8. Null values (`validity`: bitmap and its first
+    /// bit) may contain any bytes.
     ///
     /// `checked` is the cell of [`Checks::offsets`] for the same offsets. If it reports an error,
     /// this check does nothing, so no byte is read for more than one value.

@@ -1,5 +1,6 @@
-//! Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
-//! first 4 bytes, buffer and offset.
+//! Checks and renumbers views. A value of at most 12 bytes is stored in its view. The view of a
+//! longer value has its length, its first 4 bytes, the index of its data buffer and its offset in
+//! this buffer.
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 use crossdock_plugin_api::abi;
@@ -9,7 +10,8 @@ use crate::limits::VIEW_BYTES as BYTES;
 use crate::rows::{CHECK_VIEWS, RENUMBER_VIEWS};
 use crate::{Checks, bits};
 
-/// Maximum number of data buffers of a job, which also has a head and seven other arguments.
+/// Maximum number of data buffers of one job. A job also has a head and seven more arguments, which
+/// count against the limit of arguments.
 const WINDOW: usize = abi::MAX_KERNEL_ARGS - 8;
 
 impl<'a> Checks<'a> {
@@ -18,8 +20,9 @@ impl<'a> Checks<'a> {
     /// prefix that differs from the data, nonzero bytes after an inline value, or, if `utf8`, text
     /// that is not UTF-8.
     ///
-    /// If one job cannot have all data buffers, several jobs share the cell. Each job checks the
-    /// views into its own window of buffers, and the first one also the views that need no buffer.
+    /// If the data buffers exceed the limit of one job, several jobs share the cell. Each job
+    /// checks the views that refer to its window of buffers. The first job also checks the views
+    /// that refer to no buffer.
     pub fn views(
         &mut self,
         views: &'a Buffer,
@@ -31,7 +34,7 @@ impl<'a> Checks<'a> {
     ) -> Result<usize> {
         let cell = self.cells(1);
         let bytes = len.saturating_mul(BYTES);
-        // Without data buffers, there is one empty window.
+        // An array without data buffers has one empty window.
         for window in 0..data.len().div_ceil(WINDOW).max(1) {
             let buffers = data.iter().skip(window * WINDOW).take(WINDOW);
             let [bits, shift] = bits::optional_args(validity, len, views);
@@ -44,7 +47,7 @@ impl<'a> Checks<'a> {
                 JobArg::Value((window * WINDOW) as u64),
                 JobArg::Cells(cell, 1),
             ];
-            // A missing buffer is an argument without bytes.
+            // An argument without bytes stands for a missing buffer.
             let buffers = buffers.map(|slot| {
                 let bytes = slot.and_then(Buffer::len).unwrap_or(0);
                 JobArg::Read(slot.unwrap_or(views), 0, bytes)

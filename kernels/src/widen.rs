@@ -8,7 +8,7 @@ use crate::rows::{NARROW, WIDEN};
 use crate::steps::{self, Step};
 use crate::{Checks, IntType, Numbers, Words};
 
-/// Integers of any type in a buffer, from byte `at` on.
+/// Integers of any type in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Integers<'a> {
     /// The buffer.
@@ -62,9 +62,9 @@ impl<'a> Checks<'a> {
         self.push_widen(from, words.width_bytes, JobArg::write(to, words.at, words.bytes())?, steps)
     }
 
-    /// Sign-extends integers to 16 or 32 bytes (`to_width_bytes`), and writes them from byte `at`
-    /// of `to` on. The integers have 1, 2, 4 or 8 bytes, or are signed integers of 16 bytes that
-    /// become 32 bytes wide.
+    /// Extends integers to 16 or 32 bytes (`to_width_bytes`), and writes them from byte `at` of
+    /// `to` on. The integers have 1, 2, 4 or 8 bytes. Signed integers of 16 bytes can also be
+    /// extended to 32 bytes.
     pub fn widen_long(
         &mut self,
         from: Integers<'a>,

@@ -284,9 +284,10 @@ typedef struct crossdock_batch {
   const char* metadata;
 } crossdock_batch;
 
-/* A foreign object and the name that its Python capsule has, which is one of "arrow_schema",
- * "arrow_array", "arrow_array_stream", "arrow_device_array", "arrow_device_array_stream",
- * "dltensor", "dltensor_versioned", "vortex_buffer_export", "crossdock_encoded_array".
+/* A foreign object and its type. `name` is the name that Python capsules with such objects have:
+ * "arrow_schema", "arrow_array", "arrow_array_stream", "arrow_device_array",
+ * "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export",
+ * "crossdock_encoded_array".
  *
  * To take the object, a consumer does the following:
  *   - For Arrow's structs and encoded arrays: move the struct that `pointer` points to. This sets
@@ -316,7 +317,7 @@ typedef struct crossdock_capsules {
 
 struct crossdock_call;
 
-/* Bytes to read. */
+/* An input of bytes. */
 typedef struct crossdock_source {
   size_t struct_size;
   /* The length of the content, or -1 if it is unknown (a pipe). If it is unknown, each `read_at`
@@ -379,7 +380,7 @@ typedef struct crossdock_call {
    * stop and return CROSSDOCK_CANCELLED. */
   const uint32_t* cancel;
   /* Reports progress. Nullable. [any-thread]
-   * @param progress_data  the field of that name
+   * @param progress_data  the field `progress_data`
    * @param bytes_done     bytes of input processed so far; at the end of a stream, all bytes that
    *                       were used
    * @param bytes_total    bytes of input, or 0 if unknown */

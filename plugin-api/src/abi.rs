@@ -1,5 +1,5 @@
-//! The structs of `include/crossdock.h`, which documents each field. Tests compare the layout of
-//! both with `abi/layout.txt`.
+//! Declares the structs of `include/crossdock.h`, which documents each field. Tests compare the
+//! layout of the C structs and of these Rust structs with `abi/layout.txt`.
 #![allow(missing_docs)]
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
@@ -10,7 +10,7 @@ pub use crate::sizes::{
     API_RANGE, BUILT_SIZES, META_HEAD_BYTES, META_SIZES, MIN_ENTRY_BYTES, MIN_META_BYTES, MIN_META_SIZES,
 };
 
-/// Declares `repr(C)` structs, which abi_stable checks for FFI safety.
+/// Declares `repr(C)` structs. abi_stable checks that they are FFI-safe.
 macro_rules! abi {
     ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
         $(#[$m])*
@@ -20,28 +20,28 @@ macro_rules! abi {
     )* };
 }
 
-/// A function pointer argument of a function pointer. It is a separate type because abi_stable does
-/// not support function pointers in the signatures of function pointers.
+/// A function pointer that is an argument of another function pointer. It is a separate type
+/// because abi_stable does not support function pointers in the signatures of function pointers.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
 pub struct Callback(pub Option<unsafe extern "C" fn(*mut c_void)>);
 
-/// Implements `Default` as all zero: an empty or released struct.
+/// Implements `Default` with zero in all fields, which means an empty or released struct.
 macro_rules! zeroed {
     ($($name:ident),*) => { $(impl Default for $name {
         fn default() -> Self {
             // SAFETY: every field of this struct is an integer, a raw pointer, an optional function
-            // pointer or a struct of those, for all of which zero bytes are valid.
+            // pointer or a struct of such fields. Zero bytes are valid for all of them.
             unsafe { core::mem::zeroed() }
         }
     })* };
 }
 
-/// Implements `new` for structs with a `struct_size`.
+/// Implements `new` for structs that begin with `struct_size`.
 macro_rules! sized {
     ($($name:ident),*) => { $(impl $name {
-        /// A struct whose `struct_size` is set. All other fields are zero.
+        /// Creates a struct whose `struct_size` is set and whose other fields are zero.
         pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
     })* };
 }
@@ -555,14 +555,14 @@ sized!(
     Memory
 );
 
-// A plugin's entry, interfaces and kernels are statics.
-// SAFETY: the struct is constant, and its functions can be called from any thread.
+// A plugin's entry, interfaces and kernels are static variables, which must be `Sync`.
+// SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for PluginEntry {}
-// SAFETY: the struct is constant, and its functions can be called from any thread.
+// SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Importer {}
-// SAFETY: the struct is constant, and its functions can be called from any thread.
+// SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Exporter {}
-// SAFETY: the struct is constant, and its functions can be called from any thread.
+// SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Encoding {}
-// SAFETY: the struct is constant, and `name` and `image` point to constants.
+// SAFETY: the struct never changes, and `name` and `image` point to data that never changes.
 unsafe impl Sync for Kernel {}

@@ -1,10 +1,10 @@
-//! Strings that cross the boundary.
+//! The type of strings that are passed between host and plugin.
 
 use crate::abi;
 use crate::error::{Error, Result};
 
 impl abi::Str {
-    /// Borrows `text`. The caller must keep it alive as long as the value is used.
+    /// Borrows `text`. The caller must keep it alive for as long as the result is used.
     pub const fn new(text: &str) -> Self {
         Self { data: text.as_ptr().cast(), bytes: text.len() }
     }
@@ -12,11 +12,12 @@ impl abi::Str {
     /// Returns the text.
     ///
     /// # Errors
-    /// `data` is null although there are bytes, there are more than `isize::MAX` bytes, or
-    /// they are not UTF-8.
+    /// Returns an error if `data` is null although `bytes` is not 0, if there are more than
+    /// `isize::MAX` bytes, or if they are not UTF-8.
     ///
     /// # Safety
-    /// `data` points to `bytes` readable bytes for `'a`, or is null, or `bytes` is 0.
+    /// `data` points to `bytes` bytes that are readable for `'a`, or `data` is null, or `bytes` is
+    /// 0.
     pub unsafe fn get<'a>(self) -> Result<&'a str> {
         if self.bytes == 0 {
             return Ok("");

@@ -16,7 +16,7 @@ pub struct CancelFlag(Flag);
 #[derive(Clone, Debug)]
 enum Flag {
     Owned(Arc<AtomicU32>),
-    /// The flag of an outer call, valid as long as that call.
+    /// The flag of an outer call. It is valid until that call returns.
     Borrowed(*const u32),
 }
 
@@ -26,9 +26,9 @@ impl Default for Flag {
     }
 }
 
-// SAFETY: both sides only access the flag atomically.
+// SAFETY: all threads access the flag only atomically.
 unsafe impl Send for Flag {}
-// SAFETY: both sides only access the flag atomically.
+// SAFETY: all threads access the flag only atomically.
 unsafe impl Sync for Flag {}
 
 impl Flag {
@@ -41,7 +41,7 @@ impl Flag {
 }
 
 impl CancelFlag {
-    /// A flag that is not set.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -50,12 +50,12 @@ impl CancelFlag {
         match &self.0 {
             Flag::Owned(flag) => flag,
             // SAFETY: `CallSettings::from_call` requires that the settings are not used after the
-            // call that owns the flag.
+            // call that owns the flag has returned.
             Flag::Borrowed(flag) => unsafe { AtomicU32::from_ptr(flag.cast_mut()) },
         }
     }
 
-    /// Cancels the calls that have this flag. Does nothing for the flag of an outer call
+    /// Cancels all calls that use this flag. Does nothing if this is the flag of an outer call
     /// ([`CallSettings::from_call`]).
     pub fn cancel(&self) {
         if let Flag::Owned(flag) = &self.0 {
@@ -68,7 +68,7 @@ impl CancelFlag {
         self.get().load(Ordering::Relaxed) != 0
     }
 
-    /// Whether this is the flag of `call`.
+    /// Whether `call` uses this flag.
     pub fn is_of(&self, call: &Call<'_>) -> bool {
         std::ptr::eq(self.0.as_ptr(), call.raw.cancel)
     }
@@ -77,17 +77,18 @@ impl CancelFlag {
 /// How to validate external data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Validate {
-    /// Validate what the host can read: counts, lengths, null pointers, alignment, devices.
+    /// Checks only what the host can read: counts, lengths, null pointers, alignment, devices.
     #[default]
     Layout,
-    /// Also validate contents: offsets, indices, UTF-8.
+    /// Additionally checks the contents: offsets, indices, UTF-8.
     Full,
 }
 
-/// Receives progress: bytes done and bytes in total (0 if unknown). Called from any thread.
+/// A function that receives the progress: the number of bytes done and the total number of bytes (0
+/// if unknown). Any thread may call it.
 pub type Progress = dyn Fn(u64, u64) + Send + Sync;
 
-/// The settings of a call, as the callee sees them.
+/// The settings of a call, for the function that is called.
 pub struct Call<'a> {
     raw: SizedRef<'a, abi::Call>,
 }
@@ -96,14 +97,14 @@ impl<'a> Call<'a> {
     /// Borrows a caller's settings.
     ///
     /// # Errors
-    /// `call` is null, or too short.
+    /// Returns an error if `call` is null or its struct is too short.
     ///
     /// # Safety
-    /// `call` is null or points to a `crossdock_call` that is valid for `'a`, as is
-    /// everything that it points to.
+    /// `call` is null or points to a `crossdock_call`. The struct and everything that it points to
+    /// are valid for `'a`.
     pub unsafe fn read(call: *const abi::Call) -> Result<Self> {
-        // SAFETY: null, or a struct of `struct_size` bytes that the header forbids to change during
-        // the call.
+        // SAFETY: `call` is null, or points to a struct of `struct_size` bytes that does not change
+        // during the call, as the header requires.
         unsafe { sized_struct::borrow(call) }.map(|raw| Self { raw })
     }
 
@@ -116,7 +117,7 @@ impl<'a> Call<'a> {
         self.raw.device
     }
 
-    /// The stream for device work; null for the default stream of the device.
+    /// The stream for work on the device; null means the default stream of the device.
     pub fn stream(&self) -> *mut abi::Stream {
         self.raw.stream
     }
@@ -126,7 +127,7 @@ impl<'a> Call<'a> {
         if self.raw.validate == abi::VALIDATE_LAYOUT { Validate::Layout } else { Validate::Full }
     }
 
-    /// The number of bytes to hold in flight at most; 0 for no preference.
+    /// The maximum number of bytes to hold in memory at once; 0 means no preference.
     pub fn byte_budget(&self) -> u64 {
         self.raw.byte_budget
     }
@@ -136,15 +137,16 @@ impl<'a> Call<'a> {
         if self.raw.cancel.is_null() {
             return false;
         }
-        // SAFETY: not null, so the flag is valid for the call (`read`), and both sides access it
-        // atomically.
+        // SAFETY: the pointer is not null, so the flag is valid for the call, as `read` requires.
+        // All threads access it atomically.
         unsafe { AtomicU32::from_ptr(self.raw.cancel.cast_mut()) }.load(Ordering::Relaxed) != 0
     }
 
-    /// Fails if the caller has cancelled the call. Call this at least once per batch.
+    /// Returns an error if the caller has cancelled the call. A plugin should call this at least
+    /// once per batch.
     ///
     /// # Errors
-    /// `CANCELLED`.
+    /// Returns `CANCELLED` if the flag is set.
     pub fn check_cancelled(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::cancelled("cancelled")) } else { Ok(()) }
     }
@@ -152,25 +154,25 @@ impl<'a> Call<'a> {
     /// Reports progress to the caller. `bytes_total` is 0 if unknown.
     pub fn progress(&self, bytes_done: u64, bytes_total: u64) {
         if let Some(progress) = self.raw.progress {
-            // SAFETY: function and data are valid for the call (`read`), and any thread may call
-            // it.
+            // SAFETY: the function and its data are valid for the call, as `read` requires, and any
+            // thread may call the function.
             unsafe { progress(self.raw.progress_data, bytes_done, bytes_total) };
         }
     }
 }
 
-/// The settings of calls, as the caller sees them.
+/// The settings of calls, for the caller.
 #[derive(Clone)]
 pub struct CallSettings {
     /// The device for results.
     pub device: Device,
-    /// The stream for device work.
+    /// The stream for work on the device.
     pub stream: CallStream,
-    /// Cancels the calls.
+    /// The flag that cancels the calls.
     pub cancel: CancelFlag,
-    /// Receives progress.
+    /// The function that receives the progress.
     pub progress: Option<Arc<Progress>>,
-    /// The number of bytes to hold in flight at most; 0 for no preference.
+    /// The maximum number of bytes to hold in memory at once; 0 means no preference.
     pub byte_budget: u64,
     /// How to validate external data.
     pub validate: Validate,
@@ -189,10 +191,10 @@ impl CallStream {
     /// The default stream of the device.
     pub const DEFAULT: CallStream = CallStream(std::ptr::null_mut());
 
-    /// A stream of the host.
+    /// Uses a stream of the host.
     ///
     /// # Safety
-    /// `stream` belongs to the device of the calls, and is alive as long as it is used for calls.
+    /// `stream` belongs to the device of the calls, and exists for as long as it is used for calls.
     pub const unsafe fn new(stream: *mut abi::Stream) -> Self {
         Self(stream)
     }
@@ -211,8 +213,8 @@ impl CallSettings {
         }
     }
 
-    /// Settings for calls that `call` makes: its device, stream, budget, validation and cancel
-    /// flag, but no progress.
+    /// Creates settings for calls that the callee of `call` makes. They have the device, stream,
+    /// budget, validation and cancel flag of `call`, but no progress function.
     ///
     /// # Safety
     /// The result and its clones are not used after `call` has returned.
@@ -229,7 +231,7 @@ impl CallSettings {
         }
     }
 
-    /// The C struct. It borrows from `self`.
+    /// The settings as a C struct, which borrows from `self`.
     pub fn raw(&self) -> abi::Call {
         abi::Call {
             struct_size: size_of::<abi::Call>(),
@@ -250,15 +252,15 @@ impl CallSettings {
         }
     }
 
-    /// Calls `f` with these settings: for calls within a module, and for tests.
+    /// Calls `f` with these settings. This is for calls within a module and for tests.
     pub fn enter<T>(&self, f: impl FnOnce(&Call<'_>) -> T) -> T {
         f(&Call { raw: SizedRef::Borrowed(&self.raw()) })
     }
 }
 
 unsafe extern "C" fn report_progress(data: *mut c_void, done: u64, total: u64) {
-    // SAFETY: `CallSettings::raw` sets `data` to the address of the settings' `Arc`, which outlives
-    // the call.
+    // SAFETY: `CallSettings::raw` sets `data` to the address of the `Arc` in the settings, which
+    // outlives the call.
     let progress = unsafe { &*data.cast::<Arc<Progress>>() };
     // A panic must not unwind into the plugin that reports progress.
     crate::door::Poison::new().run_release(|| progress(done, total));

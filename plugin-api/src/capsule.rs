@@ -1,4 +1,4 @@
-//! Capsules: foreign objects with the names of their Python capsules.
+//! Capsules contain foreign objects, together with the names of their Python capsules.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -9,10 +9,11 @@ use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 use crate::sized_struct;
 
-/// A struct whose capsules have a fixed name.
+/// A struct whose capsules always have the same name.
 ///
 /// # Safety
-/// The specification of the name defines this struct as the object of the capsule.
+/// The specification that defines the name also defines that a capsule of this name contains this
+/// struct.
 pub unsafe trait CapsuleObject: Release + Send + 'static {
     /// The capsule's name.
     const NAME: &'static CStr;
@@ -30,7 +31,7 @@ named! {
     ArrowDeviceArrayStream = c"arrow_device_array_stream",
 }
 
-/// A foreign object. Dropping the capsule releases the object, unless it was taken.
+/// A foreign object. Dropping the capsule releases the object, unless a consumer has taken it.
 pub struct Capsule(Owned<abi::Capsule>);
 
 impl Capsule {
@@ -40,17 +41,17 @@ impl Capsule {
         raw.name = T::NAME.as_ptr();
         raw.pointer = Box::into_raw(Box::new(object)).cast();
         raw.release = Some(release::<T>);
-        // SAFETY: the capsule was created above with its release function, and this is its only
-        // copy.
+        // SAFETY: this function created the capsule with its release function, and there is no
+        // other copy of it.
         Self(unsafe { Owned::new(raw) })
     }
 
-    /// Wraps an object whose deleter also frees its struct, as those of DLPack and Vortex. `free`
-    /// is called on `pointer` unless the object is taken.
+    /// Wraps an object whose deleter also frees the struct itself, such as an object of DLPack or
+    /// Vortex. If no consumer takes the object, `free` is called on `pointer`.
     ///
     /// # Safety
-    /// `pointer` is an object of the kind that `name` defines, and the capsule takes
-    /// ownership. `free` can be called once on it, on any thread.
+    /// `pointer` is an object of the kind that `name` defines, and the capsule takes ownership.
+    /// `free` may be called on it once, from any thread.
     pub unsafe fn from_self_freeing<T>(
         name: &'static CStr,
         pointer: NonNull<T>,
@@ -59,37 +60,37 @@ impl Capsule {
         let mut raw = abi::Capsule::new();
         raw.name = name.as_ptr();
         raw.pointer = pointer.as_ptr().cast();
-        // SAFETY: `NonNull<T>` and `NonNull<c_void>` have the same layout, and the function is only
-        // called with `pointer`.
+        // SAFETY: `NonNull<T>` and `NonNull<c_void>` have the same layout, and the function is
+        // called only with `pointer`.
         let free: unsafe fn(NonNull<c_void>) = unsafe { std::mem::transmute(free) };
         raw.private_data = free as *mut c_void;
         raw.release = Some(free_self_freeing);
-        // SAFETY: the capsule was created above with its release function, and this is its only
-        // copy.
+        // SAFETY: this function created the capsule with its release function, and there is no
+        // other copy of it.
         Self(unsafe { Owned::new(raw) })
     }
 
     /// Wraps a C capsule.
     ///
     /// # Safety
-    /// As [`Owned::new`]. If the name is that of a [`CapsuleObject`] struct, the pointer is to
-    /// such a struct.
+    /// The requirements of [`Owned::new`]. If the name is the name of a [`CapsuleObject`],
+    /// `pointer` points to that struct.
     pub unsafe fn from_raw(raw: Owned<abi::Capsule>) -> Self {
         Self(raw)
     }
 
-    /// The C capsule.
+    /// Converts to a C capsule.
     pub fn into_raw(self) -> Owned<abi::Capsule> {
         self.0
     }
 
-    /// The name, or an empty string.
+    /// The name. If there is none, an empty string.
     pub fn name(&self) -> &CStr {
         if self.0.name.is_null() {
             return c"";
         }
-        // SAFETY: not null, so the header guarantees a NUL-terminated string that lives as long as
-        // the capsule.
+        // SAFETY: the pointer is not null, so the header guarantees a NUL-terminated string that
+        // lives as long as the capsule.
         unsafe { CStr::from_ptr(self.0.name) }
     }
 
@@ -98,26 +99,28 @@ impl Capsule {
         self.0.pointer
     }
 
-    /// Takes an object whose deleter also frees its struct. The caller must call that deleter.
+    /// Takes an object whose deleter also frees the struct itself. The caller must call that
+    /// deleter.
     ///
     /// # Errors
-    /// The capsule has another name, or the object has been taken already.
+    /// Returns an error if the capsule has another name, or if the object has been taken already.
     pub fn take_self_freeing(self, name: &CStr) -> Result<NonNull<c_void>> {
         self.take_any_self_freeing(&[name]).map(|(_, object)| object)
     }
 
-    /// Like [`take_self_freeing`](Self::take_self_freeing), for several names. Also returns the
-    /// index of the name.
+    /// Like [`take_self_freeing`](Self::take_self_freeing), but accepts several names. Also returns
+    /// the index of the capsule's name in `names`.
     ///
     /// # Errors
-    /// The capsule has another name, or the object has been taken already.
+    /// Returns an error if the capsule has none of the names, or if the object has been taken
+    /// already.
     pub fn take_any_self_freeing(mut self, names: &[&CStr]) -> Result<(usize, NonNull<c_void>)> {
         let name = self.name();
         let Some(index) = names.iter().position(|expected| *expected == name) else {
             let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
             return Err(self.misnamed(&names.join("' or '")));
         };
-        // SAFETY: `self` owns the capsule, so nothing else accesses the field. NULL marks the
+        // SAFETY: `self` owns the capsule, so no other code accesses the field. NULL marks the
         // object as taken.
         let pointer = unsafe { std::mem::replace(&mut (*self.0.as_mut_ptr()).pointer, std::ptr::null_mut()) };
         let object = NonNull::new(pointer).ok_or_else(|| consumed(self.name()))?;
@@ -131,16 +134,16 @@ impl Capsule {
         ))
     }
 
-    /// Moves the object out.
+    /// Moves the object out of the capsule.
     ///
     /// # Errors
-    /// The capsule has another name, or the object has been taken already.
+    /// Returns an error if the capsule has another name, or if the object has been taken already.
     pub fn take<T: CapsuleObject>(self) -> Result<Owned<T>> {
         if self.name() != T::NAME {
             return Err(self.misnamed(&T::NAME.to_string_lossy()));
         }
-        // SAFETY: a capsule with this name points to such a struct (`from_raw`, `CapsuleObject`),
-        // and the header lets a consumer move it out.
+        // SAFETY: a capsule with this name points to this struct, as `from_raw` and `CapsuleObject`
+        // require, and the header allows a consumer to move it out.
         let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };
         if object.is_released() {
             return Err(consumed(T::NAME));
@@ -155,8 +158,8 @@ fn consumed(name: &CStr) -> Error {
 
 unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
     // SAFETY: only `Capsule::from_self_freeing` sets this function. It stores `free` in
-    // `private_data`, for the object at `pointer`, which is NULL if the object was taken. `release`
-    // is cleared, so that this runs once.
+    // `private_data`, for the object at `pointer`, which is NULL if the object was taken. Clearing
+    // `release` ensures that this runs only once.
     unsafe {
         (*capsule).release = None;
         let free: unsafe fn(NonNull<c_void>) = std::mem::transmute((*capsule).private_data);
@@ -167,9 +170,10 @@ unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
 }
 
 unsafe extern "C" fn release<T: CapsuleObject>(capsule: *mut abi::Capsule) {
-    // SAFETY: only `Capsule::new::<T>` sets this function, and stores a boxed `Owned<T>` in
-    // `pointer`. A consumer that moved the object out left a released struct there, or NULL if it
-    // took the box. `release` is cleared, so that this runs once.
+    // SAFETY: only `Capsule::new::<T>` sets this function, and it stores a boxed `Owned<T>` in
+    // `pointer`. If a consumer moved the object out of the box, the box contains a released struct.
+    // If a consumer took the box, `pointer` is NULL. Clearing `release` ensures that this runs only
+    // once.
     unsafe {
         (*capsule).release = None;
         let object = (*capsule).pointer.cast::<Owned<T>>();
@@ -180,7 +184,7 @@ unsafe extern "C" fn release<T: CapsuleObject>(capsule: *mut abi::Capsule) {
     }
 }
 
-/// Creates a C list.
+/// Converts to a C list.
 pub(crate) fn into_list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
     if capsules.is_empty() {
         // SAFETY: a released struct owns nothing.
@@ -192,13 +196,14 @@ pub(crate) fn into_list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
     raw.n_capsules = raws.len();
     raw.private_data = Box::into_raw(raws).cast();
     raw.release = Some(release_list);
-    // SAFETY: the list was created above with its release function, and this is its only copy.
+    // SAFETY: this function created the list with its release function, and there is no other copy
+    // of it.
     unsafe { Owned::new(raw) }
 }
 
 unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
     // SAFETY: only `into_list` sets this function, with a boxed slice in `capsules`. Capsules that
-    // were moved out are released structs. `release` is cleared, so that this runs once.
+    // were moved out are released structs. Clearing `release` ensures that this runs only once.
     unsafe {
         (*list).release = None;
         let mut raws =
@@ -207,7 +212,8 @@ unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
     }
 }
 
-/// A list of capsules. Iterating moves them out; the others are released with the list.
+/// A list of capsules. Iterating over the list moves the capsules out. Dropping the list releases
+/// the capsules that were not moved out.
 pub struct Capsules {
     list: Owned<abi::Capsules>,
     stride: usize,
@@ -218,7 +224,7 @@ impl Capsules {
     /// Wraps a C list.
     ///
     /// # Errors
-    /// An invalid `struct_size`, or an implausible length.
+    /// Returns an error if a `struct_size` is invalid or the length is implausible.
     ///
     /// # Safety
     /// `list` has `n_capsules` capsules, each of which meets the requirements of
@@ -229,8 +235,8 @@ impl Capsules {
             return Ok(Self { list, stride: 0, next: usize::MAX });
         }
         let first = list.capsules.cast::<usize>();
-        // SAFETY: not null, and `n_capsules` is not 0, so the pointer is to a capsule, which begins
-        // with its size.
+        // SAFETY: the pointer is not null, and `n_capsules` is not 0, so it points to a capsule,
+        // which begins with its `struct_size`.
         let stride = if first.is_null() { 0 } else { unsafe { first.read() } };
         if sized_struct::is_valid_stride::<abi::Capsule>(stride) && list.n_capsules <= MAX_CAPSULES {
             return Ok(Self { list, stride, next: 0 });
@@ -241,7 +247,7 @@ impl Capsules {
         )))
     }
 
-    /// The C list.
+    /// Converts to a C list.
     pub(crate) fn into_raw(self) -> Owned<abi::Capsules> {
         self.list
     }
@@ -256,8 +262,8 @@ impl Iterator for Capsules {
         }
         let at = self.next * self.stride;
         self.next += 1;
-        // SAFETY: the list has `n_capsules` capsules, each `stride` bytes long (`from_raw`), and
-        // the header lets the consumer move them out.
+        // SAFETY: the list has `n_capsules` capsules of `stride` bytes each, as `from_raw`
+        // requires, and the header allows the consumer to move them out.
         Some(unsafe { Capsule::from_raw(Owned::take(self.list.capsules.byte_add(at))) })
     }
 

@@ -1,4 +1,5 @@
-//! The constants of `include/crossdock.h`, which documents them. A test compares the values.
+//! Declares the constants of `include/crossdock.h`, which documents them. A test compares the
+//! values of both.
 #![allow(missing_docs)]
 
 pub const ABI_MAJOR: u32 = 1;

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::abi;
 use crate::error::{Error, Result};
 
-/// A device, with the type and number of Arrow and DLPack.
+/// A device. Its type and id are the numbers that Arrow and DLPack define.
 pub type Device = abi::Device;
 
 impl Device {
@@ -14,17 +14,18 @@ impl Device {
     /// The test device: host memory whose device addresses fault when the host dereferences them.
     pub const UNTOUCHABLE: Device = Device { id: 0, r#type: abi::DEVICE_EXT_DEV, reserved: 0 };
 
-    /// The CUDA device with this number.
+    /// Returns the CUDA device with this id.
     pub const fn cuda(id: i64) -> Device {
         Device { id, r#type: abi::DEVICE_CUDA, reserved: 0 }
     }
 
-    /// The fields to compare. The number of the CPU and reserved fields are ignored.
+    /// The values that determine whether two devices are equal. The id of the CPU and the reserved
+    /// fields are ignored.
     const fn key(self) -> (i32, i64) {
         (self.r#type, if self.r#type == abi::DEVICE_CPU { -1 } else { self.id })
     }
 
-    /// Converts Arrow's `device_type` and `device_id`. The number of the CPU is ignored.
+    /// Converts Arrow's `device_type` and `device_id`. If the type is the CPU, the id is ignored.
     pub const fn from_arrow(r#type: i32, id: i64) -> Device {
         if r#type == abi::DEVICE_CPU { Device::CPU } else { Device { id, r#type, reserved: 0 } }
     }

@@ -1,5 +1,6 @@
-//! The FFI door: runs the body of every function that the other side of the boundary can call. It
-//! stops unwinding, turns results into codes, and rejects calls to an instance that has panicked.
+//! The FFI door. It runs the body of every function that another module can call across the
+//! boundary: it stops panics, converts results to status codes, and rejects calls to an instance
+//! that has panicked.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,8 +10,9 @@ use std::sync::{Arc, Once, OnceLock};
 use crate::abi;
 use crate::error::{Error, Result};
 
-/// Whether an instance has panicked, and the message. The instance shares it with its streams and
-/// writers, so that a panic in a stream also stops the instance, but no other instance.
+/// Records whether an instance has panicked, and with which message. The instance shares this
+/// record with its streams and writers, so a panic in a stream stops the instance too. Other
+/// instances are not affected.
 #[derive(Clone, Default)]
 pub struct Poison {
     message: Arc<OnceLock<String>>,
@@ -18,13 +20,14 @@ pub struct Poison {
 }
 
 impl Poison {
-    /// Not poisoned.
+    /// Creates the record of an instance that has not panicked.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For objects of the host. Their panics are [`crate::Code::INTERNAL`]: with `PANICKED`, a
-    /// plugin that returns the error would seem to have panicked itself.
+    /// Creates the record of an object of the host. Panics of host objects have the code
+    /// [`crate::Code::INTERNAL`]. If they had `PANICKED`, a plugin that passes the error on would
+    /// seem to have panicked itself.
     pub fn for_host() -> Self {
         Self { is_host: true, ..Self::default() }
     }
@@ -65,7 +68,8 @@ impl Poison {
         unsafe { error.write_to(err) }
     }
 
-    /// Runs a release, whether poisoned or not. A panic is caught and poisons.
+    /// Runs a release function, even if the instance has panicked. If the release function panics,
+    /// the panic is caught and recorded.
     pub fn run_release(&self, body: impl FnOnce()) {
         if let Err(payload) = catch(body) {
             self.poison(payload);
@@ -78,14 +82,14 @@ impl Poison {
     }
 }
 
-/// Runs a release of an object that belongs to no instance. A panic is caught.
+/// Runs the release function of an object that belongs to no instance. Catches a panic.
 pub fn run_release(body: impl FnOnce()) {
     if let Err(payload) = catch(body) {
         panic_message(payload);
     }
 }
 
-/// The text and the location of a panic.
+/// Returns the text and the location of a panic.
 fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let message = if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_string()
@@ -94,7 +98,8 @@ fn panic_message(payload: Box<dyn Any + Send>) -> String {
     } else {
         "with a payload that is not text".to_string()
     };
-    // Dropping a payload can panic again, and nothing would catch that panic.
+    // Dropping a payload can panic again, and no code would catch that panic, so the payload is
+    // leaked.
     std::mem::forget(payload);
     // Thread locals are not accessible while a thread exits.
     let location = LOCATION.try_with(|location| location.take()).ok().flatten();
@@ -103,7 +108,7 @@ fn panic_message(payload: Box<dyn Any + Send>) -> String {
 }
 
 thread_local! {
-    /// The number of calls of `catch` on this thread's stack.
+    /// The nesting depth of `catch` on this thread's stack.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// The location of the last panic within `catch`.
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -114,7 +119,8 @@ thread_local! {
 /// as usual.
 fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
-    // A hook cannot be set while this thread unwinds, which runs releases in destructors.
+    // A panic hook cannot be set while this thread unwinds. That happens if a destructor calls a
+    // release function during a panic.
     if !std::thread::panicking() {
         HOOK.call_once(set_hook);
     }
@@ -132,16 +138,17 @@ fn set_hook() {
         if DEPTH.get() == 0 {
             return previous(info);
         }
-        // Not `with`: it panics while the thread exits, and a panic in a hook aborts the process.
+        // `with` would panic while the thread exits, and a panic in a panic hook aborts the
+        // process.
         let _ = LOCATION.try_with(|location| location.replace(info.location().map(ToString::to_string)));
     }));
 }
 
-/// Writes the result of `value` to an out parameter. A null pointer is rejected before `value`
-/// runs, so that no object is created that would leak.
+/// Writes the result of `value` to an out parameter. Rejects a null pointer before it calls
+/// `value`, because the object that `value` creates would leak.
 ///
 /// # Errors
-/// `out` is null.
+/// Returns an error if `out` is null.
 ///
 /// # Safety
 /// `out` is null or valid for writes.
@@ -149,8 +156,8 @@ pub unsafe fn put<T>(out: *mut T, what: &str, value: impl FnOnce() -> T) -> Resu
     if out.is_null() {
         return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
     }
-    // SAFETY: not null, so the caller guarantees that it is valid for writes. The old value is not
-    // dropped, because it may be uninitialised.
+    // SAFETY: `out` is not null, so the caller guarantees that it is valid for writes. The old
+    // value is not dropped, because it may be uninitialised.
     unsafe { out.write(value()) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The interface `crossdock.encoding/1`, which decodes nodes of encoded arrays.
+//! The interface `crossdock.encoding/1`, whose functions decode nodes of encoded arrays.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
@@ -9,59 +9,60 @@ use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
 use crate::program::{self, Operator};
 
-/// Decodes encodings.
+/// Decodes nodes that have one of certain encodings.
 pub trait Encoding: Send + Sync {
-    /// The ids of the encodings that it decodes, including their versions. The list must not
-    /// change.
+    /// The ids of the encodings that this plugin decodes, including their versions. The list must
+    /// not change.
     fn ids(&self) -> &[&'static str];
 
-    /// Checks a node against its metadata, buffers and children. Must not read device memory.
+    /// Compares a node with its metadata, buffers and children. Must not read device memory.
     ///
     /// # Errors
-    /// Bad data if they do not fit.
+    /// Returns a "bad data" error if the node does not match them.
     fn check(&self, node: EncodedNode<'_>) -> Result<()>;
 
-    /// The memory that decoding a node needs, in bytes, or `None` if it depends on device memory.
+    /// The memory in bytes that is needed to decode a node, or `None` if this depends on the
+    /// contents of device memory.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
 
-    /// Whether [`decode`](Encoding::decode) is implemented. Must not change. If it is not, the
-    /// function pointer is NULL, the host uses programs on all devices including the CPU, and
-    /// [`lower`](Encoding::lower) must return a program for each node.
+    /// Whether [`decode`](Encoding::decode) is implemented. The result must not change. If it is
+    /// false, the function pointer is NULL, the host runs programs on all devices including the
+    /// CPU, and [`lower`](Encoding::lower) must return a program for each node.
     fn decodes(&self) -> bool {
         true
     }
 
-    /// The program that computes the values of a node, or `None`. The host runs it if it needs the
-    /// values on a device, in one pass with the programs of the nodes above and below, and then
-    /// does not call [`plan`](Encoding::plan).
+    /// The program that computes the values of a node, or `None` if there is none. The host runs
+    /// the program if it needs the values on a device, together with the programs of the node's
+    /// parents and children in one pass. In this case, it does not call [`plan`](Encoding::plan).
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let _ = node;
         Ok(None)
     }
 
-    /// Plans the decoding of a node whose values are needed on `wanted`: by default on the CPU,
-    /// with decoded children.
+    /// Plans how to decode a node whose values are needed on `wanted`. By default, the host decodes
+    /// the children first, and then decodes the node on the CPU.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
         let _ = wanted;
         Ok(DecodePlan::with_children_decoded(node))
     }
 
-    /// Decodes a node on the call's device. Returns a batch of one column with the type and length
-    /// of the node. `below` has an entry for each node below it, in pre-order: a batch of one
-    /// column if the node is decoded. If it is not implemented, [`decodes`](Encoding::decodes) must
-    /// return false.
+    /// Decodes a node on the call's device. Returns a batch of one column that has the type and
+    /// length of the node. `below` has an entry for each descendant of the node, in pre-order: a
+    /// batch of one column if the descendant is decoded, else `None`. A plugin that does not
+    /// implement this must return false from [`decodes`](Encoding::decodes).
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn decode(
         &self,
         call: &Call<'_>,
@@ -74,18 +75,18 @@ pub trait Encoding: Send + Sync {
     }
 }
 
-/// A plan for decoding a node.
+/// A plan for how to decode a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodePlan {
     /// The device on which `decode` runs.
     pub device: Device,
-    /// For each node below it, in pre-order: whether it is decoded first. Entries below a decoded
-    /// node are ignored.
+    /// For each descendant of the node, in pre-order, whether it is decoded first. The entries of
+    /// the descendants of a decoded node are ignored.
     pub decoded: Vec<bool>,
 }
 
 impl DecodePlan {
-    /// A plan to decode on the CPU, with all children decoded.
+    /// Creates a plan to decode the node on the CPU after all its children.
     pub fn with_children_decoded(node: EncodedNode<'_>) -> Self {
         let mut decoded = vec![false; node.end() - node.index() - 1];
         for child in node.children() {
@@ -109,7 +110,7 @@ pub(crate) const fn table<P: Plugin>(decodes: bool) -> abi::Encoding {
     }
 }
 
-/// The encodings of an instance, for callers.
+/// The encodings of a plugin instance, for a caller such as the host.
 #[derive(Clone, Copy)]
 pub struct EncodingHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -117,10 +118,10 @@ pub struct EncodingHandle<'a> {
 }
 
 impl EncodingHandle<'_> {
-    /// The ids of the encodings that it decodes.
+    /// The ids of the encodings that the plugin decodes.
     ///
     /// # Errors
-    /// The plugin's error, or an invalid list.
+    /// Returns the plugin's error, or an error if the list is invalid.
     pub fn ids(&self) -> Result<Vec<String>> {
         const MAX_IDS: usize = 1 << 16;
         let f = self.table.ids.ok_or_else(|| missing("ids"))?;
@@ -130,25 +131,26 @@ impl EncodingHandle<'_> {
         if n > MAX_IDS || (list.is_null() && n > 0) {
             return Err(Error::internal(format!("a list of {n} encodings is not plausible")));
         }
-        // SAFETY: not null, and the header requires a list of `n` valid strings that live as long
-        // as the instance.
+        // SAFETY: `list` is not null, and the header requires that it has `n` valid strings that
+        // live as long as the instance.
         (0..n).map(|i| unsafe { (*list.add(i)).get() }.map(str::to_string)).collect()
     }
 
-    /// Checks a node against its metadata, buffers and children.
+    /// Compares a node with its metadata, buffers and children.
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     pub fn check(&self, array: &EncodedArray, node: usize) -> Result<()> {
         let f = self.table.check.ok_or_else(|| missing("check"))?;
         // SAFETY: the table belongs to the instance, and the array is valid for the call.
         Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, err) })
     }
 
-    /// The memory that decoding a node needs, in bytes, or `None` if it depends on device memory.
+    /// The memory in bytes that is needed to decode a node, or `None` if this depends on the
+    /// contents of device memory.
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     pub fn size(&self, array: &EncodedArray, node: usize) -> Result<Option<u64>> {
         let f = self.table.size.ok_or_else(|| missing("size"))?;
         let mut bytes = -1;
@@ -157,16 +159,16 @@ impl EncodingHandle<'_> {
         Ok(u64::try_from(bytes).ok())
     }
 
-    /// Whether it implements `decode`. If not, all nodes have programs.
+    /// Whether the plugin implements `decode`. If it does not, all nodes have programs.
     pub fn decodes(&self) -> bool {
         self.table.decode.is_some()
     }
 
-    /// The program of a node, or `None` if there is none or this build does not know all of its
-    /// operators.
+    /// The program of a node. `None` if the node has no program, or if this build does not support
+    /// all of its operators.
     ///
     /// # Errors
-    /// The plugin's error, or a program of an invalid length.
+    /// Returns the plugin's error, or an error if the program has an invalid length.
     pub fn lower(&self, array: &EncodedArray, node: usize) -> Result<Option<Vec<Operator>>> {
         let Some(f) = self.table.lower else { return Ok(None) };
         let mut operators = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
@@ -181,17 +183,18 @@ impl EncodingHandle<'_> {
         }
     }
 
-    /// Plans the decoding of a node whose values are needed on `wanted`.
+    /// Plans how to decode a node whose values are needed on `wanted`.
     ///
     /// # Errors
-    /// The plugin's error, or a plan for a third device.
+    /// Returns the plugin's error, or an error if the plan names a device other than `wanted` and
+    /// the CPU.
     pub fn plan(&self, array: &EncodedArray, node: usize, wanted: Device) -> Result<DecodePlan> {
         let mut plan = DecodePlan::with_children_decoded(array.node(node)?);
         if let Some(f) = self.table.plan {
             let mut flags: Vec<u8> = plan.decoded.iter().map(|flag| u8::from(*flag)).collect();
             let (device, list, n) = (&mut plan.device, flags.as_mut_ptr(), flags.len());
-            // SAFETY: the table belongs to the instance, and the list has an element for each node
-            // below.
+            // SAFETY: the table belongs to the instance, and the list has an element for each
+            // descendant of the node.
             Error::check(|err| unsafe {
                 f(self.instance.raw(), array.as_ptr(), node, wanted, device, list, n, err)
             })?;
@@ -209,7 +212,7 @@ impl EncodingHandle<'_> {
     /// Decodes a node. See [`Encoding::decode`].
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     pub fn decode(
         &self,
         call: &CallSettings,
@@ -218,13 +221,13 @@ impl EncodingHandle<'_> {
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let f = self.table.decode.ok_or_else(|| missing("decode"))?;
-        // SAFETY: a released batch owns nothing.
+        // SAFETY: a released batch owns nothing, so it may have any owner.
         let released = || unsafe { Owned::new(abi::Batch::new()) };
         let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(released)).collect();
         let mut out = abi::Batch::new();
-        // SAFETY: the table belongs to the instance. `Owned<Batch>` has the layout of `Batch`, and
-        // the plugin takes ownership of the batches by moving them out; if it does not, `below`
-        // still owns them.
+        // SAFETY: the table belongs to the instance. `Owned<Batch>` has the layout of `Batch`. The
+        // plugin takes ownership of the batches by moving them out; if it does not, `below` still
+        // owns them.
         let result = Error::check(|err| unsafe {
             let list = below.as_mut_ptr().cast::<abi::Batch>();
             f(self.instance.raw(), &call.raw(), array.as_ptr(), node, list, below.len(), &mut out, err)
@@ -249,8 +252,8 @@ unsafe extern "C" fn ids<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
-    // writes.
+    // SAFETY: the header requires that `create` returned the instance, and that each pointer is
+    // null or valid for writes.
     unsafe {
         with::<P>(instance, err, |shell| {
             let ids = shell.encoding_ids()?;
@@ -266,8 +269,8 @@ unsafe extern "C" fn check<P: Plugin>(
     node: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create` and a valid array, whose tree the host
-    // has checked.
+    // SAFETY: the header requires that `create` returned the instance, and that the array is valid.
+    // The host has checked its tree.
     unsafe { with::<P>(instance, err, |shell| shell.encoding()?.check(EncodedNode::read(array, node)?)) }
 }
 
@@ -278,8 +281,8 @@ unsafe extern "C" fn size<P: Plugin>(
     out: *mut i64,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create` and a valid array, whose tree the host
-    // has checked.
+    // SAFETY: the header requires that `create` returned the instance, and that the array is valid.
+    // The host has checked its tree.
     unsafe {
         with::<P>(instance, err, |shell| {
             let bytes = shell.encoding()?.size(EncodedNode::read(array, node)?)?;
@@ -299,8 +302,8 @@ unsafe extern "C" fn lower<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
-    // checked, and room for `capacity` operators.
+    // SAFETY: the header requires that `create` returned the instance, that the array is valid, and
+    // that there is room for `capacity` operators. The host has checked the tree of the array.
     unsafe {
         with::<P>(instance, err, |shell| {
             let program = shell.encoding()?.lower(EncodedNode::read(array, node)?)?;
@@ -320,15 +323,15 @@ unsafe extern "C" fn plan<P: Plugin>(
     n_below: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
-    // checked, and a list of `n_below` elements.
+    // SAFETY: the header requires that `create` returned the instance, that the array is valid, and
+    // that the list has `n_below` elements. The host has checked the tree of the array.
     unsafe {
         with::<P>(instance, err, |shell| {
             let node = EncodedNode::read(array, node)?;
             let plan = shell.encoding()?.plan(node, wanted)?;
             if plan.decoded.len() != n_below || (out_decoded.is_null() && n_below > 0) {
                 return Err(node.wrong(format_args!(
-                    "its plan has {} nodes below it, the caller expects {n_below}",
+                    "its plan has entries for {} descendants, but the caller expects {n_below}",
                     plan.decoded.len()
                 )));
             }
@@ -350,15 +353,16 @@ unsafe extern "C" fn decode<P: Plugin>(
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // The function takes ownership also if it fails, so this comes first.
-    // SAFETY: the header requires a list of `n_below` batches, whose ownership the caller passes.
+    // Takes the ownership first, because the function must take it even if it returns an error.
+    // SAFETY: the header requires that the list has `n_below` batches, whose ownership the caller
+    // passes.
     let below = unsafe { take_all(below, n_below) };
-    // SAFETY: the header requires an instance of `create`, a valid array, whose tree the host has
-    // checked, and arguments that are valid for the call.
+    // SAFETY: the header requires that `create` returned the instance, and that the array and the
+    // other arguments are valid for the call. The host has checked the tree of the array.
     unsafe {
         with::<P>(instance, err, |shell| {
             let (node, below) = (EncodedNode::read(array, node)?, below?);
-            check_count(node, "nodes below it", node.end() - node.index() - 1, below.len())?;
+            check_count(node, "entries for descendants", node.end() - node.index() - 1, below.len())?;
             shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode")
         })
     }
@@ -377,10 +381,10 @@ unsafe fn take_all(list: *mut abi::Batch, n: usize) -> Result<Vec<Option<Owned<a
     if n == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: null, or a list whose first batch begins with its size.
+    // SAFETY: `list` is null, or a list whose first batch begins with its `struct_size`.
     let stride = unsafe { crate::sized_struct::stride(list.cast_const()) }?;
     let take = |i: usize| {
-        // SAFETY: `i` is less than `n`, and each batch is `stride` bytes long.
+        // SAFETY: `i` is less than `n`, and the size of each batch is `stride` bytes.
         let batch = unsafe { Owned::take(list.byte_add(i * stride)) };
         (!batch.is_released()).then_some(batch)
     };

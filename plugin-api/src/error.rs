@@ -10,7 +10,7 @@ use crate::sized_struct;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A `crossdock_code`. Other versions may use numbers that have no constant here.
+/// A value of type `crossdock_code`. Other versions may use codes that have no constant here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub abi::Code);
 
@@ -19,7 +19,7 @@ macro_rules! codes {
         impl Code {
             $( $(#[$m])* pub const $konst: Code = Code(abi::$konst); )*
 
-            /// The name, for users.
+            /// The name of the code, for messages to users.
             pub fn text(self) -> Cow<'static, str> {
                 match self {
                     $( Code::$konst => $text.into(), )*
@@ -42,9 +42,9 @@ codes! {
     BAD_DATA bad_data "bad data",
     /// Host and plugin have different versions.
     VERSION version "version mismatch",
-    /// The system is out of memory, or the session's limit is reached.
+    /// The system has no free memory, or the session has reached its memory limit.
     OUT_OF_MEMORY out_of_memory "out of memory",
-    /// A device or its driver failed, or is missing.
+    /// A device or its driver is missing or failed.
     DEVICE device "device error",
     /// Reading or writing a file or pipe failed.
     IO io "input/output error",
@@ -52,7 +52,7 @@ codes! {
     CANCELLED cancelled "cancelled",
     /// A panic was caught at the boundary.
     PANICKED panicked "panicked",
-    /// A bug in the component that returns it.
+    /// The component that returns the error has a bug.
     INTERNAL internal "internal error",
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// An error: a code, a message of one line (who, what, expected, got), and optional details.
+/// An error. It consists of a code, a message of one line, and optional details.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     code: Code,
@@ -71,18 +71,20 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with any code. Each listed code has its own constructor.
+    /// Creates an error with any code. For each code of this list there is also a constructor.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None }
     }
 
-    /// Sets the details: text of several lines, such as a backtrace or a driver's message.
+    /// Sets the details, which are text of several lines, such as a backtrace or the message of a
+    /// driver.
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = Some(details.into());
         self
     }
 
-    /// Prefixes the message: `context("column 'a'")` gives `column 'a': ...`.
+    /// Prepends a context to the message. After `context("column 'a'")`, the message begins with
+    /// `column 'a': `.
     pub fn context(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
@@ -93,24 +95,25 @@ impl Error {
         self.code
     }
 
-    /// The message, one line.
+    /// The message, which is one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The details, if any.
+    /// The details, if there are any.
     pub fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }
 
-    /// Writes the error to a caller's struct, if `to` is not null, and returns the code.
+    /// Writes the error to the caller's struct unless `to` is null. Returns the code.
     ///
     /// # Safety
     /// `to` is null or points to a `crossdock_error` of `struct_size` bytes.
     pub unsafe fn write_to(self, to: *mut abi::Error) -> abi::Code {
-        // `Error::new` accepts any code, but an error must not look like success.
+        // `Error::new` accepts any code, but an error must not have the code of success.
         let code = if self.code.0 == abi::OK { abi::INTERNAL } else { self.code.0 };
-        // SAFETY: the caller guarantees that `to` is null or begins with its size.
+        // SAFETY: the caller guarantees that `to` is null or points to a struct that begins with
+        // its `struct_size`.
         let Ok(bytes) = (unsafe { sized_struct::stride(to.cast_const()) }) else { return code };
         let texts = Box::new(Texts { message: c_string(self.message), details: self.details.map(c_string) });
         let error = abi::Error {
@@ -121,17 +124,17 @@ impl Error {
             private_data: Box::into_raw(texts).cast(),
             ..abi::Error::new()
         };
-        // SAFETY: `stride` rejects null; the caller guarantees `bytes` bytes, which nothing else
-        // uses during the call.
+        // SAFETY: `stride` rejects null. The caller guarantees that the struct has `bytes` bytes,
+        // which no other code uses during the call.
         unsafe { sized_struct::fill(to, bytes, error) };
         code
     }
 
-    /// Reads a callee's code and error struct, and releases the struct.
+    /// Creates an error from a callee's code and error struct, and releases the struct.
     fn read_from(code: abi::Code, mut from: abi::Error) -> Self {
         let text = |p: *const std::ffi::c_char| {
-            // SAFETY: not null, so the header guarantees a NUL-terminated string that is valid
-            // until `release`, which is called below.
+            // SAFETY: the pointer is not null, so the header guarantees a NUL-terminated string
+            // that is valid until `release`, which this function calls last.
             (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned())
         };
         let error = Self {
@@ -141,23 +144,24 @@ impl Error {
             details: text(from.details),
         };
         if let Some(release) = from.release {
-            // SAFETY: the callee set `release` for this struct, and it is called once.
+            // SAFETY: the callee set `release` for this struct, and this is the only call of it.
             unsafe { release(&mut from) };
         }
         error
     }
 
-    /// Calls a C function with an empty error struct.
+    /// Calls a C function and passes it an empty error struct.
     ///
     /// # Errors
-    /// The error of the function.
+    /// Returns the error of the function.
     pub fn check(call: impl FnOnce(*mut abi::Error) -> abi::Code) -> Result<()> {
         let mut error = abi::Error::new();
         match call(&mut error) {
             abi::OK => {
-                // A callee that handled an error should have left the struct empty.
+                // A callee that handled an error itself should have left the struct empty.
                 if let Some(release) = error.release {
-                    // SAFETY: the callee set `release` for this struct, and it is called once.
+                    // SAFETY: the callee set `release` for this struct, and this is the only call
+                    // of it.
                     unsafe { release(&mut error) };
                 }
                 Ok(())
@@ -181,9 +185,9 @@ fn c_string(text: String) -> CString {
 }
 
 unsafe extern "C" fn release_error(error: *mut abi::Error) {
-    // SAFETY: only `write_to` sets this function, with a boxed `Texts` in `private_data`. The
-    // struct may be shorter than this build's, so that no reference to it is created. `release` is
-    // cleared, so that this runs once.
+    // SAFETY: only `write_to` sets this function, with a boxed `Texts` in `private_data`. The code
+    // creates no reference to the struct, because it may be shorter than in this build. Clearing
+    // `release` ensures that this runs only once.
     unsafe {
         drop(Box::from_raw((*error).private_data.cast::<Texts>()));
         (*error).release = None;

@@ -1,4 +1,4 @@
-//! The interface `crossdock.exporter/1`, which writes formats.
+//! The interface `crossdock.exporter/1`, whose functions write formats.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
@@ -14,14 +14,14 @@ use crate::writer::{BatchWriter, WriterHandle, export_writer};
 
 /// Writes formats.
 pub trait Exporter: Send + Sync {
-    /// The formats that it writes. The list must not change.
+    /// The formats that this plugin writes. The list must not change.
     fn formats(&self) -> &[Format];
 
-    /// Plans an export of batches that are on `from`, without performing it. Returns a plan for
-    /// each column of `schema`, in order. The call's device is the device to export to.
+    /// Plans an export without performing it. The batches are on `from`, and the call's device is
+    /// the device to export to. Returns a plan for each column of `schema`, in order.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn plan(
         &self,
         call: &Call<'_>,
@@ -31,11 +31,11 @@ pub trait Exporter: Send + Sync {
         options: &Options,
     ) -> Result<Vec<ColumnPlan>>;
 
-    /// Creates a writer of batches with `schema`. `format` is the name of one of the formats, which
-    /// accepts all `options`. `sink` is `None` if the format is written as capsules.
+    /// Creates a writer for batches with `schema`. `format` is the name of one of the formats, and
+    /// this format accepts all `options`. If the format is written as capsules, `sink` is `None`.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn begin(
         &self,
         call: &Call<'_>,
@@ -55,7 +55,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Exporter {
     }
 }
 
-/// The exporter of an instance, for callers.
+/// The exporter of a plugin instance, for a caller such as the host.
 #[derive(Clone, Copy)]
 pub struct ExporterHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -63,20 +63,20 @@ pub struct ExporterHandle<'a> {
 }
 
 impl ExporterHandle<'_> {
-    /// The formats that it writes.
+    /// The formats that the plugin writes.
     ///
     /// # Errors
-    /// The plugin's error, or an invalid list.
+    /// Returns the plugin's error, or an error if the list is invalid.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        // SAFETY: the table belongs to the instance, and the header requires valid lists that live
-        // as long as the instance.
+        // SAFETY: the table belongs to the instance, and the header requires that the lists are
+        // valid and live as long as the instance.
         unsafe { Format::read_all(self.instance, self.table.formats) }
     }
 
     /// Plans an export. See [`Exporter::plan`].
     ///
     /// # Errors
-    /// The plugin's error, or an invalid plan.
+    /// Returns the plugin's error, or an error if the plan is invalid.
     pub fn plan(
         &self,
         call: &CallSettings,
@@ -102,7 +102,7 @@ impl ExporterHandle<'_> {
                 err,
             )
         })?;
-        // SAFETY: on success the callee passes the ownership of `out`, whose list and strings are
+        // SAFETY: on success, the callee passes the ownership of `out`, whose list and strings are
         // valid.
         unsafe { read_plan(Owned::from_out(out)) }
     }
@@ -110,7 +110,7 @@ impl ExporterHandle<'_> {
     /// Creates a writer. See [`Exporter::begin`].
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     pub fn begin(
         &self,
         call: &CallSettings,
@@ -139,16 +139,16 @@ impl ExporterHandle<'_> {
                 err,
             )
         });
-        // SAFETY: if the plugin did not move the sink out, this function still owns it; else it is
-        // released.
+        // SAFETY: if the plugin moved the sink out, `sink` is a released struct. Otherwise, this
+        // function still owns it.
         drop(unsafe { Owned::new(sink) });
         result?;
-        // SAFETY: on success the callee passes the ownership of `out`.
+        // SAFETY: on success, the callee passes the ownership of `out`.
         let writer = unsafe { Owned::from_out(out) };
         if writer.is_released() {
             return Err(Error::internal("begin succeeded, but returned a released writer"));
         }
-        // SAFETY: the writer is not released, so the header guarantees a valid writer.
+        // SAFETY: the writer is not released, so the header guarantees that it is valid.
         Ok(unsafe { WriterHandle::from_raw(writer) })
     }
 }
@@ -160,7 +160,7 @@ fn missing(function: &str) -> Error {
 /// # Safety
 /// `schema` is null or a valid schema that lives for `'a`.
 unsafe fn schema_ref<'a>(schema: *const abi::ArrowSchema) -> Result<&'a abi::ArrowSchema> {
-    // SAFETY: the caller guarantees null or a schema that lives for `'a`.
+    // SAFETY: the caller guarantees that `schema` is null or a schema that lives for `'a`.
     unsafe { schema.as_ref() }.ok_or_else(|| Error::invalid_argument("the schema is NULL"))
 }
 
@@ -170,8 +170,8 @@ unsafe extern "C" fn formats<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
-    // writes.
+    // SAFETY: the header requires that `create` returned the instance, and that each pointer is
+    // null or valid for writes.
     unsafe { with::<P>(instance, err, |shell| shell.exporter_formats()?.put(out, n_out)) }
 }
 
@@ -186,8 +186,8 @@ unsafe extern "C" fn plan<P: Plugin>(
     out: *mut abi::Plan,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
-    // call.
+    // SAFETY: the header requires that `create` returned the instance, and that the arguments are
+    // valid for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let exporter = shell.exporter()?;
@@ -210,11 +210,12 @@ unsafe extern "C" fn begin<P: Plugin>(
     out: *mut abi::Writer,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // The function takes ownership also if it fails, so this comes first.
-    // SAFETY: the header requires null or a valid sink, whose ownership the caller passes.
+    // Takes the ownership first, because the function must take it even if it returns an error.
+    // SAFETY: the header requires that `sink` is null or a valid sink, whose ownership the caller
+    // passes.
     let sink = unsafe { Owned::take(sink) };
-    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
-    // call.
+    // SAFETY: the header requires that `create` returned the instance, and that the arguments are
+    // valid for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let sink = (!sink.is_released()).then(|| Sink::from_raw(sink));

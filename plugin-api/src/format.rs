@@ -10,35 +10,38 @@ use crate::sized_struct;
 /// A format that a plugin reads or writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The name: "arrow-ipc-file".
+    /// The name, such as "arrow-ipc-file".
     pub name: String,
-    /// One line for users: what the format stores, and what it cannot.
+    /// A description of one line for users: what the format can store, and what it cannot.
     pub description: String,
-    /// Whether it is read from a source or written to a sink.
+    /// Whether the format is read from a source or written to a sink, and not exchanged as
+    /// capsules.
     pub bytes: bool,
-    /// The names of the capsules that it reads or writes.
+    /// The names of the capsules that the plugin reads or writes.
     pub capsules: Vec<String>,
-    /// Bytes that identify the format, each with its offset from the start. One match suffices.
+    /// Sequences of bytes that identify the format, each with its offset from the start of the
+    /// data. Data that contains one of them is recognised.
     pub magics: Vec<(u64, Vec<u8>)>,
-    /// File extensions: ".arrow"; "-" for standard output.
+    /// The file extensions, such as ".arrow". The entry "-" means standard output.
     pub endings: Vec<String>,
-    /// The types (Arrow's numbers) of the devices whose batches it reads or writes; empty for any.
+    /// The types of the devices whose batches the plugin reads or writes, as Arrow's numbers. If
+    /// the list is empty, all types are accepted.
     pub device_types: Vec<i32>,
-    /// The options that it accepts.
+    /// The options that the format accepts.
     pub options: Vec<OptionInfo>,
 }
 
 /// An option of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionInfo {
-    /// The key.
+    /// The name of the option.
     pub key: String,
-    /// One line for users: the values, the default.
+    /// A description of one line for users: the possible values and the default value.
     pub description: String,
 }
 
 impl Format {
-    /// A format with a name and a description only.
+    /// Creates a format that has only a name and a description.
     pub fn new(name: &str, description: &str) -> Self {
         Self { name: name.into(), description: description.into(), ..Self::default() }
     }
@@ -49,10 +52,10 @@ impl Format {
         self
     }
 
-    /// Finds the format with this name, and returns its name.
+    /// Finds the format with this name among `formats`, and returns its name.
     ///
     /// # Errors
-    /// There is no such format, or it does not accept an option.
+    /// Returns an error if there is no such format, or if it does not accept one of the options.
     pub(crate) fn find<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a str> {
         let Some(format) = formats.iter().find(|format| format.name == name) else {
             let known: Vec<_> = formats.iter().map(|format| format.name.as_str()).collect();
@@ -68,12 +71,12 @@ impl Format {
         Ok(&format.name)
     }
 
-    /// Whether it accepts this option.
+    /// Whether the format accepts this option.
     pub fn has_option(&self, key: &str) -> bool {
         self.options.iter().any(|option| option.key == key)
     }
 
-    /// The options that it accepts, of `options`.
+    /// Returns the options in `options` that the format accepts.
     pub fn pick(&self, options: &Options) -> Options {
         let known = options.iter().filter(|(key, _)| self.has_option(key));
         known.fold(Options::new(), |picked, (key, value)| picked.with(key, value))
@@ -89,15 +92,15 @@ impl Format {
         })
     }
 
-    /// Whether it reads or writes batches on devices of this type.
+    /// Whether batches on devices of this type are read or written.
     pub fn accepts_device(&self, device_type: i32) -> bool {
         self.device_types.is_empty() || self.device_types.contains(&device_type)
     }
 
     /// # Safety
-    /// `raw` is a valid `crossdock_format`, including its lists and strings.
+    /// `raw` is a valid `crossdock_format`, and its lists and strings are valid too.
     unsafe fn read(raw: &abi::Format) -> Result<Self> {
-        // SAFETY: the caller guarantees that each list has its stated length and that all strings
+        // SAFETY: the caller guarantees that each list has its declared length and that all strings
         // are valid.
         unsafe {
             let texts = |list: *const abi::Str, n: usize, what: &str| -> Result<Vec<String>> {
@@ -119,11 +122,11 @@ impl Format {
         }
     }
 
-    /// Calls `formats` of an importer or exporter, and copies the list.
+    /// Calls the function `formats` of an importer or exporter, and copies the list.
     ///
     /// # Safety
-    /// `formats` is a function of `instance`, and returns valid lists that live as long as
-    /// the instance.
+    /// `formats` is a function of `instance`. The lists that it returns are valid and live as long
+    /// as the instance.
     pub(crate) unsafe fn read_all(instance: &Instance, formats: Option<ListFormats>) -> Result<Vec<Self>> {
         let formats = formats
             .ok_or_else(|| Error::internal("the plugin has an interface without the function 'formats'"))?;
@@ -131,15 +134,15 @@ impl Format {
         // SAFETY: the function belongs to the instance, and the out parameters are valid for
         // writes.
         Error::check(|err| unsafe { formats(instance.raw(), &mut list, &mut n, err) })?;
-        // SAFETY: the caller guarantees a valid list of `n` formats.
+        // SAFETY: the caller guarantees that the list has `n` valid formats.
         unsafe { sized_struct::read_list(list, n, MAX_LIST_LEN, "formats", |format| Self::read(&format)) }
     }
 }
 
 /// # Safety
-/// `format` is valid, including the list of its options.
+/// `format` is valid, and so is the list of its options.
 unsafe fn read_options(format: &abi::Format) -> Result<Vec<OptionInfo>> {
-    // SAFETY: the caller guarantees `n_options` options with valid strings.
+    // SAFETY: the caller guarantees that the list has `n_options` options with valid strings.
     unsafe {
         sized_struct::read_list(format.options, format.n_options, MAX_LIST_LEN, "options", |option| {
             Ok(OptionInfo {
@@ -158,7 +161,7 @@ pub(crate) type ListFormats = unsafe extern "C" fn(
     *mut abi::Error,
 ) -> abi::Code;
 
-/// The greatest length of a list that is considered plausible.
+/// The maximum length of a list. A longer list is considered implausible and is rejected.
 const MAX_LIST_LEN: usize = 4096;
 
 /// # Safety
@@ -169,12 +172,13 @@ unsafe fn slice<'a, T>(list: *const T, n: usize, what: &str) -> Result<&'a [T]> 
         _ if list.is_null() || n > MAX_LIST_LEN => {
             Err(Error::invalid_argument(format!("a format's list of {n} {what} is not plausible")))
         }
-        // SAFETY: not null, and the caller guarantees `n` values for `'a`.
+        // SAFETY: `list` is not null, and the caller guarantees that it has `n` values that live
+        // for `'a`.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
     }
 }
 
-/// Formats as C structs, and the data that they point to.
+/// Formats as C structs, together with the data that the structs point to.
 pub(crate) struct FormatTable {
     raw: Vec<abi::Format>,
     _lists: Vec<Lists>,
@@ -188,16 +192,17 @@ struct Lists {
     _options: Vec<abi::OptionInfo>,
 }
 
-// SAFETY: constant, and its pointers refer to heap blocks that it owns.
+// SAFETY: the table never changes, and its pointers refer to heap blocks that it owns.
 unsafe impl Send for FormatTable {}
-// SAFETY: constant, and its pointers refer to heap blocks that it owns.
+// SAFETY: the table never changes, and its pointers refer to heap blocks that it owns.
 unsafe impl Sync for FormatTable {}
 
 impl FormatTable {
     pub(crate) fn new(formats: &[Format]) -> Self {
         let mut table = Self { raw: Vec::new(), _lists: Vec::new() };
         for format in formats {
-            // The pointers below refer to the heap blocks of this clone, which `_lists` will own.
+            // The pointers in the C struct refer to the heap blocks of this clone, and `_lists`
+            // takes ownership of it.
             let format = format.clone();
             let magics: Vec<_> = format
                 .magics
@@ -246,12 +251,13 @@ impl FormatTable {
         table
     }
 
-    /// Writes the list, which borrows from `self`, to the out parameters of `formats`.
+    /// Writes the address and length of the list to the out parameters of `formats`. The list
+    /// borrows from `self`.
     ///
     /// # Safety
-    /// Both pointers are null or valid for writes.
+    /// Each pointer is null or valid for writes.
     pub(crate) unsafe fn put(&self, out: *mut *const abi::Format, n_out: *mut usize) -> Result<()> {
-        // SAFETY: `door::put` has the same requirement on both pointers.
+        // SAFETY: `put` and `door::put` have the same requirement on both pointers.
         unsafe {
             put(out, "formats", || self.raw.as_ptr())?;
             put(n_out, "formats", || self.raw.len())

@@ -1,4 +1,4 @@
-//! The host, as a plugin sees it.
+//! The host, for use by a plugin.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::sized_struct::{self, SizedStruct};
 
-/// A counted reference to the host of an instance. Objects that a plugin exports and that use the
-/// host's memory must hold a reference until their release.
+/// A counted reference to the host of a plugin instance. An exported object that uses the host's
+/// memory must hold such a reference until it is released.
 pub struct Host {
     object: NonNull<abi::Host>,
     retain: Count,
@@ -28,18 +28,18 @@ unsafe impl Send for Host {}
 unsafe impl Sync for Host {}
 
 impl Host {
-    /// Adds a reference to a borrowed host.
+    /// Adds a reference to a host that the caller borrows.
     ///
     /// # Errors
-    /// `host` is null, has another ABI version, or lacks a function.
+    /// Returns an error if `host` is null, has another ABI version, or lacks a function.
     ///
     /// # Safety
-    /// `host` is null or points to a live `crossdock_host`.
+    /// `host` is null or points to a `crossdock_host` that is not freed during the call.
     pub unsafe fn retain(host: *const abi::Host) -> Result<Self> {
         let host = NonNull::new(host.cast_mut())
             .ok_or_else(|| Error::invalid_argument("the host handle is NULL"))?;
-        // SAFETY: not null, so the caller guarantees a live host object, which begins with its
-        // size.
+        // SAFETY: the pointer is not null, so the caller guarantees that it points to a live host
+        // object, which begins with its `struct_size`.
         let table = unsafe { sized_struct::read(host.as_ptr().cast_const()) }?;
         if (table.abi_major, table.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
             return Err(Error::version(format!(
@@ -58,27 +58,29 @@ impl Host {
         Ok(Self { object: host, retain, release, get_interface: table.get_interface })
     }
 
-    /// An interface of the host, or `None`: its address, which its functions take as first
-    /// argument, and a copy of the fields that both sides know.
+    /// Returns an interface of the host, or `None` if the host does not have it. The result
+    /// consists of the address of the interface, which each of its functions takes as first
+    /// argument, and a copy of the fields that exist in both versions.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
     pub unsafe fn interface<T: SizedStruct>(&self, id: &CStr) -> Option<(NonNull<T>, T)> {
-        // SAFETY: the object is alive because `self` holds a reference, and a `CStr` is
+        // SAFETY: the host object is alive because `self` holds a reference, and a `CStr` is
         // NUL-terminated.
         let table = unsafe { self.get_interface?(self.object.as_ptr(), id.as_ptr()) };
         let table = NonNull::new(table.cast_mut().cast::<T>())?;
-        // SAFETY: not null, so the header guarantees a struct that begins with its size, and lives
-        // as long as the host object.
+        // SAFETY: the pointer is not null, so the header guarantees that it points to a struct that
+        // begins with its `struct_size` and lives as long as the host object.
         Some((table, unsafe { sized_struct::read(table.as_ptr().cast_const()) }.ok()?))
     }
 
-    /// The address of the host object, valid as long as there is a reference.
+    /// The address of the host object. It is valid for as long as a reference exists.
     pub fn as_ptr(&self) -> *const abi::Host {
         self.object.as_ptr()
     }
 
-    /// Writes a line to the host's log, if it has one. `level` is one of `abi::LOG_*`.
+    /// Writes a line to the host's log if the host has one. `level` is one of the constants
+    /// `abi::LOG_*`.
     pub fn log(&self, level: i32, message: &str) {
         // SAFETY: the header defines `HostLog` for this id, and the string is valid for the call.
         unsafe {
@@ -90,7 +92,7 @@ impl Host {
         }
     }
 
-    /// The settings of the session, or `None` if the host does not have the interface.
+    /// The settings of the session; `None` if the host does not have this interface.
     pub fn session(&self) -> Option<SessionSettings> {
         // SAFETY: the header defines `HostSession` for this id.
         let (_, session) = unsafe { self.interface::<abi::HostSession>(abi::HOST_SESSION_ID) }?;
@@ -105,7 +107,7 @@ impl Host {
     /// on the call's device.
     ///
     /// # Errors
-    /// `UNSUPPORTED` if the host does not have the interface, or the host's error.
+    /// Returns `UNSUPPORTED` if the host does not have this interface, or the host's error.
     pub fn decode(&self, call: &Call<'_>, array: EncodedArray) -> Result<Owned<abi::Batch>> {
         let unsupported = || Error::unsupported("this host does not decode encoded arrays");
         // SAFETY: the header defines `HostDecode` for this id.
@@ -118,11 +120,12 @@ impl Host {
         Error::check(|err| unsafe {
             decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), &mut out, err)
         })?;
-        // SAFETY: on success the callee passes the ownership of `out`.
+        // SAFETY: on success, the callee passes the ownership of `out`.
         Ok(unsafe { Owned::from_out(out) })
     }
 
-    /// The number of threads to use at once: the session's, else that of the machine.
+    /// The number of threads to use at once. It is a setting of the session; if the host has no
+    /// session settings, it is the number of threads that the machine can run.
     pub fn threads(&self) -> usize {
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.session().map_or_else(machine, |s| s.threads)
@@ -134,15 +137,15 @@ impl Host {
 pub struct SessionSettings {
     /// The default device for results.
     pub device: abi::Device,
-    /// The memory limit in bytes; 0 for no limit.
+    /// The memory limit in bytes; 0 means no limit.
     pub memory_limit_bytes: u64,
-    /// The number of threads that a plugin may use at once, at least 1.
+    /// The number of threads that a plugin may use at once. It is at least 1.
     pub threads: usize,
 }
 
 impl Clone for Host {
     fn clone(&self) -> Self {
-        // SAFETY: `self` holds a reference, so the object is alive.
+        // SAFETY: `self` holds a reference, so the host object is alive.
         unsafe { (self.retain)(self.object.as_ptr()) };
         Self { ..*self }
     }
@@ -150,7 +153,7 @@ impl Clone for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // SAFETY: `self` holds one reference, which is released once.
+        // SAFETY: `self` holds one reference, and it is released only here.
         unsafe { (self.release)(self.object.as_ptr()) };
     }
 }

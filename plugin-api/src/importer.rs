@@ -1,4 +1,4 @@
-//! The interface `crossdock.importer/1`, which reads formats.
+//! The interface `crossdock.importer/1`, whose functions read formats.
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
@@ -14,25 +14,25 @@ use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
 
 /// The input of an importer.
 pub enum Input {
-    /// Bytes.
+    /// The input consists of bytes.
     Source(Source),
-    /// Foreign objects.
+    /// The input consists of foreign objects.
     Capsules(Capsules),
 }
 
 /// Reads formats.
 pub trait Importer: Send + Sync {
-    /// The formats that it reads. The list must not change.
+    /// The formats that this plugin reads. The list must not change.
     fn formats(&self) -> &[Format];
 
     /// Opens an input.
     ///
-    /// `format` is the name of one of the formats, which accepts all `options`. `schema` is the
-    /// schema that the caller expects: reject an input with another schema, or take the types from
-    /// it if the format has none.
+    /// `format` is the name of one of the formats, and this format accepts all `options`. `schema`
+    /// is the schema that the caller expects. An importer must reject an input that has another
+    /// schema. If the format does not store types, the importer must use the types of `schema`.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn open(
         &self,
         call: &Call<'_>,
@@ -45,17 +45,17 @@ pub trait Importer: Send + Sync {
 
 impl Input {
     /// # Safety
-    /// `input` is null or a valid `crossdock_input`, and the caller passes the ownership
-    /// of its source or capsules.
+    /// `input` is null or points to a valid `crossdock_input`. The caller passes the ownership of
+    /// its source or capsules.
     unsafe fn take(input: *const abi::Input) -> Result<Self> {
-        // SAFETY: the caller guarantees null or a struct of `struct_size` bytes.
+        // SAFETY: the caller guarantees that `input` is null or points to `struct_size` bytes.
         let input = unsafe { sized_struct::borrow(input) }?;
-        // SAFETY: each pointer is null or refers to an object whose ownership the caller passes.
+        // SAFETY: each pointer is null or points to an object whose ownership the caller passes.
         let (source, capsules) = unsafe { (Owned::take(input.source), Owned::take(input.capsules)) };
         match (input.source.is_null(), input.capsules.is_null()) {
-            // SAFETY: the header defines this field as a valid source.
+            // SAFETY: the header requires that this field points to a valid source.
             (false, true) if !source.is_released() => Ok(Input::Source(unsafe { Source::from_raw(source) })),
-            // SAFETY: the header defines this field as a valid list of capsules.
+            // SAFETY: the header requires that this field points to a valid list of capsules.
             (true, false) => unsafe { Capsules::from_raw(capsules) }.map(Input::Capsules),
             (false, false) => {
                 Err(Error::invalid_argument("open: got both a source and capsules, expected one of them"))
@@ -75,7 +75,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Importer {
     }
 }
 
-/// The importer of an instance, for callers.
+/// The importer of a plugin instance, for a caller such as the host.
 #[derive(Clone, Copy)]
 pub struct ImporterHandle<'a> {
     pub(crate) instance: &'a Instance,
@@ -83,20 +83,20 @@ pub struct ImporterHandle<'a> {
 }
 
 impl ImporterHandle<'_> {
-    /// The formats that it reads.
+    /// The formats that the plugin reads.
     ///
     /// # Errors
-    /// The plugin's error, or an invalid list.
+    /// Returns the plugin's error, or an error if the list is invalid.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        // SAFETY: the table belongs to the instance, and the header requires valid lists that live
-        // as long as the instance.
+        // SAFETY: the table belongs to the instance, and the header requires that the lists are
+        // valid and live as long as the instance.
         unsafe { Format::read_all(self.instance, self.table.formats) }
     }
 
     /// Opens an input. See [`Importer::open`].
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     pub fn open(
         &self,
         call: &CallSettings,
@@ -120,7 +120,7 @@ impl ImporterHandle<'_> {
         let mut out = abi::BatchStream::new();
         // SAFETY: the table belongs to the instance, and all pointers are valid for the call. The
         // plugin takes ownership of the input by moving it out; if it does not, `source` or
-        // `capsules` still own it.
+        // `capsules` still owns it.
         let result = Error::check(|err| unsafe {
             f(
                 self.instance.raw(),
@@ -135,12 +135,12 @@ impl ImporterHandle<'_> {
             )
         });
         result?;
-        // SAFETY: on success the callee passes the ownership of `out`.
+        // SAFETY: on success, the callee passes the ownership of `out`.
         let stream = unsafe { Owned::from_out(out) };
         if stream.is_released() {
             return Err(Error::internal("open succeeded, but returned a released stream"));
         }
-        // SAFETY: the stream is not released, so the header guarantees a valid stream.
+        // SAFETY: the stream is not released, so the header guarantees that it is valid.
         Ok(unsafe { BatchStreamHandle::from_raw(stream) })
     }
 }
@@ -155,8 +155,8 @@ unsafe extern "C" fn formats<P: Plugin>(
     n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires an instance of `create`, and pointers that are null or valid for
-    // writes.
+    // SAFETY: the header requires that `create` returned the instance, and that each pointer is
+    // null or valid for writes.
     unsafe { with::<P>(instance, err, |shell| shell.importer_formats()?.put(out, n_out)) }
 }
 
@@ -171,11 +171,12 @@ unsafe extern "C" fn open<P: Plugin>(
     out: *mut abi::BatchStream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // The function takes ownership also if it fails, so this comes first.
-    // SAFETY: the header requires null or a valid input, whose ownership the caller passes.
+    // Takes the ownership first, because the function must take it even if it returns an error.
+    // SAFETY: the header requires that `input` is null or valid, and that the caller passes its
+    // ownership.
     let input = unsafe { Input::take(input) };
-    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
-    // call.
+    // SAFETY: the header requires that `create` returned the instance, and that the arguments are
+    // valid for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let importer = shell.importer()?;

@@ -1,18 +1,19 @@
-//! The layout of the C structs in this build. Tests compare it with the committed record
-//! `abi/layout.txt`, and the record with `crossdock.h` by means of a C compiler.
+//! The layout of the C structs in this build. One test compares it with the committed record
+//! `abi/layout.txt`. Another test compiles `crossdock.h` with a C compiler and compares it with the
+//! record.
 
 use crate::abi;
 
 /// The layout of a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StructLayout {
-    /// The name of the type in C: `crossdock_error`, `struct ArrowArray`.
+    /// The name of the type in C, such as `crossdock_error` or `struct ArrowArray`.
     pub name: &'static str,
     /// The size in bytes.
     pub size: usize,
     /// The alignment in bytes.
     pub align: usize,
-    /// The fields in order: (name, offset in bytes).
+    /// The fields in order. Each has its name and its offset in bytes.
     pub fields: Vec<(&'static str, usize)>,
 }
 
@@ -91,7 +92,7 @@ pub fn layouts() -> Vec<StructLayout> {
     }
 }
 
-/// The text of the record, with a line for each struct and field.
+/// Returns the text of the record. It has a line for each struct and for each field.
 pub fn render() -> String {
     let mut text = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR);
     for s in layouts() {

@@ -1,12 +1,14 @@
 //! The interface between a Crossdock host and its plugins.
 //!
-//! `include/crossdock.h` is the specification. [`abi`] has the same structs in Rust. The other
-//! modules are safe, owning types for both sides:
-//! - An author implements [`Plugin`] with an [`Importer`], an [`Exporter`] or an [`Encoding`], and
-//!   exports it with [`crossdock_plugin!`].
-//! - A host creates an [`Instance`] of a loaded plugin's entry, and uses its handles.
+//! `include/crossdock.h` is the specification. [`abi`] declares the same structs in Rust. The other
+//! modules contain safe types that own these structs, for plugins and for hosts:
+//! - The author of a plugin implements [`Plugin`] with an [`Importer`], an [`Exporter`] or an
+//!   [`Encoding`], and exports it with [`crossdock_plugin!`].
+//! - A host creates an [`Instance`] from the entry of a loaded plugin, and uses the handles that
+//!   the instance returns.
 //!
-//! Every function that the other side can call runs in [`door`].
+//! Every function that another module can call across the boundary runs in the FFI door, see
+//! [`door`].
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
 pub mod abi;

@@ -1,28 +1,29 @@
-//! The metadata of a plugin, which the host reads before any of the plugin's code runs.
+//! The metadata of a plugin. The host reads them before it runs any code of the plugin.
 
 use crate::abi::{self, PluginMeta};
 use crate::error::{Error, Result};
 
-/// An author's description of a plugin. See [`crate::crossdock_plugin!`].
+/// The description that an author gives to a plugin. See [`crate::crossdock_plugin!`].
 pub struct PluginDescription {
-    /// The name: "arrow-ipc".
+    /// The name, such as "arrow-ipc".
     pub name: &'static str,
-    /// The version, a semantic version.
+    /// The version, which is a semantic version.
     pub version: &'static str,
-    /// One line for users.
+    /// A description of one line for users.
     pub description: &'static str,
-    /// The licence, an SPDX expression.
+    /// The licence as an SPDX expression.
     pub licence: &'static str,
-    /// Interface ids, separated by spaces.
+    /// The ids of the interfaces, separated by spaces.
     pub interfaces: &'static str,
-    /// Format names, separated by spaces.
+    /// The names of the formats, separated by spaces.
     pub formats: &'static str,
-    /// Encoding ids, separated by spaces.
+    /// The ids of the encodings, separated by spaces.
     pub encodings: &'static str,
 }
 
 impl PluginDescription {
-    /// The metadata. Evaluated at compile time, so that a text that is too long does not compile.
+    /// Creates the metadata. A constant is computed at compile time, so a text that is too long is
+    /// a compile error.
     pub const fn meta(&self) -> PluginMeta {
         let mut sizes = [0; abi::META_SIZES];
         let mut i = 0;
@@ -51,7 +52,7 @@ impl PluginDescription {
     }
 }
 
-/// Pads a text with NULs. At least one NUL follows it.
+/// Pads a text with NULs. The result has at least one NUL at the end.
 const fn text<const N: usize>(text: &str) -> [u8; N] {
     let bytes = text.as_bytes();
     assert!(bytes.len() < N, "a text of the plugin's description is too long for its field");
@@ -64,10 +65,11 @@ const fn text<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-/// The text of a field, up to its NUL.
+/// Returns the text of a field up to its first NUL.
 ///
 /// # Errors
-/// Bad data if there is no NUL, or the text is not UTF-8. `what` names the field.
+/// Returns a "bad data" error that contains the field's name `what` if there is no NUL or if the
+/// text is not UTF-8.
 pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
     let end = field
         .iter()
@@ -92,7 +94,7 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
 /// # fn main() {}
 /// ```
 ///
-/// The version and the licence are those of the package that invokes the macro.
+/// The plugin's version and licence are those of the package that invokes the macro.
 #[macro_export]
 macro_rules! crossdock_plugin {
     ($plugin:ty, name: $name:expr, description: $description:expr, interfaces: $interfaces:expr, formats: $formats:expr

@@ -9,12 +9,13 @@ use crate::error::{Error, Result};
 /// A C struct with a function that releases it.
 ///
 /// # Safety
-/// `release` calls the struct's release function if it is set, clears it, and does nothing
-/// else. `HAS_STRUCT_SIZE` is true only for a `repr(C)` struct that begins with its `struct_size`,
-/// and for which zero bytes in any field that later versions add mean "absent".
+/// `release` calls the struct's release function if it is set, clears the pointer to it, and does
+/// nothing else. `HAS_STRUCT_SIZE` is true only for a `repr(C)` struct that begins with
+/// `struct_size`. In every field that a later version adds to such a struct, zero bytes mean
+/// "absent".
 pub unsafe trait Release: Default {
-    /// Whether the struct begins with its `struct_size`, so that another version's may be shorter
-    /// or longer.
+    /// Whether the struct begins with `struct_size`. Such a struct may be shorter or longer in
+    /// other versions.
     const HAS_STRUCT_SIZE: bool;
 
     /// Whether the struct is empty or has been released.
@@ -23,31 +24,32 @@ pub unsafe trait Release: Default {
     /// Releases what the struct owns.
     ///
     /// # Safety
-    /// The release function, if set, was set by the producer of the struct, and nothing
-    /// else uses the struct during the call.
+    /// If the release function is set, the producer of the struct set it. No other code uses the
+    /// struct during the call.
     unsafe fn release(&mut self);
 }
 
 macro_rules! release {
     ($has_struct_size:literal: $($t:ident),*) => { $(
-        // SAFETY: `release` calls the release function once and clears it. The first list below has
-        // structs without a `struct_size`, the second one structs that begin with it.
+        // SAFETY: `release` calls the release function once and clears it. The first list contains
+        // structs without a `struct_size`, and the second list contains structs that begin with
+        // `struct_size`.
         unsafe impl Release for abi::$t {
             const HAS_STRUCT_SIZE: bool = $has_struct_size;
             fn is_released(&self) -> bool { self.release.is_none() }
             unsafe fn release(&mut self) {
                 if let Some(release) = self.release {
-                    // SAFETY: the caller guarantees that this is the producer's function, and that
-                    // nothing else uses the struct.
+                    // SAFETY: the caller guarantees that the producer set this function, and that
+                    // no other code uses the struct.
                     unsafe { release(self) };
-                    // Prevents a second release if the producer's function does not clear the
-                    // field.
+                    // If the producer's function does not clear the field itself, this prevents a
+                    // second release.
                     self.release = None;
                 }
             }
         }
-        // SAFETY: the header allows releases on any thread, and all other functions on one thread
-        // at a time.
+        // SAFETY: the header allows releasing the object on any thread, and calling its other
+        // functions from one thread at a time.
         unsafe impl Send for abi::$t {}
     )* };
 }
@@ -65,29 +67,32 @@ release!(
     EncodedArray
 );
 
-// SAFETY: the embedded array's `release` releases the whole struct, which has no `struct_size`.
+// SAFETY: the `release` of the embedded array releases the whole struct, which has no
+// `struct_size`.
 unsafe impl Release for abi::ArrowDeviceArray {
     const HAS_STRUCT_SIZE: bool = false;
     fn is_released(&self) -> bool {
         self.array.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: the caller guarantees the same for `self`, which contains the array.
+        // SAFETY: the caller guarantees the requirements of `release` for `self`, which contains
+        // the array.
         unsafe { self.array.release() };
     }
 }
-// SAFETY: Arrow allows releases on any thread.
+// SAFETY: Arrow allows releasing an array on any thread.
 unsafe impl Send for abi::ArrowDeviceArray {}
 
-// SAFETY: `release` releases the array and the schema with their own functions. The struct begins
-// with its `struct_size`.
+// SAFETY: `release` releases the array and the schema with their own release functions. The struct
+// begins with `struct_size`.
 unsafe impl Release for abi::Batch {
     const HAS_STRUCT_SIZE: bool = true;
     fn is_released(&self) -> bool {
         self.array.is_released() && self.schema.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: the caller guarantees the same for `self`, which contains both.
+        // SAFETY: the caller guarantees the requirements of `release` for `self`, which contains
+        // the array and the schema.
         unsafe {
             self.array.release();
             self.schema.release();
@@ -97,11 +102,11 @@ unsafe impl Release for abi::Batch {
         self.metadata = std::ptr::null();
     }
 }
-// SAFETY: Arrow allows releases of the array and the schema on any thread, and the other pointers
-// are only read.
+// SAFETY: Arrow allows releasing the array and the schema on any thread, and the other pointers are
+// used only for reading.
 unsafe impl Send for abi::Batch {}
 
-/// An owned C object. Reading its fields is safe; dereferencing its pointers is not.
+/// An owned C object. Reading its fields is safe, but dereferencing its pointers is unsafe.
 #[repr(transparent)]
 pub struct Owned<T: Release>(T);
 
@@ -109,39 +114,42 @@ impl<T: Release> Owned<T> {
     /// Takes ownership of `raw`.
     ///
     /// # Safety
-    /// `raw` is a valid or released object, and nothing else releases it.
+    /// `raw` is a valid or released object, and no other code releases it.
     pub unsafe fn new(raw: T) -> Self {
         Self(raw)
     }
 
-    /// Takes ownership of an out parameter after a call. The `struct_size` is set to this build's:
-    /// the struct was zero before the call, so fields that the callee does not know are absent.
+    /// Takes ownership of an out parameter after a call. Sets its `struct_size` to the size in this
+    /// build. The struct was zero before the call, so the fields that the callee does not have are
+    /// absent.
     ///
     /// # Safety
-    /// As [`Owned::new`].
+    /// The requirements of [`Owned::new`].
     pub unsafe fn from_out(mut out: T) -> Self {
         if T::HAS_STRUCT_SIZE {
-            // SAFETY: the struct begins with its `struct_size` (`HAS_STRUCT_SIZE`).
+            // SAFETY: `HAS_STRUCT_SIZE` is true, so the struct begins with `struct_size`.
             unsafe { (&raw mut out).cast::<usize>().write(size_of::<T>()) };
         }
         Self(out)
     }
 
     /// Moves the object out of `*from`: copies its bytes, and marks the source as released. If
-    /// `from` is null, the result is a released object. At most `struct_size` bytes of the source
-    /// are accessed.
+    /// `from` is null, the result is a released object. Accesses at most `struct_size` bytes of the
+    /// source.
     ///
     /// # Safety
-    /// `from` is null or points to a valid or released object, whose ownership the caller passes.
+    /// `from` is null or points to a valid or released object. The caller passes the ownership of
+    /// the object.
     pub unsafe fn take(from: *mut T) -> Self {
         let mut object = T::default();
         if !from.is_null() {
-            // SAFETY: `known_bytes` returns at most the number of bytes of either side. The source
-            // is set to zero, which is a released object, so that only `object` owns.
+            // SAFETY: `known_bytes` returns at most the size of the source and of `T`. The source
+            // is set to zero, which means a released object, so only `object` owns the resources.
             unsafe {
                 let bytes = known_bytes(from, 0);
                 copy(from, &raw mut object, bytes);
-                // `object` has all fields of this build; those that the source lacks are zero.
+                // `object` has all fields of this build. Fields that the source does not have are
+                // zero.
                 if T::HAS_STRUCT_SIZE && bytes > 0 {
                     (&raw mut object).cast::<usize>().write(size_of::<T>());
                 }
@@ -151,32 +159,33 @@ impl<T: Release> Owned<T> {
         Self(object)
     }
 
-    /// Moves the object to an out parameter, as far as its `struct_size` reaches.
+    /// Moves the object to an out parameter. Writes only the fields within the `struct_size` of the
+    /// out parameter.
     ///
     /// # Errors
-    /// `out` is null.
+    /// Returns an error if `out` is null.
     ///
     /// # Safety
-    /// `out` is null or points to a struct that is zero except for its `struct_size`, if
-    /// it has one. A `struct_size` of zero stands for this build's size.
+    /// `out` is null, or it points to a struct in which all bytes are zero except `struct_size`, if
+    /// it has this field. A `struct_size` of 0 means the size in this build.
     pub unsafe fn put(self, out: *mut T, what: &str) -> Result<()> {
         if out.is_null() {
             return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
         }
         let object = ManuallyDrop::new(self);
-        // SAFETY: `known_bytes` returns at most the number of bytes of either side. `object` is not
-        // dropped, so that only the struct at `out` owns.
+        // SAFETY: `known_bytes` returns at most the size of `*out` and of `T`. `object` is not
+        // dropped, so only the struct at `out` owns the resources.
         unsafe { overwrite(out, &object.0, known_bytes(out, size_of::<T>())) };
         Ok(())
     }
 
     /// Passes the ownership to the caller.
     pub fn into_raw(self) -> T {
-        // SAFETY: `ManuallyDrop` prevents the drop of `self`, so that only the copy owns.
+        // SAFETY: `ManuallyDrop` prevents the drop of `self`, so only the copy owns the object.
         unsafe { std::ptr::read(&ManuallyDrop::new(self).0) }
     }
 
-    /// The address of the object, for its functions.
+    /// The address of the object, for calls of its functions.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         &mut self.0
     }
@@ -187,29 +196,32 @@ impl<T: Release> Owned<T> {
     }
 }
 
-/// The number of bytes of `*at` that this build knows, or `default` if its `struct_size` is 0.
+/// The number of bytes of `*at` that have a meaning in this build. The result is `default` if the
+/// `struct_size` is 0.
 ///
 /// # Safety
-/// `at` points to a struct, which begins with its `struct_size` if `HAS_STRUCT_SIZE`.
+/// `at` points to a struct. If `HAS_STRUCT_SIZE` is true, the struct begins with `struct_size`.
 unsafe fn known_bytes<T: Release>(at: *const T, default: usize) -> usize {
     if !T::HAS_STRUCT_SIZE {
         return size_of::<T>();
     }
-    // SAFETY: the struct begins with its `struct_size` (`HAS_STRUCT_SIZE`).
+    // SAFETY: `HAS_STRUCT_SIZE` is true, so the struct begins with `struct_size`.
     match unsafe { at.cast::<usize>().read() } {
         0 => default,
         struct_size => struct_size.min(size_of::<T>()),
     }
 }
 
-/// Copies the first `bytes` bytes. The usual case is a separate branch, whose length the compiler
-/// knows.
+/// Copies the first `bytes` bytes. The most frequent number has its own branch, in which the
+/// compiler can use the constant size.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `bytes` bytes, which are at most the size of `T`.
+/// `from` is readable and `to` is writable for `bytes` bytes, and `bytes` is at most the size of
+/// `T`.
 #[inline]
 unsafe fn copy<T>(from: *const T, to: *mut T, bytes: usize) {
-    // SAFETY: both branches copy `bytes` bytes, for which the caller guarantees both pointers.
+    // SAFETY: both branches copy `bytes` bytes, and the caller guarantees that both pointers are
+    // valid for them.
     unsafe {
         if bytes == size_of::<T>() {
             std::ptr::copy_nonoverlapping(from, to, 1);
@@ -219,13 +231,14 @@ unsafe fn copy<T>(from: *const T, to: *mut T, bytes: usize) {
     }
 }
 
-/// Writes the first `bytes` bytes of `value` to `*at`, but keeps a `struct_size` that is not 0.
+/// Writes the first `bytes` bytes of `value` to `*at`. If the `struct_size` of `*at` is not 0, it
+/// is kept.
 ///
 /// # Safety
-/// `at` is writable for `bytes` bytes, which are at most the size of `T`.
+/// `at` is writable for `bytes` bytes, and `bytes` is at most the size of `T`.
 unsafe fn overwrite<T: Release>(at: *mut T, value: &T, bytes: usize) {
-    // SAFETY: the caller guarantees `bytes` bytes at `at`, and `value` has as many. The struct
-    // begins with its `struct_size` if `HAS_STRUCT_SIZE`.
+    // SAFETY: the caller guarantees that `at` has `bytes` bytes, and `value` has at least as many.
+    // If `HAS_STRUCT_SIZE` is true, the struct begins with `struct_size`.
     unsafe {
         let struct_size = if T::HAS_STRUCT_SIZE && bytes > 0 { at.cast::<usize>().read() } else { 0 };
         copy(value, at, bytes);
@@ -244,8 +257,8 @@ impl<T: Release> Deref for Owned<T> {
 
 impl<T: Release> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the object (`new`, `from_out`, `take`), so that nothing else uses or
-        // releases it.
+        // SAFETY: `self` owns the object, as `new`, `from_out` and `take` require, so no other code
+        // uses or releases it.
         unsafe { self.0.release() };
     }
 }

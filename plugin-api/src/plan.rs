@@ -9,27 +9,27 @@ use crate::error::Result;
 use crate::owned::Owned;
 use crate::sized_struct;
 
-/// The plan for one top-level column.
+/// The plan for the export of one top-level column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnPlan {
-    /// The name in the schema.
+    /// The name of the column in the schema.
     pub name: String,
-    /// What the export does with the bytes.
+    /// What the export does with the bytes of the column.
     pub verdict: Verdict,
     /// The device of the exported bytes.
     pub to: Device,
-    /// The conversion, or why the export is not possible.
+    /// The conversion, or the reason why the export is not possible.
     pub reason: String,
 }
 
 /// What an export does with the bytes of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The bytes are used where they are.
+    /// The export uses the existing bytes without a copy.
     ZeroCopy,
-    /// New bytes on the same device.
+    /// The export converts the bytes to new ones on the same device.
     Converted,
-    /// The same bytes on another device.
+    /// The export copies the bytes to another device without a conversion.
     Copied,
     /// The export is not possible.
     Unsupported,
@@ -75,15 +75,17 @@ pub(crate) fn export_plan(columns: Vec<ColumnPlan>) -> Owned<abi::Plan> {
     plan.columns = raw.as_ptr();
     plan.n_columns = raw.len();
     plan.release = Some(release);
-    // Moving the `Vec`s does not move their heap blocks, which the pointers refer to.
+    // The pointers refer to the heap blocks of the `Vec`s, which stay in place when the `Vec`s are
+    // moved.
     plan.private_data = Box::into_raw(Box::new(Table { raw, _columns: columns })).cast();
-    // SAFETY: the plan was created above with its release function, and this is its only copy.
+    // SAFETY: this function created the plan with its release function, and there is no other copy
+    // of it.
     unsafe { Owned::new(plan) }
 }
 
 unsafe extern "C" fn release(plan: *mut abi::Plan) {
     // SAFETY: only `export_plan` sets this function, with a boxed `Table` in `private_data`.
-    // `release` is cleared, so that this runs once.
+    // Clearing `release` ensures that this runs only once.
     unsafe {
         (*plan).release = None;
         let table = Box::from_raw((*plan).private_data.cast::<Table>());
@@ -91,23 +93,24 @@ unsafe extern "C" fn release(plan: *mut abi::Plan) {
     }
 }
 
-/// The greatest number of columns that is considered plausible.
+/// The maximum number of columns of a plan. A longer list is considered implausible and is
+/// rejected.
 const MAX_COLUMNS: usize = 1 << 20;
 
-/// Copies a plan.
+/// Copies the columns of a plan.
 ///
 /// # Safety
 /// The list and the strings of the plan are valid until its release.
 pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>> {
     let read = |raw: abi::ColumnPlan| {
         let verdict = VERDICTS.iter().find(|(_, v, _)| *v == raw.verdict).map(|(v, ..)| *v);
-        // SAFETY: the caller guarantees strings that are valid until the plan is released, which is
-        // after this call.
+        // SAFETY: the caller guarantees that the strings are valid until the plan is released,
+        // which happens after this call.
         let (name, reason) = unsafe { (raw.name.get()?.to_string(), raw.reason.get()?.to_string()) };
         let unknown = || (Verdict::Unsupported, format!("unknown verdict {}: {reason}", raw.verdict));
         let (verdict, reason) = verdict.map(|verdict| (verdict, reason.clone())).unwrap_or_else(unknown);
         Ok(ColumnPlan { name, verdict, to: raw.to, reason })
     };
-    // SAFETY: the caller guarantees a list of `n_columns` columns.
+    // SAFETY: the caller guarantees that the list has `n_columns` columns.
     unsafe { sized_struct::read_list(plan.columns, plan.n_columns, MAX_COLUMNS, "columns of a plan", read) }
 }

@@ -1,4 +1,4 @@
-//! Plugins: a trait for authors, and instances for hosts.
+//! Plugins: a trait for authors of plugins, and instances for hosts.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -15,12 +15,13 @@ use crate::host::Host;
 use crate::importer::{self, Importer, ImporterHandle};
 use crate::sized_struct::{self, SizedStruct};
 
-/// An instance of a plugin. [`crate::crossdock_plugin!`] exports the plugin.
+/// An instance of a plugin, as its author implements it. [`crate::crossdock_plugin!`] exports the
+/// plugin.
 pub trait Plugin: Sized + Send + Sync + 'static {
-    /// Creates an instance, which must share nothing with other instances.
+    /// Creates an instance. It must not share state with other instances.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn create(host: Host) -> Result<Self>;
 
     /// The importer, if the plugin has one.
@@ -39,7 +40,7 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     }
 }
 
-/// The data of a `crossdock_instance`.
+/// The object that a `crossdock_instance` points to.
 pub(crate) struct Shell<P> {
     plugin: P,
     poison: Poison,
@@ -87,26 +88,27 @@ impl<P: Plugin> Shell<P> {
     }
 }
 
-/// Runs `body` for an instance, in the FFI door.
+/// Runs `body` for an instance in the FFI door.
 ///
 /// # Safety
-/// `instance` is null, or `create::<P>` created it and it is not destroyed. `err` as for
-/// [`Poison::enter`].
+/// `instance` is null, or `create::<P>` created it and it is not destroyed. `err` meets the
+/// requirement of [`Poison::enter`].
 pub(crate) unsafe fn with<P: Plugin>(
     instance: *mut abi::Instance,
     err: *mut abi::Error,
     body: impl FnOnce(&Shell<P>) -> Result<()>,
 ) -> abi::Code {
-    // SAFETY: null, or a `Shell<P>` that `create::<P>` leaked, and that only `destroy` frees.
+    // SAFETY: the pointer is null, or points to a `Shell<P>` that `create::<P>` leaked and that
+    // only `destroy` frees.
     match unsafe { instance.cast::<Shell<P>>().as_ref() } {
-        // SAFETY: this function and `enter` have the same requirement on `err`.
+        // SAFETY: `with` and `enter` have the same requirement on `err`.
         Some(shell) => unsafe { shell.poison.enter(err, || body(shell)) },
-        // SAFETY: `enter` and `write_to` have the same requirement on `err`.
+        // SAFETY: `with` and `write_to` have the same requirement on `err`.
         None => unsafe { Error::invalid_argument("the plugin instance is NULL").write_to(err) },
     }
 }
 
-/// The entry and the interfaces of a plugin type, as constants.
+/// The entry and the interfaces of a type of plugin, as constants.
 struct Tables<P>(PhantomData<P>);
 
 impl<P: Plugin> Tables<P> {
@@ -117,8 +119,8 @@ impl<P: Plugin> Tables<P> {
     const ENTRY: &'static abi::PluginEntry = &entry::<P>();
 }
 
-/// The entry of a plugin type. [`crate::crossdock_plugin!`] exports it. A host that links the
-/// plugin uses it directly.
+/// Returns the entry of a type of plugin. [`crate::crossdock_plugin!`] exports this entry. A host
+/// that is linked with the plugin calls this function directly.
 pub const fn entry<P: Plugin>() -> abi::PluginEntry {
     abi::PluginEntry {
         magic: abi::PLUGIN_MAGIC,
@@ -139,20 +141,20 @@ unsafe extern "C" fn create<P: Plugin>(
 ) -> abi::Code {
     let poison = Poison::new();
     let body = || {
-        // SAFETY: the header requires a host object that is alive for the call.
+        // SAFETY: the header requires that the host object is alive during the call.
         let plugin = P::create(unsafe { Host::retain(host) }?)?;
         let shell = Shell::new(plugin, poison.clone());
-        // SAFETY: the header requires an out parameter that is valid for writes.
+        // SAFETY: the header requires that the out parameter is valid for writes.
         unsafe { put(out, "create", || Box::into_raw(Box::new(shell)).cast()) }
     };
-    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
+    // SAFETY: the header requires that `err` is null or points to `struct_size` bytes.
     unsafe { poison.enter(err, body) }
 }
 
 unsafe extern "C" fn destroy<P: Plugin>(instance: *mut abi::Instance) {
     if let Some(shell) = NonNull::new(instance.cast::<Shell<P>>()) {
-        // SAFETY: `create` leaked this box, and the header requires that an instance is destroyed
-        // once.
+        // SAFETY: `create` leaked this box, and the header requires that each instance is destroyed
+        // only once.
         let shell = unsafe { Box::from_raw(shell.as_ptr()) };
         shell.poison.clone().run_release(move || drop(shell));
     }
@@ -162,12 +164,13 @@ unsafe extern "C" fn get_interface<P: Plugin>(
     instance: *mut abi::Instance,
     id: *const c_char,
 ) -> *const c_void {
-    // SAFETY: null, or a `Shell<P>` that `create` leaked and that is not destroyed.
+    // SAFETY: the pointer is null, or points to a `Shell<P>` that `create` leaked and that is not
+    // destroyed.
     let Some(shell) = (unsafe { instance.cast::<Shell<P>>().as_ref() }) else { return std::ptr::null() };
     if id.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: not null, and the header requires NUL-terminated ids.
+    // SAFETY: `id` is not null, and the header requires that it is NUL-terminated.
     let id = unsafe { CStr::from_ptr(id) };
     let mut table: *const c_void = std::ptr::null();
     shell.poison.run_release(|| {
@@ -185,7 +188,7 @@ unsafe extern "C" fn get_interface<P: Plugin>(
     table
 }
 
-/// An instance of a plugin, for hosts. Dropping it destroys the instance.
+/// An instance of a plugin, for a host. Dropping it destroys the instance.
 pub struct Instance {
     raw: NonNull<abi::Instance>,
     entry: &'static abi::PluginEntry,
@@ -200,24 +203,24 @@ impl Instance {
     /// Creates an instance.
     ///
     /// # Errors
-    /// The plugin's error.
+    /// Returns the plugin's error.
     ///
     /// # Safety
-    /// `entry` is valid, and its code stays mapped. `host` is alive until the instance is
-    /// dropped. The instance is dropped after all streams and writers that it created, and never
-    /// from within one of its functions.
+    /// `entry` is valid, and its code stays mapped. `host` is alive until the instance is dropped.
+    /// The instance is dropped after all streams and writers that it created, and not while one of
+    /// its functions runs.
     pub unsafe fn create(entry: &'static abi::PluginEntry, host: *const abi::Host) -> Result<Self> {
         let create = entry.create.ok_or_else(|| Error::internal("the plugin's entry has no 'create'"))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the caller guarantees a valid entry and a live host, and the out parameter is
-        // valid for writes.
+        // SAFETY: the caller guarantees that the entry is valid and the host is alive, and the out
+        // parameter is valid for writes.
         Error::check(|err| unsafe { create(host, &mut raw, err) })?;
         let raw =
             NonNull::new(raw).ok_or_else(|| Error::internal("create succeeded, but returned no instance"))?;
         Ok(Self { raw, entry })
     }
 
-    /// Creates an instance of a plugin of this module, without a host.
+    /// Creates an instance of a plugin in this module. The plugin needs no host.
     pub fn from_plugin<P: Plugin>(plugin: P) -> Self {
         let shell = Box::new(Shell::new(plugin, Poison::new()));
         Self { raw: NonNull::from(Box::leak(shell)).cast(), entry: Tables::<P>::ENTRY }
@@ -227,13 +230,13 @@ impl Instance {
         self.raw.as_ptr()
     }
 
-    /// A copy of an interface: the fields that both sides know.
+    /// Returns a copy of the fields of an interface that exist in both versions.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
     unsafe fn interface<T: SizedStruct>(&self, id: &CStr) -> Option<T> {
-        // SAFETY: the entry created the instance. The header requires that the result is null or an
-        // interface that begins with its size and lives as long as the instance.
+        // SAFETY: the entry created the instance. The header requires that the result is null, or
+        // an interface that begins with its `struct_size` and lives as long as the instance.
         unsafe { sized_struct::read((self.entry.get_interface?)(self.raw(), id.as_ptr()).cast::<T>()) }.ok()
     }
 
@@ -259,8 +262,8 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(destroy) = self.entry.destroy {
-            // SAFETY: this entry created the instance, which is destroyed once. The caller of
-            // `Instance::create` guarantees that nothing uses it any more.
+            // SAFETY: this entry created the instance, and it is destroyed only here. The caller of
+            // `Instance::create` guarantees that no code uses the instance any more.
             unsafe { destroy(self.raw()) };
         }
     }

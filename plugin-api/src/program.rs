@@ -1,84 +1,85 @@
-//! Programs: lists of operators that compute the values of a node.
+//! Programs. A program is a list of operators that compute the values of a node.
 
 use crate::abi;
 use crate::door::put;
 use crate::error::{Error, Result};
 
-/// An operator. `crossdock.h` has the definitions, and names the values as here: `out[i]` is word
-/// `i` of a source, `x` the word that a step changes. Fields `buffer`, and fields that name a
-/// child, are indices.
+/// An operator. `crossdock.h` defines all operators. As in the header, `out[i]` is word `i` of the
+/// result of a source, and `x` is the word that a step changes. The field `buffer` is the index of
+/// a buffer of the node, and fields that name a child contain its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operator {
-    /// Source: the words of a buffer.
+    /// Source: reads the words of a buffer.
     Load {
-        /// The buffer.
+        /// The index of the buffer.
         buffer: u32,
-        /// The first byte.
+        /// The offset of the first byte.
         at: u64,
     },
-    /// Source: packed integers in the FastLanes layout.
+    /// Source: unpacks integers that are packed in the FastLanes layout.
     Unpack {
-        /// The buffer.
+        /// The index of the buffer.
         buffer: u32,
-        /// The width of an integer in bits.
+        /// The width of a packed integer in bits.
         bits: u64,
-        /// The first value, counted from the start of the first block; below 1024.
+        /// The position of the first value in the first block. It is less than 1024.
         first: u64,
     },
-    /// Source: the values of a child, with its nulls.
+    /// Source: reads the values of a child, including its nulls.
     Child(u32),
     /// Source: `out[i] = base + i * step`.
     Sequence {
         /// The first value.
         base: u64,
-        /// The difference between values.
+        /// The difference between two adjacent values.
         step: u64,
     },
     /// Source: `out[i] = values[codes[i]]`.
     Dictionary {
-        /// The child with the codes.
+        /// The index of the child that contains the codes.
         codes: u32,
-        /// The child with the values.
+        /// The index of the child that contains the values.
         values: u32,
     },
     /// Source: `out[i] = values[k]`, where `k` is the first index with `ends[k] > first + i`.
     Runs {
-        /// The child with the ends, ascending.
+        /// The index of the child that contains the ends, which ascend.
         ends: u32,
-        /// The child with the values.
+        /// The index of the child that contains the values.
         values: u32,
         /// The number of values to skip.
         first: u64,
     },
-    /// Step: `x + word`, wrapping.
+    /// Step: `x + word`. The sum wraps around on overflow.
     Add(u64),
     /// Step: `x ^ word`.
     Xor(u64),
-    /// Step: 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
+    /// Step: decodes zigzag integers. The words 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
-    /// Step: signed integers of 4 or 8 bytes become the nearest floats of the same width, ties to
-    /// even.
+    /// Step: converts signed integers of 4 or 8 bytes to the nearest floats of the same width. If
+    /// two floats are equally near, the even one is used.
     ToFloat,
     /// Step: `x * f`, where `f` is the float with these bits.
     Scale(u64),
     /// Step: `out[indices[j] - first] = values[j]` for each `j`.
     Patch {
-        /// The child with the indices, ascending.
+        /// The index of the child that contains the indices, which ascend.
         indices: u32,
-        /// The child with the values.
+        /// The index of the child that contains the values.
         values: u32,
-        /// The offset that is subtracted from each index.
+        /// The number that is subtracted from each index.
         first: u64,
     },
-    /// Step: values are also null where this child of booleans is false.
+    /// Step: makes values null where this child, which contains booleans, is false.
     Validity(u32),
-    /// Source: the integers of a child, cast to the node's width, with its nulls.
+    /// Source: reads the integers of a child, including its nulls, and converts them to the width
+    /// of the node's values.
     Cast(u32),
 }
 
 impl Operator {
-    /// The C struct.
+    /// Converts to the C struct.
     pub fn raw(self) -> abi::Operator {
         let (code, index, a, b) = match self {
             Self::Load { buffer, at } => (abi::OP_LOAD, buffer, at, 0),
@@ -99,8 +100,8 @@ impl Operator {
         abi::Operator { code, index, a, b }
     }
 
-    /// Converts the C struct. `None` if the code is unknown or an unused field is not 0: a later
-    /// version may define both.
+    /// Converts the C struct. Returns `None` if the code is unknown or an unused field is not 0,
+    /// because a later version may define both.
     pub fn from_raw(raw: abi::Operator) -> Option<Self> {
         let abi::Operator { index, a, b, .. } = raw;
         let values = u32::try_from(a).unwrap_or(u32::MAX);
@@ -128,7 +129,8 @@ impl Operator {
 /// Writes a program to the out parameters of `lower`.
 ///
 /// # Errors
-/// `out` or `n_out` is null, or the program has more than `capacity` operators.
+/// Returns an error if `out` or `n_out` is null, or if the program has more than `capacity`
+/// operators.
 ///
 /// # Safety
 /// `out` is null or has room for `capacity` operators. `n_out` is null or valid for writes.
@@ -145,22 +147,23 @@ pub(crate) unsafe fn write(
         )));
     }
     for (i, operator) in operators.iter().enumerate() {
-        // SAFETY: `i` is less than `capacity`, for which the caller guarantees room.
+        // SAFETY: `i` is less than `capacity`, and the caller guarantees room for `capacity`
+        // operators.
         unsafe { out.add(i).write(operator.raw()) };
     }
-    // SAFETY: this function and `put` have the same requirement on `n_out`.
+    // SAFETY: `write` and `put` have the same requirement on `n_out`.
     unsafe { put(n_out, "lower", || operators.len()) }
 }
 
-/// Reads the first `n` operators. `None` if this build does not know one of them.
+/// Reads the first `n` operators. Returns `None` if this build does not support one of them.
 ///
 /// # Errors
-/// Bad data if `n` is 0 or more than the length of `operators`.
+/// Returns a "bad data" error if `n` is 0 or exceeds the length of `operators`.
 pub(crate) fn read(operators: &[abi::Operator], n: usize) -> Result<Option<Vec<Operator>>> {
     match operators.get(..n).filter(|program| !program.is_empty()) {
         Some(program) => Ok(program.iter().map(|operator| Operator::from_raw(*operator)).collect()),
         None => {
-            Err(Error::bad_data(format!("a program of {n} operators, expected 1 to {}", abi::MAX_OPERATORS)))
+            Err(Error::bad_data(format!("a program has {n} operators, expected 1 to {}", abi::MAX_OPERATORS)))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sinks: destinations for bytes.
+//! Sinks, to which bytes are written.
 
 use std::ffi::c_void;
 
@@ -7,19 +7,19 @@ use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 
-/// A destination for bytes, which are written in order.
+/// A destination to which bytes are written in order.
 pub trait ByteSink: Send {
-    /// A name for messages.
+    /// A name for use in messages.
     fn name(&self) -> &str;
 
-    /// Writes all of `bytes`.
+    /// Writes all bytes of `bytes`.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
-/// A C sink, for writers.
+/// A C sink, for a plugin that writes to it.
 pub struct Sink(Owned<abi::Sink>);
 
 struct Shell {
@@ -28,40 +28,41 @@ struct Shell {
 }
 
 impl Sink {
-    /// Creates a C sink.
+    /// Converts to a C sink.
     pub fn new(sink: Box<dyn ByteSink>) -> Self {
-        // The name borrows from the content of the box, which does not move.
+        // The name borrows from the object in the box, which stays in place when the box is moved.
         let mut raw = abi::Sink { name: abi::Str::new(sink.name()), ..abi::Sink::new() };
         raw.write = Some(write);
         raw.release = Some(release);
         raw.private_data = Box::into_raw(Box::new(Shell { sink, poison: Poison::for_host() })).cast();
-        // SAFETY: the sink was created above with its release function, and this is its only copy.
+        // SAFETY: this function created the sink with its release function, and there is no other
+        // copy of it.
         Self(unsafe { Owned::new(raw) })
     }
 
     /// Wraps a C sink.
     ///
     /// # Safety
-    /// As [`Owned::new`].
+    /// The requirements of [`Owned::new`].
     pub unsafe fn from_raw(raw: Owned<abi::Sink>) -> Self {
         Self(raw)
     }
 
-    /// The C sink.
+    /// Converts to a C sink.
     pub fn into_raw(self) -> Owned<abi::Sink> {
         self.0
     }
 
-    /// A name for messages.
+    /// A name for use in messages.
     pub fn name(&self) -> &str {
-        // SAFETY: the header requires a valid string that lives as long as the sink.
+        // SAFETY: the header requires that the string is valid and lives as long as the sink.
         unsafe { self.0.name.get() }.unwrap_or("a sink whose name is not UTF-8")
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all bytes of `bytes`.
     ///
     /// # Errors
-    /// The error of the sink.
+    /// Returns the error of the sink.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let write = self.0.write.ok_or_else(|| Error::invalid_argument("the sink has no 'write'"))?;
         let raw = self.0.as_mut_ptr();
@@ -77,22 +78,24 @@ unsafe extern "C" fn write(
     bytes: usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell` that lives until the
-    // release. The header forbids concurrent calls.
+    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell` that lives until the sink
+    // is released. The header forbids concurrent calls.
     let Shell { sink, poison } = unsafe { &mut *(*sink).private_data.cast::<Shell>() };
     let body = || match bytes {
         0 => Ok(()),
-        _ if from.is_null() => Err(Error::invalid_argument(format!("write: {bytes} bytes at NULL"))),
-        // SAFETY: not null, and the header requires `bytes` readable bytes.
+        _ if from.is_null() => {
+            Err(Error::invalid_argument(format!("write: the pointer to {bytes} bytes is NULL")))
+        }
+        // SAFETY: `from` is not null, and the header requires that `bytes` bytes are readable.
         _ => sink.write(unsafe { std::slice::from_raw_parts(from.cast(), bytes) }),
     };
-    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
+    // SAFETY: the header requires that `err` is null or points to `struct_size` bytes.
     unsafe { poison.enter(err, body) }
 }
 
 unsafe extern "C" fn release(sink: *mut abi::Sink) {
-    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell`. `release` is cleared, so
-    // that this runs once.
+    // SAFETY: only `Sink::new` sets this function, with a boxed `Shell`. Clearing `release` ensures
+    // that this runs only once.
     unsafe {
         (*sink).release = None;
         let shell = Box::from_raw((*sink).private_data.cast::<Shell>());

@@ -1,31 +1,32 @@
-//! Reads and writes structs that begin with their `struct_size`. Another version's struct may be
-//! shorter or longer than this build's: fields that it lacks are read as zero, and fields that this
-//! build does not know are ignored.
+//! Reads and writes structs that begin with `struct_size`. In another version, a struct may be
+//! shorter or longer than in this build. Fields that it does not have are read as zero, and fields
+//! that this build does not have are ignored.
 
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
 
-/// A struct that begins with its `struct_size`, in bytes.
+/// A struct whose first field is its `struct_size` in bytes.
 ///
 /// # Safety
-/// The type is `repr(C)`, and `struct_size: usize` is its first field. Zero bytes are a
-/// valid value of every other field, and mean "absent".
+/// The type is `repr(C)`, and its first field is `struct_size: usize`. In every other field, zero
+/// bytes are a valid value and mean "absent".
 pub unsafe trait SizedStruct {
     /// The name of the type in C.
     const NAME: &'static str;
-    /// The least `struct_size` that is accepted, in bytes.
+    /// The minimum accepted `struct_size`, in bytes.
     const MIN_SIZE_BYTES: usize;
 }
 
-/// The greatest `struct_size` that is accepted for the elements of a list.
+/// The maximum accepted `struct_size` of an element of a list, in bytes.
 const MAX_ELEMENT_BYTES: usize = (1 << 20) - 1;
 
-/// Copies the fields that both versions have; the rest of the copy is zero. The copy's
+/// Copies the fields that both versions have. All other fields of the copy are zero. The copy's
 /// `struct_size` is the number of bytes copied.
 ///
 /// # Errors
-/// `at` is null, or its `struct_size` is less than [`SizedStruct::MIN_SIZE_BYTES`].
+/// Returns an error if `at` is null, or if its `struct_size` is less than
+/// [`SizedStruct::MIN_SIZE_BYTES`].
 ///
 /// # Safety
 /// `at` is null or points to `struct_size` readable bytes.
@@ -33,42 +34,47 @@ pub unsafe fn read<T: SizedStruct>(at: *const T) -> Result<T> {
     if at.is_null() {
         return Err(Error::invalid_argument(format!("a {} is NULL", T::NAME)));
     }
-    // SAFETY: not null, and every version of the struct begins with its size (`SizedStruct`).
+    // SAFETY: `at` is not null, and every version of the struct begins with `struct_size`, as
+    // `SizedStruct` requires.
     let struct_size = unsafe { at.cast::<usize>().read() };
     if struct_size < T::MIN_SIZE_BYTES {
         return Err(Error::version(format!(
-            "a {} of {struct_size} bytes, expected at least {}",
+            "a {} has a struct_size of {struct_size} bytes, expected at least {}",
             T::NAME,
             T::MIN_SIZE_BYTES
         )));
     }
-    // SAFETY: the caller guarantees `struct_size` bytes at `at`, and the size itself is among them.
+    // SAFETY: the caller guarantees that `at` has `struct_size` readable bytes, and they include
+    // the field `struct_size`.
     Ok(unsafe { copy(at, struct_size) })
 }
 
-/// A struct as [`read()`] returns it, without a copy if it is at least as long as this build's.
+/// A struct with the same fields as the result of [`read()`]. It is borrowed without a copy if it
+/// is at least as long as the struct in this build.
 pub enum SizedRef<'a, T> {
-    /// The struct has all fields that this build knows.
+    /// The struct has all fields that it has in this build.
     Borrowed(&'a T),
-    /// The struct is shorter; its missing fields are zero.
+    /// The struct is shorter than in this build, so this is a copy in which the missing fields are
+    /// zero.
     Copied(Box<T>),
 }
 
 /// Borrows the struct at `at`.
 ///
 /// # Errors
-/// As [`read()`].
+/// Returns the errors of [`read()`].
 ///
 /// # Safety
-/// As [`read()`], and the struct is not changed during `'a`.
+/// The requirements of [`read()`]. Also, the struct does not change during `'a`.
 pub unsafe fn borrow<'a, T: SizedStruct>(at: *const T) -> Result<SizedRef<'a, T>> {
-    // SAFETY: not null, and every version of the struct begins with its size (`SizedStruct`).
+    // SAFETY: `at` is not null, and every version of the struct begins with `struct_size`, as
+    // `SizedStruct` requires.
     if !at.is_null() && at.is_aligned() && unsafe { at.cast::<usize>().read() } >= size_of::<T>() {
-        // SAFETY: not null, aligned, and `struct_size` covers all of `T`; the caller guarantees
-        // that it stays unchanged during `'a`.
+        // SAFETY: `at` is not null and is aligned, and `struct_size` is at least the size of `T`.
+        // The caller guarantees that the struct does not change during `'a`.
         return Ok(SizedRef::Borrowed(unsafe { &*at }));
     }
-    // SAFETY: the caller meets the conditions of `read`.
+    // SAFETY: `borrow` has all requirements of `read`.
     unsafe { read(at) }.map(|copy| SizedRef::Copied(Box::new(copy)))
 }
 
@@ -87,8 +93,8 @@ impl<T> std::ops::Deref for SizedRef<'_, T> {
 /// `at` points to `bytes` readable bytes, and `bytes` is at least the size of a `usize`.
 unsafe fn copy<T: SizedStruct>(at: *const T, bytes: usize) -> T {
     if bytes >= size_of::<T>() {
-        // SAFETY: `bytes` readable bytes cover all of `T`, whose first field is its size
-        // (`SizedStruct`).
+        // SAFETY: the `bytes` readable bytes include all of `T`, whose first field is
+        // `struct_size`, as `SizedStruct` requires.
         return unsafe {
             let mut copy = at.read();
             (&raw mut copy).cast::<usize>().write(size_of::<T>());
@@ -96,8 +102,9 @@ unsafe fn copy<T: SizedStruct>(at: *const T, bytes: usize) -> T {
         };
     }
     let mut copy = MaybeUninit::<T>::zeroed();
-    // SAFETY: `bytes` is less than the size of `T`, so both sides have that many. The rest is zero,
-    // which is a valid value, and the first field is the size (`SizedStruct`).
+    // SAFETY: `bytes` is less than the size of `T`, so `at` and the copy both have `bytes` bytes.
+    // The rest of the copy is zero, which is a valid value, and the first field is `struct_size`,
+    // as `SizedStruct` requires.
     unsafe {
         std::ptr::copy_nonoverlapping(at.cast::<u8>(), copy.as_mut_ptr().cast(), bytes);
         copy.as_mut_ptr().cast::<usize>().write(bytes);
@@ -105,28 +112,30 @@ unsafe fn copy<T: SizedStruct>(at: *const T, bytes: usize) -> T {
     }
 }
 
-/// Writes `value` to the struct at `at`, as far as its `struct_size` reaches. The `struct_size` is
-/// kept.
+/// Writes the fields of `value` that are within the `struct_size` of the struct at `at`. Does not
+/// change this `struct_size`.
 ///
 /// # Errors
-/// As [`stride`].
+/// Returns the errors of [`stride`].
 ///
 /// # Safety
 /// `at` is null or points to `struct_size` writable bytes.
 pub unsafe fn write<T: SizedStruct>(at: *mut T, value: T) -> Result<()> {
-    // SAFETY: the caller guarantees that `at` is null or begins with its size.
+    // SAFETY: the caller guarantees that `at` is null or points to a struct that begins with
+    // `struct_size`.
     let bytes = unsafe { stride(at.cast_const()) }?;
-    // SAFETY: `stride` rejects null and sizes below `MIN_SIZE_BYTES`; the caller guarantees `bytes`
-    // writable bytes.
+    // SAFETY: `stride` rejects null and sizes less than `MIN_SIZE_BYTES`. The caller guarantees
+    // that `bytes` bytes are writable.
     unsafe { fill(at, bytes, value) };
     Ok(())
 }
 
-/// Reads the `struct_size` of a struct or of the first element of a list, which is the distance
-/// between elements in bytes.
+/// Reads the `struct_size` of a struct or of the first element of a list. In a list, this is the
+/// distance between two elements in bytes.
 ///
 /// # Errors
-/// `at` is null, or the size is not a valid stride (see [`is_valid_stride`]).
+/// Returns an error if `at` is null, or if the size is not a valid stride (see
+/// [`is_valid_stride`]).
 ///
 /// # Safety
 /// `at` is null or points to a struct that begins with its `struct_size`.
@@ -134,7 +143,8 @@ pub unsafe fn stride<T: SizedStruct>(at: *const T) -> Result<usize> {
     if at.is_null() {
         return Err(Error::invalid_argument(format!("the pointer to a {} is NULL", T::NAME)));
     }
-    // SAFETY: not null, and every version of the struct begins with its size (`SizedStruct`).
+    // SAFETY: `at` is not null, and every version of the struct begins with `struct_size`, as
+    // `SizedStruct` requires.
     let struct_size = unsafe { at.cast::<usize>().read() };
     if is_valid_stride::<T>(struct_size) {
         return Ok(struct_size);
@@ -147,15 +157,15 @@ pub unsafe fn stride<T: SizedStruct>(at: *const T) -> Result<usize> {
     )))
 }
 
-/// Writes `value` to an element of a list whose elements lie `stride` bytes apart, as far as
-/// `stride` reaches, and sets its `struct_size` to `stride`.
+/// Writes the first `stride` bytes of `value` to an element of a list, and sets its `struct_size`
+/// to `stride`, which is the distance between two elements in bytes.
 ///
 /// # Safety
 /// `at` points to `stride` writable bytes, and `stride` is at least the size of a `usize`.
 pub unsafe fn fill<T: SizedStruct>(at: *mut T, stride: usize, value: T) {
     let known_bytes = stride.min(size_of::<T>());
-    // SAFETY: `known_bytes` is at most the size of either side. `value` is forgotten below, so that
-    // the copy alone owns what its pointers refer to.
+    // SAFETY: `known_bytes` is at most `stride` and at most the size of `T`. `value` is not
+    // dropped, so only the copy owns the objects that its pointers refer to.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), known_bytes);
         at.cast::<usize>().write(stride);
@@ -163,12 +173,12 @@ pub unsafe fn fill<T: SizedStruct>(at: *mut T, stride: usize, value: T) {
     std::mem::forget(value);
 }
 
-/// Reads each element of a list with `read`. The first element's `struct_size` is the size of every
-/// element and the distance between them.
+/// Calls `read` for each element of a list. The `struct_size` of the first element is the size of
+/// every element and the distance between two elements.
 ///
 /// # Errors
-/// More than `max_len` elements, a null list that is not empty, an invalid `struct_size`
-/// (see [`is_valid_stride`]), or an error of `read`.
+/// Returns an error if there are more than `max_len` elements, if the list is null but not empty,
+/// if the `struct_size` is invalid (see [`is_valid_stride`]), or if `read` returns an error.
 ///
 /// # Safety
 /// `list` points to `n` structs, or `n` is 0.
@@ -182,15 +192,16 @@ pub unsafe fn read_list<T: SizedStruct, U>(
     if n == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: not null, and the first of the `n` structs begins with its size (`SizedStruct`).
+    // SAFETY: `list` is not null, and the first of its `n` structs begins with `struct_size`, as
+    // `SizedStruct` requires.
     let stride = if list.is_null() { 0 } else { unsafe { list.cast::<usize>().read() } };
     if !is_valid_stride::<T>(stride) || n > max_len {
         return Err(Error::invalid_argument(format!(
             "a list of {n} {what} of {stride} bytes each is not plausible"
         )));
     }
-    // SAFETY: `i` is less than `n`, and the caller guarantees `n` structs, each `stride` bytes
-    // long.
+    // SAFETY: `i` is less than `n`, and the caller guarantees that the list has `n` structs of
+    // `stride` bytes each.
     (0..n).map(|i| read(unsafe { copy(list.byte_add(i * stride), stride) })).collect()
 }
 

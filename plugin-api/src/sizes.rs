@@ -1,27 +1,29 @@
-//! The size of each struct in this build, and the least size that is accepted from other builds.
+//! The size of each struct in this build, and the minimum size that is accepted from other builds.
 
 use crate::abi::*;
 use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
-/// The ABI versions that plugins of this build work with: the one that they were built against.
+/// The range of ABI versions that plugins of this build work with. It begins with the version of
+/// this build.
 pub const API_RANGE: &str = "^1.0.0";
 
-/// Lists the structs that begin with their size, each with the first field that a shorter version
-/// may lack. Structs without such a field are accepted only whole. The sizes of this minor
-/// version's first release must stay accepted, so a field that is added to a struct must lie behind
-/// the named field, or become the named one. `tests/layout` checks this.
+/// Lists the structs that begin with `struct_size`. For each struct, it names the first field that
+/// a shorter version may lack. A struct without such a field must have at least the size of this
+/// build. The sizes in the first release of this minor version must stay accepted. Therefore a
+/// field that is added to a struct must follow the named field or become the named field.
+/// `tests/layout` checks this.
 macro_rules! sized_structs {
     ($($name:literal $t:ident $(without $f:ident)?),* $(,)?) => { $(
-        // SAFETY: a `repr(C)` struct of integers, raw pointers, optional function pointers and
-        // structs of those, whose first field is `struct_size`.
+        // SAFETY: the struct is a `repr(C)` struct whose first field is `struct_size`. Its fields
+        // are integers, raw pointers, optional function pointers and structs of such fields.
         unsafe impl SizedStruct for $t {
             const NAME: &'static str = $name;
             const MIN_SIZE_BYTES: usize = sized_structs!(@min $t $($f)?);
         }
     )*
-        /// Every struct that begins with its size: (C name, least accepted size, size in this
-        /// build), in bytes.
+        /// Every struct that begins with `struct_size`: its name in C, the minimum accepted size,
+        /// and the size in this build. Both sizes are in bytes.
         pub fn sized_structs() -> Vec<(&'static str, usize, usize)> {
             vec![ $(($name, <$t as SizedStruct>::MIN_SIZE_BYTES, size_of::<$t>())),* ]
         }
@@ -62,22 +64,22 @@ sized_structs! {
     "crossdock_memory" Memory without call_after_all,
 }
 
-/// The size in bytes of the metadata's head, the fields before the name, which every ABI version
-/// begins with.
+/// The size of the first part of the metadata, in bytes. This part consists of the fields before
+/// the name, and is the same in every ABI version.
 pub const META_HEAD_BYTES: usize = offset_of!(PluginMeta, name);
 
-/// The least size in bytes of a `crossdock_plugin_meta`: all fields before the list of struct
-/// sizes.
+/// The minimum size of a `crossdock_plugin_meta`, in bytes. It includes all fields before the list
+/// of struct sizes.
 pub const MIN_META_BYTES: usize = offset_of!(PluginMeta, sizes);
 
-/// The least size in bytes of a `crossdock_plugin_entry`.
+/// The minimum size of a `crossdock_plugin_entry`, in bytes.
 pub const MIN_ENTRY_BYTES: usize = offset_of!(PluginEntry, get_interface) + size_of::<usize>();
 
 /// The capacity of [`PluginMeta::sizes`].
 pub const META_SIZES: usize = 128;
 
-/// The number of struct sizes that the first release of this minor version listed. Later releases
-/// may list more.
+/// The number of entries in the list of struct sizes in the first release of this minor version.
+/// The list may be longer in later releases.
 pub const MIN_META_SIZES: usize = 26;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
@@ -87,7 +89,7 @@ pub struct BuiltSize {
     pub name: &'static str,
     /// The size in this build, in bytes.
     pub bytes: u32,
-    /// The least accepted size, in bytes; equal to `bytes` for structs that cannot grow.
+    /// The minimum accepted size in bytes. For structs that cannot grow, it is equal to `bytes`.
     pub min_bytes: u32,
 }
 
@@ -100,18 +102,18 @@ impl BuiltSize {
         Self { name: T::NAME, bytes: size_of::<T>() as u32, min_bytes: T::MIN_SIZE_BYTES as u32 }
     }
 
-    /// Whether the struct may be longer in other builds. Arrow's structs never change.
+    /// Whether the struct may be longer in other builds. Arrow's structs never change their size.
     pub fn can_grow(&self) -> bool {
         self.name.starts_with("crossdock_")
     }
 
-    /// Whether a struct of `bytes` bytes, as another build has it, is accepted.
+    /// Whether the struct is accepted from another build in which its size is `bytes`.
     pub fn accepts(&self, bytes: u32) -> bool {
         if self.can_grow() { bytes >= self.min_bytes && bytes.is_multiple_of(8) } else { bytes == self.bytes }
     }
 }
 
-/// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
+/// The elements of `CROSSDOCK_META_SIZES_INIT`, in the same order.
 pub const BUILT_SIZES: [BuiltSize; 26] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),

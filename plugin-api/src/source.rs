@@ -1,4 +1,4 @@
-//! Sources: bytes to read.
+//! Sources, from which bytes are read.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,39 +8,40 @@ use crate::door::{Poison, put};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 
-/// Bytes to read.
+/// A source from which bytes are read.
 #[allow(clippy::len_without_is_empty)]
 pub trait ByteSource: Send + Sync {
-    /// A name for messages.
+    /// A name for use in messages.
     fn name(&self) -> &str;
 
-    /// The length in bytes, or `None` if unknown (a pipe). If unknown, the source is read in order,
-    /// by one thread at a time.
+    /// The length in bytes, or `None` if it is unknown, as for a pipe. A source of unknown length
+    /// is read in order, by one thread at a time.
     fn len(&self) -> Option<u64>;
 
-    /// Reads bytes from `offset` on, and returns their number, which is less than the length of
-    /// `to` only at the end.
+    /// Reads bytes, beginning at byte `offset`, and returns their number. The number is less than
+    /// the length of `to` only at the end of the source.
     ///
     /// # Errors
-    /// Any error, which is returned to the caller.
+    /// May return any error, which is passed to the caller.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize>;
 
-    /// The whole content, if it is in memory. The memory is valid as long as there is a clone of
-    /// the source's `Arc`.
+    /// The whole content, if it is in memory. The memory is valid for as long as a clone of the
+    /// source's `Arc` exists.
     fn map(&self) -> Option<&[u8]> {
         None
     }
 }
 
-/// A C source, for readers.
+/// A C source, for a plugin that reads from it.
 pub struct Source {
     raw: Owned<abi::Source>,
-    /// Held while a source of unknown length is read, because its `read_at` is not thread-safe.
+    /// This mutex is locked while a source of unknown length is read, because `read_at` of such a
+    /// source is not thread-safe.
     serial: Mutex<()>,
 }
 
-// SAFETY: the header allows concurrent calls of `read_at` if the length is known; else `serial`
-// prevents them.
+// SAFETY: the header allows concurrent calls of `read_at` if the length is known. If it is unknown,
+// `serial` prevents concurrent calls.
 unsafe impl Sync for Source {}
 
 struct Shell {
@@ -49,7 +50,7 @@ struct Shell {
 }
 
 impl Source {
-    /// Creates a C source.
+    /// Converts to a C source.
     pub fn new(source: Arc<dyn ByteSource>) -> Self {
         let name = abi::Str::new(source.name());
         let bytes = source.len().map_or(-1, |n| i64::try_from(n).unwrap_or(-1));
@@ -63,31 +64,31 @@ impl Source {
             raw.map_private = Arc::into_raw(Arc::new(source.clone())).cast_mut().cast();
         }
         raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::for_host() })).cast();
-        // SAFETY: the source was created above with its release function, and this is its only
-        // copy.
+        // SAFETY: this function created the source with its release function, and there is no other
+        // copy of it.
         Self { raw: unsafe { Owned::new(raw) }, serial: Mutex::default() }
     }
 
     /// Wraps a C source.
     ///
     /// # Safety
-    /// As [`Owned::new`].
+    /// The requirements of [`Owned::new`].
     pub unsafe fn from_raw(raw: Owned<abi::Source>) -> Self {
         Self { raw, serial: Mutex::default() }
     }
 
-    /// The C source.
+    /// Converts to a C source.
     pub fn into_raw(self) -> Owned<abi::Source> {
         self.raw
     }
 
-    /// A name for messages.
+    /// A name for use in messages.
     pub fn name(&self) -> &str {
-        // SAFETY: the header requires a valid string that lives as long as the source.
+        // SAFETY: the header requires that the string is valid and lives as long as the source.
         unsafe { self.raw.name.get() }.unwrap_or("a source whose name is not UTF-8")
     }
 
-    /// The length in bytes, or `None` if unknown (a pipe).
+    /// The length in bytes, or `None` if it is unknown, as for a pipe.
     pub fn len(&self) -> Option<u64> {
         u64::try_from(self.raw.bytes).ok()
     }
@@ -97,29 +98,33 @@ impl Source {
         self.raw.bytes == 0
     }
 
-    /// Reads bytes from `offset` on, and returns their number, which is less than the length of
-    /// `to` only at the end.
+    /// Reads bytes, beginning at byte `offset`, and returns their number. The number is less than
+    /// the length of `to` only at the end of the source.
     ///
     /// # Errors
-    /// The error of the source.
+    /// Returns the error of the source.
     pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let read = self.raw.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
         let mut n = 0;
         let _guard = self.len().is_none().then(|| self.serial.lock().unwrap_or_else(PoisonError::into_inner));
         let raw = std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut();
-        // SAFETY: the function belongs to the source, and may be called concurrently or is
-        // serialised by the guard. `to` is writable.
+        // SAFETY: the function belongs to the source. Either it may be called concurrently, or the
+        // guard prevents concurrent calls. `to` is writable.
         Error::check(|err| unsafe { read(raw, offset, to.as_mut_ptr().cast(), to.len(), &mut n, err) })?;
         if n > to.len() {
-            return Err(Error::internal(format!("'{}' read {n} bytes into {}", self.name(), to.len())));
+            return Err(Error::internal(format!(
+                "'{}' returned {n} bytes for a buffer of {} bytes",
+                self.name(),
+                to.len()
+            )));
         }
         Ok(n)
     }
 
-    /// Fills `to` with bytes from `offset` on.
+    /// Fills `to` with bytes, beginning at byte `offset`.
     ///
     /// # Errors
-    /// Bad data if the source ends before, or the error of the source.
+    /// Returns a "bad data" error if the source ends too early, or the error of the source.
     pub fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < to.len() {
@@ -144,15 +149,15 @@ impl Source {
             return None;
         }
         let bytes = usize::try_from(self.raw.bytes).ok()?;
-        // SAFETY: `map_private` is the argument of the source's `retain_map`, and the source is
-        // alive.
+        // SAFETY: `map_private` is the argument that the source's `retain_map` requires, and the
+        // source is alive.
         unsafe { retain(self.raw.map_private) };
         Some(Map { start: self.raw.map as u64, len: bytes, private: self.raw.map_private, retain, release })
     }
 }
 
-/// A reference to the mapping of a source, in host memory. The mapping lives as long as there are
-/// references.
+/// A reference to the content of a source that is mapped into host memory. The mapping lives for as
+/// long as a reference exists.
 pub struct Map {
     start: u64,
     len: usize,
@@ -184,8 +189,8 @@ impl Map {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `Source::map` checks that the address is not null. The header requires `len`
-        // readable bytes of host memory there, as long as `self` holds its reference.
+        // SAFETY: `Source::map` checks that the address is not null. The header requires that `len`
+        // bytes of host memory are readable there for as long as `self` holds its reference.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }
@@ -200,7 +205,7 @@ impl Clone for Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: `self` holds one reference, which is released once.
+        // SAFETY: `self` holds one reference, and it is released only here.
         unsafe { (self.release)(self.private) };
     }
 }
@@ -214,7 +219,7 @@ unsafe extern "C" fn read_at(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: only `Source::new` sets this function, with a boxed `Shell` that lives until the
-    // release.
+    // source is released.
     let shell = unsafe { &*(*source).private_data.cast::<Shell>() };
     let body = || {
         if to.is_null() && bytes > 0 {
@@ -222,20 +227,20 @@ unsafe extern "C" fn read_at(
         }
         let to = match bytes {
             0 => &mut [][..],
-            // SAFETY: not null, and the header requires `bytes` writable bytes.
+            // SAFETY: `to` is not null, and the header requires that `bytes` bytes are writable.
             _ => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) },
         };
         let n = shell.source.read_at(offset, to)?;
-        // SAFETY: the header requires an out parameter that is valid for writes.
+        // SAFETY: the header requires that the out parameter is valid for writes.
         unsafe { put(out_read, "read_at", || n) }
     };
-    // SAFETY: the header requires an error struct of `struct_size` bytes, or null.
+    // SAFETY: the header requires that `err` is null or points to `struct_size` bytes.
     unsafe { shell.poison.enter(err, body) }
 }
 
 unsafe extern "C" fn release(source: *mut abi::Source) {
-    // SAFETY: only `Source::new` sets this function, with a boxed `Shell`, and a leaked `Arc` if
-    // there is a map. `release` is cleared, so that this runs once.
+    // SAFETY: only `Source::new` sets this function, with a boxed `Shell` and, if there is a map, a
+    // leaked `Arc`. Clearing `release` ensures that this runs only once.
     unsafe {
         (*source).release = None;
         if !(*source).map.is_null() {
@@ -252,8 +257,8 @@ unsafe extern "C" fn retain_map(holder: *mut c_void) {
 }
 
 unsafe extern "C" fn release_map(holder: *mut c_void) {
-    // SAFETY: `Source::new` leaked an `Arc<Arc<dyn ByteSource>>`, and the caller holds a reference,
-    // which this releases.
+    // SAFETY: `Source::new` leaked an `Arc<Arc<dyn ByteSource>>`. The caller holds a reference,
+    // which this function releases.
     Poison::new()
         .run_release(|| unsafe { Arc::decrement_strong_count(holder.cast::<Arc<dyn ByteSource>>()) });
 }

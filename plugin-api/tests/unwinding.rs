@@ -1,10 +1,10 @@
-//! Tests the first use of the FFI door in a process, while its thread unwinds. It is the only test
-//! of this file, because a process has one first use.
+//! Tests the case that the FFI door is first used in a process while its thread unwinds. This file
+//! has only one test, because the first use happens only once per process.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use crossdock_plugin_api::door::Poison;
 
-/// Uses the door when dropped, as every object with a release does.
+/// Uses the FFI door when it is dropped, like every object that has a release function.
 struct ReleasedOnDrop(Poison);
 
 impl Drop for ReleasedOnDrop {

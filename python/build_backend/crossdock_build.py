@@ -3,7 +3,7 @@ share crates. maturin itself would build the module separately from the plugins.
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
-    profile   Cargo's profile, "release" by default; "dev" builds faster, and the code runs slower
+    profile   Cargo's profile, "release" by default; "dev" builds in less time, and the built code runs slower
 
 CARGO and CARGO_TARGET_DIR are respected. Nothing is written outside Cargo's target folder and pip's folders.
 """
@@ -34,12 +34,12 @@ prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 
 
 def get_requires_for_build_editable(config_settings=None):
-    """Returns the same requirements as for a wheel."""
+    """Returns the build requirements, which are the same as for a wheel."""
     return get_requires_for_build_wheel(config_settings)
 
 
 def prepare_metadata_for_build_editable(metadata_directory, config_settings=None):
-    """Prepares the same metadata as for a wheel."""
+    """Prepares the metadata, which is the same as for a wheel."""
     return prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
@@ -74,7 +74,8 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Not supported: the package cannot be built without the rest of the Cargo workspace."""
+    """Raises an error, because the package cannot be built without the other packages of the Cargo
+    workspace."""
     raise NotImplementedError(
         "crossdock has no source distribution, because the build needs the whole repository: use a wheel, or a checkout: "
         "pip install ./python"
@@ -119,18 +120,18 @@ def _build_libraries(profile):
             (library,) = (path for path in message["filenames"] if path.endswith(".so"))
             libraries[packages[message["package_id"]]] = pathlib.Path(library)
     if len(libraries) != len(packages) or MODULE_CRATE not in libraries:
-        raise RuntimeError(f"expected a library of each of {sorted(packages.values())}, got {libraries}")
+        raise RuntimeError(f"expected one library for each of {sorted(packages.values())}, got {libraries}")
     return [libraries.pop(MODULE_CRATE), *sorted(libraries.values())]
 
 
 def _sources():
-    """Returns the package's files in the repository."""
+    """Returns the source files of the package in the repository."""
     files = (path for path in (PYTHON / "crossdock").rglob("*") if path.is_file())
     return sorted(path for path in files if "__pycache__" not in path.parts and path.suffix != ".so")
 
 
 def _metadata(folder, config_settings):
-    """Returns the name of the folder of the wheel's metadata, and its files."""
+    """Returns the name of the metadata folder of the wheel, and the files in that folder."""
     info = prepare_metadata_for_build_wheel(folder, config_settings)
     metadata = pathlib.Path(folder, info)
     files = (path for path in metadata.rglob("*") if path.is_file())
@@ -138,7 +139,7 @@ def _metadata(folder, config_settings):
 
 
 def _stripped(library, folder):
-    """Copies a library to the folder, without debug information if `strip` is installed. Keeps plugin
+    """Copies a library to the folder. Removes debug information if `strip` is installed, but keeps plugin
     metadata."""
     copy = pathlib.Path(shutil.copy(library, folder))
     if shutil.which("strip"):
@@ -156,7 +157,7 @@ def _tag(wheel, libraries):
 
 
 def _write(to, members, record):
-    """Writes a wheel whose last member is the record of the others."""
+    """Writes a wheel. Its last member is the record, which lists all other members."""
     members.pop(record, None)
     rows = io.StringIO()
     lines = csv.writer(rows, lineterminator="\n")

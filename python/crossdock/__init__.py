@@ -31,8 +31,8 @@ from ._native import (
     __version__,
 )
 
-# Imported here, not at the first use: a forked child could wait forever for an import of another
-# thread.
+# Imported here and not at the first use, because a forked child could wait forever for an import
+# that another thread of the parent had begun.
 from . import _plugins as _plugins
 from ._session import default_session
 
@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "ModuleType":
-    # Imported at the first use, because most programs need neither.
+    # These modules are imported at their first use, because most programs do not need them.
     if name in ("compat", "cuda"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

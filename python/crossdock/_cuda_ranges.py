@@ -13,21 +13,24 @@ def byte_count(name: str, value: int) -> int:
 
 
 def range_of(first: str, start: int, second: str, n: int, size: int, what: str) -> tuple[int, int]:
-    """Returns the start and the length of `n` bytes from `start` on, of `size` bytes. `n` of -1: all bytes
-    from `start` on. Raises UsageError, which names the arguments `first` and `second`, if the range is not in
-    `what`."""
+    """Returns the start and the length of the range of `n` bytes that begins at `start`, in `what` of `size`
+    bytes. If `n` is -1, the range ends at the end of `what`. Raises UsageError if `what` does not contain the
+    range. The error names the arguments `first` (`start`) and `second` (`n`)."""
     if start < 0 or start > size:
         raise UsageError(f"{first}={start}: expected 0 to {size} bytes, the size of {what}")
     if n == -1:
         n = size - start
     if n < 0 or n > size - start:
-        raise UsageError(f"{second}={n} at {first}={start}: {what} has {size} bytes, {size - start} of them after that")
+        raise UsageError(
+            f"{second}={n} at {first}={start}: expected 0 to {size - start}, because {what} has {size} bytes"
+        )
     return start, n
 
 
 def copy_len(position: int, nbytes: int, available: int, size: int) -> int:
-    """Returns the number of bytes to copy to `position` of a buffer of `size` bytes. `nbytes` of -1: as many
-    of the `available` bytes as fit. Raises UsageError if `nbytes` bytes are not available, or do not fit."""
+    """Returns the number of bytes to copy to `position` of a buffer of `size` bytes. If `nbytes` is -1,
+    returns how many of the `available` bytes fit. Raises UsageError if `nbytes` exceeds the available bytes,
+    or the bytes of the buffer after `position`."""
     if position < 0 or position > size:
         raise UsageError(f"position={position}: expected 0 to {size} bytes, the size of the buffer")
     if nbytes == -1:
@@ -36,6 +39,7 @@ def copy_len(position: int, nbytes: int, available: int, size: int) -> int:
         raise UsageError(f"nbytes={nbytes}: the source has {available} bytes")
     if nbytes > size - position:
         raise UsageError(
-            f"nbytes={nbytes} at position={position}: the buffer has {size - position} bytes from there on"
+            f"nbytes={nbytes} at position={position}: expected at most {size - position} bytes, because "
+            f"the buffer has {size}"
         )
     return nbytes

@@ -8,9 +8,9 @@ GROUP = "crossdock.plugins"
 
 
 def folders() -> list[str]:
-    """Returns the plugin folder of this package, then those that entry points of the group crossdock.plugins
-    name: `name = "some_package.plugins"` names the folder of the `*.so` files. Does not run code of the
-    packages."""
+    """Returns the plugin folder of this package, then the folders that the entry points of the group
+    crossdock.plugins name. The entry point `name = "some_package.plugins"` names a folder with `*.so` files.
+    Does not run code of the packages."""
     paths = [str(pathlib.Path(__file__).parent / "plugins")]
     for entry in importlib.metadata.entry_points(group=GROUP):
         package, *inner = entry.value.partition(":")[0].split(".")

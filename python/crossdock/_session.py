@@ -10,8 +10,8 @@ _default: Session | None = None
 
 
 def default_session() -> Session:
-    """Returns the session of the process. The first call opens it, on the device that the variable
-    CROSSDOCK_DEVICE names, else on the cpu."""
+    """Returns the default session of the process. The first call opens it on the device that the environment
+    variable CROSSDOCK_DEVICE names, or on the cpu if the variable is not set."""
     global _default
     with _lock:
         if _default is None:

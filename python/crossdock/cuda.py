@@ -10,12 +10,13 @@ A buffer implements neither the buffer protocol nor `__array__`, so code that ne
 of reading a device address. `copy_to_host()` copies the bytes. To move tables and columns with their types,
 use `table.to("cuda:0")`.
 
-**Order.** All operations on a buffer run on the stream of its context's session, so a read sees all earlier
-writes. Other libraries may write a buffer in place after it was exported: by `address`, `to_numba`,
-`__cuda_array_interface__` or IPC. From then on, operations are also ordered with the legacy default stream,
-both ways: `copy_to_host` reads what a kernel on that stream wrote. A stream that does not synchronize with
-the legacy default stream is not ordered: synchronize it before reading the buffer with this module, and call
-`Context.synchronize()` before using the buffer on that stream.
+**Order.** All operations on a buffer run on the stream of its context's session, so a read returns the result
+of all earlier writes. Other libraries may write a buffer in place after it was exported: by `address`,
+`to_numba`, `__cuda_array_interface__` or IPC. After the export, operations are also ordered with the legacy
+default stream in both directions. For example, `copy_to_host` reads what a kernel on that stream wrote. A
+stream that does not synchronize with the legacy default stream is not ordered. Synchronize such a stream
+before reading the buffer with this module, and call `Context.synchronize()` before using the buffer on that
+stream.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Context:
         return Buffer._of(self._native.allocate(byte_count("size", size)), self)
 
     def buffer_from_data(self, data: _HostData | Buffer, offset: int = 0, size: int = -1) -> Buffer:
-        """Copies `size` bytes of `data` from `offset` on into a new buffer. -1 means all bytes from `offset`
-        on.
+        """Copies the `size` bytes of `data` that begin at `offset` into a new buffer. If `size` is -1, copies
+        all bytes from `offset` to the end.
 
         data: a bytes-like object, a column on the cpu, or another buffer.
         """
@@ -134,8 +135,8 @@ class Context:
         return self.new_buffer(0) if memory is None else Buffer._of(memory, self)
 
     def foreign_buffer(self, address: int, size: int, base: object = None) -> Buffer:
-        """Imports `size` bytes at an address of this device in place. The range must be memory that the
-        driver knows.
+        """Imports `size` bytes at an address of this device in place. The range must be in an allocation of
+        the CUDA driver.
 
         base: the owner of the memory, which the buffer keeps alive. If None, the caller must keep the memory
         allocated as long as the buffer exists.
@@ -159,8 +160,8 @@ class Context:
 
     @staticmethod
     def from_numba(context: Any = None) -> Context:
-        """Returns the context of a Numba context's device. None means the current one. Both use the device's
-        primary context."""
+        """Returns the context of a Numba context's device, or of the current device if the argument is None.
+        Numba and this module use the device's primary context."""
         if context is None:
             from numba import cuda  # type: ignore[import-not-found,unused-ignore]
 
@@ -168,7 +169,7 @@ class Context:
         return Context(int(context.device.id))
 
     def to_numba(self) -> Any:
-        """Returns Numba's context of this device. Both use the device's primary context."""
+        """Returns Numba's context of this device. Numba and this module use the device's primary context."""
         from numba.cuda.cudadrv import devices  # type: ignore[import-not-found,unused-ignore]
 
         return devices.get_context(self.device_number)
@@ -231,11 +232,11 @@ class Buffer:
     @overload
     def copy_to_host(self, position: int = 0, nbytes: int = -1, *, buf: _Target) -> _Target: ...
     def copy_to_host(self, position: int = 0, nbytes: int = -1, buf: Any = None) -> Any:
-        """Copies `nbytes` bytes from `position` on to the host, and waits for the copy. -1 means all bytes
-        from `position` on. Ctrl-C ends it within 256 MiB.
+        """Copies the `nbytes` bytes that begin at `position` to the host, and waits for the copy. If `nbytes`
+        is -1, copies all bytes from `position` to the end. Ctrl-C ends the copy after at most 256 MiB more.
 
-        buf: a writable buffer of at least as many bytes, which is filled and returned; fastest with a
-        `HostBuffer`. None: the result is a new `bytes` object.
+        buf: a writable buffer of at least `nbytes` bytes, which is filled and returned. A `HostBuffer` is
+        fastest. None: the result is a new `bytes` object.
         """
         start, n = range_of("position", position, "nbytes", nbytes, self.size, "the buffer")
         if buf is None:
@@ -248,8 +249,9 @@ class Buffer:
         return self.copy_to_host()
 
     def copy_from_host(self, data: _HostData, position: int = 0, nbytes: int = -1) -> int:
-        """Copies the first `nbytes` bytes of `data` to `position`, and waits for the copy. -1 means as many
-        bytes as `data` has and as fit. Ctrl-C ends it within 256 MiB. Returns the number of bytes copied."""
+        """Copies the first `nbytes` bytes of `data` to `position`, and waits for the copy. If `nbytes` is -1,
+        copies as many bytes of `data` as fit. Ctrl-C ends the copy after at most 256 MiB more. Returns the
+        number of bytes copied."""
         view = _host_bytes(data, "data")
         n = copy_len(position, nbytes, view.nbytes, self.size)
         self._memory.write(position, n, view[:n])
@@ -257,8 +259,8 @@ class Buffer:
 
     def copy_from_device(self, buf: Buffer, position: int = 0, nbytes: int = -1) -> int:
         """Submits a copy of the first `nbytes` bytes of another buffer, which may be on another device, to
-        `position`. Does not wait. -1 means as many bytes as `buf` has and as fit. Returns the number of
-        bytes."""
+        `position`. Does not wait. If `nbytes` is -1, copies as many bytes of `buf` as fit. Returns the number
+        of bytes."""
         if not isinstance(buf, Buffer):
             raise TypeError(
                 f"buf: expected a crossdock.cuda.Buffer, got {type(buf).__name__}; use copy_from_host for host data"
@@ -268,19 +270,20 @@ class Buffer:
         return n
 
     def slice(self, offset: int = 0, length: int | None = None) -> Buffer:
-        """Returns at most `length` bytes from `offset` on. The slice shares the memory."""
+        """Returns the slice of at most `length` bytes that begins at `offset`. The slice shares the memory."""
         if offset < 0 or offset > self.size:
             raise UsageError(f"offset={offset}: expected 0 to {self.size} bytes, the size of the buffer")
         rest = self.size - offset
         if length is not None and length < 0:
-            raise UsageError(f"length={length}: expected 0 or more, in a buffer of {self.size} bytes")
+            raise UsageError(f"length={length}: expected 0 or more (the buffer has {self.size} bytes)")
         return Buffer._of(self._memory.slice(offset, rest if length is None else min(length, rest)), self._context)
 
     def export_for_ipc(self) -> IpcMemHandle:
-        """Exports memory of `new_buffer` or `buffer_from_data` to other processes on this machine. Their work
-        on it waits for the work submitted here so far. They can access the whole allocation, of which this
-        buffer may be a slice. Until all of them have closed their buffers, keep this process running, and
-        keep this buffer, a slice of it, or the handle."""
+        """Exports the memory to other processes on this machine. Only memory from `new_buffer` and
+        `buffer_from_data` can be exported. Work of the other processes on the memory waits for the work that
+        this process has submitted so far. The processes can access the whole allocation, even if this buffer
+        is a slice of it. Until all of them have closed their buffers, keep this process running, and keep this
+        buffer, a slice of it, or the handle."""
         return IpcMemHandle._of(self._memory.export_ipc(), self)
 
     @staticmethod
@@ -304,7 +307,7 @@ class Buffer:
         """Returns a Numba device array of the same memory, which keeps the buffer alive.
 
         dtype: a NumPy dtype.
-        shape: None: one dimension, as long as the buffer.
+        shape: None: one dimension that covers the whole buffer.
         """
         import numpy as np
         from numba import cuda
@@ -313,7 +316,7 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface, version 3, of the buffer's bytes."""
+        """The buffer's bytes as a CUDA Array Interface, version 3."""
         return self._interface("|u1", (self.size,))
 
     def _interface(self, typestr: str, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -334,8 +337,8 @@ class Buffer:
         return self._memory.closed
 
     def close(self) -> None:
-        """Releases the memory, unless slices or arrays of other libraries use it. Close memory of another
-        process before that process frees it. Closing twice has no effect."""
+        """Releases the memory, unless slices or arrays of other libraries use it. Close a buffer with memory
+        of another process before that process frees the memory. Closing twice has no effect."""
         self._memory.close()
 
     def __enter__(self) -> Buffer:
@@ -352,9 +355,9 @@ class Buffer:
 
 
 class IpcMemHandle:
-    """A description of a buffer, with which another process opens it: send the bytes of `serialize()`; the
-    receiver passes `IpcMemHandle.from_buffer(bytes)` to `Context.open_ipc_buffer`. It can read and write the
-    memory, so send the bytes to trusted processes only."""
+    """A description of a buffer, with which another process opens it. Send the bytes of `serialize()` to the
+    other process, which passes `IpcMemHandle.from_buffer(bytes)` to `Context.open_ipc_buffer`. That process
+    can read and write the memory, so send the bytes only to trusted processes."""
 
     __slots__ = ("__weakref__", "_buffer", "_description")
 
@@ -368,14 +371,14 @@ class IpcMemHandle:
     def _of(cls, description: bytes, buffer: Buffer | None) -> IpcMemHandle:
         handle = cls.__new__(cls)
         handle._description = description
-        # A slice keeps the memory allocated if the buffer is closed.
+        # A slice keeps the memory allocated after the buffer is closed.
         handle._buffer = None if buffer is None else buffer.slice()
         return handle
 
     @classmethod
     def from_buffer(cls, serialized: _HostData) -> IpcMemHandle:
-        """Reads the bytes of `serialize()`. Raises DataError for other bytes. Whether the memory still exists
-        is checked when it is opened."""
+        """Reads the bytes of `serialize()`. Raises DataError if the bytes are not a handle. Whether the memory
+        still exists is checked only when it is opened."""
         description = bytes(_host_bytes(serialized, "serialized"))
         _native.cuda_ipc_size(description)
         return cls._of(description, None)

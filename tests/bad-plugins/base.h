@@ -1,7 +1,7 @@
 /*
- * A plugin that keeps every rule, and the bugs that can be injected into it, one at a time:
- * -DBUG=NAME. tests/suite/tests/verify/injected_bugs.rs lists the case of `crossdock verify` that
- * finds each bug.
+ * A plugin that follows every rule, unless it is built with -DBUG=NAME, which injects one bug.
+ * tests/suite/tests/verify/injected_bugs.rs lists the bugs, and for each bug the case of
+ * `crossdock verify` that finds it.
  */
 #ifndef BASE_H
 #define BASE_H
@@ -55,28 +55,28 @@ struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` returns */
   const crossdock_memory* memory;
   int* alive;    /* allocated by the instance, and freed by `destroy` */
-  thrd_t thread; /* that created the instance */
+  thrd_t thread; /* the thread that created the instance */
 };
 
 extern _Atomic int base_n_instances;
 
 static const crossdock_device BASE_CPU = {-1, ARROW_DEVICE_CPU, 0};
 
-/* Returns `code`, and stores it and a copy of the message in `err` unless that is NULL. */
+/* Returns `code`. Stores the code and a copy of the message in `err` unless `err` is NULL. */
 crossdock_code base_fail(crossdock_error* err, crossdock_code code, const char* message);
 
 int base_is(crossdock_str text, const char* expected);
-/* Fails unless there are no options: no format has any. */
+/* Returns an error if there are options, because no format has options. */
 crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err);
 crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err);
-/* A lock of all instances, for bugs that hold a lock during a call to the host. */
+/* A lock that all instances share, for bugs that hold a lock during a call to the host. */
 void base_lock(int is_held);
 void base_unlock(int is_held);
 
-/* A deep copy. Its `release` is NULL if there was no memory or the schema is malformed. */
+/* A deep copy. Its `release` is NULL if memory is exhausted or the schema is malformed. */
 struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema);
 void base_schema_release(struct ArrowSchema* schema);
-/* Whether both have the same columns, by name and type. */
+/* Whether both schemas have columns of the same names and types in the same order. */
 int base_schema_same(const struct ArrowSchema* left, const struct ArrowSchema* right);
 size_t base_metadata_bytes(const char* metadata);
 
@@ -89,21 +89,23 @@ crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const stru
  * original. */
 void base_forget_owner(struct ArrowArray*);
 void base_make_needy(struct ArrowArray*, crossdock_instance*);
-/* A batch of `n` rows as `base-rows` stores them, with the declared length `n_given`. */
+/* A batch of `n` rows that are stored in the format `base-rows`. The batch declares `n_given`
+ * rows. */
 crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,
                               crossdock_batch*, crossdock_error*);
 crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
                                crossdock_error*);
 crossdock_code base_ipc_open(crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
 crossdock_code base_tensor_open(crossdock_capsules*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
-/* A schema of one column, and a batch of it, which takes ownership of both malloc'ed buffers.
- * `validity` may be NULL. */
+/* A schema with one column, and a batch with this schema. The batch takes ownership of both
+ * malloc'ed buffers. `validity` may be NULL. */
 struct ArrowSchema base_numbers_schema(const char* name, int is_nullable);
 crossdock_code base_numbers_give(unsigned char* validity, void* values, int64_t rows, crossdock_batch* out,
                                  crossdock_error* err);
 int base_rows_hold(const struct ArrowSchema* schema);
 
-/* A column: its two blocks, the event after which they may be read, and a reference to the host. */
+/* A column in two blocks of memory, which may be read after the event. It owns a reference to
+ * the host. */
 typedef struct base_column {
   const crossdock_host* host;
   const crossdock_memory* memory;
@@ -115,13 +117,15 @@ typedef struct base_column {
 
 base_column* base_column_new(crossdock_instance*, int is_decoded, crossdock_error*);
 void base_column_free(base_column*);
-/* The stream for work: the call's if it belongs to host memory, else the default stream. */
+/* The stream for work on a column: the call's stream if it belongs to host memory, otherwise the
+ * default stream. */
 crossdock_code base_column_stream(const base_column*, const crossdock_call*, crossdock_stream** out, crossdock_error*);
 crossdock_code base_column_fill(base_column*, int which, const void* from, size_t bytes, crossdock_stream*, crossdock_error*);
-/* A batch of the column. On success the batch takes ownership of the column. */
+/* Creates a batch with the column. On success, the batch takes ownership of the column. */
 crossdock_code base_column_give(base_column*, crossdock_stream*, int64_t n, int64_t nulls, crossdock_batch*, crossdock_error*);
 
-/* Allocates from the driver. 0 if `is_wanted` is 0 or there is no driver. */
+/* Allocates device memory from the driver. Returns 0 if `is_wanted` is 0 or there is no
+ * driver. */
 uint64_t base_scratch_take(int is_wanted);
 void base_scratch_give(uint64_t scratch);
 

@@ -1,8 +1,9 @@
-/* Columns in blocks of host memory, which are filled on a stream, for rows that were read and for
- * decoded values. */
+/* Columns of rows that were read and of decoded values. A column consists of blocks of host
+ * memory, which are filled on a stream. */
 #include "base.h"
 
-/* Whether the plugin has this bug in the function that makes the column: decode, or get_next. */
+/* Whether the plugin has this bug in the function that creates the column, which is decode or
+ * get_next. */
 #define HAS_FOR_COLUMN(bug) (own->is_decoded ? HAS(DECODE_##bug) : HAS(bug))
 
 typedef struct batch {
@@ -50,7 +51,7 @@ static void release_batch(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* Like release_batch, but does not clear `release`. */
+/* Releases the batch like release_batch, but does not clear `release`. */
 static void release_batch_left(struct ArrowArray* array) {
   release_batch(array);
   array->release = release_batch_left;
@@ -63,7 +64,7 @@ crossdock_code base_column_stream(const base_column* own, const crossdock_call* 
   return own->memory->stream_default(own->memory, BASE_CPU, out, err);
 }
 
-/* The memory of the last caller, which may be another instance. */
+/* The memory interface of the previous call, which may belong to another instance. */
 static const crossdock_memory* last_memory(const base_column* own) {
   static const crossdock_memory* _Atomic last;
   last = own->memory;

@@ -1,4 +1,5 @@
-/* The format `base-device`: Arrow device arrays in capsules, which are passed on unchanged. */
+/* The format `base-device`: Arrow device arrays in capsules. The plugin passes the arrays on
+ * unchanged. */
 #include "base.h"
 
 /* --------------------------------------------------------------------------------- reading --- */
@@ -16,7 +17,7 @@ static size_t static_cursor;
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   reader* r = stream->private_data;
   struct ArrowSchema copy = base_schema_copy(&r->schema);
-  if (!copy.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a schema, or it is none");
+  if (!copy.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a schema, or the schema is malformed");
   if (HAS(COLUMN_DROPPED) && copy.n_children > 1) {
     struct ArrowSchema* last = copy.children[--copy.n_children];
     last->release(last);
@@ -41,7 +42,7 @@ static void release_needy(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* Replaces the release function by one with a bug. */
+/* Replaces the release function by a function with a bug. */
 void base_make_needy(struct ArrowArray* array, crossdock_instance* instance) {
   needy* own = malloc(sizeof *own);
   if (!own) return;
@@ -59,9 +60,9 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   if (*cursor >= r->n_arrays || (HAS(THIRD_BATCH_DROPPED) && *cursor >= 2)) return CROSSDOCK_OK;
   if (HAS(SIZE_OVERWRITTEN)) out->struct_size = sizeof *out;
   if (HAS(PANICS_ON_ARRAYS) && r->arrays[*cursor].array.length < 0)
-    return base_fail(err, CROSSDOCK_PANICKED, "base-device: no array has so many rows");
+    return base_fail(err, CROSSDOCK_PANICKED, "base-device: unexpected number of rows");
   for (int64_t i = 0; HAS(ARRAYS_NOT_CHECKED) && i < r->arrays[*cursor].array.n_children; i++)
-    if (!r->arrays[*cursor].array.children[i]->release) return base_fail(err, CROSSDOCK_BAD_DATA, "base-device: a hole");
+    if (!r->arrays[*cursor].array.children[i]->release) return base_fail(err, CROSSDOCK_BAD_DATA, "base-device: a child was released");
   out->array = r->arrays[*cursor];
   if (HAS(NEGATIVE_ROWS_READ_AS_NONE) && out->array.array.length < 0) out->array.array.length = 0;
   r->arrays[(*cursor)++].array.release = NULL;
@@ -102,12 +103,12 @@ static crossdock_code take(reader* r, crossdock_capsules* list, crossdock_error*
       schema->release = NULL;
     } else if (strcmp(capsule->name, "arrow_device_array") == 0) {
       struct ArrowDeviceArray* array = capsule->pointer;
-      if (!array->array.release) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a consumed capsule");
+      if (!array->array.release) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: the array of a capsule was released");
       r->arrays[r->n_arrays++] = *array;
       array->array.release = NULL;
       if (HAS(ARRAY_RELEASED_EARLY)) base_forget_owner(&r->arrays[r->n_arrays - 1].array);
     } else {
-      return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a capsule of another name");
+      return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: expected a capsule arrow_schema or arrow_device_array");
     }
   }
   return CROSSDOCK_OK;
@@ -122,12 +123,12 @@ crossdock_code base_device_open(crossdock_instance* instance, crossdock_capsules
   capsules->release(capsules);
   if (!r) return code;
   r->instance = instance;
-  if (code == CROSSDOCK_OK && HAS(ALL_REFUSED)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-device: not that either");
+  if (code == CROSSDOCK_OK && HAS(ALL_REFUSED)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-device: unsupported");
   if (code == CROSSDOCK_OK && !r->schema.release && schema) r->schema = base_schema_copy(schema);
   if (code == CROSSDOCK_OK && !r->schema.release)
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: there is no schema");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: expected a capsule with a schema");
   if (code == CROSSDOCK_OK && schema && !base_schema_same(schema, &r->schema))
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: the arrays have another schema than is expected");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: the schema of the arrays differs from the expected schema");
   if (code != CROSSDOCK_OK) {
     release_reader(&partial);
     return code;
@@ -148,7 +149,7 @@ typedef struct writer {
   int has_written;
 } writer;
 
-/* A list, its capsules and their objects, in one allocation with a reference count. */
+/* A list of capsules with their objects, in one allocation with a reference count. */
 typedef struct parcel {
   int users;
   int* alive;
@@ -187,7 +188,7 @@ static void release_list(crossdock_capsules* list) {
   leave(own);
 }
 
-/* Removes the validity bitmaps of columns, so that nulls become values. */
+/* A bug: removes the validity bitmaps of columns, so that nulls become values. */
 static void show_nulls(struct ArrowArray* root) {
   for (int64_t i = 0; i < root->n_children; i++) {
     struct ArrowArray* column = root->children[i];
@@ -198,8 +199,8 @@ static void show_nulls(struct ArrowArray* root) {
   }
 }
 
-/* Copies the values of Int64 columns to other addresses. The copies are never freed, because the
- * consumer may keep the array. */
+/* A bug: copies the values of Int64 columns to other addresses. The copies are never freed,
+ * because the consumer may still use the array. */
 static void copy_numbers(parcel* own) {
   for (int64_t i = 0; i < own->schema.n_children; i++) {
     struct ArrowArray* column = own->array.array.children[i];

@@ -1,4 +1,4 @@
-/* Device memory that is allocated from the driver instead of the host. */
+/* Allocates device memory from the driver instead of the host. */
 #include "base.h"
 
 uint64_t base_scratch_take(int is_wanted) {

@@ -1,5 +1,5 @@
 /* The encoding `base.reference`: 32-bit integers, stored as differences from a reference. The
- * metadata is the reference (4 bytes), and the only buffer has the differences. There are no
+ * metadata is the reference (4 bytes). The only buffer contains the differences. A node has no
  * children and no nulls. */
 #include "base.h"
 
@@ -56,7 +56,7 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   return CROSSDOCK_OK;
 }
 
-/* Decodes a valid node into malloc'ed memory; NULL if there is none. */
+/* Decodes a valid node into malloc'ed memory. Returns NULL if memory is exhausted. */
 static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_encoded_node* node) {
   const char* words = buffer_at(array, node->first_buffer)->address;
   int32_t* values = malloc(node->length * 4 + 1);
@@ -69,8 +69,8 @@ static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_
   return values;
 }
 
-/* Makes a batch of the values: in place if `lies_in` is not NULL, else as a copy in the host's
- * memory. */
+/* Creates a batch of the values. If `lies_in` is not NULL, the batch uses this buffer in place.
+ * Otherwise the values are copied to memory of the host. */
 static crossdock_code give(crossdock_instance* instance, const crossdock_call* call, const int32_t* values, const void* lies_in,
                            uint64_t n, crossdock_batch* out, crossdock_error* err) {
   base_column* own = base_column_new(instance, 1, err);

@@ -11,7 +11,7 @@ typedef struct bytes {
 
 typedef struct reader {
   crossdock_source source;
-  uint64_t offset; /* of the next read */
+  uint64_t offset; /* the position of the next read */
   bytes metadata;
   bytes body;
   char name[MAX_NAME + 1];
@@ -20,7 +20,7 @@ typedef struct reader {
 
 /* ----------------------------------------------------------------------------- flatbuffers --- */
 
-/* Copies `n` bytes from `at`. Returns 0 if there are fewer. */
+/* Copies `n` bytes from the position `at`. Returns 0 if the message has fewer bytes. */
 static int load(const bytes* from, uint64_t at, void* to, size_t n) {
   if (at > from->n || from->n - at < n) return 0;
   memcpy(to, from->at + at, n);
@@ -39,13 +39,13 @@ static uint64_t field(const bytes* from, uint64_t table, unsigned number) {
   return table + offset;
 }
 
-/* The target of the offset at `at`, or 0. */
+/* The position to which the offset at `at` refers, or 0 if it is out of bounds. */
 static uint64_t follow(const bytes* from, uint64_t at) {
   uint32_t offset;
   return at && load(from, at, &offset, sizeof offset) ? at + offset : 0;
 }
 
-/* A number of `n` bytes, or 0 if the field is absent. */
+/* The value of an `n`-byte number field, or 0 if the field is absent. */
 static int64_t number(const bytes* from, uint64_t table, unsigned which, size_t n) {
   int64_t value = 0;
   const uint64_t at = field(from, table, which);
@@ -90,7 +90,8 @@ static crossdock_code read_bytes(reader* r, bytes* to, uint64_t n, crossdock_err
   return code == CROSSDOCK_OK && is_end ? bad(err) : code;
 }
 
-/* The kind and the table's position of the next message; kind 0 at the end. */
+/* Reads the next message. Stores its kind, which is 0 at the end of the stream, and the position
+ * of its table. */
 static crossdock_code next_message(reader* r, int* kind, uint64_t* table, crossdock_error* err) {
   uint32_t begin[2], root;
   int is_end;
@@ -146,7 +147,7 @@ static crossdock_code give(reader* r, uint64_t table, crossdock_batch* out, cros
   int64_t counts[2];
   unsigned char* validity = NULL;
   int64_t* values;
-  if (field(m, table, 3)) return base_fail(err, CROSSDOCK_UNSUPPORTED, "base-ipc: compressed buffers");
+  if (field(m, table, 3)) return base_fail(err, CROSSDOCK_UNSUPPORTED, "base-ipc: expected uncompressed buffers");
   if (vector(m, table, 1, &node) != 1 || vector(m, table, 2, &buffer) != 2 || !load(m, node, counts, sizeof counts) ||
       !load(m, buffer, at, sizeof at))
     return bad(err);
@@ -160,7 +161,7 @@ static crossdock_code give(reader* r, uint64_t table, crossdock_batch* out, cros
     validity = malloc((size_t)rows / 8 + 1);
     if (!validity) {
       free(values);
-      return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-ipc: no memory for nulls");
+      return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-ipc: no memory for the validity bitmap");
     }
     memcpy(validity, r->body.at + at[0][0], (size_t)(rows + 7) / 8);
   }
@@ -205,7 +206,7 @@ crossdock_code base_ipc_open(crossdock_source* source, const struct ArrowSchema*
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-ipc: no memory for a reader");
   }
   r->source = *source;
-  code = schema ? base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-ipc: expected no schema, because the format has its own") : read_schema(r, err);
+  code = schema ? base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-ipc: expected no requested schema, because the stream has a schema") : read_schema(r, err);
   if (code != CROSSDOCK_OK) {
     release_reader(&partial);
     return code;

@@ -53,7 +53,7 @@ static crossdock_code read_formats(crossdock_instance* instance, const crossdock
   return list(out, n_out, 4, HAS(IMPORTS_ANYWHERE));
 }
 
-/* Neither tensors nor Arrow IPC are written. */
+/* The exporter writes neither tensors nor Arrow IPC. */
 static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;
@@ -142,7 +142,7 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
     if (source.release && base_is(format, IPC)) return base_ipc_open(&source, schema, out, err);
     if (source.release && !base_is(format, DEVICE)) return base_rows_open(instance, &source, schema, out, err);
     if (capsules.release && !base_is(format, ROWS)) return base_device_open(instance, &capsules, schema, out, err);
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format does not support this kind of input");
   } else if (code == CROSSDOCK_OK) {
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   }
@@ -204,7 +204,7 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
   if (code == CROSSDOCK_OK && !own.release && (base_is(format, DEVICE) || HAS(ANY_FORMAT)))
     return base_device_begin(instance, schema, out, err);
   if (own.release && !HAS(SINK_LOST)) own.release(&own);
-  return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format, or one that needs another kind of output");
+  return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format is unknown or does not support this kind of output");
 }
 
 static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, HAS(NO_OPEN) ? NULL : open};
@@ -222,7 +222,7 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   crossdock_code code;
   if (HAS(CREATE_KEEPS_HOST)) host->retain(host);
   if (HAS(EXACT_HOST) && host->struct_size != sizeof *host)
-    return base_fail(err, CROSSDOCK_VERSION, "base: a host of another size");
+    return base_fail(err, CROSSDOCK_VERSION, "base: the host has an unexpected struct_size");
   if (!memory) {
     if (HAS(BARE_CREATE_KEEPS_HOST)) host->retain(host);
     return base_fail(err, CROSSDOCK_UNSUPPORTED, "base: the host offers no memory");

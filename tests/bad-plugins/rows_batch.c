@@ -1,9 +1,9 @@
-/* Makes batches for rows_read.c. */
+/* Creates the batches that rows_read.c returns. */
 #include "base.h"
 
 enum { ROW = 9, RARE = 26 };
 
-/* Converts stored rows to a bitmap and values. */
+/* Converts stored rows to a validity bitmap and values. */
 static void spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
   memset(validity, 0, (n + 7) / 8);
   for (size_t i = 0; i < n; i++) {
@@ -13,8 +13,8 @@ static void spread(const unsigned char* rows, size_t n, unsigned char* validity,
   if (HAS(RARE_VALUE_CHANGED) && n > 0 && values[0] % 64 == RARE) values[0] ^= 1;
 }
 
-/* A kernel for host memory. Arguments: a bitmap, its number of bits, and the address for the number
- * of bits that are not set. */
+/* A kernel for host memory that counts unset bits. Its arguments are a bitmap, the number of
+ * bits, and the address of the result. */
 static crossdock_code count(const crossdock_arg* args, size_t n_args) {
   const unsigned char* bits = (const unsigned char*)(uintptr_t)args[0].value;
   int64_t unset = 0;

@@ -1,6 +1,7 @@
-/* Reads the format `base-rows`: "BASEROWS", the length of the column's name (4 bytes) and the name,
- * and frames. A frame is the number of rows (8 bytes), and for each row its validity (1) and value
- * (8). A frame of ~0 rows is the end. All numbers are little-endian. */
+/* Reads the format `base-rows`. A file consists of "BASEROWS", the length of the column's name
+ * (4 bytes), the name, and frames. A frame consists of the number of rows (8 bytes), and for each
+ * row its validity (1 byte) and its value (8 bytes). The number of rows ~0 marks the end. All
+ * numbers are little-endian. */
 #include "base.h"
 
 enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16 };
@@ -8,7 +9,7 @@ enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16 };
 typedef struct reader {
   crossdock_instance* instance;
   crossdock_source source;
-  uint64_t offset; /* of the next read */
+  uint64_t offset; /* the position of the next read */
   char name[MAX_NAME + 1];
   int n_frames;
   int has_failed;
@@ -17,7 +18,7 @@ typedef struct reader {
   size_t n_all;
 } reader;
 
-/* Reads the whole source in small steps, without checking for cancellation. */
+/* A bug: reads the whole source in small steps, without checking for cancellation. */
 static crossdock_code read_all(reader* r, crossdock_error* err) {
   size_t done = 0, got = 1;
   while (got > 0) {
@@ -55,7 +56,7 @@ static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_
       memset((char*)to + done, 0xff, bytes - done); /* up to the declared length of the source */
       got = bytes - done;
     }
-    if (got == 0) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before the rows do");
+    if (got == 0) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before its last row");
     r->offset += got;
     done += got;
   }
@@ -107,7 +108,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   r->n_frames++;
   if (n > MAX_ROWS && HAS(ASSERTS_ON_BYTES)) abort();
   if (n > MAX_ROWS && HAS(PANICS_ON_BYTES)) return base_fail(err, CROSSDOCK_PANICKED, "base-rows: an unexpected number of rows");
-  if (n > MAX_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
+  if (n > MAX_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame declares more rows than the maximum");
   while (HAS(NEVER_ENDS) && call->byte_budget > 0 && call->byte_budget < n * ROW) continue;
   rows = malloc(n * ROW + 1);
   if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
@@ -142,7 +143,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
 
 static void release_reader(crossdock_batch_stream* stream) {
   reader* r = stream->private_data;
-  const uint64_t end = 8; /* after the last frame of a source */
+  const uint64_t end = 8; /* the size in bytes of the end mark after the last frame */
   const int is_abandoned = r->n_frames == 1 && !r->has_failed && r->source.bytes > 0 && (uint64_t)r->source.bytes > r->offset + end;
   if (HAS(THROWS_IN_RELEASE) && is_abandoned) base_throw();
   base_lock(HAS(BLOCKS) && is_abandoned);
@@ -161,7 +162,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   if (code != CROSSDOCK_OK) return code;
   memcpy(&bytes, head + 8, sizeof bytes);
   if (memcmp(head, "BASEROWS", 8) != 0 || bytes > MAX_NAME)
-    return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: this does not begin as rows do");
+    return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source does not begin with BASEROWS and a short name");
   code = read_exactly(r, r->name, bytes, err);
   if (code != CROSSDOCK_OK) return code;
   for (uint32_t i = 0; i < bytes; i++)
@@ -170,7 +171,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   own = schema_of(r->name);
   if (!own.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
   if (!base_schema_same(expected, &own) && !HAS(OTHER_COLUMNS_IGNORED))
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: the rows have another schema than is expected");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: the schema of the rows differs from the expected schema");
   own.release(&own);
   return code;
 }

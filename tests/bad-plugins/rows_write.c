@@ -27,14 +27,14 @@ static void release_taken(crossdock_batch* batch) {
 
 static crossdock_code write_later(writer* w, const void* from, size_t bytes, crossdock_error* err) {
   char* more = realloc(w->all, w->n_all + bytes + 1);
-  if (!more) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for what is written");
+  if (!more) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for the output");
   w->all = more;
   memcpy(more + w->n_all, from, bytes);
   w->n_all += bytes;
   return CROSSDOCK_OK;
 }
 
-/* Writes all output in small steps, without checking for cancellation. */
+/* A bug: writes all output in small steps, without checking for cancellation. */
 static crossdock_code write_all(writer* w, crossdock_error* err) {
   crossdock_code code = CROSSDOCK_OK;
   for (size_t done = 0; code == CROSSDOCK_OK && done < w->n_all; done += ROW)
@@ -112,7 +112,7 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
   unsigned char* block = NULL;
   crossdock_code code = base_cancelled(call, err);
   (void)out;
-  if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: one column was expected");
+  if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: expected one column");
   if (HAS(EXPORTS_ANYWHERE) && code == CROSSDOCK_OK && batch->array.device_type != ARROW_DEVICE_CPU) {
     code = fetch(w, call, &batch->array, buffers, &block, err);
     on_host = *values;

@@ -1,4 +1,4 @@
-/* Copies of schemas, since those that the host passes are borrowed. */
+/* Copies schemas, because schemas that the host passes are borrowed. */
 #include "base.h"
 
 static size_t number_at(const char* at) {
@@ -7,7 +7,8 @@ static size_t number_at(const char* at) {
   return n > 0 ? (size_t)n : 0;
 }
 
-/* The size of Arrow metadata: a count, and for each key and value a length and a text. */
+/* The size of Arrow metadata in bytes. Metadata consists of the number of pairs, and a length
+ * and a text for each key and value. */
 size_t base_metadata_bytes(const char* metadata) {
   size_t bytes = 4;
   for (size_t left = 2 * number_at(metadata); left > 0; left--) bytes += 4 + number_at(metadata + bytes);

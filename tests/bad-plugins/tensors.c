@@ -1,5 +1,5 @@
-/* Reads the format `base-tensor`: DLPack tensors without a version, with one dimension of 64-bit
- * integers on the host. The values are copied. */
+/* Reads the format `base-tensor`: unversioned DLPack tensors (`dltensor`) with one dimension of
+ * 64-bit integers in host memory. The values are copied. */
 #include "base.h"
 
 typedef struct tensor {
@@ -48,8 +48,8 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Why the tensor is rejected, or NULL. The code distinguishes unsupported from malformed tensors.
- * */
+/* Returns the message with which the tensor is rejected, or NULL if it is accepted. The code
+ * distinguishes unsupported and malformed tensors. */
 static const char* refuse(const tensor* t, crossdock_code* code) {
   const int64_t most = INT64_MAX / 16;
   *code = HAS(PANICS_ON_TENSORS) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA;
@@ -58,10 +58,10 @@ static const char* refuse(const tensor* t, crossdock_code* code) {
   *code = CROSSDOCK_UNSUPPORTED;
   if (t->ndim != 1 || t->dtype.code != 0 || t->dtype.bits != 64 || t->dtype.lanes != 1)
     return "base-tensor: expected one dimension of 64-bit integers";
-  if (t->device.type != ARROW_DEVICE_CPU) return "base-tensor: expected a tensor on the host";
+  if (t->device.type != ARROW_DEVICE_CPU) return "base-tensor: expected a tensor in host memory";
   *code = CROSSDOCK_BAD_DATA;
   if (t->shape[0] < 0) return "base-tensor: a negative number of rows";
-  if (t->shape[0] > 0 && !t->data && !HAS(TENSOR_NOT_CHECKED)) return "base-tensor: rows at NULL";
+  if (t->shape[0] > 0 && !t->data && !HAS(TENSOR_NOT_CHECKED)) return "base-tensor: the data pointer is NULL, but the tensor has rows";
   if (t->byte_offset > (uint64_t)most || t->shape[0] > most) return "base-tensor: the size overflows";
   if (t->strides && t->shape[0] > 1 && (t->strides[0] > most / t->shape[0] || t->strides[0] < -most / t->shape[0]))
     return "base-tensor: the strides overflow";
@@ -94,9 +94,9 @@ crossdock_code base_tensor_open(crossdock_capsules* capsules, const struct Arrow
   capsules->release(capsules);
   if (!r) code = base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-tensor: no memory for a reader");
   if (code == CROSSDOCK_OK && schema)
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected no schema, because a tensor has its own type");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected no requested schema, because a tensor has a type");
   if (code == CROSSDOCK_OK && !taken)
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected one capsule, with a tensor");
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-tensor: expected one capsule named dltensor");
   if (code == CROSSDOCK_OK) code = read_tensor(r, &taken->own, err);
   if (taken && taken->deleter && !HAS(TENSOR_LOST)) taken->deleter(taken);
   if (code != CROSSDOCK_OK) {

@@ -1,4 +1,4 @@
-/* Arrays that use the buffers of other arrays without owning them. */
+/* For injected bugs: creates arrays that use the buffers of other arrays without owning them. */
 #include "base.h"
 
 static void release_unowned(struct ArrowArray* array) {

@@ -1,4 +1,4 @@
-//! Extracts the Rust code of `docs/plugins.md`, so that the printed code is compiled.
+//! Extracts the Rust code of `docs/plugins.md`, so that the code on the page is compiled.
 #![allow(clippy::expect_used)]
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 """Calls libcrossdock.so through ctypes: the part of crossdock-host.h that imports and exports Python's
-capsules. The structs are those of crossdock.h and of Arrow's C interfaces.
+capsules. The structs are defined in crossdock.h and in Arrow's C interfaces.
 
-Reading and writing is zero-copy: the arrays of pyarrow use the memory of Crossdock or of the producer, and
-are released when pyarrow releases them."""
+Reading and writing is zero-copy: pyarrow's arrays use the memory of Crossdock or of the producer. The memory
+is released when pyarrow releases the arrays."""
 
 import ctypes
 import os
@@ -39,7 +39,7 @@ ARROW_NAMES = (
     b"arrow_device_array",
     b"arrow_device_array_stream",
 )
-"""Names of the capsules whose struct a consumer moves out. Other structs free themselves."""
+"""Names of the capsules whose struct a consumer moves out. The structs in other capsules free themselves."""
 CODES = "ok invalid_argument unsupported bad_data version out_of_memory device io cancelled panicked internal".split()
 
 
@@ -60,8 +60,8 @@ RELEASE_BYTES = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 def library_path():
-    """Returns the path of CROSSDOCK_LIB, or of the library beside CROSSDOCK_BIN, or None if neither is
-    set."""
+    """Returns the library's path: CROSSDOCK_LIB, or the library in the folder of CROSSDOCK_BIN, or None if
+    neither variable is set."""
     if path := os.environ.get("CROSSDOCK_LIB"):
         return Path(path)
     if command := os.environ.get("CROSSDOCK_BIN"):
@@ -73,7 +73,7 @@ _loaded = None
 
 
 def library():
-    """Loads the library at the first call, and returns it."""
+    """Returns the library. The first call loads it."""
     global _loaded
     if _loaded is None:
         path = library_path()
@@ -122,7 +122,7 @@ def check(function, *arguments):
 
 
 def text(value):
-    """Returns a crossdock_str, which keeps its text alive."""
+    """Returns a crossdock_str that keeps its text alive."""
     data = os.fsencode(value)
     return Str(data, len(data))
 
@@ -151,7 +151,8 @@ def _schema(schema):
 
 _api = ctypes.pythonapi
 _DESTROY = ctypes.PYFUNCTYPE(None, c_void_p)
-# Addresses instead of objects: a capsule must not be referenced in its destructor.
+# The parameters are addresses instead of objects, because a capsule must not be referenced in its
+# destructor.
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_void_p, _DESTROY)(("PyCapsule_New", _api))
 _name_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p)(("PyCapsule_GetName", _api))
 _pointer_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_void_p)(("PyCapsule_GetPointer", _api))
@@ -189,8 +190,8 @@ def capsule_pointer(capsule):
 
 @_DESTROY
 def _destroy(address):
-    """Releases the crossdock_capsule of a PyCapsule. The name of a consumed DLPack capsule begins with
-    used_."""
+    """Releases the crossdock_capsule of a PyCapsule. A consumer of a DLPack capsule changes its name, so that
+    it begins with used_."""
     moved = _created.pop(_context_of(address), None)
     if moved is None:
         return
@@ -212,7 +213,7 @@ def _to_python(raw):
 
 
 def _to_capsules(capsules):
-    """Converts a crossdock_capsules into PyCapsules, and releases it."""
+    """Converts a crossdock_capsules struct into a list of PyCapsules, and releases the struct."""
     if not capsules.release:
         return []
     first = Capsule.from_address(capsules.capsules)
@@ -234,8 +235,8 @@ def _release_passed(raw):
 
 
 def _to_crossdock(name, value):
-    """Returns a crossdock_capsule of a PyCapsule, which it keeps alive, or of an address, whose object the
-    caller owns."""
+    """Returns a crossdock_capsule for a PyCapsule or for an address. It keeps the PyCapsule alive. The caller
+    owns the object at the address."""
     name = name.encode() if isinstance(name, str) else name
     pointer = capsule_pointer(value) if is_capsule(value) else value
     number = max(_owners, default=0) + 1
@@ -249,7 +250,8 @@ def _to_crossdock(name, value):
 
 
 class Host:
-    """A host. `plugins`: plugin files, and folders of plugin files; None: the folder of the library."""
+    """A host. `plugins`: plugin files, and folders with plugin files. None: the folder that contains the
+    library."""
 
     _handle = c_void_p()
 
@@ -331,8 +333,8 @@ class Session:
         return stream
 
     def import_capsules(self, format, capsules, schema=None, options=None):
-        """Imports pairs of a name and a PyCapsule or an address. Takes ownership of the objects. A PyCapsule
-        has the state of a consumed one afterwards."""
+        """Imports pairs of a name and a PyCapsule or an address. Takes ownership of the objects. Afterwards a
+        PyCapsule has the state of a consumed capsule."""
         pairs, n = _options(options)
         settings = sized(ReadSettings, format=text(format), options=pairs, n_options=n)
         expected = None if schema is None else _schema(schema)

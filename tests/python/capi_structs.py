@@ -1,4 +1,4 @@
-"""The structs of crossdock.h, crossdock-host.h and Arrow's C interfaces, as far as capi.py needs them."""
+"""The structs of crossdock.h, crossdock-host.h and Arrow's C interfaces that capi.py uses."""
 
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p

@@ -55,7 +55,7 @@ def golden():
 
 @pytest.fixture
 def run(crossdock):
-    """Runs the command, and returns the finished process with any exit status."""
+    """Runs the command, and returns the finished process. The exit status is not checked."""
 
     def run(*arguments, **keywords):
         keywords.setdefault("stdin", subprocess.DEVNULL if "input" not in keywords else None)
@@ -69,7 +69,7 @@ def run(crossdock):
 
 @pytest.fixture
 def convert(run):
-    """Runs `crossdock convert`, which must succeed."""
+    """Runs `crossdock convert`, and checks that it succeeds."""
 
     def convert(source, target, *flags, **keywords):
         done = run("convert", source, target, *flags, "--quiet", **keywords)
@@ -82,8 +82,8 @@ def convert(run):
 
 @pytest.fixture(scope="session")
 def cuda(crossdock):
-    """The CUDA devices that the command lists. The driver is the simulated one if it is in LD_LIBRARY_PATH,
-    else a real one."""
+    """The CUDA devices that the command lists. Uses the simulated driver if LD_LIBRARY_PATH contains it, else
+    a real driver."""
     done = subprocess.run([crossdock, "devices", "--json"], capture_output=True, check=True, timeout=TIMEOUT_S)
     devices = json.loads(done.stdout)
     if devices["cuda"]["missing"]:
@@ -116,7 +116,7 @@ def library():
 
 @pytest.fixture
 def host(library):
-    """A host with the plugins beside the library. At the end of the test, all memory must be freed."""
+    """A host with the plugins in the library's folder. At the end of the test, all memory must be freed."""
     with capi.Host() as host:
         yield host
         if host.settle():

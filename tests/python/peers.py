@@ -1,4 +1,4 @@
-"""Reads and writes both forms with pyarrow, and compares tables."""
+"""Reads and writes Arrow IPC files and streams with pyarrow, and compares tables."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ def read(path, form):
 
 
 def write(path, form, schema, batches, **options):
-    """Writes batches unchanged. `options` are those of IpcWriteOptions."""
+    """Writes batches unchanged. `options` are arguments of IpcWriteOptions."""
     new = ipc.new_file if form == "file" else ipc.new_stream
     with new(str(path), schema, options=ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
@@ -25,8 +25,8 @@ def write(path, form, schema, batches, **options):
 
 
 def assert_equal(expected, actual):
-    """Compares schemas with metadata, the rows of each batch, and all values. The actual batch must be valid
-    if the expected one is."""
+    """Compares schemas with metadata, the number of rows of each batch, and all values. The actual batch must
+    be valid if the expected batch is valid."""
     (schema, batches), (actual_schema, actual_batches) = expected, actual
     assert actual_schema.equals(schema, check_metadata=True), (
         f"schema: expected\n{schema.to_string(show_field_metadata=True)}\n"
@@ -36,19 +36,19 @@ def assert_equal(expected, actual):
     for number, (expected_batch, actual_batch) in enumerate(zip(batches, actual_batches)):
         if _is_valid(expected_batch):
             actual_batch.validate(full=True)
-        # First as a whole: pyarrow has no Python class for Arrow's two older interval types, only
-        # this comparison.
+        # Whole batches are compared first, because pyarrow has no Python class for Arrow's two
+        # older interval types, and supports only this comparison of them.
         if expected_batch.equals(actual_batch):
             continue
-        # By position, because names may be repeated.
+        # Columns are compared by position, because names may be repeated.
         for index, field in enumerate(schema):
             difference = differs(expected_batch.column(index), actual_batch.column(index))
             assert difference is None, f"batch {number}, column {index} ({field.name}): {difference}"
 
 
 def _is_valid(batch):
-    """Arrow's golden files have dates with hours and decimals beyond their precision, which pyarrow
-    rejects."""
+    """Returns whether pyarrow accepts the batch. It rejects some of Arrow's golden files, which have dates
+    with hours, and decimals with more digits than their precision."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:

@@ -10,7 +10,8 @@ import pyarrow as pa
 # Every sample is (schema, batches), created by the function of its name.
 SAMPLES = {}
 
-# More than two 64-bit words of a validity bitmap, with some bits of a last byte.
+# With this number of rows, a validity bitmap has more than two 64-bit words, and its last byte is
+# not full.
 ROWS = 131
 
 
@@ -31,8 +32,8 @@ def make(name):
 
 
 def repeated(values, kind, every=3):
-    """Returns an array that repeats the values up to ROWS. Every third value is null; with `every=0` none
-    is."""
+    """Returns an array of ROWS rows that repeats the values. By default every third row is null. With
+    `every=0`, no row is null."""
     values_of_rows = (None if every and i % every == 1 else values[i % len(values)] for i in range(ROWS))
     return pa.array(values_of_rows, kind)
 
@@ -79,7 +80,8 @@ def list_views():
 
 @sample
 def list_views_out_of_order():
-    """Views that overlap, descend, and leave a gap, which only offsets with sizes can represent."""
+    """List views that overlap, descend, and leave a gap. Only arrays with both offsets and sizes can represent
+    such lists."""
     values = pa.array(range(10), pa.int64())
     offsets, sizes = [7, 0, 2, 2, 9], [3, 4, 0, 5, 1]
     mask = pa.array([False, False, False, True, False])
@@ -272,7 +274,7 @@ def names_twice_and_none():
 
 
 def mixed():
-    """One batch of several types, for samples about batches."""
+    """One batch with several types, for samples that vary the batches."""
     return pa.record_batch(
         {
             "n": repeated([1, 2, 3], pa.int32()),
@@ -315,7 +317,8 @@ def no_columns():
 
 @sample
 def slices():
-    """Every bit offset within a byte, and offsets past a word, with odd lengths."""
+    """Slices with every bit offset within a byte, and with offsets past a 64-bit word. Their lengths are
+    odd."""
     batch = mixed()
     return batch.schema, [batch.slice(offset, 3 + offset) for offset in (*range(1, 10), 31, 63, 64, 65)]
 

@@ -7,8 +7,7 @@ import pytest
 
 VARIABLE = "CROSSDOCK_TEST_SAMPLE"
 
-# Files and tests of which one case in n runs. A file that is one check, such as a build, runs
-# completely or not at all.
+# Only one in n cases of each file or test runs, where n is the number in this table.
 ONE_IN = {
     "test_arrow_peers.py": 3,
     "test_cuda_files.py": 5,
@@ -16,12 +15,12 @@ ONE_IN = {
     "test_leaks.py": 4,
     "test_encoded_bytes.py::test_kinds_round_trip_through_bytes_and_files": 4,
     "test_encoded_bytes.py::test_changed_bytes_with_valid_checksum_are_rejected_or_decode": 4,
-    "test_vortex_kinds.py::test_decodes_as_vortex": 4,
+    "test_vortex_kinds.py::test_decodes_to_the_values_of_vortex": 4,
     "test_vortex_protocol.py::test_memory_stays_flat": 4,
     "test_dlpack_threads.py::test_objects_may_be_released_in_any_order": 4,
     "test_dlpack_malformed.py::test_misaligned_elements_are_read": 4,
 }
-# Files with libraries that take long to import or build. One of these files runs.
+# Files whose libraries take long to import or build. Only one of these files runs.
 HEAVY_PEERS = ["test_dlpack_jax.py", "test_extension.py", "test_third_party.py"]
 
 
@@ -36,7 +35,8 @@ def number():
 
 
 def is_selected(name, one_in, number):
-    """Returns whether a check is in the sample: once in `one_in` consecutive numbers."""
+    """Returns whether a check is in the sample, which is the case for one of `one_in` consecutive sample
+    numbers."""
     return (fnv1a(name) + number) % one_in == 0
 
 

@@ -1,5 +1,4 @@
-"""DLPack for the peer tests, through ctypes: exchanges tensors as Python libraries do, and builds malformed
-tensors."""
+"""Uses DLPack through ctypes: exchanges tensors as Python libraries do, and builds malformed tensors."""
 
 import ctypes
 import gc
@@ -72,7 +71,7 @@ def form_of(capsule):
 
 
 def managed(capsule):
-    """Returns the struct of a capsule, which the capsule still owns."""
+    """Returns the struct of a capsule. The capsule still owns the struct."""
     return STRUCTS[form_of(capsule)].from_address(capi.capsule_pointer(capsule))
 
 
@@ -97,7 +96,7 @@ def deleter_address(form, address):
 
 @capi._DESTROY
 def _destroy(address):
-    """Deletes the tensor if the capsule was not consumed, like numpy's destructor."""
+    """Deletes the tensor if the capsule was not consumed, as numpy's destructor does."""
     name = ctypes.string_at(capi._name_of(address)).decode()
     for form, known in CAPSULES.items():
         if name == known:
@@ -197,8 +196,8 @@ def values(column):
 
 
 def values_by_the_specification(column):
-    """Reads the values from the elements: dimension i of a row is dimension permutation[i] of its shape in
-    memory."""
+    """Reads the values from the elements. Dimension i of a row is dimension permutation[i] of the row's shape
+    in memory."""
     inner, shape, order = column.type, (), None
     if isinstance(inner, pa.FixedShapeTensorType):
         inner, shape, order = inner.value_type, tuple(inner.shape), inner.permutation
@@ -242,12 +241,13 @@ def cube(dtype=np.int32):
 IN_PLACE = {
     "a slice of rows": cube()[1:],
     "row-major": cube(),
-    "rows of column-major": np.ascontiguousarray(cube().transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1),
-    "rows permuted": np.ascontiguousarray(cube().transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
-    "rows of size one with a stride of their own": as_strided(cube(), (2, 1, 20), (80, 77 * 4, 4)),
-    "one row of any stride": as_strided(cube(), (1, 20), (12, 4)),
+    "rows in column-major order": np.ascontiguousarray(cube().transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1),
+    "rows with permuted dimensions": np.ascontiguousarray(cube().transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    "a dimension of size 1 with any stride": as_strided(cube(), (2, 1, 20), (80, 77 * 4, 4)),
+    "one row with any stride": as_strided(cube(), (1, 20), (12, 4)),
 }
-"""Layouts that are imported in place: the rows are in order, and the dimensions of a row in any order."""
+"""Layouts that are imported in place. Their rows are in order, and the dimensions of a row are in any
+order."""
 
 
 def witnessed_array():

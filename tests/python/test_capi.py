@@ -16,7 +16,7 @@ from samples import mixed
 
 
 def addresses(batch):
-    """Returns the address of each buffer of the batch, also of dictionaries."""
+    """Returns the address of each buffer of the batch and of its dictionaries."""
     all_addresses = []
     for column in batch.columns:
         all_addresses += [buffer and buffer.address for buffer in column.buffers()]
@@ -49,7 +49,7 @@ def test_pyarrow_batch_round_trips_with_the_same_addresses(host, session):
 
 
 @pytest.mark.parametrize("method", ["__arrow_c_stream__", "__arrow_c_device_array__"])
-def test_other_pyarrow_protocols_are_imported(session, method):
+def test_stream_and_device_array_of_pyarrow_are_imported(session, method):
     batch = mixed()
     if method == "__arrow_c_stream__":
         table = pa.Table.from_batches([batch, batch])
@@ -74,7 +74,7 @@ def test_exported_capsules_have_the_same_addresses(session):
     assert back.equals(batch)
 
 
-def test_stream_is_exported_at_the_end(session):
+def test_stream_is_exported_when_the_writer_finishes(session):
     batch = mixed()
     writer = session.export("arrow-c-stream", batch.schema)
     assert writer.write(batch) == [] and writer.write(batch.slice(1)) == []
@@ -209,7 +209,7 @@ def test_tensor_round_trips_with_the_same_address(session, name, version):
 
 
 def test_truncated_file_is_an_error_if_the_handler_is_installed(tmp_path):
-    """Runs in a separate process, which the signal would end."""
+    """Runs in a separate process, because the signal would end the process if it were not handled."""
     code = """
 import os, sys
 import capi

@@ -29,7 +29,7 @@ def plugin(tmp_path_factory):
 
 @pytest.fixture
 def convert_with_plugin(convert, plugin):
-    """Returns a function that converts with the plugin, and with more flags."""
+    """Returns a function that runs `crossdock convert` with the plugin and with additional flags."""
     return lambda source, target, *flags: convert(source, target, "--plugins", plugin, *flags)
 
 
@@ -73,7 +73,7 @@ def test_reads_files_of_pyarrow(tmp_path, convert_with_plugin):
     assert_columns(table, pa.Table.from_batches(batches))
 
 
-def test_quoted_fields_are_read_like_others(tmp_path, convert_with_plugin):
+def test_quoted_fields_are_read_like_unquoted_fields(tmp_path, convert_with_plugin):
     table = pa.table({"i": [1, 2], "f": [0.5, 1.5], "s": ["x", "1"]})
     source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
     source.write_text('"i","f","s"\n"1","0.5","x"\n"2","1.5","1"\n')
@@ -82,7 +82,7 @@ def test_quoted_fields_are_read_like_others(tmp_path, convert_with_plugin):
     assert_columns(table, pa.Table.from_batches(batches))
 
 
-def test_sample_is_read_as_by_pyarrow(tmp_path, convert_with_plugin, sample):
+def test_sample_has_the_values_that_pyarrow_reads(tmp_path, convert_with_plugin, sample):
     csv_file, out = tmp_path / "flights.csv", tmp_path / "flights.arrow"
     convert_with_plugin(sample, csv_file, "--columns", "year,month,dep_time,tailnum,cancelled,speed_mph")
     convert_with_plugin(csv_file, out, "--from-option", "types=int16,int8,int16,utf8,bool,float64")
@@ -93,7 +93,7 @@ def test_sample_is_read_as_by_pyarrow(tmp_path, convert_with_plugin, sample):
     assert_columns(pa.Table.from_batches(original).select(got.column_names), got)
 
 
-def test_floats_are_read_as_by_pyarrow(tmp_path, convert_with_plugin):
+def test_floats_have_the_values_that_pyarrow_reads(tmp_path, convert_with_plugin):
     numbers = random.Random(7)
     bits = pa.array([numbers.getrandbits(63) for _ in range(20_000)], pa.int64())
     values = bits.view(pa.float64())

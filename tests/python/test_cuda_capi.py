@@ -1,5 +1,5 @@
-"""libcrossdock.so with a session on a CUDA device, in a process without CUDA code: nanoarrow reads the
-structs, numpy the capsules. The host never reads device memory."""
+"""libcrossdock.so with a session on a CUDA device, in a process without CUDA code. nanoarrow reads the
+structs, and numpy reads the capsules. The host never reads device memory."""
 
 import ctypes
 
@@ -55,9 +55,9 @@ def pointers(address, n):
 
 
 def differences(raw, array, path="array"):
-    """Yields the differences between an ArrowArray and nanoarrow's array: in length, null count, addresses of
-    buffers, and children. Each export creates the buffer of the views' sizes, in host memory, and the offset
-    of an empty array."""
+    """Yields the differences between an ArrowArray and nanoarrow's array in length, null count, buffer
+    addresses and children. Does not compare buffers that each export allocates: the sizes of a view array's
+    buffers, and the offset of an empty array."""
     addresses = pointers(raw.buffers, raw.n_buffers)
     if (raw.length, raw.null_count, len(addresses)) != (array.length, array.null_count, array.n_buffers):
         yield f"{path}: {(raw.length, raw.null_count, len(addresses))}, {array.length, array.null_count, array.n_buffers}"
@@ -68,7 +68,7 @@ def differences(raw, array, path="array"):
     below = pointers(raw.children, raw.n_children) + ([raw.dictionary] if raw.dictionary else [])
     children = [*array.children, *([] if array.dictionary is None else [array.dictionary])]
     if len(below) != len(children):
-        yield f"{path}: {len(below)} below it, {len(children)}"
+        yield f"{path}: {len(below)} children and dictionaries, expected {len(children)}"
     for i, (actual, expected) in enumerate(zip(below, children)):
         yield from differences(ArrowArray.from_address(actual), expected, f"{path}[{i}]")
 
@@ -80,7 +80,7 @@ def test_nanoarrow_reads_device_arrays_of_every_type(host, cuda_session, tmp_pat
     stream, rows = cuda_session.read(tmp_path / "in.arrow"), []
     writer = cuda_session.export("arrow-c-device", stream.schema)
     while (raw := stream.next_raw()) is not None:
-        # Also batches without columns.
+        # Batches without columns are tested too.
         assert (raw.array.device_type, raw.array.device_id) == CUDA
         # The struct is moved. Its pointers stay valid until it is released.
         before = ArrowArray.from_buffer_copy(raw.array.array)

@@ -1,5 +1,5 @@
-"""`crossdock convert` on a CUDA device: reads, validates, exports and writes there. The result equals
-pyarrow's reading of the input."""
+"""`crossdock convert` on a CUDA device: the command reads, validates, exports and writes on the device. The
+result equals the values that pyarrow reads from the input."""
 
 import pyarrow as pa
 import pytest
@@ -34,7 +34,7 @@ def test_golden_cases_round_trip_through_a_device(convert_on_cuda, tmp_path, cas
 
 
 def test_golden_cases_exist(cuda, golden):
-    """Skipped if there are no golden files, in which case the tests above have no cases."""
+    """Skipped if there are no golden files, in which case the tests of golden cases have no cases."""
     assert CASES
 
 
@@ -90,7 +90,7 @@ def test_samples_round_trip_through_a_device(convert_on_cuda, tmp_path, name, fo
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_are_read_and_written_compressed(convert_on_cuda, tmp_path, name, form, compression):
+def test_compressed_samples_are_read_and_written(convert_on_cuda, tmp_path, name, form, compression):
     other = {"lz4": "zstd", "zstd": "lz4"}[compression]
     flags = ("--compression", other, "--via", "arrow-c-device")
     round_trip(convert_on_cuda, tmp_path, *make(name), form, form, *flags, compression=compression)

@@ -48,7 +48,7 @@ def test_booleans_become_bits_on_request(session, form):
 
 
 @pytest.mark.parametrize("bools", ["bytes", "bits"])
-def test_any_byte_but_0_is_true(session, bools):
+def test_every_nonzero_byte_is_true(session, bools):
     array = np.arange(256, dtype=np.uint8).view(bool)
     column = import_array(session, array, bools=bools)
     assert column.to_pylist() == [False] + [True] * 255
@@ -64,7 +64,7 @@ def test_error_for_unsupported_dtype_names_it(session, dtype, form):
 
 
 def test_rejects_scalar_with_advice(session):
-    with pytest.raises(capi.CrossdockError, match=r"a scalar: .*reshape it to \(1,\)"):
+    with pytest.raises(capi.CrossdockError, match=r"it is a scalar, .*reshape it to \(1,\)"):
         import_array(session, np.zeros(()))
 
 
@@ -100,7 +100,7 @@ GATHERED = {
 
 @forms
 @pytest.mark.parametrize("layout", IN_PLACE)
-def test_layouts_of_arrow_are_imported_in_place(host, session, layout, form):
+def test_layouts_with_arrow_equivalent_are_imported_in_place(host, session, layout, form):
     array = IN_PLACE[layout]
     column = import_array(session, array, form)
     column.validate(full=True)
@@ -110,7 +110,7 @@ def test_layouts_of_arrow_are_imported_in_place(host, session, layout, form):
 
 
 def test_pyarrow_tensor_of_permuted_column_has_numpys_values(session):
-    array = IN_PLACE["rows of column-major"]
+    array = IN_PLACE["rows in column-major order"]
     column = import_array(session, array)
     assert column.type.permutation == [2, 1, 0]
     assert_same(array, column.to_numpy_ndarray())
@@ -119,7 +119,7 @@ def test_pyarrow_tensor_of_permuted_column_has_numpys_values(session):
 
 @forms
 @pytest.mark.parametrize("layout", GATHERED)
-def test_other_layouts_are_gathered(session, layout, form):
+def test_layouts_without_arrow_equivalent_are_gathered(session, layout, form):
     array = GATHERED[layout]
     column = import_array(session, array, form)
     column.validate(full=True)
@@ -128,9 +128,9 @@ def test_other_layouts_are_gathered(session, layout, form):
 
 
 def test_permutation_follows_the_arrow_specification(session):
-    """Dimension i of a row is dimension permutation[i] of the shape in memory. The permutation is not its own
-    inverse."""
-    kind = import_array(session, IN_PLACE["rows permuted"]).type
+    """Dimension i of a row is dimension permutation[i] of the shape in memory. The test uses a permutation
+    that is not its own inverse."""
+    kind = import_array(session, IN_PLACE["rows with permuted dimensions"]).type
     assert (kind.shape, kind.permutation) == ([4, 5, 3], [2, 0, 1])
 
 

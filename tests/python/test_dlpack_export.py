@@ -99,7 +99,7 @@ def test_slice_begins_at_its_offset(session, dtype, form):
 
 
 @forms
-@pytest.mark.parametrize("layout", ["row-major", "rows of column-major", "rows permuted"])
+@pytest.mark.parametrize("layout", ["row-major", "rows in column-major order", "rows with permuted dimensions"])
 def test_rows_of_several_dimensions_round_trip_in_place(host, session, layout, form):
     array = IN_PLACE[layout]
     column = import_array(session, array, form)
@@ -151,7 +151,7 @@ def test_rejects_unsupported_type_with_advice(session, name, form):
 
 @forms
 def test_struct_follows_the_specification(session, form):
-    whole = import_array(session, IN_PLACE["rows permuted"])
+    whole = import_array(session, IN_PLACE["rows with permuted dimensions"])
     for column in (whole, whole.slice(0, 0)):
         (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]), form)
         assert form_of(capsule) == form

@@ -1,4 +1,5 @@
-"""DLPack with the installed tensor libraries: torch, jax, cupy. Host memory on both sides."""
+"""DLPack with the installed tensor libraries: torch, jax, cupy. The tensors and the columns are in host
+memory."""
 
 import numpy as np
 import pyarrow as pa

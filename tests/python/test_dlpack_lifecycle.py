@@ -1,4 +1,4 @@
-"""Ownership of tensors: each is deleted once."""
+"""Ownership of tensors: each tensor is deleted once."""
 
 import gc
 import itertools
@@ -65,7 +65,7 @@ def test_gathered_tensor_is_freed_after_the_gather(session, form):
 
 
 @forms
-def test_rejected_tensor_frees_all_once(session, form):
+def test_rejecting_one_tensor_frees_each_tensor_once(session, form):
     good = [ManagedTensor(form), ManagedTensor(form)]
     bad = ManagedTensor(form, ndim=-1)
     with pytest.raises(capi.CrossdockError, match="tensor 1 of 3: -1 dimensions"):
@@ -97,7 +97,7 @@ def test_rejects_consumed_capsule(session, form):
     assert is_collected(witness)
 
 
-def test_rejects_and_keeps_capsule_of_another_name(session):
+def test_rejected_capsule_with_another_name_is_not_consumed(session):
     schema, array = numbers().__arrow_c_array__()
     for capsule in (schema, array):
         with pytest.raises(capi.CrossdockError, match="expected 'dltensor_versioned' or 'dltensor'"):
@@ -105,7 +105,7 @@ def test_rejects_and_keeps_capsule_of_another_name(session):
     assert pa.RecordBatch._import_from_c_capsule(schema, array).num_rows == 1000
 
 
-def test_arrow_importer_rejects_and_keeps_a_tensor(session):
+def test_arrow_importer_does_not_consume_rejected_tensor(session):
     tensor = ManagedTensor("versioned")
     capsule = new_capsule("versioned", tensor.address)
     with pytest.raises(capi.CrossdockError):

@@ -1,4 +1,4 @@
-"""Malformed tensors: each is rejected with an error that names the fault, and freed once."""
+"""Malformed tensors: each tensor is rejected with an error that names the fault, and is freed once."""
 
 import gc
 import weakref
@@ -36,22 +36,26 @@ HUGE = 2**63 - 1
 MALFORMED = {
     "no shape": (dict(shape=None), "bad_data", "shape is NULL with 1 dimensions"),
     "a negative size": (dict(shape=(-3,)), "bad_data", "dimension 0 has size -3, expected 0 or more"),
-    "a negative size behind a zero": (dict(shape=(0, -1), strides=(1, 1)), "bad_data", "dimension 1 has size -1"),
-    "the smallest size": (dict(shape=(-HUGE - 1,)), "bad_data", "dimension 0 has size -9223372036854775808"),
-    "more than can be counted": (dict(shape=(HUGE,)), "bad_data", "size in bytes overflows int64"),
-    "a product that wraps": (dict(shape=(2**32, 2**32), strides=(1, 1)), "bad_data", "size in bytes overflows int64"),
-    "a product that wraps to 0 behind a zero": (
+    "a negative size after a size of 0": (dict(shape=(0, -1), strides=(1, 1)), "bad_data", "dimension 1 has size -1"),
+    "the minimum of int64 as size": (dict(shape=(-HUGE - 1,)), "bad_data", "dimension 0 has size -9223372036854775808"),
+    "a size in bytes that overflows": (dict(shape=(HUGE,)), "bad_data", "size in bytes overflows int64"),
+    "a number of elements that wraps": (
+        dict(shape=(2**32, 2**32), strides=(1, 1)),
+        "bad_data",
+        "size in bytes overflows int64",
+    ),
+    "a number of elements that wraps to 0, after a size of 0": (
         dict(shape=(0, 2**32, 2**32), strides=(1, 1, 1)),
         "bad_data",
         "size in bytes overflows int64",
     ),
-    "no dimensions": (dict(shape=(), strides=()), "unsupported", r"a scalar: .* reshape it to \(1,\)"),
+    "no dimensions": (dict(shape=(), strides=()), "unsupported", r"it is a scalar, .* reshape it to \(1,\)"),
     "-1 dimensions": (dict(ndim=-1), "bad_data", "-1 dimensions, expected 1 to 64"),
     "65 dimensions": (dict(shape=(1,) * 65, strides=(1,) * 65), "bad_data", "65 dimensions, expected 1 to 64"),
     "very many dimensions": (dict(ndim=2**31 - 1), "bad_data", "2147483647 dimensions"),
-    "a stride beyond all": (dict(strides=(HUGE,)), "bad_data", "reach beyond the address space"),
-    "a stride below all": (dict(strides=(-HUGE - 1,)), "bad_data", "reach beyond the address space"),
-    "strides that add up to too much": (
+    "the maximum stride": (dict(strides=(HUGE,)), "bad_data", "reach beyond the address space"),
+    "the minimum stride": (dict(strides=(-HUGE - 1,)), "bad_data", "reach beyond the address space"),
+    "strides whose sum overflows": (
         dict(shape=(3, 3), strides=(2**60, 2**60)),
         "bad_data",
         "reach beyond the address space",
@@ -61,18 +65,18 @@ MALFORMED = {
         "bad_data",
         "reach beyond the address space",
     ),
-    "an offset that wraps": (dict(byte_offset=2**64 - 1), "bad_data", "byte_offset 18446744073709551615 reaches"),
-    "an offset beyond the half": (dict(byte_offset=2**63), "bad_data", "reach beyond the address space"),
-    "no data": (dict(data=0), "bad_data", r"data is NULL with shape \[3\]"),
-    "an offset from no data": (dict(data=0, byte_offset=4096), "bad_data", r"data is NULL with shape \[3\]"),
-    "a code of the future": (dict(dtype=(99, 32, 1)), "unsupported", "dtype code 99 of 32 bits: .*cast it to one of"),
+    "a byte offset that wraps": (dict(byte_offset=2**64 - 1), "bad_data", "byte_offset 18446744073709551615 reaches"),
+    "a byte offset of 2^63": (dict(byte_offset=2**63), "bad_data", "reach beyond the address space"),
+    "NULL data": (dict(data=0), "bad_data", r"data is NULL with shape \[3\]"),
+    "NULL data with a byte offset": (dict(data=0, byte_offset=4096), "bad_data", r"data is NULL with shape \[3\]"),
+    "an unknown dtype code": (dict(dtype=(99, 32, 1)), "unsupported", "dtype code 99 of 32 bits: .*cast it to one of"),
     "four lanes": (
         dict(dtype=(FLOAT, 32, 4)),
         "unsupported",
         "dtype float32 with 4 lanes: .*make the lanes a dimension",
     ),
     "no lanes": (dict(dtype=(FLOAT, 32, 0)), "unsupported", "dtype float32 with 0 lanes"),
-    "the most lanes": (dict(dtype=(INT, 8, 65535)), "unsupported", "dtype int8 with 65535 lanes"),
+    "the maximum number of lanes": (dict(dtype=(INT, 8, 65535)), "unsupported", "dtype int8 with 65535 lanes"),
     "four bits": (dict(dtype=(INT, 4, 1)), "unsupported", "dtype int4: .*cast it to one of"),
     "four bits, padded": (dict(dtype=(UINT, 4, 1), flags=SUBBYTE_PADDED), "unsupported", "dtype uint4: "),
     "no bits": (dict(dtype=(INT, 0, 1)), "unsupported", "dtype int0: "),
@@ -80,9 +84,9 @@ MALFORMED = {
     "a boolean of one bit": (dict(dtype=(BOOL, 1, 1)), "unsupported", "dtype bool1: "),
     "bfloat16": (dict(dtype=(BFLOAT, 16, 1)), "unsupported", "dtype bfloat16: .*cast it to one of"),
     "complex64": (dict(dtype=(COMPLEX, 64, 1)), "unsupported", "dtype complex64: .*cast it to one of"),
-    "a missing GPU": (dict(device=(2, 99)), "device", "it lies on cuda:99, expected one of cpu"),
+    "a missing GPU": (dict(device=(2, 99)), "device", "it is on cuda:99, expected one of cpu"),
     "OpenCL": (dict(device=(4, 0)), "device", "expected one of cpu"),
-    "a device of the future": (dict(device=(99, 5)), "device", "99.*expected one of cpu"),
+    "an unknown device type": (dict(device=(99, 5)), "device", "99.*expected one of cpu"),
     "a negative device type": (dict(device=(-1, 0)), "device", "expected one of cpu"),
 }
 
@@ -113,7 +117,7 @@ def test_malformed_tensor_is_rejected_with_a_schema(session, case, form):
 
 
 @forms
-@pytest.mark.parametrize("case", ["no shape", "a product that wraps", "no data", "a code of the future"])
+@pytest.mark.parametrize("case", ["no shape", "a number of elements that wraps", "NULL data", "an unknown dtype code"])
 def test_malformed_mask_is_rejected(session, case, form):
     good, mask = ManagedTensor(form), ManagedTensor(form, **{"dtype": (BOOL, 8, 1), **MALFORMED[case][0]})
     with pytest.raises(capi.CrossdockError, match="tensor 1 of 2"):
@@ -135,7 +139,7 @@ def test_rejects_misaligned_shape_and_strides(session, which, form):
 
 
 @pytest.mark.parametrize("version", [(2, 0), (0, 8), (2**32 - 1, 0)])
-def test_unknown_major_version_only_calls_the_deleter(session, version):
+def test_tensor_of_unknown_major_version_is_only_deleted(session, version):
     tensor = ManagedTensor("versioned", version=version, data=8, device=(77, 77), ndim=2**31 - 1, dtype=(200, 200, 9))
     tensor.struct.dl_tensor.shape = tensor.struct.dl_tensor.strides = 8
     with pytest.raises(capi.CrossdockError, match=f"version.* expected 1, got {version[0]}") as caught:
@@ -191,7 +195,7 @@ def test_empty_tensor_may_have_invalid_fields(session, form):
 
 
 @forms
-def test_stride_of_a_size_of_1_is_ignored(session, form):
+def test_stride_of_dimension_of_size_1_is_ignored(session, form):
     tensor = ManagedTensor(form, shape=(1, 3, 1), strides=(HUGE, 1, -HUGE - 1))
     (batch,) = import_batches(session, tensor.capsule)
     assert_same(np.array([[[1], [2], [3]]], np.int32), values(batch.column(0)))
@@ -244,7 +248,7 @@ def test_misaligned_elements_are_read(session, dtype, shift, form):
 @forms
 @pytest.mark.parametrize("bools", ["bytes", "bits"])
 @pytest.mark.parametrize("dtype", [(UINT, 8, 1), (BOOL, 8, 1)])
-def test_rejects_broadcast_beyond_memory(session, dtype, bools, form):
+def test_rejects_broadcast_that_is_too_large_to_gather(session, dtype, bools, form):
     """One byte broadcast to 2^50 elements: valid, but too large to gather."""
     tensor = ManagedTensor(form, shape=(2**50,), strides=(0,), dtype=dtype)
     with pytest.raises(capi.CrossdockError, match=f"column 'col_0': .* {2**50} bytes") as caught:
@@ -266,7 +270,8 @@ def test_rejects_row_longer_than_arrow_lists(session, shape, form):
 
 
 def test_deleter_may_call_crossdock(host, session):
-    """The deleter drops an owner that is an exported tensor itself, a hundred levels deep."""
+    """The deleter drops an owner, which is itself an exported tensor with such an owner, and so on for a
+    hundred levels."""
     array = first = sample("int32", 9)
     for _ in range(100):
         (batch,) = import_batches(session, capsule_of(array, "versioned"))

@@ -1,4 +1,4 @@
-"""Nulls in DLPack exports: they are rejected, or passed in masks."""
+"""Nulls in DLPack exports are rejected, or passed as masks."""
 
 import capi
 import numpy as np
@@ -78,7 +78,7 @@ def test_column_round_trips_with_its_mask(session, name, form):
 
 
 @forms
-def test_numpy_masked_arrays_are_imported_as_by_pyarrow(session, form):
+def test_masked_arrays_of_numpy_have_the_values_that_pyarrow_reads(session, form):
     data, mask = sample("int32", 131), sample("bool", 131)
     (batch,) = import_batches(session, capsule_of(data, form), capsule_of(mask, form), nulls="mask", names="n")
     batch.validate(full=True)

@@ -23,7 +23,7 @@ from tensors import (
 
 dtypes = st.sampled_from(list(NUMPY_DTYPES))
 forms = st.sampled_from(list(FORMATS))
-# The same cases each time by default, so that failures can be reproduced.
+# By default each run tests the same cases, so that failures can be reproduced.
 reproducible = settings(
     max_examples=300,
     deadline=None,
@@ -44,7 +44,7 @@ def views(draw):
     """Draws a view of an array: sliced, transposed, with broadcast dimensions and dimensions of size 1."""
     dtype, ndim = draw(dtypes), draw(st.integers(1, 4))
     whole = sample(dtype, tuple(draw(st.integers(1, 7)) for _ in range(ndim)))
-    # Half of them keep rows contiguous, so that imports in place are tested often.
+    # Half of the views keep rows contiguous, so that imports in place are tested often.
     if draw(st.booleans()):
         view = whole[draw(slices_of(len(whole)))].transpose(0, *draw(st.permutations(range(1, ndim))))
     else:
@@ -55,7 +55,7 @@ def views(draw):
         repeated = draw(st.sampled_from([1, 1, 2, 3]))
         shape = (*view.shape[:at], repeated, *view.shape[at:])
         stride = 0 if repeated > 1 else draw(st.sampled_from([0, 1, -3, 1000])) * view.itemsize
-        # Unlike numpy.broadcast_to, it stays writable, as legacy tensors require.
+        # Unlike the result of numpy.broadcast_to, this view is writable, as legacy tensors require.
         view = as_strided(view, shape, (*view.strides[:at], stride, *view.strides[at:]))
     return view
 
@@ -130,7 +130,7 @@ def test_nulls_round_trip_with_masks(session, kinds, rows, masks, form, data):
 
 @reproducible
 @given(kind=dtypes, expected=dtypes, rows=st.integers(0, 9), form=forms)
-def test_rejects_other_dtype_than_the_schemas(session, kind, expected, rows, form):
+def test_rejects_dtype_that_differs_from_the_schema(session, kind, expected, rows, form):
     assume(kind != expected)
     view = sample(kind, rows)
     schema = capi.pa.schema([("c", NUMPY_DTYPES[expected])])

@@ -84,7 +84,7 @@ def test_batch_has_the_schemas_types_names_and_metadata(host, session):
     assert copied_bytes(host) == 0 and host.ledger()["live_bytes"] == 0
 
 
-def test_schema_of_bool_converts_to_bits(session):
+def test_bool_schema_converts_booleans_to_bits(session):
     array = sample("bool", (9, 5))
     (batch,) = import_batches(session, capsule_of(array, "legacy"), schema=pa.schema([("c", pa.list_(pa.bool_(), 5))]))
     assert_same(array, values(batch.column(0)))

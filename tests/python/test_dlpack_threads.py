@@ -33,7 +33,7 @@ forms = pytest.mark.parametrize("form", FORMATS)
 
 
 class RoundTrip:
-    """Has all objects of a round trip, by name."""
+    """Has all objects of a round trip as attributes."""
 
     def __init__(self, form):
         array, self.witness = witnessed_array()
@@ -60,7 +60,7 @@ class RoundTrip:
 @forms
 @pytest.mark.parametrize("last", ["stream", "writer", "batch", "tensor"])
 def test_objects_may_be_released_in_any_order(form, last):
-    """Any handle may be the last one. The session is released with its host."""
+    """Any of the objects may be released last. The session is released together with its host."""
     others = [name for name in ("host", "stream", "writer", "batch", "tensor") if name != last]
     for order in itertools.permutations(others):
         objects = RoundTrip(form)

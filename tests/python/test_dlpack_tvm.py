@@ -68,7 +68,7 @@ WRAPPER = tvm_ffi.core.DLTensorTestWrapper
 
 @capi._DESTROY
 def no_destructor(_):
-    """The destructor of a capsule that owns nothing."""
+    """The destructor of a capsule that does not own its tensor. Does nothing."""
 
 
 @forms
@@ -168,7 +168,7 @@ def test_exchange_api_accepts_exported_tensors(host, session, dtype):
 
 
 def test_tvm_ffi_uses_the_exchange_api_of_an_object(host, session):
-    """A type with the function table, like that of an extension module."""
+    """A type with the function table, as an extension module would define it."""
     array = sample("float32", (6, 2))
     (batch,) = import_batches(session, capsule_of(array, "versioned"))
     columns = []

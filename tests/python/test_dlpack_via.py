@@ -1,4 +1,5 @@
-"""Conversions through DLPack: errors name what cannot pass, and everything else is unchanged."""
+"""Conversions through DLPack. Errors name the columns that DLPack does not support. All other columns and the
+metadata are unchanged."""
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +60,7 @@ def test_nulls_pass_only_with_masks(run, convert, tmp_path, via):
     assert_equal(read(source, "file"), read(target, "file"))
 
 
-def test_error_names_unsupported_column_which_can_be_omitted(run, convert, tmp_path):
+def test_unsupported_column_is_named_and_can_be_omitted(run, convert, tmp_path):
     source, target = tmp_path / "in.arrow", tmp_path / "out.arrow"
     batch = batch_of(name=pa.array(["a", "b"]), n=pa.array([1, 2]))
     write(source, "file", batch.schema, [batch])
@@ -78,7 +79,7 @@ def test_dlpack_and_arrow_interfaces_can_be_combined(convert, tmp_path, arrow):
 
 
 @pytest.mark.parametrize("via", [(), ("--via", "dlpack")])
-def test_metadata_of_batches_passes(convert, tmp_path, via):
+def test_metadata_of_batches_passes_through_dlpack(convert, tmp_path, via):
     source, target = tmp_path / "in.arrow", tmp_path / "out.arrow"
     batch = batch_of(n=pa.array([1, 2]))
     with pa.ipc.new_file(source, batch.schema) as out:

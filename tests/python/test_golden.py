@@ -1,5 +1,5 @@
-"""Arrow's golden files through `crossdock convert`: the result equals pyarrow's reading of the input, and the
-JSON of the case."""
+"""Arrow's golden files through `crossdock convert`: the result equals the values that pyarrow reads from the
+input, and the values in the JSON of the case."""
 
 import pytest
 from conftest import golden_cases
@@ -10,14 +10,14 @@ GOLDEN_SUFFIXES = {"file": ".arrow_file", "stream": ".stream"}
 VIAS = {
     "alone": (),
     "via": ("--via", "arrow-c-device"),
-    # In memory that the host must not access.
+    # This device has memory that the host must not access.
     "untouchable": ("--device", "untouchable", "--via", "arrow-c-device"),
 }
 CASES = golden_cases()
 
 
 def test_golden_cases_exist_in_both_forms(golden):
-    """Skipped if there are no golden files, in which case the tests below have no cases."""
+    """Skipped if there are no golden files, in which case the tests of golden cases have no cases."""
     for case in CASES:
         for suffix in GOLDEN_SUFFIXES.values():
             assert case.with_name(case.name + suffix).is_file(), f"{case}{suffix} is not in {golden}"
@@ -38,7 +38,8 @@ def test_golden_cases_convert_to_the_values_of_their_json(convert, tmp_path, cas
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.name}")
 def test_pyarrow_reads_the_values_of_the_json(case):
-    """Checks pyarrow alone: if this test passes, a failure of the test above is a fault of Crossdock."""
+    """Checks pyarrow alone: if this test passes, a failure of
+    `test_golden_cases_convert_to_the_values_of_their_json` is a fault of Crossdock."""
     expected = truth(case)
     for form, suffix in GOLDEN_SUFFIXES.items():
         assert_equal(expected, with_substitutes(read(case.with_name(case.name + suffix), form)))

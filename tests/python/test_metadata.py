@@ -1,4 +1,4 @@
-"""Metadata of batches, which is not part of the schema."""
+"""Metadata of batches. Unlike other metadata, it is not part of the schema."""
 
 import pyarrow as pa
 import pyarrow.ipc as ipc

@@ -1,5 +1,5 @@
-"""Types and shapes that Arrow's golden files lack: pyarrow writes them, Crossdock converts them, pyarrow
-reads them."""
+"""Types and shapes that Arrow's golden files lack. pyarrow writes a file, Crossdock converts it, and pyarrow
+reads the result."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,8 @@ COMPRESSIONS = [None, "lz4", "zstd"]
 
 
 def round_trip(convert, folder, schema, batches, in_form, out_form, *flags, **options):
-    """Writes with pyarrow, converts, and compares the result with pyarrow's reading of the input."""
+    """Writes a file with pyarrow, converts it, and compares the result with the values that pyarrow reads from
+    the input."""
     source = folder / f"in{FORMS[in_form]}"
     target = folder / f"out{FORMS[out_form]}"
     write(source, in_form, schema, batches, **options)
@@ -32,14 +33,14 @@ def test_samples_round_trip(convert, tmp_path, name, in_form, out_form, via):
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_are_read_compressed(convert, tmp_path, name, form, compression, via):
+def test_compressed_samples_are_read(convert, tmp_path, name, form, compression, via):
     round_trip(convert, tmp_path, *make(name), form, "file", *VIAS[via], compression=compression)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_are_written_compressed(convert, tmp_path, name, form, compression):
+def test_samples_are_written_with_compression(convert, tmp_path, name, form, compression):
     round_trip(convert, tmp_path, *make(name), form, form, "--compression", compression)
 
 
@@ -61,7 +62,7 @@ def test_compression_is_applied(convert, tmp_path, form, in_compression, out_com
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_uncompressed_buffers_in_a_compressed_file_are_read(convert, tmp_path, compression, via):
-    """Each buffer of a compressed body may be uncompressed."""
+    """Each buffer of a compressed message may be stored uncompressed."""
     import numpy as np
 
     noise = pa.record_batch({"noise": np.random.default_rng(7).integers(0, 2**63, 1000), "zeros": np.zeros(1000)})
@@ -71,7 +72,7 @@ def test_uncompressed_buffers_in_a_compressed_file_are_read(convert, tmp_path, c
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("out_form", FORMS)
 @pytest.mark.parametrize("deltas", [True, False], ids=["deltas", "replacement"])
-def test_changing_dictionaries_in_a_stream_keep_values(convert, tmp_path, out_form, deltas, via):
+def test_stream_with_changing_dictionaries_keeps_its_values(convert, tmp_path, out_form, deltas, via):
     words = [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d", None], ["x", "a"]]
     batches = []
     for dictionary in words[: 3 if deltas else 4]:
@@ -83,7 +84,7 @@ def test_changing_dictionaries_in_a_stream_keep_values(convert, tmp_path, out_fo
 
 
 @pytest.mark.parametrize("via", VIAS)
-def test_dictionary_deltas_in_a_file_keep_values(convert, tmp_path, via):
+def test_file_with_dictionary_deltas_keeps_its_values(convert, tmp_path, via):
     batches = []
     for dictionary in (["a"], ["a", "b"], ["a", "b", "c"]):
         column = pa.DictionaryArray.from_arrays(
@@ -97,7 +98,8 @@ def test_dictionary_deltas_in_a_file_keep_values(convert, tmp_path, via):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["floats", "unions", "nested", "dictionaries", "empty_batches_between"])
 def test_reads_old_metadata_and_alignment(convert, tmp_path, name, form, via):
-    """Format V4, in which unions have validity bitmaps, with the framing before 0.15."""
+    """Reads the metadata version V4, in which unions have validity bitmaps, with the framing of Arrow before
+    0.15."""
     old = {"metadata_version": pa.ipc.MetadataVersion.V4, "use_legacy_format": True}
     round_trip(convert, tmp_path, *make(name), form, "file", *VIAS[via], **old)
 
@@ -110,7 +112,7 @@ def test_sample_round_trips(convert, tmp_path, sample, via):
 
 
 @pytest.mark.parametrize("suffix", [".arrow", ".feather", ".ipc", ".arrows"])
-def test_extension_selects_the_form(convert, tmp_path, suffix):
+def test_file_extension_selects_the_form(convert, tmp_path, suffix):
     batch = mixed()
     source, target = tmp_path / "in.arrow", tmp_path / f"out{suffix}"
     write(source, "file", batch.schema, [batch])
@@ -130,7 +132,7 @@ def test_input_is_recognised_by_its_bytes(convert, tmp_path):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_reads_and_writes_pipes(convert, tmp_path, form):
-    """A file is read from a pipe too, although its footer is at the end."""
+    """A file can also be read from a pipe, although its footer is at the end."""
     batch = mixed()
     source = tmp_path / f"in{FORMS[form]}"
     write(source, form, batch.schema, [batch, batch.slice(3, 5)])

@@ -1,5 +1,5 @@
-"""Reads Arrow's integration JSON, which has the expected values of each golden case, as pyarrow arrays built
-from buffers."""
+"""Reads Arrow's integration JSON, which contains the expected values of each golden case. Builds pyarrow
+arrays from buffers."""
 
 import ctypes
 import gzip
@@ -21,8 +21,8 @@ SIMPLE = {
 }
 
 
-# pyarrow has no class for intervals of months, and of days and milliseconds. Integers with the same
-# bytes substitute for them.
+# pyarrow has no classes for two interval types: months, and days with milliseconds. Integers with
+# the same bytes substitute for these intervals.
 SUBSTITUTES = {"YEAR_MONTH": pa.int32(), "DAY_TIME": pa.int64()}
 LAYOUTS = {
     "YEAR_MONTH": np.dtype("<i4"),
@@ -33,7 +33,8 @@ BY_NAME = {"month_interval": "YEAR_MONTH", "day_time_interval": "DAY_TIME"}
 
 
 def with_substitutes(table):
-    """Returns (schema, batches) with the substitutes of `truth`: the same buffers with another type."""
+    """Returns (schema, batches) with the integer types that `truth` substitutes for intervals. The buffers are
+    unchanged."""
     schema, batches = table
     fields = [f.with_type(SUBSTITUTES[BY_NAME[str(f.type)]]) if str(f.type) in BY_NAME else f for f in schema]
     if fields == list(schema):
@@ -49,7 +50,7 @@ def with_substitutes(table):
 
 @lru_cache(maxsize=4)
 def truth(case):
-    """Returns (schema, batches) of a case, with substitutes for the older intervals."""
+    """Returns (schema, batches) of a case, with integers in place of the older interval types."""
     with gzip.open(f"{case}.json.gz", "rt", encoding="utf-8") as file:
         content = json.load(file)
     fields = content["schema"]["fields"]

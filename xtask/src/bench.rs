@@ -13,7 +13,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Builds command and plugins in release, then runs the benchmarks.
+/// Builds the command and the plugins in the release profile, then runs the benchmarks.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if !workspace.has(PACKAGE) {
         bail!("there are no benchmarks: the workspace has no package {PACKAGE} (expected in benches/)");

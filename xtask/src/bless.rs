@@ -1,4 +1,4 @@
-//! `cargo xtask bless`: records the layout of the ABI, and of its releases.
+//! `cargo xtask bless`: records the current layout of the ABI, and the layouts of releases.
 
 use crate::cargo::Workspace;
 use anyhow::{Context, Result, bail};
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Options of `cargo xtask bless`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Record the header and the layout as those of a release
+    /// Also record the header and the layout of a release
     #[arg(long)]
     release: bool,
 }
@@ -31,7 +31,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Adds `today` to the record in `abi/released`, unless it is recorded already.
+/// Records the contract `today` in `abi/released`, unless the same contract is already recorded.
 fn release(abi: &Path, today: &Contract) -> Result<()> {
     let path = abi.join("layout.txt");
     let layout = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -63,7 +63,7 @@ enum Next {
     New(Abi),
 }
 
-/// The name under which `today` is recorded.
+/// The version under which `today` is recorded.
 fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
     let (major, minor) = today.version().context("the layout table does not begin with its version")?;
     let first = Abi { major, minor, appended: 0 };

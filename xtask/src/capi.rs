@@ -1,5 +1,5 @@
-//! `cargo xtask capi`: installs the library for applications in C and C++, as a system package
-//! does.
+//! `cargo xtask capi`: installs the library for applications in C and C++, in the way a system
+//! package does.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,7 @@ pub struct Options {
     /// The target folder for lib/, include/, lib/pkgconfig/ and lib/crossdock/plugins/
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
-    /// Install the libraries from this folder, instead of building them (release)
+    /// Install the libraries from this folder, instead of building them in the release profile
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
 }
@@ -52,7 +52,8 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
         Ok(folder)
     };
     let (lib, include) = (folder("lib")?, folder("include")?);
-    // The versioned file, the SONAME (see capi/build.rs), and the name for linking.
+    // Installs the file with the full version, and links for the SONAME (see capi/build.rs) and for
+    // linking.
     let file = format!("{LIBRARY}.{}", version());
     let header = fs::read_to_string(root.join(ABI_HEADER)).context(ABI_HEADER)?;
     let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));
@@ -81,8 +82,8 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Replaces a file; a program that has the old one mapped keeps it. Only the owner may write the
-/// new file, since otherwise the host would not load it as a plugin.
+/// Replaces a file. Programs that have mapped the old file are not affected. Only the owner may
+/// write the new file, because otherwise the host would not load it as a plugin.
 fn install(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The workspace of this xtask.
+/// The workspace that contains this xtask.
 pub struct Workspace {
     /// The root folder.
     pub root: PathBuf,
@@ -19,10 +19,10 @@ pub struct Workspace {
 #[derive(Debug, Clone, Default)]
 pub struct Package {
     pub name: String,
-    /// The folder relative to the root: `memory/client`.
+    /// The folder relative to the root, such as `memory/client`.
     pub folder: String,
     pub dependencies: Vec<Dependency>,
-    /// The names of the cdylib targets, as in the file names of the libraries.
+    /// The names of the cdylib targets, spelled as in the file names of the libraries.
     pub cdylibs: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct Package {
 #[derive(Debug, Clone)]
 pub struct Dependency {
     pub name: String,
-    /// Whether it is in `[dev-dependencies]`.
+    /// Whether the dependency is in `[dev-dependencies]`.
     pub dev: bool,
 }
 
@@ -42,7 +42,7 @@ pub fn cargo() -> Command {
 /// Runs a command in this terminal.
 ///
 /// # Errors
-/// The exit status is not 0.
+/// Returns an error if the exit status is not 0.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", show(command)))?;
     if !status.success() {
@@ -84,7 +84,7 @@ impl Workspace {
         self.packages.iter().any(|p| p.name == name)
     }
 
-    /// The members that build plugins: cdylibs in `plugins/`.
+    /// The members that build plugins: those in `plugins/` that have a cdylib target.
     pub fn plugins(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|p| p.folder.starts_with("plugins/") && !p.cdylibs.is_empty())
     }
@@ -98,8 +98,10 @@ impl Workspace {
 impl Package {
     fn from_json(json: &Value, root: &Path) -> Result<Self> {
         let manifest = Path::new(text(&json["manifest_path"])?);
-        let folder =
-            manifest.parent().and_then(|f| f.strip_prefix(root).ok()).context("a member outside the root")?;
+        let folder = manifest
+            .parent()
+            .and_then(|f| f.strip_prefix(root).ok())
+            .context("cargo metadata: a member is outside the root")?;
         let mut dependencies = Vec::new();
         for d in list(&json["dependencies"])? {
             dependencies.push(Dependency { name: text(&d["name"])?.to_owned(), dev: d["kind"] == "dev" });

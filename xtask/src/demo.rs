@@ -10,9 +10,9 @@ const SAMPLE: &str = "examples/data/flights-january.arrow";
 const NUMBERS: &str = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,flight,air_time,\
                        distance,hour,minute,cancelled,speed_mph";
 
-/// The builds: the command and the plugins of the conversions, then the comparison. They are
-/// separate, because Cargo would otherwise enable the comparison's features in the plugins'
-/// dependencies, and build the plugins again for the wheel.
+/// The packages to build: first the command and the plugins of the conversions, then the
+/// comparison. The builds are separate. In one build, Cargo would enable features of the comparison
+/// in the dependencies of the plugins, and would have to build the plugins again for the wheel.
 const BUILT: [&[&str]; 2] = [
     &[
         "crossdock-cli",
@@ -23,7 +23,8 @@ const BUILT: [&[&str]; 2] = [
     &["xtask-compare"],
 ];
 
-/// Builds, converts the sample through each plugin and back, and compares.
+/// Builds the command and the plugins, converts the sample through each plugin and back, and
+/// compares the result with the sample.
 pub fn run(workspace: &Workspace) -> Result<()> {
     println!("building the command and its plugins (release) ...");
     for packages in BUILT {

@@ -1,4 +1,4 @@
-//! FNV-1a hashes, which detect forgotten changes. They do not protect against forgery.
+//! FNV-1a hashes, which detect accidental changes. They do not protect against forgery.
 
 /// The 64-bit FNV-1a hash.
 pub fn fnv1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
@@ -11,7 +11,8 @@ fn hashed(bytes: impl Iterator<Item = u8>) -> u64 {
     })
 }
 
-/// A hash for selection: with different numbers, the hashes of the same bytes are independent.
+/// A hash for random selection. The hashes of the same bytes with different numbers are
+/// independent.
 pub fn mixed<'a>(number: u64, bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let hash = hashed(bytes.into_iter().copied().chain(number.to_le_bytes()));
     // FNV hashes of similar inputs have similar high bits.
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_fnv1a_as_published() {
+    fn hash_matches_published_fnv1a_hashes() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }

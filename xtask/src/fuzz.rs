@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets for a limited time.
 //!
-//! Does what `cargo fuzz` does, without its installation: uses libFuzzer's flags, and limits the
-//! time of each target.
+//! Replaces `cargo fuzz`, which then need not be installed. Builds the targets with the flags for
+//! libFuzzer, and limits the time of each target.
 
 use crate::cargo::{Workspace, run as run_command, show};
 use crate::nightly;
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing -Cdebug-assertions";
-/// The limits of time and memory for an input. To exceed one is a finding.
+/// The limits of time and memory for one input. An input that exceeds a limit is a finding.
 const LIMITS: &[&str] = &["-timeout=25", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
 const MAX_INPUT_LEN: &str = "-max_len=16384";
 
@@ -36,7 +36,7 @@ pub struct Options {
     keep: bool,
 }
 
-/// The result of a target.
+/// The result of running a target.
 pub struct Run {
     /// The target's name.
     pub target: String,
@@ -74,7 +74,7 @@ pub struct Fuzzer {
     root: PathBuf,
     /// The folder of the programs.
     programs: PathBuf,
-    /// The folder of the inputs, with a subfolder for each target, and of the findings.
+    /// The folder with the inputs and the findings. The inputs of each target have a subfolder.
     work: PathBuf,
     /// The names of the targets.
     pub targets: Vec<String>,
@@ -116,15 +116,15 @@ impl Fuzzer {
         self.work.join("inputs").join(target)
     }
 
-    /// Runs each target for this time, in parallel on all processors. A seed of 0 means a random
-    /// seed.
+    /// Runs each target for this time. The targets run in parallel on all processors. The seed 0
+    /// means a random seed.
     pub fn fuzz(&self, targets: &[String], seconds: u64, seed: u32) -> Result<Vec<Run>> {
         let pending = Mutex::new(targets.iter());
         let runs = Mutex::new(Vec::new());
         let work = || -> Result<()> {
             loop {
-                // In a `while let`, the lock would be held while the target runs, and no other one
-                // would run.
+                // Not a `while let`, which would hold the lock while the target runs, so that no
+                // other target could run.
                 let next = lock(&pending).next();
                 let Some(target) = next else { return Ok(()) };
                 let outcome = self.one(target, seconds, seed)?;
@@ -147,7 +147,7 @@ impl Fuzzer {
     fn command(&self, target: &str) -> Command {
         let mut command = Command::new(self.programs.join(target));
         command.args(LIMITS).arg(MAX_INPUT_LEN).stdin(Stdio::null());
-        // Leaks at the end of the process are ignored; the targets check the relevant ones
+        // Leaks at the end of the process are ignored, because the targets check relevant leaks
         // themselves.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         command
@@ -181,7 +181,7 @@ impl Fuzzer {
         }
     }
 
-    /// Minimises the target's stored inputs to those that together reach the same code.
+    /// Minimises the target's stored inputs to a smaller set that reaches the same code.
     fn keep(&self, target: &str) -> Result<()> {
         let merged = self.work.join("merged").join(target);
         if merged.exists() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_has_the_command_that_repeats_it() {
+    fn finding_contains_the_command_that_repeats_it() {
         let place = PathBuf::from("/fuzzed");
         let fuzzer =
             Fuzzer { root: place.clone(), programs: place.clone(), work: place, targets: Vec::new() };

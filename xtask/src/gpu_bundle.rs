@@ -11,11 +11,11 @@ use std::process::Command;
 /// package.
 const RUN_SH: &str = include_str!("gpu_bundle.sh");
 
-/// The limit of uploads to common GPU machines.
+/// The maximum size of the bundle, because many GPU machines limit the size of uploads.
 const MAX_BYTES: u64 = 60_000_000;
 
-/// Builds and packs the bundle. It has the structure of a target folder, so that the tests find the
-/// command and the plugins as usual.
+/// Builds and packs the bundle. Its folder has the structure of a target folder, so that the tests
+/// find the command and the plugins in the usual places.
 pub fn run(workspace: &Workspace) -> Result<()> {
     run_command(cargo().current_dir(&workspace.root).args([
         "build",
@@ -40,7 +40,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     for name in cdylibs.flat_map(|package| &package.cdylibs) {
         copy(&built.join(format!("lib{name}.so")), &release)?;
     }
-    // The tests search this folder if there is no Cargo.
+    // The tests search this folder on a machine without Cargo.
     let example = release.join("example-plugin");
     fs::create_dir(&example).with_context(|| format!("cannot create {}", example.display()))?;
     copy(&example_plugin(workspace)?, &example)?;
@@ -95,7 +95,8 @@ fn fresh(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the test programs that work with devices. They run without Cargo and a C compiler.
+/// Builds the test programs that use devices. They can run on a machine without Cargo and without a
+/// C compiler.
 fn test_programs(workspace: &Workspace) -> Result<Vec<Program>> {
     let tested = |package: &&Package| crate::test::sim_cuda::TESTED.contains(&package.folder.as_str());
     let packages = workspace.packages.iter().filter(tested);
@@ -110,7 +111,7 @@ fn copy(file: &Path, folder: &Path) -> Result<()> {
     let name = file.file_name().with_context(|| format!("{} is not a file", file.display()))?;
     let target = folder.join(name);
     fs::copy(file, &target).with_context(|| format!("cannot copy {}", file.display()))?;
-    // Without `strip`, the bundle is only larger.
+    // A failure is ignored: without `strip`, the bundle works but is larger.
     drop(Command::new("strip").arg("--strip-debug").arg(&target).output());
     Ok(())
 }

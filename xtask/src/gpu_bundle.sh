@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs the test programs of this bundle and the tests of the Python package, and prints a table;
-# results.json beside it has the same.
-#   run.sh [NAME...]   only programs whose name, FOLDER/PROGRAM, begins with one of these; python
-#                      is the name of the package's tests
-#   PYTHON             the interpreter for the package: python3
+# Runs the test programs of this bundle and the tests of the Python package. Prints a table, and
+# writes the same results to results.json in the folder of this script.
+#   run.sh [NAME...]   runs only programs whose name, FOLDER/PROGRAM, begins with a NAME; python
+#                      is the name of the tests of the Python package
+#   PYTHON             the interpreter for the package; python3 by default
 #   CROSSDOCK_WRAP     a command line to put before each program, such as
 #                      "compute-sanitizer --tool memcheck --error-exitcode 99"
 #   CROSSDOCK_RESULTS  the path of results.json
-# Each program runs in its package's folder if a checkout is around the bundle.
+# If the bundle is inside a checkout, each program runs in the folder of its package.
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$here/../.."
@@ -18,14 +18,14 @@ fi
 results="${CROSSDOCK_RESULTS:-$here/results.json}"
 export CROSSDOCK_BIN="$programs/crossdock"
 logs="$(mktemp -d)"
-# Where Cargo gives tests a folder for temporary files.
+# The test programs were compiled with this path as the folder for temporary files.
 mkdir -p "$root/target/tmp"
 failed=0
 separator=""
 printf '{"tests": [' > "$results"
 printf '%-48s %8s %8s %8s %8s\n' program passed failed skipped seconds
 while IFS=$'\t' read -r program folder; do
-  # Programs of several packages have the same name.
+  # The title has the package's folder, because several packages have programs of the same name.
   title="$folder/${program%-*}"
   if [ $# -gt 0 ]; then
     wanted=""
@@ -42,10 +42,10 @@ while IFS=$'\t' read -r program folder; do
   seconds="$((seconds / 1000)).$(printf %03d $((seconds % 1000)))"
   count() { grep -aoE "[0-9]+ $1" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
   passed=$(count passed) bad=$(count failed) skipped=$(grep -ac '^skipped: ' "$log")
-  # A test that skips itself says so and returns, which its runner takes for a pass.
+  # A test that skips itself prints a line and returns. The test harness counts it as passed.
   passed=$((passed > skipped ? passed - skipped : 0))
   [ "$code" = 0 ] || failed=1
-  # A program that ended without saying how many tests failed did not end well.
+  # If a program ended without printing the number of failed tests, it crashed and counts as failed.
   [ "$code" = 0 ] || [ "$bad" != 0 ] || bad="exit $code"
   printf '%-48s %8s %8s %8s %8s\n' "$title" "$passed" "$bad" "$skipped" "$seconds"
   printf '%s{"program": "%s", "exit": %d, "passed": %d, "failed": "%s", "skipped": %d, "seconds": %s}' \
@@ -57,7 +57,7 @@ wanted=$([ $# = 0 ] && echo 1)
 for name in "$@"; do case python in "$name"*) wanted=1 ;; esac; done
 if [ -n "$wanted" ]; then
   export PYTHONPATH="$here/unpacked/python" PYTHONDONTWRITEBYTECODE=1
-  # The bundle's pytest if the machine has none. Tests that need other packages skip themselves.
+  # Uses the bundle's pytest if the machine has none. Tests that need other packages are skipped.
   "${PYTHON:-python3}" -c 'import pytest' 2>/dev/null || PYTHONPATH="$PYTHONPATH:$here/unpacked/runner"
   log="$logs/python"
   begin=$(date +%s%N)

@@ -1,4 +1,4 @@
-//! The project's development commands: `cargo xtask COMMAND`.
+//! Runs the project's development commands: `cargo xtask COMMAND`.
 
 mod bench;
 mod bless;
@@ -25,8 +25,8 @@ use std::process::ExitCode;
 
 /// The project's development commands
 ///
-/// They need Rust and a C compiler; `test` also needs Python 3.11 or newer with venv. All outputs
-/// are in the target folder, or in `dist/` for bundles.
+/// They need Rust and a C compiler. `test` also needs Python 3.11 or newer with venv. Outputs are
+/// written to the target folder, and bundles to `dist/`.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, arg_required_else_help = true)]
 struct Cli {
@@ -36,40 +36,45 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the tests: format, project rules, lints, builds, tests in Rust, C and Python, sanitizer
+    /// Run the tests: format, project rules, lints, builds, tests in Rust, C and Python, and a
+    /// sanitizer
     ///
-    /// Without --all, runs the short tier: everything that a change is likely to break, and a
-    /// sample of repetitive tests, selected by the hash of the commit. docs/testing.md lists the
+    /// Without --all, runs the short tier: all tests that a change is likely to break, and a sample
+    /// of repetitive tests. The hash of the commit selects the sample. docs/testing.md lists the
     /// steps and their tiers.
     ///
-    /// All steps run, also after a failure, two at a time on two cores. The last line is `N passed,
-    /// N failed, N skipped`; a step without tests (a format check, a build) counts as one. For each
-    /// failed step, the summary shows the command that repeats the failed test. The golden tests
-    /// need Arrow's golden files in the folder ARROW_TEST_DATA.
+    /// All steps run, even if a step fails. Two steps run at a time, which is intended for two
+    /// cores. The last line is `N passed, N failed, N skipped`; a step without tests, such as a
+    /// format check or a build, counts as one test. For each failed step, the summary shows the
+    /// command that repeats the failed test. The golden tests need Arrow's golden files in the
+    /// folder that ARROW_TEST_DATA names.
     ///
-    /// A Rust test that cannot run on this machine writes a line `skipped: NAME: WHY` with
-    /// `writeln!(std::io::stderr(), ...)`, which the test harness does not capture, and returns; it
-    /// is counted as skipped, not as passed.
+    /// A Rust test that cannot run on this machine writes a line `skipped: NAME: WHY` and returns.
+    /// It is counted as skipped and not as passed. It writes the line with
+    /// `writeln!(std::io::stderr(), ...)`, because the test harness does not capture this output.
     Test(test::Options),
-    /// Build the command and plugins, convert a sample through plugins and back, and compare
+    /// Build the command and plugins, convert a sample through plugins and back, and compare the
+    /// results
     Demo,
     /// Check the project's rules that no linter checks: layering, module cycles, sizes of files,
     /// forbidden words, numbering
     Tidy,
     /// Write plugin-api/abi/layout.txt from the Rust structs, after an intended change of the ABI
     ///
-    /// With --release, records the header and the layout table as those of a release, in
-    /// plugin-api/abi/released/: as 0.1 for the first release of a minor version, as 0.1.1 for the
-    /// first that appended to it. Records are never overwritten. A change that breaks a record is
-    /// rejected, with each difference.
+    /// With --release, also records the header and the layout table of a release in
+    /// plugin-api/abi/released/. The record of the first release of ABI 0.1 is named 0.1. The
+    /// record of the first release that appends to this ABI is named 0.1.1. Records are never
+    /// overwritten. A change that breaks a recorded ABI is rejected, and each difference is
+    /// printed.
     Bless(bless::Options),
-    /// Run the benchmarks and their peers; arguments after `--` are passed to them
+    /// Run the benchmarks of Crossdock and of comparable libraries; pass them the arguments after
+    /// `--`
     Bench(bench::Options),
     /// Compile kernels/cuda to kernels/library/images with a compiler from the Python package
-    /// index, without GPU or toolkit
+    /// index, without a GPU or a CUDA toolkit
     ///
-    /// With --check, compares the images with the record of their sources and, if the compiler is
-    /// available, with its output.
+    /// With --check, only compares the committed images with the record of their sources and, if
+    /// the compiler is available, with the output of the compiler.
     Kernels(kernels::Options),
     /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for
     /// applications in C and C++
@@ -93,24 +98,24 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Inject small faults into the code, and check whether each crate's own tests find them
     ///
-    /// Tests a sample of the mutants of cargo-mutants, selected by a number. The faults are
-    /// injected into a copy of the sources, target/mutants/tree, with its own target folder; the
-    /// first run builds everything there. A mutant that no test finds is an error, unless
-    /// tests/mutants/equivalent.txt has the reason why no test can. Some sources are excluded:
-    /// xtask/src/mutants/list.rs lists them with reasons. Needs cargo-mutants.
+    /// cargo-mutants injects the faults. A number selects a sample of its mutants. The faults are
+    /// injected into a copy of the sources, target/mutants/tree, which has its own target folder.
+    /// The first run builds everything there. A mutant that no test finds is an error, unless
+    /// tests/mutants/equivalent.txt has the reason why no test can find it.
+    /// xtask/src/mutants/list.rs lists excluded sources with reasons. Needs cargo-mutants.
     Mutants(mutants::Options),
-    /// Run the tests of packages on the simulated CUDA driver with many seeds, until one fails
+    /// Run the tests of packages on the simulated CUDA driver with many seeds, until a test fails
     Seeds(seeds::Options),
     /// Inject every fault once, then run stress tests and fuzz targets for hours with new seeds,
     /// until something fails
     ///
     /// First, the tests that inject faults run once with a fault at each possible place
-    /// (CROSSDOCK_FAULTS=all), which does not count. Then half of the time is for the stress tests,
-    /// alternately with and without the simulated CUDA driver, and the other half for the fuzz
-    /// targets. The seed of each run is printed before it begins. The first failure ends the
-    /// command with exit code 1, the output, and the command that repeats the failure. Without a
-    /// nightly toolchain, which fuzzing needs, a message is printed and all of the time is for the
-    /// stress tests.
+    /// (CROSSDOCK_FAULTS=all). Their time is not a part of --hours. Then the stress tests run for
+    /// half of the time, alternately with and without the simulated CUDA driver. The fuzz targets
+    /// run for the other half. The seed of each run is printed before the run begins. At the first
+    /// failure, the command prints the output and the command that repeats the failure, and ends
+    /// with exit code 1. Fuzzing needs a nightly toolchain. Without it, a message is printed and
+    /// the stress tests run for all of the time.
     Soak(soak::Options),
 }
 

@@ -1,4 +1,4 @@
-//! Finds rustup's nightly toolchain, which sanitizers need.
+//! Finds the nightly toolchain that rustup has installed. Sanitizers need it.
 
 use anyhow::{Context, Result};
 use std::process::Command;
@@ -13,7 +13,7 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// The host of the nightly toolchain. `None` if it is not installed.
+/// The host triple of the nightly toolchain. `None` if it is not installed.
 pub fn host() -> Result<Option<String>> {
     let version = program("rustc").arg("-vV").output();
     let Some(version) = version.ok().filter(|o| o.status.success()) else { return Ok(None) };

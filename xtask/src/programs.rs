@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// All targets except the benchmarks. All builds of the workspace select the same targets, so that
-/// Cargo chooses the same features each time and does not build anything twice.
+/// The Cargo arguments for all targets except benchmarks. All builds of the workspace use them, so
+/// that Cargo chooses the same features each time and does not build any package twice.
 pub const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 
 /// A test program, and the working folder of its tests.
@@ -15,9 +15,9 @@ pub const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 pub struct Program {
     /// The target's name.
     pub name: String,
-    /// The package's folder, relative to the root.
+    /// The folder of the package, relative to the root.
     pub package: String,
-    /// Whether it has the unit tests of a library or a program.
+    /// Whether the program has the unit tests of a library or a program, and not integration tests.
     pub is_unit: bool,
     pub path: PathBuf,
     pub folder: PathBuf,
@@ -25,14 +25,14 @@ pub struct Program {
 
 /// A failed run of a program.
 pub struct Failure {
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub replay: String,
     /// The output and the exit status.
     pub output: String,
 }
 
 impl Program {
-    /// Runs the program with these variables and arguments. `None` if it succeeds.
+    /// Runs the program with these environment variables and arguments. `None` if it succeeds.
     pub fn run(&self, variables: &[(&str, String)], arguments: &[&str]) -> Option<Failure> {
         let mut command = Command::new(&self.path);
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
@@ -54,7 +54,7 @@ impl Program {
     }
 }
 
-/// Builds all test programs, and returns those of the selected packages.
+/// Builds all test programs, and returns the programs of the selected packages.
 pub fn tests(
     workspace: &Workspace,
     release: bool,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_has_the_command_and_the_output() {
+    fn failure_contains_the_command_and_the_output() {
         let program = |path: &str| Program {
             name: path.into(),
             package: String::new(),

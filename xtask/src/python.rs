@@ -1,5 +1,5 @@
-//! `cargo xtask python`: lays out the Python package with links to its sources and the built
-//! libraries.
+//! `cargo xtask python`: creates a folder with the Python package, which consists of links to its
+//! sources and to the built libraries.
 
 use crate::cargo::{Package, Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -8,10 +8,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The package's folder in the workspace, and its name.
+/// The folder of the package in the workspace, which is also the name of its crate.
 pub const FOLDER: &str = "python";
 const PACKAGE: &str = "crossdock";
-/// The file name of an extension module with the stable ABI.
+/// The file name of the extension module, which uses Python's stable ABI.
 const MODULE: &str = "_native.abi3.so";
 const PLUGINS: &str = "plugins";
 
@@ -23,7 +23,7 @@ pub struct Options {
     release: bool,
 }
 
-/// Builds, and prints only the folder for PYTHONPATH on standard output.
+/// Builds the package, and prints the folder for PYTHONPATH as the only line on standard output.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let mut build = cargo();
     build
@@ -36,20 +36,20 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The crates of the module and of the plugins.
+/// The crates of the extension module and of the plugins.
 pub fn packages(workspace: &Workspace) -> impl Iterator<Item = &Package> {
     let module = workspace.packages.iter().filter(|package| package.folder == FOLDER);
     module.chain(workspace.plugins())
 }
 
-/// Links the libraries in `built` into a folder next to it: `target/python` for `target/debug`.
-/// Returns the folder for PYTHONPATH.
+/// Creates a folder next to `built` with links to the libraries in `built`. For `target/debug`, the
+/// folder is `target/python`. Returns the folder for PYTHONPATH.
 pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
     let profile = built.strip_prefix(&workspace.target).unwrap_or(built).to_string_lossy().replace('/', "-");
     let name = if profile == "debug" { FOLDER.to_owned() } else { format!("{FOLDER}-{profile}") };
     let folder = workspace.target.join(name);
     let Some(module) = packages(workspace).next().and_then(|package| package.cdylibs.first()) else {
-        bail!("{FOLDER}: no member of the workspace that makes a library");
+        bail!("{FOLDER}: no workspace member in this folder builds a library");
     };
     let mut links = Vec::new();
     for entry in list(&workspace.root.join(FOLDER).join(PACKAGE))? {
@@ -68,17 +68,18 @@ pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
 /// The files that the package's tests read.
 const LOOKED_AT: [&str; 4] =
     ["README.md", "docs/recipes.md", "examples/data/flights-january.arrow", "tests/python"];
-/// pytest and its dependencies, which are pure Python. A machine with a GPU may have no pytest.
+/// pytest and its dependencies, which are pure Python. They are packed because a machine with a GPU
+/// may have no pytest.
 const RUNNER: [&str; 7] = ["_pytest", "pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"];
 
-/// Copies the package into a folder whose `release` has the built libraries, and links these; with
-/// its tests, the files that they read, and the environment's pytest if there is one.
+/// Copies the package, its tests, the files that the tests read, and the environment's pytest, if
+/// there is one, into a folder. Links the libraries in the subfolder `release` of this folder.
 pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
     let package = to.join(FOLDER).join(PACKAGE);
     copy_all(&workspace.root.join(FOLDER).join(PACKAGE), &package)?;
     fs::create_dir_all(package.join(PLUGINS))?;
     let Some(module) = packages(workspace).next().and_then(|package| package.cdylibs.first()) else {
-        bail!("{FOLDER}: no member of the workspace that makes a library");
+        bail!("{FOLDER}: no workspace member in this folder builds a library");
     };
     symlink(format!("../../release/lib{module}.so"), package.join(MODULE))?;
     for name in workspace.plugins().flat_map(|plugin| &plugin.cdylibs) {
@@ -98,7 +99,7 @@ pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file, or a folder without Python's caches.
+/// Copies a file, or a folder without the caches that Python writes.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     if !from.is_dir() {
         fs::create_dir_all(to.parent().unwrap_or(to))?;
@@ -120,8 +121,8 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Makes a folder contain exactly these links; its subfolders stay. Correct links are not touched,
-/// because a process may use them.
+/// Creates, replaces and removes links so that a folder contains exactly these links. Subfolders
+/// are kept. Correct links are not changed, because a process may use them.
 fn link_all(folder: &Path, links: &[(OsString, PathBuf)]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for link in list(folder)?.into_iter().filter(|link| link.is_symlink()) {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn carry_copies_the_package_and_tests_and_links_libraries() {
+    fn carry_copies_package_and_tests_and_links_libraries() {
         let to = std::env::temp_dir().join(format!("crossdock-carried-{}", std::process::id()));
         let workspace = Workspace::load().unwrap();
         carry(&workspace, &to).unwrap();

@@ -35,7 +35,7 @@ pub struct Options {
     jobs: Option<usize>,
 }
 
-/// Stops at the first failure, and prints the command that repeats it.
+/// Runs the programs. Stops at the first failure, and prints the command that repeats the failure.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let driver = sim_cuda::lay_out(workspace, &options.lack)?;
     if let Some(unknown) = options.packages.iter().find(|name| !workspace.has(name)) {

@@ -1,4 +1,5 @@
-//! `cargo xtask sim-cuda`: builds the simulated CUDA driver in a folder for the loader.
+//! `cargo xtask sim-cuda`: builds the simulated CUDA driver in a folder that `LD_LIBRARY_PATH` can
+//! name.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use anyhow::{Context, Result, bail};
@@ -9,25 +10,25 @@ use std::sync::{Mutex, PoisonError};
 
 const PACKAGE: &str = "crossdock-sim-cuda-driver";
 const BUILT: &str = "libcrossdock_sim_cuda_driver.so";
-/// The SONAME, and the name for linking. Programs may open either.
+/// The SONAME, and the name for linking. Programs may open the library by either name.
 const LIBRARY: &str = "libcuda.so.1";
 const LINK: &str = "libcuda.so";
 
 /// Options of `cargo xtask sim-cuda`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Remove this function, as in an older driver; may be given more than once
+    /// Remove this function, to simulate an older driver; may be given more than once
     #[arg(long, value_name = "FUNCTION")]
     lack: Vec<String>,
 }
 
-/// Builds the driver, and prints only its folder on standard output.
+/// Builds the driver, and prints its folder as the only line on standard output.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     println!("{}", lay_out(workspace, &options.lack)?.display());
     Ok(())
 }
 
-/// Builds the driver without these functions. Returns the folder for `LD_LIBRARY_PATH`.
+/// Builds the driver without the functions in `lack`. Returns the folder for `LD_LIBRARY_PATH`.
 pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
     run_command(cargo().current_dir(&workspace.root).args(["build", "--quiet", "-p", PACKAGE]))?;
     let mut library = fs::read(workspace.built(false).join(BUILT)).context(BUILT)?;
@@ -44,8 +45,9 @@ pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Renames a symbol. The loader finds a symbol by a hash of its name and then compares the name, so
-/// that neither name is found any more.
+/// Hides a symbol by changing its name. The loader finds a symbol by the hash of its name and then
+/// compares the names. The hash stays the same, so the loader finds neither the old nor the new
+/// name.
 fn hide(library: &mut [u8], function: &str) -> Result<()> {
     let name: Vec<u8> = [b"\0", function.as_bytes(), b"\0"].concat();
     let places: Vec<usize> =
@@ -59,7 +61,7 @@ fn hide(library: &mut [u8], function: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the file atomically. Programs that have the old one mapped keep it.
+/// Replaces the file atomically. Programs that have mapped the old file are not affected.
 fn install(folder: &Path, library: &[u8]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let target = folder.join(LIBRARY);

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The stress test programs of the package that tests several crates together.
+/// The stress test programs, which belong to the package that tests several crates together.
 const STRESS: [&str; 2] = ["stress", "stress_plugins"];
-/// The test programs that inject faults, the filter of their tests, and whether the simulated
-/// driver fails.
+/// The test programs that inject faults. Each has the filter that selects its tests, and whether
+/// the faults are injected into the simulated driver.
 const FAULTS: [(&str, &str, bool); 5] = [
     ("cpu", "failures::", false),
     ("devices", "decoder_failures::", false),
@@ -24,19 +24,19 @@ const FAULTS: [(&str, &str, bool); 5] = [
     ("cuda_faults", "", true),
 ];
 const PACKAGE: &str = "crossdock-tests";
-/// The time of one run of a stress test or a fuzz target.
+/// The duration of one run of a stress test or a fuzz target.
 const MAX_RUN: Duration = Duration::from_secs(5 * 60);
-/// The number of rounds of the stress test that counts rounds, which take about as long on a small
-/// machine.
+/// The number of rounds for the stress test that is limited by rounds and not by time. On a small
+/// machine, they take about as long as one run of another test.
 const ROUNDS: u64 = 300;
-/// A run shorter than this is not started.
+/// The minimum duration of a run. If less time remains, no run is started.
 const MIN_RUN: Duration = Duration::from_secs(1);
 
 /// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The total time, without builds and faults: half for stress tests and half for fuzzing, or
-    /// all of it if only one of them runs
+    /// The total time, without builds and injected faults; stress tests and fuzzing each get half
+    /// of it, or all of it if only one of the two runs
     #[arg(long, value_name = "HOURS", default_value_t = 8.0)]
     hours: f64,
     /// The first seed [default: from the clock]
@@ -47,10 +47,10 @@ pub struct Options {
     only: Vec<Part>,
 }
 
-/// The parts in the order in which they run.
+/// The parts of a run, in the order in which they run.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Every injected fault once; most of an hour on two processors
+    /// Every injected fault once; takes most of an hour on two processors
     Faults,
     /// Stress tests with 64 threads, which load and unload plugins
     Stress,
@@ -64,10 +64,11 @@ impl Options {
     }
 }
 
-/// Stops at the first failure.
+/// Runs the selected parts. Stops at the first failure.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let all = Duration::try_from_secs_f64(options.hours * 3600.0)
-        .with_context(|| format!("--hours {}: expected a number of hours, as 8 or 0.5", options.hours))?;
+    let all = Duration::try_from_secs_f64(options.hours * 3600.0).with_context(|| {
+        format!("--hours {}: expected a number of hours, such as 8 or 0.5", options.hours)
+    })?;
     let mut seed = options.seed.map_or_else(clock, Ok)?;
     run_command(cargo().current_dir(&workspace.root).arg("build").args(TARGETS))?;
     let driver = sim_cuda::lay_out(workspace, &[])?;
@@ -134,7 +135,8 @@ impl Share {
         Self { begin: Instant::now(), length }
     }
 
-    /// The time for each of the next `runs` consecutive runs; `None` if the share is used up.
+    /// The time for each of the next `runs` runs, which run one after another. `None` if the share
+    /// is used up.
     fn next(&self, runs: u32) -> Option<Duration> {
         let remaining = self.length.saturating_sub(self.begin.elapsed()) / runs;
         (remaining >= MIN_RUN).then(|| remaining.min(MAX_RUN))
@@ -205,7 +207,7 @@ fn clock() -> Result<u32> {
     Ok(now.as_secs() as u32)
 }
 
-/// Returns the next seed, which is never 0: for the fuzzer, 0 means a random seed.
+/// Returns the next seed. It is never 0, because the fuzzer uses a random seed for 0.
 fn next(seed: &mut u32) -> u32 {
     let this = (*seed).max(1);
     *seed = this.wrapping_add(1);

@@ -51,7 +51,7 @@ pub fn remap_keys(array: &HostArray<'_>, start: usize, len: usize, positions: &[
         };
         if position as u64 > max_key {
             return Err(Error::unsupported(format!(
-                "the dictionaries of all batches have together more values than keys of {width} bytes can address: use \
+                "the dictionaries of all batches have more values in total than keys of {width} bytes can address: use \
                  wider keys, or write an Arrow IPC stream, which may have a dictionary for each batch"
             )));
         }

@@ -116,7 +116,7 @@ impl<'a> HostArray<'a> {
         let at = self.array.offset() + i;
         let (begin, end) = (self.index(0, width, at)?, self.index(0, width, at + 1)?);
         if begin > end {
-            return Err(self.wrong(format!("value {i} begins at {begin} and ends at {end}")));
+            return Err(self.wrong(format!("value {i} ends at {end}, expected {begin} or more")));
         }
         Ok((begin, end))
     }
@@ -133,7 +133,11 @@ impl<'a> HostArray<'a> {
         }
         match (usize::try_from(word(8)), usize::try_from(word(12))) {
             (Ok(buffer), Ok(start)) => self.range(1 + buffer, start, n),
-            _ => Err(self.wrong(format!("view {i} points into buffer {} at {}", word(8), word(12)))),
+            _ => Err(self.wrong(format!(
+                "view {i} refers to data buffer {} at byte {}, which does not exist",
+                word(8),
+                word(12)
+            ))),
         }
     }
 

@@ -111,7 +111,7 @@ impl<Owner: Send> Builder<Owner> {
     /// Stores the size of the next buffer, in pre-order.
     pub(super) fn size(&mut self, bytes: i64) {
         if self.next_size < self.n_words {
-            // SAFETY: the index is below `n_words`.
+            // SAFETY: the index is less than `n_words`.
             unsafe { *self.words.add(self.next_size) = bytes as u64 };
         }
         self.next_size += 1;

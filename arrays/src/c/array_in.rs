@@ -489,7 +489,7 @@ impl Reader {
                     "a batch declares the sizes of {n} buffers, but has more buffers"
                 )));
             }
-            // SAFETY: a valid batch has `n` sizes, and the index is below `n`.
+            // SAFETY: a valid batch has `n` sizes, and the index is less than `n`.
             bytes = match unsafe { *sizes.add(self.next_size) } {
                 -1 => None,
                 size => Some(count(size, "buffer size (-1 for unknown)")? as u64),

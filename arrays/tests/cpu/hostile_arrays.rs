@@ -59,7 +59,7 @@ fn assert_rejected(expected: &str, t: DataType, change: impl Fn(&mut abi::ArrowD
 }
 
 #[test]
-fn valid_array_is_imported_in_place_and_released_with_last_buffer() {
+fn valid_array_is_imported_without_copy_and_released_with_last_buffer() {
     let fixture = Fixture::new();
     let words = [1u64, 2];
     let mut list = [std::ptr::null(), words.as_ptr().cast::<c_void>()];

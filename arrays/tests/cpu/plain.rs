@@ -95,7 +95,7 @@ impl Parts {
 }
 
 #[test]
-fn fast_and_general_path_reject_the_same_batches() {
+fn fast_import_rejects_the_same_batches_as_general_import() {
     let fixture = Fixture::new();
     let fields = [("a", DataType::Int64), ("b", DataType::Float32)];
     let fields: Vec<_> = fields.into_iter().map(|(name, t)| Field::new(name, t, true)).collect();

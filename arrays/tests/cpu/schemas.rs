@@ -278,7 +278,7 @@ fn round_trip_keeps_metadata_bytes() {
 }
 
 #[test]
-fn dictionary_values_keep_metadata() {
+fn round_trip_keeps_metadata_of_dictionary_values() {
     let dictionary = |t| DataType::Dictionary(Box::new(DataType::Int8), Box::new(t));
     let n = |n: i32| n.to_ne_bytes();
     let blob = [&n(1)[..], &n(20), b"ARROW:extension:name", &n(10), b"arrow.uuid"].concat();

@@ -85,7 +85,7 @@ fn rejects_negative_list_offsets() {
 }
 
 #[test]
-fn rejects_value_that_splits_character() {
+fn rejects_value_that_ends_within_character() {
     assert_rejected("column c[0]: the text is not UTF-8", |s| {
         array(DataType::Utf8, 2, vec![None, i32s(s, &[0, 2, 3]), buffer(s, "aö".as_bytes())], vec![])
     });
@@ -340,26 +340,26 @@ fn rejects_nulls_in_fields_that_are_not_nullable() {
 fn accepts_nulls_that_no_valid_row_refers_to() {
     type Make = fn(&Stream) -> DeviceArray;
     let cases: [Make; 5] = [
-        // In a null struct.
+        // The nulls are in a null struct.
         |s| array(DataType::Struct(vec![x()].into()), 4, vec![buffer(s, &[0b0101])], vec![half_null(s, 4)]),
-        // In a null struct two levels up.
+        // The nulls are in a struct whose parent is in a null struct.
         |s| {
             let inner = DataType::Struct(vec![x()].into());
             let outer = DataType::Struct(vec![Field::new("s", inner.clone(), false)].into());
             let inner = array(inner, 4, vec![None], vec![half_null(s, 4)]);
             array(outer, 4, vec![buffer(s, &[0b0101])], vec![inner])
         },
-        // Between list-views.
+        // The nulls are in elements that no list-view refers to.
         |s| {
             let views = vec![None, i32s(s, &[0, 2]), i32s(s, &[1, 1])];
             array(DataType::ListView(Arc::new(x())), 2, views, vec![half_null(s, 4)])
         },
-        // In a null list.
+        // The nulls are in a null list.
         |s| {
             let offsets = vec![buffer(s, &[0b01]), i32s(s, &[0, 1, 4])];
             array(DataType::List(Arc::new(x())), 2, offsets, vec![half_null(s, 4)])
         },
-        // In the child of a union that the row does not use.
+        // The nulls are in a child of a union that their rows do not use.
         |s| {
             let fields = UnionFields::from_fields(vec![x(), Field::new("y", DataType::Int32, false)]);
             let ids = buffer(s, &[0, 1, 0, 1]);

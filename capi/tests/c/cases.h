@@ -14,7 +14,7 @@ struct test_case {
   const char* name;
   void (*run)(void);
 };
-/* The cases of each file; the last name is NULL. */
+/* The cases of each file. The last element of each list has the name NULL. */
 extern const struct test_case host_cases[], session_cases[], read_cases[], write_cases[], convert_cases[], lifetime_cases[];
 
 /* Arguments of the program: a folder of plugins, the sample file, and an empty folder. */
@@ -76,13 +76,13 @@ int64_t rows_of(crossdock_session* session, const char* path);
 /* Converts the sample to the format of the file extension. Returns the path. */
 const char* converted(crossdock_session* session, const char* name);
 
-/* A table of one column "n" of int64. `n_released` counts released arrays and schemas. */
+/* A table with one int64 column "n". `n_released` counts released arrays and schemas. */
 extern atomic_int n_released;
 void make_schema(struct ArrowSchema* out);
 void make_array(struct ArrowArray* out, const int64_t* values, int64_t n);
 crossdock_batch make_batch(const int64_t* values, int64_t n);
 crossdock_capsule make_capsule(const char* name, void* pointer);
-/* The values of the column. */
+/* Returns the values of the column "n". */
 const int64_t* values_of(const struct ArrowArray* batch);
 
 #endif

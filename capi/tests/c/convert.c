@@ -58,7 +58,7 @@ static void conversion_reports_its_stages(void) {
   end(host, session);
 }
 
-static void conversion_accepts_reports_without_stages_and_no_report(void) {
+static void conversion_fills_in_report_and_accepts_null_report(void) {
   begin();
   crossdock_report report;
   memset(&report, 0, sizeof report);
@@ -96,12 +96,12 @@ static void failed_conversion_leaves_no_file(void) {
   settings.to = name;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "unknown", crossdock_session_convert(session, in, out, &settings, NULL, ERR));
 
-  /* Damaged input: the conversion fails in the middle. */
+  /* The input is damaged, so the conversion fails after it has written some batches. */
   size_t bytes;
   char* data = load(sample, &bytes);
   const char* damaged = in_folder("damaged.arrow");
   FILE* file = fopen(damaged, "wb");
-  data[bytes / 2] ^= 0x55; /* in a compressed batch */
+  data[bytes / 2] ^= 0x55; /* this byte is in a compressed batch */
   CHECK(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
   free(data);
   FAILS(CROSSDOCK_BAD_DATA, "", crossdock_session_convert(session, crossdock_text(damaged), out, NULL, NULL, ERR));
@@ -111,7 +111,7 @@ static void failed_conversion_leaves_no_file(void) {
 
 const struct test_case convert_cases[] = {
     {"conversion_reports_its_stages", conversion_reports_its_stages},
-    {"conversion_accepts_reports_without_stages_and_no_report", conversion_accepts_reports_without_stages_and_no_report},
+    {"conversion_fills_in_report_and_accepts_null_report", conversion_fills_in_report_and_accepts_null_report},
     {"failed_conversion_leaves_no_file", failed_conversion_leaves_no_file},
     {NULL, NULL},
 };

@@ -45,7 +45,7 @@ static void accepts_shorter_settings_of_older_programs(void) {
   crossdock_host_handle* host = NULL;
   settings.plugins = &paths;
   settings.n_plugins = 1;
-  settings.flags = 0xffffffff; /* beyond struct_size, ignored */
+  settings.flags = 0xffffffff; /* not covered by struct_size, therefore ignored */
   settings.log_level = 99;
   OK(crossdock_host_create(&settings, &host, ERR));
   OK(crossdock_host_load(host, crossdock_text("arrow-ipc"), ERR));
@@ -185,7 +185,7 @@ static void loading_reports_why_a_plugin_is_refused(void) {
   end_host(host);
 }
 
-static void named_plugin_files_must_be_valid_unless_lenient(void) {
+static void create_rejects_invalid_plugin_files_unless_lenient(void) {
   const char* missing = in_folder("missing.so");
   const char* wrong = write_file("wrong.so", "no plugin", 9, 0644);
   crossdock_str paths = crossdock_text(missing);
@@ -218,7 +218,7 @@ static void on_log(void* data, int32_t level, crossdock_str plugin, crossdock_st
 
 static void on_log_release(void* data) { ((struct log_state*)data)->released++; }
 
-static void log_receives_messages_of_its_host_at_its_level(void) {
+static void log_receives_messages_of_its_own_host_and_level(void) {
   write_file("text.so", "no plugin", 9, 0644);
   writable_plugin();
   crossdock_str paths = crossdock_text(folder);
@@ -241,7 +241,7 @@ static void log_receives_messages_of_its_host_at_its_level(void) {
   end_host(two);
   CHECK(all.released == 1);
 
-  /* The data is also released on failure. */
+  /* The log's data is also released if crossdock_host_create fails. */
   struct log_state failed = {0};
   settings.log_data = &failed;
   settings.flags = 1u << 30;
@@ -380,8 +380,8 @@ const struct test_case host_cases[] = {
     {"lists_candidates_with_status_and_reason", lists_candidates_with_status_and_reason},
     {"missing_plugin_folder_is_a_warning", missing_plugin_folder_is_a_warning},
     {"loading_reports_why_a_plugin_is_refused", loading_reports_why_a_plugin_is_refused},
-    {"named_plugin_files_must_be_valid_unless_lenient", named_plugin_files_must_be_valid_unless_lenient},
-    {"log_receives_messages_of_its_host_at_its_level", log_receives_messages_of_its_host_at_its_level},
+    {"create_rejects_invalid_plugin_files_unless_lenient", create_rejects_invalid_plugin_files_unless_lenient},
+    {"log_receives_messages_of_its_own_host_and_level", log_receives_messages_of_its_own_host_and_level},
     {"log_receives_warnings_of_plugins", log_receives_warnings_of_plugins},
     {"paths_may_contain_any_bytes_but_nul", paths_may_contain_any_bytes_but_nul},
     {"memory_limit_is_enforced", memory_limit_is_enforced},

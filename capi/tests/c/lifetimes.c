@@ -17,8 +17,8 @@ static crossdock_host_handle* watched_host(atomic_int* released) {
   return host;
 }
 
-/* A thread of the library destroys plugin instances. The host is destroyed, so that
-   crossdock_host_settle cannot be called. */
+/* Waits until a thread of the library has destroyed the plugin instances and released the log's
+   data. crossdock_host_settle cannot be called, because the host has been destroyed. */
 static void wait_for(atomic_int* released) {
   struct timespec nap = {0, 1000000};
   for (int i = 0; i < 60000 && *released == 0; i++) nanosleep(&nap, NULL);
@@ -26,7 +26,8 @@ static void wait_for(atomic_int* released) {
 }
 
 static void objects_may_be_released_in_any_order(void) {
-  /* All orders of host, session, stream, batch and writer, or every nth order. */
+  /* Tests all orders in which host, session, stream, batch and writer can be released, or every nth
+     order. */
   const char* every = getenv("EVERY_NTH_ORDER");
   for (int order = 0; order < 120; order += every ? atoi(every) : 1) {
     atomic_int released = 0;
@@ -183,8 +184,8 @@ static void rejects_out_parameters_that_are_too_short(void) {
   crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 16", crossdock_session_plan(session, &schema, cpu, NULL, &plan, ERR));
   schema.release(&schema);
-  /* A batch must at least have the field `schema`. Without later fields it is filled in up to its
-     size. */
+  /* The `struct_size` of a batch must cover the field `schema`. Of later fields, only those that it
+     covers are filled in. */
   crossdock_batch batch = {.struct_size = offsetof(crossdock_batch, schema)};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "expected at least", stream.get_next(&stream, NULL, &batch, ERR));
   batch.struct_size = offsetof(crossdock_batch, buffer_sizes);

@@ -1,5 +1,5 @@
-/* Usage: cases PLUGINS SAMPLE FOLDER [CASE...]. Runs the given cases, or all. Prints the name of
-   each case that succeeded. */
+/* Usage: cases PLUGINS SAMPLE FOLDER [CASE...]. Runs the given cases, or all cases. Prints the
+   name of each case that succeeded. */
 #include "cases.h"
 
 const char *plugins, *sample, *folder;

@@ -15,7 +15,7 @@ static crossdock_read_settings read_settings(const char* format) {
   return settings;
 }
 
-static void reads_batches_of_a_path(void) {
+static void read_path_returns_all_batches(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
@@ -30,7 +30,7 @@ static void reads_batches_of_a_path(void) {
   end(host, session);
 }
 
-static void get_next_repeats_the_end(void) {
+static void get_next_returns_the_end_again(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
@@ -119,7 +119,7 @@ static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
   crossdock_batch batch = BATCH;
   FAILS(CROSSDOCK_CANCELLED, "cancelled", stream.get_next(&stream, &call, &batch, ERR));
-  call.struct_size = offsetof(crossdock_call, cancel); /* too short for a cancel flag */
+  call.struct_size = offsetof(crossdock_call, cancel); /* does not cover the field `cancel` */
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   call.struct_size = sizeof call;
@@ -161,7 +161,7 @@ static void free_bytes(void* data) {
 
 static void bytes_are_released_with_the_last_batch(void) {
   begin();
-  /* Uncompressed, so that batches use the bytes in place. */
+  /* The file is uncompressed, so that batches use the bytes in place. */
   crossdock_option none = {crossdock_text("compression"), crossdock_text("none")};
   crossdock_convert_settings convert = {.struct_size = sizeof convert, .write_options = &none, .n_write_options = 1};
   const char* plain = in_folder("plain.arrow");
@@ -199,7 +199,7 @@ static void bytes_are_released_on_failure(void) {
   end(host, session);
 }
 
-/* A source of bytes in memory. */
+/* A source that reads bytes in memory. */
 struct source {
   char* data;
   size_t bytes, position;
@@ -218,7 +218,7 @@ static crossdock_code read_at(crossdock_source* source, uint64_t offset, void* t
   }
   if (state->in_order) {
     CHECK(offset == state->position);
-    if (bytes > 1000) bytes = 1000; /* short reads, as of a pipe */
+    if (bytes > 1000) bytes = 1000; /* returns fewer bytes than requested, like a pipe */
   }
   size_t n = offset > state->bytes ? 0 : state->bytes - offset;
   if (n > bytes) n = bytes;
@@ -273,7 +273,7 @@ static void mapped_source_is_not_copied(void) {
   source.map_private = &state;
   source.retain_map = retain_map;
   source.release_map = release_map;
-  state.maps = 1; /* the reference of the source, which its release drops */
+  state.maps = 1; /* the source has one reference, which its `release` drops */
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_source(session, &source, NULL, &stream, ERR));
   crossdock_batch batch = BATCH;
@@ -453,9 +453,9 @@ static void capsules_are_released_on_failure(void) {
 }
 
 const struct test_case read_cases[] = {
-    {"reads_batches_of_a_path", reads_batches_of_a_path},
-    {"get_next_repeats_the_end", get_next_repeats_the_end},
-    {"reading_rejects_null", rejects_null_arguments},
+    {"read_path_returns_all_batches", read_path_returns_all_batches},
+    {"get_next_returns_the_end_again", get_next_returns_the_end_again},
+    {"reading_rejects_null_arguments", rejects_null_arguments},
     {"reports_why_an_input_cannot_be_read", reports_why_an_input_cannot_be_read},
     {"cancel_flag_of_a_call_cancels_that_call_only", cancel_flag_of_a_call_cancels_that_call_only},
     {"progress_reports_bytes", progress_reports_bytes},

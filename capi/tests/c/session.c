@@ -25,7 +25,7 @@ static void session_accepts_settings(void) {
   CHECK(rows_of(session, sample) == SAMPLE_ROWS);
   crossdock_session_destroy(session);
   settings.struct_size = offsetof(crossdock_session_settings, flags);
-  settings.flags = 0x80; /* beyond struct_size, ignored */
+  settings.flags = 0x80; /* not covered by struct_size, therefore ignored */
   OK(crossdock_session_create(host, &settings, &session, ERR));
   end(host, session);
 }
@@ -71,7 +71,7 @@ static void session_can_be_cancelled_in_a_signal_handler(void) {
         crossdock_session_convert(session, crossdock_text(sample), crossdock_text(path), NULL, NULL, ERR));
   CHECK(has_no_file("cancelled"));
   stream.release(&stream);
-  /* Other sessions are not affected. */
+  /* Cancelling one session does not affect other sessions. */
   crossdock_session* other = new_session(host);
   CHECK(rows_of(other, sample) == SAMPLE_ROWS);
   crossdock_session_destroy(other);

@@ -143,7 +143,7 @@ struct schema {
   struct ArrowSchema column, *children[1];
 };
 
-/* The parent frees its child. Children are never moved. */
+/* Releasing a parent frees its child, because these children are never moved out. */
 static void release_child_schema(struct ArrowSchema* schema) { schema->release = NULL; }
 static void release_child_array(struct ArrowArray* array) { array->release = NULL; }
 
@@ -202,8 +202,8 @@ crossdock_batch make_batch(const int64_t* values, int64_t n) {
   return batch;
 }
 
-/* The caller owns the memory of the object. Releases the object unless it was moved out of the
-   capsule. */
+/* Releases the object unless it was moved out of the capsule. Does not free the memory of the
+   struct, which the creator of the capsule owns. */
 static void release_capsule(crossdock_capsule* capsule) {
   capsule->release = NULL;
   if (strcmp(capsule->name, "arrow_schema") == 0) {

@@ -73,7 +73,7 @@ static void failed_write_abandons_the_file(void) {
     batch = make_batch(numbers, 3);
     uint32_t cancel = 1;
     crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
-    if (i == 0) { /* the batch has another schema than the writer */
+    if (i == 0) { /* the schema of the batch differs from that of the writer */
       make_schema(&batch.schema);
       batch.schema.children[0]->name = "other";
     }
@@ -256,7 +256,7 @@ static void capsules_are_written_without_a_copy(void) {
   CHECK(out.n_capsules == 2 && strcmp(out.capsules[0].name, "arrow_schema") == 0);
   CHECK(strcmp(out.capsules[1].name, "arrow_device_array") == 0);
   struct ArrowDeviceArray* exported = out.capsules[1].pointer;
-  struct ArrowDeviceArray moved = *exported; /* moved out, as a consumer does */
+  struct ArrowDeviceArray moved = *exported; /* like a consumer that moves the array out */
   exported->array.release = NULL;
   CHECK(values_of(&moved.array) == numbers && moved.device_type == ARROW_DEVICE_CPU);
   for (size_t i = 0; i < out.n_capsules; i++) out.capsules[i].release(&out.capsules[i]);
@@ -287,7 +287,7 @@ static void list_releases_the_capsules_that_remain_in_it(void) {
   done();
 }
 
-static void writing_capsules_requires_a_format_and_out(void) {
+static void write_capsules_requires_format_and_out(void) {
   begin();
   crossdock_writer writer = WRITER;
   crossdock_write_settings settings = write_settings("");
@@ -356,7 +356,7 @@ const struct test_case write_cases[] = {
     {"sink_is_released_on_failure", sink_is_released_on_failure},
     {"capsules_are_written_without_a_copy", capsules_are_written_without_a_copy},
     {"list_releases_the_capsules_that_remain_in_it", list_releases_the_capsules_that_remain_in_it},
-    {"writing_capsules_requires_a_format_and_out", writing_capsules_requires_a_format_and_out},
+    {"write_capsules_requires_format_and_out", write_capsules_requires_format_and_out},
     {"plan_has_a_verdict_for_each_column", plan_has_a_verdict_for_each_column},
     {NULL, NULL},
 };

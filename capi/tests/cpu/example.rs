@@ -25,7 +25,7 @@ fn prefix() -> &'static Path {
     folder.path()
 }
 
-/// The folder of the built example; `None` without the tools to build it.
+/// Returns the folder of the built example, or `None` if a tool to build it is missing.
 fn built_example() -> Option<&'static Path> {
     static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
     for program in ["make", "pkg-config"] {

@@ -1,5 +1,6 @@
-//! Tests all functions of the header from C. The program in `c/` has the cases. Each case is a test
-//! in a process of its own, and all cases run in one process under valgrind.
+//! Tests all functions of the header from C. The program in `c/` contains the cases. Each case is
+//! one test, which runs in a separate process. Another test runs all cases in one process, under
+//! valgrind.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ fn program() -> &'static Program {
     })
 }
 
-/// Runs the given cases, or all. Returns the names of those that succeeded.
+/// Runs the given cases, or all cases if `cases` is empty. Returns the names of the cases that
+/// succeeded.
 fn run_cases(mut command: Command, cases: &[&str]) -> Vec<String> {
     let program = program();
     let folder = tempfile::tempdir().unwrap();
@@ -83,8 +85,8 @@ cases! {
     lists_candidates_with_status_and_reason
     missing_plugin_folder_is_a_warning
     loading_reports_why_a_plugin_is_refused
-    named_plugin_files_must_be_valid_unless_lenient
-    log_receives_messages_of_its_host_at_its_level
+    create_rejects_invalid_plugin_files_unless_lenient
+    log_receives_messages_of_its_own_host_and_level
     log_receives_warnings_of_plugins
     paths_may_contain_any_bytes_but_nul
     memory_limit_is_enforced
@@ -93,9 +95,9 @@ cases! {
     session_accepts_settings
     rejects_invalid_session_settings
     session_can_be_cancelled_in_a_signal_handler
-    reads_batches_of_a_path
-    get_next_repeats_the_end
-    reading_rejects_null
+    read_path_returns_all_batches
+    get_next_returns_the_end_again
+    reading_rejects_null_arguments
     reports_why_an_input_cannot_be_read
     cancel_flag_of_a_call_cancels_that_call_only
     progress_reports_bytes
@@ -120,10 +122,10 @@ cases! {
     sink_is_released_on_failure
     capsules_are_written_without_a_copy
     list_releases_the_capsules_that_remain_in_it
-    writing_capsules_requires_a_format_and_out
+    write_capsules_requires_format_and_out
     plan_has_a_verdict_for_each_column
     conversion_reports_its_stages
-    conversion_accepts_reports_without_stages_and_no_report
+    conversion_fills_in_report_and_accepts_null_report
     failed_conversion_leaves_no_file
     objects_may_be_released_in_any_order
     streams_and_writers_outlive_their_session_and_host
@@ -137,8 +139,8 @@ cases! {
 }
 
 #[test]
-fn all_cases_are_tests_and_clean_under_valgrind() {
-    let name = "all_cases_are_tests_and_clean_under_valgrind";
+fn every_case_is_a_test_and_passes_under_valgrind() {
+    let name = "every_case_is_a_test_and_passes_under_valgrind";
     let command = crate::support::under_valgrind(name, &program().file);
     let mut command = command.unwrap_or_else(|| Command::new(&program().file));
     command.env("EVERY_NTH_ORDER", "7");

@@ -1,4 +1,5 @@
-//! Compiles `crossdock-host.h`, and compares it with the library's symbols and the Rust structs.
+//! Compiles `crossdock-host.h`, and compares the header with the library's symbols and with the
+//! structs in Rust.
 #[path = "../../src/abi.rs"]
 #[allow(dead_code, unused_imports)]
 mod abi;
@@ -37,7 +38,7 @@ fn declared() -> BTreeSet<String> {
     named.filter_map(|(before, _)| before.rsplit([' ', '*']).next()).map(str::to_owned).collect()
 }
 
-/// Compiles a translation unit without output.
+/// Compiles a translation unit, but writes no object file.
 fn check(compiler: &mut Command, name: &str, unit: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -82,7 +83,8 @@ fn soname_has_the_abi_major_version() {
     assert!(out.contains(&format!("soname: [{}]", crate::support::soname())), "{out}");
 }
 
-/// A translation unit that compiles only if the header has all layouts of `abi::layouts`.
+/// Returns a translation unit that compiles only if the layouts in the header are those of
+/// `abi::layouts`.
 fn assertions() -> String {
     let mut unit = String::from("#include <crossdock-host.h>\n#include <stddef.h>\n");
     unit += "#ifdef __cplusplus\n#define HOLDS static_assert\n#define ALIGN alignof\n";
@@ -110,7 +112,7 @@ fn assertions() -> String {
 }
 
 #[test]
-fn layouts_in_c_and_cpp_are_those_in_rust() {
+fn c_and_cpp_layouts_equal_rust_layouts() {
     check(&mut cc(), "layout.c", &assertions()).unwrap();
     match cxx() {
         Some(mut cxx) => check(&mut cxx, "layout.cpp", &assertions()).unwrap(),

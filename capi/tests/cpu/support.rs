@@ -1,5 +1,5 @@
 //! Helpers of the tests: compilers, paths of built files, and running programs.
-#![allow(dead_code)] // each test program uses a part
+#![allow(dead_code)] // each test program uses only some of the helpers
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// A file in cargo's folder of built libraries and programs, the parent of the test program's
-/// folder.
+/// Returns the path of a file in cargo's folder of built libraries and programs. This is the parent
+/// of the folder of the test program.
 pub fn built_file(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join(name);
@@ -78,7 +78,7 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// The SONAME of the library, which has the headers' ABI major version.
+/// Returns the SONAME of the library, which contains the ABI major version of the headers.
 pub fn soname() -> String {
     format!("libcrossdock.so.{}", crossdock_plugin_api::abi::ABI_MAJOR)
 }
@@ -108,8 +108,8 @@ pub fn plugin_folder(folder: &Path) -> PathBuf {
     plugins
 }
 
-/// A command that runs a program under valgrind, with errors and leaks as failures. Reports a
-/// skipped test and returns `None` if that is not possible.
+/// Returns a command that runs a program under valgrind and fails if there are errors or leaks. If
+/// this is not possible, reports a skipped test and returns `None`.
 pub fn under_valgrind(name: &str, program: &Path) -> Option<Command> {
     if !is_installed("valgrind") {
         skipped(name, "no valgrind");

@@ -20,8 +20,8 @@ Examples:
   crossdock new packer --encoding packer.bits          A plugin that decodes the encoding packer.bits
   crossdock new packer --language c --encoding packer.bits
 
-The new plugin has a minimal implementation to be replaced, and a test of it: `cargo test` or `make test`. A plugin in Rust
-uses Crossdock's crates, in the version of this command or from a checkout.")]
+The new plugin has a minimal implementation, which you replace, and a test: `cargo test` or `make test`. A plugin in Rust
+uses Crossdock's crates, either in the version of this command or from a checkout.")]
 pub struct New {
     /// The name of the plugin and of the new folder: a-z, 0-9 and -, beginning with a letter
     #[arg(value_name = "NAME", value_parser = parse_name)]

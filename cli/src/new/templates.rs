@@ -2,7 +2,7 @@
 
 use super::language::Language;
 
-/// A file's path in the new folder, and its text with placeholders.
+/// A template: the path of a file in the new folder, and the text of the file with placeholders.
 pub type File = (&'static str, &'static str);
 
 macro_rules! template {

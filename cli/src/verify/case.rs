@@ -18,7 +18,7 @@ pub struct Case {
     pub rule: &'static str,
     /// The names in `crossdock.h` that document the rule.
     pub spec_ref: &'static str,
-    /// Cases that must pass first: if one of them does not, this one is skipped.
+    /// The cases that this case depends on. It is skipped unless all of them pass.
     pub depends_on: &'static [&'static str],
     /// Whether the case runs once per device.
     pub on_devices: bool,
@@ -124,7 +124,7 @@ impl Outcome {
 }
 
 impl Run {
-    /// Whether both are the same case on the same device, with any seed.
+    /// Whether two runs have the same case and the same device. Their seeds may differ.
     pub fn is_same(&self, other: &Self) -> bool {
         self.case.name == other.case.name && self.device == other.device
     }

@@ -29,7 +29,8 @@ pub struct CaseContext {
     /// The time limit of the whole case.
     pub limit: Duration,
     pub backend: Backend,
-    /// The suite's own sessions, without plugins, which own what the suite makes and reads itself.
+    /// The suite's own sessions, without plugins, which own the objects that the suite itself
+    /// creates and reads.
     sessions: Vec<Session>,
     /// All watched hosts. Objects that were passed to the plugin may hold references to them until
     /// the case ends.

@@ -63,7 +63,7 @@ impl ReleaseCounts {
         let released_owner = |range: &BufferRange| {
             let owners =
                 || counts.iter().filter(|count| count.ranges.iter().any(|owned| owned.overlaps(range)));
-            // Several objects may share the memory; one that is not released keeps it alive.
+            // Several objects may share the memory, which is valid until all of them are released.
             if owners().any(|count| count.releases() == 0) { None } else { owners().next() }
         };
         let released =
@@ -118,8 +118,8 @@ counted! {
 /// Exports a batch for a writer; the releases of its array are counted.
 pub fn batch(batch: &DeviceBatch, stream: &Stream, counts: &ReleaseCounts) -> Result<Owned<abi::Batch>> {
     let mut raw = export_batch(batch, false, stream)?.into_raw();
-    // SAFETY: `raw` owns a valid array. `take` moves it out and empties its place, into which the
-    // counted array moves.
+    // SAFETY: `raw` owns a valid array. `take` moves it out and leaves an empty struct, which the
+    // counted array replaces.
     unsafe {
         let array = Owned::<abi::ArrowArray>::take(&mut raw.array.array);
         let count = counts.add_with_ranges("a batch's array", buffer_ranges(batch));
@@ -154,7 +154,8 @@ pub enum CapsuleKind {
 }
 
 impl CapsuleKind {
-    /// The kind that a format reads or writes, by the names of its capsules.
+    /// Returns the kind of capsules that a format reads or writes. The names of the format's
+    /// capsules determine it.
     pub fn of(format: &Format) -> Option<Self> {
         const NAMES: [(&str, CapsuleKind); 4] = [
             ("arrow_device_array", CapsuleKind::Device),

@@ -107,8 +107,8 @@ pub fn recorded() -> Coverage {
 const WITHOUT_DATA: [&str; 6] =
     ["entry.", "interfaces.", "errors.", "structs.", "encoding.unknown_id", "encoding.malformed_nodes"];
 
-/// Skips a case that would pass although the plugin never worked on data: such a case has not seen
-/// it keep the rule.
+/// Skips a case that would pass although the plugin never worked on data, because such a case has
+/// not checked its rule.
 pub fn require_data_call(case: &str) -> Check {
     match record().called || WITHOUT_DATA.iter().any(|prefix| case.starts_with(prefix)) {
         true => Ok(()),

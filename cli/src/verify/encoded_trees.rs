@@ -53,7 +53,8 @@ pub fn read(session: &Session, file: &std::path::Path) -> Check<Option<EncodedAr
     array.map(Some).map_err(unreadable)
 }
 
-/// The nodes of the samples that the plugin decodes, without those below another of its own nodes.
+/// The nodes of the samples that the plugin decodes. Descendants of such a node are not listed
+/// separately.
 pub fn trees(context: &CaseContext, subject: &Subject) -> Check<Vec<Tree>> {
     let Ok(encoding) = subject.encoding() else { return Ok(Vec::new()) };
     if !encoding.decodes() {
@@ -218,7 +219,7 @@ impl<'a> Decoding<'a> {
     fn node(&mut self, index: usize, requested: Device) -> Result<RawBatch> {
         self.encoding.check(&self.array, index)?;
         self.encoding.size(&self.array, index)?;
-        // A host calls `decode` for a node that has a program only on the CPU; elsewhere it runs
+        // If a node has a program, a host calls `decode` only on the CPU. On other devices it runs
         // the program.
         let has_program = requested != Device::CPU && self.encoding.lower(&self.array, index)?.is_some();
         let requested = if has_program { Device::CPU } else { requested };

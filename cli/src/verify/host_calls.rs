@@ -1,7 +1,7 @@
 //! A hook that runs in each call that the plugin makes to the host.
 //!
-//! There is one hook per process, because objects that are passed to a plugin do not know their
-//! case, and a process runs only one case.
+//! There is one hook per process, because objects that are passed to a plugin have no reference to
+//! their case. This suffices, because a process runs only one case.
 
 use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -30,8 +30,8 @@ pub const fn unusual<T>(name: &'static str, change: T) -> Malformation<T> {
     Malformation { name, must_fail: false, change }
 }
 
-/// Reads an input to its end and validates the batches. `Some` is what is wrong with a batch or the
-/// schema.
+/// Reads an input to its end and validates the batches. `Some` describes an error in a batch or in
+/// the schema.
 ///
 /// # Errors
 /// The plugin's own errors.

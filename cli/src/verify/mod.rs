@@ -51,13 +51,13 @@ use seeds::Seeds;
 
 const HELP: &str = "\
 Each case checks one rule of crossdock.h in a process of its own. A case passes, fails, crashes, exits, times out, or is skipped
-with a reason. A case is skipped if a case that it depends on failed: fix that one first. --list shows all cases and their rules.
-Columns, malformed inputs and mutations are random. Cases that use random numbers run with several seeds, for as long as the first
-seed took or for ten seconds. Each failure comes with the command that repeats the case with its seed. Formats and encodings that no
-case could exercise are reported with the input that they need.
+with a reason. A case is skipped if a case that it depends on did not pass. --list shows all cases and their rules.
+Columns, malformed inputs and mutations are random. Cases that use random numbers run with several seeds, until the run has taken
+ten seconds or twice the time of the first seed, whichever is longer. For each failure, the command that repeats the case with its
+seed is printed. Formats and encodings that no case could exercise are reported with the input that they need.
 
-Exit status: 0 if all cases passed or were skipped, 1 if one did not or, with --strict, if anything was not exercised, 2 for wrong
-usage.";
+Exit status: 0 if all cases passed or were skipped; 1 if a case did not pass, or, with --strict, if anything was not exercised; 2
+for wrong usage.";
 
 #[derive(Args)]
 #[command(after_help = HELP)]

@@ -20,7 +20,7 @@ use super::schedule::CaseResult;
 
 /// This program, even if its file was replaced since it started.
 const PROGRAM: &str = "/proc/self/exe";
-/// The part of a case's output that is stored.
+/// The maximum number of bytes of a case's output that are stored.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// The byte with which glibc fills new and freed memory, so that reads of it are noticed.
 const PERTURB: &str = "165";

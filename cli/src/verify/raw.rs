@@ -102,7 +102,7 @@ impl Raw {
         }
     }
 
-    /// Copies an interface, as far as the plugin's struct reaches.
+    /// Copies an interface. Only the fields that the plugin's struct contains are copied.
     fn table<T: SizedStruct>(&self, id: &CStr) -> Option<T> {
         let at = self.interface(id).cast::<T>();
         // SAFETY: a non-NULL interface begins with its size, and lives as long as the instance,

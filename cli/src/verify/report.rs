@@ -81,7 +81,7 @@ impl Report {
         self.options.is_strict
     }
 
-    /// The number of cases with such an outcome.
+    /// The number of cases whose outcome satisfies the predicate.
     pub fn count(&self, is_counted: impl Fn(&Outcome) -> bool) -> usize {
         self.results.iter().filter(|result| is_counted(&result.outcome)).count()
     }
@@ -168,7 +168,8 @@ impl Report {
     }
 }
 
-/// One line for a case; for a failure also the rule, the output and the command that repeats it.
+/// One line for a case; for a failure also the rule, the output and the command that repeats the
+/// case.
 fn lines(result: &CaseResult) -> String {
     let mut text = format!("{:<9} {}", result.outcome.name(), result.run);
     let details = result.outcome.details();

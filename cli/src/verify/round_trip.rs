@@ -28,8 +28,9 @@ pub struct Readable {
     /// The capsules that the suite makes as input. Without a kind, the input is what the plugin
     /// itself writes.
     pub kind: Option<CapsuleKind>,
-    /// The description by the side that receives the suite's batches: the importer's if the suite
-    /// makes capsules, else the exporter's. The two may support different devices.
+    /// The importer's description if the suite makes capsules, otherwise the exporter's. This is
+    /// the description by the interface that receives the suite's batches. The importer and the
+    /// exporter may support different devices.
     pub batch_format: Format,
     /// The name that every column has after reading, if the format does not store names.
     column_name: Option<String>,
@@ -405,7 +406,7 @@ pub fn read_back(
     Ok(read(context, subject, &readable.format, input, expected_schema(readable, &schema).as_ref()))
 }
 
-/// The expected schema to pass to `open`: none for capsules, which have their own.
+/// The expected schema to pass to `open`. Capsules need none, because they contain a schema.
 pub fn expected_schema(readable: &Readable, schema: &SchemaRef) -> Option<SchemaRef> {
     readable.kind.is_none().then(|| Arc::new(without_metadata(schema)))
 }
@@ -462,7 +463,7 @@ pub fn import_capsules(capsules: Vec<Capsule>, memory: &Memory) -> Result<ReadTa
 }
 
 /// Describes the first difference between a table that was read and the expected batches. Schemas
-/// are not compared: other cases do that.
+/// are not compared, because other cases compare them.
 pub fn difference(subject: &Subject, table: &ReadTable, expected: &[DeviceBatch]) -> Result<Option<String>> {
     let rows = |batches: &[DeviceBatch]| batches.iter().map(DeviceBatch::len).sum::<usize>();
     let (n_rows, n_expected) = (rows(&table.batches), rows(expected));

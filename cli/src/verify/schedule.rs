@@ -72,14 +72,16 @@ impl State {
                 self.running.push(run);
                 Next::Run(run)
             }
-            // Only a cycle of dependencies leads here; a unit test of the cases excludes cycles.
+            // This is reached only if dependencies form a cycle, which a unit test of the cases
+            // excludes.
             None if self.running.is_empty() => Next::End,
             None => Next::Wait,
         }
     }
 
     fn finish(&mut self, result: CaseResult) {
-        // The dependents of a case that was skipped for another reason than a dependency are tried.
+        // If a case was skipped because of a dependency, its dependents are skipped too. If it was
+        // skipped for another reason, its dependents run.
         if result.outcome.is_bad() || is_skipped_for_dependency(&result.outcome) {
             self.bad.insert(result.run.case.name);
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The number of seeds that a run tries by default.
 const MAX_DEFAULT_SEEDS: u64 = 8;
-/// Without `--seeds`, a run ends after this time, or after twice the time of the first seed if that
-/// is longer.
+/// The time after which a run without `--seeds` ends. If twice the time of the first seed is
+/// longer, the run ends after that time instead.
 const MIN_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The seeds of a run.
@@ -29,8 +29,8 @@ impl Seeds {
         self.first
     }
 
-    /// The seed of the next round, if there is one. `n_done` rounds took `all`, the first of them
-    /// `first`.
+    /// The seed of the next round, if there is one. The `n_done` completed rounds took the time
+    /// `all` in total, and the first round took `first`.
     pub fn next(&self, n_done: u64, first: Duration, all: Duration) -> Option<u64> {
         // The rounds after the first one run fewer cases and take about the same time each.
         let next = all.saturating_sub(first).checked_div(n_done.saturating_sub(1) as u32).unwrap_or(first);

@@ -66,7 +66,8 @@ pub const NUMBERS: [(DLDataTypeCode, u8, DataType); 11] = [
 pub struct Layout {
     pub name: &'static str,
     pub shape: &'static [i64],
-    /// In elements. `None` is NULL, which means row-major and is allowed only in the legacy struct.
+    /// The strides in elements. `None` stands for a NULL pointer, which means row-major order and
+    /// is allowed only in the legacy struct.
     pub strides: Option<&'static [i64]>,
     /// The number of bytes from an address that is aligned for any element to `data`.
     pub lead: usize,
@@ -279,7 +280,8 @@ unsafe fn delete(context: *mut c_void) {
     let counted = unsafe { &mut *context.cast::<CountedTensor>() };
     if counted.count.release() {
         counted.tensor.buffer = None;
-        // A plugin that still reads the memory reads other values.
+        // The values are overwritten, so that a plugin that reads the memory after the deletion
+        // gets wrong values.
         counted.tensor.bytes.fill(u64::MAX);
     }
 }

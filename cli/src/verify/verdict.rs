@@ -15,9 +15,9 @@ pub enum Stop {
 /// Why a case was not tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipKind {
-    /// The plugin does not offer what the rule is about.
+    /// The plugin does not offer the feature that the rule is about.
     NotOffered,
-    /// The plugin offers it, but the suite has no input for it.
+    /// The plugin offers the feature, but the suite has no input for it.
     NoSample,
     /// A case that this one depends on did not pass.
     Dependency,
@@ -59,7 +59,7 @@ pub struct Skipped {
 /// How the plugin broke the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The format, the column, the call.
+    /// The context of the violation: the format, the column or the call.
     pub place: String,
     pub expected: String,
     pub got: String,
@@ -87,7 +87,7 @@ pub fn missing_sample(reason: impl fmt::Display) -> Stop {
 }
 
 /// Skips the case unless it had at least one input that the plugin `verb` ("reads", "decodes"):
-/// without one, the case has not seen the plugin keep the rule.
+/// without such an input, the case has not checked the rule.
 pub fn require_input(has_any: bool, verb: &str) -> Check {
     if has_any {
         Ok(())

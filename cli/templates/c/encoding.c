@@ -5,8 +5,8 @@
  * metadata is the reference (4 bytes, little-endian), and the only buffer has the differences.
  * There are no children and no nulls.
  *
- * There is no `plan`, so nodes are decoded on the CPU. The host copies buffers from and batches to
- * other devices.
+ * There is no `plan`, so nodes are decoded on the CPU. If buffers are on another device, the host
+ * copies them to the CPU, and copies the decoded batch back to the device.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* `err` may be NULL; otherwise all its fields except the size are zero. The message is a copy that
- * `release` frees. A message says who, what, expected, got, and what to do. */
+/* Fills in `err`, which may be NULL. All its fields except the size are zero before. The message is
+ * a copy that `release` frees. A message says who, what, expected, got, and what to do. */
 static void release_error(crossdock_error* err) {
   free(err->private_data);
   err->release = NULL;
@@ -60,15 +60,15 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
       node->schema->dictionary)
     return fail(err, CROSSDOCK_BAD_DATA, "@ID@: expected the type Int32 without nulls", 0);
   if (node->metadata_bytes != 4)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its metadata has %" PRIu64 " bytes, expected 4",
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: the metadata has %" PRIu64 " bytes, expected 4",
                 node->metadata_bytes);
   if (node->n_buffers != 1 || node->n_children != 0)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: it has %" PRIu64 " buffers and children, expected one buffer",
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: the node has %" PRIu64 " buffers and children, expected one buffer",
                 (uint64_t)node->n_buffers + node->n_children);
   if (node->length > INT64_MAX / 4)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its length %" PRIu64 " is too large", node->length);
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: the length %" PRIu64 " is too large", node->length);
   if (buffer_at(array, node->first_buffer)->bytes != node->length * 4)
-    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its buffer has %" PRIu64 " bytes, expected 4 for each value",
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: the buffer has %" PRIu64 " bytes, expected 4 for each value",
                 buffer_at(array, node->first_buffer)->bytes);
   return CROSSDOCK_OK;
 }
@@ -128,8 +128,8 @@ static crossdock_code export_batch(int32_t* values, int64_t rows, crossdock_batc
   return CROSSDOCK_OK;
 }
 
-/* `below` has the decoded children, in the order of their nodes, and passes their ownership. This
- * encoding has none. */
+/* `below` has the decoded children in the order of their nodes, and passes ownership of them. This
+ * encoding has no children. */
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
                              const crossdock_encoded_array* array, size_t at, crossdock_batch* below,
                              size_t n_below, crossdock_batch* out, crossdock_error* err) {

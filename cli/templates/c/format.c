@@ -15,9 +15,9 @@ struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* `err` may be NULL; otherwise all its fields except the size are zero. A constant message needs no
- * `release`; an allocated one needs one that frees it. A message says who, what, expected, got, and
- * what to do. */
+/* Fills in `err`, which may be NULL. All its fields except the size are zero before. A constant
+ * message needs no `release`. An allocated message needs a `release` that frees it. A message says
+ * who, what, expected, got, and what to do. */
 static crossdock_code fail(crossdock_error* err, crossdock_code code, const char* message) {
   if (err) {
     err->code = code;
@@ -83,7 +83,7 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 typedef struct reader {
   crossdock_source source;
-  uint64_t offset; /* of the next read */
+  uint64_t offset; /* offset in the source of the next read */
   char* rest;      /* the beginning of a line whose end has not been read */
   size_t rest_bytes;
 } reader;
@@ -125,7 +125,7 @@ static int64_t split_lines(reader* r, char* text, size_t bytes, int at_end, int3
   return rows;
 }
 
-/* At the end of the stream `out` stays unchanged: its `release` is NULL. */
+/* At the end of the stream, `out` stays unchanged, so that its `release` is NULL. */
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
@@ -167,7 +167,7 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Whether the caller expects these columns, or has no expected schema. */
+/* Returns whether the stream has the schema that the caller expects. NULL means any schema. */
 static int is_expected(const struct ArrowSchema* schema) {
   return !schema || (schema->n_children == 1 && strcmp(schema->children[0]->name, "line") == 0 &&
                      strcmp(schema->children[0]->format, "z") == 0);

@@ -58,12 +58,12 @@ impl Node {
         if node.n_buffers() != 1 || node.n_children() != 0 {
             let (buffers, children) = (node.n_buffers(), node.n_children());
             return Err(node.wrong(format_args!(
-                "it has {buffers} buffers and {children} children, expected one and none"
+                "it has {buffers} buffers and {children} children, expected 1 and 0"
             )));
         }
         let reference = node.metadata().try_into().map(i32::from_le_bytes);
         let reference =
-            reference.map_err(|_| node.wrong("expected 4 bytes of metadata, the reference"))?;
+            reference.map_err(|_| node.wrong("expected 4 bytes of metadata for the reference"))?;
         let len = usize::try_from(node.length()).ok();
         let bytes = len
             .and_then(|len| len.checked_mul(4))
@@ -101,8 +101,8 @@ impl Encoding for Encodings {
         Ok(Some(Node::read(node)?.bytes as u64))
     }
 
-    /// Decodes on the CPU, since there is no `plan`. The host copies buffers from and batches to
-    /// other devices.
+    /// Decodes on the CPU, because there is no `plan`. If buffers are on another device, the host
+    /// copies them to the CPU, and copies the decoded batch back to the device.
     fn decode(
         &self,
         call: &Call<'_>,

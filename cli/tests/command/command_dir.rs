@@ -9,8 +9,8 @@ pub struct CommandDir(tempfile::TempDir);
 impl CommandDir {
     pub fn new() -> Self {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        // A hard link, because a copy could still be open for writing in a child that another test
-        // has just forked.
+        // The command is a hard link, because a copy could still be open for writing in a child
+        // process that another test has just forked.
         let built =
             std::env::var_os("CROSSDOCK_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_crossdock").into());
         std::fs::hard_link(built, directory.path().join("crossdock")).unwrap();

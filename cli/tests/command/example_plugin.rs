@@ -140,7 +140,7 @@ fn plugins_lists_formats_options_and_encodings() {
     let expected = format!("{head}  decodes: example.scaled\n  from: {}\n  found: given\n", csv());
     assert!(explained.starts_with(&expected), "{explained}");
     let rest: Vec<&str> = explained[expected.len()..].lines().collect();
-    // A format that is read and written has one row, but one row for each of its options in each
+    // A format that is both read and written has one row. Each of its options has a row for each
     // direction.
     let begins = [
         "    format  extensions  description",

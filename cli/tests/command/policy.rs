@@ -9,7 +9,7 @@ use minisign::KeyPair;
 use serde_json::Value;
 
 impl CommandDir {
-    /// Has the plugins `a` and `b` in the folder `plugins`.
+    /// Creates the plugins `a` and `b` in the folder `plugins`.
     fn with_plugins() -> Self {
         let dir = Self::new();
         let folder = dir.path().join("plugins");
@@ -239,7 +239,8 @@ fn lock_is_not_group_writable_with_any_umask() {
 
 /// The exit status and the changes: what changed, how, and whether that is breaking.
 fn diff(dir: &CommandDir, new: &[&str], linked: &[&str]) -> (Option<i32>, Vec<(String, String, bool)>) {
-    // RAN makes the plugin use the C library, as most plugins do, and shows whether it runs.
+    // With the definition RAN, the plugin uses the C library, as most plugins do, and a file shows
+    // whether the plugin's code ran.
     let ran = dir.path().join("ran");
     let ran_definition = format!("RAN=\"{}\"", ran.display());
     let old = [
@@ -296,7 +297,7 @@ fn abi_diff_shows_changes_and_whether_they_break_hosts() {
         assert_eq!(status, Some(1), "{definitions:?} {linked:?}: {changes:?}");
         assert!(changes.contains(&change(what, how, true)), "{what}: {changes:?}");
     }
-    // Another minor version of the ABI also excludes hosts.
+    // A change of the ABI's minor version also excludes hosts.
     let (status, changes) = diff(&dir, &["MINOR=2"], &[]);
     assert_eq!((status, changes), (Some(1), vec![change("abi", "changed", true)]));
     let (status, changes) = diff(&dir, &["PANIC=\"abort\"", "TOOLCHAIN=\"rustc 1.95.0\""], &[]);

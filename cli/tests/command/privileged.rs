@@ -14,8 +14,8 @@ use crate::common::{c_plugin, policy_file, set_mode, temporary};
 /// The id of a user other than root.
 const CALLER: libc::uid_t = 65534;
 
-/// The command as a set-user-ID program of root that another user starts. Prints why `test` is
-/// skipped and returns `None` if this process is not root.
+/// The command as a set-user-ID program that root owns and another user starts. Prints why `test`
+/// is skipped and returns `None` if this process is not root.
 fn privileged(dir: &CommandDir, test: &str) -> Option<Command> {
     is_root(test).then(|| with_ids(dir.command(), libc::SYS_setresuid, 0))
 }
@@ -84,7 +84,7 @@ fn ignores_the_environment_with_warnings() {
     assert!(stderr.contains("warning: CROSSDOCK_TRACE is ignored"), "{stderr}");
     assert!(stderr.contains("no plugin recognises") && !dir.path().join("trace.json").exists(), "{stderr}");
 
-    // A process with the caller's rights uses the environment.
+    // A process that has only the caller's rights uses the environment variables.
     let ordinary =
         with_environment(&mut dir.command(), &dir).args(["convert", "in", "out"]).output().unwrap();
     assert!(words(&ordinary).contains("policy.toml") && dir.path().join("trace.json").exists());
@@ -103,7 +103,8 @@ fn serves_and_starts_no_isolated_plugins() {
         "{}",
         words(&output)
     );
-    // Therefore it does not start such a process, either.
+    // Because a privileged process does not serve as an isolated plugin, the command does not start
+    // one either.
     c_plugin(dir.path(), "libcrossdock_nothing_plugin.so", &[]);
     let list = |command: &mut Command, more: &[&str]| {
         let more = more.iter().map(OsStr::new);
@@ -192,7 +193,7 @@ fn process_with_file_capabilities_is_privileged() {
             }
         }
     };
-    // All ids are the caller's; only the file has a capability.
+    // All ids of the process are those of the caller, and only the program file has a capability.
     let stderr = run(CALLER);
     assert!(stderr.contains("CROSSDOCK_POLICY is ignored"), "{stderr}");
 }

@@ -119,7 +119,7 @@ struct BlockedProcess(Child);
 
 impl Drop for BlockedProcess {
     fn drop(&mut self) {
-        // Fails if the process has ended.
+        // Killing the process fails if the process has already ended, which is no error.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -151,7 +151,7 @@ fn running_process_does_not_count_as_crashed() {
     c_plugin(&dir.path().join("plugins"), "p.so", &[&format!("WAITS_IN_CREATE=\"{gate}\"")]);
     let mut first = start_blocked(&dir);
     first.wait_until(|| n_marks(&dir) == 1);
-    // The second process gets equally far, so the plugin is not refused.
+    // The second process reaches the same step, so the plugin is not refused.
     let mut second = start_blocked(&dir);
     second.wait_until(|| n_marks(&dir) == 2);
     let _open = File::options().read(true).write(true).open(&gate).unwrap();
@@ -170,8 +170,8 @@ fn killed_process_quarantines_only_the_plugin_being_loaded() {
     let b = c_plugin(&folder, "b.so", &["NAME=\"b\"", &format!("WAITS_IN_CREATE=\"{gate}\"")]);
     let mark_of_b = format!("-{:x}-", std::fs::metadata(b).unwrap().ino());
     let mut child = start_blocked(&dir);
-    // A mark counts only if it contains the current step, and there is none between loading and
-    // creating.
+    // A mark counts only if it contains the current step. Between the steps of loading and
+    // creating, no mark exists.
     let marks = dir.path().join("state/crossdock/loading");
     let is_creating = |name: &String| {
         name.contains(&mark_of_b)
@@ -224,8 +224,8 @@ fn plugin_is_not_marked_while_it_waits_for_another_load() {
         std::thread::yield_now();
     }
     begin.send(()).unwrap();
-    // Long enough for the second load to block. If it were marked, a crash of the first would count
-    // for it.
+    // The delay is long enough for the second load to block. If the second load were already
+    // marked, a crash of the first load would be attributed to it.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(n_marks(), 1);
     let mut text = String::new();

@@ -55,7 +55,7 @@ fn unusable_plugin_file_prints_one_line_and_exits_with_status_1() {
 }
 
 #[test]
-fn plugins_shows_chosen_shadowed_and_refused_ones() {
+fn plugins_shows_used_shadowed_and_refused_candidates() {
     let dir = CommandDir::new();
     let directory = dir.path().join("plugins");
     std::fs::create_dir(&directory).unwrap();
@@ -146,8 +146,8 @@ fn ctrl_c_cancels_a_blocked_read() {
     let output = child.wait_with_output().unwrap();
     drop(stdin);
     let line = String::from_utf8(output.stderr).unwrap();
-    // Without plugins, the command may fail before it reads. Both errors are one line, and leave no
-    // file.
+    // Without plugins, the command may fail before it reads the input. In either case it prints one
+    // line and leaves no output file.
     assert_eq!(output.status.code(), Some(1), "{line}");
     assert_eq!(line.trim_end().lines().count(), 1, "{line}");
     assert!(!dir.path().join("out.arrow").exists());

@@ -4,7 +4,7 @@ use crate::command_dir::CommandDir;
 use crate::common::c_plugin;
 
 impl CommandDir {
-    /// The lines on standard error at this level; an empty one is the default level.
+    /// The lines on standard error at this level; an empty level stands for the default level.
     fn lines(&self, level: &str, args: &[&str]) -> Vec<String> {
         let output = self.command().args(args).env("CROSSDOCK_LOG", level).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();

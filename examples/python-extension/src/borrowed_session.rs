@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::FieldAndArray;
 
-/// Returns a column of the numbers from 0 to `n` exclusive.
+/// Returns a column with the numbers from 0 to `n` - 1.
 ///
 /// `capsule`: the capsule `crossdock.host.v1` of the session.
 pub fn sequence(capsule: &Bound<'_, PyAny>, n: i64) -> PyResult<FieldAndArray> {

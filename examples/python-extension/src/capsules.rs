@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 /// Moves the struct out of a capsule.
 ///
 /// # Errors
-/// TypeError if the object is not a capsule of this name, ValueError if its struct was moved out
-/// before.
+/// TypeError if the object is not a capsule with this name. ValueError if the struct was already
+/// moved out of the capsule.
 pub fn from_capsule<T: CapsuleObject>(capsule: &Bound<'_, PyAny>) -> PyResult<Owned<T>> {
     // SAFETY: `PyCapsule_GetPointer` accepts any object, and returns NULL unless it is a capsule of
     // this name. Capsules of this name contain a valid `T`, which their consumer may move out.
@@ -27,8 +27,8 @@ pub fn from_capsule<T: CapsuleObject>(capsule: &Bound<'_, PyAny>) -> PyResult<Ow
     Ok(object)
 }
 
-/// Returns a capsule of the struct. Its destructor releases the struct, unless a consumer moved it
-/// out.
+/// Returns a capsule that contains the struct. The capsule's destructor releases the struct, unless
+/// a consumer has moved it out.
 pub fn to_capsule<T: CapsuleObject>(py: Python<'_>, object: Owned<T>) -> PyResult<Bound<'_, PyAny>> {
     let raw = Box::into_raw(Box::new(object));
     // SAFETY: an `Owned<T>` has the layout of a `T`, which the capsule's name requires. The box is
@@ -40,8 +40,8 @@ pub fn to_capsule<T: CapsuleObject>(py: Python<'_>, object: Owned<T>) -> PyResul
 }
 
 unsafe extern "C" fn destroy<T: CapsuleObject>(capsule: *mut ffi::PyObject) {
-    // SAFETY: only `to_capsule` sets this destructor, with a boxed `Owned<T>`, and Python calls it
-    // once.
+    // SAFETY: only `to_capsule` sets this destructor, for a boxed `Owned<T>`, and Python calls it
+    // only once.
     unsafe {
         let raw = ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<Owned<T>>();
         if !raw.is_null() {

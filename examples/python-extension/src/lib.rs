@@ -2,7 +2,8 @@
 //! and shares no Rust types with it.
 //!
 //! - [`Engine`] has its own host and session, and loads plugin files. It imports and exports tables
-//!   as Arrow's capsules, and decodes encoded arrays, which are also in capsules, with its plugins.
+//!   as Arrow's capsules. It also imports capsules with encoded arrays, and decodes the arrays with
+//!   its plugins.
 //! - [`sequence`] needs no host. It creates a column in the memory of a session of the package,
 //!   from the session's capsule `crossdock.host.v1`.
 
@@ -47,8 +48,8 @@ impl Engine {
         self.session.host().plugins().map(|plugin| plugin.name.clone()).collect()
     }
 
-    /// The encodings that the engine decodes, with their plugins: {id: [name]}. The first plugin of
-    /// an id decodes it.
+    /// Returns a dict from the id of each encoding that the engine decodes to a list of plugin
+    /// names. The first plugin in the list decodes the encoding.
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut names = Vec::new();
         for (id, plugins) in py.detach(|| self.session.encodings()) {
@@ -105,7 +106,7 @@ impl Rows {
         self.table.rows() as usize
     }
 
-    /// The rows from `offset` on.
+    /// Returns the rows that begin at `offset`.
     fn skip(&self, offset: u64) -> PyResult<Self> {
         Ok(Self { table: self.table.slice(offset, u64::MAX).map_err(failed)? })
     }
@@ -134,8 +135,8 @@ impl Rows {
     }
 }
 
-/// Returns the numbers from 0 to `n` exclusive as a column "n" of type int64, in the memory of a
-/// session of the package: `crossdock_engine.sequence(session, 10)`.
+/// Returns a column "n" of type int64 with the numbers from 0 to `n` - 1. Its memory belongs to a
+/// session of the package, for example `crossdock_engine.sequence(session, 10)`.
 ///
 /// host: an object with `__crossdock_host__`.
 #[pyfunction]

@@ -8,12 +8,14 @@ use crossdock_plugin_api::{Device, Error, Owned, Result, abi, door::Poison};
 /// A column of fixed width, on any device.
 pub struct Column {
     len: usize,
-    /// Number of values before the first one, at most 7: `validity` begins at a whole byte.
+    /// The number of values in the buffers before the first value of the column, at most 7. Not 0
+    /// if the first value's bit is not the first bit of a byte in `validity`.
     skip: usize,
     null_count: i64,
     /// The validity bitmap; `None` if all values are valid.
     validity: Option<Buffer>,
-    /// The values, after the `skip` others; `None` if there are none.
+    /// `skip` values that do not belong to the column, then the values of the column. `None` if
+    /// there are no values.
     values: Option<Buffer>,
 }
 
@@ -22,8 +24,8 @@ fn bad_batch(what: &str) -> Error {
 }
 
 impl Column {
-    /// Imports a batch of `len` values of `width` bytes. It is released when its last buffer is
-    /// dropped.
+    /// Imports a batch of `len` values of `width` bytes. The batch is released when the last of its
+    /// buffers is dropped.
     pub fn from_batch(batch: Owned<abi::Batch>, width: usize, len: usize) -> Result<Self> {
         let root = &batch.array.array;
         if root.n_children != 1 || root.children.is_null() {
@@ -31,7 +33,7 @@ impl Column {
         }
         // SAFETY: the array has one child (checked above), whose struct lives as long as the batch.
         let column = unsafe { (*root.children).as_ref() }.ok_or_else(|| bad_batch("without its column"))?;
-        // Both may be slices: the root is a slice of the column, which is a slice of its buffers.
+        // The root may be a slice of the column, and the column may be a slice of its buffers.
         let [first, n] = [root.offset, root.length].map(usize::try_from);
         let [inner_first, inner_n] = [column.offset, column.length].map(usize::try_from);
         let (Ok(first), Ok(n), Ok(inner_first), Ok(inner_n)) = (first, n, inner_first, inner_n) else {
@@ -65,8 +67,9 @@ impl Column {
         let skip = if validity.is_null() { 0 } else { start % 8 };
         let range = |address: *const c_void, from: usize, bytes: usize| {
             let address = address.addr() as u64 + from as u64;
-            // SAFETY: the host passes checked batches: a column of this type and length has buffers
-            // of this size, which live until the release of the batch, which `owner` keeps alive.
+            // SAFETY: the host has checked the batch, so a column of this type and length has
+            // buffers of this size. They are valid until the batch is released, and `owner` keeps
+            // the batch alive.
             (bytes > 0).then(|| unsafe {
                 Buffer::foreign(&owner, device, address, Some(bytes as u64), ready.clone())
             })
@@ -77,28 +80,29 @@ impl Column {
         Ok(Self { len, skip, null_count, validity, values })
     }
 
-    /// Number of values before the first one.
+    /// The number of values in the buffers before the first value of the column.
     pub fn skip(&self) -> usize {
         self.skip
     }
 
-    /// The values, after `skip` others; `None` if there are none.
+    /// `skip` values that do not belong to the column, then the values of the column. `None` if
+    /// there are no values.
     pub fn values(&self) -> Option<&Buffer> {
         self.values.as_ref()
     }
 
-    /// Replaces the values by as many others.
+    /// Replaces the values by `values`, which must have the same number of bytes.
     pub fn with_values(self, values: Option<Buffer>) -> Self {
         Self { values, ..self }
     }
 
-    /// Exports the column. It is ready after the work that is enqueued on `stream`, which has
-    /// waited for the imported batch.
+    /// Exports the column. The result is ready after the work that is enqueued on `stream`. This
+    /// work has waited for the imported batch.
     pub fn into_batch(self, stream: &Stream) -> Result<Owned<abi::Batch>> {
         let ready = stream.record()?;
         let device = stream.device();
         let buffers = [&self.validity, &self.values];
-        // The consumer may release them while its own work still runs.
+        // The consumer may release the buffers while the consumer's own work on them still runs.
         buffers.into_iter().flatten().for_each(Buffer::mark_exported);
         let addresses = buffers.map(|b| b.as_ref().map_or(0, Buffer::address) as *const c_void);
         let bytes = buffers.map(|b| b.as_ref().and_then(Buffer::len).unwrap_or(0) as i64);
@@ -139,13 +143,13 @@ impl Column {
             private_data: Box::into_raw(outer).cast(),
             ..abi::ArrowArray::default()
         };
-        // SAFETY: the struct is valid, and ownership is passed to the result only.
+        // SAFETY: all fields of `batch` are set above, and only the result owns the batch.
         Ok(unsafe { Owned::new(batch) })
     }
 }
 
-/// The `private_data` of the column. Separate from the batch's, because a consumer may move the
-/// column out of the batch.
+/// The `private_data` of the column. It is separate from the `private_data` of the batch, because a
+/// consumer may move the column out of the batch.
 struct Inner {
     addresses: [*const c_void; 2],
     _buffers: [Option<Buffer>; 2],
@@ -161,8 +165,8 @@ struct Outer {
 }
 
 unsafe extern "C" fn release_column(array: *mut abi::ArrowArray) {
-    // SAFETY: only `into_batch` sets this function, with a boxed `Inner`; the caller passes an
-    // unreleased array.
+    // SAFETY: only `into_batch` sets this function, and stores a boxed `Inner` in `private_data`.
+    // The caller passes an array that has not been released.
     unsafe {
         (*array).release = None;
         let inner = Box::from_raw((*array).private_data.cast::<Inner>());
@@ -171,8 +175,9 @@ unsafe extern "C" fn release_column(array: *mut abi::ArrowArray) {
 }
 
 unsafe extern "C" fn release_batch(array: *mut abi::ArrowArray) {
-    // SAFETY: only `into_batch` sets this function, with a boxed `Outer`; the caller passes an
-    // unreleased array. If the column was moved out, its `release` is NULL.
+    // SAFETY: only `into_batch` sets this function, and stores a boxed `Outer` in `private_data`.
+    // The caller passes an array that has not been released. If the column was moved out, its
+    // `release` is NULL.
     unsafe {
         (*array).release = None;
         let mut outer = Box::from_raw((*array).private_data.cast::<Outer>());

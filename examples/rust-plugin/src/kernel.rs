@@ -3,12 +3,12 @@
 use crossdock_memory::{Arg, Buffer, Kernel, Result, Stream, bytes_of_host_arg, bytes_of_host_arg_mut};
 use crossdock_plugin_api::{Error, abi, door::Poison};
 
-/// Compiled from `cuda/xor.cu`, for compute capability 7.0 and later.
+/// The images that `cuda/xor.cu` was compiled to, for compute capability 7.0 and later.
 static IMAGES: &[u8] = include_bytes!("../cuda/xor.images");
 
 static XOR: Kernel = Kernel::host(c"example_xor", xor_on_cpu).with_image(IMAGES);
 
-/// Minimum number of bytes per block of threads.
+/// The number of bytes per thread block, unless this would need more than `MAX_BLOCKS` blocks.
 const BLOCK_BYTES: usize = 1 << 15;
 const MAX_BLOCKS: usize = 1 << 13;
 
@@ -39,13 +39,13 @@ unsafe extern "C" fn xor_on_cpu(args: *const abi::Arg, n: usize) -> abi::Code {
         if [words.kind, to.kind, pattern.kind] != [abi::ARG_READ, abi::ARG_WRITE, abi::ARG_VALUE] {
             return Err(Error::invalid_argument("example_xor: expected words, a target and a pattern"));
         }
-        // SAFETY: a launch passes host addresses to a CPU implementation; `xor` passes ranges of
-        // two different buffers.
+        // SAFETY: a launch passes host addresses to a CPU implementation. `xor` passes two
+        // different buffers, so the ranges do not overlap.
         let (words, to) = unsafe { (bytes_of_host_arg(words), bytes_of_host_arg_mut(to)) };
         xor_bytes(words, to, pattern.value);
         Ok(())
     };
-    // SAFETY: NULL is allowed: the message is discarded.
+    // SAFETY: `Poison::enter` accepts NULL as the error, and then discards the message.
     unsafe { Poison::new().enter(std::ptr::null_mut(), body) }
 }
 

@@ -1,9 +1,10 @@
 //! Example of a third-party plugin: decodes the encoding `example.xor`.
 //!
 //! An `example.xor` node stores the exclusive or of each value with a reference word. The metadata
-//! has one reference word, or several that are used in turn. Similar numbers share their upper
-//! bits, and floats their sign and exponent, which become zeros. The results are the node's child,
-//! unsigned integers of the same width in any encoding.
+//! has one or several reference words, which are used in turn. The upper bits of similar integers
+//! are equal, and so are the signs and exponents of similar floats. In the exclusive or, these bits
+//! become zeros. The child of the node contains the results, as unsigned integers of the same width
+//! in any encoding.
 //!
 //! - [`node`]: checks nodes.
 //! - [`column`]: imports and exports batches of one column as C structs.
@@ -22,7 +23,7 @@ use crossdock_plugin_api::{
 use column::Column;
 use node::XorNode;
 
-/// The id. If the layout changed, the new id would have a version: `example.xor.v2`.
+/// The id of the encoding. A new layout would get a new id with a version: `example.xor.v2`.
 const ID: &str = "example.xor";
 
 struct Example {
@@ -53,8 +54,8 @@ impl Encoding for Example {
     }
 
     /// Lowers nodes with one reference word. The host runs the program on devices, in one pass with
-    /// the encodings above and below. No operator supports several reference words; they need the
-    /// kernel.
+    /// the programs of parent and child nodes. No operator supports several reference words, so
+    /// nodes with several reference words need the kernel.
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let reference = XorNode::read(node)?.reference();
         Ok(reference.map(|word| vec![Operator::Child(0), Operator::Xor(word)]))
@@ -74,8 +75,8 @@ impl Encoding for Example {
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
         let xor = XorNode::read(node)?;
-        // SAFETY: the call's stream belongs to its device and lives until the call returns, as the
-        // handle does.
+        // SAFETY: the call's stream belongs to the call's device and is valid until the call
+        // returns. `stream` is dropped before that.
         let stream = unsafe { Stream::from_call(&self.memory, call.device(), call.stream()) }?;
         let words = below.into_iter().next().flatten();
         let words = words.ok_or_else(|| node.wrong("its child was not decoded"))?;

@@ -7,8 +7,8 @@ use crossdock_plugin_api::{EncodedNode, Result};
 /// Arrow's schema flag for nullable fields.
 const ARROW_FLAG_NULLABLE: i64 = 2;
 
-/// Arrow's format string of each supported type, that of the unsigned type of the same width, and
-/// the width in bytes.
+/// For each supported type: Arrow's format string, the format string of the unsigned type of the
+/// same width, and the width in bytes.
 const TYPES: &[(&str, &str, usize)] = &[
     ("c", "C", 1),
     ("C", "C", 1),
@@ -29,7 +29,8 @@ pub struct XorNode {
     pub len: usize,
     /// Bytes per value.
     pub width: usize,
-    /// Bytes of all values, and of the up to 7 values before them that [`crate::column`] may keep.
+    /// Maximum size of the buffer of values. It includes up to 7 values before the first value,
+    /// which [`crate::column`] may keep.
     pub bytes: usize,
     /// The reference words, repeated to eight bytes.
     pattern: u64,
@@ -38,7 +39,7 @@ pub struct XorNode {
 
 impl XorNode {
     /// # Errors
-    /// Fails if the node is malformed. The message has the node's path in the tree.
+    /// The node is malformed. The message contains the node's path in the tree.
     pub fn read(node: EncodedNode<'_>) -> Result<Self> {
         let (format, nullable) = type_of(node)?;
         let Some((_, unsigned, width)) = TYPES.iter().find(|(known, ..)| *known == format) else {
@@ -86,7 +87,8 @@ impl XorNode {
         Ok(Self { len, width: *width, bytes, pattern, n_references })
     }
 
-    /// The pattern for words from `skip` words before the first one on.
+    /// The pattern for a sequence of words that begins `skip` words before the first word of the
+    /// node.
     pub fn pattern(&self, skip: usize) -> u64 {
         self.pattern.rotate_left((skip * self.width % 8 * 8) as u32)
     }

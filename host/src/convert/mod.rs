@@ -33,8 +33,8 @@ pub struct Conversion {
 }
 
 impl Session {
-    /// A conversion of all batches of an input, whose format is recognised, to the format of the
-    /// output's extension.
+    /// A conversion of all batches of an input. By default, the input's format is recognised, and
+    /// the output's file extension selects the output's format.
     pub fn conversion(&self) -> Conversion {
         Conversion {
             session: self.clone(),
@@ -61,21 +61,22 @@ impl Conversion {
         self
     }
 
-    /// Adds a plugin or a format through which every batch is exported and imported again. Several
-    /// are passed in order.
+    /// Adds a plugin or a format through which every batch is exported and imported again. Each
+    /// call adds one. Batches pass through them in the order of the calls.
     pub fn via(mut self, name: impl Into<String>) -> Self {
         self.vias.push(name.into());
         self
     }
 
-    /// Sets options of the formats of [`Self::via`]. Each receives those that it supports, in both
-    /// directions.
+    /// Sets options of the formats of [`Self::via`]. Each format receives the options that it
+    /// supports for reading and for writing.
     pub fn via_options(mut self, options: Options) -> Self {
         self.via = options;
         self
     }
 
-    /// Sets what formats without nulls do with nulls: "error" or "mask". Other formats ignore it.
+    /// Sets how formats that cannot represent nulls handle them: "error" or "mask". Other formats
+    /// ignore the setting.
     pub fn nulls(mut self, how: impl Into<String>) -> Self {
         self.nulls = Some(how.into());
         self
@@ -162,7 +163,7 @@ impl Conversion {
     }
 }
 
-/// Rejects an option that no format supports, because it is misspelt.
+/// Rejects an option that no format of the conversion supports. It is probably misspelt.
 fn check_all_supported(options: &Options, passes: &[(Stage, Via)]) -> Result<()> {
     match options.iter().find(|(key, _)| !passes.iter().any(|(_, via)| via.supports(key))) {
         None => Ok(()),
@@ -207,8 +208,8 @@ struct Line {
 }
 
 impl Line {
-    /// Passes all batches of the reader on. Returns the stage that moves them to the session's
-    /// device.
+    /// Passes all batches of the reader to the next stage. Returns the stage that moves them to the
+    /// session's device.
     fn push_all(
         &mut self,
         session: &Session,
@@ -239,7 +240,7 @@ impl Line {
         Ok(arrive_stage)
     }
 
-    /// Passes a batch through the vias and writes it.
+    /// Passes a batch through the intermediate formats and writes it.
     fn push(&mut self, batch: DeviceBatch) -> Result<()> {
         let mut batches = vec![batch];
         for (stage, via) in &mut self.passes {
@@ -262,7 +263,8 @@ impl Line {
         self.write_stage.rows += batch.len() as u64;
         self.write_stage.batches += 1;
         let capsules = self.write_stage.time(|| self.writer.write(batch))?;
-        // A format of bytes returns no capsules; those of another format are released here.
+        // A format of bytes returns no capsules. Capsules that another format returns are released
+        // here.
         drop(capsules);
         Ok(())
     }
@@ -270,7 +272,8 @@ impl Line {
     /// Finishes all stages. Returns the stages up to the move, the move, and the last stage.
     fn finish(mut self) -> Result<(Vec<Stage>, Stage, Stage)> {
         let mut done = Vec::new();
-        // The last batches of each via pass through the vias after it.
+        // The last batches of each intermediate format pass through the intermediate formats that
+        // follow.
         while !self.passes.is_empty() {
             let (mut stage, via) = self.passes.remove(0);
             let plugin = via.plugin().clone();

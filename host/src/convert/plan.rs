@@ -15,7 +15,7 @@ pub struct PlanReport {
     pub plugin: String,
     /// The format that it would write.
     pub format: String,
-    /// The device of the batches before.
+    /// The device of the batches before the conversion.
     pub from: Device,
     /// The input's rows.
     pub rows: u64,
@@ -34,7 +34,7 @@ pub struct ColumnReport {
     pub data_type: String,
     /// What would happen to its bytes.
     pub verdict: Verdict,
-    /// The device of its bytes afterwards.
+    /// The device of its bytes after the conversion.
     pub to: Device,
     /// The plugin's explanation; may be empty.
     pub reason: String,
@@ -43,7 +43,8 @@ pub struct ColumnReport {
 }
 
 impl PlanReport {
-    /// The bytes of the columns that would be converted or copied, without those of unknown length.
+    /// The total bytes of the columns that would be converted or copied. Columns of unknown length
+    /// are not counted.
     pub fn bytes_moved(&self) -> u64 {
         let moved = self.columns.iter().filter(|c| matches!(c.verdict, Verdict::Converted | Verdict::Copied));
         moved.filter_map(|c| c.bytes).sum()
@@ -51,8 +52,9 @@ impl PlanReport {
 }
 
 impl Session {
-    /// Asks the exporter that `to` names (a plugin or a format, of capsules or bytes) what it would
-    /// do to the batches of `input`. Reads the input to its end to add up the bytes of each column.
+    /// Asks an exporter what it would do to the batches of `input`. `to` is the name of its plugin
+    /// or of its format, which may be a format of capsules or of bytes. Reads the input to its end
+    /// to add up the bytes of each column.
     pub fn plan(&self, input: Input, read: &ReadOptions, to: &str, options: &Options) -> Result<PlanReport> {
         let named = std::iter::once(to).chain(read.from.as_deref());
         self.plugins_without_warnings(&named.collect::<Vec<_>>());
@@ -64,8 +66,8 @@ impl Session {
     }
 
     /// Like [`Self::plan`], for batches that pass through `via` as in
-    /// [`Conversion::via`](super::Conversion::via): a column that would not come back unchanged is
-    /// unsupported.
+    /// [`Conversion::via`](super::Conversion::via): a column is unsupported if `via` would change
+    /// it.
     pub fn plan_via(
         &self,
         input: Input,

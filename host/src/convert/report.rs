@@ -21,9 +21,9 @@ pub struct Report {
 pub struct Stage {
     /// "read", "via", "move", "write".
     pub kind: &'static str,
-    /// The plugin, "host" for a move.
+    /// The name of the plugin; "host" for a move between devices.
     pub plugin: String,
-    /// The format; the target device for a move.
+    /// The format; the target device for a move between devices.
     pub format: String,
     /// The rows of its output.
     pub rows: u64,
@@ -42,7 +42,7 @@ impl Stage {
         Self { kind, plugin: plugin.to_string(), format: format.to_string(), ..Self::default() }
     }
 
-    /// Runs and times a piece of the stage's work.
+    /// Runs a part of the stage's work and adds its duration to the stage's time.
     pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = work();
@@ -56,7 +56,7 @@ impl Stage {
         self.bytes = self.bytes.saturating_add(batch.buffer_bytes());
     }
 
-    /// Bytes per second, in units of 10^9; 0 if no time passed.
+    /// The throughput in units of 10^9 bytes per second; 0 if the stage took no measurable time.
     pub fn gigabytes_per_second(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
         if seconds > 0.0 { self.bytes as f64 / seconds / 1e9 } else { 0.0 }

@@ -32,15 +32,15 @@ pub(super) struct Via {
     /// For formats of capsules, the writer of all batches. `None` for formats of bytes, where each
     /// batch gets a new writer, so that its bytes are separate.
     writer: Option<Writer>,
-    /// The metadata of the batches that have not come back, because few external structs can hold
-    /// it.
+    /// The metadata of the batches that the importer has not returned yet. It is stored here
+    /// because most external structs cannot hold it.
     metadata: VecDeque<Metadata>,
-    /// The rows that have not come back.
+    /// The number of rows that the importer has not returned yet.
     rows_out: u64,
 }
 
 impl Via {
-    /// Starts it, unless a column would not come back unchanged.
+    /// Opens the writer. Returns an error if the format would change a column.
     pub(super) fn begin(
         session: &Session,
         wanted: &str,
@@ -93,7 +93,7 @@ impl Via {
     /// the column unchanged.
     ///
     /// # Errors
-    /// The columns are supported separately, but not together.
+    /// Each column is supported alone, but the columns are not supported together.
     pub(super) fn plan(&self) -> Result<Vec<ColumnPlan>> {
         let choice = Choice { plugin: self.plugin.clone(), format: self.format.clone() };
         let mut columns = self.session.plan_columns_of(
@@ -124,7 +124,7 @@ impl Via {
         Ok(columns)
     }
 
-    /// Checks that an empty batch of this schema comes back unchanged.
+    /// Checks that the importer returns an empty batch of this schema unchanged.
     fn try_without_rows(&self, schema: &SchemaRef) -> Result<()> {
         let mut via = Self {
             session: self.session.clone(),
@@ -175,12 +175,13 @@ impl Via {
         self.format.has_option(key) || self.read.0.has_option(key)
     }
 
-    /// Passes a batch through. It may come back as several batches, or only at the end.
+    /// Exports a batch and returns the batches that the importer returns. The importer may split
+    /// the batch, or return it only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
         self.rows_out += batch.len() as u64;
         let Some(writer) = &mut self.writer else {
-            // All batches that come back belong to this one.
+            // All returned batches are parts of this batch.
             let batches = self.through_bytes(batch)?;
             let batches = with_metadata(batches, &mut self.metadata);
             self.metadata.clear();
@@ -192,11 +193,11 @@ impl Via {
         self.count_rows(batches)
     }
 
-    /// Checks that no more rows come back than went out.
+    /// Checks that the importer returns at most as many rows as were exported.
     fn count_rows(&mut self, batches: Vec<DeviceBatch>) -> Result<Vec<DeviceBatch>> {
         let back: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
         self.rows_out = self.rows_out.checked_sub(back).ok_or_else(|| {
-            let what = format!("{back} rows came back, expected at most {}", self.rows_out);
+            let what = format!("the plugin returned {back} rows, expected at most {}", self.rows_out);
             self.bad_data(what)
         })?;
         Ok(batches)
@@ -207,7 +208,7 @@ impl Via {
         Error::data(format!("cannot pass batches through {} as {}", self.plugin, self.format.name), error)
     }
 
-    /// Returns the batches that come back at the end.
+    /// Returns the batches that the importer returns at the end.
     pub(super) fn finish(mut self) -> Result<Vec<DeviceBatch>> {
         let mut batches = Vec::new();
         if let Some(writer) = self.writer.take() {
@@ -216,7 +217,7 @@ impl Via {
             let is_joined = back.len() < self.metadata.len();
             if is_joined && self.metadata.iter().any(|metadata| !metadata.is_empty()) {
                 tracing::warn!(
-                    "{} batches come back from {} as {}: their metadata is dropped",
+                    "{} batches were exported to {} and imported as {}: their metadata is dropped",
                     self.metadata.len(),
                     self.format.name,
                     back.len()
@@ -228,7 +229,7 @@ impl Via {
         }
         match self.rows_out {
             0 => Ok(batches),
-            lost => Err(self.bad_data(format!("{lost} rows did not come back"))),
+            lost => Err(self.bad_data(format!("the plugin did not return {lost} rows"))),
         }
     }
 
@@ -256,7 +257,7 @@ impl Via {
         let plugin = plugin.clone();
         let reader = Reader::open(session, plugin, call, name, input, columns, options, what.into())?;
         if let Some(difference) = schema_difference(schema, reader.schema()) {
-            return Err(self.bad_data(format!("the schema came back changed: {difference}")));
+            return Err(self.bad_data(format!("the plugin returned a changed schema: {difference}")));
         }
         // All batches share one schema object, so that comparing their schemas is cheap.
         let with_schema = |batch: DeviceBatch| {
@@ -268,7 +269,7 @@ impl Via {
     }
 }
 
-/// Restores the metadata of batches, which come back in the order in which they went out.
+/// Restores the metadata of batches, which are returned in the order in which they were exported.
 fn with_metadata(batches: Vec<DeviceBatch>, metadata: &mut VecDeque<Metadata>) -> Vec<DeviceBatch> {
     let restore = |batch: DeviceBatch| match metadata.pop_front() {
         Some(metadata) => batch.with_metadata(metadata),

@@ -1,5 +1,5 @@
-//! Decodes encoded arrays into batches, and plans which plugin decodes which node, where, in which
-//! order.
+//! Decodes encoded arrays into batches. Plans the plugin and the device for each node, and the
+//! order of the nodes.
 //!
 //! The tree is walked twice, without recursion. The first walk goes from parents to children: it
 //! finds each node's plugin, checks the node, and plans it. Nothing is allocated before every node
@@ -41,11 +41,12 @@ use crate::tracing_hooks::{self, Producer};
 pub enum NodePlan {
     /// Its plugin decodes it on this device.
     Plugin(Device),
-    /// The host's kernels decode it on this device, by the plugin's program.
+    /// The host's kernels decode it on this device. They run the program that the plugin returned.
     Program(Device),
-    /// The host's kernels decode it in one pass with its parent, whose source it is.
+    /// The host's kernels decode it in one pass with its parent, because it is the source of its
+    /// parent's program.
     WithParent,
-    /// The plugin of an ancestor receives it encoded.
+    /// It is passed, still encoded, to the plugin that decodes an ancestor.
     ByAncestor,
 }
 
@@ -89,7 +90,8 @@ impl Session {
             .map_err(|error| Error::data("cannot decode an array", error))
     }
 
-    /// The ids that the session decodes, each with its plugins. Only the first plugin is used.
+    /// The ids of the encodings that the session decodes, each with the plugins that decode it.
+    /// Only the first plugin is used.
     pub fn encodings(&self) -> Vec<(String, Vec<Arc<Plugin>>)> {
         let mut ids: Vec<(String, Vec<Arc<Plugin>>)> = Vec::new();
         for plugin in self.plugins().iter() {
@@ -121,8 +123,8 @@ impl Session {
         let stream = call_stream(self.memory(), call, call.device())?;
         // SAFETY: the settings are used only within the call that they are read from.
         let settings = unsafe { CallSettings::from_call(call) };
-        // A tree comes from bytes, wherever they are; a plugin may ask for more validation than the
-        // session, not for less.
+        // The settings are those for bytes, because a tree is read from bytes. A plugin may
+        // increase the session's level of validation, but not reduce it.
         let validate = settings.validate.max(self.call_for_bytes().validate);
         let settings = CallSettings { validate, ..settings };
         let batch = self.decode_for(&settings, &stream, array)?;
@@ -150,10 +152,10 @@ impl Session {
         })
     }
 
-    /// Charges the memory that planning and decoding use for each node of a tree, without its
-    /// values.
+    /// Charges the memory that planning and decoding use for each node of a tree. The memory of the
+    /// values is charged separately.
     fn reserve_for_nodes(&self, array: &EncodedArray) -> ApiResult<Option<Reservation>> {
-        /// Measured: 2 KiB if no plugin is isolated.
+        /// Measurements showed 2 KiB per node if no plugin is isolated.
         const NODE_BYTES: usize = 3 << 10;
         match array.n_nodes().saturating_sub(UNCHARGED_NODES) {
             0 => Ok(None),
@@ -203,8 +205,8 @@ impl Session {
         let root = done.first_mut().and_then(Option::take);
         let root = root.ok_or_else(|| ApiError::internal("the root of an encoded array was not decoded"))?;
         let root = move_to_device(root, call.device, stream)?;
-        // By default, the plugins that decode validate contents. With full validation they are not
-        // trusted.
+        // By default, the plugin that decodes a node validates its contents. With full validation,
+        // the host also validates the result.
         if self.validate_structs() == Validate::Full {
             validate(&root, Level::Full, stream)?;
         }
@@ -312,13 +314,14 @@ fn run_programs(
     };
     let node = array.node(index)?;
     let context = |error| with_context(error, plugin, node);
-    // `run` adds the context of the link that fails.
+    // `run` adds the context of the node that fails to decode.
     let batch = run(&chain, schema, &child, &own_stream)?;
     check_decoded(node, &batch, &own_stream).map_err(context)?;
     Ok(batch)
 }
 
-/// Checks that a decoded node has its declared length, and nulls only where its type allows them.
+/// Checks that a decoded node has its declared length, and that it has no nulls if its type is not
+/// nullable.
 fn check_decoded(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
     if batch.len() as u64 != node.length() {
         return Err(ApiError::bad_data(format!(
@@ -345,6 +348,6 @@ fn move_to_device(batch: DeviceBatch, device: Device, stream: &Stream) -> ApiRes
     } else {
         stream.memory().default_stream(copy_device)?
     };
-    // Readers on the CPU wait for the copy too: views, exports and kernels.
+    // Every reader on the CPU (a view, an export or a kernel) waits for the copy too.
     batch.move_to(&copy_stream, device)
 }

@@ -1,4 +1,5 @@
-//! Plans which plugin decodes which node, where and how, before anything is allocated.
+//! Plans, before anything is allocated, how each node is decoded: by which plugin or kernel, and on
+//! which device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::plugin::Plugin;
 
 /// The plan for a node.
 pub(super) enum Step<'a> {
-    /// An ancestor decodes it.
+    /// The plugin of an ancestor decodes it.
     Raw,
     Decoded(Decoded<'a>),
 }
@@ -28,29 +29,29 @@ pub(super) struct Decoded<'a> {
     /// One entry for each descendant.
     pub inputs: Vec<ChildInput>,
     pub schema: SchemaRef,
-    /// The declared size of its values, without its children's.
+    /// The declared size of its values in bytes, without the values of its children.
     pub bytes: u64,
     pub by: By<'a>,
 }
 
-/// Who decodes a node.
+/// The component that decodes a node.
 pub(super) enum By<'a> {
     /// The plugin.
     Plugin(EncodingHandle<'a>),
-    /// The host's kernels, by the plugin's program.
+    /// The host's kernels, which run the program that the plugin returned.
     Program(Program),
-    /// The host's kernels, in one pass with the parent.
+    /// The host's kernels, in one pass with the node's parent.
     ProgramAbove(Program),
 }
 
 /// How a plugin receives a descendant of a node that it decodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChildInput {
-    /// Decoded.
+    /// It receives the decoded array.
     Decoded,
-    /// Encoded.
+    /// It receives the encoded array.
     Raw,
-    /// As part of an ancestor that is decoded.
+    /// It receives the descendant as part of a decoded ancestor.
     Below,
 }
 
@@ -96,7 +97,7 @@ struct Planner<'p, 'a> {
     array: &'p EncodedArray,
     plugins: &'a [Arc<Plugin>],
     max_bytes: u64,
-    /// The nodes that an ancestor decodes.
+    /// The nodes that the plugin of an ancestor decodes.
     raw: Vec<bool>,
     /// The device on which each node's parent is decoded, so that no node is copied to a device and
     /// back.
@@ -181,7 +182,7 @@ impl<'a> Planner<'_, 'a> {
 }
 
 /// The maximum number of bytes that decoded nodes need at the same time, by their declared sizes.
-/// Decoded children are released with their parent's decoding, unless the parent's result contains
+/// Decoded children are released when their parent is decoded, unless the parent's result contains
 /// them.
 fn peak_bytes(steps: &[Step<'_>]) -> u64 {
     let mut subtree_bytes = vec![0u64; steps.len()];
@@ -213,11 +214,12 @@ struct ProgramAbove {
     wants_codes: bool,
 }
 
-/// The maximum number of operators in one pass. A kernel's arguments have room for twice as many.
+/// The maximum number of operators in one pass. The arguments of a kernel have space for twice this
+/// number.
 const MAX_FUSED: usize = 32;
 
-/// The node's program, if the host decodes the node: on a device, or because its plugin has only
-/// programs.
+/// The node's program, if the host decodes the node. The host does so on a device, and on the CPU
+/// if the node's plugin has only programs.
 fn program(
     array: &EncodedArray,
     node: EncodedNode<'_>,
@@ -279,8 +281,8 @@ pub(super) fn machine_bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// Copies each node's buffers to the device where the node is decoded; those of an encoded child to
-/// the device where its parent is decoded.
+/// Copies each node's buffers to the device where the node is decoded. The buffers of a child that
+/// stays encoded are copied to the device where its parent is decoded.
 pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memory) -> ApiResult<()> {
     // `None`: no plugin or kernel reads the node's buffers.
     let mut devices: Vec<Option<Device>> = vec![None; steps.len()];
@@ -313,7 +315,7 @@ pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memor
                 stream.wait(from.ready())?;
                 stream.copy(&mut to, 0, &from, 0, bytes)?;
                 let to = if device == Device::CPU {
-                    // The host reads it next.
+                    // The host reads the copy next.
                     stream.synchronize()?;
                     to.freeze_now()
                 } else {

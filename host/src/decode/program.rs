@@ -5,17 +5,18 @@ use crossdock_arrays::import_field_ref;
 use crossdock_arrays::take::Slot;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-/// Values in a block of packed words, and bytes of one row of a block for each bit.
+/// The number of values in a block of packed words.
 const BLOCK: u64 = 1024;
+/// The number of bytes in a block for each bit of the packed width.
 const ROW: u64 = 128;
 
 /// A program: a source of words, and the operators that are applied to each of them.
 pub(super) struct Program {
     /// The first operator.
     pub source: Operator,
-    /// The others.
+    /// The operators that follow the first one.
     pub then: Vec<Operator>,
-    /// Bytes of a word.
+    /// The size of a word in bytes.
     pub width: usize,
     /// The children that must be decoded.
     pub children: Vec<usize>,
@@ -23,7 +24,7 @@ pub(super) struct Program {
 
 impl Program {
     /// # Errors
-    /// Names the operator that does not fit the node, its buffers or its children.
+    /// The error names the operator that does not fit the node, its buffers or its children.
     pub fn new(node: EncodedNode<'_>, field: &Field, operators: &[Operator]) -> Result<Self> {
         let data_type = field.data_type();
         let width = match Slot::of(data_type) {
@@ -44,7 +45,8 @@ impl Program {
         Ok(Self { source: *source, then: then.to_vec(), width, children })
     }
 
-    /// The child that is the source or its codes, and that may be decoded in the same pass.
+    /// The child that contains the program's source, or the codes of its dictionary, and that may
+    /// be decoded in the same pass.
     pub fn inner(&self) -> Option<usize> {
         match self.source {
             Operator::Child(child) | Operator::Dictionary { codes: child, .. } => Some(child as usize),
@@ -52,8 +54,8 @@ impl Program {
         }
     }
 
-    /// Whether its words can be codes that are looked up in the same pass: packed, of 1 or 2 bytes,
-    /// without patches.
+    /// Whether its words can be dictionary codes that are looked up in the same pass. Such words
+    /// are packed, have 1 or 2 bytes, and have no patches.
     pub fn makes_codes(&self) -> bool {
         let source = matches!(self.source, Operator::Unpack { .. } | Operator::Child(_));
         source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
@@ -91,7 +93,7 @@ impl Checker<'_> {
             Operator::Load { buffer, at } => self.check_buffer(buffer, at, len.checked_mul(width)),
             Operator::Unpack { buffer, bits, first } => {
                 if bits > 8 * width || first >= BLOCK {
-                    return Err(format!("expected at most {} bits, and to begin within {BLOCK}", 8 * width));
+                    return Err(format!("expected at most {} bits, and a start below {BLOCK}", 8 * width));
                 }
                 let blocks =
                     if len == 0 { Some(0) } else { len.checked_add(first).map(|n| n.div_ceil(BLOCK)) };
@@ -145,7 +147,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that a buffer has `bytes` bytes from byte `at` on.
+    /// Checks that a buffer has at least `bytes` bytes that start at byte `at`.
     fn check_buffer(&self, buffer: u32, at: u64, bytes: Option<u64>) -> CheckResult {
         let actual = self.node.buffer(buffer as usize).map_err(|e| e.message().to_owned())?.bytes;
         let end = bytes.and_then(|bytes| at.checked_add(bytes));
@@ -177,7 +179,7 @@ impl Checker<'_> {
         unsafe { import_field_ref(schema) }.map_err(|e| e.message().to_owned())
     }
 
-    /// A child of `len` words as wide as the node's.
+    /// Adds a child of `len` words that have the same width as the node's words.
     fn add_word_child(&mut self, child: u32, len: u64) -> CheckResult<Field> {
         let field = self.add_child(child, len)?;
         match Slot::of(field.data_type()) {
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_programs_that_do_not_fit_and_names_the_operator() {
+    fn error_for_a_program_that_does_not_fit_names_the_operator() {
         use Operator::*;
         let malformed: [(&[Operator], &str); 25] = [
             (&[], "its program is empty"),
@@ -284,7 +286,7 @@ mod tests {
             (&[Load { buffer: 0, at: u64::MAX }], "expected at least 2^64"),
             (&[Unpack { buffer: 0, bits: 17, first: 0 }], "expected at most 16 bits"),
             (&[Unpack { buffer: 0, bits: u64::MAX, first: 0 }], "expected at most 16 bits"),
-            (&[Unpack { buffer: 0, bits: 1, first: 1024 }], "to begin within 1024"),
+            (&[Unpack { buffer: 0, bits: 1, first: 1024 }], "a start below 1024"),
             (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected at least 4096"),
             (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected at least 4224"),
             (&[Child(8)], "child 8 was requested"),

@@ -1,4 +1,4 @@
-//! Runs programs by kernels: a node's program and those of its sources, in one pass.
+//! Runs a node's program and the programs of its sources in one pass of the host's kernels.
 
 use arrow_schema::{DataType, SchemaRef};
 use crossdock_arrays::take::{self, Validity};
@@ -27,7 +27,8 @@ pub(super) struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// Adds this link's context to an error, unless another link's was added.
+    /// Adds the context of this node to an error, unless the error already has the context of
+    /// another node.
     pub fn with_context(&self, failure: impl Into<Failure>) -> Failure {
         match failure.into() {
             Failure::Bare(error) => Failure::InContext(with_context(error, self.plugin, self.node)),
@@ -38,7 +39,7 @@ impl Link<'_> {
 
 /// An error in a chain.
 pub(super) enum Failure {
-    /// It names the plugin and the node.
+    /// The error already names the plugin and the node.
     InContext(Error),
     Bare(Error),
 }
@@ -56,7 +57,7 @@ pub(super) type Children<'a> = dyn Fn(EncodedNode<'_>, u32) -> Result<&'a Device
 
 /// Where a program's words come from.
 pub(super) enum WordSource {
-    /// A buffer, from this byte on.
+    /// A buffer, whose words start at this byte.
     Words(Buffer, usize),
     Packed {
         buffer: Buffer,
@@ -67,7 +68,7 @@ pub(super) enum WordSource {
         base: u64,
         step: u64,
     },
-    /// Integers of another width, in a buffer from this byte on.
+    /// Integers of a different width in a buffer, which start at this byte.
     Cast {
         buffer: Buffer,
         at: usize,
@@ -75,7 +76,8 @@ pub(super) enum WordSource {
     },
 }
 
-/// Decodes the last link. Each link is the source of the next, or its codes.
+/// Decodes the last node of the chain. Each node is the source of the next node, or contains its
+/// dictionary codes.
 pub(super) fn run<'a>(
     chain: &[Link<'a>],
     schema: &SchemaRef,
@@ -120,7 +122,7 @@ pub(super) struct PatchStep<'c, 'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run over `len` words of a link's width.
+    /// A run over `len` words. A link is a node of a chain; the words have its width.
     pub fn new(link: &Link<'a>, len: usize, children: &'a Children<'a>, stream: &'a Stream) -> Self {
         let words = Words { at: 0, len, width_bytes: link.program.width };
         Self { words, children, stream, validity: None }
@@ -144,9 +146,9 @@ impl<'a> Run<'a> {
         DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)
     }
 
-    /// All words. A step is applied when a word is first written: the values of a dictionary or of
-    /// runs go through the steps before they are repeated, and patches only through the steps after
-    /// them.
+    /// Writes all words. A step is applied when a word is first written. Steps are applied to the
+    /// values of a dictionary or of runs before these values are repeated. Patches are changed only
+    /// by the steps that follow them.
     fn values(&mut self, chain: &[Link<'a>]) -> Outcome<Buffer> {
         let dictionary =
             chain.iter().position(|link| matches!(link.program.source, Operator::Dictionary { .. }));
@@ -187,7 +189,8 @@ impl<'a> Run<'a> {
                 checks.widen(integers, &mut to, self.words, steps_left)?;
             }
         }
-        // The remaining patches run one after the other, because they may have indices in common.
+        // The remaining patches run one after the other, because two sets of patches may contain
+        // the same index.
         for PatchStep { link, patches, after } in patch_steps {
             let after = steps.get(after..).unwrap_or_default();
             let cell = checks.patch(patches, &mut to, self.words, after)?;
@@ -206,7 +209,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The steps that a chain's words go through, and its patches.
+    /// The steps that are applied to a chain's words, and the patches of the chain.
     pub fn steps<'c>(&mut self, chain: &'c [Link<'a>]) -> Outcome<(Vec<Step>, Vec<PatchStep<'c, 'a>>)> {
         let (mut steps, mut patch_steps) = (Vec::new(), Vec::new());
         for link in chain {

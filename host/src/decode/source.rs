@@ -10,8 +10,9 @@ use crossdock_plugin_api::{EncodedNode, Operator, Result};
 use super::run::{Link, Outcome, Run, WordSource, no_chain, values_of, words_of};
 
 impl<'a> Run<'a> {
-    /// The source of a chain that begins with `link`, and the steps that still apply to its words.
-    /// `codes` is the chain that decodes a dictionary's codes, if they are not decoded yet.
+    /// The source of a chain that begins with `link`, and the steps that remain to be applied to
+    /// its words. `codes` is the chain that decodes a dictionary's codes, if they are not decoded
+    /// yet.
     pub fn source<'s>(
         &mut self,
         codes: &[Link<'a>],
@@ -30,7 +31,7 @@ impl<'a> Run<'a> {
                 Some(buffer) => {
                     (WordSource::Packed { buffer, bits: bits as u32, first: first as usize }, steps)
                 }
-                // Words of 0 bits are all 0.
+                // All words of width 0 bits have the value 0.
                 None => (WordSource::Counted { base: 0, step: 0 }, steps),
             },
             Operator::Sequence { base, step } => (WordSource::Counted { base, step }, steps),
@@ -76,8 +77,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Looks up `values` by the codes that a chain decodes to: in one launch, if the codes are
-    /// packed and all values are valid.
+    /// Looks up `values` by the codes that a chain decodes to. This takes one launch if the codes
+    /// are packed and all values are valid.
     fn take_by(&self, codes: &[Link<'a>], values: &DeviceArray) -> Outcome<Taken> {
         let (first_link, link) = (codes.first().ok_or_else(no_chain)?, codes.last().ok_or_else(no_chain)?);
         let Words { len, width_bytes, .. } = self.words;
@@ -92,7 +93,7 @@ impl<'a> Run<'a> {
             let (steps, patch_steps) = run.steps(codes)?;
             if !patch_steps.is_empty() {
                 return Err(
-                    link.with_context(node.wrong("its codes have patches, which must be applied before"))
+                    link.with_context(node.wrong("its codes have patches, which must be applied first"))
                 );
             }
             let packed = Packed { buffer: &buffer, bits: bits as u32, first: first as usize };

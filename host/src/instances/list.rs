@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::sync::{Mutex, MutexGuard, ThreadId, current};
 
-/// The instances in order of precedence. A clone does not change when the session's list does.
+/// The instances in order of precedence. Later changes of the session's list do not affect a clone.
 pub(crate) type Instances<T> = Arc<[Arc<T>]>;
 
 /// Instances that the first caller creates, while other callers wait.
@@ -46,7 +46,7 @@ impl<T> List<T> {
     }
 
     /// Whether the current thread is inside [`Self::while_creating`], in plugin code: using the
-    /// list would deadlock or recurse.
+    /// list there would deadlock or recurse.
     pub(crate) fn is_creating_here(&self) -> bool {
         lock(&self.creators).contains(&current().id())
     }

@@ -1,16 +1,16 @@
-//! Checks whether a process that another process named still runs.
+//! Checks whether a process still runs, given its id and a signature.
 
 use std::fs::{read_link, read_to_string};
 use std::io::ErrorKind;
 
-/// Identifies this process together with its id, which another process may get later: its start
-/// time and its id namespace. `None` if the system does not provide them.
+/// The signature of this process: its start time and its id namespace. It distinguishes this
+/// process from later processes with the same id. `None` if the system does not provide them.
 pub(super) fn process_signature() -> Option<String> {
     Some(format!("{}-{}", start_time(std::process::id())?.ok()?, id_namespace()?))
 }
 
-/// Whether the process of this id and signature has certainly ended. `false` for processes of
-/// another machine, container or user.
+/// Whether the process with this id and signature has certainly ended. `false` if the process
+/// belongs to another machine, container or user.
 pub(super) fn has_ended(process: u32, signature: &str) -> bool {
     let Some((start, namespace)) = signature.split_once('-') else { return false };
     id_namespace().is_some_and(|current| current == namespace)
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_ended_and_reused_ids_and_no_unknown_ones() {
+    fn only_ended_or_reused_process_ids_count_as_ended() {
         let (own, signature) = (std::process::id(), process_signature().unwrap());
         assert!(!has_ended(own, &signature));
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Loads plugins that passed every check which does not run their code.
+//! Checks plugins without running their code, and loads the plugins that pass.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,8 +40,9 @@ pub trait Load: Send + Sync {
     }
 }
 
-/// A plugin that passed every check which does not run its code. Its file is open, or copied to
-/// sealed memory if the policy depends on its bytes, so that the checked bytes are loaded.
+/// A plugin that passed every check that can be done without running its code. Its file stays open,
+/// or its bytes are in sealed memory if the policy depends on them, so that the checked bytes are
+/// the ones that are loaded.
 pub struct Checked {
     label: String,
     metadata: Arc<Metadata>,
@@ -55,7 +56,7 @@ enum Code {
         entry_bytes: usize,
         first_run: FirstRun,
     },
-    /// Only other processes load it.
+    /// It is loaded only in the processes of isolated plugins.
     Isolated(Content, Isolation),
 }
 

@@ -24,7 +24,8 @@ pub struct Inspection {
     pub needs: Needs,
     /// The hash and the signature of its bytes.
     pub fingerprint: Fingerprint,
-    /// The first reason not to load it that is known without running it.
+    /// The first reason not to load the file, among the reasons that are known without running its
+    /// code.
     pub refusal: Option<Refusal>,
 }
 
@@ -85,7 +86,8 @@ impl PluginFile {
         } else {
             (Content::from_file(file, stat), None)
         };
-        // First, so that a file that is not a plugin is reported as such, whatever the policy says.
+        // The metadata is read before the policy applies, so that a file that is not a plugin is
+        // always reported as such.
         let Reading { metadata, needs, entry } = Reading::from_file(&content.file)?;
         permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;
@@ -108,7 +110,7 @@ impl PluginFile {
     }
 
     /// Allows the file to be loaded again after a process ended while loading it. Returns whether
-    /// one did.
+    /// such a record existed.
     ///
     /// # Errors
     /// The file does not exist, or the record of the crash cannot be removed.

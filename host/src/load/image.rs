@@ -20,7 +20,8 @@ enum Identity {
         device: u64,
         number: u64,
     },
-    /// For sealed copies: each has its own inode, but copies of the same bytes are the same plugin.
+    /// Identifies a sealed copy. Each copy has its own inode, but copies of the same bytes are the
+    /// same plugin.
     Bytes(Sha256),
 }
 
@@ -86,8 +87,9 @@ impl Content {
         entry_bytes: usize,
         first_run: &FirstRun,
     ) -> Result<&'static abi::PluginEntry, Refusal> {
-        // Locked while the library's constructors run, so that two threads do not load one file
-        // twice. A constructor that loads Crossdock plugins would deadlock, but has no reason to.
+        // The lock is held while the library's constructors run, so that two threads do not load
+        // one file twice. A constructor that loads Crossdock plugins would deadlock, but no plugin
+        // needs to do this.
         let mut images = IMAGES.lock();
         if let Some(image) = images.get(&self.identity) {
             return match &image.entry {
@@ -98,11 +100,11 @@ impl Content {
         }
         self.check_unchanged()?;
         let name = descriptor_name(&self.file, std::process::id());
-        // After taking the lock: a crash in another plugin's constructors must not be attributed to
-        // this one.
+        // The mark is created after the lock is taken, so that a crash in another plugin's
+        // constructors is not attributed to this plugin.
         let mark = first_run.begin("its constructors");
-        // SAFETY: the file passed all checks, so its constructors may run. The image is never
-        // unloaded (RTLD_NODELETE), so its functions and data stay valid.
+        // SAFETY: the file passed all checks, which is the condition for running its constructors.
+        // The image is never unloaded (RTLD_NODELETE), so its functions and data stay valid.
         let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
         drop(mark);
         let library = library.map_err(|error| Refusal::Dlopen(loader_message(&error, &name)))?;
@@ -118,7 +120,8 @@ impl Content {
             Ok(raw) => Ok(unsafe { copy_entry(raw, entry_bytes) }),
             Err(error) => Err(loader_message(&error, &name)),
         };
-        // Dropping it would only decrement the loader's count of an image that stays mapped.
+        // It is not dropped, because that would only decrement the loader's count of an image that
+        // stays mapped.
         std::mem::forget(library);
         images.insert(self.identity, Image { content: self, entry: entry.clone() });
         entry.map_err(Refusal::BadEntry)
@@ -152,7 +155,8 @@ fn descriptor_name(file: &File, process: u32) -> String {
     }
 }
 
-/// A leaked copy of an entry, with the fields that both it and this version have.
+/// A leaked copy of an entry, with the fields that both the entry and this version of the struct
+/// have.
 ///
 /// # Safety
 /// `entry` points at `bytes` bytes that stay valid and constant during the call.

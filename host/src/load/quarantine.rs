@@ -1,9 +1,9 @@
 //! Remembers plugins whose loading ended a process, for later processes.
 //!
 //! Before a plugin's code first runs in a process, the host creates a mark in a folder and locks
-//! it. The mark is removed when the code has returned. The system releases the lock when the
-//! process ends, in any way: an unlocked mark belongs to a process that ended while the code ran.
-//! So neither a later end of a process counts, nor a process that is loading the plugin now. A
+//! it. The mark is removed when the code has returned. The system releases the lock whenever the
+//! process ends. So an unlocked mark belongs to a process that ended while the code ran. A process
+//! that ends later has no mark, and a process that is loading the plugin now has a locked mark. A
 //! process that the plugin started inherits the lock and may live longer, so the name of the mark
 //! also identifies the process that created it.
 
@@ -40,8 +40,8 @@ pub(crate) struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // Before the lock is released, or the mark would mean a crash. Failure to remove it cannot
-        // be handled.
+        // The mark is removed before the lock is released, because an unlocked mark means a crash.
+        // A failure to remove it cannot be handled.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -102,14 +102,14 @@ fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
         let suffix = signature.as_deref().map(|signature| format!(".{signature}")).unwrap_or_default();
         let path = folder.join(format!("{key}.{}.{n}{suffix}", std::process::id()));
         let mark = match File::create_new(&path) {
-            // Wrapped at once, so that an error below removes the file: a partial step must not
-            // remain.
+            // The mark is wrapped at once, so that an error in the next lines removes the file. A
+            // mark with a truncated step must not remain.
             Ok(locked) => Mark { path, locked },
-            // An earlier process had the same id.
+            // An earlier process with the same id left the file.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(error),
         };
-        // Locked while it is empty: readers ignore empty marks.
+        // The mark is locked while it is still empty, because readers ignore empty marks.
         mark.locked.lock()?;
         (&mark.locked).write_all(step.as_bytes())?;
         return Ok(mark);
@@ -139,7 +139,7 @@ fn creator_has_ended(path: &Path) -> bool {
 /// The step and the age of an abandoned mark. `None` if it is locked.
 fn abandoned(path: &Path) -> Option<(String, Duration)> {
     let mut file = File::open(path).ok()?;
-    // Shared, so that several readers do not exclude each other; the creator's lock is
+    // The lock is shared, so that several readers do not exclude each other. The creator's lock is
     // exclusive.
     match file.try_lock_shared() {
         Ok(()) => {}
@@ -171,7 +171,7 @@ mod tests {
         FirstRun::new(Some(folder.join("marks")), "key".into())
     }
 
-    /// Leaves a mark as the end of its process would.
+    /// Leaves a mark in the state in which the end of its process would leave it.
     fn abandon(mark: Mark) {
         let (path, step) = (mark.path.clone(), std::fs::read(&mark.path).unwrap());
         drop(mark);

@@ -7,7 +7,8 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 const CHUNK_BYTES: usize = 256 << 10;
-/// Plugins have megabytes. A sparse file may have any length.
+/// The maximum number of bytes that are copied. Plugins have a few megabytes, but a sparse file can
+/// declare any length.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// A sealed copy in memory of the first `bytes` bytes of `file`.
@@ -16,7 +17,8 @@ pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
         return Err(io::Error::other(format!("it has {bytes} bytes, expected at most {MAX_BYTES}")));
     }
     let mut copy = create()?;
-    // From the start, wherever the file's position is; and at most `bytes`, even if the file grows.
+    // The copy starts at the beginning of the file, regardless of the file's position, and ends
+    // after `bytes` bytes, even if the file grows.
     let mut from = FromStart { file, at: 0 }.take(bytes);
     io::copy(&mut from, &mut copy)?;
     crossdock_isolation::seal(&copy)?;

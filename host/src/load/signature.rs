@@ -30,11 +30,11 @@ pub struct Fingerprint {
 pub enum Signature {
     /// The signature file does not exist.
     Missing,
-    /// Valid, by this key of the policy.
+    /// The signature is valid and was made with this key of the policy.
     By(Key),
-    /// By none of the policy's keys.
+    /// The signature was made with a key that the policy does not list.
     Unknown,
-    /// Malformed, or not a signature of these bytes; the reason.
+    /// The signature is malformed, or does not match the bytes. Contains the reason.
     Bad(String),
 }
 
@@ -69,7 +69,7 @@ pub(super) fn fingerprint(
     Ok(Fingerprint { sha256: hasher.finish(), signature })
 }
 
-/// The verifier's result after all bytes.
+/// The result of the verifier after it received all bytes.
 fn finish(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
     match verifier.finalize() {
         Ok(()) => Signature::By(key.clone()),

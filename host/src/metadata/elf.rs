@@ -16,7 +16,8 @@ const MAX_DYNAMIC_ENTRIES: u64 = 4096;
 const MAX_HASH_TABLE_BYTES: u64 = 1 << 20;
 /// The maximum length of a table of relocations or symbols.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
-/// The maximum length of a name of a library or a version: that of a path.
+/// The maximum length in bytes of the name of a library or a version. It is the maximum length of a
+/// path.
 const MAX_NAME_BYTES: usize = 4096;
 
 /// A library as its program headers map it.
@@ -30,7 +31,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     pub(super) fn open(data: R) -> Result<Self, MetadataError> {
         let segments = header::segments(data)?;
         let mut image = Self { data, segments, dynamic: &[] };
-        // Like the loader: the last such header, at its virtual address, whatever its file offset.
+        // Like the loader, this uses the last such header, and reads the bytes at its virtual
+        // address instead of its file offset.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
             check_count("entries in its dynamic segment", n, MAX_DYNAMIC_ENTRIES)?;
@@ -122,8 +124,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     fn symbol_count(&self) -> Result<u64, MetadataError> {
-        // Only the table's last entry tells its length, so read up to the next table or the
-        // segment's end.
+        // The table's length is known only from its last entry, so this reads up to the next table
+        // or the segment's end.
         let tail = |address: u64| {
             let remaining = self.file_range(address).map_or(0, |(_, remaining)| remaining);
             let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];

@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub struct_size: usize,
     pub abi: (u32, u32),
     pub flags: u64,
-    /// The first required function that is NULL.
+    /// The name of the first required function whose pointer is NULL.
     pub missing: Option<&'static str>,
 }
 

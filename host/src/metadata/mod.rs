@@ -136,8 +136,8 @@ impl Metadata {
     }
 }
 
-/// Everything that is read from a plugin's file before it is loaded. Only the tables that lead
-/// there are read.
+/// Everything that is read from a plugin's file before it is loaded. Of the rest of the file, only
+/// the tables that locate these parts are read.
 pub(crate) struct Reading {
     pub metadata: Metadata,
     pub needs: Needs,

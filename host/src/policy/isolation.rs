@@ -28,14 +28,14 @@ pub struct Isolation {
 /// The isolated plugins. Linked-in plugins are never isolated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// None.
+    /// No plugin is isolated.
     #[default]
     None,
     /// The plugins with these names.
     Named(Vec<String>),
-    /// All, except files with these hashes.
+    /// All plugins, except files with these hashes.
     AllBut(Vec<Sha256>),
-    /// All.
+    /// All plugins are isolated.
     All,
 }
 
@@ -57,7 +57,7 @@ impl Which {
         }
     }
 
-    /// The union of both. The union of exceptions and names is [`Self::All`].
+    /// The union of both sets of plugins. The union of exceptions and names is [`Self::All`].
     pub fn union(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, which) | (which, Self::None) => which,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn union_isolates_what_either_choice_does() {
+    fn union_isolates_the_plugins_of_both_choices() {
         let hash = |digit: &str| digit.repeat(64).parse::<Sha256>().unwrap();
         let (a, b, c) = (hash("a"), hash("b"), hash("c"));
         let names = |names: &[&str]| Which::from_names(names.iter().map(ToString::to_string).collect());
@@ -106,7 +106,8 @@ mod tests {
                     (one, other),
                     (Which::Named(_), Which::AllBut(_)) | (Which::AllBut(_), Which::Named(_))
                 );
-                // The union of names and exceptions is all: more than either, never less.
+                // The union of names and exceptions is all plugins, which isolates at least every
+                // plugin of both sets.
                 let expected = either || !is_exact;
                 assert_eq!(both.includes(name, file.as_ref()), expected, "{one:?} {other:?} {name} {file:?}");
             }

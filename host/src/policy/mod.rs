@@ -67,8 +67,8 @@ pub struct Key {
 }
 
 impl Policy {
-    /// Whether it depends on a file's bytes. These are then copied to sealed memory, and checked
-    /// and loaded from there.
+    /// Whether the policy depends on the bytes of plugin files. If so, the bytes are copied to
+    /// sealed memory, where they are checked and from where they are loaded.
     pub(crate) fn needs_bytes(&self) -> bool {
         let hashes = |allow: &Vec<Allowed>| allow.iter().any(|entry| matches!(entry, Allowed::Hash(_)));
         let exceptions = matches!(self.isolation.which, Which::AllBut(_));

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use crossdock_memory_backend::{Backend, before_exit, fork_count};
 use queue::{Counted, ReclaimQueue};
 
-/// With more idle instances than this, creating another blocks. Threads that create instances
-/// faster than one thread destroys them would exhaust memory and threads.
+/// The maximum number of idle instances. While there are more, creating an instance blocks.
+/// Otherwise, threads that create instances faster than one thread destroys them would exhaust
+/// memory and threads.
 const MAX_IDLE: usize = 64;
-/// A `destroy` that runs longer than this no longer blocks creation.
+/// The time after which a running `destroy` no longer blocks the creation of instances.
 const MAX_DESTROY_TIME: Duration = Duration::from_secs(1);
 const MAX_CREATE_DELAY: Duration = Duration::from_secs(10);
 
@@ -80,8 +81,8 @@ impl Reclaimer {
     fn run(&self) {
         self.thread.get_or_init(this_thread);
         loop {
-            // Dropping an instance runs plugin code and log subscribers. The panic hook has
-            // reported a panic of theirs.
+            // Dropping an instance runs plugin code and log subscribers. If they panic, the panic
+            // hook has already reported it.
             drop(catch_unwind(AssertUnwindSafe(|| self.queue.round())));
         }
     }
@@ -102,7 +103,7 @@ pub(crate) fn destroy_when_idle(instance: Box<dyn PendingDestroy>) {
     reclaimer.queue.add(instance);
     if !*is_started {
         let thread = std::thread::Builder::new().name("crossdock-reclaimer".into());
-        // If the system has no thread left, the next call tries again.
+        // If the system cannot start a thread, the next call tries again.
         *is_started = thread.spawn(|| reclaimer.run()).is_ok();
         // An instance may own the last reference to devices, which must be closed before the exit.
         before_exit(|until| settle_until(Some(until)));

@@ -32,10 +32,10 @@ struct State<T> {
 }
 
 struct Busy {
-    /// The lowest number among them.
+    /// The lowest number among the values that are being dropped.
     first: u64,
     len: usize,
-    /// When dropping the first of them began.
+    /// The time at which dropping the first of the values began.
     since: Instant,
 }
 
@@ -125,7 +125,8 @@ impl<T: Counted> ReclaimQueue<T> {
     }
 
     /// Blocks until all values that are pending and idle at the time of the call are dropped, at
-    /// most until `until`. It ignores values that are added later, or it might never return.
+    /// most until `until`. It ignores values that are added later, because otherwise it might never
+    /// return.
     pub(crate) fn settle(&self, until: Option<Instant>) {
         let mut state = self.state();
         let end = state.next_number;

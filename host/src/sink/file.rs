@@ -119,7 +119,7 @@ impl Drop for OutputFile {
 }
 
 fn remove(path: &Path) {
-    // A failure cannot be handled or reported here.
+    // A failure to remove the file cannot be handled or reported in `drop`.
     let _ = std::fs::remove_file(path);
 }
 
@@ -181,7 +181,7 @@ fn with_temporary_name<T>(
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = directory(target).join(format!(".crossdock-{}-{n}.part", std::process::id()));
         match create(&path) {
-            // A killed process with the same id left the file.
+            // The file was left by a process that had the same id and was killed.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             result => return result.map(|created| (created, path)),
         }

@@ -24,7 +24,7 @@ pub(crate) const STANDARD_OUTPUT: &str = "-";
 pub enum Output {
     /// A file, which may replace an existing one.
     File(OutputFile),
-    /// A pipe, a terminal or a device, written directly.
+    /// A pipe, a terminal or a device, to which bytes are written directly.
     Stream(StreamSink),
     /// Memory.
     Memory(VecSink),

@@ -16,8 +16,8 @@ use crate::readiness;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A stream of bytes out of the process. Small writes are buffered, large ones are not. Clones
-/// share it.
+/// A stream of bytes to a pipe, a terminal or a device. Small writes are buffered, and large writes
+/// are not. Clones share it.
 #[derive(Clone)]
 pub struct StreamSink {
     name: Arc<str>,

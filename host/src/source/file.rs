@@ -27,8 +27,8 @@ pub struct FileSource {
     mapping: OnceLock<Option<Arc<Mapping>>>,
 }
 
-/// From this size on, another thread unmaps: for gigabytes that takes a considerable part of the
-/// time of a copy to a device.
+/// The minimum number of bytes of a mapping that another thread removes. Removing a mapping of
+/// gigabytes takes a considerable part of the time of a copy to a device.
 const MIN_THREAD_BYTES: usize = 64 << 20;
 
 impl FileSource {
@@ -90,8 +90,8 @@ impl FileSource {
         ))
     }
 
-    /// Removes the pages that were read from this process, soon. They stay in the system's page
-    /// cache.
+    /// Removes the pages that were read from the memory of this process, possibly on another
+    /// thread. The pages stay in the system's page cache.
     pub(crate) fn trim(&self) {
         let Some(Some(mapping)) = self.mapping.get() else { return };
         if mapping.trimming.swap(true, Ordering::Relaxed) {

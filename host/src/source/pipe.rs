@@ -22,7 +22,7 @@ struct State {
     /// Bytes that were read to recognise the format. The first of them is at `position`.
     ahead: Vec<u8>,
     position: u64,
-    /// The error after which bytes are missing, so that no more can be read.
+    /// The error that lost bytes of the stream, so that reading cannot continue.
     broken: Option<Error>,
 }
 
@@ -33,7 +33,7 @@ impl PipeSource {
         Self { name, cancel, closed: AtomicBool::new(false), state }
     }
 
-    /// Makes pending and future reads fail, because the rest is not needed.
+    /// Makes pending and future reads fail, because the remaining bytes are not needed.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }

@@ -121,7 +121,7 @@ fn fixed_width(data_type: &DataType) -> Option<usize> {
 
 fn check_offsets(offsets: &[i32], data: &[u8], is_text: bool) -> Result<usize, String> {
     let Some(rows) = offsets.len().checked_sub(1) else {
-        return Err("expected one offset more than values, got none".into());
+        return Err("expected one more offset than values, got no offsets".into());
     };
     let mut start = 0;
     for (i, end) in offsets.iter().enumerate() {

@@ -188,7 +188,7 @@ mod tests {
             (0, true, false),
             (1, false, true),
             (1, true, true),
-            // -1: the nulls were not counted.
+            // A null count of -1 means that the nulls were not counted.
             (-1, false, false),
             (-1, true, true),
         ] {

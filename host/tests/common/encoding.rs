@@ -9,7 +9,7 @@ use crossdock::memory::Backend;
 use crossdock_arrays::export_field;
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 
-/// The description of a plugin with these encodings, separated by spaces, and nothing else.
+/// The description of a plugin that offers only these encodings. Their ids are separated by spaces.
 pub fn description(name: &'static str, encodings: &'static str) -> PluginDescription {
     PluginDescription {
         name,

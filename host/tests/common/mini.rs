@@ -200,8 +200,8 @@ impl BatchStream for Values {
     }
 }
 
-/// A table without rows: a column of an unsupported type, a supported one, and one whose export to
-/// capsules panics.
+/// A table without rows and with three columns. The first has an unsupported type, the second has a
+/// supported type, and exporting the third to capsules panics.
 struct Odd;
 
 impl BatchStream for Odd {

@@ -153,7 +153,7 @@ fn cancelling_ends_a_read_of_a_silent_pipe() {
 }
 
 #[test]
-fn reset_socket_never_looks_finished() {
+fn read_of_a_reset_socket_never_returns_the_end() {
     let (mut local, mut remote) = std::os::unix::net::UnixStream::pair().unwrap();
     local.write_all(b"not read").unwrap();
     remote.write_all(b"01").unwrap();
@@ -266,7 +266,7 @@ fn cancelling_ends_a_write_to_a_full_pipe_or_socket() {
     for fd in [std::os::fd::OwnedFd::from(pipe), std::os::fd::OwnedFd::from(socket)] {
         let cancel = CancelFlag::new();
         let mut sink = StreamSink::new(fd.into(), "the pipe".into(), cancel.clone());
-        // More than the capacity of either.
+        // The write exceeds the capacity of a pipe and of a socket.
         let thread = std::thread::spawn(move || sink.write(&vec![0; 16 << 20]));
         cancel.cancel();
         assert_eq!(thread.join().unwrap().unwrap_err().code(), Code::CANCELLED);

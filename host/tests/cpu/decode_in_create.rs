@@ -36,7 +36,7 @@ impl Plugin for Early {
 }
 
 #[test]
-fn decoding_inside_create_is_an_error_and_no_deadlock() {
+fn decoding_inside_create_returns_an_error_without_a_deadlock() {
     static ENTRY: abi::PluginEntry = entry::<Early>();
     let plugin = (&ENTRY, encoding::description("early", ""));
     let host = encoding::host(Backend::builder().build(), [plugin]);

@@ -91,7 +91,7 @@ fn file_that_is_found_twice_is_one_candidate() {
 }
 
 #[test]
-fn file_refused_for_one_path_is_used_by_another() {
+fn file_refused_at_one_path_is_used_at_another_path() {
     let root = temporary();
     let path = plugin(&root.path().join("installed"), "a.so", "a");
     let open = root.path().join("open");

@@ -76,7 +76,7 @@ impl Encoding for Hoarder {
     }
 }
 
-/// One node over bytes that belong neither to the host nor to the plugin.
+/// An array of one node, whose bytes belong neither to the host nor to the plugin.
 fn tree(encoding: &str) -> EncodedArray {
     encoding::tree(vec![node(encoding, DataType::UInt8, LARGE as u64, 1, 0)], vec![vec![7; LARGE]])
 }
@@ -215,12 +215,12 @@ fn foreign_memory_counts_until_its_release() {
 #[test]
 fn memory_of_the_host_or_the_input_is_not_counted_again() {
     let (host, bounded) = session(Some(2 * LARGE));
-    // Memory of the host: counted twice, it would exceed the budget.
+    // The batch is in memory of the host. If it were counted twice, it would exceed the budget.
     let growing = read(&bounded, large(), "growing").unwrap();
     assert_eq!(host.ledger().foreign, []);
     assert!(host.ledger().live_bytes() >= LARGE as u64);
     drop(growing);
-    // Memory of the input: bytes in memory, and a mapped file.
+    // The batch is in memory of the input, which is first bytes in memory and then a mapped file.
     let (host, narrow) = session(Some(4096));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mapped.bytes");
     std::fs::write(&file, vec![7; LARGE]).unwrap();

@@ -77,7 +77,7 @@ fn rejects_tables_with_too_many_entries() {
         let mut bytes = whole.clone();
         changes.iter().for_each(|(at, new)| bytes[*at..*at + new.len()].copy_from_slice(new));
         std::fs::write(&path, bytes).unwrap();
-        // Large enough for any table.
+        // The file is large enough for a table of any length.
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 32).unwrap();
         refusal(&path)
     };
@@ -98,7 +98,7 @@ fn rejects_tables_with_too_many_entries() {
 }
 
 #[test]
-fn rejects_files_that_others_can_write_with_mode_and_advice() {
+fn error_for_a_file_that_others_can_write_states_mode_and_advice() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     for mode in [0o775, 0o757] {
@@ -147,21 +147,21 @@ fn inspection_opens_the_file_once() {
     let watched = unsafe { libc::inotify_add_watch(watch.as_raw_fd(), name.as_ptr(), what) };
     assert!(watched >= 0, "{}", std::io::Error::last_os_error());
     assert!(inspect(&path).unwrap().refusal.is_none());
-    // Equal consecutive events are merged, but reads come between two opens.
+    // Equal consecutive events are merged, but read events separate two open events.
     let mut buffer = [0; 1 << 16];
     let bytes = watch.read(&mut buffer).unwrap();
-    // The mask follows the watch descriptor.
+    // In an inotify event, the mask follows the watch descriptor.
     let events = buffer[..bytes].chunks(size_of::<libc::inotify_event>());
     let opened = events.filter(|event| u32::from_ne_bytes(event[4..8].try_into().unwrap()) == libc::IN_OPEN);
     assert_eq!(opened.count(), 1);
 }
 
 #[test]
-fn rejects_files_of_other_users_with_both_users() {
+fn error_for_a_file_of_another_user_names_both_users() {
     // SAFETY: `geteuid` has no requirements.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!(
-            "skipped: rejects_files_of_other_users_with_both_users: only root can change owners"
+            "skipped: error_for_a_file_of_another_user_names_both_users: only root can change owners"
         );
     }
     const OTHER_USER: u32 = 54_321;
@@ -238,7 +238,7 @@ fn rejects_libraries_without_metadata_as_not_a_plugin() {
 }
 
 #[test]
-fn rejects_other_abi_versions_with_both_versions() {
+fn error_for_another_abi_version_states_both_versions() {
     assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.0", "expected 1.0"]);
     assert_refused(&["MINOR=2"], "abi-version", &["ABI 1.2", "expected 1.0"]);
     assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.0"]);
@@ -264,7 +264,7 @@ fn rejects_malformed_metadata_and_names_the_field() {
 }
 
 #[test]
-fn rejects_other_struct_sizes_with_both_sizes() {
+fn error_for_another_struct_size_states_both_sizes() {
     assert_refused(
         &["SIZES={72,80,128,49}"],
         "struct-sizes",
@@ -487,7 +487,8 @@ fn rejects_a_file_that_was_rewritten_after_loading() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     PluginFile::new(&path).load().unwrap();
-    // Only the time changes: other bytes under a mapped library would crash this process.
+    // Only the modification time changes, because different bytes in a mapped library would crash
+    // this process.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let (id, sentence) = refusal(&path);

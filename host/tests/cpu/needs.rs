@@ -32,7 +32,7 @@ fn plugin_with_a_library(directory: &Path, ran: &Path, linked: &[&str]) -> PathB
 }
 
 #[test]
-fn no_constructors_run_of_a_refused_plugin_or_its_libraries() {
+fn constructors_of_a_refused_plugin_and_its_libraries_do_not_run() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let plugin = plugin_with_a_library(directory.path(), &ran, &[]);

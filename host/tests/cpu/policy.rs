@@ -61,7 +61,7 @@ fn errors_in_a_policy_name_the_file_and_the_line() {
     assert!(both.contains("expected one of them"), "{both}");
 }
 
-/// A misspelt name would isolate nothing.
+/// Such a name is rejected, because a misspelt name would not isolate any plugin.
 #[test]
 fn rejects_names_to_isolate_that_no_plugin_file_has() {
     let directory = temporary();
@@ -179,18 +179,19 @@ fn rejects_plugins_without_a_valid_signature() {
     std::fs::write(&file, "a scribble").unwrap();
     refused_with("signature", "is not valid");
 
-    // A signature of other bytes, with the right key.
+    // This signature was made with the right key, but for different bytes.
     let copy = c_plugin(directory.path(), "copy.so", &["VERSION=\"2.0.0\""]);
     sign(&copy, &signer);
     std::fs::rename(signature_file(&copy), &file).unwrap();
     refused_with("signature", "is not valid");
 
-    // In the legacy format, which signs the whole file instead of its hash, with the right key.
+    // This signature was made with the right key, but in the legacy format, which signs the whole
+    // file instead of its hash.
     sign(&plugin, &signer);
     let good = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, good.replacen("\nRU", "\nRW", 1)).unwrap();
     refused_with("signature", "is not valid");
-    // With another comment than the signed one.
+    // The comment of this signature differs from the signed comment.
     std::fs::write(&file, good.replacen("trusted comment: ", "trusted comment: not ", 2)).unwrap();
     refused_with("signature", "is not valid");
 

@@ -27,7 +27,7 @@ const IDS: [&str; 9] = [
     "test.sequence",
 ];
 
-/// The same ids, as the metadata lists them.
+/// The ids of the encodings, in the form in which the metadata lists them.
 const IDS_IN_METADATA: &str = "test.load test.unpack test.codes test.child test.cast test.dictionary \
     test.runs test.patches test.sequence";
 
@@ -294,7 +294,8 @@ fn rejects_nodes_that_need_more_than_the_memory_limit() {
     plan(256).unwrap();
     let error = plan(255).unwrap_err().one_line();
     assert!(error.contains("64 values need 256 bytes, expected at most 255"), "{error}");
-    // Neither node is too large alone, but the codes are alive while the values are decoded.
+    // Neither node exceeds the limit alone, but the codes are still in memory while the values are
+    // decoded.
     let plan_both = |limit_bytes| {
         let children =
             [node("test.sequence", DataType::Int32, 64, 0, 0), node("with-offset", DataType::Int32, 3, 0, 0)];

@@ -9,7 +9,7 @@ use crossdock::{Host, NodePlan};
 
 use crate::common::encoding::{self, node};
 
-/// Counts up from 5. It has no program for an odd number of values.
+/// An encoding that decodes to 5, 6, 7 and so on. It has no program for an odd number of values.
 struct Counting;
 
 impl Plugin for Counting {
@@ -101,7 +101,7 @@ fn encoding_with_only_programs_decodes_on_every_device() {
 }
 
 #[test]
-fn encoding_without_decode_and_programs_gets_advice() {
+fn error_for_encoding_with_neither_decode_nor_programs_gives_advice() {
     static ENTRY: abi::PluginEntry = entry::<WithoutDecode>();
     let session = host(&ENTRY).session().open().unwrap();
     let error = session.decode(tree(4)).unwrap_err().one_line();

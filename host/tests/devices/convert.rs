@@ -44,7 +44,7 @@ fn conversions_keep_values_on_every_device() {
 }
 
 #[test]
-fn report_has_the_ledgers_copies_of_each_stage() {
+fn report_lists_the_copies_of_each_stage() {
     let host = host();
     let (_, report) = to_memory(&session(&host, Device::CPU), &[1, 2, 3], &["mini"]).unwrap();
     assert!(report.stages.iter().all(|stage| stage.copied.bytes() == 0), "{report:?}");
@@ -128,7 +128,7 @@ fn report_has_the_batches_moved_between_devices() {
         .iter()
         .map(|s| (s.copied.host_to_device.bytes, s.copied.device_to_host.bytes))
         .collect();
-    // The last move includes the host's copies for the format in between.
+    // The last move includes the copies that the host made for the intermediate format.
     assert_eq!(copied, [(0, 0), (20, 0), (0, 0), (20, 40), (0, 0)]);
 }
 
@@ -341,7 +341,7 @@ fn lost_rows_are_an_error() {
     let session = session(&host, Device::CPU);
     let error = to_memory(&session, &[1, 2, 3, 4, 5], &["mini-capsules"]).err().unwrap();
     let message = error.one_line();
-    assert!(message.contains("through mini") && message.contains("1 rows did not come back"), "{message}");
+    assert!(message.contains("through mini") && message.contains("did not return 1 rows"), "{message}");
 }
 
 #[test]

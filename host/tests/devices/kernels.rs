@@ -51,7 +51,7 @@ fn kernels_of_two_hosts_run_on_every_device() {
 }
 
 #[test]
-fn rejects_unknown_names_and_other_arguments_with_the_callers_name() {
+fn error_for_unknown_kernel_or_wrong_arguments_names_the_caller() {
     static UNKNOWN: HostKernel = HostKernel::new(c"crossdock_unheard_of", c"");
     static OTHER: HostKernel = HostKernel::new(c"crossdock_gather", c"rvvw");
     let session = host().session().open().unwrap();

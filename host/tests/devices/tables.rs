@@ -76,7 +76,7 @@ fn builds_tables_from_slices_of_every_kind_on_every_device() {
 }
 
 #[test]
-fn rejects_another_number_of_columns_with_both_numbers() {
+fn error_for_a_wrong_column_count_states_both_counts() {
     let error = Table::from_columns(&session(Device::CPU), one(DataType::Int32, false), &[]).err().unwrap();
     assert!(
         error.to_string().contains("expected 1 columns") && error.to_string().contains("got 0"),
@@ -85,7 +85,7 @@ fn rejects_another_number_of_columns_with_both_numbers() {
 }
 
 #[test]
-fn rejects_columns_of_different_lengths_with_name_and_lengths() {
+fn error_for_columns_of_different_lengths_states_name_and_lengths() {
     let schema = Arc::new(Schema::new(vec![
         Field::new("a", DataType::Int32, false),
         Field::new("price", DataType::Int32, false),
@@ -117,11 +117,11 @@ fn rejects_values_of_another_width_or_type() {
 }
 
 #[test]
-fn rejects_malformed_offsets_and_names_the_first() {
+fn error_for_malformed_offsets_names_the_first_one() {
     let offsets = |offsets: &'static [i32], data: &'static [u8]| {
         usage_error(DataType::Utf8, false, ColumnSlice::with_offsets(offsets, data))
     };
-    assert!(offsets(&[], b"").contains("one offset more than values"));
+    assert!(offsets(&[], b"").contains("one more offset than values"));
     assert!(offsets(&[0, 2, 1], b"ab").contains("offset 2 is 1, expected 2 to 2"));
     assert!(offsets(&[0, 9], b"ab").contains("offset 1 is 9"));
     assert!(offsets(&[-1, 1], b"ab").contains("offset 0 is -1"));
@@ -218,7 +218,7 @@ fn numbers(table: &Table) -> Vec<i32> {
 }
 
 #[test]
-fn slices_cross_batches_and_end_with_the_table() {
+fn table_slice_spans_batches_and_ends_with_the_table() {
     for device in devices().iter().copied() {
         let session = session(device);
         let table = in_batches(&session);
@@ -238,7 +238,7 @@ fn slices_cross_batches_and_end_with_the_table() {
 }
 
 #[test]
-fn select_orders_columns_and_rejects_other_indices() {
+fn select_orders_columns_and_rejects_indices_out_of_range() {
     let session = session(Device::CPU);
     let table = in_batches(&session);
     let chosen = table.select(&[1, 0, 1]).unwrap();

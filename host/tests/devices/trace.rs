@@ -93,11 +93,11 @@ fn trace_has_each_call_with_caller_name_time_and_bytes() {
     for (name, times) in [
         ("mini (read): importer.open", 1),
         ("mini (read): stream.get_schema", 1),
-        // Three batches and the end.
+        // Three calls return a batch, and one call returns the end.
         ("mini (read): stream.get_next", 4),
         ("mini (read): array.release", 3),
         ("mini (read): stream.release", 1),
-        // Once more without rows, to check the schema's round trip.
+        // The check of the schema writes one more batch, which has no rows.
         ("mini (via): exporter.plan", 1),
         ("mini (via): exporter.begin", 2),
         ("mini (via): writer.write", 4),
@@ -108,7 +108,8 @@ fn trace_has_each_call_with_caller_name_time_and_bytes() {
     ] {
         assert_eq!(of(&calls, name).len(), times, "{name}");
     }
-    // Four batches are passed to the plugin in between, three to the one that writes.
+    // Four batches are passed to the intermediate plugin, and three batches to the plugin that
+    // writes.
     assert_eq!(of(&calls, "host: array.release").len(), 7);
     assert_eq!(sum(&of(&calls, "host: sink.write")), out.len() as u64);
     // The host reads the first bytes itself, which is not a callback.
@@ -133,7 +134,7 @@ fn trace_has_the_error_of_a_failed_call() {
 }
 
 #[test]
-fn failed_write_ends_the_trace_and_not_the_conversion() {
+fn conversion_continues_after_a_failed_write_of_the_trace() {
     let (reader, writer) = std::io::pipe().unwrap();
     let trace = trace_to(Path::new(&format!("/proc/self/fd/{}", writer.as_raw_fd()))).unwrap();
     assert!(trace.is_complete());

@@ -6,7 +6,8 @@ pub(crate) fn is_set(bits: &[u8], i: usize) -> bool {
     bits.is_empty() || bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1)
 }
 
-/// Counts the set bits among bits `first..first + len`. Bits beyond the bytes are not set.
+/// Counts the set bits among bits `first..first + len`. Bits beyond the end of the bytes count as
+/// 0.
 pub(crate) fn count_ones(bits: &[u8], first: usize, len: usize) -> u64 {
     let end = (first + len).min(bits.len() * 8);
     if first >= end {
@@ -34,7 +35,8 @@ pub(crate) fn low_bits(n: usize) -> u8 {
     (1u8 << n) - 1
 }
 
-/// The 8 bits from bit `shift + 8 * i` on (`shift` below 8). Bits beyond the bytes are clear.
+/// Returns bits `shift + 8 * i` to `shift + 8 * i + 7`; `shift` is less than 8. Bits beyond the end
+/// of the bytes are 0.
 pub(crate) fn byte(bits: &[u8], shift: usize, i: usize) -> u8 {
     let low = bits.get(i).copied().unwrap_or(0);
     let high = bits.get(i + 1).copied().unwrap_or(0);

@@ -5,7 +5,7 @@ use crate::door::Args;
 pub(crate) fn unpack(args: Args<'_>) -> Option<()> {
     let (from, first, invert, to) = (args.read(0)?, args.index(1)?, args.value(2)?, args.write(3)?);
     let invert = if invert == 0 { 0 } else { 0xff };
-    // First the bits before the first whole byte, then eight at a time.
+    // Converts the bits before the first whole byte one by one, and the other bits eight at a time.
     let (head, rest) = to.split_at_mut(to.len().min((8 - first % 8) % 8));
     for (i, to) in head.iter_mut().enumerate() {
         *to = (from.get((first + i) / 8)? ^ invert) >> ((first + i) % 8) & 1;

@@ -56,7 +56,7 @@ enum Any {
     Float(f64),
 }
 
-/// A float of 2 bytes, as bits.
+/// The bits of a float of 2 bytes.
 #[derive(Clone, Copy)]
 struct Half(u16);
 
@@ -104,7 +104,7 @@ fn above<T: Above>() -> f64 {
     T::above()
 }
 
-/// Replaces every NaN by the same one, so that all devices give the same bits.
+/// Replaces every NaN by one quiet NaN, so that the result has the same bits on all devices.
 fn quiet(x: f64) -> f64 {
     if x.is_nan() { f64::from_bits(0x7ff8 << 48) } else { x }
 }

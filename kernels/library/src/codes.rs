@@ -8,14 +8,15 @@ use crate::words::integers;
 /// The escape code: the next code is a literal byte.
 const ESCAPE: usize = 255;
 
-/// Number of consecutive escape codes before a chunk from which on the CUDA kernel cannot decide
-/// whether an escape begins.
+/// The minimum number of consecutive escape codes before a chunk for which the CUDA kernel reports
+/// an error, because it cannot decide whether the chunk begins with a literal byte.
 const LOOK_BACK: usize = 32 * 32 * 16;
 
 /// Marks a literal byte in `starts`, where no value may begin.
 const NO_START: u8 = 255;
 
-/// The codes of a job, whose first arguments are those of the launcher's `Codes::args`.
+/// The codes of a job. The job's first arguments are those that the launcher's `Codes::args`
+/// returns.
 struct Coded<'a> {
     codes: &'a [u8],
     width: usize,
@@ -50,8 +51,8 @@ pub(crate) struct Begins<'a> {
 }
 
 impl<'a> Begins<'a> {
-    /// Reads the arguments of a job, whose first ones are those of the launcher's
-    /// `Codes::begins_args`.
+    /// Reads the arguments of a job. The first ones are those that the launcher's
+    /// `Codes::begins_args` returns.
     pub(crate) fn from_args(args: &Args<'a>) -> Option<Self> {
         let offsets = integers(args.read(2)?, args.index(3)?, args.value(4)? != 0)?;
         let (first, last) = used_range(&offsets, args.index(0)?);
@@ -111,7 +112,7 @@ impl<'a> Coded<'a> {
         token.unwrap_or_default()
     }
 
-    /// Visits all codes, and finally the end position as a code without bytes.
+    /// Visits all codes. Then it visits the end position, as a code without bytes.
     fn for_each_code(&self, mut visit: impl FnMut(Code<'a>)) {
         let mut is_literal = false;
         for at in self.first..self.last {

@@ -48,7 +48,7 @@ impl<'a> Args<'a> {
         Some(u64::from_ne_bytes(*cell))
     }
 
-    /// Lowers a cell to `index`, if there is one.
+    /// Sets the cell to the minimum of its value and `index`. `None` leaves the cell unchanged.
     pub(crate) fn report_wrong(&self, cell: usize, index: Option<usize>) -> Option<()> {
         let cell = <&mut [u8; 8]>::try_from(self.write(cell)?).ok()?;
         if let Some(index) = index {
@@ -65,8 +65,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Runs the body of a CPU implementation for each job. The body returns `None` if the arguments are
-/// not the kernel's.
+/// Runs the body of a CPU implementation for each job. The body returns `None` if the arguments do
+/// not match the kernel's row in the table.
 ///
 /// # Safety
 /// `args` are the `n` arguments of a launch on a host device, which are valid until this function
@@ -89,7 +89,7 @@ pub(crate) unsafe fn door(
 }
 
 /// The upper half of a job's head is its number of arguments, including the head. The lower half is
-/// about blocks, which do not exist on the host.
+/// ignored, because it numbers CUDA blocks.
 fn for_each_job(mut args: &[abi::Arg], body: impl Fn(Args<'_>) -> Option<()>) -> Option<()> {
     while let Some(head) = args.first().filter(|head| head.kind == abi::ARG_VALUE) {
         let n = usize::try_from(head.value >> 32).ok()?;

@@ -28,7 +28,7 @@ pub(crate) fn half_from_f64(x: f64) -> u16 {
     // power of two above 2^-14.
     let exponent = ((x.to_bits() >> 52) as i32 - 1023).max(-14);
     let units = (x * 2f64.powi(10 - exponent)).round_ties_even() as u16;
-    // A carry out of the fraction correctly increments the exponent.
+    // If rounding carries out of the fraction, the carry increments the exponent, which is correct.
     let base = if units < 1024 { 0 } else { (exponent + 14) as u16 * 1024 };
     sign | (base + units)
 }

@@ -25,7 +25,7 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
 
 fn find_wrong<T: Word>(keys: &[u8], limit: i64, is_valid: impl Fn(usize) -> bool) -> Option<usize> {
     let wrong = |key: T| key.wide() < 0 || key.wide() >= limit;
-    // Without an early exit, so that the compiler vectorizes the loop.
+    // The loop has no early exit, so that the compiler can vectorize it.
     if !T::all(keys).fold(false, |bad, key| bad | wrong(key)) {
         return None;
     }

@@ -11,7 +11,7 @@ pub(crate) fn sum_lanes(args: Args<'_>) -> Option<()> {
     with_word!(width, T => each_block::<T>(bases, deltas, first, to))
 }
 
-/// The order of groups of eight rows; its own inverse.
+/// The order of groups of eight rows. This permutation is its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 fn each_block<T: Stepped>(bases: &[u8], deltas: &[u8], first: usize, to: &mut [u8]) -> Option<()> {

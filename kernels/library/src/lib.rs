@@ -1,9 +1,9 @@
 //! The kernels that a host owns: CPU implementations, and the images for CUDA devices.
 //!
 //! Names and arguments are in `crossdock-kernels`, whose launchers request kernels from a host by
-//! name. Each module has the CPU implementations for the launchers in the module of the same name
-//! there. Each implementation stays within its argument ranges whatever their contents, and
-//! computes the same bits as its CUDA function.
+//! name. Each module has the CPU implementations of the kernels that the module of the same name in
+//! `crossdock-kernels` launches. Each implementation stays within its argument ranges whatever
+//! their contents, and computes the same bits as its CUDA function.
 
 mod bits;
 mod blocks;

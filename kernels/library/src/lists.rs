@@ -1,4 +1,4 @@
-//! Gathers lists that lie anywhere in their elements.
+//! Gathers lists that may begin anywhere in the array of elements, in any order.
 
 use crossdock_kernels::IntType;
 
@@ -6,7 +6,8 @@ use crate::bits;
 use crate::door::Args;
 use crate::words::{integers, with_offset_type};
 
-/// The first number of elements that 32-bit offsets cannot address, as in `lists.cu`.
+/// The smallest number of elements that signed 32-bit offsets cannot address. Equal to the constant
+/// in `lists.cu`.
 const TOO_MANY: u64 = 1 << 31;
 
 /// The arguments that describe lists.
@@ -50,8 +51,8 @@ impl<'a> ListArgs<'a> {
         })
     }
 
-    /// Calls `visit` with the index of each list, its begin and its number of elements; `None` if
-    /// it is not within the elements.
+    /// Calls `visit` with the index of each list, and with its begin and its number of elements, or
+    /// with `None` if the list is out of range.
     fn for_each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
         let mut i = 0;
         for (begins, rest) in self.begins.chunks().zip(self.ends_or_sizes.chunks()) {
@@ -123,7 +124,8 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     with_offset_type!(width, T => write_rows::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
 }
 
-/// Writes the row of the element at each position. The last list has all remaining positions.
+/// Writes the row of the element at each position. The positions after the last list's begin all
+/// belong to the last list.
 fn write_rows<const N: usize>(
     begins: &[i64],
     offsets: &[i64],

@@ -12,7 +12,7 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
 fn find_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
     let all = T::all(bytes);
     let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
-    // Without an early exit, so that the compiler vectorizes the loop.
+    // The loop has no early exit, so that the compiler can vectorize it.
     let descends = all.clone().zip(all.clone().skip(1)).fold(false, |bad, (a, b)| bad | (b < a));
     if !descends && first.wide() >= 0 && last.wide() <= limit {
         return None;
@@ -51,8 +51,8 @@ pub(crate) fn convert(args: Args<'_>) -> Option<()> {
     )
 }
 
-/// Writes the offsets. Returns `None` for an unknown width, else the index of the first offset that
-/// does not fit.
+/// Writes the offsets. Returns `None` for an unsupported width. Otherwise the result contains the
+/// index of the first offset that does not fit into this width.
 fn convert_to(
     from: impl Iterator<Item = i64>,
     base: i64,

@@ -21,8 +21,7 @@ struct Entry {
     on_cuda: OnceLock<Kernel>,
 }
 
-/// Declares the library: a row of the kernels' table, and the function that is its CPU
-/// implementation.
+/// Declares the library. Each entry names a row of the table of kernels and its CPU implementation.
 macro_rules! library {
     ($($row:ident => $body:path,)*) => {
         static LIBRARY: [Entry; rows::TABLE.len()] = [$({

@@ -41,7 +41,7 @@ pub(crate) fn put<T: Stepped>(
     Some(first_wrong)
 }
 
-/// Reads unsigned integers. Those above `i64::MAX` become `i64::MAX`, as on a device.
+/// Reads unsigned integers. Integers above `i64::MAX` become `i64::MAX`, as in the CUDA kernels.
 pub(crate) fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item = u64> + '_> {
     if ![1, 2, 4, 8].contains(&width) {
         return None;
@@ -97,8 +97,8 @@ pub(crate) fn take(args: Args<'_>) -> Option<()> {
     args.report_wrong(7, take_each((codes, code_width), validity, first, values, to, width)?)
 }
 
-/// Takes values. Returns the index of the first wrong code, if there is one. `codes` are bytes, and
-/// the width of a code.
+/// Takes values. Returns the index of the first wrong code, if there is one. `codes` has the bytes
+/// of the codes and the width of one code.
 pub(crate) fn take_each(
     codes: (&[u8], usize),
     validity: &[u8],
@@ -133,7 +133,8 @@ pub(crate) fn take_each(
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {
-    /// Writes the value of each run up to its end. The last run has all remaining positions.
+    /// Writes the value of each run up to its end. The positions after the last run's begin all
+    /// belong to the last run.
     fn each<const N: usize>(ends: &[u64], first: u64, values: &[u8], to: &mut [u8]) {
         let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let (runs, all) = (ends.len().min(values.len()), to.len());

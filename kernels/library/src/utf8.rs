@@ -22,8 +22,8 @@ fn find_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) -> 
         if text.is_ascii() {
             return None;
         }
-        // If every value begins at the first byte of a character, each value is UTF-8 if the whole
-        // text is.
+        // If the whole text is valid UTF-8 and no value begins within a character, each value is
+        // valid UTF-8.
         let begins = |offset: usize| data.get(offset).is_none_or(|byte| byte & 0xc0 != 0x80);
         if std::str::from_utf8(text).is_ok() && all.clone().all(|offset| begins(at(offset))) {
             return None;

@@ -1,5 +1,6 @@
-//! Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
-//! first 4 bytes, buffer and offset.
+//! Checks and renumbers views. A value of at most 12 bytes is stored in its view. The view of a
+//! longer value has its length, its first 4 bytes, the index of its data buffer and its offset in
+//! this buffer.
 
 use crossdock_kernels::limits::VIEW_BYTES as BYTES;
 
@@ -42,11 +43,11 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
     args.report_wrong(6, first_wrong)
 }
 
-/// A window of an array's data buffers.
+/// A range of an array's data buffers. A job checks only views that refer to its range.
 struct Window<'a> {
     /// Number of data buffers of the array.
     n_data: usize,
-    /// Index of the window's first buffer.
+    /// Index, in the array, of the window's first buffer.
     first: usize,
     data: &'a [&'a [u8]],
 }
@@ -62,7 +63,7 @@ fn is_valid(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
 
 enum ViewValue<'a> {
     Value(&'a [u8]),
-    /// Another window checks the view.
+    /// The job for another window checks this view.
     InOtherWindow,
     Malformed,
 }
@@ -92,7 +93,7 @@ fn value<'a>(view: &'a [u8; BYTES], window: &Window<'a>) -> ViewValue<'a> {
 }
 
 impl Window<'_> {
-    /// The first window checks views that need no buffer.
+    /// The job for the first window also checks the views that refer to no buffer.
     fn in_first<'a>(&self, value: ViewValue<'a>) -> ViewValue<'a> {
         if self.first == 0 { value } else { ViewValue::InOtherWindow }
     }

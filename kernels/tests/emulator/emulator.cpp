@@ -34,7 +34,7 @@ bool all_at(unsigned begin, unsigned end, State state) {
   bool any = false;
   for (unsigned t = begin; t < end; t++) {
     if (states[t] == state) any = true;
-    // A barrier that some threads skip by returning is as wrong as one that some never reach.
+    // It is an error if a thread returns before a barrier at which other threads wait.
     else return false;
   }
   return any;

@@ -28,7 +28,8 @@ struct alignas(16) ulonglong2 {
 };
 static inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
 
-// Aborts the process with a message: a kernel that leaves its ranges is wrong whatever it computes.
+// Aborts the process with a message. An access outside of the ranges is a bug, even if the results
+// are right.
 void fault(const char* what, const void* at, size_t bytes);
 void check_access(bool write, const void* at, size_t bytes, size_t alignment);
 // Waits for all threads of the block, or of the warp.

@@ -32,7 +32,7 @@ fn counts_nulls_of_any_range() {
 }
 
 #[test]
-fn shift_bits_clears_unused_bits_and_nothing_else() {
+fn shift_bits_clears_only_unused_bits() {
     on_every_device(|s| {
         let bytes = noise();
         let bits = buffer(s, &bytes);
@@ -146,7 +146,7 @@ fn checks_utf8_of_each_value() {
 }
 
 #[test]
-fn runs_more_checks_than_fit_into_one_launch() {
+fn splits_many_checks_into_several_launches() {
     on_every_device(|s| {
         let bits = buffer(s, &[0b1010_1010; 40]);
         let mut checks = Checks::new();

@@ -74,8 +74,9 @@ fn images_have_exactly_the_kernels_of_the_table() {
 fn images_load_on_driver_of_cuda_12_2() {
     for (kind, architecture, image) in images() {
         if kind == abi::IMAGE_CUBIN {
-            // Checks e_ident[EI_OSABI] and e_ident[EI_ABIVERSION], the architecture in e_flags, and
-            // the toolkit in e_version, which are those of toolkits up to 12.x.
+            // Checks e_ident[EI_OSABI], e_ident[EI_ABIVERSION], the architecture in e_flags, and
+            // the toolkit version in e_version. The expected values are the ones that toolkits up
+            // to 12.x write.
             assert_eq!(&image[..4], b"\x7fELF");
             assert_eq!((image[7], image[8]), (0x33, 7), "sm_{architecture}: the ABI of CUDA 12's cubins");
             let flags = u32::from_le_bytes(image[48..52].try_into().unwrap());
@@ -101,7 +102,8 @@ fn sources_and_table_have_the_same_argument_names() {
     for kernel in sources.split("\nKERNEL").skip(1) {
         let (head, rest) = kernel.split_once(')').unwrap();
         let name = head.split(['(', ',']).nth(1).unwrap();
-        // A kernel without a list of names shares that of the function it calls, which precedes it.
+        // A kernel without a list of argument names calls the function before it, and has the same
+        // argument names.
         let list = rest.split("PARAMS(").nth(1).unwrap_or(shared);
         shared = rest.rsplit_once("PARAMS(").map_or(shared, |(_, last)| last);
         let (list, _) = list.split_once(')').unwrap();
@@ -109,7 +111,7 @@ fn sources_and_table_have_the_same_argument_names() {
         let row = TABLE.iter().find(|row| row.name.to_str() == Ok(name));
         let row = row.unwrap_or_else(|| panic!("{name} has no row in the table"));
         let params: Vec<&str> = row.params.iter().map(|param| param.name).collect();
-        // The last name is that of the first repeatable argument.
+        // The last name is the name of the first repeatable argument.
         let names_of_params =
             if row.tail.is_empty() { listed.as_slice() } else { listed.split_last().unwrap().1 };
         assert_eq!(names_of_params, params, "{name}");

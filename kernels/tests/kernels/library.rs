@@ -54,7 +54,7 @@ fn find_returns_same_address_each_time() {
 }
 
 #[test]
-fn writes_arguments_as_letters_with_repeatable_ones_in_parentheses() {
+fn argument_string_has_repeatable_arguments_in_parentheses() {
     let arguments = |name: &CStr| TABLE.iter().find(|row| row.name == name).unwrap().host.arguments();
     assert_eq!(arguments(c"crossdock_copy_ranges"), c"rw");
     assert_eq!(arguments(c"crossdock_gather"), c"rvvw(vv)");
@@ -69,7 +69,7 @@ fn rejects_unknown_name() {
 }
 
 #[test]
-fn rejects_other_arguments_and_names_both() {
+fn error_for_mismatched_arguments_names_both_lists() {
     for stated in [c"", c"r", c"wr", c"rwv", c"rw(vv)", c"(rw)"] {
         let error = find(Device::cuda(0), c"crossdock_copy_ranges", stated).unwrap_err();
         assert_eq!(error.code(), Code::VERSION);

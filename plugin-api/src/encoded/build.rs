@@ -8,7 +8,7 @@ use crate::door;
 use crate::error::Result;
 use crate::owned::{Owned, Release};
 
-/// The parts of a node.
+/// The description of a node, from which [`EncodedArray::new`] creates the node.
 pub struct NodeParts {
     /// The id of the encoding.
     pub encoding: String,
@@ -16,9 +16,9 @@ pub struct NodeParts {
     pub logical_type: LogicalType,
     /// The number of values.
     pub length: u64,
-    /// The metadata, whose format the encoding defines.
+    /// The metadata of the node. The encoding defines its format.
     pub metadata: Vec<u8>,
-    /// The number of buffers of this node.
+    /// The number of buffers that belong to this node.
     pub n_buffers: u32,
     /// The number of children.
     pub n_children: u32,
@@ -28,7 +28,7 @@ pub struct NodeParts {
 pub enum LogicalType {
     /// An Arrow schema.
     Schema(Owned<abi::ArrowSchema>),
-    /// A Vortex DType flatbuffer, for importers of encoded arrays.
+    /// A Vortex DType flatbuffer. Importers of encoded arrays use it.
     Dtype(Vec<u8>),
 }
 
@@ -48,14 +48,15 @@ impl LogicalType {
     }
 }
 
-/// The buffers of a tree: those of the first node, those of the second, and so on.
+/// The buffers of a tree, in the order of their nodes: first all buffers of the first node, then
+/// all buffers of the second, and so on.
 pub type EncodedBuffers = Vec<Owned<abi::EncodedBuffer>>;
 
 /// The private data of an array.
 struct Parts {
     nodes: Vec<abi::EncodedNode>,
     buffers: Vec<abi::EncodedBuffer>,
-    // The nodes point to these.
+    // The nodes contain pointers to these parts.
     _parts: Vec<NodeParts>,
     _owner: Option<Box<dyn Send>>,
 }
@@ -64,12 +65,13 @@ impl EncodedArray {
     /// Creates an array from nodes in pre-order.
     ///
     /// # Errors
-    /// The tree is invalid: see [`EncodedArray::from_raw`].
+    /// Returns an error if the tree is invalid; see [`EncodedArray::from_raw`].
     pub fn new(parts: Vec<NodeParts>, buffers: EncodedBuffers) -> Result<Self> {
         Self::with_owner(parts, buffers, None)
     }
 
-    /// Like [`new`](Self::new). The array also owns `owner`, and drops it with itself.
+    /// Like [`new`](Self::new). The array takes ownership of `owner`, and drops it when the array
+    /// is dropped.
     pub(super) fn with_owner(
         parts: Vec<NodeParts>,
         buffers: EncodedBuffers,
@@ -102,15 +104,15 @@ impl EncodedArray {
         (raw.buffers, raw.n_buffers) = (parts.buffers.as_mut_ptr(), parts.buffers.len());
         raw.private_data = Box::into_raw(parts).cast::<c_void>();
         raw.release = Some(release);
-        // SAFETY: the array was created above with its release function, its lists have the
-        // declared lengths, and this is its only copy.
+        // SAFETY: this function created the array with its release function, the lists have the
+        // declared lengths, and there is no other copy of the array.
         unsafe { Self::from_raw(Owned::new(raw)) }
     }
 }
 
 unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
-    // SAFETY: only `EncodedArray::with_owner` sets this function, with boxed `Parts`. Buffers that
-    // were taken are released structs. `release` is cleared, so that this runs once.
+    // SAFETY: only `EncodedArray::with_owner` sets this function, with a boxed `Parts`. Buffers
+    // that were taken are released structs. Clearing `release` ensures that this runs only once.
     unsafe {
         (*array).release = None;
         let mut parts = Box::from_raw((*array).private_data.cast::<Parts>());

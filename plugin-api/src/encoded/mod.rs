@@ -1,4 +1,5 @@
-//! Encoded arrays: a tree of nodes as a list in pre-order, and the buffers of all nodes.
+//! Encoded arrays. Each consists of a tree of nodes, stored as a list in pre-order, and the buffers
+//! of all nodes.
 
 pub mod blob;
 mod build;
@@ -14,47 +15,49 @@ use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::sized_struct;
 
-/// The greatest number of levels of a tree, including the root.
+/// The maximum number of levels of a tree. The root is level 1.
 pub const MAX_DEPTH: usize = 64;
-/// The number of nodes whose memory is not counted against a budget, because it is negligible.
+/// The number of nodes up to which the memory of a tree is not counted against a budget, because it
+/// is negligible.
 pub const UNCHARGED_NODES: usize = 64;
-/// The greatest number of nodes of a tree.
+/// The maximum number of nodes of a tree.
 pub const MAX_NODES: usize = 1 << 20;
-/// The greatest number of buffers of a tree.
+/// The maximum number of buffers of a tree.
 const MAX_BUFFERS: usize = 1 << 22;
-/// The greatest length of the id of an encoding.
+/// The maximum length of an encoding's id, in bytes.
 const MAX_ID_BYTES: usize = 256;
-/// The greatest length of the metadata of a node, and of its type.
+/// The maximum length of a node's metadata and of its type, in bytes.
 const MAX_METADATA_BYTES: usize = 1 << 28;
 
-// SAFETY: the header defines this struct as the object of capsules with this name.
+// SAFETY: the header defines that capsules with this name contain this struct.
 unsafe impl CapsuleObject for abi::EncodedArray {
     const NAME: &'static std::ffi::CStr = c"crossdock_encoded_array";
 }
 
-/// An owned encoded array with a valid tree: the nodes have as many children and buffers as
-/// declared, each buffer belongs to one node, and the bounds above hold.
+/// An owned encoded array with a valid tree: each node has the declared number of children and
+/// buffers, each buffer belongs to one node, and the maximums that this module defines are
+/// respected.
 pub struct EncodedArray {
     raw: Owned<abi::EncodedArray>,
 }
 
-// SAFETY: only functions that take `&mut self` or are unsafe change the array.
+// SAFETY: the array changes only in functions that take `&mut self` or are unsafe.
 unsafe impl Sync for EncodedArray {}
 
 impl EncodedArray {
     /// Wraps a C array, and checks its tree.
     ///
     /// # Errors
-    /// Bad data if the tree is invalid. The message names the node.
+    /// Returns a "bad data" error that names the node if the tree is invalid.
     ///
     /// # Safety
-    /// As [`Owned::new`]. The lists have their declared lengths, and everything that they
-    /// point to is valid as long as the array.
+    /// The requirements of [`Owned::new`]. The lists have their declared lengths, and everything
+    /// that they point to is valid for as long as the array.
     pub unsafe fn from_raw(raw: Owned<abi::EncodedArray>) -> Result<Self> {
         if raw.is_released() {
             return Err(Error::invalid_argument("the encoded array has been released or taken already"));
         }
-        // SAFETY: this function and `check` have the same requirements.
+        // SAFETY: `from_raw` and `check` have the same requirements.
         unsafe { check(&raw) }?;
         Ok(Self { raw })
     }
@@ -64,28 +67,30 @@ impl EncodedArray {
         self.raw.n_nodes
     }
 
-    /// The node with this index in pre-order. The root has index 0.
+    /// The node with this index in pre-order. The root has the index 0.
     ///
     /// # Errors
-    /// There is no such node.
+    /// Returns an error if there is no such node.
     pub fn node(&self, index: usize) -> Result<EncodedNode<'_>> {
-        // SAFETY: `from_raw` has checked the tree, and the node borrows from `self`.
+        // SAFETY: `from_raw` has checked the tree, and the node borrows `self`.
         unsafe { EncodedNode::new(&self.raw, index) }
     }
 
     /// The root.
     ///
     /// # Errors
-    /// None, because each tree has a root.
+    /// Never returns an error, because every tree has a root.
     pub fn root(&self) -> Result<EncodedNode<'_>> {
         self.node(0)
     }
 
-    /// Replaces buffer `i` of node `index` by the result of `replace`, which takes the buffer. If
-    /// `replace` fails, the buffer stays taken, and the array cannot be decoded any more.
+    /// Replaces buffer `i` of node `index` by the result of `replace`, which takes ownership of the
+    /// buffer. If `replace` returns an error, the buffer is missing afterwards, and the array
+    /// cannot be decoded any more.
     ///
     /// # Errors
-    /// There is no such buffer, it has been taken, or `replace` fails.
+    /// Returns an error if there is no such buffer, if it has been taken, or if `replace` returns
+    /// an error.
     pub fn replace_buffer(
         &mut self,
         index: usize,
@@ -95,8 +100,8 @@ impl EncodedArray {
         let node = self.node(index)?;
         // SAFETY: `&mut self` prevents other accesses to the array.
         let buffer = replace(unsafe { node.take_buffer(i) }?)?;
-        // SAFETY: `take_buffer` left a released struct of this `struct_size`, and `&mut self`
-        // prevents other accesses.
+        // SAFETY: `take_buffer` left a released struct with its `struct_size` at this address, and
+        // `&mut self` prevents other accesses.
         unsafe { buffer.put(node.buffer_at(i)?, "an encoded buffer") }
     }
 
@@ -105,41 +110,42 @@ impl EncodedArray {
         &raw const *self.raw
     }
 
-    /// The C array.
+    /// Converts to the C array.
     pub fn into_raw(self) -> Owned<abi::EncodedArray> {
         self.raw
     }
 }
 
 /// # Safety
-/// As [`EncodedArray::from_raw`].
+/// The requirements of [`EncodedArray::from_raw`].
 unsafe fn check(raw: &abi::EncodedArray) -> Result<()> {
     let (n_nodes, n_buffers) = (raw.n_nodes, raw.n_buffers);
     if n_nodes == 0 || n_nodes > MAX_NODES || n_buffers > MAX_BUFFERS {
         return Err(Error::bad_data(format!(
-            "an encoded array of {n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most \
+            "an encoded array has {n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most \
              {MAX_BUFFERS} buffers"
         )));
     }
-    // SAFETY: this function and `check_tree` have the same requirements.
+    // SAFETY: `check` and `check_tree` have the same requirements.
     unsafe { check_tree(raw) }?;
     let mut index = 0;
     let check = |buffer: abi::EncodedBuffer| {
         index += 1;
         check_buffer(index - 1, &buffer)
     };
-    // SAFETY: the caller guarantees a list of `n_buffers` buffers.
+    // SAFETY: the caller guarantees that the list has `n_buffers` buffers.
     unsafe { sized_struct::read_list(raw.buffers, n_buffers, MAX_BUFFERS, "encoded buffers", check) }?;
     Ok(())
 }
 
-/// Checks that the nodes are one tree in pre-order, and that each buffer belongs to one node.
+/// Returns an error unless the nodes form one tree in pre-order and each buffer belongs to exactly
+/// one node.
 ///
 /// # Safety
-/// As [`EncodedArray::from_raw`].
+/// The requirements of [`EncodedArray::from_raw`].
 unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
-    // For each node from the root to the current one: the number of children that have not occurred
-    // yet.
+    // For the current node and each of its ancestors, the number of children that have not been
+    // visited yet.
     let mut open: Vec<u32> = Vec::new();
     let mut buffers = 0u64;
     let mut next_index = 0;
@@ -162,7 +168,7 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         open.push(node.n_children);
         if u64::from(node.first_buffer) != buffers && node.n_buffers > 0 {
             return Err(Error::bad_data(format!(
-                "node {index}: its first buffer is {}, expected {buffers}: each buffer belongs to one node, in order",
+                "node {index}: its first buffer is {}, expected {buffers}, because each buffer belongs to one node, in order",
                 node.first_buffer
             )));
         }
@@ -170,7 +176,7 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         // SAFETY: the caller guarantees that the node and everything that it points to is valid.
         unsafe { check_node(index, &node) }
     };
-    // SAFETY: the caller guarantees a list of `n_nodes` nodes.
+    // SAFETY: the caller guarantees that the list has `n_nodes` nodes.
     unsafe { sized_struct::read_list(raw.nodes, raw.n_nodes, MAX_NODES, "encoded nodes", check) }?;
     if let Some(missing) = open.iter().find(|pending| **pending > 0) {
         return Err(Error::bad_data(format!(
@@ -188,9 +194,9 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
 }
 
 /// # Safety
-/// The node and everything that it points to is valid.
+/// The node and everything that it points to are valid.
 unsafe fn check_node(index: usize, node: &abi::EncodedNode) -> Result<()> {
-    // SAFETY: the caller guarantees a valid string, and a schema that is valid or null.
+    // SAFETY: the caller guarantees that the string is valid, and that the schema is valid or null.
     let (id, schema) = unsafe { (node.encoding.get(), node.schema.as_ref()) };
     let id = id.map_err(|e| e.context(format_args!("node {index}'s encoding")))?;
     let has_type = match schema {

@@ -14,19 +14,20 @@ pub struct EncodedNode<'a> {
     index: usize,
 }
 
-// SAFETY: the array is only read, except by `take_buffer`, which is unsafe.
+// SAFETY: all functions only read the array, except `take_buffer`, which is unsafe.
 unsafe impl Send for EncodedNode<'_> {}
-// SAFETY: the array is only read, except by `take_buffer`, which is unsafe.
+// SAFETY: all functions only read the array, except `take_buffer`, which is unsafe.
 unsafe impl Sync for EncodedNode<'_> {}
 
 impl<'a> EncodedNode<'a> {
     /// # Safety
-    /// The tree of the array is valid, checked by [`super::EncodedArray::from_raw`] here
-    /// or by the caller of this module, and does not change during `'a`.
+    /// The tree of the array is valid and does not change during `'a`.
+    /// [`super::EncodedArray::from_raw`] has checked it in this process, or the caller guarantees
+    /// it.
     pub(crate) unsafe fn new(array: &'a abi::EncodedArray, index: usize) -> Result<Self> {
         if index >= array.n_nodes {
             return Err(Error::invalid_argument(format!(
-                "node {index} of an encoded array with {} nodes",
+                "node {index} was requested, but the encoded array has {} nodes",
                 array.n_nodes
             )));
         }
@@ -34,19 +35,20 @@ impl<'a> EncodedNode<'a> {
     }
 
     /// # Safety
-    /// `array` is null, or points to an array that is alive for `'a` and meets the
-    /// requirements of [`EncodedNode::new`].
+    /// `array` is null, or it points to an array that lives for `'a` and meets the requirements of
+    /// [`EncodedNode::new`].
     pub(crate) unsafe fn read(array: *const abi::EncodedArray, index: usize) -> Result<Self> {
-        // SAFETY: the caller guarantees null or an array that is alive for `'a`.
+        // SAFETY: the caller guarantees that `array` is null or points to an array that lives for
+        // `'a`.
         let array = unsafe { array.as_ref() };
         let array = array.ok_or_else(|| Error::invalid_argument("the encoded array is NULL"))?;
-        // SAFETY: the caller guarantees the requirements of `new`.
+        // SAFETY: the caller guarantees that the array meets the requirements of `new`.
         unsafe { Self::new(array, index) }
     }
 
     fn raw_of(&self, index: usize) -> abi::EncodedNode {
-        // SAFETY: `index` is less than `n_nodes`. The nodes lie the first one's `struct_size`
-        // apart, which was checked with the tree.
+        // SAFETY: `index` is less than `n_nodes`. The distance between two nodes is the
+        // `struct_size` of the first node, which was checked together with the tree.
         unsafe {
             let stride = self.array.nodes.cast::<usize>().read();
             sized_struct::read(self.array.nodes.byte_add(index * stride)).unwrap_or_default()
@@ -64,24 +66,26 @@ impl<'a> EncodedNode<'a> {
 
     /// The id of the encoding, including its version if it has one.
     pub fn encoding(&self) -> &'a str {
-        // SAFETY: the string is valid as long as the array, which was checked with the tree.
+        // SAFETY: the string is valid for as long as the array. `check_node` has checked it.
         unsafe { self.raw().encoding.get() }.unwrap_or_default()
     }
 
     /// The logical type as an Arrow schema.
     ///
     /// # Errors
-    /// The node has a Vortex type instead: see [`EncodedNode::dtype`].
+    /// Returns an error if the node has a Vortex type instead; see [`EncodedNode::dtype`].
     pub fn schema(&self) -> Result<&'a abi::ArrowSchema> {
-        // SAFETY: null, or a schema that is valid as long as the array.
+        // SAFETY: the pointer is null, or points to a schema that is valid for as long as the
+        // array.
         unsafe { self.raw().schema.as_ref() }.ok_or_else(|| self.wrong("it has no schema"))
     }
 
-    /// The logical type as a Vortex DType flatbuffer, if the node has no schema.
+    /// The logical type as a Vortex DType flatbuffer; `None` if the node has a schema.
     pub fn dtype(&self) -> Option<&'a [u8]> {
         let raw = self.raw();
         let has_dtype = raw.schema.is_null() && !raw.dtype.is_null();
-        // SAFETY: not null, so `dtype_bytes` bytes are valid as long as the array.
+        // SAFETY: the pointer is not null, so `dtype_bytes` bytes are valid for as long as the
+        // array.
         has_dtype.then(|| unsafe { std::slice::from_raw_parts(raw.dtype.cast(), raw.dtype_bytes) })
     }
 
@@ -90,17 +94,18 @@ impl<'a> EncodedNode<'a> {
         self.raw().length
     }
 
-    /// The metadata, whose format the encoding defines.
+    /// The metadata of the node. The encoding defines its format.
     pub fn metadata(&self) -> &'a [u8] {
         let raw = self.raw();
         if raw.metadata.is_null() || raw.metadata_bytes == 0 {
             return &[];
         }
-        // SAFETY: not null, so `metadata_bytes` bytes are valid as long as the array.
+        // SAFETY: the pointer is not null, so `metadata_bytes` bytes are valid for as long as the
+        // array.
         unsafe { std::slice::from_raw_parts(raw.metadata.cast(), raw.metadata_bytes) }
     }
 
-    /// The number of buffers of this node.
+    /// The number of buffers that belong to this node.
     pub fn n_buffers(&self) -> usize {
         self.raw().n_buffers as usize
     }
@@ -111,28 +116,29 @@ impl<'a> EncodedNode<'a> {
             return Err(self.wrong(format_args!("buffer {i} was requested, but it has {}", raw.n_buffers)));
         }
         let index = raw.first_buffer as usize + i;
-        // SAFETY: the tree is valid, so `index` is less than `n_buffers`. The buffers lie the first
-        // one's `struct_size` apart.
+        // SAFETY: the tree is valid, so `index` is less than `n_buffers`. The distance between two
+        // buffers is the `struct_size` of the first buffer.
         Ok(unsafe {
             let stride = self.array.buffers.cast::<usize>().read();
             self.array.buffers.byte_add(index * stride)
         })
     }
 
-    /// Copies the fields of buffer `i`, without taking it.
+    /// Copies the fields of buffer `i`. The array keeps the buffer.
     ///
     /// # Errors
-    /// There is no such buffer.
+    /// Returns an error if there is no such buffer.
     pub fn buffer(&self, i: usize) -> Result<abi::EncodedBuffer> {
         let at = self.buffer_at(i)?;
-        // SAFETY: the address of an element of the list, which begins with its size.
+        // SAFETY: `at` is the address of an element of the list, which begins with its
+        // `struct_size`.
         unsafe { sized_struct::read(at.cast_const()) }
     }
 
-    /// Copies the fields of buffer `i`, if it has not been taken.
+    /// Copies the fields of buffer `i`, and checks that the buffer has not been taken.
     ///
     /// # Errors
-    /// There is no such buffer, or it has been taken.
+    /// Returns an error if there is no such buffer, or if it has been taken.
     pub fn available_buffer(&self, i: usize) -> Result<abi::EncodedBuffer> {
         let buffer = self.buffer(i)?;
         if buffer.release.is_none() {
@@ -141,31 +147,32 @@ impl<'a> EncodedNode<'a> {
         Ok(buffer)
     }
 
-    /// Takes buffer `i`. It may outlive the array.
+    /// Takes ownership of buffer `i`. The buffer may outlive the array.
     ///
     /// # Errors
-    /// There is no such buffer, or it has been taken.
+    /// Returns an error if there is no such buffer, or if it has been taken.
     ///
     /// # Safety
-    /// No other thread accesses the buffers of this node during the call, as is the case
-    /// for a function that decodes the node.
+    /// No other thread accesses the buffers of this node during the call. A function that decodes
+    /// the node can rely on this.
     pub unsafe fn take_buffer(&self, i: usize) -> Result<Owned<abi::EncodedBuffer>> {
         self.available_buffer(i)?;
-        // SAFETY: the address of an element of the list, which the header lets a decoder move out.
-        // The caller guarantees that nothing else accesses it.
+        // SAFETY: `buffer_at` returns the address of an element of the list, and the header allows
+        // a decoder to move it out. The caller guarantees that no other code accesses it.
         Ok(unsafe { Owned::take(self.buffer_at(i)?) })
     }
 
-    /// The node of the same tree with this index in pre-order.
+    /// Returns the node of the same tree with this index in pre-order.
     ///
     /// # Errors
-    /// There is no such node.
+    /// Returns an error if there is no such node.
     pub fn at(&self, index: usize) -> Result<EncodedNode<'a>> {
-        // SAFETY: `self` belongs to the same array, so its creator has guaranteed the requirements.
+        // SAFETY: `self` belongs to the same array, so the requirements of `new` were already
+        // guaranteed when `self` was created.
         unsafe { Self::new(self.array, index) }
     }
 
-    /// The index after the last descendant of this node.
+    /// The index in pre-order of the first node after this node and all its descendants.
     pub fn end(&self) -> usize {
         let (mut open, mut at) = (1u64, self.index);
         while open > 0 && at < self.array.n_nodes {
@@ -194,17 +201,17 @@ impl<'a> EncodedNode<'a> {
         })
     }
 
-    /// Child `i`.
+    /// Returns child `i`.
     ///
     /// # Errors
-    /// There is no such child.
+    /// Returns an error if there is no such child.
     pub fn child(&self, i: usize) -> Result<EncodedNode<'a>> {
         let missing =
             || self.wrong(format_args!("child {i} was requested, but it has {}", self.n_children()));
         self.children().nth(i).ok_or_else(missing)
     }
 
-    /// The ids of the nodes from the root to this one, for messages.
+    /// The ids of the nodes from the root to this node, for use in messages.
     pub fn path(&self) -> String {
         let mut path = String::new();
         let mut node = EncodedNode { array: self.array, index: 0 };
@@ -221,7 +228,7 @@ impl<'a> EncodedNode<'a> {
         path
     }
 
-    /// A bad data error whose message names this node.
+    /// Creates a "bad data" error whose message names this node.
     pub fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::bad_data(format!("{}: {what}", self.path()))
     }

@@ -1,4 +1,4 @@
-//! Shares an encoded array between consumers, each of which can take the buffers.
+//! Shares an encoded array between several consumers. Each consumer can take the buffers.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::owned::{Owned, Release};
 /// The private data of a share.
 struct Share {
     buffers: Vec<abi::EncodedBuffer>,
-    // Owns the nodes.
+    // The original array owns the nodes.
     _original: Arc<EncodedArray>,
 }
 
 impl EncodedArray {
-    /// Creates an array with the same nodes and buffers. It references this array, as does each
-    /// buffer that is taken from it.
+    /// Creates an array with the same nodes and buffers. The new array holds a reference to this
+    /// array, and so does each buffer that a consumer takes from the new array.
     ///
     /// # Errors
-    /// A buffer of this array has been taken.
+    /// Returns an error if a buffer of this array has been taken.
     pub fn share(self: &Arc<Self>) -> Result<Self> {
         let mut buffers = Vec::with_capacity(self.raw.n_buffers);
         for index in 0..self.n_nodes() {
@@ -30,14 +30,14 @@ impl EncodedArray {
                 let original = node.available_buffer(i)?;
                 let private_data = Arc::into_raw(Arc::clone(self)).cast_mut().cast::<c_void>();
                 let buffer = abi::EncodedBuffer {
-                    // The original may be shorter.
+                    // The `struct_size` of the original buffer may be less.
                     struct_size: size_of::<abi::EncodedBuffer>(),
                     private_data,
                     release: Some(release_buffer),
                     ..original
                 };
-                // SAFETY: bytes and event belong to this array, which `private_data` references.
-                // This is the only copy with this release function.
+                // SAFETY: the bytes and the event belong to this array, which `private_data` keeps
+                // alive. There is no other copy of the buffer with this release function.
                 buffers.push(unsafe { Owned::new(buffer) });
             }
         }
@@ -48,15 +48,15 @@ impl EncodedArray {
         (raw.buffers, raw.n_buffers) = (share.buffers.as_mut_ptr(), share.buffers.len());
         raw.private_data = Box::into_raw(share).cast::<c_void>();
         raw.release = Some(release);
-        // SAFETY: the share was created above with its release function. Its nodes belong to an
-        // array with a valid tree, which it references.
+        // SAFETY: this function created the share with its release function. Its nodes belong to an
+        // array with a valid tree, which the share keeps alive.
         Ok(Self { raw: unsafe { Owned::new(raw) } })
     }
 }
 
 unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: only `share` sets this function, with a leaked `Arc` in `private_data`. `release` is
-    // cleared, so that this runs once.
+    // SAFETY: only `share` sets this function, with a leaked `Arc` in `private_data`. Clearing
+    // `release` ensures that this runs only once.
     unsafe {
         (*buffer).release = None;
         let original = Arc::from_raw((*buffer).private_data.cast::<EncodedArray>());
@@ -66,7 +66,7 @@ unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
 
 unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
     // SAFETY: only `share` sets this function, with a boxed `Share`. Buffers that were taken are
-    // released structs. `release` is cleared, so that this runs once.
+    // released structs. Clearing `release` ensures that this runs only once.
     unsafe {
         (*array).release = None;
         let mut share = Box::from_raw((*array).private_data.cast::<Share>());

@@ -1,14 +1,15 @@
-//! Compares two versions of the header: the types of fields, the signatures of functions, the
-//! values of constants. It parses only the subset of C that the header uses.
+//! Compares two versions of the header: the types of fields, the signatures of functions, and the
+//! values of constants. It parses only the part of C that the header uses.
 
-/// Constants whose values may change: the version, and the length of a list that may grow.
+/// Constants whose values may change: the parts of the version, and the length of a list that may
+/// grow.
 const VARIABLE: &[&str] = &["CROSSDOCK_ABI_MAJOR", "CROSSDOCK_ABI_MINOR", "CROSSDOCK_META_N_SIZES"];
 
 pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
     let (released, current) = (code(released), code(current));
     let new_bodies = bodies(&current);
     for (name, old) in bodies(&released) {
-        // `table::compare` reports removed structs and appended fields.
+        // Removed structs and appended fields are reported by `table::compare` instead.
         let Some((_, new)) = new_bodies.iter().find(|(n, _)| *n == name) else { continue };
         for (i, old) in old.iter().enumerate() {
             if new.get(i) != Some(old) {
@@ -34,7 +35,7 @@ pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, a
     breaks.extend(removed.map(|old| format!("'{old}' was removed")));
 }
 
-/// The header without comments, with continued lines joined.
+/// Removes comments from the header and joins continued lines.
 fn code(text: &str) -> String {
     let (mut code, mut rest) = (String::new(), text);
     while let Some((before, comment)) = rest.split_once("/*") {
@@ -48,7 +49,7 @@ fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The structs: (name, declarations of the fields).
+/// Returns the structs of the header: for each its name and the declarations of its fields.
 fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     let mut bodies = Vec::new();
     let mut rest = code;
@@ -65,7 +66,7 @@ fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     bodies
 }
 
-/// The macros without parameters that have a value: (name, value).
+/// Returns the macros that have a value and no parameters: for each its name and value.
 fn constants(code: &str) -> Vec<(String, String)> {
     let defines = code.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
     defines
@@ -74,7 +75,7 @@ fn constants(code: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The typedefs of scalars: `typedef int32_t crossdock_code;`
+/// Returns the typedefs of scalar types, such as `typedef int32_t crossdock_code;`
 fn typedefs(code: &str) -> Vec<String> {
     let lines = code.lines().map(squeeze);
     lines.filter(|line| line.starts_with("typedef ") && line.ends_with(';')).collect()

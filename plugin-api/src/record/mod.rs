@@ -1,9 +1,10 @@
-//! Compares the ABI with its releases. `abi/released/` has a folder with the header and the layout
-//! table of each released ABI: `0.1` for the first release of a minor version, `0.1.1` for the
-//! first one that appended to it.
+//! Compares the ABI with its releases. `abi/released/` has a folder for each released ABI, which
+//! contains its header and its layout table. The folder of the first release of a minor version is
+//! named `0.1`. The folder of the first release that appended to this version is named `0.1.1`.
 //!
-//! The header has types and order, the layout table has offsets and sizes. Together they show
-//! whether the current ABI equals the released one, appends to it, or breaks it.
+//! The header contains types and the order of fields, and the layout table contains offsets and
+//! sizes. A comparison of both shows whether the current ABI equals the released one, appends to
+//! it, or breaks it.
 
 mod header;
 mod table;
@@ -26,12 +27,12 @@ pub struct Contract {
 /// The version of an ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Abi {
-    /// `CROSSDOCK_ABI_MAJOR`.
+    /// The value of `CROSSDOCK_ABI_MAJOR`.
     pub major: u32,
-    /// `CROSSDOCK_ABI_MINOR`.
+    /// The value of `CROSSDOCK_ABI_MINOR`.
     pub minor: u32,
-    /// The number of earlier releases of the minor version, each of which appended to the one
-    /// before.
+    /// The number of earlier releases of the same minor version. Each release appended to the
+    /// previous one.
     pub appended: u32,
 }
 
@@ -55,11 +56,11 @@ impl Abi {
 /// The compatibility of an ABI with a released one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compatibility {
-    /// No difference.
+    /// The ABIs are equal.
     Same,
-    /// Compatible additions, one per line.
+    /// The ABI has compatible additions, described with one text each.
     Appends(Vec<String>),
-    /// Incompatible differences, one per line.
+    /// The ABI has incompatible differences, described with one text each.
     Breaks(Vec<String>),
 }
 
@@ -73,7 +74,7 @@ impl Contract {
     /// Reads the folder of a release.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Returns an error of the file system.
     pub fn read(folder: &Path) -> std::io::Result<Self> {
         let [header, layout] = FILES.map(|name| std::fs::read_to_string(folder.join(name)));
         Ok(Self { header: header?, layout: layout? })
@@ -85,7 +86,7 @@ impl Contract {
         Some((abi.major, abi.minor))
     }
 
-    /// Compares with an earlier release of the same minor version.
+    /// Compares this ABI with an earlier release of the same minor version.
     pub fn compare(&self, released: &Self) -> Compatibility {
         let (mut breaks, mut appends) = (Vec::new(), Vec::new());
         table::compare(&released.layout, &self.layout, &mut breaks, &mut appends);
@@ -100,7 +101,8 @@ impl Contract {
     /// Checks whether this ABI can be released after `released`, which has the version `abi`.
     ///
     /// # Errors
-    /// A message for developers: the incompatible differences, and what to do.
+    /// Returns a message for developers that lists the incompatible differences and says what to
+    /// do.
     pub fn may_follow(&self, abi: Abi, released: &Self) -> Result<(), String> {
         let (current, previous) = (self.version().unwrap_or_default(), (abi.major, abi.minor));
         if current < previous {
@@ -124,10 +126,10 @@ impl Contract {
     }
 }
 
-/// The released ABIs, oldest first. Empty if the folder does not exist.
+/// Reads the released ABIs, oldest first. The result is empty if the folder does not exist.
 ///
 /// # Errors
-/// Errors of the file system, and a folder whose name is not a version.
+/// Returns an error of the file system, or an error if the name of a folder is not a version.
 pub fn releases(folder: &Path) -> std::io::Result<Vec<(Abi, Contract)>> {
     if !folder.exists() {
         return Ok(Vec::new());

@@ -4,19 +4,19 @@ struct Struct<'a> {
     name: &'a str,
     size: usize,
     align: usize,
-    /// (name, offset in bytes)
+    /// The name and the offset in bytes of each field.
     fields: Vec<(&'a str, usize)>,
 }
 
 impl Struct<'_> {
-    /// Whether the struct may grow.
+    /// Whether the struct may grow in later releases.
     fn has_struct_size(&self) -> bool {
         self.fields.iter().any(|(name, _)| *name == "struct_size")
     }
 }
 
-/// The structs of a table. Lines that cannot be parsed are skipped, because another test compares
-/// the text.
+/// Parses the structs of a table. Skips lines that cannot be parsed, because another test compares
+/// the whole text.
 fn structs(text: &str) -> Vec<Struct<'_>> {
     let mut structs: Vec<Struct<'_>> = Vec::new();
     for line in text.lines().skip(1) {
@@ -71,8 +71,8 @@ fn compare_struct(old: &Struct<'_>, new: &Struct<'_>, breaks: &mut Vec<String>, 
         if !old.has_struct_size() {
             breaks.push(format!("{name}: '{field}' was appended to a struct without a struct_size"));
         } else if *offset < old.size {
-            // Builds before the change do not set these bytes, although their struct_size covers
-            // them.
+            // Builds that do not have this field yet do not set these bytes, although their
+            // struct_size includes them.
             breaks.push(format!(
                 "{name}: '{field}' at {offset} is in the former padding of {} bytes: put a reserved field before it",
                 old.size

@@ -1,4 +1,4 @@
-//! Calls a linked plugin through the C structs.
+//! Calls a statically linked plugin through the C structs.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -49,7 +49,7 @@ pub fn counting_host() -> Box<CountingHost> {
     Box::new(CountingHost { table, references: AtomicUsize::new(1) })
 }
 
-/// A plugin whose option 'mood' makes it fail or panic.
+/// A plugin that returns an error or panics, depending on its option 'mood'.
 struct Moody {
     formats: Vec<Format>,
     _host: Host,
@@ -105,7 +105,7 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// A stream that panics, also when it is dropped. Its drop is counted.
+/// A stream that panics when it is read and when it is dropped. The drops are counted.
 struct Bad;
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 impl BatchStream for Bad {
@@ -123,7 +123,7 @@ impl Drop for Bad {
     }
 }
 
-/// A writer that ignores its batches.
+/// A writer that ignores the batches that it receives.
 struct Discard(Option<Sink>);
 impl BatchWriter for Discard {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
@@ -173,7 +173,7 @@ impl Exporter for Moody {
 static ENTRY: abi::PluginEntry = entry::<Moody>();
 
 fn instance(host: &CountingHost) -> Instance {
-    // SAFETY: the entry is linked, and every test drops its instance before its host.
+    // SAFETY: the entry is statically linked, and every test drops its instance before its host.
     unsafe { Instance::create(&ENTRY, &raw const host.table) }.unwrap()
 }
 
@@ -202,7 +202,7 @@ fn errors_keep_code_message_and_details() {
 }
 
 #[test]
-fn rejects_unknown_formats_and_options_before_the_plugin() {
+fn rejects_unknown_formats_and_options_without_calling_the_plugin() {
     let host = counting_host();
     let instance = instance(&host);
     let message = |format: &str, options: &Options| {
@@ -222,7 +222,7 @@ fn rejects_unknown_formats_and_options_before_the_plugin() {
 }
 
 #[test]
-fn panic_poisons_only_its_instance() {
+fn panic_stops_only_its_own_instance() {
     let host = counting_host();
     let (one, other) = (instance(&host), instance(&host));
     let first = open(&one, "panic").err().unwrap();
@@ -242,7 +242,7 @@ fn payload_that_panics_when_dropped_does_not_unwind() {
 }
 
 #[test]
-fn releases_run_after_a_panic_and_do_not_unwind() {
+fn release_functions_run_after_a_panic_and_do_not_unwind() {
     let host = counting_host();
     let one = instance(&host);
     let before = DROPPED.load(Ordering::SeqCst);
@@ -300,7 +300,7 @@ fn rejects_null_arguments() {
     let host = counting_host();
     let instance = instance(&host);
     let create = ENTRY.create.unwrap();
-    // SAFETY: the functions must return an error for null arguments.
+    // SAFETY: the functions must accept null arguments and return an error.
     unsafe {
         let mut out = std::ptr::null_mut();
         assert_eq!(create(std::ptr::null(), &mut out, std::ptr::null_mut()), abi::INVALID_ARGUMENT);
@@ -319,7 +319,8 @@ fn rejects_null_arguments() {
 fn unknown_interfaces_are_null() {
     let host = counting_host();
     let mut raw = std::ptr::null_mut();
-    // SAFETY: the host outlives the instance, which is destroyed below and not used afterwards.
+    // SAFETY: the host outlives the instance, which is destroyed at the end of this block and not
+    // used afterwards.
     unsafe {
         assert_eq!(ENTRY.create.unwrap()(&raw const host.table, &mut raw, std::ptr::null_mut()), abi::OK);
         let get = ENTRY.get_interface.unwrap();
@@ -354,7 +355,7 @@ impl Drop for Bytes {
 }
 
 #[test]
-fn source_reads_to_its_end_and_its_map_outlives_it() {
+fn source_reads_to_its_end_and_map_outlives_source() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let source = Source::new(Arc::new(Bytes(b"cross the dock".to_vec(), dropped.clone())));
     assert_eq!((source.name(), source.len()), ("some bytes", Some(14)));
@@ -405,18 +406,18 @@ fn writer_takes_ownership_of_sink_and_batches() {
 }
 
 #[test]
-fn errors_of_a_sink_reach_the_caller() {
+fn caller_receives_the_error_of_a_sink() {
     let mut sink = Sink::new(Box::new(Shared(Arc::default())));
     let error = sink.write(b"too much").unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::IO, "no space left"));
 }
 
 #[test]
-fn capsule_releases_its_object_unless_taken() {
+fn capsule_releases_object_that_was_not_taken() {
     let released = Arc::new(AtomicUsize::new(0));
     let array = || {
         let mut raw = batch(&released).into_raw();
-        // SAFETY: the batch is owned by this function, which moves the array out.
+        // SAFETY: this function owns the batch and moves the array out.
         unsafe { Owned::<abi::ArrowDeviceArray>::take(&mut raw.array) }
     };
     drop(Capsule::new(array()));
@@ -439,16 +440,17 @@ trait FromDefault {
 }
 impl FromDefault for Owned<abi::ArrowSchema> {
     fn from_default() -> Self {
-        // SAFETY: a released schema owns nothing.
+        // SAFETY: a released schema owns nothing, so it may have any owner.
         unsafe { Owned::new(abi::ArrowSchema::default()) }
     }
 }
 
 #[test]
-fn capsule_calls_the_deleter_unless_the_object_is_taken() {
+fn capsule_calls_deleter_of_object_that_was_not_taken() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     unsafe fn free(object: NonNull<u64>) {
-        // SAFETY: `capsule` leaked this box, which is freed once.
+        // SAFETY: the closure `capsule` leaked this box, and it is freed only here or by the
+        // consumer.
         FREED.fetch_add(unsafe { *Box::from_raw(object.as_ptr()) } as usize, Ordering::SeqCst);
     }
     // SAFETY: the capsule takes ownership of the box, which `free` drops.
@@ -462,22 +464,23 @@ fn capsule_calls_the_deleter_unless_the_object_is_taken() {
     assert_eq!(FREED.load(Ordering::SeqCst), 2, "a capsule with another name frees its object");
     let object = capsule().take_self_freeing(c"dltensor").unwrap();
     assert_eq!(FREED.load(Ordering::SeqCst), 2, "taking the object does not free it");
-    // SAFETY: `take_self_freeing` passed the ownership of the box, which is freed once.
+    // SAFETY: `take_self_freeing` passed the ownership of the box, and this is the only call that
+    // frees it.
     unsafe { free(object.cast()) };
-    // A consumer in C takes the object, and passes the capsule on.
+    // A consumer in C takes the object out of the capsule, and passes the empty capsule on.
     let mut raw = capsule().into_raw();
-    // SAFETY: this function owns the capsule, whose pointer is to a boxed `u64`.
+    // SAFETY: this function owns the capsule, whose pointer points to a boxed `u64`.
     unsafe { free(NonNull::new((*raw.as_mut_ptr()).pointer.cast()).unwrap()) };
     // SAFETY: this function owns the capsule.
     unsafe { (*raw.as_mut_ptr()).pointer = std::ptr::null_mut() };
-    // SAFETY: `raw` is a valid capsule, and its name is not that of a `CapsuleObject` struct.
+    // SAFETY: `raw` is a valid capsule, and no `CapsuleObject` has its name.
     let error = unsafe { Capsule::from_raw(raw) }.take_self_freeing(c"dltensor").unwrap_err();
     assert_eq!(error.message(), "the capsule 'dltensor' has been consumed already");
     assert_eq!(FREED.load(Ordering::SeqCst), 4);
 }
 
 #[test]
-fn write_to_returns_the_code_without_a_struct() {
+fn write_to_returns_code_if_pointer_is_null() {
     // SAFETY: `write_to` accepts null.
     assert_eq!(unsafe { Error::io("x").write_to(std::ptr::null_mut()) }, abi::IO);
     let mut small = abi::Error { struct_size: 8, ..abi::Error::default() };
@@ -498,7 +501,7 @@ fn nuls_are_removed_from_messages() {
 }
 
 #[test]
-fn metadata_texts_end_at_their_nul() {
+fn metadata_texts_end_at_first_nul() {
     let meta = crossdock_plugin_api::PluginDescription {
         name: "n",
         version: "1.2.3",
@@ -524,7 +527,7 @@ fn metadata_texts_end_at_their_nul() {
 fn check_releases_the_error_of_a_callee_that_succeeds() {
     static RELEASED: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn release(error: *mut abi::Error) {
-        // SAFETY: the caller passes the struct to release.
+        // SAFETY: the caller passes the struct that is to be released.
         unsafe { (*error).release = None };
         RELEASED.fetch_add(1, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Tests the validation of trees.
+//! Tests the validation of the trees of encoded arrays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossdock_plugin_api::encoded::MAX_DEPTH;
 use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
 
-/// A buffer whose release increments `count`.
+/// Creates a buffer that increments `count` when it is released.
 fn buffer(bytes: u64, alignment: u64, count: &Arc<AtomicUsize>) -> Owned<abi::EncodedBuffer> {
     unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
-        // SAFETY: only `buffer` sets this function, with a leaked `Arc`. `release` is cleared, so
-        // that this runs once.
+        // SAFETY: only `buffer` sets this function, with a leaked `Arc`. Clearing `release` ensures
+        // that this runs only once.
         let count = unsafe {
             (*buffer).release = None;
             Arc::from_raw((*buffer).private_data.cast::<AtomicUsize>())
@@ -22,7 +22,8 @@ fn buffer(bytes: u64, alignment: u64, count: &Arc<AtomicUsize>) -> Owned<abi::En
     (raw.bytes, raw.alignment) = (bytes, alignment);
     raw.release = Some(release);
     raw.private_data = Arc::into_raw(count.clone()).cast_mut().cast();
-    // SAFETY: the buffer was created above with its release function, and this is its only copy.
+    // SAFETY: this function created the buffer with its release function, and there is no other
+    // copy of it.
     unsafe { Owned::new(raw) }
 }
 
@@ -36,7 +37,7 @@ fn tree(shape: &[(&str, u32, u32)], buffers: usize, count: &Arc<AtomicUsize>) ->
     EncodedArray::new(nodes, (0..buffers).map(|_| buffer(8, 8, count)).collect())
 }
 
-/// The message of the error for an invalid tree, whose buffers must have been released.
+/// Returns the error message for an invalid tree, and asserts that all its buffers were released.
 fn error_message(shape: &[(&str, u32, u32)], buffers: usize) -> String {
     let count = Arc::default();
     let error = tree(shape, buffers, &count).err().expect("the tree was accepted");
@@ -75,11 +76,12 @@ fn rejects_invalid_trees_and_releases_their_buffers() {
     assert!(error_message(&[("", 0, 0)], 0).contains("0 bytes"));
 }
 
-/// The message of the error for a C array with two nodes and two buffers, changed by `change`.
-/// Empty if it is accepted.
+/// Creates a C array with two nodes and two buffers, applies `change`, and returns the message of
+/// the error. Returns an empty string if the array is accepted.
 fn raw_error_message(change: impl FnOnce(&mut [abi::EncodedNode; 2], &mut abi::EncodedArray)) -> String {
     unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
-        // SAFETY: the caller passes the array to release, which does not own its lists.
+        // SAFETY: the caller passes the array that is to be released. The array does not own its
+        // lists.
         unsafe { (*array).release = None };
     }
     let count = Arc::default();
@@ -105,7 +107,7 @@ fn raw_error_message(change: impl FnOnce(&mut [abi::EncodedNode; 2], &mut abi::E
     // SAFETY: both lists outlive the array.
     let array = unsafe { EncodedArray::from_raw(Owned::new(raw)) };
     let message = array.err().map_or_else(String::new, |error| error.message().to_string());
-    // SAFETY: the buffers were not taken, and the array does not own them.
+    // SAFETY: no test has taken the buffers, and the array does not own them.
     drop(buffers.map(|buffer| unsafe { Owned::new(buffer) }));
     message
 }
@@ -113,7 +115,7 @@ fn raw_error_message(change: impl FnOnce(&mut [abi::EncodedNode; 2], &mut abi::E
 #[test]
 fn rejects_wrong_counts_and_null_pointers() {
     assert_eq!(raw_error_message(|_, _| {}), "", "the unchanged tree is valid");
-    let shared = "its first buffer is 0, expected 1: each buffer belongs to one node, in order";
+    let shared = "its first buffer is 0, expected 1, because each buffer belongs to one node, in order";
     assert!(raw_error_message(|nodes, _| nodes[1].first_buffer = 0).contains(shared));
     assert!(
         raw_error_message(|nodes, _| nodes[0].first_buffer = 1).contains("its first buffer is 1, expected 0")
@@ -148,7 +150,7 @@ fn rejects_released_types_and_invalid_ids() {
 }
 
 #[test]
-fn depth_is_limited() {
+fn rejects_trees_deeper_than_maximum() {
     let chain = |depth: usize| -> Vec<_> { (0..depth).map(|i| ("a", 0, u32::from(i + 1 < depth))).collect() };
     assert_eq!(tree(&chain(MAX_DEPTH), 0, &Arc::default()).unwrap().n_nodes(), MAX_DEPTH);
     assert!(error_message(&chain(MAX_DEPTH + 1), 0).contains("deeper than 64"));

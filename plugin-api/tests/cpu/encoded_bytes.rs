@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossdock_plugin_api::encoded::blob;
 use crossdock_plugin_api::{Code, EncodedArray, Error, LogicalType, NodeParts, Owned, Release, Result, abi};
 
-/// A buffer with a copy of `bytes`. Its release increments `count`.
+/// Creates a buffer with a copy of `bytes`. It increments `count` when it is released.
 fn buffer(bytes: &[u8], count: &Arc<AtomicUsize>) -> Owned<abi::EncodedBuffer> {
     struct Private(Vec<u8>, Arc<AtomicUsize>);
     unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
-        // SAFETY: only `buffer` sets this function, with boxed `Private`. `release` is cleared, so
-        // that this runs once.
+        // SAFETY: only `buffer` sets this function, with a boxed `Private`. Clearing `release`
+        // ensures that this runs only once.
         let private = unsafe {
             (*buffer).release = None;
             Box::from_raw((*buffer).private_data.cast::<Private>())
@@ -25,7 +25,8 @@ fn buffer(bytes: &[u8], count: &Arc<AtomicUsize>) -> Owned<abi::EncodedBuffer> {
     (raw.bytes, raw.alignment) = (bytes.len() as u64, 1);
     raw.private_data = Box::into_raw(private).cast::<c_void>();
     raw.release = Some(release);
-    // SAFETY: the buffer was created above with its release function, and this is its only copy.
+    // SAFETY: this function created the buffer with its release function, and there is no other
+    // copy of it.
     unsafe { Owned::new(raw) }
 }
 
@@ -41,7 +42,7 @@ fn node(id: &str, metadata: &[u8], n_buffers: u32, n_children: u32) -> NodeParts
     }
 }
 
-/// An array whose root has two buffers, the second one empty, and two children.
+/// Creates an array whose root has two children and two buffers. The second buffer is empty.
 fn sample() -> EncodedArray {
     let nodes = vec![node("root", b"metadata", 2, 2), node("a", b"", 0, 0), node("b.v2", &[9], 1, 0)];
     let count = Arc::default();
@@ -57,7 +58,7 @@ fn bytes_of(array: &EncodedArray) -> Vec<u8> {
     for (buffer, range) in buffers.zip(&layout.buffers) {
         bytes.resize(range.offset as usize, 0);
         if buffer.bytes > 0 {
-            // SAFETY: the array owns the buffer, whose memory is readable.
+            // SAFETY: the array owns the buffer, so its memory is readable.
             bytes.extend(unsafe {
                 std::slice::from_raw_parts(buffer.address.cast::<u8>(), buffer.bytes as usize)
             });
@@ -79,7 +80,7 @@ fn read_error(bytes: &[u8]) -> Error {
     read(bytes).err().expect("an error")
 }
 
-/// Corrects the checksum.
+/// Sets the checksum in the bytes of an array to the correct value.
 fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let header_bytes = u64::from_le_bytes(bytes[24..32].try_into().unwrap());
     let header_bytes = usize::try_from(header_bytes).unwrap_or(usize::MAX).min(bytes.len());
@@ -95,7 +96,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of the sample with `value` at offset `at`, and a correct checksum.
+/// Returns the bytes of the sample with `value` at offset `at` and a correct checksum.
 fn with(at: usize, value: &[u8]) -> Vec<u8> {
     let mut bytes = bytes_of(&sample());
     bytes[at..at + value.len()].copy_from_slice(value);
@@ -109,8 +110,8 @@ fn fields_have_the_documented_offsets() {
         |at: usize, n: usize| bytes[at..at + n].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
     assert_eq!(&bytes[..8], b"CDENC\r\n\x1a");
     assert_eq!((number(8, 4), number(16, 8), number(32, 4), number(36, 4)), (1, 453, 3, 3));
-    // The head of 64 bytes, nodes of 32 + 4 + 4 + 8, 32 + 1 + 4, 32 + 4 + 4 + 1 bytes, each rounded
-    // up to 8, and 3 buffers of 24 bytes.
+    // The head has 64 bytes. The nodes have 32 + 4 + 4 + 8, 32 + 1 + 4, and 32 + 4 + 4 + 1 bytes,
+    // each rounded up to a multiple of 8. Each of the 3 buffers has 24 bytes.
     assert_eq!(number(24, 8), 64 + 48 + 40 + 48 + 72);
     assert_eq!(bytes[40..64], [0; 24]);
     assert_eq!((number(64, 8), number(72, 4), number(76, 4), number(80, 2)), (300, 8, 4, 4));
@@ -188,7 +189,7 @@ fn rejects_inconsistent_fields_with_a_correct_checksum() {
         ("buffers", 36, &[2], "24 bytes are left"),
         ("reserved bytes", 40, &[1], "are not 0"),
         ("reserved bytes", 63, &[1], "are not 0"),
-        ("bytes of metadata", 72, &max[..4], "metadata of 4294967295, expected at most"),
+        ("bytes of metadata", 72, &max[..4], "metadata of 4294967295 bytes, expected at most"),
         ("bytes of metadata", 72, &[200], "node"),
         ("bytes of a type", 76, &max[..4], "a type of 4294967295"),
         ("bytes of an id", 80, &max[..2], "an id of 65535 bytes"),
@@ -219,7 +220,7 @@ fn rejects_inconsistent_fields_with_a_correct_checksum() {
     }
 }
 
-/// A reproducible sequence of pseudorandom numbers.
+/// Returns a generator of reproducible pseudorandom numbers.
 fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -228,7 +229,7 @@ fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn random_changes_give_an_error_or_an_array_with_the_same_header() {
+fn randomly_changed_bytes_are_rejected_or_keep_the_header() {
     let (sample, mut accepted) = (bytes_of(&sample()), 0);
     let header_bytes = blob::write_header(&self::sample()).unwrap().header.len();
     for seed in 0..30_000 {
@@ -243,7 +244,8 @@ fn random_changes_give_an_error_or_an_array_with_the_same_header() {
         }
         let bytes = with_checksum(bytes);
         if let Ok(array) = read(&bytes) {
-            // Only the records of the nodes: the buffers of this test do not keep the alignment.
+            // Compares only the records of the nodes, because the buffers in this test do not keep
+            // the alignment.
             let rewritten = bytes_of(&array);
             assert_eq!(rewritten.len(), bytes.len(), "seed {seed}");
             assert_eq!(rewritten[64..200], bytes[64..200], "seed {seed}");
@@ -253,7 +255,7 @@ fn random_changes_give_an_error_or_an_array_with_the_same_header() {
     assert!(accepted > 1000, "only {accepted} changed arrays were accepted");
 }
 
-/// A field of a schema in bytes.
+/// Creates the bytes of a field of a schema.
 fn field(format: &str, name: &str, counts: [u32; 3], flags: u32, pairs: &[(&str, &str)]) -> Vec<u8> {
     let [children, dictionary, n_pairs] = counts;
     let mut bytes = Vec::new();
@@ -271,7 +273,7 @@ fn field(format: &str, name: &str, counts: [u32; 3], flags: u32, pairs: &[(&str,
     bytes
 }
 
-/// The bytes of an array with one node, whose type is the schema with these bytes.
+/// Creates the bytes of an array with one node. `schema` contains the bytes of the node's type.
 fn with_schema(schema: &[u8]) -> Vec<u8> {
     let logical_type = LogicalType::Dtype(schema.to_vec());
     let root = NodeParts { logical_type, ..node("root", b"", 0, 0) };
@@ -281,7 +283,7 @@ fn with_schema(schema: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn schemas_are_read_completely() {
+fn reads_all_fields_of_schemas() {
     let schema = [
         field("+s", "", [2, 0, 1], 2, &[("ARROW:extension:name", "vendor.type")]),
         field("i", "codes", [0, 1, 0], 3, &[]),
@@ -302,7 +304,7 @@ fn schemas_are_read_completely() {
         let codes = &**schema.children;
         assert_eq!(std::ffi::CStr::from_ptr(codes.name), c"codes");
         assert_eq!(std::ffi::CStr::from_ptr((*codes.dictionary).format), c"vu");
-        // A child that a consumer moves out outlives its parent.
+        // A child that a consumer moves out of the schema outlives its parent.
         let mut moved = Owned::take(*schema.children.add(1));
         drop(array);
         assert_eq!(std::ffi::CStr::from_ptr((**moved.children).format), c"?");
@@ -311,7 +313,7 @@ fn schemas_are_read_completely() {
 }
 
 #[test]
-fn metadata_of_schemas_has_the_encoding_of_arrow() {
+fn schema_metadata_has_arrow_encoding() {
     for (pairs, expected) in [
         (&[][..], None),
         (&[("a", "bc")], Some(&b"\x01\0\0\0\x01\0\0\0a\x02\0\0\0bc"[..])),
@@ -324,7 +326,7 @@ fn metadata_of_schemas_has_the_encoding_of_arrow() {
             continue;
         };
         assert!(!schema.metadata.is_null());
-        // The expected bytes are little-endian, as all machines that run tests.
+        // The expected bytes are little-endian, like all machines that run the tests.
         // SAFETY: `read` returns valid schemas, whose metadata has this length.
         let bytes = unsafe { std::slice::from_raw_parts(schema.metadata.cast::<u8>(), expected.len()) };
         assert_eq!(bytes, expected);
@@ -342,7 +344,7 @@ fn rejects_invalid_schemas() {
         (vec![0], "truncated"),
         (nested(64), "at level 65"),
         (nested(20_000), "at level 65"),
-        (field("+s", "", [u32::MAX, 0, 0], 0, &[]), "with 4294967295 children"),
+        (field("+s", "", [u32::MAX, 0, 0], 0, &[]), "has 4294967295 children"),
         (field("+s", "", [1 << 19, 0, 0], 0, &[]), "truncated"),
         (field("i", "", [0, 2, 0], 0, &[]), "2 dictionaries"),
         (field("i", "", [0, 0, u32::MAX], 0, &[]), "4294967295 metadata pairs"),
@@ -371,7 +373,7 @@ fn shares_and_their_buffers_keep_the_original_alive() {
     assert_eq!(bytes_of(&second), bytes_of(&array), "each share has its own buffers");
     drop((array, second));
     assert_eq!(released(), 0);
-    // SAFETY: the buffer keeps its memory alive.
+    // SAFETY: the buffer that was taken keeps its memory alive.
     assert_eq!(unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), 3) }, b"two");
     drop(buffer);
     assert_eq!(released(), 2);

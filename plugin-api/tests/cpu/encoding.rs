@@ -1,4 +1,4 @@
-//! Calls the encodings of a linked plugin through the C structs.
+//! Calls the encodings of a statically linked plugin through the C structs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use crossdock_plugin_api::{
 use crate::boundary::{CountingHost, counting_host};
 use crate::common::batch;
 
-/// A plugin whose encodings behave as the first byte of a node's metadata selects. By default they
-/// decode on the CPU, without a declared size or a program.
+/// A plugin whose behaviour is selected by the first byte of a node's metadata. By default, it
+/// decodes on the CPU, declares no size and has no programs.
 struct Scripted;
 
-/// Decodes on the target device, with a declared size and a program.
+/// Selects a plugin that decodes on the target device, declares the size and has a program.
 const ON_TARGET: u8 = 1;
-/// Plans to decode on a device that is neither the target nor the CPU.
+/// Selects a plugin that plans to decode on a device that is neither the target nor the CPU.
 const ON_THIRD_DEVICE: u8 = 2;
-/// All functions fail.
+/// Selects a plugin whose functions all return an error.
 const FAILS: u8 = 3;
 
 fn behaviour(node: EncodedNode<'_>) -> Result<u8> {
@@ -81,11 +81,12 @@ impl Encoding for Scripted {
 
 fn instance(host: &CountingHost) -> Instance {
     static ENTRY: abi::PluginEntry = entry::<Scripted>();
-    // SAFETY: the entry is linked in; every test drops its instance before its host.
+    // SAFETY: the entry is statically linked, and every test drops its instance before its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
-/// A root with two children, the first of which has a child. All nodes have this metadata.
+/// Creates a root with two children. The first child has one child. All nodes have the given
+/// metadata.
 fn tree(metadata: &[u8]) -> EncodedArray {
     let node = |n_children| NodeParts {
         encoding: "scripted.a".into(),
@@ -121,7 +122,7 @@ fn functions_return_the_results_of_the_plugin() {
 }
 
 #[test]
-fn rejects_plans_for_other_devices_than_the_target_and_the_cpu() {
+fn rejects_plans_for_devices_that_are_not_target_or_cpu() {
     let host = counting_host();
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();
@@ -143,7 +144,7 @@ fn rejects_plans_for_other_devices_than_the_target_and_the_cpu() {
 }
 
 #[test]
-fn decode_takes_ownership_of_all_batches_below() {
+fn decode_takes_ownership_of_all_decoded_descendants() {
     let host = counting_host();
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();

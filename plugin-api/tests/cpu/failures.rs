@@ -1,4 +1,4 @@
-//! Tests of errors, panics and cancellation, and of calls after a failed call.
+//! Tests errors, panics, cancellation, and calls after a failed call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crossdock_plugin_api::{
     Error, Owned, Result, Source, WriterHandle, abi, export_stream, export_writer,
 };
 
-/// A source whose reads panic.
+/// A source that panics when it is read.
 struct Panics;
 
 impl ByteSource for Panics {
@@ -34,7 +34,7 @@ fn panic_of_a_host_object_is_an_internal_error() {
     assert_eq!(source.read_at(0, &mut [0; 4]).unwrap_err().code(), Code::INTERNAL, "later calls too");
 }
 
-/// A stream and writer whose first call fails.
+/// A stream and writer. Its first call returns an error.
 struct FailsOnce(bool);
 
 impl FailsOnce {
@@ -69,16 +69,19 @@ fn streams_and_writers_reject_calls_after_a_failed_call() {
         unsafe { BatchStreamHandle::from_raw(export_stream(Box::new(FailsOnce(false)), Poison::new())) };
     assert_eq!(stream.next(&call).err().unwrap().message(), "not this one");
     for _ in 0..2 {
-        assert_eq!(stream.next(&call).err().unwrap().message(), "get_next after a failed call");
+        assert_eq!(stream.next(&call).err().unwrap().message(), "get_next was called after a failed call");
     }
     // SAFETY: `export_writer` returns a valid writer.
     let mut writer =
         unsafe { WriterHandle::from_raw(export_writer(Box::new(FailsOnce(false)), Poison::new())) };
     let released = Arc::new(AtomicUsize::new(0));
     assert_eq!(writer.write(&call, batch(&released)).err().unwrap().message(), "not this one");
-    assert_eq!(writer.write(&call, batch(&released)).err().unwrap().message(), "write after a failed call");
+    assert_eq!(
+        writer.write(&call, batch(&released)).err().unwrap().message(),
+        "write was called after a failed call"
+    );
     assert_eq!(released.load(Ordering::SeqCst), 2, "the writer takes ownership also if it fails");
-    assert_eq!(writer.finish(&call).err().unwrap().message(), "finish after a failed call");
+    assert_eq!(writer.finish(&call).err().unwrap().message(), "finish was called after a failed call");
 }
 
 #[test]

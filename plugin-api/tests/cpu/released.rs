@@ -1,4 +1,5 @@
-//! Compares the current ABI with the released ones. Within a minor version, it may only append.
+//! Compares the current ABI with the released ABIs. Within a minor version, the ABI may only
+//! append.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +19,7 @@ fn skipped(name: &str) {
     writeln!(to, "skipped: {name}: {why}").unwrap();
 }
 
-/// The other tests skip releases that are not recorded.
+/// This test is necessary because the other tests skip releases that are not recorded.
 #[test]
 fn reads_all_recorded_releases_oldest_first() {
     let versions: Vec<String> = recorded_releases().iter().map(|(abi, _)| abi.to_string()).collect();
@@ -48,7 +49,7 @@ fn each_recorded_release_may_follow_its_predecessor() {
     }
 }
 
-/// The first release of this minor version must stay accepted.
+/// The struct sizes of the first release of this minor version must stay accepted.
 #[test]
 fn min_sizes_accept_the_structs_of_the_first_release() {
     let releases = recorded_releases();
@@ -59,7 +60,7 @@ fn min_sizes_accept_the_structs_of_the_first_release() {
     };
     for (name, min_bytes, _) in sizes::sized_structs() {
         let line = first.layout.lines().find(|line| line.starts_with(&format!("{name}: size ")));
-        // Structs that the first release lacks were added later.
+        // A struct that is not in the first release was added later and is skipped.
         let Some(line) = line else { continue };
         let size: usize = line.split(' ').nth(2).unwrap().parse().unwrap();
         assert!(
@@ -69,7 +70,8 @@ fn min_sizes_accept_the_structs_of_the_first_release() {
     }
 }
 
-/// Compares the current ABI, with one change in each text, with itself as the release.
+/// Applies a change to each text of the current ABI, and compares the result with the unchanged ABI
+/// as the release.
 fn changed(header: (&str, &str), layout: (&str, &str)) -> (Compatibility, Result<(), String>) {
     let released = Contract::current();
     let replace = |text: &str, (from, to): (&str, &str)| {
@@ -97,7 +99,7 @@ fn breaks(header: (&str, &str), layout: (&str, &str)) -> String {
 }
 
 #[test]
-fn equal_contracts_are_the_same() {
+fn comparison_of_equal_abis_returns_same() {
     assert_eq!(changed(NOTHING, NOTHING), (Compatibility::Same, Ok(())));
 }
 
@@ -199,7 +201,7 @@ fn versions_are_ordered_by_their_numbers() {
 }
 
 #[test]
-fn api_range_is_that_of_the_abi_version() {
+fn api_range_equals_abi_version() {
     assert_eq!(abi::API_RANGE, format!("^{}.{}.0", abi::ABI_MAJOR, abi::ABI_MINOR));
     let example = format!("\"{}\"", abi::API_RANGE);
     assert!(

@@ -1,5 +1,5 @@
-//! Tests of structs of other versions, of sources that are read by several threads, and of panics
-//! in threads that exit.
+//! Tests structs of other versions, sources that several threads read, and panics in threads that
+//! exit.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -12,10 +12,11 @@ use crossdock_plugin_api::{
     BatchStreamHandle, CallSettings, Capsule, Device, Owned, Release, Source, WriterHandle, abi,
 };
 
-/// A batch of a version without `metadata`. The bytes behind its end do not belong to it.
+/// Creates a batch of an earlier version that has no field `metadata`. The bytes after its end do
+/// not belong to it.
 fn shorter() -> abi::Batch {
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: the caller passes the array to release.
+        // SAFETY: the caller passes the array that is to be released.
         unsafe { (*array).release = None };
     }
     let mut batch = abi::Batch { struct_size: offset_of!(abi::Batch, metadata), ..abi::Batch::new() };
@@ -27,9 +28,9 @@ fn shorter() -> abi::Batch {
 static BEHIND_THE_END: [u8; 8] = [7; 8];
 
 #[test]
-fn memory_behind_a_shorter_struct_is_not_accessed() {
+fn memory_after_a_shorter_struct_is_not_accessed() {
     let mut source = shorter();
-    // SAFETY: a valid batch of `struct_size` bytes.
+    // SAFETY: `source` is a valid batch of `struct_size` bytes.
     let batch = unsafe { Owned::take(&raw mut source) };
     assert!(!batch.is_released() && source.is_released());
     assert!(batch.metadata.is_null(), "the memory behind the end was read");
@@ -39,7 +40,7 @@ fn memory_behind_a_shorter_struct_is_not_accessed() {
     let mut out = abi::Batch { array: Default::default(), ..shorter() };
     let mut batch = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
     batch.metadata = std::ptr::null();
-    // SAFETY: this is the only copy of the batch, and `out` is empty and has `struct_size` bytes.
+    // SAFETY: there is no other copy of the batch, and `out` is empty and has `struct_size` bytes.
     unsafe { Owned::new(batch).put(&raw mut out, "test").unwrap() };
     assert_eq!(out.metadata, BEHIND_THE_END.as_ptr().cast(), "the memory behind the end was written");
     assert_eq!(out.struct_size, offset_of!(abi::Batch, metadata));
@@ -51,17 +52,17 @@ fn memory_behind_a_shorter_struct_is_not_accessed() {
 fn put_fills_a_zeroed_struct_and_rejects_null() {
     let mut out = abi::Batch::default();
     let batch = abi::Batch { struct_size: size_of::<abi::Batch>(), ..shorter() };
-    // SAFETY: this is the only copy of the batch, and `out` is zero.
+    // SAFETY: there is no other copy of the batch, and `out` is zero.
     unsafe { Owned::new(batch).put(&raw mut out, "test").unwrap() };
     assert_eq!((out.struct_size, out.metadata.is_null()), (size_of::<abi::Batch>(), false));
     // SAFETY: `put` passed the ownership to `out`.
     drop(unsafe { Owned::new(out) });
-    // SAFETY: this is the only copy of the batch, and null is allowed.
+    // SAFETY: there is no other copy of the batch, and `put` accepts null.
     let error = unsafe { Owned::new(shorter()).put(std::ptr::null_mut(), "get_next") }.unwrap_err();
     assert_eq!(error.message(), "get_next: the out parameter is NULL");
 }
 
-/// A capsule of a later version.
+/// A capsule of a later version, which is longer.
 #[repr(C)]
 struct Longer {
     capsule: abi::Capsule,
@@ -71,14 +72,14 @@ struct Longer {
 static RELEASED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn release_capsule(capsule: *mut abi::Capsule) {
-    // SAFETY: the caller passes the capsule to release.
+    // SAFETY: the caller passes the capsule that is to be released.
     unsafe { (*capsule).release = None };
     RELEASED.fetch_add(1, Ordering::SeqCst);
 }
 
 unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-    // SAFETY: only `write` sets this function, with a boxed array. `release` is cleared, so that
-    // this runs once.
+    // SAFETY: only `write` sets this function, with a boxed array. Clearing `release` ensures that
+    // this runs only once.
     unsafe {
         (*list).release = None;
         drop(Box::from_raw((*list).private_data.cast::<[Longer; 3]>()));
@@ -113,16 +114,16 @@ unsafe extern "C" fn write(
 }
 
 #[test]
-fn longer_capsules_are_read_at_the_distance_of_the_first_struct_size() {
+fn struct_size_of_first_capsule_is_distance_between_capsules() {
     let raw = abi::Writer { write: Some(write), ..abi::Writer::new() };
-    // SAFETY: the writer owns nothing, and only `write` is called.
+    // SAFETY: the writer owns nothing, and the test calls only `write`.
     let mut writer = unsafe { WriterHandle::from_raw(Owned::new(raw)) };
     // SAFETY: a released batch owns nothing.
     let batch = unsafe { Owned::new(abi::Batch::new()) };
     let capsules = writer.write(&CallSettings::new(Device::CPU), batch).unwrap();
     let names: Vec<_> = capsules.iter().map(Capsule::name).collect();
     assert_eq!(names, [c"first", c"second", c"third"]);
-    // The moved capsules have the size of this version.
+    // The capsules that were moved out have the size of the struct in this version.
     let sizes = capsules.into_iter().map(|capsule| capsule.into_raw().struct_size);
     assert_eq!(sizes.collect::<Vec<_>>(), [size_of::<abi::Capsule>(); 3]);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 3);
@@ -147,9 +148,9 @@ unsafe extern "C" fn read_at(
 }
 
 #[test]
-fn reads_of_a_source_of_unknown_length_are_serialised() {
+fn source_of_unknown_length_is_read_by_one_thread_at_a_time() {
     let raw = abi::Source { bytes: -1, read_at: Some(read_at), ..abi::Source::new() };
-    // SAFETY: the source owns nothing, and only `read_at` is called.
+    // SAFETY: the source owns nothing, and the test calls only `read_at`.
     let source = Arc::new(unsafe { Source::from_raw(Owned::new(raw)) });
     let reader = || {
         let source = source.clone();
@@ -161,7 +162,7 @@ fn reads_of_a_source_of_unknown_length_are_serialised() {
 }
 
 #[test]
-fn panic_of_a_release_in_an_exiting_thread_is_caught() {
+fn catches_panic_of_release_in_exiting_thread() {
     struct PanicsOnDrop(Poison);
     impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
@@ -172,7 +173,8 @@ fn panic_of_a_release_in_an_exiting_thread_is_caught() {
     let poison = Poison::new();
     let poison_of_thread = poison.clone();
     std::thread::spawn(move || {
-        // Registered first, so that it is dropped after the thread locals of the door.
+        // This thread local is registered first, so it is dropped after the thread locals of the
+        // FFI door.
         LAST.with(|last| *last.borrow_mut() = Some(PanicsOnDrop(poison_of_thread)));
         Poison::new().run_release(|| panic!("initialises the thread locals of the door"));
     })
@@ -196,16 +198,16 @@ unsafe extern "C" fn next_of_an_earlier_version(
 }
 
 #[test]
-fn out_parameters_have_the_size_of_this_version_after_a_call() {
+fn out_parameter_has_size_of_this_version_after_call() {
     let raw = abi::BatchStream { get_next: Some(next_of_an_earlier_version), ..abi::BatchStream::new() };
-    // SAFETY: the stream owns nothing, and only `get_next` is called.
+    // SAFETY: the stream owns nothing, and the test calls only `get_next`.
     let mut stream = unsafe { BatchStreamHandle::from_raw(Owned::new(raw)) };
     let batch = stream.next(&CallSettings::new(Device::CPU)).unwrap().unwrap();
     assert_eq!((batch.struct_size, batch.metadata), (size_of::<abi::Batch>(), std::ptr::null()));
 }
 
 #[test]
-fn device_comparison_ignores_reserved_fields_and_the_number_of_the_cpu() {
+fn device_comparison_ignores_reserved_fields_and_cpu_id() {
     let cpu = abi::Device { id: 3, r#type: abi::DEVICE_CPU, reserved: 7 };
     assert_eq!(cpu, Device::CPU);
     assert_eq!(abi::Device { reserved: 1, ..Device::cuda(2) }, Device::cuda(2));

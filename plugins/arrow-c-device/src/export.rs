@@ -63,11 +63,11 @@ struct Writer {
     memory: Memory,
     interface: Interface,
     schema: SchemaRef,
-    /// Whether a schema capsule precedes each array, as in Python's capsule pairs, or only the
-    /// first.
+    /// If true, a schema capsule precedes each array, as in the capsule pairs of Python. If false,
+    /// one schema capsule precedes the first array.
     repeats_schema: bool,
     batches: u64,
-    /// The arrays of a stream, which `finish` returns.
+    /// The arrays of a stream that `finish` returns.
     queue: ArrayQueue,
 }
 
@@ -99,7 +99,7 @@ impl BatchWriter for Writer {
                 vec![Capsule::new(queue.into_device_stream(self.schema.clone(), declared))]
             }
             Interface::DataStream => vec![Capsule::new(queue.into_data_stream(self.schema.clone()))],
-            // A table without batches is its schema.
+            // A table without batches is exported as its schema only.
             Interface::Device | Interface::Data if self.batches == 0 => {
                 vec![Capsule::new(export_schema(&self.schema)?)]
             }
@@ -109,8 +109,8 @@ impl BatchWriter for Writer {
 }
 
 impl Writer {
-    /// The batch's array on the device of the interface. It is passed on unchanged if it lies there
-    /// and its null counts are known.
+    /// Returns the batch's array on the device of the interface. The array is passed on unchanged
+    /// if it is on this device and its null counts are known.
     fn export_array(
         &self,
         call: &Call<'_>,
@@ -119,7 +119,7 @@ impl Writer {
         check_last_offsets(&batch, &self.schema, &self.memory)?;
         let target = self.interface.target(call.device());
         let is_on_target = Device::from_arrow(batch.array.device_type, batch.array.device_id) == target;
-        // SAFETY: `Owned` holds a valid batch, whose tree lives until its release.
+        // SAFETY: `Owned` holds a valid batch, whose arrays live until it is released.
         if is_on_target && unsafe { has_null_counts(&batch.array.array, crossdock_arrays::MAX_DEPTH) } {
             return Ok(into_array(batch));
         }
@@ -132,22 +132,22 @@ impl Writer {
 
 fn into_array(batch: Owned<abi::Batch>) -> Owned<abi::ArrowDeviceArray> {
     let mut raw = batch.into_raw();
-    // SAFETY: `into_raw` passed ownership of both; each is taken once, and the schema is released
-    // here.
+    // SAFETY: `into_raw` passed the ownership of the array and of the schema. Each of them gets one
+    // new owner, and the owner of the schema is dropped here.
     unsafe {
         drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
         Owned::take(&mut raw.array)
     }
 }
 
-/// Converts a device array in host memory to an `ArrowArray`.
+/// Converts a device array whose buffers are in host memory to an `ArrowArray`.
 fn host_array(array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::ArrowArray>> {
     let mut raw = array.into_raw();
-    // SAFETY: `into_raw` passed ownership of the array, which is taken once.
+    // SAFETY: `into_raw` passed the ownership of the array, and it is taken only here.
     let array = unsafe { Owned::<abi::ArrowArray>::take(&mut raw.array) };
     if raw.device_type != abi::DEVICE_CPU {
         return Err(Error::internal(format!(
-            "an array on device type {}, expected {}: a host array",
+            "an array is on device type {}, expected {}, which is host memory",
             raw.device_type,
             abi::DEVICE_CPU
         )));
@@ -155,22 +155,22 @@ fn host_array(array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::ArrowArr
     Ok(array)
 }
 
-/// Whether every node has a null count other than -1. Returns false for a tree deeper than `depth`,
-/// which import rejects.
+/// Whether all nodes have a null count other than -1. Returns false for a tree deeper than `depth`,
+/// so that the import checks and rejects it.
 ///
 /// # Safety
-/// `array` is a valid array whose children and dictionary live as long as it.
+/// `array` is a valid array. Its children and dictionary live as long as the array.
 unsafe fn has_null_counts(array: &abi::ArrowArray, depth: usize) -> bool {
     if array.null_count < 0 || depth == 0 {
         return false;
     }
     let n = usize::try_from(array.n_children).unwrap_or(0);
     let is_exact = |child: *mut abi::ArrowArray| {
-        // SAFETY: the child is NULL, which becomes `None`, or a valid array that lives as long as
-        // its parent, as this function requires.
+        // SAFETY: the child is NULL, which becomes `None`, or a valid array. As this function
+        // requires, it lives as long as its parent.
         unsafe { child.as_ref().is_some_and(|child| has_null_counts(child, depth - 1)) }
     };
-    // SAFETY: `children` is non-NULL, and a valid array has `n_children` pointers in it.
+    // SAFETY: `children` is not NULL, and the list of a valid array has `n_children` pointers.
     let children = (0..n).all(|i| !array.children.is_null() && is_exact(unsafe { *array.children.add(i) }));
     children && (array.dictionary.is_null() || is_exact(array.dictionary))
 }

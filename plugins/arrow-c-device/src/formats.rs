@@ -1,4 +1,4 @@
-//! Table of the four interfaces.
+//! Lists the four interfaces as formats.
 
 use crossdock_plugin_api::{Device, Error, Format, Result, abi};
 
@@ -60,24 +60,25 @@ impl Interface {
         TABLE.iter().find(|row| row.interface == self).map_or("", |row| row.name)
     }
 
-    /// Whether the structs have a device.
+    /// Whether the structs of the interface state a device.
     pub(crate) fn has_device(self) -> bool {
         matches!(self, Interface::Device | Interface::DeviceStream)
     }
 
-    /// The device of exported arrays, for a call on `device`.
+    /// The device to which arrays are exported in a call on `device`.
     pub(crate) fn target(self, device: Device) -> Device {
         if self.has_device() { device } else { Device::CPU }
     }
 }
 
-/// The formats of the exporter.
+/// The formats that the exporter writes.
 pub(crate) fn export_formats() -> Vec<Format> {
-    let help = "arrays that a schema capsule precedes: each (the default) or first";
+    let help =
+        "which arrays a schema capsule precedes: each array (each, the default) or only the first (first)";
     import_formats().into_iter().map(|format| format.with_option("schema", help)).collect()
 }
 
-/// The formats of the importer, which have no options.
+/// The formats that the importer reads. They have no options.
 pub(crate) fn import_formats() -> Vec<Format> {
     TABLE
         .iter()

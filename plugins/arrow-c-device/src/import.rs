@@ -43,7 +43,7 @@ pub(crate) fn open(
         (Some(schema), None) | (None, Some(schema)) => schema,
         (None, None) => {
             return Err(Error::invalid_argument(format!(
-                "{}: no schema, expected an 'arrow_schema' capsule or a schema argument",
+                "{}: got no schema, expected an 'arrow_schema' capsule or a schema argument",
                 interface.name()
             )));
         }
@@ -51,10 +51,10 @@ pub(crate) fn open(
     Ok(Box::new(ImportStream { memory: memory.clone(), schema: schema.into(), arrays, batches: 0 }))
 }
 
-/// Imports a schema without taking ownership.
+/// Reads a schema that the caller keeps.
 pub(crate) fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
-    // the call returns.
+    // SAFETY: the plugin interface requires that the caller passes a valid ArrowSchema that lives
+    // until the call returns.
     unsafe { import_schema_ref(schema) }
 }
 
@@ -63,11 +63,15 @@ fn single_capsule(capsules: Capsules, interface: Interface) -> Result<Capsule> {
     let mut capsules = capsules.into_iter();
     match (capsules.next(), n) {
         (Some(capsule), 1) => Ok(capsule),
-        _ => Err(Error::invalid_argument(format!("{}: {n} capsules, expected one stream", interface.name()))),
+        _ => Err(Error::invalid_argument(format!(
+            "{}: got {n} capsules, expected one stream",
+            interface.name()
+        ))),
     }
 }
 
-/// Separates schemas and arrays. Every schema must have the types of the first.
+/// Separates schemas from arrays. Returns an error if the types of a schema differ from those of
+/// the first schema.
 fn split_capsules(
     interface: Interface,
     capsules: Capsules,
@@ -142,7 +146,7 @@ impl ImportStream {
             && call.validate() == Validate::Layout
             && check_batch_array(&array, &self.schema, &self.memory)?
         {
-            // Pass the array on with its own release.
+            // The array is passed on unchanged, together with its own release function.
             return Ok(into_batch(array));
         }
         let batch = import_batch(into_batch(array), &self.schema, &self.memory)?;
@@ -157,7 +161,7 @@ impl ImportStream {
 
 fn into_batch(array: Owned<abi::ArrowDeviceArray>) -> Owned<abi::Batch> {
     let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
-    // SAFETY: `into_raw` passed ownership of the array to the batch, whose release is that of the
-    // array.
+    // SAFETY: `into_raw` passed the ownership of the array to the batch. Releasing the batch
+    // releases the array.
     unsafe { Owned::new(raw) }
 }

@@ -1,9 +1,9 @@
-//! Plugin that imports and exports Arrow's four C interfaces: C Data, C Stream, C Device and C
+//! Plugin that imports and exports the four C interfaces of Arrow: C Data, C Stream, C Device and C
 //! Device Stream.
 //!
-//! Both directions are zero-copy if the device matches. Import checks every struct, and the
-//! contents of the buffers if the call requests full validation. Exported arrays have exact null
-//! counts, because consumers rely on them.
+//! Import and export copy nothing if the data is on the requested device. The import checks every
+//! struct, and also the contents of the buffers if the call requests full validation. Exported
+//! arrays have exact null counts, because consumers rely on them.
 
 mod export;
 mod formats;
@@ -16,7 +16,7 @@ use crossdock_plugin_api::{
 };
 use formats::Interface;
 
-/// The plugin for Arrow's C interfaces.
+/// The plugin for the C interfaces of Arrow.
 pub struct ArrowCDevice {
     memory: Memory,
     import_formats: Vec<Format>,

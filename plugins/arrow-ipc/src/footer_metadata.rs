@@ -1,15 +1,15 @@
-//! Carries the key-value metadata of a file's footer in the schema's metadata, under a prefix, and
-//! moves it back into the footer when a file is written.
+//! Stores the key-value metadata of a file's footer in the metadata of the schema, under keys with
+//! a prefix. When a file is written, they are moved back into the footer.
 
 use std::sync::Arc;
 
 use arrow_schema::{Metadata, Schema, SchemaRef};
 use crossdock_plugin_api::{Error, Result};
 
-/// Prefix of the footer's keys in a schema's metadata.
+/// Prefix of the keys in a schema's metadata that belong to the footer.
 pub const PREFIX: &str = "crossdock.arrow-ipc.footer:";
 
-/// Adds the footer's metadata to the schema's.
+/// Adds the footer's metadata to the metadata of the schema.
 pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRef> {
     if footer.is_empty() {
         return Ok(schema);
@@ -27,7 +27,7 @@ pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRe
     Ok(Arc::new(Schema::new_with_metadata(schema.fields().clone(), metadata)))
 }
 
-/// Splits off the footer's metadata, sorted by key.
+/// Separates the footer's metadata from the schema. They are sorted by key.
 pub fn split(schema: SchemaRef) -> (SchemaRef, Vec<(String, String)>) {
     if !schema.metadata().iter().any(|(key, _)| key.starts_with(PREFIX)) {
         return (schema, Vec::new());

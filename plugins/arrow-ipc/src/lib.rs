@@ -1,26 +1,26 @@
 //! Plugin that reads and writes Arrow IPC files and streams on every device.
 //!
-//! The metadata of messages is read on the host ([Arrow columnar format], "Serialization and
-//! Interprocess Communication"). A body is loaded directly to the batch's device, into one
-//! allocation of which the columns are slices. On `cpu` an uncompressed body of a mapped file is
-//! used in place.
+//! The host reads the metadata of messages ([Arrow columnar format], "Serialization and
+//! Interprocess Communication"). The body of a message is loaded directly to the batch's device,
+//! into one allocation, and the columns are slices of this allocation. On `cpu`, an uncompressed
+//! body of a mapped file is used without a copy.
 //!
-//! Metadata that only one of IPC and Arrow's C interface can represent:
+//! Some metadata can be represented only in IPC or only in Arrow's C interface:
 //! - A file's footer metadata is kept in the schema's metadata under the prefix
 //!   `crossdock.arrow-ipc.footer:`, and moved back into the footer when a file is written.
 //! - The metadata of a record batch is kept with the batch. The metadata of other messages is
 //!   dropped, with a warning in the host's log.
-//! - IPC has no metadata for a dictionary's values, such as an extension type. It is stored under a
-//!   key of the dictionary's field
-//!   ([`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES)).
+//! - IPC has no metadata for the values of a dictionary, such as an extension type. They are stored
+//!   in the metadata of the dictionary's field, under the key
+//!   [`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES).
 //!
-//! The same bytes result in the same table, or in an error, whether they are mapped, read at
-//! offsets or piped:
-//! - A file needs its footer, which must list all messages of the file and no others
+//! The same bytes result in the same table or in an error, regardless of whether they are mapped,
+//! read at offsets, or read from a pipe:
+//! - A file must have a footer, and the footer must list exactly the messages of the file
 //!   (`read/footer_check.rs`).
-//! - Concatenated streams are one table if their fields are equal, so a pipe is read to its end.
-//!   Bytes after the end of a stream that are neither padding nor Arrow IPC are ignored, with a
-//!   warning.
+//! - Concatenated streams are read as one table if their fields are equal. Therefore a pipe is read
+//!   to its end. Bytes after the end of a stream that are neither padding nor Arrow IPC are ignored
+//!   with a warning.
 //!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html
 
@@ -45,15 +45,15 @@ use crossdock_plugin_api::{
     Options, Plugin, Result, Sink, abi,
 };
 
-/// For benchmarks of the compression.
+/// Public for benchmarks of the compression.
 #[doc(hidden)]
 pub use codec::Codec;
 use pool::Pool;
 use write::{Form, Settings};
 
-/// The name of the file form.
+/// The name of the file format.
 pub const FILE: &str = "arrow-ipc-file";
-/// The name of the stream form.
+/// The name of the stream format.
 pub const STREAM: &str = "arrow-ipc-stream";
 
 /// The Arrow IPC plugin: an importer and an exporter of files and streams.

@@ -1,20 +1,23 @@
-//! Defines limits on input and on memory.
+//! Defines limits on the size of inputs and on the use of memory.
 
-/// Maximum size of one message's metadata, or of a footer. Usual ones have kilobytes.
+/// Maximum size of a footer or of the metadata of one message, in bytes. Typical sizes are some
+/// kilobytes.
 pub const MAX_METADATA_BYTES: usize = 256 << 20;
 
 /// Maximum number of levels of nested fields in a schema.
 pub const MAX_DEPTH: usize = 64;
 
-/// Maximum allocation for a declared length that is unverified (in a pipe). Beyond that, the
-/// allocation grows with the received bytes.
+/// Maximum size of an allocation, in bytes, if its length is only declared and cannot be verified,
+/// as in a pipe. A larger allocation grows as the bytes are received.
 pub const TRUSTED_BYTES: usize = 32 << 20;
 
-/// Maximum size of batches that are read ahead, if the caller sets no budget.
+/// Maximum size of batches that are read ahead, in bytes. It applies if the caller sets no budget
+/// and the device is the CPU.
 pub const DEFAULT_BYTES_AHEAD: u64 = 256 << 20;
 
-/// The same for other devices, where bodies that are still being copied count too.
+/// Maximum size of batches that are read ahead for another device, in bytes. It includes bodies
+/// that are still being copied.
 pub const DEFAULT_BYTES_AHEAD_OF_DEVICE: u64 = 384 << 20;
 
-/// Size of the pieces of a large body that several threads read.
+/// Size of the parts of a large body that different threads read, in bytes.
 pub const PIECE_BYTES: usize = 8 << 20;

@@ -1,14 +1,15 @@
-//! Lets several threads fill disjoint ranges of a block of host memory.
+//! Lets several threads fill separate ranges of a block of host memory at the same time.
 
 use std::sync::Arc;
 
 use crossdock_memory::{Buffer, BufferMut, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 
-/// A block whose pieces are being filled.
+/// A block of host memory whose ranges are being filled.
 pub struct PartitionedBlock {
     inner: Arc<Inner>,
     bytes: usize,
-    /// Whether the block is pinned host memory, whose content is then copied to the device.
+    /// Whether the block is pinned host memory. Its content is copied to the device after the block
+    /// has been filled.
     is_staged: bool,
 }
 
@@ -17,14 +18,14 @@ struct Inner {
     start: *mut u8,
 }
 
-// SAFETY: `start` points into `buffer`, which is `Send` and moves with it; a raw pointer has no
-// thread affinity.
+// SAFETY: `start` points into `buffer`, which is `Send` and moves together with it. A raw pointer
+// is not bound to a thread.
 unsafe impl Send for Inner {}
-// SAFETY: shared access through `start` is limited to pieces, whose ranges do not overlap; `finish`
-// takes `buffer` only when no piece is left.
+// SAFETY: threads use `start` only through pieces, whose ranges do not overlap. `finish` takes
+// `buffer` only after all pieces were dropped.
 unsafe impl Sync for Inner {}
 
-/// One range of a block, which one thread fills.
+/// A range of a block. One thread fills it.
 pub struct Piece {
     block: Arc<Inner>,
     offset: usize,
@@ -34,17 +35,17 @@ pub struct Piece {
 impl Piece {
     /// The bytes of the range.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `PartitionedBlock::new` checked that the ranges lie in the block and do not
-        // overlap, `block` keeps the memory alive, and pieces cannot be cloned, so `&mut self`
-        // makes this the only reference into the range.
+        // SAFETY: `PartitionedBlock::new` checked that the ranges are within the block and do not
+        // overlap, and `block` keeps the memory alive. A piece cannot be cloned, so `&mut self`
+        // guarantees that this is the only reference into the range.
         unsafe { std::slice::from_raw_parts_mut(self.block.start.add(self.offset), self.bytes) }
     }
 }
 
 impl PartitionedBlock {
-    /// Allocates a block of `bytes` bytes for the device of `stream`, with a piece for each range
-    /// (offset, length) of `cuts`. The ranges are ascending and do not overlap. The bytes between
-    /// them are zeroed.
+    /// Allocates a block of `bytes` bytes for the device of `stream`. It has a piece for each range
+    /// (offset, length) in `cuts`. The ranges must be ascending and must not overlap. The bytes
+    /// between the ranges are zeroed.
     pub fn new(
         memory: &Memory,
         stream: &Stream,
@@ -52,7 +53,8 @@ impl PartitionedBlock {
         cuts: &[(usize, usize)],
     ) -> Result<(Self, Vec<Piece>)> {
         let is_staged = stream.device() != Device::CPU;
-        // `Upload::finish` allocates the device's block.
+        // A staged block is allocated in host memory; `Upload::finish` allocates the block on the
+        // device.
         let mut buffer = if is_staged { memory.alloc_pinned(bytes)? } else { memory.alloc(stream, bytes)? };
         let block = buffer
             .host_slice_mut()
@@ -76,24 +78,25 @@ impl PartitionedBlock {
         Ok((Self { inner, bytes, is_staged }, pieces))
     }
 
-    /// Size in bytes.
+    /// Size of the block in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the block is for the host, and not uploaded.
+    /// Whether the block stays in host memory and is not copied to a device.
     pub fn is_for_host(&self) -> bool {
         !self.is_staged
     }
 
-    /// The block in host memory, once all pieces are dropped.
+    /// Returns the block in host memory after all pieces were dropped.
     pub fn finish(self) -> Result<Buffer> {
         let inner =
             Arc::try_unwrap(self.inner).map_err(|_| Error::internal("a block is still being filled"))?;
         Ok(inner.buffer.freeze_now())
     }
 
-    /// The block while some pieces are still being filled, as source for copies of filled ones.
+    /// Returns the block while some pieces are still being filled. It is the source of copies of
+    /// filled pieces.
     pub fn as_source(&self) -> Buffer {
         let address = self.inner.buffer.address();
         let owner = ForeignOwner::new(self.inner.clone());

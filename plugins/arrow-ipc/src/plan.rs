@@ -1,4 +1,4 @@
-//! Plans what a write does to each column.
+//! Plans how each column is written.
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_plugin_api::{ColumnPlan, Device, Verdict};
@@ -6,7 +6,7 @@ use crossdock_plugin_api::{ColumnPlan, Device, Verdict};
 use crate::codec::Codec;
 use crate::wire;
 
-/// The verdict for each column of `schema`, with data on device `from`.
+/// Returns a verdict for each column of `schema`. The data is on device `from`.
 pub fn plan(schema: &Schema, from: Device, codec: Option<Codec>) -> Vec<ColumnPlan> {
     schema
         .fields()

@@ -1,7 +1,7 @@
-//! Runs jobs (reading, decompressing, compressing) on a small pool of threads.
+//! Runs jobs on a small pool of threads. The jobs read, decompress and compress buffers.
 //!
-//! A thread that waits for jobs runs some of them itself. So a pool of width `n` has `n - 1` worker
-//! threads. They are started with the first job.
+//! A thread that waits for jobs runs some of the jobs itself. Therefore a pool of width `n` has
+//! `n - 1` worker threads. They are started together with the first job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossdock_plugin_api::{Error, Result};
 
-/// Maximum time between two calls of the check for cancellation.
+/// Maximum time between two calls of the function that checks for cancellation.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -36,8 +36,8 @@ struct State {
     has_ended: bool,
 }
 
-/// Jobs that were started together. Dropping the group cancels jobs that have not begun and waits
-/// for the others, so that no job outlives the group.
+/// Jobs that were started together. Dropping the group cancels the jobs that have not begun and
+/// waits for the running ones, so no job outlives its group.
 #[must_use]
 pub struct Group {
     pool: Arc<Shared>,
@@ -50,17 +50,17 @@ struct Status {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that can panic runs while a mutex is locked.
+    // A poisoned mutex is usable, because no code that can panic runs while it is locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// A pool of width `threads`, which includes the waiting thread.
+    /// Creates a pool of width `threads`. The width includes the thread that waits for the jobs.
     pub fn new(threads: usize) -> Self {
         Self { shared: Arc::default(), n_workers: threads.clamp(1, 256) - 1, threads: OnceLock::new() }
     }
 
-    /// Maximum number of busy threads, including the waiting thread.
+    /// Maximum number of threads that run jobs, including the waiting thread.
     pub fn width(&self) -> usize {
         self.n_workers + 1
     }
@@ -82,7 +82,8 @@ impl Pool {
     }
 
     fn spawn(&self) -> Vec<JoinHandle<()>> {
-        // A thread that cannot be started is not an error: the waiting thread runs the jobs.
+        // It is not an error if a worker thread cannot be started, because the waiting thread runs
+        // the jobs.
         (0..self.n_workers)
             .filter_map(|_| {
                 let shared = self.shared.clone();
@@ -98,7 +99,7 @@ impl Drop for Pool {
         lock(&self.shared.state).has_ended = true;
         self.shared.changed.notify_all();
         for thread in self.threads.take().into_iter().flatten() {
-            // A job may drop the last reference to the pool, and a thread cannot join itself.
+            // A job may drop the last reference to the pool, and its thread cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -139,8 +140,8 @@ fn tracked(job: impl FnOnce() -> Result<()> + Send + 'static, pool: Arc<Shared>,
         let last = progress.0 == 0;
         drop(progress);
         if last {
-            // Holds the lock under which waiting threads check, so that none misses the
-            // notification.
+            // Waiting threads check their condition under this lock, so holding it here ensures
+            // that none of them misses the notification.
             let _state = lock(&pool.state);
             pool.changed.notify_all();
         }
@@ -153,8 +154,9 @@ impl Group {
         lock(&self.status.progress).0 == 0
     }
 
-    /// Runs queued jobs until all jobs of the group have run. Returns the first error. `check` is
-    /// called between jobs and regularly during the wait; an error of it ends the wait.
+    /// Runs queued jobs until all jobs of the group have run. Returns the first error. Calls
+    /// `check` between jobs and regularly while it waits. If `check` returns an error, the wait
+    /// ends.
     pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<()> {
         self.help(check)?;
         lock(&self.status.progress).1.clone()
@@ -171,7 +173,8 @@ impl Group {
             drop(state);
             let checked = check();
             if let Some(job) = job {
-                // Also after an error of `check`: the job is no longer in the queue.
+                // The job runs even after an error of `check`, because it was removed from the
+                // queue.
                 job();
             }
             checked?;
@@ -184,7 +187,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.status.is_cancelled.store(true, Ordering::Relaxed);
-        // Cannot fail, because this check never does.
+        // `help` returns only errors of its check, and this check always succeeds.
         let _ = self.help(|| Ok(()));
     }
 }

@@ -1,34 +1,37 @@
-//! Copies a block of pinned memory to a device, part by part while the rest is being filled.
+//! Copies a block of pinned memory to a device in parts. A part is copied while the next parts are
+//! being filled.
 
 use crossdock_memory::{Buffer, Result, Stream};
 
 use crate::partitioned_block::PartitionedBlock;
 use crate::pool::Group;
 
-/// Minimum size of a copy: shorter copies leave the link idle in between.
+/// Minimum size of a copy in bytes. Between shorter copies, the link would be idle.
 const MIN_COPY_BYTES: usize = 4 << 20;
 
-/// The block and the jobs that fill it.
+/// A block of pinned memory, and the jobs that fill it.
 pub struct Upload {
-    // Declared before `block`: dropping a group waits for its jobs, which write to the block.
-    /// For each part in order: the jobs that fill it, and its end.
+    // `parts` is declared before `block` and therefore dropped first: dropping a group waits for
+    // its jobs, which write to the block.
+    /// For each part, in order, the jobs that fill it and its end in the block.
     parts: Vec<(Group, usize)>,
     block: PartitionedBlock,
 }
 
 impl Upload {
-    /// `parts` cover the block.
+    /// Creates an upload. `parts` must cover the whole block.
     pub fn new(block: PartitionedBlock, parts: Vec<(Group, usize)>) -> Self {
         Self { parts, block }
     }
 
-    /// Size in bytes.
+    /// Size of the block in bytes.
     pub fn len(&self) -> usize {
         self.block.len()
     }
 
-    /// Enqueues the copy of each part to the device of `stream` once the part is filled. Returns
-    /// the device's block when the last copy is enqueued. An error of `check` ends the wait.
+    /// Enqueues the copy of each part to the device of `stream` as soon as the part is filled.
+    /// Returns the block on the device when the last copy is enqueued. If `check` returns an error,
+    /// the wait ends.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Buffer> {
         let Self { parts, block } = self;
         let (source, bytes) = (block.as_source(), block.len());

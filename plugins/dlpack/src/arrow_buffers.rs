@@ -1,46 +1,47 @@
-//! Turns the elements of tensors into Arrow buffers: in place if possible, else gathered, and
-//! booleans packed to bits.
+//! Converts the elements of tensors to Arrow buffers. The elements are used without a copy if
+//! possible; otherwise they are gathered. Booleans are packed to bits.
 //!
-//! Gathering and packing each take one allocation and one launch per device, for any number of
-//! tensors.
+//! Gathering takes one allocation and one launch on each device for any number of tensors, and so
+//! does packing.
 
 use crossdock_kernels::{Dim, Jobs};
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Ready, Result, Stream};
 
 use crate::tensor::Tensor;
 
-/// A tensor and the form of the Arrow buffer that it becomes.
+/// A tensor, and the required form of the Arrow buffer.
 pub(crate) struct BufferRequest {
     pub(crate) tensor: Tensor,
-    /// The dimensions of a row in memory order, outermost first.
+    /// The dimensions of a row in the order of memory, outermost first.
     pub(crate) order: Vec<usize>,
-    /// Whether the buffer holds bits instead of bytes.
+    /// Whether the buffer contains bits instead of bytes.
     pub(crate) bits: bool,
-    /// Whether bits are inverted: a mask is true where a row is null, a validity bitmap where it is
-    /// not.
+    /// Whether the bits are inverted. They are inverted for a mask, which is true for null rows,
+    /// because a validity bitmap is true for rows that are not null.
     pub(crate) invert: bool,
 }
 
-/// A tensor between the steps.
+/// A tensor between two steps of the conversion.
 struct Slot {
     buffer: Buffer,
     /// Offset of the first element in `buffer`, in bytes.
     first: usize,
     elements: usize,
     width: usize,
-    /// The dimensions to gather, if the elements are not in place.
+    /// The dimensions to gather; `None` if the elements are used without a copy.
     dims: Option<Vec<Dim>>,
-    /// `Some(invert)` if the elements are packed to bits.
+    /// `Some` if the elements are packed to bits. The value is whether the bits are inverted.
     bits: Option<bool>,
 }
 
-/// Returns one buffer per request, in order; `None` if the tensor has no elements.
+/// Returns one buffer for each request, in order. The buffer is `None` if the tensor has no
+/// elements.
 ///
-/// `ready` applies to the tensors that are not ready already. Device work runs on the stream that
-/// `stream_on` returns for the device.
+/// `ready` determines when the tensors are readable that are not ready yet. The work on a device
+/// runs on the stream that `stream_on` returns for the device.
 ///
 /// # Errors
-/// An error carries the index of its request.
+/// Returns an error together with the index of the request in which it occurred.
 pub(crate) fn buffers(
     requests: Vec<BufferRequest>,
     ready: &Ready,
@@ -82,15 +83,15 @@ impl BufferRequest {
     }
 }
 
-/// Replaces the buffers of the slots for which `output_bytes` returns a size. Each device uses one
-/// block.
+/// Replaces the buffers of all slots for which `output_bytes` returns a size. All new buffers of a
+/// device are in one block.
 fn step(
     slots: &mut [Option<Slot>],
     stream_on: impl Fn(Device) -> Result<Stream>,
     output_bytes: impl Fn(&Slot) -> Option<usize>,
     job: impl for<'a> Fn(&mut Jobs<'a>, &'a Slot, &mut crossdock_memory::BufferMut, usize) -> Result<()>,
 ) -> Result<(), (usize, Error)> {
-    // Per output: index of its slot, offset in the block, size in bytes.
+    // For each output, the index of its slot, its offset in the block, and its size in bytes.
     let mut outputs: Vec<(usize, usize, usize)> = Vec::new();
     let mut done: Vec<Device> = Vec::new();
     while let Some((first, device)) = slots.iter().enumerate().find_map(|(i, slot)| {

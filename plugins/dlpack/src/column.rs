@@ -1,4 +1,4 @@
-//! Maps Arrow columns to tensors and back.
+//! Converts Arrow columns to tensors and back.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use crate::strides::{MAX_DIMS, Strides};
 const BOOL8: &str = "arrow.bool8";
 const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
 
-/// A column whose rows are elements, or arrays of elements of one shape.
+/// A column whose rows are elements, or arrays of elements that all have the same shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) element: Element,
-    /// Whether Arrow stores the elements as bits. Only booleans are; import packs them, export
-    /// unpacks them.
+    /// Whether Arrow stores the elements as bits. This is true only for booleans. The import packs
+    /// them, and the export unpacks them.
     pub(crate) bits: bool,
-    /// The shape of a row that has more than one element.
+    /// The shape of a row; `None` if a row is one element.
     row: Option<Box<Row>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
-    /// Sizes of the dimensions in memory order, outermost first.
+    /// Sizes of the dimensions in the order of memory, outermost first.
     sizes: Vec<usize>,
-    /// Logical dimension i of the row is dimension `permutation[i]` in memory.
+    /// Dimension `i` of the row's logical shape is dimension `permutation[i]` in memory.
     permutation: Option<Vec<usize>>,
 }
 
-/// The metadata of the canonical extension type `arrow.fixed_shape_tensor`. Some writers spell the
-/// key "permutations".
+/// The metadata of the canonical extension type `arrow.fixed_shape_tensor`. Some writers use the
+/// key "permutations" instead of "permutation".
 #[derive(serde::Serialize, serde::Deserialize)]
 struct TensorMetadata {
     shape: Vec<usize>,
@@ -44,7 +44,7 @@ struct TensorMetadata {
 
 impl Column {
     /// # Errors
-    /// Fails if DLPack cannot represent the field. The message advises what to do instead.
+    /// Returns an error if DLPack cannot represent the field. The message says what to do instead.
     pub(crate) fn from_field(field: &Field) -> Result<Self> {
         let unsupported = |why: String| {
             Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
@@ -72,18 +72,18 @@ impl Column {
             };
         }
         let bits = *values.data_type() == DataType::Boolean;
-        // A tensor extension type of 0 dimensions is stored as lists of one value.
+        // A tensor of the extension type with 0 dimensions is stored as lists of one value.
         let is_list = values.data_type() != field.data_type();
         Ok(Self { element, bits, row: is_list.then(|| Box::new(row)) })
     }
 
-    /// A mask: one boolean byte per row.
+    /// Creates the column of a mask, which has one boolean byte per row.
     pub(crate) fn mask() -> Self {
         Self { element: Element::BOOL, bits: false, row: None }
     }
 
-    /// Infers the column of a tensor without a schema. The first dimension counts the rows; if
-    /// `packed`, booleans become bits.
+    /// Determines the column of a tensor without a schema. The size of the first dimension is the
+    /// number of rows. If `packed` is true, booleans become bits.
     pub(crate) fn from_tensor(element: Element, strides: &Strides, packed: bool) -> Self {
         let bits = element == Element::BOOL && packed;
         let shape: Vec<usize> = strides.row_shape().collect();
@@ -96,7 +96,7 @@ impl Column {
         Self { element, bits, row: Some(Box::new(Row { sizes, permutation })) }
     }
 
-    /// The Arrow field of the column.
+    /// Returns the Arrow field of the column.
     pub(crate) fn field(&self, name: &str, nullable: bool) -> Result<Field> {
         let extension = |name: &str, metadata: String| {
             Metadata::from([
@@ -130,17 +130,18 @@ impl Column {
             .with_metadata(extension(FIXED_SHAPE_TENSOR, metadata)))
     }
 
-    /// Bytes per row, if a row is one element with the same bytes in Arrow and DLPack.
+    /// Bytes per row. `None` unless a row is one element that has the same bytes in Arrow and
+    /// DLPack.
     pub(crate) fn plain_width(&self) -> Option<usize> {
         (self.row.is_none() && !self.bits).then(|| self.element.width())
     }
 
-    /// Elements per row.
+    /// Number of elements per row.
     pub(crate) fn row_len(&self) -> usize {
         self.row.as_ref().map_or(1, |row| row.sizes.iter().product())
     }
 
-    /// The logical dimensions of a row in memory order, outermost first.
+    /// The logical dimensions of a row in the order of memory, outermost first.
     pub(crate) fn order(&self) -> Vec<usize> {
         let Some(row) = &self.row else { return Vec::new() };
         row.permutation.as_deref().map_or_else(|| (0..row.sizes.len()).collect(), inverse)
@@ -154,7 +155,7 @@ impl Column {
         }
     }
 
-    /// The shape of a tensor with `rows` rows.
+    /// The shape of a tensor that has `rows` rows.
     pub(crate) fn shape(&self, rows: usize) -> Vec<usize> {
         let row = self.row.as_ref().map_or(Vec::new(), |row| row.in_logical_order(&row.sizes));
         std::iter::once(rows).chain(row).collect()
@@ -174,8 +175,8 @@ impl Column {
 }
 
 impl Row {
-    /// Parses the extension type's metadata for rows that are stored as fixed-size lists of sizes
-    /// `storage`.
+    /// Parses the metadata of the extension type. `storage` contains the sizes of the fixed-size
+    /// lists in which the rows are stored.
     fn from_metadata(storage: &[usize], metadata: &str) -> Result<Self, String> {
         let metadata: TensorMetadata = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
         let [list] = storage else {
@@ -201,7 +202,8 @@ impl Row {
         Ok(Self { sizes: metadata.shape, permutation: metadata.permutation })
     }
 
-    /// Reorders one number per dimension from memory order to logical order.
+    /// Reorders an array with one number per dimension from the order of memory to the logical
+    /// order.
     fn in_logical_order(&self, in_memory: &[usize]) -> Vec<usize> {
         match &self.permutation {
             Some(order) => order.iter().filter_map(|i| in_memory.get(*i).copied()).collect(),
@@ -226,7 +228,7 @@ fn invalid_list_size(size: i32, level: usize) -> String {
     )
 }
 
-/// Why DLPack cannot represent a type, and what to do instead.
+/// Returns the reason why DLPack cannot represent a type, and what to do instead.
 fn advice(data_type: &DataType) -> &'static str {
     use DataType::*;
     match data_type {

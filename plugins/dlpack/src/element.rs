@@ -1,4 +1,4 @@
-//! Table of the element types that DLPack and Arrow share.
+//! The element types that both DLPack and Arrow support.
 
 use arrow_schema::DataType;
 use crossdock_plugin_api::{Error, Result};
@@ -6,7 +6,7 @@ use dlpark::ffi::{DLDataType, DLDataTypeCode as Code};
 
 const ROWS: usize = 12;
 
-/// DLPack's type code and bits, and the Arrow type.
+/// The type code and number of bits in DLPack, and the type in Arrow.
 static TABLE: [(Code, u8, DataType); ROWS] = [
     (Code::INT, 8, DataType::Int8),
     (Code::INT, 16, DataType::Int16),
@@ -19,17 +19,17 @@ static TABLE: [(Code, u8, DataType); ROWS] = [
     (Code::FLOAT, 16, DataType::Float16),
     (Code::FLOAT, 32, DataType::Float32),
     (Code::FLOAT, 64, DataType::Float64),
-    // `Element::BOOL` is the last row. DLPack stores one byte per value; Arrow has bits or
-    // `arrow.bool8`.
+    // This must be the last row, to which `Element::BOOL` refers. DLPack stores a boolean as one
+    // byte. Arrow stores it as a bit, or as a byte in `arrow.bool8`.
     (Code::BOOL, 8, DataType::Boolean),
 ];
 
-/// An element type, as its row in the table.
+/// An element type, stored as the index of its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element(u8);
 
 impl Element {
-    /// Booleans, one byte per value.
+    /// Booleans that are stored as one byte per value.
     pub(crate) const BOOL: Element = Element(ROWS as u8 - 1);
 
     fn row(self) -> (Code, u8, &'static DataType) {
@@ -37,13 +37,13 @@ impl Element {
         (*code, *bits, data_type)
     }
 
-    /// `None` if DLPack does not have the type.
+    /// Returns the element type; `None` if DLPack does not support the type.
     pub(crate) fn from_arrow(data_type: &DataType) -> Option<Self> {
         TABLE.iter().position(|(.., arrow)| arrow == data_type).map(|row| Element(row as u8))
     }
 
     /// # Errors
-    /// Fails if Arrow does not have the type.
+    /// Returns an error if Arrow does not support the type.
     pub(crate) fn from_dtype(dtype: DLDataType) -> Result<Self> {
         if dtype.lanes != 1 {
             return Err(Error::unsupported(format!(
@@ -67,12 +67,12 @@ impl Element {
         DLDataType { code, bits, lanes: 1 }
     }
 
-    /// Bytes per element.
+    /// Number of bytes per element.
     pub(crate) fn width(self) -> usize {
         usize::from(self.row().1) / 8
     }
 
-    /// The Arrow type; for booleans, the type whose values are bits.
+    /// The Arrow type. For booleans, this is the type whose values are bits.
     pub(crate) fn data_type(self) -> &'static DataType {
         self.row().2
     }

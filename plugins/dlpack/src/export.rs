@@ -55,8 +55,8 @@ pub(crate) fn plan(
 }
 
 fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
-    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
-    // the call returns.
+    // SAFETY: the plugin interface requires that the caller passes a valid ArrowSchema that lives
+    // until the call returns.
     unsafe { import_schema_ref(schema) }
 }
 
@@ -67,9 +67,7 @@ pub(crate) fn begin(
 ) -> Result<Box<dyn BatchWriter>> {
     let schema = import_borrowed_schema(schema)?;
     if schema.fields().is_empty() {
-        return Err(Error::unsupported(
-            "a table without columns: its row count would be lost, because no tensor has it",
-        ));
+        return Err(Error::unsupported("the table has no columns, so no tensor would contain its row count"));
     }
     let columns = schema.fields().iter().map(|field| Column::from_field(field));
     let (columns, errors): (Vec<_>, Vec<_>) = columns.partition(Result::is_ok);
@@ -113,7 +111,8 @@ impl BatchWriter for TensorWriter {
 }
 
 impl TensorWriter {
-    /// The address of each column's values, if every column can be exported in place.
+    /// The address of each column's values; `None` unless every column can be exported without a
+    /// copy.
     fn in_place_addresses(&self, call: &Call<'_>, batch: &Owned<abi::Batch>) -> Option<SmallVec<[u64; 8]>> {
         let is_in_place = !self.options.has_masks && self.options.must_copy().is_none();
         if !is_in_place || self.columns.iter().any(|column| column.plain_width().is_none()) {
@@ -139,7 +138,7 @@ impl TensorWriter {
         let (rows, from) = (batch.len(), batch.device());
         if from != call.device() && rows > 0 && self.options.copy == Copy::Never {
             return Err(Error::unsupported(format!(
-                "it lies on {from}, expected {}: copy=never forbids the copy to the tensors' device",
+                "it is on {from}, expected {}: copy=never forbids the copy to the tensors' device",
                 call.device()
             )));
         }
@@ -186,7 +185,8 @@ struct BatchExport {
 }
 
 impl BatchExport {
-    /// Wraps `buffer` in a tensor; `is_copy` says whether the buffer was allocated for this export.
+    /// Creates a tensor that refers to `buffer`. `is_copy` is true if the buffer was allocated for
+    /// this export.
     fn capsule(
         &self,
         column: &Column,
@@ -202,12 +202,14 @@ impl BatchExport {
         spec.capsule(self.options.legacy, Box::new(BufferOwner(buffer)))
     }
 
-    /// Rejects nulls that would be lost: null values within a row, and null rows without a mask.
+    /// Returns an error if nulls would be lost. These are null values within a row, and null rows
+    /// if there is no mask.
     ///
     /// # Errors
-    /// An error carries the index of its column.
+    /// Returns an error together with the index of the column in which it occurred.
     fn check_nulls(&self, columns: &[DeviceArray]) -> Result<(), (usize, Error)> {
-        // Per array: index of its column, and whether the array lies within the column's rows.
+        // For each array, the index of its column, and whether its values are parts of the column's
+        // rows.
         let mut levels: Vec<(usize, DeviceArray, bool)> = Vec::new();
         for (i, array) in columns.iter().enumerate() {
             let mut array = array.clone();
@@ -242,7 +244,8 @@ impl BatchExport {
         Err((*i, Error::unsupported(what)))
     }
 
-    /// The column's elements as a tensor holds them: contiguous, booleans as bytes.
+    /// Returns the elements of a column in the form of a tensor: contiguous, and with booleans as
+    /// bytes.
     fn values(&self, column: &Column, array: &DeviceArray, plan: &mut StagingPlan) -> Result<Elements> {
         let mut array = array.clone();
         while let Some(child) = used_child(&array)? {
@@ -267,7 +270,7 @@ impl BatchExport {
     }
 }
 
-/// The part of a fixed-size list's child that its rows refer to.
+/// Returns the part of a fixed-size list's child that the rows of the list refer to.
 fn used_child(array: &DeviceArray) -> Result<Option<DeviceArray>> {
     let (Some(child), ChildRule::Times(n)) = (array.children().first(), array.layout().child_rule) else {
         return Ok(None);

@@ -24,14 +24,14 @@ pub(crate) fn open(
     capsules: Capsules,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
-    // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
-    // the call returns.
+    // SAFETY: the plugin interface requires that the caller passes a valid ArrowSchema that lives
+    // until the call returns.
     let expected = expected.map(|schema| unsafe { import_schema_ref(schema) }).transpose()?;
     let tensors = tensors(memory, call, capsules)?;
     let tensors_per_column = if options.has_masks { 2 } else { 1 };
     if !tensors.len().is_multiple_of(tensors_per_column) {
         return Err(Error::invalid_argument(format!(
-            "{} tensors with nulls=mask, expected an even number: each followed by its mask",
+            "got {} tensors with nulls=mask, expected an even number, because a mask follows each tensor",
             tensors.len()
         )));
     }
@@ -45,13 +45,13 @@ pub(crate) fn open(
     let (n, available) = (columns.len(), tensors.len() / tensors_per_column);
     if n == 0 || !available.is_multiple_of(n) {
         return Err(Error::invalid_argument(format!(
-            "{available} tensors for {n} columns: expected one tensor per column and batch"
+            "got {available} tensors for {n} columns, expected one tensor per column and batch"
         )));
     }
     if let Some(names) = &options.names
         && names.len() != n
     {
-        return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
+        return Err(Error::invalid_argument(format!("got {} names for {n} columns", names.len())));
     }
     let mut stream = TensorStream {
         memory: memory.clone(),
@@ -63,7 +63,8 @@ pub(crate) fn open(
         rest: Vec::new().into_iter(),
         batches: 0,
     };
-    // Without a schema, a single tensor defines the column: there is nothing to compare.
+    // A single tensor without a schema is not checked, because the column was derived from this
+    // tensor.
     if stream.schema.is_some() || stream.batch.len() > 1 {
         stream.batch.chunks(n * tensors_per_column).try_for_each(|batch| stream.check(batch))?;
     }
@@ -85,12 +86,12 @@ fn infer_columns(tensors: &Tensors, tensors_per_column: usize, packs_bools: bool
     columns
 }
 
-/// Takes every tensor out of its capsule. If one is rejected, all are freed.
+/// Takes every tensor out of its capsule. If one tensor is rejected, all tensors are freed.
 fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tensors> {
     let n = capsules.len();
     let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {
-        // Each tensor may cost a call of the driver.
+        // This loop can be long, because each tensor may need a call of the driver.
         call.check_cancelled()?;
         let tensor = Tensor::take(capsule, memory);
         tensors.push(tensor.map_err(|error| error.context(format_args!("tensor {i} of {n}")))?);
@@ -101,14 +102,15 @@ fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tenso
 struct TensorStream {
     memory: Memory,
     options: ImportOptions,
-    /// The caller's schema, or the inferred one after its first use.
+    /// The caller's schema. If the caller passed none, the schema that is derived from the tensors
+    /// on its first use.
     schema: Option<SchemaRef>,
     columns: Columns,
-    /// 1 for values, 2 for values and masks.
+    /// The number of tensors for each column: 1 for values, or 2 for values and masks.
     tensors_per_column: usize,
-    /// Tensors of the next batch, column by column.
+    /// Tensors of the next batch, in the order of the columns.
     batch: Tensors,
-    /// Tensors of the batches after it.
+    /// Tensors of all later batches.
     rest: std::vec::IntoIter<Tensor>,
     /// Number of batches that `next` has returned.
     batches: u64,
@@ -154,8 +156,8 @@ impl TensorStream {
         Ok(schema)
     }
 
-    /// Checks the tensors of one batch against the columns, and that all have the same number of
-    /// rows.
+    /// Compares the tensors of one batch with the columns, and returns an error unless all tensors
+    /// have the same number of rows.
     fn check(&self, batch: &[Tensor]) -> Result<()> {
         let rows = rows(batch);
         for (i, (column, tensors)) in
@@ -187,7 +189,7 @@ impl TensorStream {
         Ok(())
     }
 
-    /// Returns the tensors of the next batch, and prepares those of the batch after it.
+    /// Returns the tensors of the next batch, and prepares the tensors of the batch after it.
     fn next_batch(&mut self) -> Tensors {
         let following = match self.rest.len() {
             0 => Tensors::new(),
@@ -196,8 +198,8 @@ impl TensorStream {
         std::mem::replace(&mut self.batch, following)
     }
 
-    /// The next batch, if every tensor can be an Arrow buffer: one dimension of plain values, in
-    /// place.
+    /// Returns the next batch if an Arrow buffer can refer to every tensor, which requires that the
+    /// tensor has one dimension of plain values. Returns `None` otherwise.
     fn next_in_place(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let (rows, device) = (rows(&self.batch), call.device());
         let is_in_place = self.tensors_per_column == 1
@@ -213,16 +215,17 @@ impl TensorStream {
             call_stream(&self.memory, call, device)?.record()?
         };
         let tensors = self.next_batch();
-        // SAFETY: DLPack requires the memory that a tensor spans to be valid until its deleter is
-        // called, and after the call's stream; `is_in_place` covers device and layout. `open` has
-        // compared the element types with the columns, or inferred the columns from them.
+        // SAFETY: DLPack requires that the memory of a tensor is valid until its deleter is called,
+        // and readable after the work on the call's stream. `is_in_place` checked the device and
+        // the layout. `open` compared the element types with the columns, or derived the columns
+        // from them.
         Ok(Some(unsafe { export_plain(device, rows, tensors, Tensor::span, ready) }))
     }
 
     fn next_converted(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
         let rows = rows(&self.batch);
-        // The producer has made the call's stream wait for the tensors of every device.
+        // The producer has made the call's stream wait for the tensors, whatever their device.
         let ready = match self.batch.iter().all(Tensor::is_ready) {
             true => Ready::Now,
             false => call_stream(&self.memory, call, call.device())?.record()?,
@@ -254,7 +257,7 @@ impl TensorStream {
         export_batch(&batch, false, &stream)
     }
 
-    /// Rejects nulls in columns that the schema declares non-nullable.
+    /// Returns an error if a column has nulls that the schema declares non-nullable.
     fn check_non_nullable(&self, call: &Call<'_>, batch: &DeviceBatch) -> Result<()> {
         let (schema, arrays) = (batch.schema(), batch.columns());
         let non_nullable = || schema.fields().iter().zip(arrays).filter(|(field, _)| !field.is_nullable());
@@ -274,14 +277,14 @@ fn rows(batch: &[Tensor]) -> usize {
     batch.first().map_or(0, Tensor::rows)
 }
 
-/// Builds a column from the values of its innermost array and the validity bitmap of its rows.
+/// Creates a column from the values of its innermost array and the validity bitmap of its rows.
 fn array(
     field: &Field,
     values: Option<Buffer>,
     validity: Option<Buffer>,
     rows: usize,
 ) -> Result<DeviceArray> {
-    // Type and length of each level, from the outermost list to the values.
+    // The type and length of each nesting level, from the outermost list to the values.
     let mut levels = vec![(field.data_type(), rows)];
     while let Some((DataType::FixedSizeList(child, n), len)) = levels.last() {
         let len = len.saturating_mul(usize::try_from(*n).unwrap_or(0));

@@ -1,13 +1,14 @@
 //! Plugin that imports and exports DLPack tensors, legacy and versioned.
 //!
-//! Each column is one tensor. The tensor has one dimension, or several if the column's rows are
-//! fixed-size lists or `arrow.fixed_shape_tensor`. Import is zero-copy if the elements are
-//! contiguous in an order of dimensions that the extension type can express; otherwise they are
-//! gathered. The tensors of a batch follow the order of the schema. With `nulls=mask` each is
-//! followed by a boolean tensor that is true where a row is null.
+//! Each column is one tensor. The tensor has several dimensions if the rows of the column are
+//! fixed-size lists or `arrow.fixed_shape_tensor`, and one dimension otherwise. The import copies
+//! nothing if the elements are contiguous in an order of dimensions that the extension type can
+//! express. Otherwise, it gathers the elements. The tensors of a batch have the order of the
+//! schema. With `nulls=mask`, each tensor is followed by a boolean tensor that is true where a row
+//! is null.
 //!
-//! DLPack has no events. An imported tensor must be ready on the call's stream; an
-//! exported tensor is ready once that stream has run.
+//! DLPack has no events. An imported tensor must be ready on the call's stream. An exported tensor
+//! is ready as soon as the pending work of the call's stream has run.
 
 mod arrow_buffers;
 mod column;

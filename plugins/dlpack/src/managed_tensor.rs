@@ -20,17 +20,17 @@ use crate::tensor::{LEGACY, VERSIONED};
 pub(crate) struct TensorSpec {
     pub(crate) element: Element,
     pub(crate) shape: SmallVec<[i64; 4]>,
-    /// In elements.
+    /// The strides in elements.
     pub(crate) strides: SmallVec<[i64; 4]>,
     pub(crate) device: DLDevice,
-    /// Address of the first element; 0 if there are no elements.
+    /// Address of the first element. It is 0 if there are no elements.
     pub(crate) address: u64,
-    /// Whether the bytes were allocated for this tensor: the consumer may write to them.
+    /// Whether the memory was allocated for this tensor. The consumer may then write to it.
     pub(crate) is_copy: bool,
 }
 
 impl TensorSpec {
-    /// Describes `rows` rows of a column.
+    /// Describes a tensor with `rows` rows of a column.
     pub(crate) fn new(column: &Column, rows: usize, device: DLDevice, address: u64, is_copy: bool) -> Self {
         let (shape, strides) = match column.plain_width() {
             Some(_) => (smallvec![rows as i64], smallvec![1]),
@@ -42,10 +42,11 @@ impl TensorSpec {
         Self { element: column.element, shape, strides, device, address, is_copy }
     }
 
-    /// Puts a new managed tensor into a capsule. The tensor's deleter drops `owner`, on any thread.
+    /// Creates a managed tensor in a capsule. The deleter of the tensor drops `owner`, on any
+    /// thread.
     pub(crate) fn capsule(&self, legacy: bool, owner: impl OpaqueContext) -> Result<Capsule> {
-        // SAFETY: `managed` returns a new tensor, so the capsule is its only owner; `OpaqueContext`
-        // requires `Send`, so its deleter may run on any thread.
+        // SAFETY: `managed` returns a new tensor, so the capsule is its only owner. `OpaqueContext`
+        // requires `Send`, so the deleter may run on any thread.
         unsafe {
             if legacy {
                 let tensor = self.new_managed::<DLManagedTensor>(owner)?;
@@ -62,9 +63,9 @@ impl TensorSpec {
             tensor.map_err(|error| Error::internal(format!("cannot create a managed tensor: {error}")))?;
         tensor.set_data(self.address as *mut c_void).set_device(self.device).set_dtype(self.element.dtype());
         let flags = if self.is_copy { DlpackFlags::IS_COPIED } else { DlpackFlags::READ_ONLY };
-        // SAFETY: the bytes of a tensor that is flagged as copied were allocated for it alone; the
-        // legacy form has no flags and ignores them. Data, shape, strides, dtype and device are
-        // set, and `owner` keeps the bytes alive until the deleter is called.
+        // SAFETY: if a tensor has the flag that it is a copy, its memory was allocated only for
+        // this tensor. The legacy struct has no flags. Data, shape, strides, dtype and device are
+        // set, and `owner` keeps the memory alive until the deleter is called.
         let raw = unsafe {
             tensor.set_flags_unchecked(flags);
             tensor.finish().into_raw()
@@ -74,13 +75,15 @@ impl TensorSpec {
 }
 
 unsafe fn delete<M: ManagedTensorBase>(tensor: NonNull<M>) {
-    // SAFETY: the capsule calls this once, if it still owns the managed tensor.
+    // SAFETY: the capsule calls this function at most once, and only while it owns the managed
+    // tensor.
     unsafe { M::drop_raw(tensor.as_ptr()) }
 }
 
-/// Marks a buffer as exported and makes the stream wait for pending writes to it.
+/// Marks a buffer as exported, and makes the stream wait for pending writes to the buffer.
 ///
-/// On the CPU consumers do not wait for a stream, so the call waits itself.
+/// On the CPU, consumers do not wait for a stream, so this function blocks until the writes have
+/// run.
 pub(crate) fn prepare_export(buffer: &Buffer, device: Device, stream: &Stream) -> Result<()> {
     buffer.mark_exported();
     stream.wait(buffer.ready())?;
@@ -90,7 +93,7 @@ pub(crate) fn prepare_export(buffer: &Buffer, device: Device, stream: &Stream) -
     Ok(())
 }
 
-/// Keeps a tensor's buffer alive; `None` if the tensor has no elements.
+/// Keeps the buffer of a tensor alive; `None` if the tensor has no elements.
 pub(crate) struct BufferOwner(pub(crate) Option<Buffer>);
 
 impl Drop for BufferOwner {
@@ -100,13 +103,13 @@ impl Drop for BufferOwner {
     }
 }
 
-/// Keeps a batch alive that several tensors refer to.
+/// Keeps a batch alive to which several tensors refer.
 pub(crate) struct BatchOwner {
     _batch: Owned<abi::Batch>,
 }
 
-// SAFETY: the field is private and never read, so shared references cannot reach it; the drop, on
-// any thread, is the batch's release, which any thread may call.
+// SAFETY: the field is private and never read, so a shared reference gives no access to it.
+// Dropping it releases the batch, which is allowed on any thread.
 unsafe impl Sync for BatchOwner {}
 
 impl BatchOwner {

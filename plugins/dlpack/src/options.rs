@@ -2,12 +2,12 @@
 
 use crossdock_plugin_api::{Error, Format, Options, Result};
 
-/// Exports versioned tensors; imports both kinds.
+/// The format that exports versioned tensors and imports both kinds of tensors.
 pub(crate) const VERSIONED: &str = "dlpack";
-/// Exports tensors without a version; imports both kinds.
+/// The format that exports tensors without a version and imports both kinds of tensors.
 pub(crate) const LEGACY: &str = "dlpack-legacy";
 
-/// An option with a fixed set of values.
+/// An option that has a fixed set of values.
 struct Choice {
     key: &'static str,
     /// The first value is the default.
@@ -18,25 +18,25 @@ struct Choice {
 const BOOLS: Choice = Choice {
     key: "bools",
     values: &["bytes", "bits"],
-    help: "booleans without a schema become bytes (arrow.bool8, no copy; the default) or bits",
+    help: "type of booleans without a schema: bytes (arrow.bool8, no copy; the default) or bits",
 };
 const MASKED: Choice = Choice {
     key: "nulls",
     values: &["error", "mask"],
-    help: "mask: a boolean tensor follows each tensor and is true where a row is null [default: error: nulls are \
-           rejected]",
+    help: "representation of nulls: error (nulls are rejected; the default), or mask (after each tensor, a boolean tensor \
+           that is true where a row is null)",
 };
 const COPY: Choice = Choice {
     key: "copy",
     values: &["needed", "always", "never"],
-    help: "copy the values if needed (the default), always (the consumer may write to the tensors), or never (an \
-           error if a copy is needed)",
+    help: "when the values are copied: needed (only if necessary; the default), always (the consumer may write to the \
+           tensors), or never (an error if a copy is necessary)",
 };
 const READ_ONLY: Choice = Choice {
     key: "read-only",
     values: &["copied", "lent"],
-    help: "read-only buffers, which a legacy tensor cannot mark as such: copied (the default), or lent to a consumer \
-           that is known not to write",
+    help: "export of read-only buffers, which a legacy tensor cannot mark as read-only: copied (the default), or lent \
+           to a consumer that does not write to them",
 };
 const NAMES: &str = "names";
 
@@ -54,7 +54,7 @@ pub(crate) fn import_formats() -> Vec<Format> {
     formats(["dltensor_versioned", "dltensor"].as_slice(), ["dltensor", "dltensor_versioned"].as_slice())
         .map(|format| {
             let help =
-                "names of the columns, separated by commas, without a schema [default: col_0, col_1, ...]";
+                "names of the columns if there is no schema, separated by commas [default: col_0, col_1, ...]";
             let format = format.with_option(NAMES, help);
             [BOOLS, MASKED].iter().fold(format, |format, choice| format.with_option(choice.key, choice.help))
         })
@@ -78,7 +78,7 @@ fn formats(versioned: &[&str], legacy: &[&str]) -> [Format; 2] {
     ]
 }
 
-/// Options of an import.
+/// The options of an import.
 pub(crate) struct ImportOptions {
     pub(crate) names: Option<Vec<String>>,
     pub(crate) packs_bools: bool,
@@ -98,7 +98,7 @@ impl ImportOptions {
     }
 }
 
-/// When values are copied.
+/// When the values of a column are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
     Needed,
@@ -106,13 +106,13 @@ pub(crate) enum Copy {
     Never,
 }
 
-/// Options of an export.
+/// The options of an export.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExportOptions {
     pub(crate) legacy: bool,
     pub(crate) has_masks: bool,
     pub(crate) copy: Copy,
-    /// Whether legacy tensors may refer to read-only buffers.
+    /// Whether a legacy tensor may refer to a read-only buffer.
     pub(crate) lends_read_only: bool,
 }
 
@@ -130,12 +130,12 @@ impl ExportOptions {
         })
     }
 
-    /// 1 for values, 2 for values and masks.
+    /// The number of tensors for each column: 1 for values, or 2 for values and masks.
     pub(crate) fn tensors_per_column(&self) -> usize {
         if self.has_masks { 2 } else { 1 }
     }
 
-    /// Why a column's buffers must be copied, if they must.
+    /// The reason why the buffers of a column must be copied; `None` if they need not be.
     pub(crate) fn must_copy(&self) -> Option<&'static str> {
         match (self.copy, self.legacy && !self.lends_read_only) {
             (Copy::Always, _) => Some("copy=always asks for a copy"),

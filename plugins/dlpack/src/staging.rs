@@ -1,43 +1,45 @@
-//! Plans the unpacked booleans, masks and copies of one batch's tensors, and produces them in one
+//! Plans the unpacked booleans, masks and copies of one batch's tensors, and writes them to one
 //! allocation.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_kernels::Jobs;
 use crossdock_memory::{ALIGNMENT, Buffer, Copies, Error, Result, Stream};
 
-/// Where a tensor's elements are.
+/// The location of a tensor's elements.
 pub(crate) enum Elements {
     /// The tensor has no elements.
     None,
-    /// An existing range, and whether it was allocated for this export.
+    /// A range of an existing buffer, and whether this buffer was allocated for the export.
     InPlace(Buffer, bool),
-    /// Offset and size in the staged block, in bytes.
+    /// A range of the staged block: its offset and its size, both in bytes.
     Staged(usize, usize),
 }
 
-/// The pieces of the block that `run` allocates.
+/// The parts of the block that `run` allocates.
 #[derive(Default)]
 pub(crate) struct StagingPlan {
-    /// Offsets in the block, in bytes, and how each piece is produced.
+    /// The offset of each part in the block in bytes, and the way the part is produced.
     pieces: Vec<(usize, Piece)>,
     bytes: usize,
-    /// Offset of the next piece, aligned.
+    /// Offset of the next part in bytes, which is aligned.
     next: usize,
-    /// Whether the block must be zeroed first: masks of columns without nulls have no piece.
+    /// Whether the block must be zeroed first. This is required for the masks of columns without
+    /// nulls, because no other work writes them.
     needs_zeros: bool,
 }
 
 enum Piece {
-    /// Bits to unpack to bytes: source, first bit, number of bits, whether they are inverted.
+    /// Bits that are unpacked to bytes: the buffer, the first bit, the number of bits, and whether
+    /// they are inverted.
     Unpack(Buffer, usize, usize, bool),
     Copy(Buffer),
 }
 
-/// The block that holds all staged elements, if there are any.
+/// The block that contains all staged elements; `None` if there are none.
 pub(crate) struct Staged(Option<Buffer>);
 
 impl StagingPlan {
-    /// Unpacks `len` bits of `from` to bytes, from bit `first` on.
+    /// Plans to unpack bits `first..first + len` of `from` to bytes.
     pub(crate) fn unpack(&mut self, from: Buffer, first: usize, len: usize, invert: bool) -> Elements {
         self.pieces.push((self.next, Piece::Unpack(from, first, len, invert)));
         self.reserve(len)
@@ -49,7 +51,7 @@ impl StagingPlan {
         self.reserve(len)
     }
 
-    /// One byte per row: 1 where the row is null.
+    /// Plans a mask, which has one byte per row. The byte is 1 if the row is null.
     pub(crate) fn mask(&mut self, array: &DeviceArray) -> Elements {
         let validity = array.buffers().first().and_then(Option::as_ref);
         match validity.filter(|_| array.null_count() != Some(0)) {
@@ -63,13 +65,13 @@ impl StagingPlan {
 
     fn reserve(&mut self, bytes: usize) -> Elements {
         let at = self.next;
-        // A size that saturates is rejected by the allocation.
+        // If the sum saturates, the allocation rejects the size.
         self.bytes = at.saturating_add(bytes);
         self.next = self.bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         Elements::Staged(at, bytes)
     }
 
-    /// Allocates the block and enqueues the work that fills it on `stream`.
+    /// Allocates the block, and enqueues on `stream` the work that fills it.
     pub(crate) fn run(self, stream: &Stream) -> Result<Staged> {
         if self.bytes == 0 {
             return Ok(Staged(None));
@@ -94,7 +96,7 @@ impl StagingPlan {
 }
 
 impl Staged {
-    /// The elements' buffer, and whether it was allocated for this export.
+    /// Returns the buffer of the elements, and whether it was allocated for this export.
     pub(crate) fn resolve(&self, elements: Elements) -> Result<(Option<Buffer>, bool)> {
         match (elements, &self.0) {
             (Elements::None | Elements::Staged(_, 0), _) => Ok((None, true)),

@@ -1,36 +1,38 @@
-//! Checks shape and strides of tensors and determines in which order of dimensions they are
-//! contiguous.
+//! Checks the shape and strides of tensors, and finds an order of the dimensions in which the
+//! elements are contiguous.
 
 use crossdock_kernels::Dim;
 use crossdock_plugin_api::{Error, Result};
 
-/// Tensors with more dimensions are rejected. numpy has the largest limit of common libraries, 64.
+/// Maximum number of dimensions of a tensor. Among common libraries, numpy has the greatest limit,
+/// which is 64.
 pub(crate) const MAX_DIMS: usize = 64;
 
-/// Checked shape and strides: no size is negative, and the extent lies within the address space.
+/// A shape and strides that were checked: no size is negative, and the memory is within the address
+/// space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Strides {
-    /// One contiguous dimension with this many elements, as most tensors have.
+    /// One contiguous dimension with this number of elements. Most tensors have this form.
     Plain(usize),
     Any(Box<Any>),
 }
 
-/// Shape and strides of any tensor.
+/// The shape and strides of any tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Any {
-    /// Size and stride of each dimension, in elements.
+    /// The size of each dimension and its stride in elements.
     dims: Vec<(usize, i64)>,
     /// Distance from the element with the lowest address to the first element, in bytes.
     low: usize,
-    /// Size of the memory from the element with the lowest address to the end of the highest, in
-    /// bytes.
+    /// Size of the memory from the begin of the element with the lowest address to the end of the
+    /// element with the highest address, in bytes.
     extent: usize,
     elements: usize,
 }
 
 impl Strides {
-    /// Checks a tensor at `address` with elements of `width` bytes. Without strides it is in
-    /// row-major order.
+    /// Checks a tensor at `address` whose elements have `width` bytes. If `strides` is `None`, the
+    /// order is row-major.
     pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
         match Self::plain(shape, strides, width, address) {
             Some(plain) => Ok(plain),
@@ -61,7 +63,7 @@ impl Strides {
         }
     }
 
-    /// Sizes of the dimensions after the first.
+    /// Sizes of all dimensions except the first.
     pub(crate) fn row_shape(&self) -> impl Iterator<Item = usize> {
         let dims = match self {
             Self::Plain(_) => &[][..],
@@ -75,8 +77,8 @@ impl Strides {
         std::iter::once(self.rows()).chain(self.row_shape())
     }
 
-    /// The distance from the lowest element to the first one, and the size of the memory from the
-    /// lowest element on. Both in bytes, for elements of `width` bytes.
+    /// The distance from the element with the lowest address to the first element, and the size of
+    /// the tensor's memory. Both are in bytes, for elements of `width` bytes.
     pub(crate) fn extent(&self, width: usize) -> (usize, usize) {
         match self {
             Self::Plain(elements) => (0, elements * width),
@@ -84,8 +86,7 @@ impl Strides {
         }
     }
 
-    /// Whether the elements are contiguous if the dimensions after the first are taken in this
-    /// order.
+    /// Whether the elements are contiguous if all dimensions except the first are in this order.
     pub(crate) fn is_contiguous(&self, order: &[usize]) -> bool {
         match self {
             Self::Plain(_) => true,
@@ -93,8 +94,8 @@ impl Strides {
         }
     }
 
-    /// An order of the dimensions after the first in which the elements are contiguous, if there is
-    /// one.
+    /// Finds an order of all dimensions except the first in which the elements are contiguous.
+    /// `None` if there is none.
     pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
         match self {
             Self::Plain(_) => Some(Vec::new()),
@@ -102,8 +103,8 @@ impl Strides {
         }
     }
 
-    /// The dimensions for `Jobs::gather`, which copies elements of `width` bytes in this order.
-    /// Strides are in bytes.
+    /// Returns the dimensions for `Jobs::gather`, which copies elements of `width` bytes in this
+    /// order. The strides are in bytes.
     pub(crate) fn gather_dims(&self, order: &[usize], width: usize) -> Vec<Dim> {
         match self {
             Self::Plain(elements) => vec![Dim { size: *elements, stride: width as i64 }],
@@ -120,7 +121,8 @@ impl Any {
             let Ok(size) = usize::try_from(*size) else {
                 return reject(format!("dimension {i} has size {size}, expected 0 or more"));
             };
-            // A size of 0 must not hide that the others overflow.
+            // The product of the other sizes may overflow even if this size is 0, so 0 is replaced
+            // by 1.
             elements = match elements.max(1).checked_mul(size.max(1)) {
                 Some(n) if n.checked_mul(width).is_some_and(|bytes| i64::try_from(bytes).is_ok()) => n,
                 _ => return reject(format!("shape {shape:?}: the size in bytes overflows int64")),
@@ -137,7 +139,8 @@ impl Any {
             dims.push((*size as usize, stride));
         }
         let (mut low, mut high) = (0i128, 0i128);
-        // The stride of a dimension with fewer than two elements is ignored.
+        // The stride of a dimension with fewer than two elements has no effect, so such dimensions
+        // are left out.
         let reaching = dims.iter().filter(|(size, _): &&(usize, i64)| elements > 0 && *size > 1);
         for (size, stride) in reaching {
             let reach = (*size as i128 - 1) * i128::from(*stride) * width as i128;
@@ -165,7 +168,7 @@ impl Any {
         }) || self.elements == 0
     }
 
-    /// The first dimension, then the others in `order`.
+    /// Returns the first dimension, followed by the other dimensions in `order`.
     fn ordered(&self, order: &[usize]) -> impl DoubleEndedIterator<Item = (usize, i64)> {
         let inner = order.iter().filter_map(|i| self.dims.get(i + 1).copied()).collect::<Vec<_>>();
         self.dims.first().copied().into_iter().chain(inner)
@@ -184,7 +187,8 @@ impl Any {
     }
 
     fn gather_dims(&self, order: &[usize], width: usize) -> Vec<Dim> {
-        // The stride of a dimension with fewer than two elements is unchecked.
+        // The stride of a dimension with fewer than two elements has no effect, so it is not
+        // checked.
         let is_checked = |size: usize| self.elements > 0 && size > 1;
         let bytes = |size, stride: i64| if is_checked(size) { stride * width as i64 } else { 0 };
         self.ordered(order).map(|(size, stride)| Dim { size, stride: bytes(size, stride) }).collect()

@@ -1,4 +1,4 @@
-//! Imports external tensors and checks their fields.
+//! Imports external tensors, and checks their fields.
 
 use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready};
 use crossdock_plugin_api::{Capsule, Device, Error, Result, abi};
@@ -8,12 +8,12 @@ use dlpark::{legacy, versioned};
 use crate::element::Element;
 use crate::strides::{MAX_DIMS, Strides};
 
-/// Name of capsules with a `DLManagedTensor`.
+/// Name of capsules that contain a `DLManagedTensor`.
 pub(crate) const LEGACY: &std::ffi::CStr = c"dltensor";
-/// Name of capsules with a `DLManagedTensorVersioned`.
+/// Name of capsules that contain a `DLManagedTensorVersioned`.
 pub(crate) const VERSIONED: &std::ffi::CStr = c"dltensor_versioned";
 
-/// A managed tensor of either kind. Its drop calls the deleter.
+/// A managed tensor of either kind. Dropping it calls the deleter.
 enum ManagedTensor {
     Legacy(legacy::Dlpack),
     Versioned(versioned::Dlpack),
@@ -21,8 +21,8 @@ enum ManagedTensor {
 
 impl ManagedTensor {
     fn tensor(&self) -> &DLTensor {
-        // SAFETY: the drop of `self` calls the deleter, so the tensor outlives the reference;
-        // DLPack's consumers do not modify a tensor.
+        // SAFETY: only dropping `self` calls the deleter, so the tensor outlives the reference.
+        // DLPack forbids consumers to modify a tensor's fields.
         unsafe {
             match self {
                 ManagedTensor::Legacy(managed) => managed.tensor(),
@@ -38,19 +38,19 @@ pub(crate) struct Tensor {
     pub(crate) element: Element,
     pub(crate) strides: Strides,
     pub(crate) device: Device,
-    /// Whether the declared device is the CPU, where DLPack has no streams. Pinned memory is on the
-    /// CPU too, but devices write to it, so it is ready in the order of a stream.
+    /// Whether the declared device is the CPU, for which DLPack has no streams. Pinned memory is on
+    /// the CPU too, but devices write to it, so it is ready only after the work of a stream.
     is_ready: bool,
-    /// Address of the first element; 0 if there are no elements.
+    /// Address of the first element. It is 0 if there are no elements.
     address: u64,
 }
 
 impl Tensor {
-    /// Takes the tensor out of its capsule. A rejected tensor is freed.
+    /// Takes the tensor out of its capsule. If the tensor is rejected, it is freed.
     pub(crate) fn take(capsule: Capsule, memory: &Memory) -> Result<Self> {
         let (form, raw) = capsule.take_any_self_freeing(&[VERSIONED, LEGACY])?;
-        // SAFETY: DLPack reserves each name for capsules with this struct; `take_any_self_freeing`
-        // has passed ownership.
+        // SAFETY: DLPack defines which struct a capsule with each of these names contains.
+        // `take_any_self_freeing` has passed the ownership of the struct.
         let managed = unsafe {
             match form {
                 0 => versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
@@ -68,7 +68,7 @@ impl Tensor {
         let ndim = match usize::try_from(tensor.ndim) {
             Ok(0) => {
                 return Err(Error::unsupported(
-                    "a scalar: a column needs a first dimension, its rows; reshape it to (1,)",
+                    "it is a scalar, but a column needs a dimension for its rows: reshape it to (1,)",
                 ));
             }
             Ok(ndim) if ndim <= MAX_DIMS => ndim,
@@ -83,8 +83,9 @@ impl Tensor {
         if !tensor.shape.is_aligned() || !tensor.strides.is_aligned() {
             return Err(Error::bad_data("shape or strides are not aligned for int64_t"));
         }
-        // SAFETY: both are aligned and non-NULL (checked above; strides may be NULL before DLPack
-        // 1.2), and DLPack requires them to have `ndim` elements.
+        // SAFETY: the checks before this line rejected misaligned pointers and a NULL shape. DLPack
+        // requires that shape and strides have `ndim` elements, except that strides may be NULL in
+        // versions before 1.2.
         let (shape, strides) = unsafe {
             let strides = std::ptr::NonNull::new(tensor.strides);
             (
@@ -109,41 +110,41 @@ impl Tensor {
         self.strides.rows()
     }
 
-    /// Whether the bytes can be read without waiting for a stream.
+    /// Whether the elements can be read without waiting for a stream.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether an Arrow buffer can refer to the elements: they are contiguous in this order, and
-    /// aligned.
+    /// Whether an Arrow buffer can refer to the elements, because they are aligned and contiguous
+    /// in this order.
     pub(crate) fn is_in_place(&self, order: &[usize]) -> bool {
         self.strides.is_contiguous(order) && self.address.is_multiple_of(self.element.width() as u64)
     }
 
-    /// Address and size in bytes of contiguous elements.
+    /// Address and size in bytes of the elements, which must be contiguous.
     pub(crate) fn span(&self) -> (u64, usize) {
         (self.address, self.strides.extent(self.element.width()).1)
     }
 
-    /// A buffer over all memory of the tensor, which keeps the tensor alive, and the first
-    /// element's offset in it in bytes.
+    /// Returns a buffer that contains all memory of the tensor and keeps the tensor alive, and the
+    /// offset of the first element in the buffer in bytes.
     pub(crate) fn into_buffer(self, ready: Ready) -> (Buffer, usize) {
         let (low, extent) = self.strides.extent(self.element.width());
         let (device, address) = (self.device, self.address);
         let owner = ForeignOwner::new(self.managed);
-        // SAFETY: DLPack requires the memory that shape and strides span to be valid until the
-        // deleter is called; the drop of `owner` calls it.
+        // SAFETY: DLPack requires that the memory that shape and strides describe is valid until
+        // the deleter is called. Only dropping `owner` calls the deleter.
         let buffer =
             unsafe { Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready) };
         (buffer, low)
     }
 }
 
-/// The device of a tensor. Pinned host memory is on the CPU.
+/// Returns the device of a tensor. Pinned host memory is on the CPU.
 ///
-/// The driver confirms declared CUDA devices: a kernel that reads a wrong address would make the
-/// whole context unusable. For managed memory, producers declare device 0 whatever device it
-/// prefers.
+/// If a CUDA device is declared, the driver is asked to confirm it, because a kernel that reads a
+/// wrong address would make the whole context unusable. For managed memory, producers declare
+/// device 0, whatever device the memory prefers.
 fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
     let declared = match device.device_type {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => return Ok(Device::CPU),
@@ -155,7 +156,7 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
     if is_cuda_address && memory.pointer(address)?.0 == declared {
         return Ok(declared);
     }
-    // The first call loads the driver.
+    // This call loads the driver if it is the first one.
     let devices = memory.devices()?;
     if declared.r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
         let actual = memory.pointer(address)?.0;
@@ -166,14 +167,14 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
     }
     if !devices.iter().any(|info| info.device == declared) {
         let known: Vec<_> = devices.iter().map(|info| info.name.as_str()).collect();
-        return Err(Error::device(format!("it lies on {declared}, expected one of {}", known.join(", "))));
+        return Err(Error::device(format!("it is on {declared}, expected one of {}", known.join(", "))));
     }
     if !is_cuda_address {
         return Ok(declared);
     }
     let actual = memory.pointer(address)?.0;
     match actual.r#type {
-        // Every device can access managed memory and mapped host memory.
+        // All devices can access managed memory and mapped host memory.
         abi::DEVICE_CUDA_MANAGED | abi::DEVICE_CUDA_HOST => Ok(declared),
         abi::DEVICE_CUDA if actual == declared => Ok(declared),
         abi::DEVICE_CUDA => Err(Error::bad_data(format!(

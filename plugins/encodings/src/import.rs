@@ -46,12 +46,12 @@ pub(crate) fn formats() -> Vec<Format> {
 struct Stream {
     host: Host,
     memory: Memory,
-    /// The tree's one column.
+    /// The only column of the tree.
     column: Arc<Schema>,
-    /// The expected schema, if the fields of the tree's structs become its columns.
+    /// The expected schema, if the fields of the tree's structs become the columns of the batches.
     rows: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
-    /// Bytes read; 0 for a capsule.
+    /// Number of bytes that were read; 0 for a capsule.
     bytes: u64,
 }
 
@@ -147,8 +147,9 @@ fn describe(schema: &Schema) -> String {
     format!("[{}]", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// Whether two fields have the same type, nullability and extension type. Ignores what Vortex's
-/// types do not have: the names of list elements and map entries, and other metadata.
+/// Whether two fields have the same type, nullability and extension type. Ignores the names of list
+/// elements and map entries, and all metadata except the extension type, because Vortex's types do
+/// not have them.
 fn is_same(actual: &Field, expected: &Field) -> bool {
     let extension = |field: &Field| {
         let keys = [EXTENSION_NAME.as_bytes(), EXTENSION_METADATA.as_bytes()];
@@ -204,7 +205,7 @@ impl BatchStream for Stream {
         let batch = self.host.decode(call, array)?;
         call.progress(self.bytes, self.bytes);
         let Some(rows) = &self.rows else { return Ok(Some(batch)) };
-        // `rows_of` has compared the types of the structs with the expected ones.
+        // `rows_of` has compared the types of the structs with the expected types.
         let structs = Field::new("", DataType::Struct(rows.fields().clone()), false);
         let batch = import_batch(batch, &Arc::new(Schema::new(vec![structs])), &self.memory)?;
         let (len, device) = (batch.len(), batch.device());
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn is_same_ignores_metadata_other_than_extension_types() {
+    fn is_same_ignores_all_metadata_except_extension_types() {
         let with = |key: &str, value: &str| {
             let metadata = std::collections::HashMap::from([(key.to_owned(), value.to_owned())]);
             field(DataType::Int8).with_metadata(metadata)

@@ -12,12 +12,13 @@ use crate::validity::Validity;
 pub struct Job<'a> {
     /// The node to decode.
     pub node: Node<'a>,
-    /// The nodes below it in pre-order; `Some` if the node's plan requested them decoded.
+    /// The descendants of the node in pre-order. An entry is `Some` if the node's plan requires
+    /// that the descendant is decoded.
     pub below: Vec<Option<DeviceArray>>,
     pub memory: &'a Memory,
     /// The stream that device work runs on.
     pub stream: &'a Stream,
-    /// Whether the contents of text are checked.
+    /// Whether text is checked for valid UTF-8.
     pub validate: Validate,
 }
 
@@ -33,7 +34,7 @@ impl Job<'_> {
         self.decoded(self.node.raw.child(i)?)
     }
 
-    /// A decoded node of the subtree.
+    /// Returns the decoded array of a node of the subtree.
     pub fn decoded(&self, node: EncodedNode<'_>) -> Result<&DeviceArray> {
         let at = node.index().checked_sub(self.node.raw.index() + 1);
         let array = at.and_then(|at| self.below.get(at)).and_then(Option::as_ref);
@@ -45,7 +46,7 @@ impl Job<'_> {
         self.take_buffer_of(self.node.raw, i, alignment)
     }
 
-    /// Takes buffer `i` of a node of the subtree that stays encoded.
+    /// Takes buffer `i` of a node of the subtree that is not decoded separately.
     pub fn take_buffer_of(
         &self,
         node: EncodedNode<'_>,
@@ -64,7 +65,8 @@ impl Job<'_> {
     }
 
     /// Allocates a buffer of `bytes` bytes and calls `fill` once to write it.
-    // `dyn`, like `make_values`: a generic function would be compiled for hundreds of closures.
+    // `fill` is `dyn`, as in `make_values`, because a generic function would be compiled for
+    // hundreds of closures.
     pub fn make(&self, bytes: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Buffer> {
         self.memory.alloc_with(self.stream, bytes, fill)?.freeze(self.stream)
     }
@@ -84,12 +86,13 @@ impl Job<'_> {
         fill: &mut dyn FnMut(&mut [T]) -> Result<()>,
     ) -> Result<Buffer> {
         let bytes = len.checked_mul(size_of::<T>());
-        let bytes = bytes.ok_or_else(|| self.node.wrong("the size of its values overflows an address"))?;
+        let bytes =
+            bytes.ok_or_else(|| self.node.wrong("the size of its values exceeds the address space"))?;
         self.make(bytes, &mut |to| fill(values_mut(to)?))
     }
 
-    /// Fails if `bytes` bytes are not available, for memory that is allocated outside of the host's
-    /// budget.
+    /// Returns an error if `bytes` bytes are not available. Used before allocations that the host
+    /// does not count against its budget.
     pub fn check_available(&self, bytes: usize) -> Result<()> {
         self.memory.alloc(self.stream, bytes).map(drop)
     }
@@ -120,7 +123,7 @@ impl Job<'_> {
 /// Types for which all bytes are valid values.
 ///
 /// # Safety
-/// Every bit pattern is a valid value, and the type has no padding.
+/// Every bit pattern of the type must be a valid value, and the type must not have padding.
 pub unsafe trait Plain: Copy + 'static {}
 
 macro_rules! plain { ($($t:ty),*) => { $(
@@ -157,7 +160,7 @@ fn misaligned<T>(bytes: &[u8]) -> Error {
     ))
 }
 
-/// Host view of an array's values buffer, from the array's offset on.
+/// A view, on the host, of an array's buffer of values, from the array's offset on.
 pub struct Values<'a> {
     view: Option<HostView<'a>>,
     begin: usize,

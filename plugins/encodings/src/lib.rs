@@ -8,7 +8,7 @@
 //! - `kinds`: the decoders, one per encoding; `cpu`: their functions over slices.
 //! - `wire`: parses types and metadata.
 //! - `lower`: describes nodes as programs; `device`: decodes other nodes on devices.
-//! - `import`: the importer; `export`: Vortex trees of columns.
+//! - `import`: the importer; `export`: the exporter, which converts columns to trees of nodes.
 
 mod cpu;
 mod device;
@@ -44,7 +44,7 @@ pub struct Encodings {
     import_formats: Vec<Format>,
     export_formats: Vec<Format>,
     ids: Vec<&'static str>,
-    /// One per id, in the order of `ids`.
+    /// One decoder per id, in the order of `ids`.
     kinds: Vec<&'static Kind>,
 }
 

@@ -1,5 +1,5 @@
-//! Lowers nodes to programs, which the host fuses with those of neighbouring nodes and runs with
-//! its kernels.
+//! Lowers nodes to programs. The host fuses the program of a node with the programs of its parent
+//! and children, and runs them with its kernels.
 
 use crossdock_arrays::take::Slot;
 use crossdock_plugin_api::{Operator, Result};
@@ -48,14 +48,15 @@ pub fn lower(node: &Node<'_>) -> Result<Option<Vec<Operator>>> {
             let sequence = sequence_metadata(node)?;
             vec![Operator::Sequence { base: sequence.base.bits, step: sequence.multiplier as u64 }]
         }
-        // Decoded by `device::repeat`, which looks up codes in runs once per run.
+        // No program, because `device::repeat` decodes run-end encoded codes with only one lookup
+        // per run.
         DICTIONARY if codes_in_runs(node)?.is_none() => vec![Operator::Dictionary { codes: 0, values: 1 }],
         RUNS => vec![Operator::Runs { ends: 0, values: 1, first: run_end_metadata(node)?.offset as u64 }],
         _ => return Ok(None),
     }))
 }
 
-/// The operator for patches, which are children from index `first` on.
+/// Returns the operator for patches. The patches are the children from index `first` on.
 fn patch(patches: &Patches, first: u32) -> Operator {
     Operator::Patch { indices: first, values: first + 1, first: patches.offset as u64 }
 }

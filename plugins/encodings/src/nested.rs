@@ -29,7 +29,7 @@ pub fn concatenate(job: &Job<'_>, arrays: &[DeviceArray]) -> Result<DeviceArray>
     single_column(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
 }
 
-/// A batch with this one column.
+/// Returns a batch with `values` as its only column.
 pub fn batch(array: DeviceArray) -> Result<DeviceBatch> {
     let field = Field::new("", array.data_type().clone(), true);
     DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), array.len(), vec![array])

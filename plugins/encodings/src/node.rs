@@ -54,7 +54,7 @@ impl<'a> Node<'a> {
     pub fn values_bytes(&self) -> Result<usize> {
         self.width()?
             .checked_mul(self.len)
-            .ok_or_else(|| self.wrong("the size of its values overflows an address"))
+            .ok_or_else(|| self.wrong("the size of its values exceeds the address space"))
     }
 
     /// Bytes of buffer `i`.
@@ -65,12 +65,12 @@ impl<'a> Node<'a> {
         self.raw.buffer(i).map(|buffer| buffer.bytes)
     }
 
-    /// Rejects metadata.
+    /// Returns an error unless the metadata is empty.
     pub fn expect_no_metadata(&self) -> Result<()> {
         crate::wire::metadata::expect_empty(self.metadata()).map_err(|e| e.context(self.raw.path()))
     }
 
-    /// Rejects a number of buffers other than `n`.
+    /// Returns an error unless the node has exactly `n` buffers.
     pub fn expect_buffers(&self, n: usize) -> Result<()> {
         match self.raw.n_buffers() {
             actual if actual == n => Ok(()),
@@ -83,8 +83,8 @@ impl<'a> Node<'a> {
         self.field.is_nullable()
     }
 
-    /// Rejects a number of children other than `n`, or `n + 1` with a validity child if the type is
-    /// nullable.
+    /// Returns an error unless the node has `n` children. A node of a nullable type may have one
+    /// more child, its validity.
     ///
     /// Returns whether there is a validity child.
     pub fn expect_children_and_validity(&self, n: usize) -> Result<bool> {
@@ -104,7 +104,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Rejects a number of children other than `n`.
+    /// Returns an error unless the node has exactly `n` children.
     pub fn expect_children(&self, n: usize) -> Result<()> {
         match self.raw.n_children() {
             actual if actual == n => Ok(()),
@@ -117,7 +117,8 @@ impl<'a> Node<'a> {
         Node::new(self.raw.child(i)?)
     }
 
-    /// Rejects another type or length. `role` is the node's part in its parent.
+    /// Returns an error unless the node has this type and length. `role` names the node in the
+    /// error, as a child of its parent.
     pub fn expect(&self, data_type: &DataType, len: usize, role: &str) -> Result<()> {
         if self.data_type().equals_datatype(data_type) && self.len == len {
             return Ok(());
@@ -129,12 +130,12 @@ impl<'a> Node<'a> {
         )))
     }
 
-    /// [`expect`](Self::expect) for a non-nullable type.
+    /// Like [`expect`](Self::expect); also rejects a nullable type.
     pub fn expect_all_valid(&self, data_type: &DataType, len: usize, role: &str) -> Result<()> {
         self.expect_field(&Field::new("", data_type.clone(), false), len, role)
     }
 
-    /// [`expect`](Self::expect) for a field, with its nullability.
+    /// Like [`expect`](Self::expect); also rejects a nullable type if `field` is not nullable.
     pub fn expect_field(&self, field: &Field, len: usize, role: &str) -> Result<()> {
         self.expect(field.data_type(), len, role)?;
         if field.is_nullable() || !self.field.is_nullable() {

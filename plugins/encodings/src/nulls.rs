@@ -20,7 +20,7 @@ impl Job<'_> {
 }
 
 impl Validity {
-    /// The validity of an array, without its offset.
+    /// Returns the validity of an array as a bitmap that begins with the array's first value.
     pub fn from_array(job: &Job<'_>, array: &DeviceArray) -> Result<Self> {
         if array.null_count() == Some(0) || !array.layout().has_validity {
             return Ok(Self::all_valid());
@@ -33,7 +33,7 @@ impl Validity {
     }
 }
 
-/// The validity that an array of bools states: true is valid.
+/// Converts an array of bools to a validity, in which true means valid.
 pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
     if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
         return Err(job.node.wrong(format_args!(
@@ -53,7 +53,7 @@ pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validit
     }
 }
 
-/// The bits of `buffer` from bit `offset` on, shifted so that the first one is bit 0.
+/// Returns the bits of `buffer` from bit `offset` on, shifted so that bit `offset` becomes bit 0.
 pub fn from_first_bit(job: &Job<'_>, buffer: &Buffer, offset: usize, len: usize) -> Result<Buffer> {
     let bytes = len.div_ceil(8);
     if offset.is_multiple_of(8) {

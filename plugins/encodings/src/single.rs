@@ -14,13 +14,14 @@ use crate::wire::scalar::Scalar;
 pub struct SlotValue {
     /// The value, if it is a bool.
     pub bit: bool,
-    /// The slot's bytes; a narrower slot uses the first of them.
+    /// The bytes of the slot. A slot of fewer bytes uses the first bytes.
     pub slot: [u8; 32],
     /// The data buffer of a view of more than 12 bytes.
     pub long: Option<Vec<u8>>,
 }
 
-/// The slot of a scalar, `None` for null. A long view refers to data buffer `number`.
+/// Returns the slot of a scalar, or `None` for null. The view of a long value refers to data buffer
+/// `number`.
 pub fn slot_value(node: &Node<'_>, scalar: &Scalar<'_>, number: usize) -> Result<Option<SlotValue>> {
     let mut slot_value = SlotValue { bit: false, slot: [0; 32], long: None };
     let mut put = |at: usize, bytes: &[u8]| {

@@ -6,15 +6,15 @@
     capsule = xlog.export_arrow_device([ids, prices], names=["id", "price"], symbols=["id"])
     tensors, names, rows = xlog.import_arrow_device(capsule)
 
-**One capsule.** XLOG exchanges a table as one capsule `arrow_device_array`, and so do these functions. It
-contains Arrow's `ArrowDeviceArray`, with its event. Arrow's protocol passes the schema in a second capsule;
-here the capsule contains the schema too, but only `import_arrow_device` reads it. For other libraries, use
-`table(...)`, which implements all of Arrow's protocols. `import_arrow_device` also accepts a pair of
-capsules, or an object that implements one of the protocols.
+**One capsule.** Like XLOG, these functions exchange a table as one capsule `arrow_device_array`. The capsule
+contains Arrow's `ArrowDeviceArray` with its event. Arrow's protocol passes the schema in a second capsule.
+Here, the capsule also contains the schema, but only `import_arrow_device` reads it. For other libraries, use
+`table(...)`, which implements all of Arrow's protocols. `import_arrow_device` also accepts a pair of capsules,
+or an object that implements one of the protocols.
 
-**Tensors** are capsules `dltensor`, as in XLOG, which torch, CuPy and others import and may write. Tables are
-immutable, so the tensors are copies. With `max_version=(1, 0)` the capsules are versioned, read-only and
-zero-copy.
+**Tensors** are capsules `dltensor`, as in XLOG. torch, CuPy and other libraries import them, and may write to
+them. Tables are immutable, so the tensors are copies. With `max_version=(1, 0)` the capsules are versioned,
+read-only and zero-copy.
 
 `device` is N of "cuda:N", or None (or "cpu") for the cpu. The functions use one session for each device and
 budget (`memory_mb`, in MiB).
@@ -52,7 +52,7 @@ MEMORY_MB = 32768
 
 @disjoint_base
 class Imported(tuple[list[object], list[str], int]):
-    """`(dlpack_tensors, names, num_rows)`, with the imported table."""
+    """The tuple `(dlpack_tensors, names, num_rows)`, which also has the imported table as an attribute."""
 
     table: Table
     """The table that was imported."""
@@ -79,7 +79,7 @@ def export_arrow_device(
     names: Sequence[str] | None = None,
     symbols: Iterable[str] = (),
 ) -> object:
-    """Exports tensors of equal length as one capsule `arrow_device_array`. The arguments are those of
+    """Exports tensors of equal length as one capsule `arrow_device_array`. Accepts the arguments of
     `table`."""
     return _native.xlog_capsule(table(columns, device, memory_mb, names=names, symbols=symbols))
 
@@ -93,7 +93,7 @@ def table(
     symbols: Iterable[str] = (),
 ) -> Table:
     """Imports tensors of equal length as a table, zero-copy if they are on the device. Booleans are converted
-    to Arrow's, of one bit each.
+    to Arrow booleans, which have one bit each.
 
     columns: a list of tensors, or a dict of them by name.
     names: the names of the columns of a list; None: col_0, col_1, ...
@@ -123,7 +123,7 @@ def import_arrow_device(
     device_array: Any, device: _Device = 0, memory_mb: int = MEMORY_MB, *, max_version: _Version = None
 ) -> Imported:
     """Imports a table, and returns `(dlpack_tensors, names, num_rows)`. Raises BufferError for a column with
-    nulls, which tensors do not have.
+    nulls, because tensors cannot represent nulls.
 
     device_array: a capsule of `export_arrow_device`, a pair of capsules (schema, array), or an object that
     implements an Arrow protocol.

@@ -37,8 +37,9 @@ pub fn new_capsule<'py, T: CapsuleObject>(py: Python<'py>, object: Owned<T>) -> 
 /// # Safety
 /// `capsule` was created by `new_capsule::<T>`.
 unsafe extern "C" fn destroy<T: CapsuleObject>(capsule: *mut ffi::PyObject) {
-    // SAFETY: the pointer under this name is the `Content<T>` that `new_capsule` boxed. A consumer
-    // that moved the struct out has left a released one.
+    // SAFETY: the pointer under this name is the `Content<T>` that `new_capsule` boxed. If a
+    // consumer moved the struct out, it marked the struct as released, and dropping it has no
+    // effect.
     unsafe {
         let raw = ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<Content<T>>();
         if raw.is_null() {
@@ -50,15 +51,15 @@ unsafe extern "C" fn destroy<T: CapsuleObject>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Moves a struct out of a capsule. `who` names the protocol or function in errors.
+/// Moves a struct out of a capsule. Errors name the protocol or function `who`.
 ///
 /// # Errors
 /// TypeError if the object is not a capsule with the struct's name; UsageError if the capsule was
 /// consumed before.
 pub fn take<T: CapsuleObject>(capsule: &Bound<'_, PyAny>, who: &str) -> PyResult<Owned<T>> {
     let name = T::NAME;
-    // SAFETY: `PyCapsule_IsValid` accepts any object, and `PyCapsule_GetPointer` a capsule that it
-    // accepted.
+    // SAFETY: `PyCapsule_IsValid` accepts any object. `PyCapsule_GetPointer` requires a valid
+    // capsule, which that check ensures.
     let pointer = unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
             return Err(misnamed(capsule, name, who));
@@ -88,8 +89,8 @@ fn misnamed(object: &Bound<'_, PyAny>, expected: &CStr, who: &str) -> PyErr {
 
 /// Returns a capsule's name, or `None` if the object is not a capsule.
 pub fn name_of(object: &Bound<'_, PyAny>) -> Option<String> {
-    // SAFETY: `PyCapsule_CheckExact` proves that the object is a capsule, which keeps its name
-    // alive; the name is copied here.
+    // SAFETY: `PyCapsule_GetName` requires a capsule, which `PyCapsule_CheckExact` ensures. The
+    // capsule keeps its name alive while the name is copied here.
     unsafe {
         if ffi::PyCapsule_CheckExact(object.as_ptr()) == 0 {
             return None;

@@ -16,15 +16,15 @@ use crate::arrow::capsules::{new_capsule, take};
 use crate::runtime::errors::{OrRaise, usage};
 use crate::runtime::work::reading;
 
-/// A table, or a column as a table of one column, to export.
+/// The object to export: a table, or a column as a table of one column.
 pub struct Exported<'a> {
     pub table: &'a HostTable,
     /// The field if a column is exported.
     pub column: Option<FieldRef>,
 }
 
-/// Rejects keyword arguments of later versions of a protocol unless they are None, as the protocol
-/// specifies.
+/// Rejects an unknown keyword argument unless its value is None. The protocol requires this, so
+/// that later versions can add arguments.
 ///
 /// # Errors
 /// NotImplementedError that names the argument.
@@ -39,8 +39,9 @@ pub fn refuse_unknown(protocol: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(())
 }
 
-/// Returns the method that exports `object` as one array. Objects of several batches do not have
-/// the attribute: consumers use the first protocol that they find, and would not try the stream.
+/// Returns the method that exports `object` as one array. An object of several batches does not
+/// have this attribute, because consumers use the first protocol that they find, and would not try
+/// the stream protocol.
 ///
 /// # Errors
 /// AttributeError if the table has several batches.
@@ -71,11 +72,12 @@ impl Exported<'_> {
         }
     }
 
-    /// Checks a requested schema. Arrow's protocol makes it best effort: the schema of another kind
-    /// (nested or not) is rejected, else the data is exported as it is.
+    /// Checks a requested schema. Arrow's protocol does not require the producer to cast the data.
+    /// A nested schema for a type that is not nested, or the reverse, is rejected. Otherwise the
+    /// data is exported unchanged.
     fn check_requested(&self, requested: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(requested) = requested else { return Ok(()) };
-        // The protocol allows to move the schema out of the caller's capsule.
+        // The protocol allows the producer to move the schema out of the caller's capsule.
         let requested = import_field(&take::<abi::ArrowSchema>(requested, "requested_schema")?).or_raise()?;
         let actual = import_field(&self.raw_schema().or_raise()?).or_raise()?;
         let (requested, actual) = (requested.data_type(), actual.data_type());
@@ -110,12 +112,13 @@ impl Exported<'_> {
         let array = reading(py, || -> Result<abi::ArrowArray> {
             let stream = self.stream(&batch)?;
             let batch = batch.move_to(&stream, Device::CPU)?;
-            // The protocol for host memory has no event, so the data must be ready now.
+            // The protocol for host memory has no event, so the data must be ready when this
+            // function returns.
             stream.synchronize()?;
             Ok(self.raw_device_array(&batch)?.into_raw().array)
         })?;
-        // SAFETY: the array was moved out of an owned `ArrowDeviceArray`, whose release is that of
-        // the array. The stream was synchronised.
+        // SAFETY: `Owned::new` requires an array without another owner. `into_raw` passed the
+        // ownership to this function. The data is ready, because the stream was synchronised.
         let array = unsafe { Owned::new(array.or_raise()?) };
         self.pair(py, array)
     }
@@ -184,7 +187,7 @@ impl Exported<'_> {
         Ok(unsafe { Owned::new(raw.array) })
     }
 
-    /// Returns a stream of the batch's device, for the work that an export needs.
+    /// Returns a stream on the batch's device for the work of an export.
     fn stream(&self, batch: &DeviceBatch) -> Result<Stream> {
         let stream = self.table.session().stream();
         if batch.device() == stream.device() {

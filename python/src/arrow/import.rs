@@ -36,7 +36,7 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// The result of importing struct arrays.
 #[derive(Clone, Copy, PartialEq)]
 enum Structs {
-    /// A table. No struct may be null.
+    /// A table. A null struct is an error.
     Table,
     /// A column.
     Column,
@@ -44,16 +44,17 @@ enum Structs {
     ByNulls,
 }
 
-/// The arguments of an import, and what the producer's class tells.
+/// The arguments of an import, and the result that follows from the producer's class.
 struct Request {
     /// Whether the caller requires a column or a table.
     as_column: Option<bool>,
-    /// The result for structs by the producer's class.
+    /// The result of importing struct arrays, as determined by the producer's class.
     structs: Option<Structs>,
-    /// The requested schema of the table, or a schema of the column's field.
+    /// The requested schema of a table, or a schema whose only field is the requested field of a
+    /// column.
     schema: Option<SchemaRef>,
     names: Names,
-    /// The Python function, for errors.
+    /// The name of the Python function in errors.
     function: &'static str,
 }
 
@@ -125,8 +126,8 @@ pub fn from_arrow<'py>(
         };
         let py = obj.py();
         let exported = method.call1((&requested.capsule,));
-        // Tables and arrays export any number of times. Other objects, such as readers, may export
-        // once.
+        // Tables and arrays can be exported repeatedly. Other objects, such as readers, may support
+        // only one export.
         let can_retry = exported.is_err() || request.structs.is_some();
         return match exported.and_then(|exported| import_result(shared, &exported, protocol, &request)) {
             Err(error) if can_retry && error.is_instance_of::<PyException>(py) && !is_usage(py, &error) => {
@@ -206,7 +207,8 @@ fn import_result<'py>(
     import_pair(shared, &pair.get_item(0)?, &pair.get_item(1)?, protocol, request)
 }
 
-/// Returns the result for structs of an object by its class, or `None` if the class tells neither.
+/// Returns whether struct arrays of this class become a table or a column, or `None` if the class
+/// does not determine the result.
 fn structs_of(obj: &Bound<'_, PyAny>) -> PyResult<Option<Structs>> {
     let class = obj.get_type();
     let has_any = |names: &[&str]| -> PyResult<bool> {
@@ -300,8 +302,8 @@ impl Request {
             }
             None => {}
         }
-        // Some producers give the schema of a table a name, and some make it nullable. None does
-        // both.
+        // Some producers give the schema of a table a name, and others make it nullable. No known
+        // producer does both.
         Ok(match self.structs {
             _ if !is_struct || field.metadata().contains_key(EXTENSION_NAME) => Structs::Column,
             Some(structs) => structs,

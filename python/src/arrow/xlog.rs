@@ -28,7 +28,8 @@ struct WithSchema {
     generation: u32,
 }
 
-/// Its address is the context of capsules of [`xlog_capsule`], and identifies them.
+/// A static whose address is the context of each capsule that [`xlog_capsule`] creates. The address
+/// identifies these capsules.
 static MARK: u8 = 0;
 
 fn mark() -> *mut c_void {
@@ -63,8 +64,8 @@ pub fn xlog_capsule<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, 
 /// # Safety
 /// `capsule` was created by `xlog_capsule`.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: the pointer under this name is the `WithSchema` that `xlog_capsule` boxed. A consumer
-    // that moved the array out has left a released one.
+    // SAFETY: the pointer under this name is the `WithSchema` that `xlog_capsule` boxed. If a
+    // consumer moved the array out, it marked the array as released, and dropping it has no effect.
     unsafe {
         let name = abi::ArrowDeviceArray::NAME.as_ptr();
         let raw = ffi::PyCapsule_GetPointer(capsule, name).cast::<WithSchema>();
@@ -77,13 +78,13 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Returns a capsule of the schema of a capsule that [`xlog_capsule`] created, or `None` for any
+/// Returns a capsule with the schema that a capsule of [`xlog_capsule`] contains, or `None` for any
 /// other object.
 #[pyfunction]
 pub fn xlog_schema<'py>(py: Python<'py>, capsule: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    // SAFETY: `PyCapsule_IsValid` accepts any object, and the other functions a capsule that it
-    // accepted. Only `xlog_capsule` sets the mark as context, so the pointer is a `WithSchema`,
-    // which the capsule keeps alive.
+    // SAFETY: `PyCapsule_IsValid` accepts any object. The other functions require a valid capsule,
+    // which that check ensures. Only `xlog_capsule` sets the address of the static as context, so
+    // the pointer refers to a `WithSchema`, which the capsule keeps alive.
     let schema = unsafe {
         let name = abi::ArrowDeviceArray::NAME.as_ptr();
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name) == 0
@@ -98,7 +99,7 @@ pub fn xlog_schema<'py>(py: Python<'py>, capsule: &Bound<'py, PyAny>) -> PyResul
     new_capsule(py, export_schema(&schema).or_raise()?).map(Some)
 }
 
-/// Returns the table with metadata added to fields: {column name: {key: value}}.
+/// Returns the table with added field metadata, which has the form {column name: {key: value}}.
 #[pyfunction]
 pub fn xlog_with_metadata(
     table: &Table,

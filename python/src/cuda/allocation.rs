@@ -10,15 +10,15 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::cuda::context::DeviceState;
 
-/// Memory of a device, shared by its slices. Unlike the memory of tables it is written, in the
-/// order of the session's stream.
+/// Device memory, which a buffer and its slices share. Unlike the memory of tables, it can be
+/// written. Writes run on the session's stream.
 pub struct Allocation {
     pub buffer: Buffer,
     pub state: Arc<DeviceState>,
     pub writable: bool,
     /// External consumers know the address, and may use it on streams of their own.
     is_exported: AtomicBool,
-    /// Exports to other processes, which need the events and the memory.
+    /// Exports to other processes. They are kept, because the other processes use their events.
     pub ipc_exports: Mutex<Vec<IpcExport>>,
 }
 
@@ -30,12 +30,12 @@ pub struct CopyError {
 }
 
 impl Allocation {
-    /// Memory that no external consumer knows.
+    /// Creates an allocation whose address no external consumer has received.
     pub fn new(state: Arc<DeviceState>, buffer: Buffer, writable: bool) -> Self {
         Self { buffer, state, writable, is_exported: AtomicBool::new(false), ipc_exports: Mutex::default() }
     }
 
-    /// Memory of an external owner.
+    /// Creates an allocation of memory that an external library owns.
     pub fn external(state: Arc<DeviceState>, buffer: Buffer, writable: bool) -> Self {
         Self { is_exported: AtomicBool::new(true), ..Self::new(state, buffer, writable) }
     }
@@ -97,15 +97,15 @@ impl Allocation {
         submitted.and_then(|()| self.end()).inspect_err(|_| self.synchronize_or_leak())
     }
 
-    /// After a failure, no event marks the end of the submitted work: waits for the whole stream,
-    /// or leaks the memory if that fails.
+    /// Handles a failure, after which no event marks the end of the submitted work. Waits for the
+    /// whole stream, and leaks the memory if the wait fails.
     fn synchronize_or_leak(&self) {
         if self.state.stream.synchronize().is_err() {
             std::mem::forget(self.buffer.clone());
         }
     }
 
-    /// Copies bytes from `offset` on to the host, and waits for the copy.
+    /// Copies the bytes that begin at `offset` to the host, and waits for the copy.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> std::result::Result<(), CopyError> {
         let mut read = move || {
             let stream = self.begin()?;
@@ -116,21 +116,22 @@ impl Allocation {
         read().map_err(|error| CopyError { error, in_use: self.state.stream.synchronize().is_err() })
     }
 
-    /// Copies bytes of the host to `offset`, and waits for the copy.
+    /// Copies host bytes into the memory at `offset`, and waits for the copy.
     pub fn write(&self, offset: usize, from: &[u8]) -> std::result::Result<(), CopyError> {
         let target = self.buffer.slice(offset, from.len());
         let target = target.map_err(|error| CopyError { error, in_use: false })?;
         let device = self.state.device();
         let source = (Device::CPU, from.as_ptr() as u64);
-        // SAFETY: the target is in the buffer. The source is valid until the stream has completed:
-        // this function waits for it below, and if that fails, the caller leaks the source.
+        // SAFETY: the target is in the buffer. The source must be valid until the stream has
+        // completed. This function waits for the stream. If the wait fails, the caller leaks the
+        // source.
         let submitted = unsafe { self.copy((device, target.address()), source, from.len()) };
         let completed = self.state.stream.synchronize();
         let in_use = completed.is_err();
         submitted.and(completed).map_err(|error| CopyError { error, in_use })
     }
 
-    /// Submits a copy of bytes of another buffer to `offset`.
+    /// Submits a copy from another buffer into the memory at `offset`.
     ///
     /// # Errors
     /// If the ranges overlap.
@@ -147,15 +148,16 @@ impl Allocation {
             )));
         }
         let (stream, from_stream) = (&self.state.stream, &from.state.stream);
-        // The buffers of another session are ordered by another stream.
+        // Work on a buffer of another session runs on that session's stream.
         let is_other_stream = stream.raw() != from_stream.raw();
         from.begin()?;
         if is_other_stream {
             wait_for(stream, from_stream)?;
         }
         let (to, at) = ((self.state.device(), target.address()), (from.state.device(), source.address()));
-        // SAFETY: both ranges are in their buffers. `copy` marks the use of the target's buffer,
-        // and `from.end()` below that of the source's, or the source is leaked.
+        // SAFETY: both ranges are in their buffers. `copy` keeps the target's buffer allocated
+        // until the copy has run. `from.end()` does so for the source's buffer. If it fails, the
+        // source's buffer is leaked.
         unsafe { self.copy(to, at, bytes) }?;
         let ended = match is_other_stream {
             true => wait_for(from_stream, stream).and_then(|()| from.end()),

@@ -39,16 +39,16 @@ pub fn of_column<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, P
             "the column is on {device}: use __dlpack__ or the buffer protocol"
         )));
     }
-    // The interface has no owner. The consumer keeps the column alive, which would not keep a copy
-    // alive.
+    // The interface has no field for an owner of the memory. The consumer keeps only the column
+    // alive, and the column would not keep a copy alive.
     let request =
         ExportRequest { form: Form::Versioned, copy: CopyPolicy::Never, to: device, consumer: None };
     let exported = tensor(py, column, request).map_err(|error| unavailable(&error.value(py).to_string()))?;
     let description =
         exported.tensor().ok_or_else(|| unavailable("the plugin exported a tensor of an unknown version"))?;
     let ndim = usize::try_from(description.ndim).unwrap_or(0);
-    // SAFETY: the plugin dlpack exports tensors with a shape and strides of `ndim` elements each,
-    // which are not NULL.
+    // SAFETY: the plugin dlpack exports tensors whose shape and strides are not NULL and have
+    // `ndim` elements each.
     let (shape, strides) = unsafe {
         (
             std::slice::from_raw_parts(description.shape, ndim),
@@ -170,7 +170,7 @@ fn read_interface(
         true => None,
         false => Some(device_at(shared, address)?),
     };
-    // Other memory is rejected by the plugin, which asks the driver too.
+    // The plugin rejects memory that is not device memory, because it queries the driver too.
     let device = device.filter(|device| device.r#type == abi::DEVICE_CUDA);
     let session_device = shared.session.device();
     let cuda_device = device

@@ -22,7 +22,8 @@ use crate::runtime::process::{ProcessLocal, detach};
 const ACCOUNT: &str = "cuda buffers";
 
 /// A session's CUDA device and its streams. All work on its buffers is submitted to the session's
-/// stream. External libraries use the legacy default stream, unless they received another one.
+/// stream. External libraries use the legacy default stream, unless they received the handle of
+/// another stream.
 pub struct DeviceState {
     pub shared: Arc<Shared>,
     pub account: Arc<Account>,
@@ -128,8 +129,8 @@ impl DeviceContext {
             // SAFETY: the account's backend allocated the block on this device, and only this
             // function has it.
             let block = unsafe { BufferMut::from_block(state.stream.memory(), state.device(), block) };
-            // It is still written, on one stream: `Allocation` marks each use with `mark_used`, so
-            // that the memory is freed after it.
+            // The buffer is still written, on one stream. `Allocation` calls `mark_used` after each
+            // use, so that the memory is freed after the last use.
             Ok(block.freeze_now())
         });
         Ok(DeviceMemory::new(Allocation::new(state.clone(), memory.or_raise()?, true)))

@@ -11,8 +11,8 @@ use crate::cuda::context::DeviceState;
 use crate::runtime::errors::{Kind, raise};
 use crate::runtime::process::ProcessLocal;
 
-/// Pinned host memory, which a CUDA device copies from and to at full speed. It implements the
-/// buffer protocol, writable. It is freed when the last view of it is released.
+/// Pinned host memory. Copies between it and a CUDA device run at full speed. It implements the
+/// buffer protocol with writable views. It is freed when the last view of it is released.
 #[pyclass(frozen, weakref, module = "crossdock.cuda")]
 pub struct HostBuffer {
     memory: ProcessLocal<(BufferMut, Arc<DeviceState>)>,

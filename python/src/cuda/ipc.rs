@@ -20,8 +20,8 @@ pub fn export(allocation: &Allocation, offset: usize, bytes: usize) -> Result<Ve
     let range = allocation.buffer.slice(offset, bytes)?;
     let ready = allocation.state.stream.record()?;
     // SAFETY: `ready` keeps the event alive. The allocation keeps the export and the memory. The
-    // documentation of `export_for_ipc` requires the caller to keep the buffer until all openers
-    // have closed theirs.
+    // documentation of `export_for_ipc` requires the caller to keep the buffer until all processes
+    // that opened it have closed it.
     let export =
         unsafe { allocation.state.backend().export_ipc(range.address(), bytes as u64, ready.sync_event()) }?;
     let description = export.description().to_bytes();

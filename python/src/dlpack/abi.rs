@@ -134,7 +134,7 @@ const _: () = {
 /// A tensor, the arrays that it points to, and the owner of its data.
 #[repr(C)]
 struct OwnedTensor<T> {
-    // First, because the deleter receives its address.
+    // The first field, because the deleter receives its address as the address of the struct.
     tensor: VersionedTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,

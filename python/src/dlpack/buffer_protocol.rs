@@ -22,7 +22,7 @@ struct View {
     _tensor: Managed,
 }
 
-/// Returns the format of Python's module `struct`.
+/// Returns an element's format in the syntax of Python's module `struct`.
 fn format_of(dtype: DataType) -> Option<&'static CStr> {
     Some(match (dtype.code, dtype.bits) {
         (Code::INT, 8) => c"b",
@@ -71,7 +71,7 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
     let n = usize::try_from(ndim).map_err(|_| unsupported())?;
     let format = format_of(dtype).ok_or_else(unsupported)?;
     let width = isize::from(dtype.bits / 8);
-    // SAFETY: the plugin dlpack exports tensors with a shape and strides of `ndim` elements each.
+    // SAFETY: the plugin dlpack exports tensors whose shape and strides have `ndim` elements each.
     let (shape, strides) = unsafe {
         (std::slice::from_raw_parts(description.shape, n), std::slice::from_raw_parts(description.strides, n))
     };
@@ -84,7 +84,7 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
             "the elements are not contiguous in the requested order: use numpy.asarray(column)",
         ));
     }
-    // Some consumers take a NULL pointer of an empty buffer for a failure.
+    // Some consumers treat a NULL pointer as a failure, even if the buffer is empty.
     static EMPTY: [u64; 1] = [0];
     let data = if data.is_null() { EMPTY.as_ptr().cast_mut().cast::<c_void>() } else { data };
     let content = Box::new(View { shape, strides, _tensor: exported });
@@ -127,7 +127,7 @@ fn has_requested_order(flags: c_int, shape: &[isize], strides: &[isize], width: 
 /// Releases a view.
 ///
 /// # Safety
-/// [`get`] filled in `view`, and it is released once.
+/// [`get`] filled in `view`, and this function is called once for it.
 pub unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: `get` set `internal` to a boxed `View`.
     unsafe {

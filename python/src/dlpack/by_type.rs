@@ -17,7 +17,8 @@ impl<T: Clone> ByType<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Returns the value of an object's type. Calls `look_up` if there is none yet.
+    /// Returns the value of an object's type. Calls `look_up` if the cache has no value for the
+    /// type.
     pub fn get(&self, object: &Bound<'_, PyAny>, look_up: impl FnOnce(&Bound<'_, PyType>) -> T) -> T {
         let r#type = object.get_type_ptr();
         {

@@ -36,10 +36,10 @@ impl ExchangeApi {
     }
 
     fn look_up(r#type: &Bound<'_, PyType>) -> Option<Self> {
-        // A type whose attribute is not such a capsule may implement other protocols.
+        // If the attribute is not a capsule of this name, the type may implement other protocols.
         let capsule = r#type.getattr_opt(ATTRIBUTE).ok().flatten()?;
-        // SAFETY: `PyCapsule_IsValid` accepts any object, and `PyCapsule_GetPointer` a capsule that
-        // it accepted.
+        // SAFETY: `PyCapsule_IsValid` accepts any object. `PyCapsule_GetPointer` requires a valid
+        // capsule, which that check ensures.
         let mut header = unsafe {
             if ffi::PyCapsule_IsValid(capsule.as_ptr(), CAPSULE.as_ptr()) == 0 {
                 return None;
@@ -77,7 +77,7 @@ impl ExchangeApi {
         }
     }
 
-    /// Returns the handle of its library's current stream on a CUDA device.
+    /// Returns the handle of the library's current stream on a CUDA device.
     pub fn stream(self, py: Python<'_>, device: Device) -> PyResult<*mut c_void> {
         let mut out = std::ptr::null_mut();
         let id = i32::try_from(device.id).unwrap_or(0);

@@ -2,7 +2,8 @@
 //! Python call.
 //!
 //! The current work stream of this library is CUDA's legacy default stream: exported tensors are
-//! ready on it, and imported ones must be. The session's streams are internal.
+//! ready on this stream, and imported tensors must be ready on it. The session's streams are
+//! internal.
 
 use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,12 +125,12 @@ struct BorrowedTensor {
     is_owned: Arc<AtomicBool>,
 }
 
-// SAFETY: DLPack allows to call a deleter on any thread.
+// SAFETY: DLPack allows calling a deleter on any thread.
 unsafe impl Send for BorrowedTensor {}
 
 impl BorrowedTensor {
-    /// Copies the struct, with a deleter that calls the original's only if the returned flag is
-    /// set.
+    /// Returns a copy of the struct, and a flag. The copy's deleter calls the original's deleter
+    /// only if the flag is set.
     fn managed(original: NonNull<VersionedTensor>) -> (Managed, Arc<AtomicBool>) {
         let is_owned = Arc::new(AtomicBool::new(false));
         // SAFETY: DLPack requires a live versioned tensor. The import rejects one of another major
@@ -170,7 +171,7 @@ fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
         let sessions = SESSIONS.lock();
         sessions.iter().find(|(key, _)| *key == device).map(|(_, session)| session.clone_ref(py))
     };
-    // A session of the parent process is an error here, and is replaced.
+    // In a forked child, using the parent's session returns an error, and the session is replaced.
     if let Some(Ok(shared)) = cached.map(|session| session.get().shared()) {
         return Ok(shared);
     }

@@ -59,9 +59,10 @@ pub struct ExportRequest {
 pub struct TensorCache {
     /// The zero-copy tensor.
     tensor: OnceLock<Arc<Managed>>,
-    /// Whether the data was ready: no stream has to wait any more.
+    /// Whether the data is known to be ready, so that no stream has to wait for it.
     ready: AtomicBool,
-    /// An event of the host's after an external event, which cannot be queried.
+    /// An event that the host recorded after the external events of the data. Unlike them, it can
+    /// be queried.
     after_foreign: OnceLock<Ready>,
 }
 
@@ -231,7 +232,8 @@ fn is_capturing(session: &HostSession, on: Device, consumer: Option<usize>) -> b
     unsafe { session.host().backend().is_capturing(on, consumer as *mut std::ffi::c_void) }
 }
 
-/// Returns whether an array is a tensor without reading its values and without waiting.
+/// Returns whether the array can be exported as a tensor without reading its values and without
+/// waiting for them.
 fn is_plain(array: &DeviceArray, on: Device) -> bool {
     array.null_count() == Some(0)
         && array.data_type().is_numeric()
@@ -331,7 +333,8 @@ fn wait_for_data(
     tensor: &Managed,
     consumer: usize,
 ) -> PyResult<()> {
-    // A copy is made on the host's stream. A legacy tensor has no flag for copies.
+    // A copy is ready on the host's stream. A legacy tensor may be a copy, because it has no flag
+    // for copies.
     let may_be_copy = tensor.is_copied() || !tensor.is_versioned();
     let events = if may_be_copy { Vec::new() } else { pending(cache, batch, || stream_on(session, on))? };
     if !may_be_copy && events.is_empty() {
@@ -347,8 +350,8 @@ fn wait_for_data(
     events.into_iter().try_for_each(|ready| consumer.wait(ready)).or_raise()
 }
 
-/// Returns the events after which a column's data is ready; none if it was ready before. `stream`
-/// returns the host's stream of its device.
+/// Returns the events after which a column's data is ready, or no events if the data is ready
+/// already. `stream` returns the host's stream on the column's device.
 pub fn pending<'a>(
     cache: &TensorCache,
     batch: &'a DeviceBatch,

@@ -18,7 +18,8 @@ const MAX_OPEN_WRITERS: usize = 16;
 /// The caches of one session.
 ///
 /// A thread that holds the interpreter's lock must not block on a lock that is held during an
-/// export. Such locks are only acquired with `try_lock`; the others are held for a lookup.
+/// export. Locks of that kind are acquired only with `try_lock`. All other locks are held only
+/// during a lookup.
 #[derive(Default)]
 pub struct Formats {
     import_format: Mutex<Option<Arc<CapsuleFormat>>>,
@@ -61,8 +62,8 @@ impl Formats {
         }
     }
 
-    /// Returns the format that exports tensors of a form on a device, which may differ from the
-    /// session's.
+    /// Returns the format that exports legacy or versioned tensors on a device, which may differ
+    /// from the session's device.
     pub fn export_format(
         &self,
         session: &HostSession,
@@ -95,7 +96,7 @@ impl Formats {
         let same = |open: &&Arc<OpenWriter>| Arc::ptr_eq(&open.schema, schema) || open.schema == *schema;
         let open = locked(&self.open_writers).iter().find(same).cloned();
         if let Some(open) = open {
-            // If another thread uses it, open a new one.
+            // If another thread uses the writer, open a new writer.
             match open.writer.try_lock() {
                 Ok(mut writer) => return writer.write_borrowed(batch),
                 Err(TryLockError::Poisoned(writer)) => return writer.into_inner().write_borrowed(batch),
@@ -122,7 +123,7 @@ impl Formats {
         if !matches!(error, crossdock::Error::Plugin { source, .. } if panicked(source)) {
             return;
         }
-        // Dropped together after all locks are released.
+        // The cleared values are dropped together after all locks are released.
         let cleared = (
             locked(&self.import_format).take(),
             std::mem::take(&mut *locked(&self.export_formats)),

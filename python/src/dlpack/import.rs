@@ -108,8 +108,8 @@ fn schema_of_names(names: &Option<Vec<String>>) -> Option<Schema> {
 
 type Columns<'py> = (Option<Vec<String>>, Vec<Bound<'py, PyAny>>);
 
-/// Returns the names (of a dict only) and the tensors of `x`. A dict is sorted by the schema if
-/// there is one.
+/// Returns the tensors of `x`, and their names if `x` is a dict. If there is a schema, the tensors
+/// of a dict are returned in the order of the schema.
 fn collect_columns<'py>(x: &Bound<'py, PyAny>, schema: Option<&Schema>) -> PyResult<Columns<'py>> {
     if let Ok(dict) = x.cast::<PyDict>() {
         let mut names = Vec::with_capacity(dict.len());
@@ -232,8 +232,8 @@ fn read_columns(
     HostTable::from_batches(&shared.session, schema, vec![batch]).or_raise()
 }
 
-/// Reads tensors of one device as a table. Runs without the interpreter's lock, because elements
-/// may have to be gathered.
+/// Reads tensors of one device as a table. Runs without the interpreter's lock, because gathering
+/// elements can take long.
 fn read(
     shared: &Shared,
     capsules: Vec<Capsule>,

@@ -1,8 +1,9 @@
 //! Imports plain tensors in place without calling the plugin: one dimension, contiguous, on the
 //! session's device.
 //!
-//! The plugin imports the first tensor of a dtype; later ones get the same schema. All other
-//! tensors go to the plugin, which also reports what it rejects.
+//! The plugin imports the first tensor of each dtype. Later plain tensors of the dtype get the same
+//! schema. The plugin imports all tensors that are not plain, and reports the reason if it rejects
+//! a tensor.
 
 use arrow_schema::{FieldRef, SchemaRef};
 use crossdock::{Error, Session, Table as HostTable};
@@ -95,8 +96,8 @@ impl InPlace {
     }
 }
 
-/// Returns the description and the schema of a plain tensor, if the plugin has imported one of its
-/// dtype before and the driver knows its memory.
+/// Returns the description and the schema of a plain tensor, if the plugin has imported a tensor of
+/// its dtype before, and its memory is an allocation of the driver.
 fn plain_schema(shared: &Shared, imported: &ImportedTensor) -> Option<(Plain, SchemaRef)> {
     let plain = plain(imported.tensor.tensor()?, shared.session.device())?;
     let schema = shared.tensors.schema(plain.dtype)?;

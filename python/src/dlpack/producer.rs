@@ -29,9 +29,10 @@ pub struct ImportedTensor {
 
 enum Readiness {
     Now,
-    /// After this event on the device.
+    /// The data is ready after this event on the device.
     After(Device, Ready),
-    /// After the work submitted to this stream of the host, which waits for the producer.
+    /// The data is ready after the work submitted to this stream of the host, which waits for the
+    /// producer.
     On(Stream),
 }
 
@@ -71,11 +72,12 @@ impl ImportedTensor {
         }
     }
 
-    /// Orders the host's later work on the tensor's device after the tensor, and returns it.
+    /// Makes later work of the host on the tensor's device wait for the tensor's data, and returns
+    /// the tensor.
     ///
-    /// A copy from one CUDA device to another runs on the session's stream, which cannot wait for a
-    /// stream of the other device: there, the host waits. A copy to the host runs on the tensor's
-    /// device.
+    /// A copy from one CUDA device to another runs on the session's stream. Because that stream
+    /// cannot wait for a stream of the other device, the host waits. A copy to the host runs on the
+    /// tensor's device.
     pub fn into_ordered(self, py: Python<'_>, shared: &Shared) -> PyResult<Managed> {
         let stream = match &self.readiness {
             Readiness::Now => return Ok(self.tensor),
@@ -98,7 +100,7 @@ impl ImportedTensor {
 ///
 /// # Errors
 /// TypeError if the object implements none of the protocols; BufferError for a lazy torch tensor;
-/// the producer's exception.
+/// any exception that the producer raises.
 pub fn import_tensor(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<ImportedTensor> {
     torch::reject_lazy(object)?;
     if let Some(api) = ExchangeApi::of(object) {

@@ -53,7 +53,7 @@ pub struct Managed {
     raw: NonNull<c_void>,
 }
 
-// SAFETY: DLPack allows to call a deleter on any thread.
+// SAFETY: DLPack allows calling a deleter on any thread.
 unsafe impl Send for Managed {}
 // SAFETY: shared references only read the struct, which nothing changes after `set_copied`.
 unsafe impl Sync for Managed {}
@@ -124,8 +124,8 @@ impl Managed {
             && unsafe { self.raw.cast::<VersionedTensor>().as_ref() }.flags & IS_COPIED != 0
     }
 
-    /// Returns another tensor of the same data. The data is released after both. `None` for a
-    /// legacy tensor.
+    /// Returns a second tensor with the same data, or `None` for a legacy tensor. The data is
+    /// released after both tensors are deleted.
     pub fn share(original: &Arc<Managed>) -> Option<Managed> {
         if original.form != Form::Versioned || original.tensor().is_none() {
             return None;
@@ -171,7 +171,7 @@ impl Drop for Managed {
 /// A tensor that refers to the data of another one.
 #[repr(C)]
 struct SharedTensor {
-    // First, because the deleter receives its address.
+    // The first field, because the deleter receives its address as the address of the struct.
     tensor: VersionedTensor,
     _original: Arc<Managed>,
 }
@@ -209,15 +209,16 @@ unsafe fn free<T: HasDeleter>(tensor: NonNull<T>) {
     }
 }
 
-/// Consumes a capsule: takes its tensor, and renames it as DLPack requires. `who` names the caller
-/// in errors.
+/// Consumes a capsule: takes its tensor, and renames it as DLPack requires. Errors name the caller
+/// `who`.
 ///
 /// # Errors
 /// TypeError if the object is not a capsule of a tensor, or was consumed before.
 pub fn take(capsule: &Bound<'_, PyAny>, who: &str) -> PyResult<Managed> {
     for form in FORMS {
-        // SAFETY: `PyCapsule_IsValid` accepts any object, and the other functions a capsule that it
-        // accepted. The interpreter's lock is held, so no other thread consumes it meanwhile.
+        // SAFETY: `PyCapsule_IsValid` accepts any object. The other functions require a valid
+        // capsule, which that check ensures. The interpreter's lock is held, so no other thread
+        // consumes the capsule during this function.
         unsafe {
             if ffi::PyCapsule_IsValid(capsule.as_ptr(), form.name().as_ptr()) == 0 {
                 continue;
@@ -255,7 +256,7 @@ pub fn new_capsule(py: Python<'_>, tensor: Managed) -> PyResult<Bound<'_, PyAny>
         let capsule = Bound::from_owned_ptr_or_err(py, capsule)?;
         // The capsule owns the tensor now.
         tensor.into_parts();
-        // The context of a new capsule is NULL, which stands for generation 0.
+        // The context of a new capsule is NULL, which represents generation 0.
         match generation() {
             0 => {}
             generation => {
@@ -292,8 +293,8 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 pub fn cuda_device(device: dlpack_abi::Device, session_device: Device) -> Option<Device> {
     match device.device_type {
         DeviceType::CUDA => Some(Device::cuda(device.device_id.into())),
-        // Managed memory belongs to every device, whatever its id. It has to be ready on the
-        // session's.
+        // Managed memory is accessible on every device, whatever its id. It has to be ready on the
+        // session's device.
         DeviceType::CUDA_MANAGED if session_device.r#type == Device::cuda(0).r#type => Some(session_device),
         DeviceType::CUDA_MANAGED => Some(Device::cuda(device.device_id.into())),
         _ => None,

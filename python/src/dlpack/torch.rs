@@ -1,7 +1,7 @@
 //! Fast import of torch tensors, for releases of torch without the C exchange API.
 //!
 //! torch's `__dlpack__` checks the tensor and orders the streams in Python, which takes longer than
-//! the rest of the import. This module checks the tensor itself and calls the function that
+//! all other steps of the import. This module checks the tensor itself and calls the function that
 //! `__dlpack__` calls. The tensor is ready on torch's current stream.
 
 use std::sync::Arc;

@@ -89,7 +89,8 @@ impl ByteSink for FileSink {
         let result = Python::attach(|py| -> PyResult<()> {
             while !bytes.is_empty() {
                 let written = self.file.bind(py).call_method1("write", (PyBytes::new(py, bytes),))?;
-                // A raw file may write less. Objects that return None have written everything.
+                // A raw file may write fewer bytes than it received. An object that returns None
+                // has written all bytes.
                 let n: usize = written.extract::<Option<usize>>()?.unwrap_or(bytes.len());
                 if n == 0 || n > bytes.len() {
                     return Err(usage(format!(

@@ -151,14 +151,14 @@ impl Column {
         self.with(compacted(py, self.table()?)?)
     }
 
-    /// Returns the same values as one chunk with offset 0. Zero-copy if the column is one such
-    /// chunk.
+    /// Returns the same values as one chunk with offset 0. Zero-copy if the column has one chunk
+    /// with offset 0.
     fn combine_chunks(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }
 
     /// Replaces dictionary keys by their values, on the column's device. Raises UsageError if the
-    /// column is not dictionary-encoded. Dictionaries within the values stay.
+    /// column is not dictionary-encoded. Dictionaries nested in the values are kept.
     fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.decode_dictionaries(&[0]))?)
@@ -170,7 +170,7 @@ impl Column {
         self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
-    /// Moves the column to a device. Zero-copy if it is already there.
+    /// Moves the column to a device. Zero-copy if the column is already on that device.
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::objects::device::parse(device)?;
         let table = self.table()?;
@@ -260,7 +260,7 @@ impl Column {
     ///
     /// The tensor is read-only and zero-copy. A consumer that passes no `max_version` does not
     /// understand the read-only flag and gets a copy.
-    /// copy: True: always a copy; False: zero-copy or BufferError.
+    /// copy: True: always copies; False: raises BufferError if a copy is needed.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

@@ -32,7 +32,7 @@ pub struct EncodedArray {
 struct State {
     tree: Arc<Tree>,
     shared: Arc<Shared>,
-    /// The root's type, once it was needed.
+    /// The root's type, which is determined at its first use.
     type_text: OnceLock<String>,
 }
 
@@ -151,7 +151,8 @@ impl EncodedArray {
     }
 
     /// Serialises the tree. `Session.encoded` and the format "encodings" read the bytes. A tree
-    /// that was read gives the same bytes again. Buffers on devices are copied to the host.
+    /// that was read from bytes serialises to the same bytes. Buffers on devices are copied to the
+    /// host.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let (session, tree) = (&self.state()?.shared.session, self.share()?);
         let bytes = detached(py, || session.encoded_to_bytes(tree))?;

@@ -26,7 +26,8 @@ use crate::runtime::work::{MIN_INTERRUPTIBLE_BYTES, detached, interruptible};
 enum IpcSource<'py> {
     Path(PathBuf),
     Bytes(BufferSource),
-    /// A file object, the bytes from its position to its end, and that position if it is seekable.
+    /// A file object, the bytes from its position to its end, and its position if the object is
+    /// seekable.
     Object {
         bytes: BufferSource,
         object: Bound<'py, PyAny>,
@@ -81,8 +82,8 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> P
             let read = || HostTable::from_ipc_input_with_progress(&session, input, Some(Arc::new(listener)));
             let table = detached(py, read);
             if let Some(start) = start {
-                // The position becomes the end of the table, or stays where it was if the table
-                // could not be read.
+                // The position becomes the end of the table. If the table could not be read, the
+                // position is restored.
                 let bytes_used = if table.is_ok() { bytes_used.load(Ordering::Relaxed) } else { 0 };
                 object.call_method1("seek", (start + bytes_used,))?;
             }

@@ -60,7 +60,7 @@ impl Schema {
     }
 
     /// Metadata of the schema. Bytes that are not UTF-8 are decoded as by os.fsdecode. If a key is
-    /// repeated, its first value.
+    /// repeated, its first value is returned.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         metadata_of(py, &pairs(self.0.metadata()))
@@ -115,7 +115,7 @@ impl Field {
         self.0.is_nullable()
     }
 
-    /// Metadata of the field, decoded as Schema.metadata. It contains the name of an extension
+    /// Metadata of the field, decoded like Schema.metadata. It contains the name of an extension
     /// type.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -33,7 +33,7 @@ pub struct Shared {
     formats: Mutex<Vec<(String, Way, Arc<CapsuleFormat>)>>,
     /// Formats of tensors.
     pub tensors: Formats,
-    /// The device's legacy default stream, once it was needed.
+    /// The device's legacy default stream, which is looked up at its first use.
     legacy_stream: OnceLock<Stream>,
 }
 
@@ -160,8 +160,8 @@ impl Session {
         Ok(self.shared()?.session.host().plugins().map(|plugin| plugin.name.clone()).collect())
     }
 
-    /// The encodings that the session decodes, and the plugins that have them: {id: [name]}. The
-    /// first plugin is used.
+    /// The encodings that the session decodes, and the names of the plugins that decode them: {id:
+    /// [name]}. The session uses the first plugin.
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         // This loads plugins that are not loaded yet.
@@ -185,8 +185,8 @@ impl Session {
     /// Imports an object that implements an Arrow PyCapsule protocol, as a table or a column.
     /// Zero-copy if the data is on the session's device.
     ///
-    /// schema: the requested type: a Schema for a table, a Field for a column. The producer is
-    /// asked for it. Numbers are cast if no value changes; any other difference is a UsageError.
+    /// schema: the requested type: a Schema for a table, a Field for a column. It is passed to the
+    /// producer. Numbers are cast if no value changes; any other difference is a UsageError.
     /// as_column: True: a column; False: a table; None: arrays other than structs become a column.
     /// Structs become a column if a struct is null, if the type is an extension type, if `obj` is
     /// an array (its class has `type` or `dtype`, but not `columns`, `column_names` or
@@ -213,12 +213,12 @@ impl Session {
     /// device must be ready on the legacy default stream.
     /// schema: the requested type. A list of k times as many tensors as the schema has columns
     /// gives k batches.
-    /// bools: "bytes" (default, in place) or "bits". Not together with `schema`, which determines
-    /// it.
+    /// bools: "bytes" (default, in place) or "bits". Not allowed together with `schema`, which
+    /// determines the type of booleans.
     /// masks: boolean tensors in the structure of `x`; True marks a null row.
     ///
     /// A torch tensor that requires gradients, or that has the negative or the conjugate bit set,
-    /// raises a BufferError, because its memory does not have its values: pass `tensor.detach()`,
+    /// raises a BufferError, because its memory does not hold its values: pass `tensor.detach()`,
     /// `tensor.resolve_neg()` or `tensor.resolve_conj()`.
     #[pyo3(signature = (x, schema=None, *, bools=None, masks=None))]
     fn from_dlpack<'py>(
@@ -373,8 +373,8 @@ pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
     (shared.session.with_cancel_flag(flag.clone()), flag)
 }
 
-/// Returns the plugin search path: `paths`, the environment's, the package's own plugins, and those
-/// of other packages.
+/// Returns the plugin search path: `paths`, the paths in the environment, the package's own
+/// plugins, and the plugins of other packages.
 fn search(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Search> {
     let _call = begin(py);
     let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;

@@ -157,7 +157,7 @@ impl Table {
         (0..self.num_columns()?).map(|i| self.column_at(i)).collect()
     }
 
-    /// Selects columns by names or indices, in this order. Zero-copy.
+    /// Selects columns by name or index, in the order of the arguments. Zero-copy.
     fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
         let table = self.table()?;
         let indices: Vec<_> =
@@ -171,14 +171,15 @@ impl Table {
         self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
-    /// Returns the same rows with offset 0 in every array except run-end encoded ones. Sliced
+    /// Returns the same rows with offset 0 in every array except run-end encoded arrays. Sliced
     /// batches are copied on their device. Use it for libraries that read slices incorrectly
     /// (docs/peers.md).
     fn compact(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(compacted(py, self.table()?)?)
     }
 
-    /// Returns the same rows as one batch with offset 0. Zero-copy if the table is one such batch.
+    /// Returns the same rows as one batch with offset 0. Zero-copy if the table has one batch with
+    /// offset 0.
     fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }
@@ -213,7 +214,7 @@ impl Table {
         table.batches().iter().map(to_table).collect()
     }
 
-    /// Moves the table to a device. Zero-copy if it is already there.
+    /// Moves the table to a device. Zero-copy if the table is already on that device.
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::objects::device::parse(device)?;
         let table = self.table()?;

@@ -174,13 +174,14 @@ pub fn keep_exception<T>(_: Python<'_>, body: impl FnOnce() -> T) -> T {
     // references.
     unsafe { ffi::PyErr_Fetch(&mut kind, &mut value, &mut traceback) };
     let result = body();
-    // SAFETY: the lock is held, and `PyErr_Fetch` gave these references to us.
+    // SAFETY: the lock is held, and `PyErr_Fetch` passed ownership of these references to this
+    // function.
     unsafe { ffi::PyErr_Restore(kind, value, traceback) };
     result
 }
 
-/// A field of a Python class whose drop keeps a pending exception: Python deallocates objects while
-/// one is set.
+/// A field of a Python class. Dropping it keeps a pending exception, because Python may deallocate
+/// objects while an exception is set.
 pub struct KeepException<T>(ManuallyDrop<T>);
 
 impl<T> KeepException<T> {
@@ -200,7 +201,7 @@ impl<T> Deref for KeepException<T> {
 
 impl<T> Drop for KeepException<T> {
     fn drop(&mut self) {
-        // SAFETY: called once, by this drop.
+        // SAFETY: `ManuallyDrop::drop` must run once. Only this `drop` calls it.
         let drop = |value: &mut ManuallyDrop<T>| unsafe { ManuallyDrop::drop(value) };
         // SAFETY: Python deallocates its objects with the lock held. A value that never became a
         // Python object is dropped by a method, which holds the lock too.

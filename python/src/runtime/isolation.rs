@@ -18,7 +18,7 @@ module.serve_isolated()
 ";
 
 /// Lets this interpreter's executable run isolated plugins. An embedded interpreter has no
-/// executable: there, a policy has to name a program.
+/// executable, so a policy has to name a program.
 pub fn serve_with(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let executable: Option<PathBuf> = module.py().import("sys")?.getattr("executable")?.extract()?;
     let file: Option<OsString> = module.getattr_opt("__file__")?.map(|file| file.extract()).transpose()?;

@@ -136,7 +136,7 @@ pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Runs pending releases of external arrays at the end of the interpreter, while it still runs.
-/// Some releases acquire the interpreter's lock, so it is released meanwhile.
+/// Some releases acquire the interpreter's lock, so this function releases it.
 #[pyfunction]
 fn end(py: Python<'_>) {
     // Fails only if the same thread has called this before.

@@ -13,7 +13,7 @@ use crate::runtime::progress_bar::Bar;
 /// The receiver of progress reports: bytes done, and bytes in total.
 pub struct Progress {
     receiver: Receiver,
-    /// The exception of the function. It has also set the cancel flag.
+    /// The exception that the function raised. The cancel flag is set too.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 

@@ -20,7 +20,7 @@ const MAX_PENDING: usize = 256;
 /// Warnings that no thread has delivered yet.
 static PENDING: ProcessWide<VecDeque<String>> = ProcessWide::new();
 
-/// Whether `PENDING` has any, so that most calls need no lock.
+/// Whether `PENDING` has warnings. Most calls only read this flag, and need no lock.
 static HAS_PENDING: AtomicBool = AtomicBool::new(false);
 
 /// Starts to collect logged warnings and errors for [`after`]. They are logged on any thread,
@@ -40,7 +40,7 @@ pub fn after<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
     let mut pending = std::mem::take(&mut *PENDING.lock());
     while let Some(message) = pending.pop_front() {
         if let Err(error) = warn(py, &message) {
-            // The next call delivers the rest.
+            // The next call delivers the remaining warnings.
             PENDING.lock().extend(pending);
             HAS_PENDING.store(true, Ordering::Release);
             return result.and(Err(error));

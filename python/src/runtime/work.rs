@@ -31,8 +31,9 @@ pub fn reading<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
     detach(py, || guarded(|| Ok::<_, crossdock::Error>(work()))).or_raise()
 }
 
-/// Runs `work` like [`detached`], and checks for signals meanwhile. If a signal handler raises, as
-/// Ctrl-C does, this sets `cancel`, waits for `work` to return, and raises the handler's exception.
+/// Runs `work` like [`detached`], and checks for signals while it runs. If a signal handler raises,
+/// as Ctrl-C does, this sets `cancel`, waits for `work` to return, and raises the handler's
+/// exception.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     cancel: &CancelFlag,

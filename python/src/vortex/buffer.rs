@@ -26,11 +26,11 @@ struct BufferExport {
     address: *const c_void,
     bytes: usize,
     alignment: usize,
-    /// -1 in host memory.
+    /// Index of the CUDA device; -1 for host memory.
     device_id: i32,
     sync_event: *mut c_void,
     private_data: *mut c_void,
-    /// Frees the struct itself too.
+    /// Releases the buffer, and frees this struct.
     release: Option<unsafe extern "C" fn(*mut BufferExport)>,
 }
 
@@ -40,10 +40,10 @@ struct BufferExport {
 /// TypeError if the object is not a capsule of this protocol; UsageError if it was consumed before,
 /// or if its version or kind is unknown.
 pub fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Owned<abi::EncodedBuffer>> {
-    // SAFETY: `PyCapsule_IsValid` accepts any object, and the other functions a capsule that it
-    // accepted. The interpreter's lock is held, so no other thread consumes it meanwhile. The
-    // protocol guarantees that the pointer under this name is a `BufferExport` if the version is 1.
-    // The consumer owns it once the destructor is cleared.
+    // SAFETY: `PyCapsule_IsValid` accepts any object. The other functions require a valid capsule,
+    // which that check ensures. The interpreter's lock is held, so no other thread consumes the
+    // capsule during this function. The protocol guarantees that the pointer under this name is a
+    // `BufferExport` if the version is 1. The consumer owns it once the destructor is cleared.
     let (export, raw) = unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), NAME.as_ptr()) == 0 {
             return Err(misnamed(capsule)?);
@@ -124,7 +124,7 @@ unsafe extern "C" fn release_imported(buffer: *mut abi::EncodedBuffer) {
 /// The memory that an exported capsule's pointer refers to.
 #[repr(C)]
 struct Exported {
-    // First, because the capsule's pointer is its address.
+    // The first field, because the capsule's pointer is the address of the struct.
     export: BufferExport,
     generation: u32,
     buffer: ManuallyDrop<Owned<abi::EncodedBuffer>>,

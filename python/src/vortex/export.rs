@@ -13,11 +13,12 @@ use crate::vortex::buffer::new_capsule;
 /// UnsupportedError if a node has an Arrow type, or if a buffer is on a device that the protocol
 /// does not support.
 pub fn tuples(py: Python<'_>, array: EncodedArray) -> PyResult<Bound<'_, PyAny>> {
-    // From the last node to the first, so that children are converted before their parents.
+    // Converts the nodes from the last to the first, so that children are converted before their
+    // parents.
     let mut converted: Vec<Bound<'_, PyAny>> = Vec::new();
     for index in (0..array.n_nodes()).rev() {
         let node = array.node(index).or_raise()?;
-        // The children were converted last, the first child after the others.
+        // The last tuples in `converted` are the node's children, in reverse order.
         let from = converted.len().saturating_sub(node.n_children());
         let children: Vec<_> = converted.drain(from..).rev().collect();
         converted.push(tuple(py, node, children)?);

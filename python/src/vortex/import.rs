@@ -97,7 +97,7 @@ pub fn flatten(
             n_buffers: count(node_buffers.len()),
             n_children: count(children.len()),
         });
-        // In reverse, because the first child is the next node in pre-order.
+        // Pushes the children in reverse, because the first child is the next node in pre-order.
         pending.extend(children.into_iter().rev());
     }
     EncodedArray::new(parts, buffers).or_raise().map(Some)

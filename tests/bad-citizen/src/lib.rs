@@ -1,5 +1,5 @@
-//! A plugin that panics in the function that the format's name selects. A plugin in C covers
-//! `create`, which has no format.
+//! A plugin that panics in one of its functions. The name of the format selects the function. A
+//! panic in `create`, which has no format, is tested with a plugin in C.
 #![allow(clippy::panic)]
 
 use crossdock_plugin_api::{
@@ -74,7 +74,7 @@ impl Importer for BadCitizen {
 }
 
 unsafe extern "C" fn release_nothing(schema: *mut abi::ArrowSchema) {
-    // SAFETY: the caller passes the struct to release, which owns only constants.
+    // SAFETY: the caller passes a valid struct, which owns nothing but constants.
     unsafe { (*schema).release = None };
 }
 

@@ -1,11 +1,12 @@
-//! Models of files of the host, the backend and the isolation crate that synchronise by hand. A
-//! model compiles the product's own file with loom's types instead of the standard library's.
-//! docs/testing.md lists the files, and how others are tested. Loom runs each model in every order
-//! of its threads, with every value that the memory orders allow a load to see, up to a bound of
-//! forced switches between threads. A deadlock is an error.
+//! Models of files of the host, the backend and the isolation crate that use atomics, locks or
+//! condition variables directly. A model compiles the product's own file with loom's types instead
+//! of the standard library's types. docs/testing.md lists the modelled files, and how other files
+//! are tested. Loom runs each model in every order of its threads, with every value that the memory
+//! orders allow a load to return. The number of forced switches between threads is bounded. A
+//! deadlock is an error.
 //!
-//! Reference counts are plain atomics here: loom has no equivalent of the standard library's `Arc`,
-//! whose count the host reads, that returns stale counts as a machine may.
+//! The models use atomics instead of the reference counts of `Arc`. The host reads these counts. A
+//! real machine may return stale counts, but loom's `Arc` never does.
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ mod reaper;
 mod reclaimer;
 mod resource;
 
-/// A type that the backend's files use by this path.
+/// Types that files of the backend import by this path.
 mod device {
     pub(crate) struct Stream;
 }

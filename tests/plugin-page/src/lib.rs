@@ -1,3 +1,3 @@
-//! The Rust blocks of `docs/plugins.md`, joined in their order.
+//! The Rust code blocks of `docs/plugins.md`, concatenated in their order.
 
 include!(concat!(env!("OUT_DIR"), "/page.rs"));

@@ -1,4 +1,4 @@
-"""Shared fixtures of the package's tests. The package must be installed, or on the path:
+"""Shared fixtures of the package's tests. The package must be installed, or on Python's path:
 `PYTHONPATH=$(cargo xtask python)`.
 
 A test is skipped if a library that its file imports is missing. Tests that use the fixture `cuda` have the
@@ -18,9 +18,10 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-# The samples of every type and the comparison of tables are those of the command's tests.
+# This folder has the samples of every type and the comparison of tables, which the tests of the
+# command use too.
 sys.path.insert(0, str(HERE.parent))
-# Trees of every Vortex encoding.
+# This folder has trees of every Vortex encoding.
 sys.path.append(str(HERE.parent / "vortex"))
 
 import crossdock as cd  # noqa: E402
@@ -28,7 +29,8 @@ from sampling import skip_unselected  # noqa: E402
 
 
 def missing_peers(path):
-    """Returns the missing libraries that a file imports at its top, itself or through shared files."""
+    """Returns the missing libraries among the imports at the top of a file and of the shared files that it
+    imports."""
     text = path.read_text()
     names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex)\b", text, re.MULTILINE)
     if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
@@ -39,7 +41,7 @@ def missing_peers(path):
 
 
 def is_installed(name):
-    """Returns whether a package is installed. A test folder of the same name does not count."""
+    """Returns whether a package is installed. Ignores a folder of tests with the same name."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
 
@@ -64,9 +66,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def freeze_imported_objects():
-    """Excludes imported objects from the garbage collections of the tests, which would take most of the time
-    otherwise: torch and cupy have about 150,000 objects. Runs before each module, because tests import
-    libraries too."""
+    """Excludes imported objects from garbage collection. Otherwise the tests would spend most of their time in
+    collections, because torch and cupy create about 150,000 objects. Runs before each test module, because
+    test modules import libraries too."""
     gc.collect()
     gc.freeze()
 
@@ -106,7 +108,7 @@ def cuda():
 
 @pytest.fixture(scope="session")
 def gpu(cuda):
-    """The name of the first CUDA device, if it is real, so that kernels of other libraries run."""
+    """The name of the first CUDA device. Requires a real device, so that kernels of other libraries run."""
     if hasattr(ctypes.CDLL("libcuda.so.1"), "crossdock_sim_cuda_violations"):
         pytest.skip("the simulated driver runs no kernels of other libraries")
     return cuda
@@ -128,7 +130,7 @@ def flights():
 
 @pytest.fixture(scope="session", params=["January", "the whole year"])
 def flights_of(request, flights):
-    """The paths of the flights of January, and of all flights if that file exists."""
+    """The paths of the file with the flights of January, and of the file with all flights if it exists."""
     if request.param == "January":
         return flights
     path = os.environ.get("CROSSDOCK_TEST_FLIGHTS")

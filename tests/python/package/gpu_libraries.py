@@ -16,7 +16,7 @@ def numbers(dtype, shape=(1000,)):
 
 
 class Torch:
-    """Uses torch's streams. `__dlpack__` orders the passed stream, and no other."""
+    """Uses torch's streams. `__dlpack__` makes only the passed stream wait for the data."""
 
     imports_in_place = True
 
@@ -70,7 +70,7 @@ class Cupy:
         self.module = importlib.import_module("cupy")
         spin = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }'
         self.spin = self.module.RawKernel(spin, "spin")
-        # Compiled before any pending work.
+        # The kernel is compiled before any work is submitted.
         self.spin((1,), (1,), (np.int64(1),))
 
     def to_gpu(self, values):
@@ -139,7 +139,7 @@ class Jax:
 
 
 class Numba:
-    """Implements the CUDA array interface, and not DLPack."""
+    """Implements the CUDA array interface, but not DLPack."""
 
     imports_in_place = True
 

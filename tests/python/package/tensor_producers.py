@@ -37,13 +37,13 @@ class LiveTensor(tensors.ManagedTensor):
 def import_every_dtype(session):
     """Imports a tensor of each dtype. Later imports of the session in place do not call the plugin."""
     for dtype in tensors.NUMPY_DTYPES:
-        # The second one is on the session's device.
+        # The second tensor is on the session's device.
         session.from_dlpack(session.from_dlpack(tensors.sample(dtype, 3)))
 
 
 class RecordingProducer:
-    """A producer of one tensor, which records the arguments of the calls. `parameters`: those that its
-    `__dlpack__` has."""
+    """A producer of one tensor, which records the arguments of the calls. `parameters`: names of the
+    parameters of its `__dlpack__`."""
 
     def __init__(self, tensor, device=(CPU, 0), parameters=("stream", "max_version", "dl_device", "copy")):
         self.tensor, self.device, self.parameters = tensor, device, parameters
@@ -90,8 +90,8 @@ def api_capsule(table, name=b"dlpack_exchange_api"):
 
 
 def type_with_exchange_api(export, stream=0, version=(1, 3), name=b"dlpack_exchange_api", prev=None):
-    """Returns a new type with its own exchange API. `export(object)` returns a LiveTensor, or raises
-    LookupError, for which the API fails without an exception. `stream` is the work stream."""
+    """Returns a new type with its own exchange API. `export(object)` returns a LiveTensor. If it raises
+    LookupError, the API fails without setting an exception. `stream` is the work stream."""
 
     class TypeWithApi:
         calls = 0
@@ -164,7 +164,7 @@ class Driver:
         self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), pinned, c_size_t(len(data)), c_void_p(stream))
 
     def download(self, address, bytes_, stream):
-        """Downloads after the earlier work of the stream, and waits."""
+        """Downloads the memory after the earlier work of the stream, and waits for the download."""
         to = (ctypes.c_char * bytes_)()
         self.call("cuMemcpyDtoHAsync_v2", to, c_uint64(address), c_size_t(bytes_), c_void_p(stream))
         self.call("cuStreamSynchronize", c_void_p(stream))
@@ -196,7 +196,7 @@ class Driver:
         self.lib.crossdock_sim_cuda_on_violation(c_int(1 if only else 0))
 
     def hold(self, stream, is_held=True):
-        """Delays the stream's work until a wait needs it. No effect on a real driver."""
+        """Delays the stream's work until a wait needs it. Has no effect on a real driver."""
         if not hasattr(self.lib, "crossdock_sim_cuda_hold"):
             return
         assert self.lib.crossdock_sim_cuda_hold(c_size_t(stream), c_int(1 if is_held else 0)) == 0
@@ -212,8 +212,8 @@ class Driver:
 
 
 class CudaArrayInterface:
-    """An object with a `__cuda_array_interface__`: version 3, and 64-bit integers by default. `more` replaces
-    entries, and `...` removes one."""
+    """An object with a `__cuda_array_interface__` of version 3, with 64-bit integers by default. `more`
+    replaces entries. The value `...` removes an entry."""
 
     def __init__(self, address, n, **more):
         whole = {

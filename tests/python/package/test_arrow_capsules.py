@@ -76,7 +76,8 @@ def test_source_is_released_with_its_last_capsule(session, protocol):
     del table
     gc.collect()
     assert not released
-    # One capsule is consumed, and one of a pair alone; the others are not.
+    # One capsule is consumed, and of one pair only one capsule. All other capsules are not
+    # consumed.
     imported = session.from_arrow(FixedResult(protocol, tuple(exports[0]) if len(exports[0]) > 1 else exports[0][0]))
     if len(exports[1]) > 1:
         pa.Schema._import_from_c_capsule(exports[1][0])
@@ -106,7 +107,7 @@ def test_rejects_consumed_capsule(session, either, protocol):
         session.from_arrow(FixedResult(protocol, result))
 
 
-def test_from_capsules_consumes_the_pair(session, table):
+def test_from_capsules_consumes_both_capsules(session, table):
     for protocol in ["__arrow_c_array__", "__arrow_c_device_array__"]:
         pair = getattr(table, protocol)()
         again = session.from_capsules(*pair)
@@ -117,7 +118,7 @@ def test_from_capsules_consumes_the_pair(session, table):
             session.from_capsules(table.__arrow_c_schema__(), pair[1])
 
 
-def test_rejects_misnamed_capsule_with_expected_and_actual_name(session, table):
+def test_error_for_wrong_capsule_name_has_expected_and_actual_name(session, table):
     schema, array = table.__arrow_c_array__()
     stream = table.__arrow_c_stream__()
     other = api.PyCapsule_New(id(session), b"example.other", None)
@@ -142,12 +143,12 @@ def test_rejects_misnamed_capsule_with_expected_and_actual_name(session, table):
 
 @pytest.mark.parametrize("result", [7, None, (), (1,), (1, 2, 3), [1, 2]])
 @pytest.mark.parametrize("protocol", ["__arrow_c_array__", "__arrow_c_device_array__"])
-def test_rejects_results_other_than_a_pair(session, protocol, result):
+def test_rejects_protocol_result_that_is_no_pair(session, protocol, result):
     with pytest.raises(TypeError, match=f"{protocol}: expected a pair of capsules"):
         session.from_arrow(FixedResult(protocol, result))
 
 
-def test_error_for_other_objects_lists_the_protocols(session):
+def test_error_for_object_without_protocol_lists_the_protocols(session):
     with pytest.raises(TypeError, match="list has none of .*__arrow_c_stream__"):
         session.from_arrow([1, 2, 3])
 
@@ -181,7 +182,7 @@ def test_error_within_a_stream_releases_earlier_arrays(session):
 
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_device_array__", "__arrow_c_device_stream__"])
-def test_device_protocols_accept_unknown_arguments_only_as_none(either, protocol):
+def test_device_protocols_accept_unknown_argument_only_if_it_is_none(either, protocol):
     method = getattr(either, protocol)
     method(stream=None, whatever=None)
     with pytest.raises(NotImplementedError, match=f"{protocol}: the argument whatever=7 is not supported: omit it"):
@@ -189,13 +190,13 @@ def test_device_protocols_accept_unknown_arguments_only_as_none(either, protocol
 
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_array__", "__arrow_c_stream__"])
-def test_other_protocols_reject_unknown_arguments(either, protocol):
+def test_host_protocols_reject_unknown_arguments(either, protocol):
     with pytest.raises(TypeError):
         getattr(either, protocol)(whatever=None)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])
-def test_requested_schema_is_best_effort(session, table, protocol):
+def test_export_ignores_requested_schema_that_needs_a_cast(session, table, protocol):
     for requested_schema in [table.schema.to_pyarrow(), pa.schema([("a", pa.int8()), ("t", pa.string_view())])]:
         result = getattr(table, protocol)(requested_schema.__arrow_c_schema__())
         assert session.from_arrow(FixedResult(protocol, result)).schema == table.schema
@@ -206,7 +207,7 @@ def test_requested_schema_is_best_effort(session, table, protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])
-def test_rejects_requested_schema_of_another_kind(table, protocol):
+def test_rejects_incompatible_requested_schema(table, protocol):
     with pytest.raises(ValueError, match="requested_schema: cannot export Struct.* as Int8"):
         getattr(table, protocol)(pa.int8().__arrow_c_schema__())
     with pytest.raises(ValueError, match="requested_schema: cannot export Utf8 as"):
@@ -264,7 +265,7 @@ def test_stream_outlives_its_session_on_another_thread():
 
 
 def test_protocols_are_tried_in_order_of_preference(session, table):
-    """Device before host, stream before array."""
+    """Device protocols are tried before host protocols, and streams before arrays."""
     called = []
 
     def with_protocols(protocols):

@@ -37,7 +37,7 @@ def pointers(address, n):
 
 
 def addresses(array):
-    """Returns the addresses of all buffers, also of children."""
+    """Returns the addresses of all buffers of the array and its children."""
     children = pointers(array.children, array.n_children) + ([array.dictionary] if array.dictionary else [])
     buffers = pointers(array.buffers, array.n_buffers)
     return buffers + [address for child in children for address in addresses(ArrowArray.from_address(child))]
@@ -78,7 +78,8 @@ def test_nanoarrow_reads_device_arrays(cuda_session, name):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_round_trip_through_an_external_consumer_keeps_the_memory(cuda_session, name):
-    """Exports and imports again, as arrays and as a stream: no byte is copied, and the values are equal."""
+    """Exports the table and imports it again, as arrays and as a stream. No byte is copied, and the values are
+    equal."""
     schema, batches = sample(name)
     table = upload(cuda_session, schema, batches)
     used_before = cuda_session.memory_used()
@@ -86,7 +87,8 @@ def test_round_trip_through_an_external_consumer_keeps_the_memory(cuda_session, 
         type("Stream", (), {"__arrow_c_device_stream__": lambda self: table.__arrow_c_device_stream__()})()
     )
     batches_again = [cuda_session.from_capsules(*batch.__arrow_c_device_array__()) for batch in table.batches()]
-    # Each export creates only the single offset of empty arrays, and the buffer sizes of views.
+    # An export allocates only the one offset of an empty array, and the list of buffer sizes of a
+    # view array.
     for account, by_device in cuda_session.memory_used().items():
         assert by_device.get("cuda:0", 0) - used_before.get(account, {}).get("cuda:0", 0) < 256, (
             "device memory was copied"
@@ -126,7 +128,7 @@ def test_device_slice_shares_buffers(cuda_session):
         whole, part = (device_array_in(capsule).array for capsule in capsules)
         assert (part.length, part.offset) == (50, 9)
         if part.null_count and whole.dictionary is None:
-            # Each export creates the buffer sizes of views.
+            # An export allocates the list of buffer sizes of a view array.
             n = min(part.n_buffers, 2)
             assert pointers(part.buffers, n) == pointers(whole.buffers, n)
     assert table.slice(9, 50).to_pyarrow().equals(pa.Table.from_batches([mixed()]).slice(9, 50))
@@ -180,7 +182,7 @@ def test_reads_file_that_just_fits_the_budget(cuda, tmp_path):
             del table
 
 
-def test_memory_used_is_reported_by_device(cuda_session):
+def test_memory_in_use_is_reported_for_each_device(cuda_session):
     table = upload(cuda_session, mixed().schema, [mixed()])
     assert any("cuda:0" in by_device for by_device in cuda_session.memory_used().values())
     del table

@@ -41,7 +41,7 @@ def test_keeps_extension_type_of_dictionary_values(session, where, form):
     out = io.BytesIO()
     table.write_ipc(out, form=form)
     pyarrow_file = io.BytesIO()
-    # pyarrow cannot read its own files with these.
+    # pyarrow cannot read files with this type, even if it has written them.
     with (pa.ipc.new_file if form == "file" else pa.ipc.new_stream)(pyarrow_file, source.schema) as writer:
         writer.write_table(source)
     for data in [out, pyarrow_file]:
@@ -101,19 +101,19 @@ def test_casts_infinities_and_nans(session):
         (pa.table({"n": uuids(1)}), field("n", pa.binary(16)), ["'n'", "extension"]),
     ],
 )
-def test_error_for_unmet_schema_names_the_column(session, source, requested, texts):
+def test_error_for_schema_mismatch_names_the_column(session, source, requested, texts):
     with pytest.raises(cd.UsageError) as raised:
         session.from_arrow(IgnoresRequestedSchema(source), schema=requested)
     assert all(text in str(raised.value) for text in texts), raised.value
 
 
-def test_error_for_failed_cast_of_producer_names_the_column(session):
+def test_error_for_cast_that_fails_in_producer_names_the_column(session):
     with pytest.raises(cd.UsageError, match="'n'.*expected Int8, got Int64.*300") as raised:
         session.from_arrow(pa.table({"n": [1, 300]}), schema=field("n", pa.int8()))
     assert "300 not in range" in str(raised.value.__cause__)
     with pytest.raises(cd.UsageError, match="'n'.*expected Binary, got List"):
         session.from_arrow(pa.table({"n": [[1]]}), schema=field("n", pa.binary()))
-    # A reader is not called again, because rows may have been consumed.
+    # A reader is not exported a second time, because its rows may have been consumed.
     with pytest.raises(cd.DataError, match="300 not in range"):
         session.from_arrow(pa.table({"n": [1, 300]}).to_reader(), schema=field("n", pa.int8()))
 

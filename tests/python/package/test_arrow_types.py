@@ -1,5 +1,5 @@
 """All Arrow types through all protocols of Arrow's PyCapsule interface, from pyarrow and back: values and
-metadata are equal, and addresses too if no copy is needed."""
+metadata are equal. If no copy is needed, the addresses are equal too."""
 
 import pyarrow as pa
 import pytest
@@ -20,12 +20,12 @@ def sample(name):
 
 
 def addresses(array):
-    """Returns the addresses of all buffers, in order, except empty ones."""
+    """Returns the addresses of all buffers that are not empty, in order."""
     return [buffer.address for buffer in array.buffers() if buffer is not None and buffer.size]
 
 
 def batches_of(table):
-    """Returns the parts of a table for comparison: pa.table keeps tables without batches, but not empty
+    """Returns the parts of a table to compare. pa.table keeps a table without batches, but drops empty
     batches."""
     return [pa.record_batch(batch) for batch in table.batches()]
 
@@ -56,7 +56,7 @@ def test_batches_round_trip_through_each_pair_of_protocols(session, name, protoc
 
 @pytest.mark.parametrize("protocol", ["__arrow_c_device_stream__", "__arrow_c_stream__"])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_pass_between_sessions_through_each_stream(session, name, protocol):
+def test_each_stream_protocol_passes_samples_between_sessions(session, name, protocol):
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     again = session.from_arrow(only(table, protocol))
@@ -65,8 +65,8 @@ def test_samples_pass_between_sessions_through_each_stream(session, name, protoc
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_columns_round_trip_with_their_field(session, name):
-    """Round trips as pyarrow.ChunkedArray, and each chunk as pyarrow.Array. Arrays other than structs become
-    columns."""
+    """A column makes a round trip as pyarrow.ChunkedArray, and each chunk as pyarrow.Array. Arrays that are no
+    struct arrays become columns."""
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for i, field in enumerate(schema):
@@ -89,7 +89,8 @@ def test_cpu_round_trip_copies_nothing(session, name):
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for batch, back in zip(batches, batches_of(table), strict=True):
         for column, again in zip(batch.columns, back.columns, strict=True):
-            # pyarrow does not list the last buffer of views, which has the sizes of the others.
+            # pyarrow does not list the last buffer of view arrays, which has the sizes of their
+            # data buffers.
             assert set(addresses(again)) <= set(addresses(column)) or len(batch) == 0
     assert session.memory_used() == {}
 

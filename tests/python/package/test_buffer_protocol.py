@@ -134,8 +134,8 @@ def test_rejects_writable_view(session, flags):
         memoryview(column)[0] = 1
 
 
-def test_other_orders_need_strides(session):
-    """The view has the order of the memory, without a copy."""
+def test_column_that_is_not_contiguous_needs_strides(session):
+    """The view has the strides of the memory. Nothing is copied."""
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4).transpose(0, 2, 1)
     column = session.from_dlpack(values)
     assert buffer_fields(column, STRIDES)["strides"] == [24, 2, 8]

@@ -116,8 +116,8 @@ def test_device_waits_for_the_stream_of_the_interface(cuda_session, driver, late
     assert values(column) == VALUES.tolist()
 
 
-def test_interface_without_stream_is_not_waited_for(cuda_session, driver, late):
-    """Checks that the tests above detect a missing wait."""
+def test_import_does_not_wait_without_a_stream(cuda_session, driver, late):
+    """Checks that the tests of this file detect a missing wait."""
     values(cuda_session.from_cuda_array_interface(CudaArrayInterface(late[1], N)))
     driver.expected = driver.violations() - driver.before
     assert driver.expected > 0
@@ -165,7 +165,7 @@ def test_older_versions_wait_for_the_legacy_default_stream(cuda_session, driver,
     ],
     ids=str,
 )
-def test_layouts_are_read_as_by_numpy(cuda_session, driver, more, index):
+def test_each_layout_has_the_values_that_numpy_reads(cuda_session, driver, more, index):
     address, stream = driver.alloc(BYTES), driver.stream()
     driver.upload(address, VALUES.tobytes(), stream)
     interface = CudaArrayInterface(address, N, stream=stream, **more)

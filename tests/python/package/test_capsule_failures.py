@@ -1,5 +1,5 @@
-"""Capsules whose creation fails because Python has no memory: their content, and earlier capsules, are
-released."""
+"""Tests capsules whose creation fails because Python has no memory. Their content is released, and so are
+capsules that were created before."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ failing = pytest.importorskip("_testcapi", reason="this Python has no _testcapi,
 
 FIELDS = 300
 TIMES = 1000
-# A leak of the schemas would need far more.
+# If the schemas leaked, they would need much more memory than this.
 ALLOWED_BYTES = 8 << 20
 
 
@@ -64,7 +64,7 @@ ALLOCATIONS = {
 
 @pytest.mark.parametrize("protocol, allocation", [(name, i) for name, all in ALLOCATIONS.items() for i in all])
 def test_failed_capsule_creation_releases_everything(session, protocol, allocation):
-    """The second of a pair fails when the first already has the schema."""
+    """The array capsule of a pair fails after the schema capsule was created."""
     table = wide(session)
     export = getattr(table, protocol)
     export()
@@ -96,7 +96,7 @@ def test_encoded_array_survives_failed_export(session):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_failed_tuple_creation_releases_all_buffers(session):
-    """Vortex's protocol puts capsules into lists and tuples, whose allocations may fail too."""
+    """Vortex's protocol puts capsules into lists and tuples. Their allocations may fail too."""
     live = dict(capsules.LIVE)
     array = session.encoded(capsules.Exporter(craft.primitive(np.arange(3.0), np.array([True, False, True]))))
     errors = []

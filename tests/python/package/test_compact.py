@@ -49,7 +49,7 @@ def test_compact_column_has_offset_0_and_is_zero_copy_if_possible(way):
         assert part.to_pylist() == [3, 4, 5] and part.chunk(0).offset == 0
 
 
-def test_rejects_options_of_other_types(tmp_path):
+def test_rejects_options_of_unsupported_types(tmp_path):
     path = tmp_path / "a.arrow"
     with cd.Session() as session:
         table = session.from_arrow(TABLE)

@@ -37,7 +37,7 @@ def buffer(context):
 def test_context_has_a_device_and_a_session(context, cuda_session, cuda):
     assert (context.device_number, context.session) == (0, cuda_session)
     assert get_num_devices() == Context.get_num_devices() == context.num_devices >= 1
-    # Contexts without a session share one for each device.
+    # Contexts that are created without a session share one session for each device.
     assert Context(0).session is Context().session is not cuda_session
     assert repr(context) == "<crossdock.cuda.Context device_number=0>"
 
@@ -137,7 +137,7 @@ def test_reads_and_writes_ranges(context, buffer):
     assert buffer.copy_to_host(26) == buffer.copy_to_host(5, 0) == b""
     assert buffer.copy_from_host(b"ABC", position=1) == 3
     assert buffer.copy_from_host(b"DEFGHI", 4, 2) == 2
-    # As many bytes as fit.
+    # Without a size, as many bytes are copied as fit.
     assert buffer.copy_from_host(b"XYZ-and-more", 23) == 3
     assert buffer.copy_from_host(b"much", 26) == 0
     assert buffer.copy_to_host() == b"aABCDEghijklmnopqrstuvwXYZ"
@@ -179,7 +179,7 @@ def test_error_for_range_outside_the_buffer_has_range_and_size(context, buffer):
     cases = {
         lambda: part.copy_to_host(-1): ("position=-1", "10 bytes"),
         lambda: part.copy_to_host(11): ("position=11", "10 bytes"),
-        lambda: part.copy_to_host(4, 7): ("nbytes=7", "position=4", "10 bytes, 6 of them"),
+        lambda: part.copy_to_host(4, 7): ("nbytes=7", "position=4", "expected 0 to 6", "10 bytes"),
         lambda: part.copy_to_host(0, -2): ("nbytes=-2", "10 bytes"),
         lambda: part.copy_from_host(b"abc", -1): ("position=-1", "10 bytes"),
         lambda: part.copy_from_host(b"abc", 11): ("position=11", "10 bytes"),
@@ -192,7 +192,7 @@ def test_error_for_range_outside_the_buffer_has_range_and_size(context, buffer):
         lambda: part.slice(11): ("offset=11", "10 bytes"),
         lambda: part.slice(0, -1): ("length=-1", "10 bytes"),
         lambda: context.buffer_from_data(b"abc", 4): ("offset=4", "3 bytes"),
-        lambda: context.buffer_from_data(b"abc", 1, 3): ("size=3", "offset=1", "3 bytes, 2 of them"),
+        lambda: context.buffer_from_data(b"abc", 1, 3): ("size=3", "offset=1", "expected 0 to 2", "3 bytes"),
         lambda: context.new_buffer(-1): ("size=-1", "0 or more"),
         lambda: context.new_host_buffer(-1): ("size=-1", "0 or more"),
     }
@@ -221,7 +221,7 @@ def test_copies_ranges_between_buffers(context, buffer, cuda):
     assert other.copy_from_device(buffer) == 10
     assert other.copy_to_host() == b"abcdefghij"
     assert other.copy_from_device(buffer, 10) == 0
-    # Within one buffer, if the ranges do not overlap.
+    # A copy within one buffer is possible if the ranges do not overlap.
     assert buffer.copy_from_device(buffer.slice(20, 6), 14) == 6
     assert buffer.slice(14).copy_to_host() == b"uvwxyzuvwxyz"
     with pytest.raises(cd.UsageError, match="overlap"):
@@ -236,7 +236,7 @@ def test_copies_between_sessions_are_ordered(context, cuda):
         for i in range(20):
             source = other_context.buffer_from_data(bytes([i]) * 5000)
             middle = other_context.new_buffer(5000)
-            # Only the next copy, in another session, waits for this copy.
+            # Only the next copy, which runs in another session, waits for this copy.
             middle.copy_from_device(source)
             target = context.new_buffer(5000)
             target.copy_from_device(middle)
@@ -248,7 +248,7 @@ def test_copies_between_sessions_are_ordered(context, cuda):
         assert_all_memory_freed(other_session)
 
 
-def test_raises_where_host_memory_is_needed(buffer):
+def test_buffer_raises_where_host_memory_is_needed(buffer):
     """A buffer has neither the buffer protocol nor `__array__`."""
     assert not hasattr(buffer, "__array__") and not hasattr(buffer, "__array_interface__")
     for use in (bytes, bytearray, memoryview, np.frombuffer, int.from_bytes, b"".join):
@@ -348,7 +348,7 @@ def test_buffers_and_handles_have_no_constructor():
 
 
 def test_forked_child_does_not_release_buffers(buffer):
-    """A forked child has no driver: it raises, and frees no memory of its parent."""
+    """A forked child cannot use the driver. Its calls raise, and it frees no memory of its parent."""
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:

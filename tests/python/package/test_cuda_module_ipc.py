@@ -91,7 +91,7 @@ def test_other_process_reads_and_writes_exported_memory(context, begin, size):
     whole = context.new_buffer(begin + size)
     buffer = whole.slice(begin, size)
     buffer.copy_from_host(content(size))
-    # This process does not wait for the copy, which the other process must see.
+    # This process does not wait for the copy. The other process must read its result.
     buffer.copy_from_device(context.buffer_from_data(content(size)))
     handle = export(buffer)
     assert handle.size == size
@@ -152,7 +152,7 @@ def test_failed_export_leaves_the_buffer_unchanged(context):
 
 def handle_bytes(**changes):
     """Returns the bytes of a handle: magic, number of the exporter, id of the GPU, offset, size, two handles
-    of the driver, checksum. `changes` replaces parts."""
+    of the driver, checksum. `changes` replaces some of these parts."""
     parts = {"magic": b"XDCUIPC1", "process": b"\7" * 8, "gpu": b"no GPU with this", "offset": bytes(8)}
     parts |= {"bytes": (1000).to_bytes(8, "little"), "memory": b"\3" * 64, "event": b"\4" * 64}
     description = b"".join((parts | changes).values())
@@ -160,7 +160,7 @@ def handle_bytes(**changes):
 
 
 def xxh64(data):
-    """XXH64 of more than 31 bytes, a multiple of 8."""
+    """Computes XXH64. The data must have at least 32 bytes, and a multiple of 8 bytes."""
     primes = [0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5]
     p1, p2, p3, p4, p5 = primes
     mask = (1 << 64) - 1
@@ -195,7 +195,7 @@ def test_handle_round_trips_through_bytes():
     assert repr(handle) == "<crossdock.cuda.IpcMemHandle size=1000>"
 
 
-def test_rejects_other_bytes():
+def test_rejects_bytes_that_are_no_handle():
     description = handle_bytes()
     for n in (0, 1, 8, LENGTH - 1, LENGTH + 1, 1 << 20):
         with pytest.raises(cd.DataError, match=f"has {n} bytes; expected {LENGTH}"):
@@ -209,7 +209,7 @@ def test_rejects_other_bytes():
 
 
 def test_rejects_damaged_handle():
-    """Damaged handles must not reach the driver, which may crash."""
+    """Damaged handles must not be passed to the driver, because it may crash."""
     description = handle_bytes()
     for i in range(8, LENGTH):
         with pytest.raises(cd.DataError, match="is damaged: its checksum does not match"):
@@ -235,7 +235,7 @@ def test_rejects_handle_with_wrong_range(context):
     try:
         real = buffer.export_for_ipc().serialize()
     except cd.DeviceError:
-        # The GPU exists, so the driver must reject the rest.
+        # The GPU of these handles exists, so the driver must reject their other parts.
         driver, uuid = Driver(), ctypes.create_string_buffer(16)
         driver.call("cuDeviceGetUuid_v2", uuid, ctypes.c_int(0))
         real = handle_bytes(gpu=uuid.raw)

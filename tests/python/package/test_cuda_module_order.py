@@ -17,7 +17,8 @@ UNSIGNED = (1, 8, 1)
 
 @pytest.fixture
 def driver(cuda_session):
-    """The driver as an external library uses it. At the end, there must be no violation."""
+    """The driver as an external library uses it. At the end of the test, the driver must have counted no
+    unordered access."""
     driver = Driver()
     simulated = hasattr(driver.lib, "crossdock_sim_cuda_violations")
     before = driver.violations() if simulated else 0
@@ -66,7 +67,7 @@ def test_default_stream_waits_for_copies(context, driver):
     # The variables keep the buffers, because freeing memory waits for the device.
     old, new = context.buffer_from_data(OLD), context.buffer_from_data(NEW)
     buffer = context.new_buffer(N)
-    # Before and after the export.
+    # The first copy is before the export of the address, and the other copies are after it.
     buffer.copy_from_device(old)
     address = buffer.address
     assert driver.download(address, N, LEGACY) == OLD
@@ -170,7 +171,7 @@ def test_import_waits_for_the_arrays_stream(context, driver):
     driver.call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
 
-def test_dlpack_producers_get_the_sessions_stream(context, driver):
+def test_dlpack_producers_receive_the_sessions_stream(context, driver):
     memory = ExternalMemory(driver, NEW)
     producer = RecordingProducer(on_device(memory.address, N, dtype=UNSIGNED), device=(CUDA, 0))
     buffer = context.buffer_from_object(producer)
@@ -233,7 +234,7 @@ def test_accepts_contiguous_arrays_of_any_order(context, driver, name):
         assert tensor.deleted == 1
 
 
-def test_rejects_arrays_of_other_memory(context, driver):
+def test_rejects_array_outside_memory_of_the_device(context, driver):
     memory = ExternalMemory(driver, NEW)
 
     def producer_of(device=(CUDA, 0), n=N, **more):
@@ -367,7 +368,7 @@ def test_numba_context_round_trips(context, driver):
 
 
 def test_numba_array_of_a_column_has_its_values(context, driver):
-    """Shape, strides and dtype are those of the column."""
+    """The array has the shape, strides and dtype of the column."""
     cuda = kernels()
     pa = pytest.importorskip("pyarrow")
     table = context.session.from_arrow(pa.table({"a": pa.array([1.5, 2.5, 3.5]), "b": pa.array([1, 2, 3], pa.int16())}))

@@ -65,7 +65,7 @@ def test_signal_ends_copy_from_host_between_pieces(buffer):
 
 
 def test_copy_of_one_piece_completes(buffer):
-    """The signal's handler runs after the copy."""
+    """The signal's handler runs only after the copy has ended."""
     host = bytearray(PIECE)
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read_into, 0, PIECE, host))

@@ -1,5 +1,6 @@
-"""Valid and damaged Arrow IPC through every kind of input: each has the same outcome, its rows or an error.
-The Rust tests flip every bit of a file and a stream: plugins/arrow-ipc/tests/devices/ends_of_input.rs."""
+"""Reads valid and damaged Arrow IPC from every kind of input. Each input has the same outcome from all of
+them: its rows, or an error. The Rust tests flip every bit of a file and a stream:
+plugins/arrow-ipc/tests/devices/ends_of_input.rs."""
 
 import io
 import os
@@ -56,35 +57,35 @@ INPUTS = {
     "a stream without batches": (ipc(), []),
     "a file without batches": (ipc(form="file"), []),
     "an old stream": (ipc(1, 2, use_legacy_format=True), [1, 2]),
-    "nothing": (b"", None),
+    "no bytes": (b"", None),
     "one byte": (STREAM[:1], None),
     "text": (b"no Arrow at all, and long enough to be looked at", None),
-    "a stream cut in its schema": (STREAM[:50], None),
-    "a stream cut in a batch's metadata": (STREAM[: MESSAGES[2] + 20], None),
-    "a stream cut in a batch's body": (STREAM[: MESSAGES[3] - 8], None),
-    "a stream cut between batches": (STREAM[: MESSAGES[2]], [1]),
+    "a stream truncated in its schema": (STREAM[:50], None),
+    "a stream truncated in a batch's metadata": (STREAM[: MESSAGES[2] + 20], None),
+    "a stream truncated in a batch's body": (STREAM[: MESSAGES[3] - 8], None),
+    "a stream truncated between batches": (STREAM[: MESSAGES[2]], [1]),
     "a stream without its end": (without_end(STREAM, 8), [1, 2]),
     "two streams": (STREAM + ipc(3), [1, 2, 3]),
     "two streams with padding": (STREAM + bytes(24) + ipc(3), [1, 2, 3]),
-    "two streams, the second cut": (STREAM + ipc(3)[:-20], None),
-    "two streams of other fields": (STREAM + OTHER.getvalue(), None),
+    "two streams, the second truncated": (STREAM + ipc(3)[:-20], None),
+    "two streams with different fields": (STREAM + OTHER.getvalue(), None),
     "a stream and other bytes": (STREAM + b"something else", [1, 2]),
     "a stream and a file": (STREAM + FILE, None),
     "two files": (FILE + FILE, None),
     "a file and other bytes": (FILE + b"something else", None),
-    "a file cut before its footer": (FILE[: FILE.rindex(b"\xff\xff\xff\xff\0\0\0\0") + 8], None),
-    "a file cut in its footer": (without_end(FILE, 40), None),
-    "a file cut in its magic": (without_end(FILE, 3), None),
+    "a file truncated before its footer": (FILE[: FILE.rindex(b"\xff\xff\xff\xff\0\0\0\0") + 8], None),
+    "a file truncated in its footer": (without_end(FILE, 40), None),
+    "a file truncated in its magic": (without_end(FILE, 3), None),
     "a file with another magic at its end": (changed(FILE, -1, b"?"), None),
-    "a file with a long footer": (changed(FILE, -10, struct.pack("<i", len(FILE))), None),
-    "a file with a negative footer": (changed(FILE, -10, struct.pack("<i", -1)), None),
-    "a last block that begins elsewhere": (last_block(FILE, "offset", 8), None),
-    "a last block of more metadata": (last_block(FILE, "metadata", 8), None),
-    "a last block of less metadata": (last_block(FILE, "metadata", -8), None),
-    "a last block of one more byte": (last_block(FILE, "body", 1), None),
-    "a last block of a longer body": (last_block(FILE, "body", 8), None),
-    "a last block of a shorter body": (last_block(FILE, "body", -8), None),
-    "a last block of a huge body": (last_block(FILE, "body", 1 << 40), None),
+    "a file that declares a long footer": (changed(FILE, -10, struct.pack("<i", len(FILE))), None),
+    "a file that declares a footer of negative length": (changed(FILE, -10, struct.pack("<i", -1)), None),
+    "the footer declares another offset of the last block": (last_block(FILE, "offset", 8), None),
+    "the footer declares more metadata of the last block": (last_block(FILE, "metadata", 8), None),
+    "the footer declares less metadata of the last block": (last_block(FILE, "metadata", -8), None),
+    "the footer declares one more byte in the body of the last block": (last_block(FILE, "body", 1), None),
+    "the footer declares a longer body of the last block": (last_block(FILE, "body", 8), None),
+    "the footer declares a shorter body of the last block": (last_block(FILE, "body", -8), None),
+    "the footer declares a huge body of the last block": (last_block(FILE, "body", 1 << 40), None),
     "a message of negative length": (changed(STREAM, MESSAGES[1] + 4, struct.pack("<i", -8)), None),
     "a message of huge length": (changed(STREAM, MESSAGES[1] + 4, struct.pack("<i", 1 << 30)), None),
 }
@@ -125,8 +126,8 @@ def through_fifo(tmp_path, data, read):
     try:
         return read(path)
     finally:
-        # Unblocks a writer without a reader, also one that has not opened the fifo yet. The rest
-        # fits into the pipe.
+        # Unblocks a writer without a reader, even if the writer has not opened the fifo yet. The
+        # remaining bytes fit into the pipe.
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         thread.join()
         os.close(reader)
@@ -191,7 +192,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("name", INPUTS)
-def test_each_input_has_one_outcome_by_every_path(session, tmp_path, name, reader):
+def test_each_input_has_the_same_outcome_through_every_reader(session, tmp_path, name, reader):
     data, expected = INPUTS[name]
     try:
         rows = reader(tmp_path, session, data)

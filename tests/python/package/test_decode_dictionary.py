@@ -74,7 +74,7 @@ def test_nested_dictionaries_are_decoded_level_by_level(session):
 
 
 @pytest.mark.parametrize("has_nulls", [True, False])
-def test_field_becomes_nullable_with_null_values(session, has_nulls):
+def test_field_becomes_nullable_if_dictionary_values_are_null(session, has_nulls):
     values = pa.array(["a", None] if has_nulls else ["a", "b"])
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), values)
     schema = pa.schema([pa.field("c", array.type, nullable=False, metadata={"k": "v"})])

@@ -29,7 +29,7 @@ def is_unsupported(kind, device="cpu"):
 def test_combining_keeps_the_rows_of_every_type(request, name, where):
     session = request.getfixturevalue(where)
     schema, batches = sample(name)
-    # Slices that begin within a byte of a bitmap, and an empty one.
+    # The slices begin within a byte of a bitmap. One slice is empty.
     parts = [part for batch in batches for part in (batch.slice(1), batch.slice(0, 0), batch.slice(0, 3), batch)]
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, parts))
     device = "cpu" if where == "session" else "cuda"
@@ -65,7 +65,7 @@ def test_combines_tables_without_rows_or_batches(session):
         assert (one.num_rows, one.schema == table.schema) == (0, True)
 
 
-def test_combined_table_does_not_keep_the_parts(session):
+def test_combined_table_does_not_keep_its_batches_alive(session):
     parts = session.from_arrow(pa.chunked_array([np.arange(5), np.arange(5)]))
     one = parts.combine_chunks()
     del parts
@@ -74,7 +74,7 @@ def test_combined_table_does_not_keep_the_parts(session):
 
 
 def test_rejects_text_beyond_32_bit_offsets(session):
-    """Uses the same 1 GiB of text three times, without allocating the result."""
+    """Combines the same 1 GiB of text three times. The error is raised before the result is allocated."""
     big = np.zeros(2**30, np.uint8)
     offsets = pa.py_buffer(np.array([0, 2**30], np.int32))
     chunk = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(big)])

@@ -1,8 +1,8 @@
 """The order of work on tensors of a CUDA device, between a session and a test library with its own streams
 and memory.
 
-The simulated driver runs work as late as possible, and counts accesses that are not ordered. So it detects a
-missing wait even if the values are correct."""
+The simulated driver runs work as late as possible, and counts accesses that are not ordered. So the tests
+detect a missing wait even if the values are correct."""
 
 import ctypes
 import gc
@@ -47,7 +47,7 @@ BYTES = VALUES.nbytes
 def cuda_session(request, cuda_session):
     if request.param == "one more":
         import_every_dtype(cuda_session)
-        # The tests count only later calls.
+        # The tests count only the calls after this one.
         cuda_session.synchronize()
     return cuda_session
 
@@ -97,7 +97,7 @@ def values(column):
     return np.asarray(column.to("cpu")).tolist()
 
 
-def test_producer_gets_the_sessions_stream(cuda_session, driver, late):
+def test_producer_receives_the_sessions_stream(cuda_session, driver, late):
     stream, address = late
     producer = StreamProducer(driver, stream, on_device(address, N))
     column = cuda_session.from_dlpack(producer)
@@ -108,8 +108,8 @@ def test_producer_gets_the_sessions_stream(cuda_session, driver, late):
     assert values(column) == VALUES.tolist()
 
 
-def test_order_is_wrong_without_the_producers_wait(cuda_session, driver, late):
-    """Checks that the tests above detect a missing wait."""
+def test_driver_detects_missing_wait_of_the_producer(cuda_session, driver, late):
+    """Checks that the tests of this file detect a missing wait."""
     stream, address = late
     producer = RecordingProducer(on_device(address, N), device=(CUDA, 0))
     values(cuda_session.from_dlpack(producer))
@@ -202,7 +202,7 @@ def test_subclass_of_torch_tensor_uses_its_own_protocol(cuda_session, torch, lat
     assert torch.calls == ["__dlpack__"]
 
 
-def test_producer_without_versions_gets_the_stream(cuda_session, driver, late):
+def test_producer_without_max_version_receives_the_stream(cuda_session, driver, late):
     stream, address = late
     producer = StreamProducer(driver, stream, on_device(address, N, form="legacy"), parameters=("stream",))
     column = cuda_session.from_dlpack(producer)
@@ -311,7 +311,7 @@ with cd.Session("cuda:1") as session:
 
 @pytest.mark.parametrize("way", ["protocol", "gathered", "table", "interface"])
 def test_copy_from_another_device_waits_for_the_producer(cuda, way):
-    """Runs in a separate process with two devices, which a violation ends."""
+    """Runs in a separate process with two devices. A wrong order of accesses ends that process."""
     here = Path(__file__).resolve().parent
     path = os.pathsep.join([str(here), str(here.parent), *sys.path])
     environment = {**os.environ, "CROSSDOCK_SIM_CUDA_DEVICES": "2", "PYTHONPATH": path}
@@ -329,8 +329,8 @@ def test_host_tensor_is_copied_to_the_sessions_device(cuda_session, driver):
 
 
 @pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
-def test_pinned_and_managed_memory_pass_the_expected_stream(cuda_session, driver, kind):
-    """Managed memory needs a stream, pinned memory does not."""
+def test_managed_memory_has_a_stream_and_pinned_memory_has_none(cuda_session, driver, kind):
+    """The producer of managed memory receives a stream, and the producer of pinned memory does not."""
     pinned = c_void_p()
     driver.call("cuMemHostAlloc", byref(pinned), ctypes.c_size_t(BYTES), ctypes.c_uint32(1))
     ctypes.memmove(pinned, VALUES.tobytes(), BYTES)
@@ -438,7 +438,7 @@ def test_tensors_of_several_devices_become_one_table(request, session_on, how):
             more["schema"] = pa.schema([("truths", pa.bool_()), ("on_device", pa.int64()), ("on_host", pa.int64())])
             expected = {"truths": TRUTHS, "on_device": expected["on_device"], "on_host": expected["on_host"]}
         if how == "masks":
-            # Each has the address of its tensor.
+            # Each column has the address of its tensor.
             more["masks"] = {name: np.array(TRUTHS) for name in tensors} | {
                 "on_device": cuda_session.from_dlpack(np.array(TRUTHS))
             }
@@ -468,17 +468,17 @@ def test_consumer_may_decline_ordering(driver, column):
     assert driver.expected > 0
 
 
-def test_every_consumer_waits_until_ready(driver, column):
+def test_every_consumer_waits_until_the_data_is_ready(driver, column):
     streams = [driver.stream() for _ in range(4)]
     capsules = [column.__dlpack__(stream=stream, **VERSIONED) for stream in streams]
-    # The first check waits, after which the host knows that the data is ready. So the last consumer
-    # is checked first.
+    # The check of one consumer waits for the data, so that later checks would succeed without a
+    # wait. Therefore the last consumer is checked first.
     for stream, capsule in reversed([*zip(streams, capsules)]):
         assert download_values(driver, capsule, stream) == VALUES.tolist()
 
 
-def test_ready_column_is_not_waited_for(cuda_session, driver, column, late):
-    """The driver is not called either."""
+def test_consumer_does_not_wait_for_ready_column(cuda_session, driver, column, late):
+    """The export does not call the driver either."""
     producer, consumer = late[0], driver.stream()
     capsules = [column.__dlpack__(stream=consumer, **VERSIONED) for _ in range(3)]
     driver.hold(producer, False)
@@ -493,7 +493,7 @@ def test_ready_column_is_not_waited_for(cuda_session, driver, column, late):
     assert column.__cuda_array_interface__["stream"] is None
 
 
-def test_rejects_stream_0_and_other_values(driver, column):
+def test_rejects_invalid_stream_handles(driver, column):
     with pytest.raises(ValueError, match="stream=0 is ambiguous"):
         column.__dlpack__(stream=0, **VERSIONED)
     with pytest.raises(ValueError, match="stream=-2"):
@@ -536,7 +536,7 @@ def test_numpy_copies_device_column_on_request(driver, column):
         np.from_dlpack(column)
 
 
-def test_booleans_are_converted_on_the_device_before_the_consumer(cuda_session, driver):
+def test_consumer_waits_for_the_conversion_of_booleans(cuda_session, driver):
     bits = cuda_session.from_dlpack(VALUES % 3 == 0, bools="bits")
     assert bits.type == "Boolean"
     stream = driver.stream()

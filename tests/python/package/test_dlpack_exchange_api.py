@@ -1,4 +1,4 @@
-"""DLPack's C exchange API: function tables of test types and of tvm-ffi, and that of columns."""
+"""DLPack's C exchange API: the function tables of test types, of tvm-ffi and of columns."""
 
 import ctypes
 import gc
@@ -93,7 +93,7 @@ def test_cache_of_types_is_bounded(session):
 
 
 @pytest.mark.parametrize("where", ["instance", "name", "number", "none"])
-def test_ignores_other_values_of_the_attribute(session, where):
+def test_ignores_attribute_that_is_no_exchange_api(session, where):
     class Kind(Producer):
         pass
 
@@ -114,7 +114,7 @@ def test_ignores_other_values_of_the_attribute(session, where):
 
 @pytest.mark.parametrize("major", [0, 2, 99])
 def test_ignores_exchange_api_of_another_version(session, major):
-    """Its functions are not read, because their offsets may differ."""
+    """The functions of this version are not read, because their offsets may differ."""
 
     class Kind(Producer):
         pass
@@ -246,7 +246,7 @@ def test_unsupported_column_raises_buffer_error(session, table, source, kind):
     assert out.value == 7
 
 
-def test_other_object_raises_type_error(table):
+def test_object_that_is_no_column_raises_type_error(table):
     with pytest.raises(TypeError, match="expected a crossdock.Column"):
         FROM_PY(table.managed_tensor_from_py_object_no_sync)(3, ctypes.addressof(c_void_p()))
 

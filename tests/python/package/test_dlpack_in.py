@@ -85,7 +85,7 @@ def test_contiguous_tensors_are_imported_in_place(session):
     ids=str,
 )
 def test_strides_and_byte_offsets_are_applied(session, form, fields):
-    """Compares with a numpy array of the same memory."""
+    """Compares the values with those of a numpy array that uses the same memory."""
     tensor = LiveTensor(form, **fields)
     shape, strides = fields["shape"], fields.get("strides", (1,))
     if strides is None:
@@ -119,8 +119,8 @@ def test_strides_and_byte_offsets_are_applied(session, form, fields):
         ({"dtype": (BOOL, 1, 1)}, cd.UnsupportedError, "bool1"),
         ({"dtype": (17, 4, 1)}, cd.UnsupportedError, "code 17"),
         ({"data": 0}, cd.DataError, "NULL"),
-        ({"device": (10, 0)}, cd.DeviceError, "lies on"),
-        ({"device": (-1, 0)}, cd.DeviceError, "lies on"),
+        ({"device": (10, 0)}, cd.DeviceError, "is on"),
+        ({"device": (-1, 0)}, cd.DeviceError, "is on"),
         ({"byte_offset": 2**64 - 1}, cd.DataError, "byte_offset"),
     ],
     ids=str,
@@ -135,7 +135,7 @@ def test_rejects_and_deletes_unsupported_tensor(session, form, fields, kind, mes
 
 @pytest.mark.parametrize("major", [0, 2, 2**32 - 1])
 def test_deletes_tensor_of_another_major_version(session, major):
-    """Other fields are invalid pointers, and reading them would crash."""
+    """Data, dtype, device, shape and strides of the tensor are invalid. Reading the shape would crash."""
     tensor = LiveTensor("versioned", version=(major, 0), data=8, dtype=(99, 3, 7), device=(77, -3))
     tensor.struct.dl_tensor.shape = tensor.struct.dl_tensor.strides = 8
     producer = Producer(tensor.capsule)
@@ -161,7 +161,7 @@ def test_imports_tensor_without_deleter(session, form):
 
 
 @forms
-def test_consumed_capsule_is_renamed_and_tensor_deleted_once(session, form):
+def test_consumed_capsule_is_renamed_and_its_tensor_deleted_once(session, form):
     tensor = LiveTensor(form)
     capsule = tensor.capsule
     before = name_of(capsule)
@@ -198,7 +198,7 @@ def test_rejected_capsule_is_consumed(session, form):
 
 
 @pytest.mark.parametrize("name", [b"arrow_array", b"DLTENSOR", b"dltensor ", b"", b"used_something"])
-def test_rejects_and_keeps_capsules_of_other_names(session, name):
+def test_rejected_capsule_with_another_name_is_not_consumed(session, name):
     tensor = LiveTensor("versioned")
     capsule = capi._new(tensor.address, capi._interned_name(name), capi._DESTROY())
     with pytest.raises(TypeError, match="dltensor_versioned"):
@@ -208,13 +208,13 @@ def test_rejects_and_keeps_capsules_of_other_names(session, name):
 
 
 @pytest.mark.parametrize("answer", [None, 7, "dltensor", (1, 2)])
-def test_rejects_other_results_of_producer(session, answer):
+def test_rejects_producer_result_that_is_no_capsule(session, answer):
     with pytest.raises(TypeError, match="__dlpack__: expected a capsule"):
         session.from_dlpack(Producer(answer))
 
 
 @pytest.mark.parametrize("value", [3, "text", None, object(), [1, 2], {"a": 3}])
-def test_error_for_other_objects_says_what_was_expected(session, value):
+def test_error_for_object_without_protocol_says_what_was_expected(session, value):
     with pytest.raises(TypeError, match="expected a tensor with __dlpack_device__"):
         session.from_dlpack(value)
 
@@ -243,7 +243,7 @@ def test_older_producer_is_called_without_max_version(session, form):
     assert producer.calls == [{"max_version": (1, 3)}, {}]
 
 
-def test_type_error_of_second_call_has_the_first_as_cause(session):
+def test_second_type_error_of_producer_has_the_first_as_cause(session):
     producer = RecordingProducer(LiveTensor("versioned"))
 
     def confused(**arguments):
@@ -334,7 +334,7 @@ class TwoArgumentError(Exception):
     "source", [3, None, ValueError("no such luck"), OSError(5, "no such luck"), TwoArgumentError(1, "no such luck")]
 )
 @pytest.mark.parametrize("kind", [dict, list])
-def test_exception_of_one_of_several_producers_names_it(session, source, kind):
+def test_exception_of_producer_names_its_column(session, source, kind):
     producer, error = source, TypeError
     if isinstance(source, Exception):
         producer, error = Failing(), type(source)
@@ -394,7 +394,7 @@ def test_schema_splits_a_list_into_batches(session):
     assert table.to_pyarrow()["a"].to_pylist() == [0, 1, 0, 1, 2]
 
 
-def test_bools_bits_converts_booleans(session):
+def test_option_bools_bits_converts_booleans(session):
     array = np.arange(20) % 3 == 0
     assert session.from_dlpack(array).type == "Int8"
     column = session.from_dlpack(array, bools="bits")

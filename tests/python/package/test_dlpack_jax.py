@@ -1,4 +1,5 @@
-"""jax on the cpu, import and export. It requests unversioned tensors, which have no read-only flag."""
+"""Import from jax and export to jax on the cpu. jax requests unversioned tensors, which have no read-only
+flag."""
 
 import numpy as np
 import pytest

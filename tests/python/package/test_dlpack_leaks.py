@@ -11,7 +11,7 @@ import pytest
 ROUNDS = 20_000
 PAGE = resource.getpagesize()
 FLAT = 1 << 20
-"""Number of bytes that an allocator may keep: less than 53 for each round."""
+"""Number of bytes that an allocator may keep, which is less than 53 bytes for each round."""
 
 
 def resident():
@@ -35,21 +35,21 @@ def kinds(session):
     table = session.from_dlpack({"a": array, "b": array * 2.0})
     fresh = {"max_version": (1, 0)}
     return {
-        "in by the protocol": lambda: session.from_dlpack(array),
-        "in by the exchange API": lambda: session.from_dlpack(column),
-        "in by a capsule": lambda: session.from_dlpack(array.__dlpack__()),
-        "in of several dimensions": lambda: session.from_dlpack(nested),
-        "in and gathered": lambda: session.from_dlpack(array[::2]),
-        "in as a table": lambda: session.from_dlpack({"a": array, "b": array}),
-        "in and rejected": lambda: ignore(cd.UnsupportedError, lambda: session.from_dlpack(array * 1j)),
-        "out": lambda: np.from_dlpack(column),
-        "out of a fresh column": lambda: table["b"].__dlpack__(**fresh),
-        "out and unconsumed": lambda: column.__dlpack__(**fresh),
-        "out as a legacy copy": lambda: column.__dlpack__(),
-        "out as a copy": lambda: column.__dlpack__(copy=True, **fresh),
-        "out and converted": lambda: bits.__dlpack__(**fresh),
-        "out and rejected": lambda: ignore(BufferError, lambda: nulls.__dlpack__(**fresh)),
-        "as a buffer": lambda: memoryview(column),
+        "import by the protocol": lambda: session.from_dlpack(array),
+        "import by the exchange API": lambda: session.from_dlpack(column),
+        "import of a capsule": lambda: session.from_dlpack(array.__dlpack__()),
+        "import of several dimensions": lambda: session.from_dlpack(nested),
+        "import with a gather": lambda: session.from_dlpack(array[::2]),
+        "import as a table": lambda: session.from_dlpack({"a": array, "b": array}),
+        "rejected import": lambda: ignore(cd.UnsupportedError, lambda: session.from_dlpack(array * 1j)),
+        "export": lambda: np.from_dlpack(column),
+        "export of a new column": lambda: table["b"].__dlpack__(**fresh),
+        "export that is not consumed": lambda: column.__dlpack__(**fresh),
+        "export as a legacy copy": lambda: column.__dlpack__(),
+        "export as a copy": lambda: column.__dlpack__(copy=True, **fresh),
+        "export with a conversion": lambda: bits.__dlpack__(**fresh),
+        "rejected export": lambda: ignore(BufferError, lambda: nulls.__dlpack__(**fresh)),
+        "export as a buffer": lambda: memoryview(column),
         "as an array": lambda: np.asarray(column),
         "no interface": lambda: hasattr(column, "__cuda_array_interface__"),
         "in and out": lambda: np.from_dlpack(session.from_dlpack(array)),

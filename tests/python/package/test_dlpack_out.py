@@ -33,7 +33,7 @@ def import_with_numpy(column, **arguments):
 @pytest.mark.parametrize("copy", [None, True, False])
 @pytest.mark.parametrize("dl_device", [None, (1, 0)])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
-def test_forms_copy_as_documented(session, max_version, copy, dl_device, dtype):
+def test_each_form_of_tensor_copies_as_documented(session, max_version, copy, dl_device, dtype):
     array = sample(dtype, 7)
     column = session.from_dlpack(array)
     legacy = FORMS[max_version] == "dltensor"
@@ -61,7 +61,7 @@ def test_forms_copy_as_documented(session, max_version, copy, dl_device, dtype):
 
 @dtypes
 @pytest.mark.parametrize("shape", [(5,), (0,), (2, 3), (2, 3, 4), (0, 3), (1, 1)])
-def test_tensor_has_strides_no_offset_and_null_if_empty(session, dtype, shape):
+def test_tensor_has_strides_and_byte_offset_0(session, dtype, shape):
     column = session.from_dlpack(sample(dtype, shape))
     for arguments in ({}, {"max_version": (1, 0)}):
         capsule = column.__dlpack__(**arguments)
@@ -92,7 +92,7 @@ def test_rejects_stream_on_the_cpu(column, stream):
 
 @pytest.mark.parametrize("dl_device", [(2, 0), (1, 1), (3, 0), (13, 0), (-1, -1)])
 @pytest.mark.parametrize("copy", [None, True, False])
-def test_rejects_other_devices(column, dl_device, copy):
+def test_rejects_export_to_another_device(column, dl_device, copy):
     with pytest.raises(BufferError, match="expected the column's device, cpu"):
         column.__dlpack__(max_version=(1, 0), dl_device=dl_device, copy=copy)
 
@@ -226,7 +226,7 @@ IMPORTS = {
 
 @pytest.mark.parametrize("what", IMPORTS)
 def test_release_keeps_the_pending_exception(session, what):
-    """A tensor whose deleter runs Python code."""
+    """Deletes a tensor whose deleter runs Python code."""
     tensor = LiveTensor("versioned")
     producer = Producer(tensor.capsule)
     with pytest.raises(ZeroDivisionError):
@@ -254,7 +254,7 @@ def test_each_call_exports_a_tensor_of_the_same_memory(session):
 
 
 @pytest.mark.parametrize("max_version", [None, (1, 0)])
-def test_round_trip_keeps_memory_if_form_allows(session, max_version):
+def test_round_trip_of_versioned_tensor_keeps_the_memory(session, max_version):
     first = session.from_dlpack(np.arange(4))
     second = session.from_dlpack(Producer(first.__dlpack__(max_version=max_version)))
     capsules = [column.__dlpack__(max_version=(1, 0)) for column in (first, second)]

@@ -219,7 +219,7 @@ def test_rejects_damaged_bytes(session, tmp_path):
 
 
 @pytest.mark.parametrize("value", [7, None, "text", [1, 2], object()], ids=lambda value: type(value).__name__)
-def test_rejects_other_types(session, value):
+def test_rejects_object_without_protocol(session, value):
     with pytest.raises(
         TypeError,
         match=f"encoded: expected an object with __crossdock_encoded_array__ or .*, got {type(value).__name__}",
@@ -227,7 +227,7 @@ def test_rejects_other_types(session, value):
         session.encoded(value)
 
 
-def test_rejects_other_capsules(session):
+def test_rejects_capsule_with_another_name(session):
     class Other:
         def __crossdock_encoded_array__(self):
             return session.from_arrow(pa.array([1])).__arrow_c_schema__()
@@ -281,7 +281,7 @@ def test_device_buffers_are_written_decoded_and_exported(session, cuda_session, 
         assert (column.device, column.to_pyarrow().to_pylist()) == (cuda_session.device, [0, 1, 2])
         assert again.to_bytes() == data
     del capsule, array, buffers, shared, again, column
-    # The owner of the values is freed after the last export, which another thread drops.
+    # The owner of the values is freed after the last export is dropped, which another thread does.
     for _ in range(1000):
         gc.collect()
         cuda_session.synchronize()
@@ -346,7 +346,7 @@ def test_many_threads_use_one_array(session):
 
 
 def test_wide_tree_round_trips(session):
-    """A hundred fields with chunks, and a large buffer."""
+    """The tree has a hundred fields with chunks, and a large buffer."""
     rng = np.random.default_rng(3)
     part = pa.table({f"c{i}": rng.integers(0, 1 << i % 60 + 1, 5000) for i in range(100)})
     table = pa.concat_tables([part, part])
@@ -389,7 +389,7 @@ def signed(data):
 
 
 def mutants(data, n):
-    """Changes one to three bytes, in the header more often than after it."""
+    """Changes one to three bytes. Most changes are in the header."""
     rng = np.random.default_rng(len(data))
     header = int.from_bytes(data[24:32], "little")
     for _ in range(n):

@@ -46,11 +46,11 @@ def check_exchange(engine, session, tmp_path):
     back = session.from_arrow(rows.skip(1))
     assert back.device == session.device
     assert back.to_pyarrow().equals(pa.table(columns).slice(1))
-    # Decoded by a plugin that the engine loaded.
+    # A plugin that the engine loaded decodes this array.
     rows.write(tmp_path / "rows.arrow")
     assert session.read_ipc(tmp_path / "rows.arrow").to_pyarrow().equals(pa.table(columns))
     assert len(separate_engine.read(tmp_path / "rows.arrow")) == 4
-    # Its results outlive it.
+    # The results of the engine outlive the engine.
     del separate_engine, rows, table
     assert back.to_pyarrow().num_rows == 3
 

@@ -173,7 +173,7 @@ def read_by(session, tmp_path, by, content):
 
 
 @pytest.mark.parametrize("method", ["read_ipc", "read"])
-def test_error_of_missing_file_or_directory_is_that_of_open(session, tmp_path, method):
+def test_missing_file_or_directory_raises_the_exception_of_open(session, tmp_path, method):
     for path, kind in [(tmp_path / "missing.arrow", FileNotFoundError), (tmp_path, IsADirectoryError)]:
         with pytest.raises(kind) as raised:
             getattr(session, method)(path)
@@ -183,7 +183,7 @@ def test_error_of_missing_file_or_directory_is_that_of_open(session, tmp_path, m
         assert str(raised.value) == str(expected.value)
 
 
-def test_error_for_other_file_names_it(session, tmp_path):
+def test_error_for_unsupported_file_names_it(session, tmp_path):
     letter = b"Dear Sir or Madam, this is no table, though it is long enough to be one."
     for name, read_path, expected in [
         ("letter.arrow", session.read_ipc, cd.DataError),
@@ -202,7 +202,7 @@ def test_rejects_truncated_files(session, path):
             session.read_ipc(whole[:end])
 
 
-def test_rejects_invalid_values_unless_layout_only(path):
+def test_rejects_invalid_values_unless_only_the_layout_is_validated(path):
     write(path, "file", pa.schema([("t", pa.string())]), [pa.record_batch({"t": ["aaaa", "bbbb"]})])
     broken = path.read_bytes().replace(b"aaaabbbb", b"aaa\xffbbbb")
     with cd.Session() as session, pytest.raises(cd.DataError, match="UTF-8|utf8|utf-8"):

@@ -24,8 +24,8 @@ def test_pyarrow_reads_written_samples(session, tmp_path, name, form, compressio
     path = tmp_path / f"out{FORMS[form]}"
     from_pyarrow(session, schema, batches).write_ipc(path, compression=compression)
     got = read(path, form)
-    # Through a stream of pyarrow, which drops types that are not registered and does not merge
-    # dictionaries.
+    # The expected table passes through a stream of pyarrow, because pyarrow drops types that are
+    # not registered, and does not merge dictionaries.
     reader = pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(schema, batches))
     assert_equal((reader.schema, list(reader)), got)
 
@@ -45,7 +45,7 @@ def test_compression_is_applied(table, compression, form):
     assert all((magic in content) == (codec == compression) for codec, magic in MAGIC.items())
 
 
-def test_form_follows_the_extension_unless_given(table, tmp_path):
+def test_form_follows_the_file_extension_unless_it_is_passed(table, tmp_path):
     for name, form, expected in [
         ("a.arrow", None, "file"),
         ("a.arrows", None, "stream"),
@@ -71,7 +71,7 @@ def test_errors_name_invalid_arguments(table, tmp_path):
 
 
 class Sink:
-    """A file object that writes at most `most` bytes at a time, and returns a fixed result."""
+    """A file object whose `write` writes at most `most` bytes per call, and returns a fixed result."""
 
     def __init__(self, most=None, result=lambda n: n):
         self.content, self.most, self.result = bytearray(), most, result
@@ -161,7 +161,7 @@ def test_format_follows_the_extension_or_is_named(session, tmp_path):
         table.write(tmp_path / "c.xyz")
 
 
-def test_overwriting_keeps_the_table_read_from_the_file(session, tmp_path):
+def test_table_stays_valid_if_its_file_is_overwritten(session, tmp_path):
     table = session.from_arrow(mixed())
     sinks = [io.BytesIO() for _ in range(3)]
     for sink in sinks:

@@ -26,13 +26,13 @@ def library(request, gpu):
 
 @pytest.fixture
 def copy(library):
-    """Allocates before the pending work, because allocations may wait for the device."""
+    """Allocates memory before the pending work is submitted, because allocations may wait for the device."""
     return library.to_gpu(np.zeros(N, np.int64))
 
 
 @pytest.fixture(params=["a stream", "the default"])
 def late(library, request, cuda_session):
-    """Returns (array, stream). The stream writes the array after a long sleep."""
+    """Returns (array, stream). The array is written on the stream after 0.2 s of other work."""
     # Also performs the session's first copy and event, and the library's first import.
     column = cuda_session.from_dlpack(np.zeros(N, np.int64))
     library.to_host(library.import_column(column)), column.to("cpu")
@@ -94,7 +94,7 @@ def test_library_reads_pending_column(library, cuda_session, late):
 
 
 def test_computation_on_pending_numbers_is_correct(library, cuda_session, late, tmp_path):
-    """A gather, a conversion and a file."""
+    """Tests a gather, a conversion and the writing of a file."""
     array, stream = late
     with library.on(stream):
         every_other = cuda_session.from_dlpack(array[::2])
@@ -125,7 +125,7 @@ def test_memory_is_not_reused_before_slow_reader_ends(library, cuda_session):
 
 
 def test_array_is_released_after_pending_work(library, cuda_session, late):
-    """The library may reuse its memory only after the session's last copy."""
+    """The library may reuse the array's memory only after the session's last copy."""
     array, stream = late
     with library.on(stream):
         column = cuda_session.from_dlpack(array)

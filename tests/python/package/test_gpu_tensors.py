@@ -85,7 +85,7 @@ def is_cupy_array(array):
     return type(array).__module__.startswith("cupy")
 
 
-def test_other_imports_of_the_library_have_the_values(library, cuda_session):
+def test_each_import_function_of_the_library_returns_the_values(library, cuda_session):
     values = numbers("int32")
     column = cuda_session.from_dlpack(values)
     for name, import_column in library.other_imports().items():
@@ -101,7 +101,7 @@ def test_booleans_are_exported_as_bytes(library, cuda_session, bits):
     assert library.to_host(library.import_column(column)).tolist() == values.tolist()
 
 
-def test_slices_of_files_reach_the_library(library, cuda_session, flights):
+def test_library_imports_slices_of_files(library, cuda_session, flights):
     table = cuda_session.read_ipc(flights).select(["distance"]).slice(1001, 5000)
     column = table["distance"].combine_chunks()
     expected = cd.Session().read_ipc(flights)["distance"].to_pyarrow().combine_chunks().slice(1001, 5000)

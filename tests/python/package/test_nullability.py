@@ -1,5 +1,5 @@
-"""Nulls in fields that are not nullable: they are rejected with the column's name, or kept. No value
-changes."""
+"""Nulls in fields that are not nullable are either kept, or rejected with an error that names the column. No
+value changes."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""The build backend without a build: `cargo xtask test` builds and installs a wheel."""
+"""Tests the build backend without building a wheel. `cargo xtask test` builds and installs a wheel."""
 
 import base64
 import csv
@@ -72,7 +72,7 @@ def test_sources_exclude_build_results():
 
 
 def test_pinned_maturin_satisfies_the_requirement():
-    """The test of the wheel builds without isolation, with the pinned version."""
+    """The test that builds a wheel uses no build isolation, so it builds with the pinned version."""
     packaging = pytest.importorskip("packaging.requirements")
     project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text())
     (requirement,) = map(packaging.Requirement, project["build-system"]["requires"])

@@ -51,7 +51,7 @@ def test_cpu_session_loads_no_driver():
 
 
 def test_no_public_name_releases_capsules():
-    """There is no function that releases a C struct, which a program could call too early."""
+    """A public function that releases a C struct could be called too early, so there is no such function."""
     modules = [cd, cd.cuda, cd.compat, cd.compat.xlog, cd._native]
     classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
     classes = [value for value in classes if value.__module__.startswith("crossdock")]
@@ -85,7 +85,7 @@ def test_plugins_are_in_the_package():
 
 
 def test_entry_points_provide_plugins(tmp_path):
-    """The package's code does not run: a package that raises still provides its plugin."""
+    """The code of the package does not run, so a package whose import raises still provides its plugin."""
     plugin = next((pathlib.Path(cd.__file__).parent / "plugins").glob("*arrow_ipc*"))
     package, info = tmp_path / "other_package", tmp_path / "other_package-1.0.dist-info"
     (package / "inner").mkdir(parents=True)
@@ -112,4 +112,4 @@ def test_versions_agree():
     try:
         assert importlib.metadata.version("crossdock") == cd.__version__
     except importlib.metadata.PackageNotFoundError:
-        pass  # It runs from the development layout.
+        pass  # In this case the package runs from the development layout.

@@ -21,7 +21,7 @@ table = session.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]
 def python(code, device="cpu", seconds=60):
     # Objects that live until the interpreter exits are no leaks.
     environment = {**os.environ, "TEST_DEVICE": device, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
-    # Newer versions of Python warn of forks of processes with threads.
+    # Newer versions of Python warn if a process with threads forks.
     command = [
         sys.executable,
         "-X",
@@ -168,7 +168,7 @@ def test_child_forked_while_sessions_open_can_open_sessions():
         pytest.skip(
             "GCC 12's sanitizer does not unlock its allocator in a forked child: the child hangs if another thread held the lock"
         )
-    # Without pyarrow, whose lazy imports would block the child.
+    # The program does not use pyarrow, because its lazy imports would block the child.
     code = """
 import signal, threading
 over, numbers = threading.Event(), np.arange(2)

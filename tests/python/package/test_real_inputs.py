@@ -1,4 +1,4 @@
-"""Small inputs from reports of users, with the outcomes of the command and of the package."""
+"""Small inputs from reports of users. Each test checks the outcome of the command or of the package."""
 
 import io
 import os

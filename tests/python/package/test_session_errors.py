@@ -16,7 +16,7 @@ BUILTINS = {
 }
 
 
-def test_errors_derive_from_error_and_a_builtin():
+def test_exceptions_derive_from_error_and_a_builtin_class():
     names = {
         name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)
     }

@@ -1,5 +1,5 @@
-"""External plugins, examples/rust-plugin and examples/c-plugin, named by path or provided by an installed
-package."""
+"""Tests external plugins (examples/rust-plugin and examples/c-plugin) that are named by path or provided by an
+installed package."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ engine = test_extension.engine
 def rust_plugin(_):
     target = ROOT / "target" / "examples"
     file = "libcrossdock_example_plugin.so"
-    # In the archive of tests for machines without Cargo.
+    # The plugin in the archive of tests, which is used on machines without Cargo.
     packed = Path(cd.__file__).parents[2] / "release" / "example-plugin" / file
     if packed.exists():
         return packed
@@ -105,7 +105,7 @@ def both(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
-    """A plugin with another name and the encoding of the C example."""
+    """A plugin that has another name than the C example, but decodes the same encoding."""
     folder = tmp_path_factory.mktemp("other")
     if not (ROOT / "examples" / "c-plugin").exists() or not shutil.which("make"):
         pytest.skip("building examples/c-plugin needs make and a checkout of the repository")
@@ -163,7 +163,7 @@ def test_encodings_lists_plugins_by_id(both, session):
 
 
 def test_first_of_two_plugins_decodes(both, other):
-    """In both orders, each in a separate session."""
+    """Tests both orders of the plugins, each in a separate session."""
     for files, names in [([both["c"], other], ["csv", "other"]), ([other, both["c"]], ["other", "csv"])]:
         with cd.Session(plugins=files) as session:
             assert session.encodings()["example.scaled"] == names
@@ -179,7 +179,7 @@ def test_separately_built_module_lists_plugins_by_id(both, other, engine, folder
     assert without_examples == session.encodings()
     with_examples = engine.Engine(folder_of(*both.values(), other)).encodings()
     assert with_examples.pop("example.xor") == ["example"]
-    # Ordered by file name.
+    # The plugins are ordered by file name.
     assert sorted(with_examples.pop("example.scaled")) == ["csv", "other"]
     assert with_examples == without_examples
 
@@ -204,7 +204,7 @@ def check_exchange(example, engine, session, device, folder, capsule_of=capsules
         rows = separate_engine.decode(tree)
         assert len(rows) == len(tree)
         example.assert_decoded(session.from_arrow(rows)[0].combine_chunks())
-    # The result outlives both.
+    # The result outlives the engine and the tree.
     del separate_engine, tree
     example.assert_decoded(session.from_arrow(rows)[0].combine_chunks())
 

@@ -1,4 +1,5 @@
-"""A mapped file that another program truncates: the call that reads it raises, and no zeros are returned."""
+"""Another program truncates a mapped file. The call that reads the file raises, and never returns zeros
+instead of the data."""
 
 import signal
 import subprocess
@@ -63,7 +64,8 @@ def test_truncated_file_raises_in_the_reading_call(tmp_path, operation):
     lines = out.stdout.splitlines()
     assert (out.returncode, len(lines)) == (0, 2), (out.stdout, out.stderr)
     for line in lines:
-        # For writes of large buffers the kernel reads the page, and returns another error.
+        # If a large buffer is written, the kernel reads the page instead of this process. Its error
+        # becomes "cut short".
         assert "was truncated while it was mapped" in line or "cut short" in line, line
 
 
@@ -101,7 +103,7 @@ def test_reader_outside_a_call_gets_sigbus(tmp_path):
     assert (out.returncode, out.stdout) == (-signal.SIGBUS, "raised\n"), (out.stdout, out.stderr)
 
 
-def test_earlier_handler_gets_other_signals(tmp_path):
+def test_earlier_handler_receives_unrelated_signals(tmp_path):
     code = """
     import faulthandler, mmap
     faulthandler.enable()

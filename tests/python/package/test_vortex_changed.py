@@ -47,7 +47,7 @@ def outcome(session, tree):
     try:
         column.to_pyarrow().validate(full=True)
     except pa.ArrowInvalid as error:
-        # The decoder keeps decimals beyond their precision.
+        # The decoder keeps decimals with more digits than their precision.
         assert "does not fit in precision" in str(error)
     return True
 

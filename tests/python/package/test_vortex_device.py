@@ -1,4 +1,4 @@
-"""Encoded arrays that decode on a CUDA device: malformed trees are rejected as on the host, and valid ones
+"""Decoding of encoded arrays on a CUDA device: malformed trees are rejected as on the host, and valid trees
 decode."""
 
 import crossdock as cd
@@ -82,12 +82,12 @@ def test_device_buffers_decode_on_device_and_host(cuda_session, session, kind):
 
 @pytest.mark.parametrize("group, name", CASES, ids=lambda part: part)
 def test_device_buffers_are_validated_on_the_host(cuda_session, session, group, name):
-    """The host reads device buffers only through copies."""
+    """The host validates device buffers through copies in host memory."""
     tree = MALFORMED[group][name]
     assert_rejected(session, tree, on_the_device_of(cuda_session))
 
 
-def test_flights_decode_on_a_device_as_vortex(cuda_session, flights_of):
+def test_flights_decode_on_a_device_to_the_values_of_vortex(cuda_session, flights_of):
     columns = dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
     assert len(columns) >= 30
     for name, array in columns.items():

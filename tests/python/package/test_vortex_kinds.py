@@ -25,7 +25,8 @@ NOT_YET = {
     ("vortex.decimal_byte_parts.v2", ""): "vortex.decimal_byte_parts.v2",
 }
 
-# Arrays that Vortex does not decode: runs of lists, and maps or structs without fields among nulls.
+# Errors of Vortex for arrays that it does not decode: runs of lists, sparse maps, and structs
+# without fields in a sparse array.
 NOT_BY_VORTEX = [
     "Unsupported RunEnd value type",
     "Sparse canonicalization does not support Map arrays",
@@ -43,8 +44,8 @@ NESTED = {
 
 
 def nested(rows):
-    """Yields (name, array) of lists and structs in the encodings of any type, which vortex-data rarely
-    produces."""
+    """Yields (name, array) of lists and structs in the encodings that accept every type. vortex-data rarely
+    produces such arrays."""
     for name, (values, type) in NESTED.items():
         whole = vx.array(pa.array(values, type))
         tree = Tree.of(whole)
@@ -80,11 +81,11 @@ def arrays(kind, sizes=trees.SIZES):
 
 
 def truth(array):
-    """Returns the values that Vortex decodes, or those of the reference decoder if Vortex fails."""
+    """Returns the values that Vortex decodes. If Vortex fails, returns the values of the reference decoder."""
     try:
         return array.to_arrow_array()
     except BaseException as error:
-        # Vortex panics on a frame of reference without rows, which is no Exception.
+        # Vortex panics on a frame of reference without rows. Its panic is not an `Exception`.
         panicked = type(error).__name__ == "PanicException" and not len(array)
         if not panicked and not any(words in str(error) for words in NOT_BY_VORTEX):
             raise
@@ -92,7 +93,8 @@ def truth(array):
 
 
 def plain(type):
-    """Returns the type with the strings and lists of a DType."""
+    """Returns the type with views replaced by strings and binaries, and with all lists of variable size
+    replaced by lists with 32-bit offsets."""
     if pa.types.is_struct(type):
         return pa.struct([field.with_type(plain(field.type)) for field in type])
     if pa.types.is_map(type):
@@ -105,7 +107,7 @@ def plain(type):
 
 
 def whole(array):
-    """Returns one array of an array or chunks."""
+    """Returns an array, or the concatenated chunks of a chunked array."""
     if not isinstance(array, pa.ChunkedArray):
         return array
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
@@ -125,7 +127,7 @@ def assert_decoded(session, name, array):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nested"])
-def test_decodes_as_vortex(session, kind):
+def test_decodes_to_the_values_of_vortex(session, kind):
     n = 0
     for name, array in arrays(kind):
         n += 1
@@ -135,8 +137,8 @@ def test_decodes_as_vortex(session, kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nested"])
-def test_decodes_on_a_device_as_vortex(cuda_session, kind):
-    """Some encodings decode on the device, others on the host."""
+def test_decodes_on_a_device_to_the_values_of_vortex(cuda_session, kind):
+    """Some encodings decode on the device, and the other encodings on the host."""
     for name, array in arrays(kind):
         if not not_yet(kind, name):
             column = cuda_session.from_vortex(array)
@@ -145,13 +147,13 @@ def test_decodes_on_a_device_as_vortex(cuda_session, kind):
 
 
 @pytest.mark.parametrize("group", combined.GROUPS)
-def test_decodes_any_type_in_any_kind_as_vortex(session, group):
+def test_nested_values_decode_to_the_values_of_vortex(session, group):
     for name, array in combined.arrays(group):
         assert_decoded(session, name, array)
 
 
 @pytest.mark.parametrize("group", combined.GROUPS)
-def test_decodes_any_type_in_any_kind_on_a_device_as_vortex(cuda_session, group):
+def test_nested_values_decode_on_a_device_to_the_values_of_vortex(cuda_session, group):
     for name, array in combined.arrays(group):
         column = cuda_session.from_vortex(array)
         assert column.device == "cuda:0" or not column.nbytes, name
@@ -172,7 +174,7 @@ def test_error_for_unsupported_encoding_names_it(session, key):
 
 
 def test_error_for_compact_file_names_the_encoding(session, tmp_path):
-    """The compact strategy of Vortex uses other compressors than the default."""
+    """The compact strategy of Vortex uses compressors that the default strategy does not use."""
     rows = 5000
     table = pa.table(
         {"n": np.random.default_rng(1).integers(0, 1 << 40, rows), "t": [f"{i:x} {i}" for i in range(rows)]}
@@ -193,7 +195,7 @@ def columns(flights_of):
     return dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
 
 
-def test_flights_decode_as_vortex(session, columns):
+def test_flights_decode_to_the_values_of_vortex(session, columns):
     assert len(columns) >= 30
     for name, array in columns.items():
         assert_decoded(session, name, array)

@@ -1,5 +1,5 @@
-"""Malformed trees: each is rejected with an error that names the node, or decodes correctly. None crashes the
-process."""
+"""Malformed trees. Each tree is rejected with an error that names the node, or decodes correctly. No tree
+crashes the process."""
 
 import struct
 
@@ -50,38 +50,38 @@ ENDS = [(0, 32), (32, 36), (36, 48), (48, 64)]
 ZERO = dictionary(of("u1", 0, 9, valid=[1, 0]), of("u4", 5, 6), nullable=True)
 # Unusual but valid trees, and their values.
 VALID = {
-    "dict: a code out of range under a null": (ZERO, [5, None]),
-    "dict: no values, all codes null": (
+    "dict: a null code that is out of range": (ZERO, [5, None]),
+    "dict: no values, and all codes are null": (
         dictionary(of("u1", 7, 9, valid=[0, 0]), of("u4"), nullable=True),
         [None, None],
     ),
-    "dict: a negative code under a null": (
+    "dict: a null code that is negative": (
         dictionary(of("i1", 0, -1, valid=[1, 0]), of("u4", 5), nullable=True),
         [5, None],
     ),
-    "dict: codes in runs, cut": (
+    "dict: codes in runs, with an offset": (
         dictionary(runs(of("u4", 3, 4, 9), of("u1", 1, 0, 1), 5, 2), of("u4", 5, 6)),
         [6, 5, 6, 6, 6],
     ),
-    "dict: codes in runs with nulls": (
+    "dict: null codes in runs": (
         dictionary(runs(of("u1", 2, 3), of("u1", 9, 0, valid=[0, 1]), 3), of("u4", 5), nullable=True),
         [None, None, 5],
     ),
-    "dict: codes in runs, nulls among the values": (
+    "dict: codes in runs, and null values": (
         dictionary(runs(of("u2", 1, 3), of("u2", 0, 1), 3), of("u4", 5, 6, valid=[1, 0]), nullable=True),
         [5, None, None],
     ),
-    "dict: codes in runs of no rows": (dictionary(runs(of("u4"), of("u1"), 0), of("u4", 5)), []),
-    "runend: the last end beyond": (runs(of("u4", 2, 99), of("u4", 1, 2), 4), [1, 1, 2, 2]),
-    "runend: ends beyond in the middle": (runs(of("u4", 2, 50, 99), of("u4", 1, 2, 3), 4), [1, 1, 2, 2]),
+    "dict: codes in runs without rows": (dictionary(runs(of("u4"), of("u1"), 0), of("u4", 5)), []),
+    "runend: the last run ends after the last row": (runs(of("u4", 2, 99), of("u4", 1, 2), 4), [1, 1, 2, 2]),
+    "runend: several runs end after the last row": (runs(of("u4", 2, 50, 99), of("u4", 1, 2, 3), 4), [1, 1, 2, 2]),
     "runend: no rows": (runs(of("u4", 2, 5), of("u4", 1, 2), 0), []),
-    "runend: no rows and no runs": (runs(of("u4"), of("u4"), 0), []),
+    "runend: neither rows nor runs": (runs(of("u4"), of("u4"), 0), []),
     "bitpacked: 0 bits": (plain_packed(3, 0), [0, 0, 0]),
     "bitpacked: 64 bits": (plain_packed(3, 64, kind="u8"), [0, 0, 0]),
-    "bitpacked: all bits of a byte": (plain_packed(3, 8, kind="u1"), [0, 0, 0]),
+    "bitpacked: 8 bits": (plain_packed(3, 8, kind="u1"), [0, 0, 0]),
     "bitpacked: an offset of 1023": (plain_packed(3, 1, 1023), [0, 0, 0]),
     "bitpacked: no rows": (plain_packed(0, 7), []),
-    "bitpacked: patches below the offset cut off": (
+    "bitpacked: the patches have the same offset as the values": (
         node(
             "fastlanes.bitpacked",
             number("u4"),
@@ -92,23 +92,23 @@ VALID = {
         ),
         [7, *[0] * 8, 8],
     ),
-    "fsst: codes before and after": (
+    "fsst: codes before the first row and after the last row": (
         fsst(b"\xff\0\1\0\xff\xff\xff\xff", [2, 3, 4, 6], [1, 2, 1], dtype=BYTES),
         [b"c", b"ab", b"\xff"],
     ),
     "fsst: no rows": (fsst(b"\0", [0], []), []),
     "fsst: no codes": (fsst(b"", [0, 0, 0], [0, 0]), ["", ""]),
-    "fsst: nulls, and rows of nothing": (
+    "fsst: null rows and empty rows": (
         fsst(b"\0\1", [0, 1, 1, 2, 2], [2, 0, 1, 0], valid=[True, False, True, True]),
         ["ab", None, "c", ""],
     ),
-    "fsst: garbage under a null": (
+    "fsst: invalid text in a null row": (
         fsst(b"\0\1", [0, 1, 2], [4, 1], symbols=[BAD_TEXT, b"c"], valid=[False, True]),
         [None, "c"],
     ),
     # More consecutive escapes than a thread of the kernel searches backwards, with an odd number on
     # either side of a thread's start.
-    "fsst: nothing but escapes": (
+    "fsst: only escapes": (
         fsst(b"\1" + b"\xff" * 40_000 + b"\1", [0, 1, 40_001, 40_002], [1, 20_000, 1], dtype=BYTES),
         [b"c", b"\xff" * 20_000, b"c"],
     ),
@@ -118,56 +118,62 @@ VALID = {
     ),
     "onpair: no rows": (onpair(codes=(0,), offsets=(0,), lengths=()), []),
     "onpair: no codes": (onpair(codes=(), offsets=(0, 0), lengths=(0,)), [""]),
-    "onpair: codes before and after": (onpair(codes=(9, 0, 1, 9), offsets=(1, 2, 3)), ["ab", "c"]),
+    "onpair: codes before the first row and after the last row": (
+        onpair(codes=(9, 0, 1, 9), offsets=(1, 2, 3)),
+        ["ab", "c"],
+    ),
     "varbin: no rows": (varbin(b"abc", 2), []),
-    "varbin: long and short": (varbin(LONG * 2, 0, 32, 36, 48, 64), [(LONG * 2).decode()[a:b] for a, b in ENDS]),
+    "varbin: long and short texts": (varbin(LONG * 2, 0, 32, 36, 48, 64), [(LONG * 2).decode()[a:b] for a, b in ENDS]),
     # The decoder does not read beyond the tokens.
     "onpair: no padding": (onpair(data=b"abc"), ["ab", "c"]),
-    "alp: f greater than e": (alp(np.array([3], "i8"), 5, 2), [3000.0]),
-    "alprd: a code out of range under a null": (
+    "alp: exponent f is greater than e": (alp(np.array([3], "i8"), 5, 2), [3000.0]),
+    "alprd: a null code that is out of range": (
         alp_rd(of("u2", 0, 9, valid=[1, 0]), nullable=True),
         [struct.unpack("<d", struct.pack("<Q", 1 << 60))[0], None],
     ),
-    "alprd: bits of another's above a right part": (
+    "alprd: a right part with bits beyond its width": (
         alp_rd(of("u2", 0), right=MOST),
         [struct.unpack("<d", struct.pack("<Q", (1 << 61) - 1))[0]],
     ),
-    "decimals: beyond 128 bits under a null": (
+    "decimals: more than 128 bits in a null row": (
         decimals([1 << 200, -5], pa.decimal128(38, 0), 32, valid=[False, True]),
         [None, -5],
     ),
-    "decimals: 128 bits as 256": (
+    "decimals: values of 128 bits for a type of 256 bits": (
         decimals([-(10**30), 10**30, -1], pa.decimal256(40, 0), 16),
         [-(10**30), 10**30, -1],
     ),
-    "decimals: a byte as 256 bits": (decimals([-128, 127, 0], pa.decimal256(40, 0), 1), [-128, 127, 0]),
-    "times in parts: too great a sum under a null": (
+    "decimals: values of 8 bits for a type of 256 bits": (
+        decimals([-128, 127, 0], pa.decimal256(40, 0), 1),
+        [-128, 127, 0],
+    ),
+    "times in parts: the sum overflows in a null row": (
         date_times([1 << 62, 1], [7, 0], [7, 1000], valid=[0, 1]),
         [None, pa.scalar(86_400 * 10**9 + 1000, pa.timestamp("ns")).as_py()],
     ),
-    "times in parts: great parts of a small sum": (
+    "times in parts: large parts with a small sum": (
         date_times([-106_751_000], [86_400 * 106_751_000], [5000]),
         [pa.scalar(5000, pa.timestamp("ns")).as_py()],
     ),
-    "frame over bitpacked of no rows": (frame(b"\x20\x05", plain_packed(0, 3)), []),
+    "frame: a bitpacked child without rows": (frame(b"\x20\x05", plain_packed(0, 3)), []),
     "frame: the sum wraps": (frame(b"\x20\xff\x01", of("u1", 1, 2)), [0, 1]),
-    "sequence of no rows": (sequence(b"\x20\x05", b"\x18\x02", 0), []),
-    "sequence that reaches the end": (sequence(b"\x20\xfd\x01", b"\x18\x02", 3), [253, 254, 255]),
-    "view: garbage under a null": (
+    "sequence: no rows": (sequence(b"\x20\x05", b"\x18\x02", 0), []),
+    "sequence: the last value is the maximum": (sequence(b"\x20\xfd\x01", b"\x18\x02", 3), [253, 254, 255]),
+    "view: an invalid view in a null row": (
         views(view(2**32 - 1, b"nope", 77, 2**32 - 1), view(3, b"abc"), valid=[False, True]),
         [None, "abc"],
     ),
-    "varbin: bytes before and after": (varbin(b"abcdef", 1, 3, 5), ["bc", "de"]),
-    "bool: more bytes": (node("vortex.bool", dtypes.boolean(), 2, {1: 1}, [b"\2\xff\xff"]), [True, False]),
-    "chunks of none": (chunks([0], dtype=number("u4")), []),
-    "chunks of nothing": (chunks([0, 0, 0], of("u4"), of("u4")), []),
-    "map: entries that might be null and are not": (map_of([ENTRY], [], [ENTRY]), [[("k", 1)], [], [("k", 1)]]),
-    "map: a null where there may be one": (map_of([ENTRY], None, nullable=True), [[("k", 1)], None]),
-    "an unknown field": (
+    "varbin: bytes before the first row and after the last row": (varbin(b"abcdef", 1, 3, 5), ["bc", "de"]),
+    "bool: more bytes than needed": (node("vortex.bool", dtypes.boolean(), 2, {1: 1}, [b"\2\xff\xff"]), [True, False]),
+    "chunks: no chunks": (chunks([0], dtype=number("u4")), []),
+    "chunks: only empty chunks": (chunks([0, 0, 0], of("u4"), of("u4")), []),
+    "map: nullable entries without nulls": (map_of([ENTRY], [], [ENTRY]), [[("k", 1)], [], [("k", 1)]]),
+    "map: a null map of a nullable type": (map_of([ENTRY], None, nullable=True), [[("k", 1)], None]),
+    "metadata: an unknown field": (
         node("vortex.dict", number("u4"), 1, b"\x08\1\xf8\1\7\xf9\1" + bytes(8), [], [of("u1", 0), of("u4", 3)]),
         [3],
     ),
-    "the last of two numbers counts": (
+    "metadata: a repeated field, of which the last value counts": (
         node("vortex.dict", number("u4"), 1, b"\x08\x63\x08\1", [], [of("u1", 0), of("u4", 3)]),
         [3],
     ),
@@ -179,7 +185,7 @@ VALID = {
 
 
 def validities():
-    """Returns true, false, true in each kind of booleans."""
+    """Returns the booleans true, false, true in each encoding of booleans."""
     bits = np.array([True, False, True])
     two = dtypes.boolean()
     return {
@@ -246,7 +252,7 @@ def assert_decodes(session, tree, expected):
 
 def shared_type(depth, back=None):
     """Returns a type of `depth` nested structs of two fields, both of which refer to the same inner struct.
-    The innermost fields are bools, or refer to the struct of level `back`."""
+    The innermost fields are bools, or refer to the struct at level `back`, which makes the type recursive."""
     out = bytearray(struct.pack("<I", 12))
     tables, positions = [], []
     for _ in range(depth):
@@ -278,7 +284,7 @@ def test_reads_type_with_shared_parts():
     ids=range(6),
 )
 def test_rejects_types_that_expand_or_loop(session, dtype):
-    """The expanded type has 2^depth nodes, or no end."""
+    """Without sharing, the type would have 2^depth nodes, or infinitely many."""
     with pytest.raises(cd.Error, match="vortex.null: its type: "):
         session.from_vortex(Exporter(Tree("vortex.null", dtype, 1)))
 

@@ -1,5 +1,5 @@
-"""Arrays, texts and long decimals as values of the kinds that hold any type: equal results on the host and on
-a device."""
+"""Decodes arrays, texts and long decimals in the encodings that accept every type. The results on the host and
+on a device are equal."""
 
 import decimal
 
@@ -144,7 +144,7 @@ def sparse(name, n):
 
 
 def list_views(name, n):
-    """Yields lists of the five values, some of them null: overlapping lists in any order, and consecutive
+    """Yields lists of the five values, with some null lists: overlapping lists in any order, and consecutive
     lists."""
     anywhere = [i * 3 % 6 for i in range(n)]
     for begins, sizes in [(anywhere, [i % 4 % (6 - begin) for i, begin in enumerate(anywhere)]), IN_ORDER]:
@@ -193,9 +193,10 @@ def long_lists(rows, many):
 
 @pytest.mark.parametrize("name", ["named", "repeated", "viewed"])
 def test_repeated_list_respects_the_budget(cuda, name):
-    """It is rejected before its elements are allocated."""
+    """The tree is rejected before its elements are allocated."""
     with cd.Session(cuda, memory=16 << 20) as session:
-        # Some gigabytes in total; more than an offset can represent; and within the budget.
+        # The first size is some gigabytes in total, the second is more than an offset can
+        # represent, and the third is within the budget.
         for rows, message in [(1 << 12, "bytes"), (1 << 16, "32-bit offsets|31 bits"), (4, None)]:
             tree = long_lists(rows, 1 << 16)[name]
             if message:

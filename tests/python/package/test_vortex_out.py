@@ -14,7 +14,7 @@ from test_vortex_kinds import whole
 TEXT = ["a", None, "a long text that is not within a view", "", "ä"]
 WHEN = datetime.date(2020, 2, 29)
 
-# Vortex creates the same nodes with the same metadata.
+# For these columns Vortex creates the same nodes with the same metadata.
 ALIKE = {
     "integers": pa.array([1, None, 3]),
     "bytes": pa.array([1, 2], pa.uint8()),
@@ -41,7 +41,8 @@ ALIKE = {
     "structs": pa.array([{"a": 1, "b": "x"}, None]),
     "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array([7, None])),
 }
-# Vortex creates other trees of the same values: narrowed decimals, and metadata of codes.
+# For these columns Vortex creates different trees of the same values: it narrows decimals, and
+# writes other metadata for dictionary codes.
 OTHERWISE = {
     "decimals": pa.array([decimal.Decimal("1.25"), None]),
     "dictionaries": pa.array(["a", None, "b", "a"]).dictionary_encode(),
@@ -65,7 +66,7 @@ def values(column):
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_column_exports_the_tree_of_vortex(session, name):
+def test_column_exports_the_same_tree_as_vortex(session, name):
     tree = column_of(session, ALIKE[name]).__vortex_array_metadata__()
     assert shape(tree) == shape(vx.array(ALIKE[name]).__vortex_array_metadata__())
 
@@ -111,7 +112,7 @@ def test_device_column_exports_device_buffers(cuda_session, session, name):
             assert (export.kind, export.device_id, bool(export.sync_event)) == (1, 0, True)
     assert exports or name == "nulls"
     assert values(cuda_session.from_vortex(moved)) == values(column)
-    # A cpu session copies.
+    # A session on the cpu copies the buffers.
     assert session.from_vortex(moved).device == "cpu"
     assert values(session.from_vortex(moved)) == values(column)
 

@@ -71,7 +71,7 @@ def struct_of(**fields):
 @pytest.mark.parametrize(
     "value", [7, None, "text", [1, 2], pa.array([1]), object()], ids=lambda value: type(value).__name__
 )
-def test_rejects_other_types(session, value):
+def test_rejects_object_without_protocol(session, value):
     with pytest.raises(
         TypeError, match=f"expected a Vortex array with __vortex_array_metadata__, got {type(value).__name__}"
     ):
@@ -108,7 +108,7 @@ def test_error_for_malformed_tuple_has_the_node_index(session, result):
     with pytest.raises(cd.UsageError, match="from_vortex: node 0: (expected a tuple|buffers|children).*: .") as raised:
         session.from_vortex(FixedResult(result))
     assert raised.value.__cause__ is not None
-    # A child is checked in the same way.
+    # A child node is checked like the root.
     with pytest.raises(cd.UsageError, match="node 1: "):
         session.from_vortex(FixedResult(("vortex.null", NULLS, 1, b"", [], [result])))
 
@@ -134,7 +134,7 @@ def test_rejects_endless_sequence(session):
             session.from_vortex(FixedResult(("vortex.null", NULLS, 1, b"", *parts)))
 
 
-def test_rejects_other_capsules(session):
+def test_rejects_capsule_with_another_name(session):
     schema = session.from_arrow(pa.array([1])).__arrow_c_schema__()
     with pytest.raises(cd.UsageError, match="expected a capsule 'vortex_buffer_export', got a capsule 'arrow_schema'"):
         session.from_vortex(FixedResult(("vortex.primitive", THREE.dtype, 3, b"", [schema], [])))
@@ -231,7 +231,7 @@ def test_tree_is_consumed_once(session, live):
     del first
     gc.collect()
     session.synchronize()
-    # The tuple is alive, but its buffers were consumed.
+    # The tuple is still alive, but its buffers were consumed.
     assert source.result and (live.created, live.released, live.wrong) == (2, 2, 0)
 
 
@@ -254,7 +254,8 @@ def test_rejects_repeated_node(session, live):
 
 
 def released_trees():
-    """Returns trees by name: trees that are rejected at each stage of an import, and trees that decode."""
+    """Returns trees by name. Some are rejected, each at a different stage of an import, and the others
+    decode."""
     codes = primitive(np.array([0, 1, 2], "u1"))
     bad_codes = primitive(np.array([0, 1, 9], "u1"))
     meta = b"\x08\x03\x10\x00"
@@ -262,8 +263,8 @@ def released_trees():
     wrong = sparse(np.array([5, 6, 5], "u4"), 5)
     wrong.children[0] = primitive(np.array([3], "u4"))
     return {
-        "kept as it is": THREE,
-        "kept in parts": struct_of(a=THREE, b=THREE),
+        "kept: one array": THREE,
+        "kept: the fields of a struct": struct_of(a=THREE, b=THREE),
         "with validity": primitive(np.arange(3.0), np.array([True, False, True])),
         "copied": alp(np.array([1, 2, 3], "i4"), 0, 0),
         "runs": run_end(np.array([1, 1, 2], "i8"), np.array([True, False, True])),
@@ -276,11 +277,11 @@ def released_trees():
         "rejected before decoding: an unknown id": struct_of(
             a=THREE, b=Tree("vortex.nope", THREE.dtype, 3, b"", [b"a"])
         ),
-        "rejected before decoding: its type": Tree("vortex.primitive", b"\1\2\3\4\5", 3, b"", THREE.buffers),
+        "rejected before decoding: a malformed type": Tree("vortex.primitive", b"\1\2\3\4\5", 3, b"", THREE.buffers),
         "rejected before decoding: depth": deep(100, THREE),
         "rejected when decoded: a patch": wrong,
         "rejected when decoded: a code": Tree("vortex.dict", THREE.dtype, 3, meta, [], [bad_codes, THREE]),
-        "rejected when decoded: the last of several": struct_of(
+        "rejected when decoded: the last of three fields": struct_of(
             a=THREE, b=Tree("vortex.dict", THREE.dtype, 3, meta, [], [codes, THREE]), c=wrong
         ),
         "rejected when decoded: by validation": Tree(
@@ -358,7 +359,7 @@ def test_rejects_trees_of_too_many_nodes(session):
     leaf = ("vortex.null", NULLS, 0, b"", [], [])
     with pytest.raises(cd.UsageError, match="the tree has more than 1048576 nodes"):
         session.from_vortex(FixedResult(("vortex.chunked", NULLS, 0, b"", [], [leaf] * 3_000_000)))
-    # Two levels of 1000 and 2000 nodes.
+    # This tree has two levels of 1000 and 2000 nodes.
     branch = ("vortex.chunked", NULLS, 0, b"", [], [leaf] * 2000)
     with pytest.raises(cd.UsageError, match="the tree has more than 1048576 nodes"):
         session.from_vortex(FixedResult(("vortex.chunked", NULLS, 0, b"", [], [branch] * 1000)))

@@ -1,6 +1,6 @@
-"""Wrong declarations of schemas and arrays, with every export: the values do not change, or the data is
-rejected. Full validation rejects it. The arrays are on the session's device. Buffer lengths cannot be
-checked, because Arrow's structs lack them."""
+"""Exports arrays and schemas with wrong declarations in every way. The values do not change, or the data is
+rejected. Full validation always rejects the data. The arrays are on the session's device. Buffer lengths
+cannot be checked, because Arrow's structs lack them."""
 
 import ctypes
 import io
@@ -87,26 +87,26 @@ STRUCTS = pa.array([{"a": 1}, {"a": None}, {"a": 3}])
 FIXED = pa.array([[1, 2], [3, 4], None], pa.list_(pa.int64(), 2))
 
 HARMLESS = "harmless"
-"""A declaration that no consumer uses."""
+"""A wrong declaration that no consumer uses."""
 
 DECLARATIONS = {
-    "no nulls": (NUMBERS, set_null_count(0)),
-    "fewer nulls": (TEXTS, set_null_count(0)),
-    "more nulls": (NUMBERS, set_null_count(2)),
-    "all null": (NUMBERS, set_null_count(4)),
-    "nulls without a bitmap": (PLAIN, set_null_count(2)),
-    "more nulls than values": (NUMBERS, set_null_count(5)),
-    "a negative count": (NUMBERS, set_null_count(-2)),
-    "no nulls of a child": (STRUCTS, child_null_count(0)),
-    "all of a child null": (STRUCTS, child_null_count(3)),
-    "no nulls of a dictionary": (CODES, dictionary_null_count(0)),
-    "all of a dictionary null": (CODES, dictionary_null_count(3)),
-    "fewer than none": (NUMBERS, negative),
-    "a short child": (STRUCTS, set_length(-1)),
-    "a short child of lists": (FIXED, set_length(-1)),
-    "a short dictionary": (CODES, shorter_dictionary),
-    "sorted keys": (MAPS, keys_sorted, HARMLESS),
-    "an ordered dictionary": (CODES, ordered, HARMLESS),
+    "no nulls declared": (NUMBERS, set_null_count(0)),
+    "fewer nulls declared": (TEXTS, set_null_count(0)),
+    "more nulls declared": (NUMBERS, set_null_count(2)),
+    "all values declared null": (NUMBERS, set_null_count(4)),
+    "nulls declared without a bitmap": (PLAIN, set_null_count(2)),
+    "more nulls declared than values": (NUMBERS, set_null_count(5)),
+    "a negative null count": (NUMBERS, set_null_count(-2)),
+    "no nulls of a child declared": (STRUCTS, child_null_count(0)),
+    "all values of a child declared null": (STRUCTS, child_null_count(3)),
+    "no nulls of a dictionary declared": (CODES, dictionary_null_count(0)),
+    "all values of a dictionary declared null": (CODES, dictionary_null_count(3)),
+    "a negative length": (NUMBERS, negative),
+    "a child that is too short": (STRUCTS, set_length(-1)),
+    "a child of lists that is too short": (FIXED, set_length(-1)),
+    "a dictionary that is too short": (CODES, shorter_dictionary),
+    "keys declared sorted": (MAPS, keys_sorted, HARMLESS),
+    "a dictionary declared ordered": (CODES, ordered, HARMLESS),
 }
 
 
@@ -220,7 +220,9 @@ def test_full_validation_rejects_wrong_declarations_on_a_device(cuda, name):
     assert_full_validation(cuda, name)
 
 
-@pytest.mark.parametrize(("name", "flag"), [("sorted keys", "keys_sorted"), ("an ordered dictionary", "ordered")])
+@pytest.mark.parametrize(
+    ("name", "flag"), [("keys declared sorted", "keys_sorted"), ("a dictionary declared ordered", "ordered")]
+)
 def test_unchecked_declarations_are_passed_on(name, flag):
     with cd.Session() as session:
         column = with_declaration(session, name)(session)["x"]

@@ -14,7 +14,7 @@ SYMBOL = {"xlog.symbol": "true", "xlog.symbol_encoding": "u32"}
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
 def where(request):
-    """Keyword arguments for a device. At the end, all memory must be freed."""
+    """Keyword arguments that select a device. At the end of the test, all memory must be freed."""
     if request.param != "cpu":
         request.getfixturevalue("cuda")
     where = {"device": 0 if request.param == "cuda:0" else None, "memory_mb": MB}
@@ -139,7 +139,7 @@ def test_symbols_keep_their_metadata(where):
     imported = xlog.import_arrow_device(exported, **where)
     assert imported.symbols == ["id", "name"]
     assert [imported.table[name].field.metadata for name in ("id", "price")] == [SYMBOL, {}]
-    # A second round trip, from the result.
+    # The result makes a second round trip.
     again = xlog.export_arrow_device(imported[0], **where, names=imported[1], symbols=imported.symbols)
     assert xlog.import_arrow_device(again, **where).table["name"].field.metadata == SYMBOL
     assert [column.type for column in imported.table.columns] == ["UInt32", "Float64", "Boolean", "UInt32"]
@@ -200,7 +200,7 @@ def test_unconsumed_capsules_release_everything(where):
     assert imported[2] == 1000
 
 
-def test_rejects_other_objects(where):
+def test_rejects_unsupported_objects(where):
     capsule = xlog.table({"a": on(where, np.arange(3))}, **where).__arrow_c_device_array__()[1]
     with pytest.raises(TypeError, match=r"has no schema: pass \(schema_capsule, array_capsule\)"):
         xlog.import_arrow_device(capsule, **where)

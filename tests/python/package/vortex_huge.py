@@ -1,7 +1,7 @@
 """Imports small trees that declare very large sizes, with a limit on the process's memory:
 `vortex_huge.py [BUDGET [DEVICE]]`.
 
-Each must raise an error of the package, and must not allocate much if there is a budget."""
+Each import must raise an error of the package. If there is a budget, it must not allocate much memory."""
 
 import resource
 import sys
@@ -41,15 +41,15 @@ def huge(n):
         "a null constant": node("vortex.constant", number("u4", True), n, b"", [b"\x08\x00"]),
         "a null constant text": node("vortex.constant", dtypes.text(True), n, b"", [b"\x08\x00"]),
         "a sequence": node("vortex.sequence", number("u8"), n, {1: ONE, 2: b"\x18\x00"}),
-        "packed into no bits": node("fastlanes.bitpacked", number("u4"), n, {1: 0}, [b""]),
-        "a reference": node("fastlanes.for", number("u4"), n, ONE, [], [u4]),
+        "a bitpacked width of 0 bits": node("fastlanes.bitpacked", number("u4"), n, {1: 0}, [b""]),
+        "a frame of reference": node("fastlanes.for", number("u4"), n, ONE, [], [u4]),
         "zigzag": node("vortex.zigzag", number("i4"), n, b"", [], [u4]),
         "alp": node("vortex.alp", number("f8"), n, {}, [], [i8]),
         "alprd": node(
             "vortex.alprd", number("f8"), n, {1: 60, 2: 1, 3: b"\1", 4: U2}, [], [constant("u2", n), constant("u8", n)]
         ),
-        "codes": node("vortex.dict", number("u4"), n, {1: 3, 2: U1}, [], [zeros, few]),
-        "codes of text": node(
+        "dictionary codes": node("vortex.dict", number("u4"), n, {1: 3, 2: U1}, [], [zeros, few]),
+        "dictionary codes of text": node(
             "vortex.dict",
             dtypes.text(),
             n,
@@ -57,24 +57,30 @@ def huge(n):
             [],
             [zeros, node("vortex.constant", dtypes.text(), 1, b"", [b"\x3a\x01a"])],
         ),
-        "values of a dictionary": node("vortex.dict", number("u4"), 3, {1: n, 2: U4}, [], [few, u4]),
-        "a run": node("vortex.runend", number("u4"), n, {1: U4, 2: 1}, [], [of("u8", n), of("u4", 1)]),
-        "a run of 64 bits": node("vortex.runend", number("u4"), n, {1: 3, 2: 1}, [], [of("u8", n), of("u4", 1)]),
-        "ends": node("vortex.runend", number("u4"), 3, {1: U4, 2: n}, [], [u4, u4]),
-        "values of runs": node("vortex.runend", number("u4"), 3, {1: U4, 2: 1}, [], [of("u4", 3), u4]),
+        "dictionary values": node("vortex.dict", number("u4"), 3, {1: n, 2: U4}, [], [few, u4]),
+        "one run": node("vortex.runend", number("u4"), n, {1: U4, 2: 1}, [], [of("u8", n), of("u4", 1)]),
+        "one run with an end of 64 bits": node(
+            "vortex.runend", number("u4"), n, {1: 3, 2: 1}, [], [of("u8", n), of("u4", 1)]
+        ),
+        "run ends": node("vortex.runend", number("u4"), 3, {1: U4, 2: n}, [], [u4, u4]),
+        "run values": node("vortex.runend", number("u4"), 3, {1: U4, 2: 1}, [], [of("u4", 3), u4]),
         "one patch": node(
             "vortex.sparse", number("u4"), n, {1: patch_metadata(of("u4", 1))}, [ONE], [of("u4", 1), of("u4", 1)]
         ),
         "patches": node("vortex.sparse", number("u4"), n, {1: declared_patches(n)}, [ONE], [u4, u4]),
-        "patches of few": node("vortex.sparse", number("u4"), 3, {1: declared_patches(n)}, [ONE], [u4, u4]),
-        "patches of packed": node(
+        "patches of few rows": node("vortex.sparse", number("u4"), 3, {1: declared_patches(n)}, [ONE], [u4, u4]),
+        "patches of bitpacked values": node(
             "fastlanes.bitpacked", number("u4"), n, {1: 0, 3: declared_patches(n)}, [b""], [u4, u4]
         ),
         "masked": node("vortex.masked", number("u4", True), n, b"", [], [u4, bits]),
-        "masked by few": node("vortex.masked", number("u4", True), n, b"", [], [u4, boolean([True])]),
-        "differences": node("fastlanes.delta", number("u4"), 1, {1: n}, [], [constant("u4", n // 32), u4]),
-        "differences of many": node("fastlanes.delta", number("u4"), n, {1: n}, [], [constant("u4", n // 32), u4]),
-        "indices of blocks": node(
+        "a mask of one row": node("vortex.masked", number("u4", True), n, b"", [], [u4, boolean([True])]),
+        "delta differences of one row": node(
+            "fastlanes.delta", number("u4"), 1, {1: n}, [], [constant("u4", n // 32), u4]
+        ),
+        "delta differences of all rows": node(
+            "fastlanes.delta", number("u4"), n, {1: n}, [], [constant("u4", n // 32), u4]
+        ),
+        "rle indices": node(
             "fastlanes.rle",
             number("f8"),
             n,
@@ -82,7 +88,7 @@ def huge(n):
             [],
             [of("f8", 1), constant("u2", n, ZERO), constant("u4", n // 1024, ZERO)],
         ),
-        "values of blocks": node(
+        "rle values": node(
             "fastlanes.rle",
             number("u4"),
             3,
@@ -98,7 +104,7 @@ def huge(n):
         ),
         "dates": node("vortex.ext", dtype_of(pa.date64(), False), n, b"", [], [i8]),
         "offsets of text": node("vortex.varbin", dtypes.text(), n, {1: U1}, [b"a"], [constant("u1", n + 1, ZERO)]),
-        "rows of fsst": node(
+        "fsst rows": node(
             "vortex.fsst",
             dtypes.text(),
             n,
@@ -106,10 +112,10 @@ def huge(n):
             [b"a" * 8, b"\1", b""],
             [constant("u1", n, ZERO), constant("u1", n + 1, ZERO)],
         ),
-        "lengths of fsst": node(
+        "fsst lengths": node(
             "vortex.fsst", dtypes.text(), 1, {1: 3, 2: U1}, [b"a" * 8, b"\1", b"\0"], [of("u8", n), of("u1", 0, 1)]
         ),
-        "rows of onpair": node(
+        "onpair rows": node(
             "vortex.onpair",
             dtypes.text(),
             n,
@@ -117,7 +123,7 @@ def huge(n):
             [b"a" + bytes(16)],
             [of("u1", 0, 1), of("u2", 0), constant("u1", n + 1, ZERO), constant("u1", n, ZERO)],
         ),
-        "codes of onpair": node(
+        "onpair codes": node(
             "vortex.onpair",
             dtypes.text(),
             1,
@@ -125,7 +131,7 @@ def huge(n):
             [b"a" + bytes(16)],
             [of("u1", 0, 1), constant("u2", n, ZERO), of("u1", 0, 1), of("u1", 1)],
         ),
-        "tokens of onpair": node(
+        "onpair tokens": node(
             "vortex.onpair",
             dtypes.text(),
             1,
@@ -140,16 +146,16 @@ def huge(n):
         "empty lists": node(
             "vortex.list", lists, n, {1: 1, 2: U1}, [], [of("u1", 1, valid=[1]), constant("u1", n + 1, ZERO)]
         ),
-        "elements of a list": node(
+        "elements of one list": node(
             "vortex.list", lists, 1, {1: n, 2: 3}, [], [constant("u1", n, nullable=True), of("u8", 0, n)]
         ),
-        "elements of no list": node(
+        "elements outside all lists": node(
             "vortex.list", lists, 0, {1: n, 2: U1}, [], [constant("u1", n, nullable=True), of("u1", 0)]
         ),
         "views of one list": node(
             "vortex.listview", lists, n, {1: 1, 2: U1, 3: U1}, [], [of("u1", 1, valid=[1]), zeros, u1]
         ),
-        "lists of a size": node(
+        "lists of fixed size": node(
             "vortex.fixed_size_list",
             dtype_of(pa.list_(pa.uint8(), 4)),
             n,
@@ -157,7 +163,7 @@ def huge(n):
             [],
             [constant("u1", 4 * n % (1 << 64), nullable=True)],
         ),
-        "lists of no size": node(
+        "lists of fixed size 0": node(
             "vortex.fixed_size_list",
             dtype_of(pa.list_(pa.uint8(), 0)),
             n,
@@ -166,26 +172,26 @@ def huge(n):
             [constant("u1", 0, nullable=True), bits],
         ),
     }
-    # Declarations that are wrong for any size.
-    assert trees.pop("a run")
+    # The declaration of this tree is wrong for every size, so the tree is removed.
+    assert trees.pop("one run")
     return trees
 
 
 def multiplied():
-    """Returns trees with a few large values and many references to them: the decoded size is the product."""
+    """Returns trees with a few large values and many references to them. The decoded size is the product of both."""
     many, rows = 1 << 16, 1 << 16
     lists = dtype_of(pa.list_(pa.uint8()))
     elements = node("vortex.primitive", number("u1", True), many, b"", [bytes(many)])
     one = node("vortex.list", lists, 1, {1: many, 2: U4}, [], [elements, of("u4", 0, many)])
     lengths = constant("u4", rows, b"\x20" + proto.varint(many))
     short = node("vortex.list", lists, many, {1: many, 2: U4}, [], [elements, of("u4", *[0] * many, many)])
-    # No library creates arrays of these types.
+    # The types are written as bytes, because no library creates arrays of these types.
     byte = Table({0: ("B", dtypes.PRIMITIVE), 1: Table({0: ("B", U1), 1: ("B", 1)})})
     wide = write(of_a_size(byte, 2**31 - 1))
     deep = write(of_a_size(of_a_size(of_a_size(byte, 1 << 20), 1 << 20), 1 << 20))
     one_null = [b"\x08\x00"]
     return {
-        "one long list among short ones, named often": node(
+        "one long list among short lists, with many codes": node(
             "vortex.dict",
             lists,
             rows,
@@ -193,9 +199,9 @@ def multiplied():
             [],
             [constant("u4", rows, b"\x20" + proto.varint(many - 1)), short],
         ),
-        "a null that is wide": node("vortex.constant", wide, 1, b"", one_null),
-        "a null that is wide and deep": node("vortex.constant", deep, 1, b"", one_null),
-        "nulls that are wide": node(
+        "a null of a wide type": node("vortex.constant", wide, 1, b"", one_null),
+        "a null of a wide and deep type": node("vortex.constant", deep, 1, b"", one_null),
+        "nulls of a wide type": node(
             "vortex.dict",
             wide,
             1,
@@ -203,15 +209,17 @@ def multiplied():
             [],
             [of("u1", 0, valid=[0]), node("vortex.constant", wide, 0, b"", one_null)],
         ),
-        "one list, named often": node("vortex.dict", lists, rows, {1: 1, 2: U1}, [], [constant("u1", rows, ZERO), one]),
-        "one list, a long run": node("vortex.runend", lists, rows, {1: U4, 2: 1}, [], [of("u4", rows), one]),
-        "one list, viewed often": node(
+        "one list with many codes": node(
+            "vortex.dict", lists, rows, {1: 1, 2: U1}, [], [constant("u1", rows, ZERO), one]
+        ),
+        "one list in a long run": node("vortex.runend", lists, rows, {1: U4, 2: 1}, [], [of("u4", rows), one]),
+        "one list with many views": node(
             "vortex.listview", lists, rows, {1: many, 2: U1, 3: U4}, [], [elements, constant("u1", rows, ZERO), lengths]
         ),
-        "a long list, always the same": node(
+        "a constant long list": node(
             "vortex.constant", lists, rows, b"", [proto.write({9: proto.write({1: ONE}) * many})]
         ),
-        "one list, nearly everywhere": node(
+        "one list as the fill value": node(
             "vortex.sparse",
             lists,
             rows,

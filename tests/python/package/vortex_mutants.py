@@ -1,8 +1,8 @@
 """Imports small trees of every kind with changed bytes, numbers or children:
 `vortex_mutants.py SEED FIRST COUNT FILE [DEVICE]`.
 
-Each must raise an error of the package, or decode to an array that pyarrow finds valid. FILE has the number
-of the current tree, in case the process crashes."""
+Each import must raise an error of the package, or decode to an array that pyarrow finds valid. The program
+writes the number of the current tree to FILE, for the case that it crashes."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from conftest import assert_all_memory_freed
 from flat import Tree
 
 BUDGET = "64MiB"
-# Memory beyond the budget for the interpreter and the libraries.
+# Memory for the interpreter and the libraries, in addition to the budget.
 ADDRESSES = 3 << 30
 RESIDENT = 512 << 20
 LENGTHS = [
@@ -35,8 +35,8 @@ LENGTHS = [
     1 << 63,
     (1 << 64) - 1,
 ]
-# pyarrow's messages for values that the decoder keeps: decimals beyond their precision, dates with
-# part of a day, and times beyond a day.
+# pyarrow's messages for invalid values that the decoder keeps: decimals with more digits than their
+# precision, dates with a fraction of a day, and times of more than a day.
 PYARROW_ERRORS = [
     "does not fit in precision",
     "does not represent a whole number of days",
@@ -122,7 +122,7 @@ def mutate(tree, rng, others):
 
 
 def mutant(seed, number, all_samples):
-    """Returns (tree, description), the same for the same seed and number."""
+    """Returns (tree, description). The result depends only on the seed and the number."""
     rng = random.Random(f"{seed} {number}")
     tree = copy(rng.choice(all_samples))
     return tree, [mutate(tree, rng, all_samples) for _ in range(rng.choice([1, 1, 2, 4]))]
@@ -146,7 +146,8 @@ def check(session, tree):
             try:
                 chunk.validate(full=True)
             except pa.ArrowInvalid as error:
-                # Numbers out of the range of their type are harmless, and are kept.
+                # Numbers that are out of the range of their type are harmless, so the decoder keeps
+                # them.
                 if not any(message in str(error) for message in PYARROW_ERRORS):
                     raise
                 chunk.validate()

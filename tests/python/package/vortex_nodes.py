@@ -1,5 +1,5 @@
-"""Builds nodes of Vortex trees: one function for each encoding. Arguments replace values, so that tests can
-build malformed nodes."""
+"""Builds nodes of Vortex trees, with one function for each encoding. Arguments replace parts of a valid node,
+so that tests can build malformed nodes."""
 
 import struct
 
@@ -224,7 +224,8 @@ ENTRY = {"key": "k", "value": 1}
 
 
 def map_of(*lists, nullable=False, type=pa.list_, key_nullable=False, length=None):
-    """Returns a map of text and integers. Its entries may be null even if the type of the map forbids it."""
+    """Returns a map of text and integers. The tree may declare null entries, although the type of a map
+    forbids them."""
     entry = pa.struct([pa.field("key", pa.string(), key_nullable), pa.field("value", pa.int32())])
     tree = Tree.of(vx.array(pa.array(lists, type(entry))))
     dtype = dtype_of(pa.map_(pa.string(), pa.int32()), nullable)

@@ -1,4 +1,5 @@
-"""Exports trees as Vortex does, as nested tuples with capsules of buffers. The trees may be malformed."""
+"""Exports trees as Vortex does: as nested tuples that contain capsules with buffers. The trees may be
+malformed."""
 
 import ctypes
 
@@ -10,7 +11,7 @@ _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _api = ctypes.pythonapi
 _new = _api.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# A capsule must not be referenced in its destructor, so it is passed as an address.
+# A capsule must not be referenced in its destructor, so the destructor receives it as an address.
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 

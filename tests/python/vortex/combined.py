@@ -1,6 +1,6 @@
-"""Arrays that vortex-data rarely creates: values of every type in the encodings of any type, short sequences
-of narrow integers, and empty lists and structs. `arrays(group)` yields (name, array): each whole, and a slice
-from its middle."""
+"""Arrays that vortex-data rarely creates: values of every type in the encodings that accept every type, short
+sequences of narrow integers, and empty lists and structs. `arrays(group)` yields (name, array) for each whole
+array, and for a slice from its middle."""
 
 import datetime
 import decimal
@@ -20,7 +20,7 @@ DAY = datetime.date(2020, 2, 29)
 TENTH = decimal.Decimal("0.1")
 CODES = ["u1", "u2", "u4", "u8"]
 
-# Three values of each type. The second one is null.
+# The three values of each type. The second value is null.
 VALUES = {
     "booleans": pa.array([True, None, False]),
     "u1": pa.array([1, None, 255], pa.uint8()),
@@ -54,7 +54,8 @@ VALUES = {
 
 
 def dictionaries(rows):
-    """Yields dictionaries with codes of each width in turn, without nulls and with some."""
+    """Yields dictionaries whose codes have each width in turn. Each dictionary is yielded without null codes,
+    and with some null codes."""
     for i, (name, values) in enumerate(VALUES.items()):
         tree, kind = Tree.of(vx.array(values)), CODES[i % 4]
         codes = (np.arange(rows) % len(values)).astype(kind)
@@ -65,7 +66,7 @@ def dictionaries(rows):
 
 
 def runs(rows):
-    """Yields runs, the first of which begins three rows before the array."""
+    """Yields run-end arrays whose first run begins three rows before the array."""
     for i, (name, values) in enumerate(VALUES.items()):
         tree, kind = Tree.of(vx.array(values)), CODES[1:][i % 3]
         ends = primitive(np.array([4, rows // 2 + 4, rows + 3], kind))
@@ -85,8 +86,8 @@ def mostly_null(rows):
 
 
 def from_arrow(rows):
-    """Yields Vortex's arrays of Arrow's dictionaries and runs, with codes and ends of every type that Arrow
-    supports."""
+    """Yields arrays that Vortex creates from Arrow's dictionary and run-end arrays. Codes and run ends have
+    every type that Arrow supports."""
     values = pa.array([1.5, None, -2.5])
     for type in [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]:
         codes = pa.array([i % 3 if i % 7 != 2 else None for i in range(rows)], type)
@@ -97,7 +98,7 @@ def from_arrow(rows):
 
 
 def sequences(rows):
-    """Yields sequences of the maximum length for each width, and shorter ones."""
+    """Yields sequences of the maximum length for each integer width, and shorter sequences."""
     for bits, sign in [(8, False), (8, True), (16, False), (16, True)]:
         type = (vx.int_ if sign else vx.uint)(bits)
         first, last = (-(1 << bits - 1), (1 << bits - 1) - 1) if sign else (0, (1 << bits) - 1)
@@ -129,7 +130,7 @@ def of_nothing(rows):
         yield f"{type}, compressed", vx.compress(whole)
 
 
-# Group -> (function, number of rows).
+# Maps a group to (function, number of rows).
 GROUPS = {
     "dict": (dictionaries, (3, 1025)),
     "runend": (runs, (3, 1025)),

@@ -1,5 +1,4 @@
-"""Encoders in numpy, for encodings and layouts that vortex-data's Python API does not create, or creates
-rarely."""
+"""Encoders in numpy, for encodings and layouts that vortex-data's Python API creates rarely or not at all."""
 
 import dtypes
 import numpy as np
@@ -14,7 +13,7 @@ def ptype_of(kind):
 
 
 def boolean(values):
-    """Returns a tree of booleans without nulls, for a validity."""
+    """Returns a tree of booleans without nulls, which can be used as a validity."""
     data = np.packbits(np.asarray(values, bool), bitorder="little").tobytes()
     return Tree("vortex.bool", dtypes.boolean(), len(values), b"", [data])
 
@@ -39,13 +38,13 @@ def masked(values, valid):
 
 
 def in_blocks(values):
-    """Returns the values in rows of 1024. The last row is padded with the last value."""
+    """Returns the values as a matrix with rows of 1024 values. The last row is padded with the last value."""
     missing = -len(values) % BLOCK
     return np.append(values, np.repeat(values[-1:], missing)).reshape(-1, BLOCK)
 
 
 def pack(values, width):
-    """Packs blocks of unsigned values as FastLanes does. Drops the bits above the width."""
+    """Packs blocks of unsigned values as FastLanes does. Drops the bits that exceed the width."""
     unsigned = values.dtype
     size = 8 * unsigned.itemsize
     lanes = BLOCK // size
@@ -62,7 +61,7 @@ def pack(values, width):
 
 
 def patches(values, positions, chunks=True, kind="u4"):
-    """Returns (metadata, children) of patches at the values whose mask is set."""
+    """Returns (metadata, children) of patches for the values at which the mask is set."""
     positions = np.flatnonzero(positions)
     if not len(positions):
         return None, []
@@ -92,7 +91,7 @@ def bitpacked(values, width, valid=None, chunks=True):
 
 
 def bitpacked_in_widths(values, widths, valid=None, chunks=True):
-    """Packs integers in blocks of 1024, which use the widths in turn."""
+    """Packs integers in blocks of 1024. The blocks use the given widths in turn."""
     unsigned = in_blocks(values.view(f"u{values.itemsize}"))
     widths = np.array([widths[i % len(widths)] for i in range(len(unsigned))])
     top = 8 * values.itemsize
@@ -154,7 +153,8 @@ def delta(values, valid=None):
 
 
 def run_length(values, valid=None):
-    """Stores the runs of each block of 1024: their values, and the index of the run of each row."""
+    """Stores each block of 1024 values as runs: the value of each run, and for each row the index of its
+    run."""
     blocks = in_blocks(values)
     change = np.zeros(blocks.shape, bool)
     change[:, 1:] = blocks[:, 1:] != blocks[:, :-1]
@@ -170,7 +170,7 @@ def run_length(values, valid=None):
 
 
 def run_end(values, valid=None):
-    """Stores runs with ends of 32 bits."""
+    """Stores runs, whose ends have 32 bits."""
     is_last = np.append(values[1:] != values[:-1], True)
     if valid is not None:
         is_last[:-1] |= valid[1:] != valid[:-1]

@@ -11,13 +11,14 @@ PTYPES += [pa.float16(), pa.float32(), pa.float64()]
 NUMPY = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 UNITS = ["ns", "us", "ms", "s", "D"]
 
-# The union's members by number.
+# The names of the members of the flatbuffer union DType, by number.
 (NULL, BOOL, PRIMITIVE, DECIMAL, UTF8, BINARY, STRUCT, LIST, EXTENSION, FIXED_SIZE_LIST, VARIANT, UNION, MAP) = range(
     1, 14
 )
 
-# `kind`: the number of the union's member. `of`: (ptype), (precision, scale), (names), (size),
-# (id, metadata) or (keys sorted). `inner`: DTypes.
+# `kind` is the number of the member of the flatbuffer union. `of` has the parameters of the kind:
+# (ptype), (precision, scale), (names), (size), (id, metadata) or (keys sorted). `inner` has the
+# DTypes of the children.
 DType = collections.namedtuple("DType", "kind nullable of inner")
 
 
@@ -122,7 +123,7 @@ def _temporal(id, metadata):
 
 
 def dump(dtype):
-    """Returns a DType as a short text: `i32?` is nullable."""
+    """Returns a DType as a short text. A question mark means nullable, as in `i32?`."""
     kind, nullable, of, inner = dtype
     mark = "?" if nullable and kind not in (NULL, EXTENSION) else ""
     if kind == PRIMITIVE:

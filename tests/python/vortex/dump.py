@@ -26,7 +26,7 @@ def lines(array, shown_bytes=16):
 
 
 def arrays_of(name):
-    """Yields (name, array) of an encoding with 1025 rows, or of the columns of a file."""
+    """Yields (name, array) of each array of 1025 rows of an encoding, or of each column of a file."""
     import trees
 
     if name in trees.KINDS:

@@ -1,11 +1,11 @@
-"""Converts trees of `__vortex_array_metadata__` to lists of nodes and buffers in pre-order, and to `Tree`.
-Not recursive."""
+"""Converts trees of `__vortex_array_metadata__` to lists of nodes and buffers in pre-order, and to `Tree`. The
+functions are not recursive."""
 
 import collections
 import ctypes
 
-# The id with its version, the dtype as a flatbuffer, the number of rows, the metadata, and the
-# numbers of buffers and children of the node itself.
+# A node has the id with its version, the dtype as a flatbuffer, the number of rows, the metadata,
+# and the number of its own buffers and of its own children.
 Node = collections.namedtuple("Node", "id dtype length metadata n_buffers n_children")
 
 CAPSULE = b"vortex_buffer_export"
@@ -33,12 +33,12 @@ _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def export_of(capsule):
-    """Returns the descriptor of a capsule. The capsule owns it, and must outlive it."""
+    """Returns the descriptor in a capsule. The capsule owns the descriptor, and must outlive its use."""
     return BufferExport.from_address(_get_pointer(capsule, CAPSULE))
 
 
 def bytes_of(capsule):
-    """Returns a copy of the buffer's bytes. The capsule stays usable."""
+    """Returns a copy of the buffer's bytes. The capsule is not consumed."""
     export = export_of(capsule)
     if export.version != 1 or export.kind != 0:
         raise ValueError(f"expected a host buffer of version 1, got version {export.version}, kind {export.kind}")

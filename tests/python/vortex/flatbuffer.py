@@ -20,8 +20,8 @@ class Vector:
 
 
 def write(root):
-    """Returns the bytes of a flatbuffer. Parents precede their children, because references point forwards
-    only."""
+    """Returns the bytes of a flatbuffer. Parents precede their children, because a reference can only point
+    forwards."""
     out = bytearray(4)
     pending = [(0, root)]
     while pending:
@@ -37,7 +37,7 @@ def _pad(out, align, ahead=0):
 
 
 def _append(out, value):
-    """Writes one object. Returns its position, and its references, which are not set yet."""
+    """Writes one object. Returns its position, and the references that must still be set."""
     if isinstance(value, Table):
         return _append_table(out, value.fields)
     if isinstance(value, str):

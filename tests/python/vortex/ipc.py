@@ -17,8 +17,8 @@ def _message(kind, header, body):
 
 
 def _alignment_exponent(tree, data):
-    """Returns the logarithm of the elements' alignment. vortex-data panics if a slice violates a buffer's
-    declared alignment."""
+    """Returns the binary logarithm of the elements' alignment in bytes. vortex-data panics if a slice violates
+    a buffer's declared alignment."""
     if tree.id == "vortex.primitive" and tree.length:
         return (len(data) // tree.length).bit_length() - 1
     if tree.id in ("vortex.primitive", "fastlanes.bitpacked") or (
@@ -31,7 +31,8 @@ def _alignment_exponent(tree, data):
 
 
 def _array_body(tree):
-    """Returns (body of the array message, ids that its nodes refer to by index)."""
+    """Returns the body of the array message, and the list of encoding ids to which the nodes in the body refer
+    by index."""
     ids, buffers, body = [], [], bytearray()
 
     def node(tree):
@@ -54,8 +55,8 @@ def _array_body(tree):
 
 
 def build(tree):
-    """Returns the Vortex array of a tree. The wheel checks it, and derives the dtypes and lengths of children
-    from the root's."""
+    """Returns the Vortex array of a tree. The wheel checks the tree, and derives the dtypes and lengths of
+    children from those of the root."""
     body, ids = _array_body(tree)
     array = _message(ARRAY_MESSAGE, {0: ("I", tree.length), 1: Vector(ids)}, body)
     return decode_ipc_array(array, _message(DTYPE_MESSAGE, {}, tree.dtype))

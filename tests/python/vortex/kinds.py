@@ -11,16 +11,17 @@ from tree_slices import slice_tree
 from flat import Tree
 from values import arrow
 
-# The compressor gets at least this many rows, because it does not compress fewer. Smaller arrays
-# are slices.
+# The compressor receives at least this number of rows, because it does not compress smaller arrays.
+# Smaller arrays are slices of its results.
 ENOUGH = 2048
 
-# Id -> generators of (name, array or tree) for a number of rows.
+# Maps the id of an encoding to its generators. A generator receives the number of rows, and yields
+# (name, array or tree).
 KINDS = {}
 
 
 def kind(*ids):
-    """Registers a generator of (name, array or tree) for a number of rows."""
+    """Registers a generator, which receives the number of rows, and yields (name, array or tree)."""
 
     def register(generate):
         for id in ids:
@@ -33,14 +34,14 @@ def kind(*ids):
 def compressed(name, id, values, rows, nulls="no null", type=None):
     """Compresses the values. Raises AssertionError if the result does not contain the encoding, because
     vortex-data changed."""
-    # The compressor would turn an array of nulls into a constant, so they are inserted afterwards.
+    # The compressor would turn an array of nulls into a constant, so nulls are inserted afterwards.
     nulls_to_compress = "no null" if nulls == "no null" else "some null"
     tree = Tree.of(vx.compress(vx.array(arrow(values(max(rows, ENOUGH)), type, nulls_to_compress))))
     if id not in tree.ids():
         raise AssertionError(f"expected {id}, got {tree.ids()} from the compressor")
     if nulls == "all null":
         tree = all_null(tree)
-    # Vortex fails on a frame of reference without rows, anywhere in the tree.
+    # Vortex fails if the tree contains a frame of reference without rows.
     if rows or "fastlanes.for" not in tree.ids():
         yield name, tree if rows >= ENOUGH else slice_tree(tree, 0, rows)
 
@@ -56,8 +57,7 @@ def all_null(tree):
 
 
 def encode(encoder, values, *rest):
-    """Encodes the values, which may be empty, with an encoder of craft.py, which does not support empty
-    values."""
+    """Encodes the values with an encoder of craft.py. Also supports empty values, unlike the encoders."""
     if len(values):
         return encoder(values, *rest)
     rest = [np.ones(1, bool) if isinstance(item, np.ndarray) else item for item in rest]

@@ -13,14 +13,15 @@ import pyarrow as pa
 import trees
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
-# Numbers of rows, and the number of arrays of each encoding with so many rows.
+# Pairs of a number of rows, and the number of arrays of each encoding that have these rows.
 KEPT = ((37, 4), (1100, 1))
 # A constant date makes the file reproducible.
 DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def selected_arrays(kind):
-    """Yields (name, array) of a few arrays of an encoding, from all its generators."""
+    """Yields (name, array) of a few arrays of an encoding. The arrays come from all generators of the
+    encoding."""
     for rows, most in KEPT:
         arrays = list(trees.arrays(kind, (rows,)))
         yield from arrays[:: max(1, -(-len(arrays) // most))]

@@ -34,7 +34,8 @@ def bitpacked(rows):
         width = np.dtype(dtype).itemsize * 8
         values = rng(rows).integers(0, 256, rows * width // 8).astype("u1").tobytes()
         for bits in sorted({0, 1, 3, width // 2 + 1, width - 1, width}):
-            # Larger values become patches: one in a hundred, or none at the full width.
+            # Values that exceed the width become patches. One value in a hundred exceeds it, or
+            # none if the width is the full width of the type.
             packed = np.frombuffer(values, f"u{width // 8}") & np.uint64((1 << bits) - 1).astype(f"u{width // 8}")
             spikes = rng(rows).random(rows) < (0.01 if bits < width else 0)
             packed = np.where(spikes, np.iinfo(dtype).max, packed).astype(f"u{width // 8}").view(dtype)

@@ -1,4 +1,4 @@
-"""Generates arrays in the encodings of any type, and of strings."""
+"""Generates arrays in the encodings that accept every type, and in the encodings of strings."""
 
 import decimal
 
@@ -69,7 +69,7 @@ def run_end(rows):
 
 @kind("vortex.sparse")
 def sparse(rows):
-    # A sparse array needs a patch, so it has rows.
+    # A sparse array needs a patch, so it must have rows.
     if rows == 1:
         yield "i4, one patch", craft.sparse(np.array([16], "i4"), 5)
     if rows > 1000:

@@ -1,4 +1,4 @@
-"""Generates arrays in the encodings with an Arrow equivalent."""
+"""Generates arrays in the encodings that store values as Arrow does."""
 
 import decimal
 
@@ -55,7 +55,7 @@ def decimals(rows, id):
         pa.decimal256(76, 4),
     ]:
         scale = decimal.Decimal(1).scaleb(-type.scale)
-        # Three digits times this factor fill the precision.
+        # A number of three digits times this factor has as many digits as the precision allows.
         big = {5: 1, 15: 10**9 + 7, 10: 10**6 + 3, 38: 10**30 + 1, 76: 10**60 + 7}[type.precision]
         for nulls in NULLS:
             if id == "vortex.decimal":

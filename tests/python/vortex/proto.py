@@ -36,12 +36,12 @@ def fields(data):
 
 
 def message(data):
-    """Returns {field number: last value}."""
+    """Returns {field number: value}, with the last value of a repeated field."""
     return dict(fields(data))
 
 
 def repeated(data, number):
-    """Returns the values of a repeated uint32, packed or not."""
+    """Returns the values of a repeated uint32 field, which may be packed."""
     values = []
     for field, value in fields(data):
         if field == number:
@@ -97,7 +97,7 @@ def write(pairs):
 
 
 class Present(int):
-    """The value of an `optional` field, which is written even if it is 0."""
+    """The value of an `optional` field. It is written even if it is 0."""
 
 
 def write_int(value):

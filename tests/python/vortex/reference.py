@@ -1,5 +1,5 @@
-"""Decodes small trees in numpy, as the format's description specifies: a reference independent of Vortex and
-Crossdock."""
+"""Decodes small trees in numpy, as the description of the format specifies. This reference decoder does not
+use Vortex or Crossdock."""
 
 import decimal
 
@@ -166,7 +166,7 @@ def plain(scalar, dtype):
 
 
 def patch(values, data, children, node_valid=None):
-    """Writes patches into the values, in place. The first child has the indices of the patches."""
+    """Writes patches into the values, in place. The first patch child has the indices."""
     if data is None:
         return values
     indices = numbers(children[0]).astype("i8") - proto.message(data).get(2, 0)
@@ -208,7 +208,7 @@ def bitpacked(tree):
 
 
 def child_values(tree, child):
-    """Returns (values, validity) of a child whose validity is its parent's."""
+    """Returns (values, validity) of a child. The child's validity is also the validity of its parent."""
     return numbers(child).copy(), valid_of(decode(child))
 
 
@@ -444,7 +444,7 @@ def map_of(tree):
 
 
 def same(left, right):
-    """Returns whether two arrays have the same values bit for bit, with any layout of strings, lists and
+    """Returns whether two arrays have the same values bit for bit. Ignores the layout of strings, lists and
     nulls."""
     if isinstance(right, pa.ChunkedArray):
         right = right.combine_chunks() if right.num_chunks != 1 else right.chunk(0)

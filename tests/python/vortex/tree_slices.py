@@ -1,5 +1,5 @@
-"""Slices trees without decoding them. The slices have the offsets of Vortex's own slices, which its Python
-API creates only as lazy nodes."""
+"""Slices trees without decoding them. The slices have the same offsets as slices by Vortex. Vortex's Python
+API creates such slices only as lazy nodes."""
 
 import dtypes
 import numpy as np
@@ -48,7 +48,8 @@ def last_buffer(tree, start, stop):
 
 
 def tree_rows(tree, values):
-    """Returns the number of rows of the whole tree, from the width of the type."""
+    """Returns the number of rows of the whole tree, which is the buffer's size divided by the width of the
+    type."""
     if tree.id == "vortex.bytebool":
         return len(values)
     if tree.id == "vortex.varbinview":
@@ -206,8 +207,8 @@ def sequence(tree, start, stop):
 
 
 def with_ends(tree, start, stop, ends, rows):
-    """Slices children. The child at index `ends` has one row more than the array, the children in `rows` as
-    many."""
+    """Slices children. The child at index `ends` has one row more than the array. The children in `rows` have
+    the same number of rows as the array."""
     for i in rows:
         tree.children[i] = slice_tree(tree.children[i], start, stop)
     tree.children[ends] = slice_tree(tree.children[ends], start, stop + 1)

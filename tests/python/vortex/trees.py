@@ -1,7 +1,7 @@
 """Arrays of every encoding that vortex-data writes, from tables of every type and of edge-case sizes.
 
 `arrays(kind)` yields (name, vortex array). Arrays that the wheel's Python API cannot create are built through
-Vortex's IPC messages (`THROUGH_IPC` has the reasons). So all arrays are Vortex's, and
+Vortex's IPC messages (`THROUGH_IPC` has the reasons). So all arrays are objects of Vortex, and
 `array.to_arrow_array()` returns the expected values.
 """
 
@@ -39,7 +39,8 @@ NOT_COVERED = {
 
 
 def arrays(id, sizes=SIZES):
-    """Yields (name, vortex array) of an encoding, for each size: whole, and a slice from the middle."""
+    """Yields (name, vortex array) of an encoding for each size. Each array is yielded whole and as a slice
+    from its middle."""
     for generate in KINDS[id]:
         for rows in sizes:
             for name, array_or_tree in generate(rows):
@@ -53,7 +54,8 @@ def arrays(id, sizes=SIZES):
 
 
 def sliced(array_or_tree, start, stop):
-    """Returns an encoded slice: Vortex's own unless it is a lazy node, else one of tree_slices.py."""
+    """Returns an encoded slice. If Vortex's own slice is a lazy node, the slice is created by
+    tree_slices.py."""
     if not isinstance(array_or_tree, Tree):
         part = array_or_tree.slice(start, stop)
         try:
@@ -70,8 +72,8 @@ def all_arrays(sizes=SIZES):
 
 
 def of_table(table):
-    """Yields (name, vortex array) of a table's columns: plain, compressed, and an encoded slice of the
-    compressed one."""
+    """Yields (name, vortex array) of a table's columns. Each column is yielded uncompressed, compressed, and
+    as an encoded slice of the compressed array."""
     for column in table.column_names:
         plain = vx.array(table[column].combine_chunks())
         tree = Tree.of(vx.compress(plain))

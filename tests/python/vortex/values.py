@@ -34,7 +34,7 @@ def integers(rows, dtype):
 
 
 def spiked(rows, dtype):
-    """Returns small values, and one in a hundred that is large, for patches."""
+    """Returns small values. One value in a hundred is large, so that it becomes a patch."""
     small = rng(rows).integers(0, 16, rows).astype(dtype)
     return np.where(rng(rows).random(rows) < 0.01, np.array(np.iinfo(dtype).max, dtype) - small, small)
 
@@ -48,7 +48,7 @@ def distinct_texts(rows):
 
 
 def prices(rows, dtype):
-    """Returns numbers with one or two decimal places, and one in a hundred with more."""
+    """Returns numbers with one or two decimal places. One number in a hundred has more decimal places."""
     places = 10 if dtype == "f4" else 100
     short = rng(rows).integers(0, 50_000 if dtype == "f8" else 5000, rows) / places
     return np.where(rng(rows).random(rows) < 0.01, rng(rows).random(rows), short).astype(dtype)

@@ -1,4 +1,4 @@
-//! The name under which programs ask the loader for a CUDA driver.
+//! Sets the soname to `libcuda.so.1`, the name under which programs load the CUDA driver.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");

@@ -12,7 +12,7 @@ use crate::codes::{
 use crate::state::{Handle, Sim};
 use crate::streams::Record;
 
-/// `CUstreamCaptureMode`.
+/// The values of `CUstreamCaptureMode`.
 const GLOBAL: i32 = 0;
 const THREAD_LOCAL: i32 = 1;
 const RELAXED: i32 = 2;
@@ -20,7 +20,7 @@ const RELAXED: i32 = 2;
 /// The capture that a stream belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Capture {
-    /// The slot of the stream on which the capture began.
+    /// The index in `Sim::streams` of the stream on which the capture began.
     pub origin: usize,
     mode: i32,
     thread: ThreadId,
@@ -28,7 +28,8 @@ pub(crate) struct Capture {
 }
 
 thread_local! {
-    /// This thread's capture mode, which decides which calls break captures of other threads.
+    /// The capture mode of this thread. It decides which calls of this thread invalidate a capture
+    /// that another thread began.
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
 }
 
@@ -75,13 +76,13 @@ impl Sim {
         if capture.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(self.new_handle()) }
     }
 
-    /// A `CUstreamCaptureStatus`: 0 for none, 1 for active, 2 for invalidated.
+    /// The stream's `CUstreamCaptureStatus`: 0 for none, 1 for active, 2 for invalidated.
     pub(crate) fn capture_status(&self, slot: usize) -> i32 {
         self.streams[slot].capture.map_or(0, |capture| 1 + i32::from(capture.invalid))
     }
 
-    /// Fails a call that is unsafe during captures: any capture whose mode and this thread's mode
-    /// do not permit the call is invalidated.
+    /// Rejects a call that is unsafe during captures if the modes of a capture and of this thread
+    /// forbid the call. Each capture that forbids the call is invalidated.
     pub(crate) fn reject_during_capture(&mut self) -> Outcome {
         let (mode, thread) = (MODE.get(), std::thread::current().id());
         let forbids = |capture: &Capture| match (capture.mode, mode) {
@@ -99,21 +100,22 @@ impl Sim {
         if is_rejected { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Fails a query or synchronization of a stream under capture, and invalidates the capture.
+    /// Rejects a query or synchronization of a stream if the stream is under capture, and
+    /// invalidates the capture.
     pub(crate) fn reject_capturing_stream(&mut self, slot: usize) -> Outcome {
         let Some(capture) = self.streams[slot].capture else { return Ok(()) };
         self.invalidate(capture.origin);
         Err(CAPTURE_UNSUPPORTED)
     }
 
-    /// Fails a synchronization of a device if one of its streams is under capture, and invalidates
-    /// the captures.
+    /// Rejects a synchronization of a device if a stream of the device is under capture, and
+    /// invalidates each capture of its streams.
     pub(crate) fn reject_capturing_streams(&mut self, device: usize) -> Outcome {
         let results = self.streams_of(device).into_iter().map(|slot| self.reject_capturing_stream(slot));
         results.fold(Ok(()), Outcome::and)
     }
 
-    /// Whether work that is queued on the stream now is captured, and therefore never runs.
+    /// Whether an operation that is queued on the stream now is captured. Captured work never runs.
     pub(crate) fn is_captured(&self, slot: usize) -> Outcome<bool> {
         match self.streams[slot].capture {
             Some(Capture { invalid: true, .. }) => Err(CAPTURE_INVALIDATED),
@@ -121,8 +123,8 @@ impl Sim {
         }
     }
 
-    /// Fails a query or synchronization of an event that was recorded in a capture, and invalidates
-    /// the capture.
+    /// Rejects a query or synchronization of an event if the event was recorded in a capture, and
+    /// invalidates the capture.
     pub(crate) fn reject_captured(&mut self, event: Handle) -> Outcome {
         let record = self.events.get(&event).and_then(|event| event.record.as_ref());
         let Some(capture) = record.and_then(|record| record.captured) else { return Ok(()) };
@@ -138,8 +140,9 @@ impl Sim {
         }
     }
 
-    /// Handles a wait in which a capture takes part: a stream that waits for a captured event joins
-    /// the capture. Returns whether a capture takes part.
+    /// Handles a stream's wait for an event if the stream or the event belongs to a capture. A
+    /// stream that waits for a captured event joins the event's capture. Returns whether the wait
+    /// belongs to a capture.
     pub(crate) fn wait_within_capture(&mut self, slot: usize, record: &Record) -> Outcome<bool> {
         match (self.streams[slot].capture, record.captured) {
             (None, None) => Ok(false),

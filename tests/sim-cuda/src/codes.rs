@@ -5,14 +5,14 @@ use std::ffi::{CStr, c_int};
 /// A `CUresult`.
 pub(crate) type Code = c_int;
 
-/// The result of a call. An error is a code other than 0.
+/// The result of a driver call. An error is a nonzero code.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
     ($( $name:ident = $number:literal $symbol:literal $text:literal; )*) => {
         $( pub(crate) const $name: Code = $number; )*
 
-        /// The constant's name in the header, and its description.
+        /// Returns the name of the code's constant in the CUDA header, and the code's description.
         pub(crate) fn describe(code: Code) -> Option<(&'static CStr, &'static CStr)> {
             match code {
                 $( $number => Some(($symbol, $text)), )*

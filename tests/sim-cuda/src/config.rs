@@ -1,24 +1,24 @@
-//! Reads the simulator's configuration from the environment, once.
+//! Reads the simulator's configuration from environment variables.
 
-/// The configuration. Every variable begins with `CROSSDOCK_SIM_CUDA_`.
+/// The configuration. The name of each environment variable begins with `CROSSDOCK_SIM_CUDA_`.
 pub(crate) struct Config {
     /// `SEED`: determines the order in which work runs, and how often a query returns "not ready".
     pub seed: u64,
     /// `DEVICES`: number of devices.
     pub devices: usize,
-    /// `CAPABILITY`: compute capability, 90 for 9.0.
+    /// `CAPABILITY`: compute capability, such as 90 for 9.0.
     pub capability: u32,
-    /// `MEMORY`: bytes of each device.
+    /// `MEMORY`: memory size of each device, in bytes.
     pub memory_bytes: u64,
     /// `PEER`: 1 if devices can access each other's memory.
     pub peer: bool,
-    /// `VERSION`: driver version, 12020 for CUDA 12.2.
+    /// `VERSION`: driver version, such as 12020 for CUDA 12.2.
     pub version: i32,
     /// `TRACE`: whether each call is printed.
     pub trace: bool,
     /// `LEAKS=ignore`: leaks are not reported at the end of the process.
     pub ignore_leaks: bool,
-    /// `FAIL`: calls that fail, as `name:code:nth,...`.
+    /// `FAIL`: failures to inject, as `name:code:nth,...`.
     pub fail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Copies and fills, with a real driver's treatment of pageable memory.
+//! Queues copies and fills. Handles pageable memory like a real driver.
 
 use crate::codes::Outcome;
 use crate::memory::Spot;
@@ -6,12 +6,12 @@ use crate::run::{Op, Place};
 use crate::state::Sim;
 use crate::touch::Touch;
 
-/// The lowest address of pageable memory: Linux maps nothing below it.
+/// The lowest address of pageable memory. Linux maps nothing at lower addresses.
 const MIN_PAGEABLE: u64 = 4096;
 
 impl Sim {
-    /// Copies between any two kinds of memory. Pageable sources are read, and pageable targets
-    /// written, before the call returns; pinned and device memory is accessed when the copy runs.
+    /// Queues a copy between any two kinds of memory. Pageable memory is read or written before the
+    /// call returns. Pinned memory and device memory are accessed when the copy runs.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64, slot: usize) -> Outcome {
         if bytes == 0 || self.is_captured(slot)? {
             return Ok(());
@@ -25,7 +25,8 @@ impl Sim {
         self.record_accesses(slot, touch(source, false).into_iter().chain(touch(target, true)));
         let from = match source {
             Some(spot) => Place::Block(spot),
-            // SAFETY: the caller of the copy passes a readable source of `bytes` bytes.
+            // SAFETY: the caller of the driver's copy function passes `bytes` readable bytes at
+            // `from`.
             None => Place::Staged(unsafe { std::slice::from_raw_parts(from as *const u8, length) }.to_vec()),
         };
         let waits = target.is_none();

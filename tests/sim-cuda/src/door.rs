@@ -1,4 +1,4 @@
-//! The FFI door: every exported function is one call of [`call`] or [`guarded`].
+//! The FFI door. The body of each exported driver function is one call of [`call`] or [`guarded`].
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,9 +18,10 @@ pub(crate) fn config() -> &'static Config {
     CONFIG.get_or_init(Config::from_environment)
 }
 
-/// Counts the call, injects a requested failure, and runs `work` under the simulator's lock.
+/// Counts the call. Returns a failure if one must be injected; otherwise runs `work` under the
+/// simulator's lock.
 ///
-/// CPU implementations of kernels run with the lock held, so they must not call the driver.
+/// CPU implementations of kernels run while the lock is held, so they must not call the driver.
 pub(crate) fn call(name: &'static str, work: impl FnOnce(&mut Sim) -> Outcome) -> c_int {
     guarded(name, || {
         with(|sim| {
@@ -34,7 +35,7 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(&mut Sim) -> Outcome) -
     })
 }
 
-/// Like [`call`], without the lock, for functions that do not use the simulator's state.
+/// Like [`call`], but does not lock the simulator. For functions that do not use its state.
 pub(crate) fn guarded(name: &'static str, work: impl FnOnce() -> Outcome) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let config = config();
@@ -58,13 +59,13 @@ pub(crate) fn guarded(name: &'static str, work: impl FnOnce() -> Outcome) -> c_i
     code
 }
 
-/// Runs `work` with the simulator, which is created at the first call.
+/// Runs `work` under the simulator's lock. The first call creates the simulator.
 pub(crate) fn with<T>(work: impl FnOnce(&mut Sim) -> T) -> T {
     let mut sim = SIM.lock().unwrap_or_else(PoisonError::into_inner);
     work(sim.get_or_insert_with(|| Sim::new(config())))
 }
 
-/// Runs `work` if the simulator exists and no thread is calling it.
+/// Runs `work` if the simulator exists and no other thread has locked it.
 pub(crate) fn at_the_end(work: impl FnOnce(&mut Sim)) {
     match SIM.try_lock() {
         Ok(mut sim) => {

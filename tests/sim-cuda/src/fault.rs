@@ -1,12 +1,12 @@
-//! Counts calls, and injects failures.
+//! Counts driver calls, and injects failures into them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::codes::Code;
 
-/// Separate from the simulator's lock, so that a test can read counts during a call on another
-/// thread.
+/// The plan has its own lock, so that a test can read counts while another thread holds the
+/// simulator's lock.
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ struct Plan {
 struct Fault {
     name: String,
     code: Code,
-    /// The number of calls from now until the one that fails; 0 if every call fails.
+    /// The number of calls up to and including the call that fails, or 0 if every call fails.
     nth: u64,
 }
 
@@ -50,19 +50,20 @@ pub(crate) fn called(name: &str, from_environment: &str) -> Option<Code> {
     code
 }
 
-/// Makes the `nth` call of `name` from now fail with `code`; every call if `nth` is 0.
+/// Injects a failure: the `nth` call of `name` from now returns `code`. If `nth` is 0, every call
+/// of `name` returns `code`.
 pub(crate) fn add(name: String, code: Code, nth: u64, from_environment: &str) {
     if let Some(plan) = lock(from_environment).as_mut() {
         plan.faults.push(Fault { name, code, nth });
     }
 }
 
-/// The number of calls of `name`.
+/// The number of calls of `name` since the last reset.
 pub(crate) fn calls(name: &str) -> u64 {
     lock("").as_ref().and_then(|plan| plan.calls.get(name).copied()).unwrap_or(0)
 }
 
-/// Clears the counts and the failures that have not occurred yet.
+/// Resets the counts, and removes all failures that have not been injected yet.
 pub(crate) fn reset() {
     if let Some(plan) = lock("").as_mut() {
         *plan = Plan::default();
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_name_code_and_occurrence_of_faults() {
+    fn parses_faults_and_ignores_malformed_entries() {
         let faults = parse("cuInit:999:2, cuMemAlloc_v2:-4242,, junk,a:b:c");
         let parsed: Vec<_> = faults.iter().map(|f| (f.name.as_str(), f.code, f.nth)).collect();
         assert_eq!(parsed, [("cuInit", 999, 2), ("cuMemAlloc_v2", -4242, 1)]);

@@ -1,4 +1,4 @@
-//! Frees of blocks: in stream order, synchronous, and of host memory.
+//! Frees blocks: device memory in stream order or synchronously, and host memory.
 
 use crate::codes::{INVALID_VALUE, NOT_REGISTERED, Outcome};
 use crate::memory::{Block, BlockId, FreedBlock, Kind};
@@ -7,7 +7,7 @@ use crate::report::{Site, Violation};
 use crate::run::Op;
 use crate::state::Sim;
 
-/// The number of freed blocks that are remembered, to report a use after the free.
+/// The maximum number of freed blocks that are recorded in order to report a use after the free.
 const MAX_FREED: usize = 1 << 16;
 
 impl Sim {
@@ -68,8 +68,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Frees a block synchronously. As in a real driver, memory of cuMemAlloc waits for the device;
-    /// memory of a pool does not.
+    /// Frees a block synchronously. As in a real driver, the free of memory from cuMemAlloc first
+    /// waits for the device, and the free of memory from a pool does not wait.
     pub(crate) fn free_now(&mut self, address: u64) -> Outcome {
         self.current()?;
         if address == 0 {
@@ -90,7 +90,8 @@ impl Sim {
         Ok(())
     }
 
-    /// The live device block that begins at `address`.
+    /// Returns the live device block that begins at `address`. Reports a double free if the block
+    /// is already freed.
     fn block_to_free(&mut self, address: u64) -> Outcome<BlockId> {
         let block = self.find(address).filter(|(_, b)| b.begin == address);
         let block =
@@ -116,7 +117,8 @@ impl Sim {
         let Some(block) = self.blocks.get(&id) else { return };
         let Some(conflict) = block.history.conflict(clock) else { return };
         let text = format!(
-            "{} of the block {:#x} ({} bytes) is not ordered after all uses of the block: wait for their events first",
+            "{} of the block {:#x} ({} bytes) is not ordered after all uses of the block: wait for events \
+            that are recorded after these uses",
             self.call, block.begin, block.bytes
         );
         let sites =
@@ -124,21 +126,23 @@ impl Sim {
         self.violation(Violation::EarlyFree, &text, &sites);
     }
 
-    /// Checks the guard bytes of a freed block. Copies and fills are checked when they are queued,
-    /// but the CPU implementation of a kernel may write outside the ranges of its arguments.
+    /// Checks the guard bytes of a freed block, because the CPU implementation of a kernel may
+    /// write outside the ranges of its arguments. Copies and fills are already checked when they
+    /// are queued.
     fn check_guard(&mut self, block: &Block) {
         if block.real.is_intact() {
             return;
         }
         let text = format!(
-            "a write past the end of the block {:#x} ({} bytes), by the CPU implementation of a kernel or by the host into \
-            pinned memory",
+            "bytes past the end of the block {:#x} ({} bytes) were overwritten, by the CPU implementation of a kernel or, in \
+            pinned memory, by the host",
             block.begin, block.bytes
         );
         self.violation(Violation::OutOfBounds, &text, &[("the allocation", block.allocated)]);
     }
 
-    /// Destroys a device block: returns its bytes to the pool or device, and remembers its address.
+    /// Destroys a device block: returns its bytes to the pool or device, and records it as a freed
+    /// block.
     pub(crate) fn destroy_block(&mut self, id: BlockId) {
         let Some(block) = self.blocks.remove(&id) else { return };
         self.addresses.remove(&block.begin);

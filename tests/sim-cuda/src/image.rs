@@ -1,4 +1,4 @@
-//! Checks code images like a real driver before it loads one.
+//! Checks code images like a real driver does before it loads an image.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
@@ -8,13 +8,13 @@ use object::{LittleEndian, Object, ObjectSymbol};
 
 use crate::codes::{INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, Outcome, UNSUPPORTED_PTX_VERSION};
 
-/// The functions of an image.
+/// A code image. Each variant has the data in which functions are looked up by name.
 pub(crate) enum Image {
     /// The symbols of a cubin.
     Symbols(HashSet<String>),
-    /// PTX text, with functions as `.entry` directives.
+    /// PTX text, in which `.entry` directives declare the functions.
     Ptx(String),
-    /// The bytes of a fatbin, whose parts may be of any kind.
+    /// The bytes of a fatbin, which may contain cubins and PTX.
     Fatbin(Vec<u8>),
 }
 
@@ -23,22 +23,25 @@ const FATBIN_MAGIC: u32 = 0xba55_ed50;
 /// `SHT_NOBITS`.
 const SECTION_WITHOUT_BYTES: u32 = 8;
 const MACHINE_CUDA: u16 = 190;
-/// From this ELF ABI version on, a cubin's flags have the architecture in their second byte.
+/// The first ELF ABI version in which the second byte of a cubin's flags is the architecture. In
+/// earlier versions, it is the first byte.
 const ABI_OF_CUDA_13: u8 = 8;
-/// Larger images are rejected.
+/// The maximum size of an image, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
 impl Image {
-    /// Reads an image for a device of `capability` and a driver of `version`.
+    /// Reads an image for a device with the given compute capability and a driver with the given
+    /// version.
     ///
     /// # Safety
-    /// `image` is null, a cubin, a fatbin, or PTX that ends with a NUL.
+    /// `image` is null, or points to a whole cubin, a whole fatbin, or PTX that ends with a NUL.
     pub(crate) unsafe fn read(image: *const c_void, capability: u32, version: i32) -> Outcome<Self> {
         if image.is_null() {
             return Err(crate::codes::INVALID_VALUE);
         }
         let bytes = image.cast::<u8>();
-        // SAFETY: a cubin or fatbin has at least 4 bytes, and shorter PTX ends with a NUL.
+        // SAFETY: `take_until_nul` requires 4 readable bytes or a NUL. A cubin or fatbin has at
+        // least 4 bytes, and PTX ends with a NUL.
         let magic = unsafe { take_until_nul(bytes) };
         if magic == ELF_MAGIC {
             // SAFETY: the caller passes a whole ELF file; `elf_bytes` computes its length.
@@ -53,12 +56,12 @@ impl Image {
             if rest > MAX_BYTES {
                 return Err(INVALID_IMAGE);
             }
-            // SAFETY: the caller passes a whole fatbin, whose length is that of the header and the
-            // rest.
+            // SAFETY: the caller passes a whole fatbin, whose length is the sum of the two lengths
+            // in its header.
             let all = unsafe { std::slice::from_raw_parts(bytes, header as usize + rest as usize) };
             return Ok(Self::Fatbin(all.to_vec()));
         }
-        // SAFETY: any other image is text that ends with a NUL.
+        // SAFETY: an image that is neither a cubin nor a fatbin is PTX, which ends with a NUL.
         let text = unsafe { CStr::from_ptr(bytes.cast::<c_char>()) };
         ptx(text.to_str().map_err(|_| INVALID_IMAGE)?, capability, version)
     }
@@ -84,15 +87,16 @@ fn is_identifier_char(c: char) -> bool {
 /// # Safety
 /// `bytes` is readable up to its first NUL or for 4 bytes.
 unsafe fn take_until_nul<'a>(bytes: *const u8) -> &'a [u8] {
-    // SAFETY: the iterator stops at the first NUL, up to which `bytes` is readable.
+    // SAFETY: the iterator reads at most 4 bytes and stops at the first NUL, as this function's
+    // contract permits.
     let n = (0..4).take_while(|at| unsafe { *bytes.add(*at) } != 0).count();
-    // SAFETY: the first `n` bytes were read above.
+    // SAFETY: the iterator above has read the first `n` bytes, so they are readable.
     unsafe { std::slice::from_raw_parts(bytes, n) }
 }
 
-/// The length of an ELF file: to the end of its last section or table.
+/// Returns the length of an ELF file: the end of its last section or header table, in bytes.
 fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
-    // SAFETY: an ELF file has a header of 64 bytes.
+    // SAFETY: the caller passes an ELF file, which begins with a header of 64 bytes.
     let header = unsafe { std::slice::from_raw_parts(bytes, 64) };
     let number = |at: usize, n: usize| {
         header[at..at + n].iter().rev().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte))
@@ -109,8 +113,8 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     let mut end = section_table.max(program_table).max(64);
     for section in 0..count {
         let at = (sections + section * size) as usize;
-        // SAFETY: the header states the place of the section table, which has `count` entries of
-        // `size` bytes.
+        // SAFETY: according to the header, the section table begins at `sections` and has `count`
+        // entries of `size` bytes, so this entry is readable.
         let (kind, offset, length) = unsafe {
             let section = bytes.add(at);
             (
@@ -126,8 +130,8 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     usize::try_from(end).ok().filter(|end| *end as u64 <= MAX_BYTES).ok_or(INVALID_IMAGE)
 }
 
-/// Reads a cubin, which runs on devices of its own major version and the same or a higher minor
-/// version.
+/// Reads a cubin. It runs on devices with the same major compute capability and the same or a
+/// higher minor compute capability.
 fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     let number = |at: usize, n: usize| {
         bytes.get(at..at + n).map(|b| b.iter().rev().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)))
@@ -140,7 +144,8 @@ fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     if architecture / 10 != capability / 10 || architecture % 10 > capability % 10 {
         return Err(NO_BINARY_FOR_GPU);
     }
-    // In a cubin, this field is the toolkit's version; the parser expects the ELF version, 1.
+    // In a cubin, this field contains the toolkit's version, but the parser expects the ELF
+    // version, which is 1.
     let mut bytes = bytes.to_vec();
     bytes[0x14..0x18].copy_from_slice(&1u32.to_le_bytes());
     let file = ElfFile64::<LittleEndian>::parse(bytes.as_slice()).map_err(|_| INVALID_IMAGE)?;
@@ -149,7 +154,8 @@ fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     Ok(Image::Symbols(names.map(str::to_owned).collect()))
 }
 
-/// Reads PTX, which runs on devices of its target or newer, under drivers that support its version.
+/// Reads PTX. It runs on devices with the compute capability of its target or a higher one, if the
+/// driver supports its PTX version.
 fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
     let word_after = |directive: &str| {
         let line = text.lines().map(str::trim).find_map(|line| line.strip_prefix(directive));
@@ -163,15 +169,16 @@ fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
         return Err(UNSUPPORTED_PTX_VERSION);
     }
     let target = target.strip_prefix("sm_").ok_or(INVALID_IMAGE)?;
-    // A target with a letter suffix, such as sm_90a, runs on exactly this architecture.
+    // PTX for a target with a letter suffix, such as sm_90a, runs only on exactly this
+    // architecture.
     let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let architecture = number(digits)? as u32;
     let fits = if digits == target { architecture <= capability } else { architecture == capability };
     if fits { Ok(Image::Ptx(text.to_owned())) } else { Err(INVALID_PTX) }
 }
 
-/// The newest PTX version that a driver compiles: 8.2 for CUDA 12.2. From CUDA 12.6 on, the minor
-/// version is one lower.
+/// The newest PTX version that a driver of the given CUDA version compiles, such as 8.2 for CUDA
+/// 12.2. From CUDA 12.6 on, the minor PTX version is the minor CUDA version minus 1.
 fn newest_isa(version: i32) -> (i32, i32) {
     let (major, minor) = (version / 1000, version % 1000 / 10);
     match (major, minor) {
@@ -193,13 +200,13 @@ mod tests {
         c".version 8.0\n.target sm_75, debug\n.visible .entry cells_copy_2(\n.param .b8 x[8])\n{}";
 
     #[test]
-    fn finds_entries_of_ptx_by_whole_name() {
+    fn finds_ptx_function_only_by_its_whole_name() {
         let image = read(PTX, 90, 12020).ok().unwrap();
         assert!(image.has("cells_copy_2") && !image.has("cells_copy") && !image.has("ells_copy_2"));
     }
 
     #[test]
-    fn rejects_ptx_of_newer_architectures_and_versions() {
+    fn rejects_ptx_that_device_or_driver_does_not_support() {
         assert!(read(PTX, 75, 12000).is_ok());
         assert_eq!(read(PTX, 70, 12020).err(), Some(INVALID_PTX));
         assert_eq!(read(PTX, 90, 11080).err(), Some(UNSUPPORTED_PTX_VERSION));

@@ -23,19 +23,19 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     device: usize,
     name: String,
-    /// The most bytes of shared memory that a launch may request.
+    /// The maximum number of bytes of shared memory that a launch may request.
     shared_limit: u32,
 }
 
-/// The size of a launch.
+/// The grid, block and shared memory sizes of a launch.
 pub(crate) struct Shape {
     pub blocks: [u32; 3],
     pub threads: [u32; 3],
     pub shared_bytes: u32,
 }
 
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`, its default, and its maximum for compute
-/// capability 9.0.
+/// The attribute `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`. The next two constants are its
+/// default, and its maximum for compute capability 9.0.
 const MAX_DYNAMIC_SHARED_ATTRIBUTE: i32 = 8;
 const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 const MAX_SHARED_BYTES: i32 = 227 << 10;
@@ -94,7 +94,7 @@ impl Sim {
     /// Queues the CPU implementation of a kernel whose only parameter is a `crossdock_kernel_args`.
     ///
     /// # Safety
-    /// `params` is null, or points to the address of such a parameter.
+    /// `params` satisfies the contract of [`read_args`].
     pub(crate) unsafe fn launch(
         &mut self,
         handle: Handle,
@@ -112,7 +112,7 @@ impl Sim {
             return Err(INVALID_VALUE);
         }
         let name = function.name.clone();
-        // SAFETY: `params` satisfies the contract of `read_args`, which is this function's.
+        // SAFETY: by this function's contract, `params` satisfies the contract of `read_args`.
         let (cpu_implementation, args) = unsafe { read_args(params) }?;
         self.check_table(&name, shape, &args);
         let Some(cpu_implementation) = cpu_implementation else {
@@ -145,8 +145,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Checks the launch of one of the host's kernels against the table of kernels. Other kernels
-    /// are not checked.
+    /// Checks a launch against the table of the host's kernels. A kernel that is not in the table
+    /// is not checked.
     fn check_table(&mut self, name: &str, shape: &Shape, args: &[abi::Arg]) {
         let checked = CString::new(name).ok().and_then(|name| check_launch(&name, shape.blocks[0], args));
         if let Some(Err(what)) = checked {
@@ -155,7 +155,8 @@ impl Sim {
         }
     }
 
-    /// The place of an argument's bytes, or `None` after a report if the device cannot access them.
+    /// Returns the place of an argument's bytes. If the device cannot access them, reports this and
+    /// returns `None`.
     fn argument(&mut self, device: usize, kernel: &str, index: usize, arg: &abi::Arg) -> Option<Spot> {
         let spot = self.locate(arg.value, arg.bytes);
         if let Ok(Some(spot)) = spot
@@ -163,11 +164,11 @@ impl Sim {
         {
             return Some(spot);
         }
-        // `locate` has already reported ranges outside of all blocks.
+        // `locate` reports invalid ranges itself, but not the null address.
         if spot.is_ok() || arg.value == 0 {
             let site = self.here();
             let text = format!(
-                "argument {index} of kernel {kernel} is {} bytes at {:#x}, which device {device} cannot reach",
+                "argument {index} of kernel {kernel} has {} bytes at {:#x}, which device {device} cannot access",
                 arg.bytes, arg.value
             );
             self.violation(Violation::NotReachable, &text, &[("the launch", site)]);
@@ -202,7 +203,7 @@ impl Shape {
 
 type CpuImplementation = Option<unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code>;
 
-/// Reads the CPU implementation and the arguments.
+/// Reads the CPU implementation and the arguments of a launch.
 ///
 /// # Safety
 /// `params` is null, or points to the address of a `crossdock_kernel_args` that is readable up to
@@ -211,16 +212,17 @@ unsafe fn read_args(params: *mut *mut c_void) -> Outcome<(CpuImplementation, Vec
     if params.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: `params` is not null, and points to an address by this function's contract.
+    // SAFETY: `params` is not null, so it points to an address by this function's contract.
     let parameter = unsafe { *params }.cast::<abi::KernelArgs>().cast_const();
     if parameter.is_null() || !parameter.is_aligned() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the parameter is aligned, and readable up to its arguments.
+    // SAFETY: the parameter is aligned, as checked above, and both fields are readable by this
+    // function's contract.
     let (n_args, cpu_implementation) = unsafe { ((*parameter).n_args, (*parameter).host_twin) };
     let n_args = usize::try_from(n_args).ok().filter(|n| *n <= abi::MAX_KERNEL_ARGS).ok_or(INVALID_VALUE)?;
-    // SAFETY: the first `n_args` arguments are readable. The rest of the struct may not be, so
-    // there is no reference to all of it.
+    // SAFETY: by this function's contract, the first `n_args` arguments are readable. The rest of
+    // the struct may be unreadable, so the code creates no reference to the whole struct.
     let args =
         unsafe { std::slice::from_raw_parts((&raw const (*parameter).args).cast::<abi::Arg>(), n_args) };
     Ok((cpu_implementation, args.to_vec()))

@@ -29,7 +29,7 @@ extern "C" fn at_the_end() {
     }
     // A panic here prints its message and aborts the process.
     door::at_the_end(|sim| {
-        // A child of fork inherits blocks of its parent.
+        // A child process of `fork` inherits blocks that its parent must free.
         if sim.process != std::process::id() {
             return;
         }
@@ -42,7 +42,7 @@ extern "C" fn at_the_end() {
     });
 }
 
-/// One line for each call site with leaks.
+/// Returns one line for each call site that allocated leaked blocks.
 fn report(sim: &Sim) -> Vec<String> {
     let mut leaks: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
     for block in sim.blocks.values().filter(|block| counts(sim, block)) {
@@ -56,7 +56,7 @@ fn report(sim: &Sim) -> Vec<String> {
         *bytes += block.bytes;
     }
     for physical in sim.physical.values().filter(|physical| physical.handles > 0) {
-        let at = (sim.sites.short(physical.created_at), "of handles of device memory");
+        let at = (sim.sites.short(physical.created_at), "of device memory with open handles");
         let (count, bytes) = leaks.entry(at).or_default();
         *count += 1;
         *bytes += physical.bytes;
@@ -67,8 +67,8 @@ fn report(sim: &Sim) -> Vec<String> {
     leaks.iter().map(line).collect()
 }
 
-/// Whether a live block counts as a leak. Blocks with a queued free, and blocks of a broken device,
-/// do not.
+/// Whether a live block counts as a leak. A block with a queued free or on a broken device does not
+/// count.
 pub(crate) fn counts(sim: &Sim, block: &Block) -> bool {
     let broken = match block.kind {
         Kind::Device { device, .. } => sim.devices[device].sticky.is_some(),

@@ -1,5 +1,5 @@
-//! Device memory that is allocated by handle, mapped at addresses, and shared with other processes
-//! as files.
+//! Device memory with handles. Such memory is allocated without an address, is mapped at addresses,
+//! and can be shared with other processes as files.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,13 +12,13 @@ use crate::real::Real;
 use crate::report::Site;
 use crate::state::{Handle, Sim};
 
-/// Allocation sizes are multiples of this, as on real devices.
+/// The size of an allocation must be a multiple of this number of bytes, as on real devices.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
-/// The prefix of the files' names, before the device's number. It identifies files of the
-/// simulator.
+/// The prefix of the name of each memory file, followed by the device's number. It identifies files
+/// that the simulator created.
 const NAME: &str = "crossdock-sim-cuda-";
 
-/// Device memory that lives while it has a handle or a mapping.
+/// Device memory that exists as long as it has a handle or a mapping.
 pub(crate) struct Physical {
     pub device: usize,
     pub bytes: u64,
@@ -78,7 +78,7 @@ impl Sim {
         }
     }
 
-    /// Bytes of a device that this process allocated by handle.
+    /// The bytes on a device that this process allocated with cuMemCreate.
     pub(crate) fn physical_bytes(&self, device: usize) -> u64 {
         let own = self.physical.values().filter(|physical| physical.is_own && physical.device == device);
         own.map(|physical| physical.bytes).sum()
@@ -103,7 +103,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Maps all of the memory at all of a reserved range. Real drivers do not support parts either.
+    /// Maps the whole memory at a whole reserved range. Like a real driver, this function does not
+    /// support mapping only a part.
     pub(crate) fn map(&mut self, begin: u64, bytes: u64, offset: u64, handle: Handle) -> Outcome {
         let physical = self.memory_of(handle)?;
         let (device, whole, file) = (physical.device, physical.bytes, physical.file.as_raw_fd());
@@ -146,7 +147,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Counts one mapping less.
+    /// Decrements the number of mappings, and frees the memory if it is no longer used.
     pub(crate) fn remove_mapping(&mut self, handle: Handle) {
         if let Some(physical) = self.physical.get_mut(&handle) {
             physical.mappings = physical.mappings.saturating_sub(1);
@@ -162,14 +163,16 @@ impl Sim {
         Ok(())
     }
 
-    /// A new handle of the memory that is mapped at `address`.
+    /// Returns the handle of the memory that is mapped at `address`, and increments its handle
+    /// count.
     pub(crate) fn retain_memory(&mut self, address: u64) -> Outcome<Handle> {
         let mapped = self.find(address).and_then(|(_, block)| block.mapped).ok_or(INVALID_VALUE)?;
         self.physical.get_mut(&mapped.physical).ok_or(INVALID_VALUE)?.handles += 1;
         Ok(mapped.physical)
     }
 
-    /// A file for other processes. The caller owns it.
+    /// Returns a file descriptor with which other processes can import the memory. The caller owns
+    /// the file descriptor.
     pub(crate) fn export_memory(&mut self, handle: Handle) -> Outcome<RawFd> {
         let file = self.memory_of(handle)?.file.as_raw_fd();
         duplicate(file)

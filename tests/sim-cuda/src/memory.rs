@@ -1,4 +1,5 @@
-//! Blocks: allocated and registered ranges, with the memory behind them and their owners.
+//! Blocks: address ranges that are allocated or registered, and the host memory that stores their
+//! bytes.
 
 use crate::codes::{INVALID_VALUE, Outcome};
 use crate::order::{Access, History};
@@ -15,22 +16,23 @@ pub(crate) struct Block {
     /// The requested size.
     pub bytes: u64,
     pub kind: Kind,
-    /// Allocated by cuMemAllocManaged: every device may access it. Here the host may not.
+    /// Whether cuMemAllocManaged allocated the block. Every device may access such a block. In the
+    /// simulator, the host may not access it.
     pub managed: bool,
     pub real: Real,
     pub history: History,
     pub allocated: Site,
-    /// The allocation, if it is work on a stream.
+    /// The allocation, if it was queued on a stream.
     pub allocation: Option<Access>,
     /// The call site of the free, if one is queued.
     pub freed: Option<Site>,
-    /// The free, if it is work on a stream.
+    /// The free, if it was queued on a stream.
     pub free: Option<Access>,
     /// The memory that is mapped here, if the block is a mapping.
     pub mapped: Option<Mapped>,
 }
 
-/// The memory behind a mapping.
+/// The memory to which a mapping gives access.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped {
     pub physical: Handle,
@@ -40,7 +42,7 @@ pub(crate) struct Mapped {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Device memory; without a pool if cuMemAlloc allocated it.
+    /// Device memory. `pool` is `None` if the memory is not from a pool.
     Device { device: usize, pool: Option<Handle> },
     /// Allocated by cuMemHostAlloc.
     Pinned,
@@ -63,7 +65,8 @@ pub(crate) struct FreedBlock {
 }
 
 impl Sim {
-    /// Creates a device block, whose bytes the caller has already counted.
+    /// Creates a device block. The caller must count the block's bytes as used on the device or in
+    /// the pool.
     pub(crate) fn new_device_block(
         &mut self,
         device: usize,
@@ -90,8 +93,8 @@ impl Sim {
         Ok(begin)
     }
 
-    /// Reserves an address range for a block. The allocation of a captured graph consists of
-    /// nothing else.
+    /// Reserves an address range for a block. For an allocation on a captured stream, nothing else
+    /// is allocated.
     pub(crate) fn new_address(&mut self, device: usize, bytes: u64) -> Outcome<u64> {
         let space = match &mut self.devices[device].space {
             Some(space) => space,
@@ -160,7 +163,7 @@ impl Sim {
         (address < *end).then(|| self.blocks.get(id).map(|block| (*id, block)))?
     }
 
-    /// The place of a range, or `None` for pageable memory.
+    /// Returns the place of an address range, or `None` if the range is pageable memory.
     pub(crate) fn locate(&mut self, address: u64, bytes: u64) -> Outcome<Option<Spot>> {
         let Some((id, block)) = self.find(address) else { return self.outside(address, bytes) };
         let (offset, size, allocated, freed) =

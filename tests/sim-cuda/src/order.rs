@@ -1,17 +1,18 @@
-//! Vector clocks of streams, and the accesses of each block's bytes.
+//! Vector clocks of streams, and the history of accesses to each block's bytes.
 //!
-//! A stream's clock has, for each stream, the number of operations that are ordered before the next
-//! operation of this stream. A wait for an event joins the clock at which the event was recorded.
-//! The host has one clock for all its threads, because the simulator cannot see how threads
-//! synchronize with each other. So missing synchronization between threads is not detected, and no
-//! correct program is reported.
+//! The clock of a stream S contains one number for each stream T: how many operations of T are
+//! ordered before the next operation of S. When S waits for an event, the clock at the record of
+//! the event is joined into the clock of S. The host has one clock for all its threads, because the
+//! simulator cannot detect how threads synchronize with each other. So it does not detect missing
+//! synchronization between threads, and never reports a correct program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::report::Site;
 
-/// For each stream, by number, how much of its work is ordered before.
+/// A vector clock of an operation: for each stream, by index, the number of operations on that
+/// stream that are ordered before this operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock(Vec<u64>);
 
@@ -20,7 +21,7 @@ impl Clock {
         self.0.get(stream).copied().unwrap_or(0)
     }
 
-    /// Adds everything that is ordered before `other`.
+    /// Adds all work that is ordered before the operation with the clock `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -30,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// Adds the work of one stream that is ordered before `other`.
+    /// Adds the work of one stream that is ordered before the operation with the clock `other`.
     pub(crate) fn join_one(&mut self, other: &Self, stream: usize) {
         if self.0.len() <= stream {
             self.0.resize(stream + 1, 0);
@@ -38,7 +39,7 @@ impl Clock {
         self.0[stream] = self.0[stream].max(other.get(stream));
     }
 
-    /// Whether everything that is ordered before this clock is ordered before `other`.
+    /// Whether `other` includes all work that this clock includes.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().enumerate().all(|(stream, time)| *time <= other.get(stream))
     }
@@ -53,7 +54,7 @@ impl Clock {
     }
 }
 
-/// An access of bytes by an operation of a stream.
+/// An access to bytes by an operation on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub stream: usize,
@@ -83,7 +84,7 @@ impl Conflict {
     }
 }
 
-/// The accesses of one block's bytes, as ranges that do not overlap.
+/// The accesses to the bytes of one block, stored for byte ranges that do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct History(BTreeMap<u64, Segment>);
 
@@ -91,18 +92,20 @@ pub(crate) struct History(BTreeMap<u64, Segment>);
 struct Segment {
     end: u64,
     write: Option<Access>,
-    /// The reads since that write, at most one for each stream. None is ordered before another.
+    /// The reads since the last write, at most one for each stream. No read in the list is ordered
+    /// before another read in the list.
     reads: Vec<Access>,
 }
 
 impl History {
-    /// The history of a new block. An allocation that is work on a stream counts as a write of all
-    /// bytes.
+    /// The history of a new block. An allocation that was queued on a stream counts as a write of
+    /// all bytes.
     pub(crate) fn new(bytes: u64, allocation: Option<Access>) -> Self {
         Self(BTreeMap::from([(0, Segment { end: bytes, write: allocation, reads: Vec::new() })]))
     }
 
-    /// Records a read of `range`. `clock` includes the access itself.
+    /// Records a read of `range`. Returns a write that is not ordered before the read, if there is
+    /// one. `clock` includes the read itself.
     pub(crate) fn read(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
         self.split(range.start);
         self.split(range.end);
@@ -118,7 +121,8 @@ impl History {
         conflict
     }
 
-    /// Records a write of `range`. `clock` includes the access itself.
+    /// Records a write of `range`. Returns an access that is not ordered before the write, if there
+    /// is one. `clock` includes the write itself.
     pub(crate) fn write(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
         self.split(range.start);
         self.split(range.end);
@@ -137,7 +141,7 @@ impl History {
         conflict
     }
 
-    /// An access of any byte that is not ordered before `clock`.
+    /// Returns an access to any byte of the block that `clock` does not include.
     pub(crate) fn conflict(&self, clock: &Clock) -> Option<Conflict> {
         self.0.values().find_map(|segment| segment.conflict(clock))
     }
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn read_after_the_last_writer_of_its_bytes_is_in_order() {
+    fn read_must_be_ordered_after_the_last_write_of_its_bytes() {
         let mut history = History::new(100, None);
         assert_eq!(history.write(0..50, access(0, 1), &clock(&[1])), None);
         assert_eq!(history.write(50..100, access(1, 1), &clock(&[0, 1])), None);
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn write_must_be_ordered_after_every_reader() {
+    fn write_must_be_ordered_after_every_read_of_its_bytes() {
         let mut history = History::new(100, None);
         history.read(10..20, access(0, 1), &clock(&[1]));
         history.read(0..100, access(1, 1), &clock(&[0, 1]));

@@ -1,9 +1,10 @@
-//! Memory pools: the bytes that they reserve, reuse and return to the device.
+//! Memory pools, which reserve bytes of a device, reuse them, and return them to the device.
 //!
-//! Memory that is freed in stream order is available to that stream at once. It is available to
-//! other streams once the host has waited for the free itself; a query, or a wait for later work on
-//! another stream, is not enough. This is the least that a real driver guarantees. A driver on an
-//! H200 was observed to do no more while other threads used the device.
+//! Memory that is freed in the order of a stream is available to this stream at once. It is
+//! available to other streams only after the host has synchronized with the free itself. Neither a
+//! query of the free nor a synchronization with later work on another stream is enough. A real
+//! driver guarantees no earlier reuse. On an H200, no earlier reuse was observed while other
+//! threads used the device.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use crate::order::{Access, Clock};
@@ -11,8 +12,8 @@ use crate::run::Op;
 use crate::state::{Handle, Sim};
 use crate::streams::Target;
 
-/// One pool. `reserved` is the bytes that it has taken from the device, and `used` the bytes of its
-/// live blocks.
+/// One pool. `reserved` is the number of bytes that the pool has taken from the device, and `used`
+/// is the number of bytes in its live blocks.
 pub(crate) struct Pool {
     pub device: usize,
     pub threshold: u64,
@@ -20,15 +21,15 @@ pub(crate) struct Pool {
     pub reserved_high: u64,
     pub used: u64,
     pub used_high: u64,
-    /// Frees in stream order that the host has not waited for, with their bytes: unused, and
-    /// available to the stream of the free only.
+    /// The frees in stream order with which the host has not synchronized, each with its number of
+    /// bytes. These bytes are unused, but only the stream of the free can allocate them.
     stream_freed: Vec<(Access, u64)>,
-    /// Attributes 1 to 3: follow event dependencies, reuse opportunistically, insert dependencies.
-    /// Stored without effect.
+    /// The pool's attributes 1 to 3: follow event dependencies, allow opportunistic reuse, and
+    /// insert dependencies. The simulator stores them, but they have no effect.
     pub reuse: [i32; 3],
     /// Other devices that can access the pool's memory.
     pub peers: Vec<usize>,
-    /// Whether cuMemPoolDestroy was called: the free of the last block then removes the pool.
+    /// Whether cuMemPoolDestroy was called. If so, the free of the last block removes the pool.
     pub is_destroyed: bool,
 }
 
@@ -58,12 +59,13 @@ impl Pool {
         self.stream_freed.iter().filter(|(free, _)| which(free)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// The reserved bytes that are available to an allocation on `slot`.
+    /// The reserved bytes that are available to an allocation on the stream at `slot`.
     fn unused(&self, slot: usize) -> u64 {
         self.reserved - self.used - self.stream_bytes(|free| free.stream != slot)
     }
 
-    /// Takes `bytes` for an allocation on `slot`: first those that only this stream can use.
+    /// Takes `bytes` for an allocation on the stream at `slot`. Bytes that only this stream can use
+    /// are taken first.
     fn take(&mut self, mut bytes: u64, slot: usize) {
         self.used += bytes;
         for (free, available) in &mut self.stream_freed {
@@ -75,7 +77,7 @@ impl Pool {
         self.stream_freed.retain(|(_, available)| *available > 0);
     }
 
-    /// Makes the bytes of frees before `waited_for` available to all streams.
+    /// Makes the bytes of all frees that `waited_for` includes available to all streams.
     fn settle(&mut self, waited_for: &Clock) {
         self.stream_freed.retain(|(free, _)| !free.is_before(waited_for));
     }
@@ -89,7 +91,7 @@ impl Sim {
         self.pools.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
-    /// Bytes of a device that are allocated, or reserved by pools.
+    /// The bytes on a device that are allocated outside of pools or reserved by pools.
     pub(crate) fn used_bytes(&self, device: usize) -> u64 {
         let pools = self.pools.values().filter(|pool| pool.device == device);
         self.devices[device].direct
@@ -117,7 +119,7 @@ impl Sim {
         Ok(address)
     }
 
-    /// Allocates managed memory on the current device, which all devices can access.
+    /// Allocates managed memory, which all devices can access, on the current device.
     pub(crate) fn alloc_managed(&mut self, bytes: u64) -> Outcome<u64> {
         let address = self.alloc_direct(bytes)?;
         let id = self.find(address).map(|(id, _)| id);
@@ -127,7 +129,7 @@ impl Sim {
         Ok(address)
     }
 
-    /// Queues an allocation on a stream. Uses of the block must be ordered after it.
+    /// Queues an allocation on a stream. Uses of the block must be ordered after the allocation.
     pub(crate) fn alloc_async(&mut self, handle: Handle, bytes: u64, slot: usize) -> Outcome<u64> {
         let pool = self.pool(handle)?;
         let device = pool.device;
@@ -139,14 +141,16 @@ impl Sim {
         }
         self.reject_during_capture()?;
         if self.missing_bytes(handle, bytes, slot) > self.free_bytes(device) {
-            // Blocks that are freed earlier on the same stream can be reused.
+            // The allocation can reuse blocks whose frees are queued on the same stream, so these
+            // frees run first.
             let stream = &self.streams[slot];
             let frees = stream.queue.iter().rposition(|op| matches!(op, Op::Free(_)));
             if let Some(at) = frees {
                 let number = stream.done + at as u64 + 1;
                 self.run_to(&[Target { slot, number }]);
             }
-            // Rather than fail, the driver waits for frees on other streams.
+            // Like a real driver, makes the bytes of frees on other streams available before it
+            // fails.
             self.pool(handle)?.stream_freed.clear();
             if self.missing_bytes(handle, bytes, slot) > self.free_bytes(device) {
                 return Err(OUT_OF_MEMORY);
@@ -164,13 +168,13 @@ impl Sim {
         Ok(address)
     }
 
-    /// The bytes that a pool must reserve to allocate `bytes` on a stream.
+    /// The number of bytes that a pool must additionally reserve to allocate `bytes` on a stream.
     fn missing_bytes(&self, pool: Handle, bytes: u64, slot: usize) -> u64 {
         self.pools.get(&pool).map_or(bytes, |pool| bytes.saturating_sub(pool.unused(slot)))
     }
 
-    /// Returns the bytes of a freed block to its pool or device. `free` is the free, if it was in
-    /// stream order.
+    /// Returns the bytes of a freed block to its pool or device. `free` is the access by the free,
+    /// if the free was queued on a stream.
     pub(crate) fn return_bytes(
         &mut self,
         device: usize,

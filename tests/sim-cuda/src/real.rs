@@ -5,17 +5,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::codes::{OUT_OF_MEMORY, Outcome};
 
-/// A real driver aligns host memory to pages.
+/// The page size in bytes. Host memory is aligned to pages, as in a real driver.
 const PAGE: usize = 4096;
 /// Number of bytes after a block that must not be written.
 const GUARD_LEN: usize = 64;
 const GUARD_BYTE: u8 = 0xa9;
-/// The value of fresh memory, in the first and last bytes of a block. The middle of a large block
-/// stays unwritten, so that it takes no pages.
+/// The byte with which the beginning and the end of a new block are filled. The middle of a large
+/// block is not filled, so that it uses no physical memory.
 const FILL_BYTE: u8 = 0xcd;
 const MAX_FILL_BYTES: usize = 1 << 20;
-/// The limit of memory that is cached for later blocks: fresh pages are most of the cost of an
-/// allocation.
+/// The maximum number of bytes that are cached for later blocks. Without the cache, mapping new
+/// pages would be most of the cost of an allocation.
 const MAX_CACHED_BYTES: usize = 256 << 20;
 
 static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
@@ -26,7 +26,7 @@ struct Cache {
     bytes: usize,
 }
 
-/// Memory of the simulator or of the caller.
+/// The host memory of a block, which the simulator or the caller owns.
 pub(crate) enum Real {
     Own {
         pages: Pages,
@@ -46,21 +46,21 @@ pub(crate) struct Pages {
     size: usize,
 }
 
-// SAFETY: the memory belongs to no thread, and is accessed under the simulator's lock.
+// SAFETY: no thread owns the memory, and the simulator accesses it only under its lock.
 unsafe impl Send for Real {}
-// SAFETY: the memory belongs to no thread, and is accessed under the simulator's lock.
+// SAFETY: no thread owns the memory, and the simulator accesses it only under its lock.
 unsafe impl Send for Pages {}
 
 impl Real {
-    /// Memory that is filled with [`FILL_BYTE`], followed by a guard. Host memory is unmapped when
-    /// it is freed, so that later accesses fault.
+    /// Allocates memory that begins and ends with [`FILL_BYTE`], followed by guard bytes. If
+    /// `for_host`, the memory is unmapped when it is freed, so that later accesses fault.
     pub(crate) fn allocate(bytes: u64, for_host: bool) -> Outcome<Self> {
         let bytes = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
         let whole = bytes.checked_add(GUARD_LEN).ok_or(OUT_OF_MEMORY)?;
         let pages = Pages::take(whole)?;
         let pointer = pages.pointer;
         let ends = bytes.min(MAX_FILL_BYTES);
-        // SAFETY: the pages have at least `bytes` bytes and the guard.
+        // SAFETY: `Pages::take` returned at least `bytes + GUARD_LEN` bytes.
         unsafe {
             pointer.write_bytes(FILL_BYTE, ends);
             pointer.add(bytes - ends).write_bytes(FILL_BYTE, ends);
@@ -93,10 +93,10 @@ impl Real {
         }
     }
 
-    /// Whether the guard is unchanged.
+    /// Whether the guard bytes are unchanged.
     pub(crate) fn is_intact(&self) -> bool {
         let Self::Own { pages, bytes, .. } = self else { return true };
-        // SAFETY: the guard is within the pages.
+        // SAFETY: `allocate` requested `GUARD_LEN` bytes after the block's `bytes` bytes.
         let guard = unsafe { std::slice::from_raw_parts(pages.pointer.add(*bytes), GUARD_LEN) };
         guard.iter().all(|byte| *byte == GUARD_BYTE)
     }

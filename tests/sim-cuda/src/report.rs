@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 
-/// The number of recorded frames, enough to distinguish tests.
+/// The maximum number of stack frames that are recorded for a call site.
 const MAX_FRAMES: usize = 24;
-/// The prefix of source paths of the standard library.
+/// The prefix of the source paths of the standard library.
 const STANDARD_LIBRARY: &str = "/rustc/";
-/// The number of frames in a report.
+/// The maximum number of stack frames that a report prints for a call site.
 const MAX_REPORTED_FRAMES: usize = 8;
 
-/// A call site, as a number: most sites are never reported. 0 is no call site.
+/// The number of a call site in [`Sites`]. 0 means that there is no call site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Site(u32);
 
-/// All call sites so far, as return addresses. Symbols are resolved for reports only.
+/// All recorded call sites, as lists of return addresses. Symbols are resolved only for reports,
+/// because most call sites are never reported.
 #[derive(Default)]
 pub(crate) struct Sites {
     known: HashMap<Vec<usize>, u32>,
@@ -38,7 +39,8 @@ impl Sites {
         Site(number)
     }
 
-    /// The call and its stack, from the exported function outwards.
+    /// Returns the name of the exported function, and the stack of its callers with the innermost
+    /// caller first.
     pub(crate) fn describe(&self, site: Site) -> String {
         let Some((call, frames)) = (site.0 as usize).checked_sub(1).and_then(|at| self.list.get(at)) else {
             return "    (no call)\n".to_owned();
@@ -48,7 +50,7 @@ impl Sites {
             backtrace::resolve(*ip as *mut std::ffi::c_void, |symbol| {
                 let name = symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}"));
                 let file = symbol.filename().map(|file| file.display().to_string());
-                // Frames inside the exported function belong to the simulator.
+                // The exported function and the functions that it calls belong to the simulator.
                 if name == *call {
                     lines.clear();
                 } else if !file.as_ref().is_some_and(|file| file.starts_with(STANDARD_LIBRARY)) {
@@ -61,7 +63,7 @@ impl Sites {
         format!("    {call}\n{}", lines.concat())
     }
 
-    /// One line: the call, and the nearest function outside of this crate.
+    /// Returns one line with the name of the exported function and its innermost callers.
     pub(crate) fn short(&self, site: Site) -> String {
         let text = self.describe(site);
         let mut lines = text.lines().map(str::trim);
@@ -71,14 +73,15 @@ impl Sites {
     }
 }
 
-/// Writes a line to stderr that no test harness captures.
+/// Writes a line directly to stderr, so that no test harness captures the line.
 pub(crate) fn say(text: &str) {
     say_plain(&format!("crossdock-sim-cuda: {text}"));
 }
 
 /// Writes a line without a prefix, because the project's test runner parses its beginning.
 pub(crate) fn say_plain(text: &str) {
-    // One write, so that lines of threads are not mixed. An error means that stderr is closed.
+    // A single write, so that the lines of several threads are not mixed. An error is ignored,
+    // because it means that stderr is closed.
     drop(std::io::stderr().write_all(format!("{text}\n").as_bytes()));
 }
 
@@ -123,6 +126,6 @@ impl Violation {
 pub(crate) struct Findings {
     pub count: u64,
     pub last: Option<Violation>,
-    /// Whether violations are only counted instead of ending the process.
+    /// Whether violations are only counted and do not end the process.
     pub only_count: bool,
 }

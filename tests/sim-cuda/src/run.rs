@@ -1,5 +1,4 @@
-//! Runs the work of streams: as late as possible, in one of the permitted orders, which the seed
-//! selects.
+//! Runs the work of streams as late as possible. The seed selects one of the permitted orders.
 
 use std::collections::BTreeMap;
 
@@ -28,24 +27,25 @@ pub(crate) enum Op {
     Launch(Box<Launch>),
     /// Frees a block.
     Free(BlockId),
-    /// A kernel that accesses invalid memory.
+    /// Breaks the context with an error code, like a kernel that accesses invalid memory.
     Fault(Code),
 }
 
-/// The place of an operation's bytes.
+/// The place of the bytes that an operation accesses.
 pub(crate) enum Place {
     /// In a device block or in pinned memory.
     Block(Spot),
-    /// A copy of pageable memory from when the operation was queued.
+    /// A copy of pageable memory, which was made when the operation was queued.
     Staged(Vec<u8>),
-    /// Pageable memory, whose owner waits for the operation.
+    /// Pageable memory. The call that queued the operation waits for it.
     Pageable(*mut u8),
 }
 
-// SAFETY: a pageable place is used only during the call that created it, whose caller waits.
+// SAFETY: the pointer of a pageable place is used only during the driver call that created the
+// place.
 unsafe impl Send for Place {}
 
-/// A kernel's launch.
+/// The launch of a kernel.
 pub(crate) struct Launch {
     pub name: String,
     pub cpu_implementation: unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code,
@@ -53,7 +53,7 @@ pub(crate) struct Launch {
 }
 
 impl Sim {
-    /// Runs everything that must run before these targets are reached, and nothing else.
+    /// Runs exactly the operations that must run before these targets are reached.
     pub(crate) fn run_to(&mut self, targets: &[Target]) {
         let needed = self.needed(targets);
         while let Some(slot) = self.choose(&needed) {
@@ -61,7 +61,8 @@ impl Sim {
         }
     }
 
-    /// Runs one or two operations that these targets need, if there are any.
+    /// Runs up to two operations that must run before these targets are reached, but none on a held
+    /// stream.
     pub(crate) fn run_a_little(&mut self, targets: &[Target]) {
         let mut needed = self.needed(targets);
         needed.retain(|slot, _| !self.streams[*slot].is_held);
@@ -72,13 +73,14 @@ impl Sim {
         }
     }
 
-    /// Whether any of these targets needs a held stream.
+    /// Whether work on a held stream must run before these targets are reached.
     pub(crate) fn needs_held_stream(&self, targets: &[Target]) -> bool {
         self.streams.iter().any(|stream| stream.is_held)
             && self.needed(targets).keys().any(|slot| self.streams[*slot].is_held)
     }
 
-    /// For each stream, the number of operations that must have run.
+    /// Returns, for each stream, the number of operations that must have run when these targets are
+    /// reached.
     fn needed(&self, targets: &[Target]) -> BTreeMap<usize, u64> {
         let mut needed = BTreeMap::new();
         let mut pending = targets.to_vec();
@@ -99,7 +101,8 @@ impl Sim {
         needed
     }
 
-    /// A random stream that has not reached its number of operations and can run its next one.
+    /// Chooses a random stream that has run fewer operations than `needed` and can run its next
+    /// operation.
     fn choose(&mut self, needed: &BTreeMap<usize, u64>) -> Option<usize> {
         let can_run = |(slot, number): (&usize, &u64)| {
             let stream = &self.streams[*slot];
@@ -132,19 +135,20 @@ impl Sim {
             Op::Free(block) => self.destroy_block(block),
             Op::Fault(code) => self.devices[device].sticky = Some(code),
             Op::Launch(launch) => self.execute_launch(device, &launch),
-            // If a place no longer exists, its free has been reported.
+            // If the block of a place no longer exists, the free of that block has already been
+            // reported.
             Op::Copy { to, from, bytes } => {
                 if let (Some(to), Some(from)) = (self.real(&to), self.real(&from)) {
-                    // SAFETY: the ranges in blocks were checked when the copy was queued, and
-                    // blocks do not change their size; staged memory has `bytes` bytes; the caller
-                    // of a pageable copy passes valid memory and waits.
+                    // SAFETY: `locate` checked ranges in blocks when the copy was queued, and the
+                    // size of a block never changes. Staged memory has `bytes` bytes. The caller of
+                    // a copy from or to pageable memory passes valid memory and waits for the copy.
                     unsafe { std::ptr::copy(from, to, bytes) };
                 }
             }
             Op::Fill { to, value, bytes } => {
                 if let Some(to) = self.real(&to) {
-                    // SAFETY: the range was checked when the fill was queued, and blocks do not
-                    // change their size.
+                    // SAFETY: `locate` checked the range when the fill was queued, and the size of
+                    // a block never changes.
                     unsafe { to.write_bytes(value, bytes) };
                 }
             }
@@ -161,8 +165,9 @@ impl Sim {
             }
             args.push(arg);
         }
-        // SAFETY: the caller of cuLaunchKernel passes a CPU implementation for these arguments;
-        // their addresses are those of the blocks' bytes, and their lengths were checked.
+        // SAFETY: the caller of cuLaunchKernel passes a CPU implementation that accepts these
+        // arguments. Their addresses point to the bytes of live blocks, and `locate` checked their
+        // lengths at the launch.
         let code = unsafe { (launch.cpu_implementation)(args.as_ptr(), args.len()) };
         if code != 0 {
             say(&format!(

@@ -1,4 +1,4 @@
-//! Device addresses: reserved, aligned, and not accessible.
+//! Device addresses, which are reserved and aligned, and which the host cannot access.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,16 @@ use crate::memory::BlockId;
 
 /// The alignment of device addresses, as in a real driver.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// Unused bytes after each block, so that its end is not the address of another block.
+/// The number of unused bytes after each block, so that the end of a block is never the address of
+/// another block.
 const GAP: u64 = 512;
 
-/// Sizes of a device's address space, in the order in which they are tried: the process may have a
-/// limit.
+/// The sizes of a device's address space in bytes. They are tried in this order, because the
+/// process may have a limit on its address space.
 const SIZES: [u64; 3] = [1 << 40, 1 << 36, 1 << 33];
 
-/// The address space of one device. Nothing is mapped there, so dereferencing an address faults.
+/// The address space of one device. The host has no access to it, so dereferencing an address
+/// faults.
 pub(crate) struct Space {
     begin: u64,
     end: u64,
@@ -37,8 +39,9 @@ impl Space {
         Err(OUT_OF_MEMORY)
     }
 
-    /// Allocates `bytes` of addresses that no live block has. Addresses are not reused until the
-    /// whole space has been used once, so that uses after a free are recognized.
+    /// Allocates an address range of `bytes` bytes that overlaps no live block. Addresses are not
+    /// reused until the whole address space has been used once, so that a use after a free is
+    /// detected.
     pub(crate) fn take(&mut self, bytes: u64, live: &BTreeMap<u64, (u64, BlockId)>) -> Outcome<u64> {
         let need = bytes.checked_add(GAP).ok_or(OUT_OF_MEMORY)?.next_multiple_of(ALIGNMENT);
         let mut wrapped = false;

@@ -17,13 +17,14 @@ use crate::report::{Findings, Site, Sites, Violation, say};
 use crate::space::Space;
 use crate::streams::{Event, Stream};
 
-/// A handle: a number that is not an address.
+/// A handle, which is a number and not an address.
 pub(crate) type Handle = usize;
 
-/// The base of handles: a non-canonical address, which cannot be mistaken for that of a struct.
+/// All handles are greater than this number, which is a non-canonical address. So a handle is never
+/// the address of an object.
 const HANDLES: Handle = 0x00c0_da00_0000_0000;
 
-/// The whole state, behind one lock.
+/// The whole state of the simulator. One lock protects it.
 pub(crate) struct Sim {
     pub started: bool,
     /// The exported function that is running.
@@ -36,33 +37,33 @@ pub(crate) struct Sim {
     pub findings: Findings,
     pub devices: Vec<Device>,
     pub streams: Vec<Stream>,
-    /// Slots of streams by handle.
+    /// The index in `streams` of each stream, by handle.
     pub stream_slots: HashMap<Handle, usize>,
-    /// Slots of the default streams: of a device for the legacy one, and also of a thread for the
-    /// per-thread one.
+    /// The index in `streams` of each default stream, by device and thread. The thread is `None`
+    /// for a legacy default stream.
     pub default_streams: HashMap<(usize, Option<std::thread::ThreadId>), usize>,
     pub events: HashMap<Handle, Event>,
     pub pools: HashMap<Handle, Pool>,
-    /// Memory from cuMemCreate, by handle.
+    /// The memory that cuMemCreate allocated, by handle.
     pub physical: HashMap<Handle, Physical>,
-    /// Reserved address ranges: begin to bytes.
+    /// The reserved address ranges: the size in bytes, by begin.
     pub reserved: HashMap<u64, u64>,
     pub modules: HashMap<Handle, Module>,
     pub functions: HashMap<Handle, Function>,
-    /// The work that the host knows to have run, on any thread.
+    /// The work that has run according to a query or synchronization by any thread of the host.
     pub host: Clock,
-    /// The work that the host has waited for: without work that it only queried, and without
-    /// earlier work on other streams.
+    /// The work with which the host has synchronized directly. This excludes work that the host
+    /// only queried, and work on other streams that ran before the synchronized work.
     pub waited_for: Clock,
     pub blocks: HashMap<BlockId, Block>,
-    /// Bytes of host memory that pending work holds.
+    /// The number of bytes of host memory that pending work holds.
     pub backlog_bytes: u64,
-    /// Begin to (end, block) of every live block.
+    /// The end and the id of each live block, by begin.
     pub addresses: BTreeMap<u64, (u64, BlockId)>,
-    /// Freed device blocks by begin, without the oldest.
+    /// The most recently freed device blocks, by begin.
     pub freed_blocks: BTreeMap<u64, FreedBlock>,
     pub freed_order: VecDeque<u64>,
-    /// Kernels without a CPU implementation that were reported.
+    /// The kernels that were reported because they have no CPU implementation.
     pub skipped_kernels: Vec<String>,
     last_handle: Handle,
     last_block: BlockId,
@@ -72,16 +73,16 @@ pub(crate) struct Sim {
 pub(crate) struct Device {
     pub context: Handle,
     pub retained: u64,
-    /// The error of every call after a kernel failed.
+    /// The code that every call returns after a kernel has failed.
     pub sticky: Option<Code>,
     pub space: Option<Space>,
-    /// Bytes that cuMemAlloc allocated.
+    /// The number of bytes that cuMemAlloc allocated.
     pub direct: u64,
     pub default_pool: Handle,
 }
 
-/// A thread's stack of contexts. It has no destructor, so that the thread's last destructors can
-/// still use it.
+/// A thread's stack of contexts. The stack has no destructor, so that other thread-local
+/// destructors can still call the driver.
 #[derive(Clone, Copy)]
 struct Current {
     contexts: [Handle; MAX_DEPTH],
@@ -168,7 +169,7 @@ impl Sim {
         self.last_block
     }
 
-    /// The call site of the running call.
+    /// The call site of the driver call that is running.
     pub(crate) fn here(&mut self) -> Site {
         self.sites.here(self.call)
     }
@@ -223,7 +224,7 @@ impl Sim {
     }
 }
 
-/// Writes through a caller's pointer.
+/// Writes through a caller's pointer. Rejects a null pointer.
 ///
 /// # Safety
 /// `to` is null or valid for a write, aligned or not.

@@ -1,4 +1,4 @@
-//! Streams, which are queues of work, and events, which are positions in them.
+//! Streams, which are queues of work, and events, which are positions in these queues.
 
 use std::collections::VecDeque;
 
@@ -9,36 +9,39 @@ use crate::report::Site;
 use crate::run::Op;
 use crate::state::{Handle, Sim};
 
-/// The handles of the default streams.
+/// The handles of the legacy default stream.
 const LEGACY: [Handle; 2] = [0, 1];
+/// The handle of the per-thread default stream.
 const PER_THREAD: Handle = 2;
 
-/// The limits of pending work: bytes of host memory on all streams, and operations on one.
+/// The limits of pending work: the bytes of host memory that work on all streams holds, and the
+/// number of operations on one stream.
 const MAX_BACKLOG_BYTES: u64 = 64 << 20;
 const MAX_BACKLOG_LEN: usize = 1024;
 
-/// One stream. Its slot is also its number in clocks. A slot is reused once the stream is destroyed
-/// and the host knows that all of its work has run.
+/// One stream. Its slot is its index in `Sim::streams` and in clocks. A slot is reused after the
+/// stream is destroyed and the host has queried or synchronized with all of its work.
 ///
-/// The legacy default stream is an ordinary stream of each device, on which other streams do not
-/// wait. A real driver's non-blocking streams do not wait for it either, and the simulator treats
-/// every stream as non-blocking. So a program that relies on the implicit waits of the default
-/// stream is reported.
+/// Each device has a legacy default stream, for which other streams do not wait. In a real driver,
+/// non-blocking streams do not wait for it either, and the simulator treats every stream as
+/// non-blocking. So a program that relies on the implicit waits of the legacy default stream is
+/// reported.
 pub(crate) struct Stream {
     pub handle: Handle,
     pub device: usize,
     pub clock: Clock,
     /// The pending operations.
     pub queue: VecDeque<Op>,
-    /// The number of operations that have run; the first one in the queue has number `done + 1`.
+    /// The number of operations that have run. The first operation in the queue has the number
+    /// `done + 1`.
     pub done: u64,
     pub is_destroyed: bool,
-    /// Whether queries do not run the stream's work, but only synchronizations.
+    /// Whether the stream's work runs only in synchronizations, and not in queries.
     pub is_held: bool,
     pub capture: Option<Capture>,
 }
 
-/// A position in a stream: reached once `number` of its operations have run.
+/// A position in a stream. It is reached when `number` operations of the stream have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub slot: usize,
@@ -56,8 +59,8 @@ pub(crate) struct Event {
 pub(crate) struct Record {
     pub targets: Vec<Target>,
     pub clock: Clock,
-    /// The number of queries that still return "not ready" before the event may pass, unless the
-    /// host has synchronized with it.
+    /// The number of queries that must still return "not ready". Ignored after the host has
+    /// synchronized with the event.
     pub patience: usize,
     /// The capture in which the event was recorded.
     pub captured: Option<Capture>,
@@ -136,13 +139,14 @@ impl Sim {
         Ok(slot)
     }
 
-    /// The legacy default stream of the current device, which calls without a stream use.
+    /// The slot of the current device's legacy default stream. Calls without a stream parameter use
+    /// this stream.
     pub(crate) fn legacy_stream(&mut self) -> Outcome<usize> {
         self.stream(0)
     }
 
-    /// The access of a stream's next operation, which is ordered after everything that the host
-    /// knows to have run.
+    /// Returns the access of a stream's next operation. The operation is ordered after all work in
+    /// the host's clock.
     pub(crate) fn next_access(&mut self, slot: usize, site: Site) -> Access {
         let stream = &mut self.streams[slot];
         stream.clock.join(&self.host);
@@ -150,8 +154,8 @@ impl Sim {
         Access { stream: slot, time, site }
     }
 
-    /// Queues an operation. If too much work is pending, the older half runs, as a device would
-    /// have run it by now.
+    /// Queues an operation. If too much work is pending, the older half of this work runs, because
+    /// a real device would have run it by now.
     pub(crate) fn push(&mut self, slot: usize, op: Op) {
         self.backlog_bytes += self.weight(&op);
         self.streams[slot].queue.push_back(op);
@@ -214,7 +218,7 @@ impl Sim {
         let mut clock = self.host.clone();
         let mut targets = Vec::with_capacity(slots.len());
         for slot in slots {
-            // A new position, which no earlier synchronization covers.
+            // The record is a new position, which no earlier synchronization includes.
             self.streams[slot].clock.tick(slot);
             clock.join(&self.streams[slot].clock);
             targets.push(self.streams[slot].tail(slot));
@@ -247,7 +251,7 @@ impl Sim {
         let Some(record) = self.events.get_mut(&handle).and_then(|event| event.record.as_mut()) else {
             return Ok(());
         };
-        // An event that the host has synchronized with has passed.
+        // An event with which the host has synchronized is not pending.
         let mut is_pending = record.patience > 0 && !record.clock.is_within(&self.host);
         record.patience = record.patience.saturating_sub(1);
         let record = record.clone();
@@ -313,7 +317,7 @@ impl Sim {
         (0..self.streams.len()).filter(|slot| self.streams[*slot].device == device).collect()
     }
 
-    /// Runs work up to the targets, as after a successful query.
+    /// Runs work up to the targets, and adds it to the host's clock. Used for successful queries.
     fn host_learns(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.run_to(targets);
         self.usable(device)?;
@@ -321,10 +325,12 @@ impl Sim {
         Ok(())
     }
 
-    /// Runs work up to the targets, as in a synchronization.
+    /// Like [`Self::host_learns`], but also records that the host has waited for the work. Used for
+    /// synchronizations.
     fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.host_learns(device, targets, clock)?;
-        // Only for the streams of the targets, and not for those that they waited for.
+        // The host has waited only for the streams of the targets, and not for streams for which
+        // these streams waited.
         targets.iter().for_each(|target| self.waited_for.join_one(clock, target.slot));
         self.settle_pools(device);
         Ok(())

@@ -1,4 +1,5 @@
-//! Records the accesses of operations, and reports those that are not ordered after earlier ones.
+//! Records the accesses of operations, and reports accesses that are not ordered after conflicting
+//! earlier accesses.
 
 use std::ops::Range;
 
@@ -43,8 +44,9 @@ impl Sim {
         };
         let (begin, bytes, allocated) = (block.begin, block.bytes, block.allocated);
         let text = format!(
-            "{} on stream {:#x} {} bytes {}..{} of the block {begin:#x} ({bytes} bytes), and is not ordered after an access \
-             of them on stream {:#x}: record an event on that stream, and wait for it on this one",
+            "{} on stream {:#x} {} bytes {}..{} of the block {begin:#x} ({bytes} bytes), but is not ordered after an \
+             earlier access to these bytes on stream {:#x}: record an event after the earlier access, and let this stream \
+             wait for the event",
             self.call,
             self.streams[access.stream].handle,
             if writes { "writes" } else { "reads" },

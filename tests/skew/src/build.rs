@@ -1,4 +1,4 @@
-//! Builds fixtures: the Rust fixture with Cargo, and the C fixture with a given compiler.
+//! Builds fixtures: the Rust fixture with Cargo, and the C fixture with a selected compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Skipped;
 use crate::sources::{Sources, target_folder};
 
-/// Environment variables of this test's Cargo, which would change how Cargo builds the fixtures.
+/// Environment variables that the Cargo of this test sets. They would change how Cargo builds the
+/// fixtures.
 const INHERITED: &[&str] = &[
     "RUSTUP_TOOLCHAIN",
     "CARGO",
@@ -39,8 +40,8 @@ fn cargo(nightly: bool) -> Result<Command, Skipped> {
     Err(if nightly { "no nightly toolchain" } else { "no cargo" }.into())
 }
 
-/// Builds the Rust fixture, with the default toolchain at opt-level 0, or with the nightly one at
-/// opt-level 3 and LTO.
+/// Builds the Rust fixture, either with the default toolchain at opt-level 0, or with the nightly
+/// toolchain at opt-level 3 with LTO.
 pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
     sources.check_fixtures()?;
     let target = sources.output.join("build");
@@ -64,17 +65,18 @@ pub fn toolchain() -> Result<String, Skipped> {
     Ok(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&rustc.stdout)))
 }
 
-/// Builds packages of a whole workspace. Returns the target folder, which all releases share, so
-/// that common dependencies are built once. Fails if a dependency is neither on this machine nor
-/// available.
+/// Builds packages of a release's workspace. Returns the target folder, which all releases share,
+/// so that common dependencies are built only once. Fails if a dependency is neither on this
+/// machine nor available for download.
 pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skipped> {
     let target = target_folder().join("workspaces");
     let select_workspace = |command: &mut Command| {
         command.args(["--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
     };
-    // A dependency of the release may not be one of the working tree.
+    // Downloads the release's dependencies, because the working tree may not have the same
+    // dependencies.
     let mut fetch = cargo(false)?;
-    // Without the dependencies of other systems.
+    // Omits the dependencies of other systems.
     let host_target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     select_workspace(fetch.args(["fetch", "--target", &host_target]));
     let output = fetch.output().map_err(|error| error.to_string())?;
@@ -89,7 +91,8 @@ pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skippe
     });
     // Optimised dependencies would save seconds at run time, but take minutes to build.
     command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
-    // The sources never change, so neither debug information nor incremental state is needed.
+    // The sources of a release never change, so neither debug information nor incremental state is
+    // needed.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     run(command.arg("--target-dir").arg(&target));
     Ok(target.join("debug"))
@@ -118,13 +121,13 @@ fn replace(to: &Path, write: impl FnOnce(&Path)) {
 pub struct C<'a> {
     /// The name of the build, for messages and file names.
     pub name: &'a str,
-    /// The folder of the plugin's sources, if not the fixture's.
+    /// The folder of the plugin's sources. `None` means the folder of the fixture.
     pub folder: Option<&'a str>,
-    /// The compiler and its first arguments; `CC` or `cc` by default.
+    /// The compiler and its first arguments. `None` means the environment variable `CC` or `cc`.
     pub compiler: Option<&'a str>,
     /// Compiler flags.
     pub flags: &'a [&'a str],
-    /// The content of crossdock.h, if not that of the sources.
+    /// The content of crossdock.h. `None` means the header of the sources.
     pub header: Option<String>,
 }
 
@@ -173,7 +176,7 @@ fn output_file(sources: &Sources, name: &str) -> PathBuf {
     folder.join("libcrossdock_skew_plugin.so")
 }
 
-/// Sets the file's permissions, independent of the umask.
+/// Sets the permissions of the file, so that they do not depend on the umask.
 fn make_executable(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -27,7 +27,7 @@ fn bytes(values: &[i32]) -> Vec<u8> {
     })
 }
 
-/// Runs all checks. Panics at a failure.
+/// Runs all checks. Panics if a check fails.
 pub fn exercise(plugin: &Path, coverage: Coverage) {
     let backend = Backend::builder().untouchable(true).limit_bytes(1 << 20).build();
     let search = Search::nowhere().with_path(plugin);
@@ -77,7 +77,7 @@ fn write_skew() -> WriteOptions {
     WriteOptions { to: Some("skew".into()), ..WriteOptions::default() }
 }
 
-/// Seven values are read as three batches, and written to the same bytes.
+/// Reads seven values as three batches, and asserts that writing them returns the same bytes.
 fn bytes_round_trip(session: &Session) {
     let content = bytes(&[1, -2, 3, 4, 5, 6, 7]);
     let reader = session.read(Input::bytes(content.clone()), &read_skew(Options::new())).unwrap();
@@ -116,7 +116,8 @@ fn failures_have_messages(session: &Session) {
     assert!(message.contains("the value -1 cannot be written"), "{message}");
 }
 
-/// The plugin receives the values of the call, the session's settings and the input.
+/// Asserts that the plugin receives the call's device, the session's settings, and the input. The
+/// plugin returns them in an error message.
 fn plugin_receives_settings(session: &Session, coverage: Coverage) {
     let report_settings = read_skew(Options::new().with("tell", "yes"));
     let message = session.read(Input::bytes(bytes(&[1, 2])), &report_settings).err().unwrap().one_line();

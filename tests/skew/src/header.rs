@@ -2,7 +2,7 @@
 
 use crossdock_plugin_api::{layout, sizes};
 
-/// The header with four more words at the end of each sized struct.
+/// The header of a later release: each sized struct has four more words at its end.
 pub fn grown(header: &str) -> String {
     let mut n = 0;
     let grown = each_struct(header, |_, body| {
@@ -14,7 +14,8 @@ pub fn grown(header: &str) -> String {
     grown
 }
 
-/// The header with only those fields in each struct that the current host requires.
+/// The header of an earlier release: each struct has only the fields that the current host
+/// requires.
 pub fn shorter(header: &str) -> String {
     let mut n = 0;
     let required: Vec<_> =
@@ -29,7 +30,7 @@ pub fn shorter(header: &str) -> String {
         let mut fields: Vec<&str> = body.split(';').collect();
         let declares =
             |text: &&str| text.contains(&format!(" {first}")) || text.contains(&format!("(*{first})"));
-        // A release without this field has only required fields.
+        // If the header does not have this optional field, it has only required fields.
         if let Some(at) = fields.iter().position(declares) {
             n += 1;
             fields.truncate(at);
@@ -41,8 +42,8 @@ pub fn shorter(header: &str) -> String {
     shorter
 }
 
-/// Replaces the body of each struct by the result of `change`, which gets the struct's name and its
-/// fields without comments.
+/// Replaces the body of each struct with the result of `change`. Its arguments are the name of the
+/// struct, and its fields without comments.
 fn each_struct(header: &str, mut change: impl FnMut(&str, &str) -> String) -> String {
     let (mut text, mut rest) = (String::new(), without_comments(header));
     while let Some(at) = rest.find("typedef struct crossdock_") {

@@ -1,5 +1,6 @@
-//! The skew matrix: fixtures from the sources of every release and of the working tree run under
-//! the current host. A fixture that cannot be built on a machine is skipped, with the reason.
+//! The skew matrix: runs fixtures, which are built from the sources of every release and of the
+//! working tree, under the current host. If a fixture cannot be built on this machine, it is
+//! skipped and the reason is reported.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
 
 pub mod build;
@@ -11,7 +12,7 @@ pub mod sources;
 /// The reason why a check was skipped.
 pub type Skipped = String;
 
-/// Reports a skipped check in the form that `cargo xtask test` counts.
+/// Reports a skipped check in the format that `cargo xtask test` counts.
 pub fn skipped(name: &str, why: &str) {
     use std::io::Write;
     let mut to = std::io::stderr();

@@ -1,4 +1,4 @@
-//! The rows of the matrix: how a fixture is built, and how it is exercised.
+//! The rows of the matrix. A row says how a fixture is built and how it is exercised.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct Row {
     coverage: Coverage,
 }
 
-/// All rows, for the sources of any release.
+/// All rows. Each can be run with the sources of any release.
 pub const ROWS: &[Row] = &[
     Row { name: "Rust, opt-level 0", build: |sources| build::rust(sources, false), coverage: Coverage::All },
     Row {
@@ -71,7 +71,7 @@ fn header_of(sources: &Sources) -> Result<String, Skipped> {
 }
 
 impl Row {
-    /// Builds the fixture. Returns its file.
+    /// Builds the fixture. Returns the path of the library.
     pub fn build_fixture(&self, sources: &Sources) -> Result<PathBuf, Skipped> {
         (self.build)(sources)
     }
@@ -82,7 +82,8 @@ impl Row {
         Ok(())
     }
 
-    /// Like [`Self::run`]; a fixture that cannot be built is reported as skipped.
+    /// Builds the fixture and runs the host with it. If it cannot be built, reports that it is
+    /// skipped.
     pub fn run_or_skip(&self, sources: &Sources) {
         if let Err(why) = self.run(sources) {
             crate::skipped(&format!("skew: {} from the sources of {}", self.name, sources.name), &why);

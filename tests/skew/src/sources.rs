@@ -7,7 +7,7 @@ use crate::Skipped;
 
 /// The sources of a release, and the folder for its builds.
 pub struct Sources {
-    /// "today", or a release's version.
+    /// "today" for the working tree, or the version of a release.
     pub name: String,
     /// A folder with `plugin-api/` and `tests/skew/fixtures/`.
     pub root: PathBuf,
@@ -18,20 +18,20 @@ pub struct Sources {
 /// A line of `releases.txt`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Such as "0.1.0".
+    /// The version, such as "0.1.0".
     pub version: String,
-    /// Such as "v0.1.0".
+    /// The git tag, such as "v0.1.0".
     pub tag: String,
-    /// 40 hexadecimal digits.
+    /// The commit, as 40 hexadecimal digits.
     pub commit: String,
 }
 
-/// The repository that this crate was built in.
+/// The repository in which this crate was built.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `target/skew`, beside the folder that the tests were built into.
+/// The folder `skew` in the target folder of the tests' build.
 pub fn target_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).unwrap().join("skew")
@@ -54,17 +54,17 @@ pub fn parse_releases(text: &str) -> Vec<Release> {
 }
 
 impl Sources {
-    /// The working tree.
+    /// The sources of the working tree.
     pub fn today() -> Self {
         Self { name: "today".into(), root: repository(), output: target_folder().join("today") }
     }
 
-    /// The sources of a commit that its fixtures need, extracted from git.
+    /// The sources of a commit, extracted from git: only the paths that its fixtures need.
     pub fn of_commit(name: &str, commit: &str) -> Result<Self, Skipped> {
         Self::extract(name, commit, "sources", &["Cargo.toml", "plugin-api", "tests/skew/fixtures"])
     }
 
-    /// All sources of a commit.
+    /// All sources of a commit, extracted from git.
     pub fn whole(name: &str, commit: &str) -> Result<Self, Skipped> {
         Self::extract(name, commit, "whole", &["."])
     }
@@ -77,7 +77,7 @@ impl Sources {
         let id = git(&["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).map_err(|error| {
             format!("commit {commit} is not in this clone, which may be shallow or no clone: {error}")
         })?;
-        // Threads and concurrent test programs extract the same commit.
+        // A lock is needed, because threads and concurrent test programs extract the same commit.
         let lock = std::fs::File::create(output.join(as_folder.to_owned() + ".lock")).unwrap();
         lock.lock().unwrap();
         let stamp = Stamp::new(output.join(as_folder.to_owned() + ".commit"), id.trim());
@@ -85,7 +85,7 @@ impl Sources {
             stamp.remove();
             let to = format!("--output={}", tar.display());
             git(&[&["archive", "--format=tar", &to, commit, "--"], paths].concat())?;
-            // Files of another commit must not stay.
+            // Removes the folder first, so that no files of another commit remain.
             if root.exists() {
                 std::fs::remove_dir_all(&root).unwrap();
             }
@@ -97,7 +97,8 @@ impl Sources {
         Ok(Self { name: name.into(), root, output })
     }
 
-    /// Fails if the sources are missing, as on a machine that has only the test program.
+    /// Fails if the sources are missing. This is the case on a machine that has only the test
+    /// program.
     pub fn check_fixtures(&self) -> Result<(), Skipped> {
         let fixtures = self.at("tests/skew/fixtures");
         if fixtures.is_dir() { Ok(()) } else { Err(format!("there is no {}", fixtures.display())) }
@@ -120,24 +121,24 @@ impl Sources {
     }
 }
 
-/// A file that records the inputs of a build beside it.
+/// A stamp file, which records the inputs of the build in its folder.
 pub struct Stamp {
     file: PathBuf,
     content: String,
 }
 
 impl Stamp {
-    /// A stamp for these inputs. The file need not exist.
+    /// A stamp for a build with these inputs. The file need not exist.
     pub fn new(file: PathBuf, content: &str) -> Self {
         Self { file, content: content.to_owned() }
     }
 
-    /// Whether the existing build has the same inputs.
+    /// Whether the existing build was made with the same inputs.
     pub fn is_current(&self) -> bool {
         std::fs::read_to_string(&self.file).is_ok_and(|content| content == self.content)
     }
 
-    /// Removes the file. Called before a build.
+    /// Removes the stamp file. Must be called before a build.
     pub fn remove(&self) {
         match std::fs::remove_file(&self.file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -147,7 +148,7 @@ impl Stamp {
         }
     }
 
-    /// Writes the file. Called after a complete build.
+    /// Writes the stamp file. Must be called after a complete build.
     pub fn write(&self) {
         std::fs::write(&self.file, &self.content).unwrap();
     }

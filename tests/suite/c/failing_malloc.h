@@ -1,6 +1,6 @@
-/* Included into every file of a plugin to make one of its allocations fail: the one whose number is
- * in the environment variable CROSSDOCK_TEST_FAIL_MALLOC. Leaks are reported on standard error at
- * the end. */
+/* Every source file of a plugin includes this header. The environment variable
+ * CROSSDOCK_TEST_FAIL_MALLOC holds the number of the allocation that fails. When the program ends,
+ * leaks are reported on standard error. */
 #ifndef FAILING_MALLOC_H
 #define FAILING_MALLOC_H
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Defined in every file, and merged into one in the library. */
+/* Every file defines these variables; the linker merges the definitions. */
 #define IN_ALL_FILES __attribute__((weak, visibility("hidden")))
 
 IN_ALL_FILES atomic_long failing_count, failing_live;

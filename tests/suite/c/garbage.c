@@ -1,6 +1,6 @@
-/* A plugin in C whose importer returns malformed data of the kind in the format's name. All of its
- * data is static, so that a mistake of the host causes a crash or a leak in the ledger, and never a
- * leak of this file. */
+/* A plugin in C whose importer returns malformed data. The format's name selects the kind of
+ * malformed data. All data is static, so that the plugin itself cannot leak: a mistake of the host
+ * causes a crash or a leak in the host's ledger. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,8 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   } else if (is(kind, "null-children")) {
     children[0] = NULL;
   } else if (is(kind, "false-metadata")) {
-    /* Declares 2^31 - 1 pairs; a reader that trusts it reads past the end of the constant. */
+    /* Declares 2^31 - 1 pairs. A reader that trusts this number reads past the end of the
+     * constant. */
     static const char metadata[] = "\xff\xff\xff\x7f\x04\x00\x00\x00key!\xff\xff\xff\x7f";
     column.metadata = metadata;
   }

@@ -1,5 +1,5 @@
-// Runs the kernel of examples/rust-plugin on the CPU, one thread after the other, with sources and
-// targets at every alignment. The bytes around each range must not change.
+// Runs the kernel of examples/rust-plugin on the CPU, one CUDA thread after another, with sources
+// and targets at every alignment. The bytes before and after each target must not change.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

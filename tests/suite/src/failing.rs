@@ -9,7 +9,7 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 
 use crate::{built_file, csv_plugin};
 
-/// A host with all shipped plugins, and these faults.
+/// A host with all shipped plugins, whose memory operations fail as `faults` says.
 pub fn host(faults: Faults) -> Host {
     let mut search = Search::nowhere().with_path(csv_plugin());
     for plugin in ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"] {
@@ -34,9 +34,9 @@ pub fn assert_settled(host: &Host, what: &str) {
 pub const OPERATIONS: [Operation; 4] =
     [Operation::Allocate, Operation::Copy, Operation::Launch, Operation::Event];
 
-/// Makes an operation fail at those of its occurrences in `run` that `chosen` selects. Each time,
-/// the result must be an error with a message and without new leaks, or the right bytes. Returns
-/// the number of errors and of occurrences.
+/// Runs `run` once for each occurrence of the operation that `chosen` selects, and makes this
+/// occurrence fail. Each run must return either an error with a message or the right bytes, and
+/// must leak nothing. Returns the number of errors and the number of occurrences.
 pub fn each_failure<T>(
     (host, faults, operation): (&Host, &Faults, Operation),
     what: &str,
@@ -55,7 +55,7 @@ pub fn each_failure<T>(
         let result = run();
         faults.fail(operation, 0);
         match result {
-            // The pool's second attempt may succeed.
+            // The pool tries to allocate a second time, which may succeed.
             Ok(again) => assert!(bytes(again) == expected, "{what}, {nth}: different bytes"),
             Err(error) => {
                 failed += 1;
@@ -69,7 +69,7 @@ pub fn each_failure<T>(
     (failed, occurrences)
 }
 
-/// An error and its sources.
+/// The message of an error, followed by the messages of its sources.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let cause = error.source().map_or_else(String::new, error_chain);
     format!("{error} {cause}")

@@ -1,10 +1,12 @@
-//! Selects which failures are injected, and at which occurrences.
+//! Selects the failures that a test injects, and the occurrences of an operation at which it
+//! injects them.
 
 use std::collections::BTreeSet;
 
 use crossdock_test_support::sample;
 
-/// With the value `all`, failures are injected at every occurrence. `cargo xtask soak` sets it.
+/// If this variable has the value `all`, failures are injected at every occurrence. `cargo xtask
+/// soak` sets the variable.
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
 /// Whether failures are injected at all occurrences.
@@ -12,19 +14,21 @@ pub fn all() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| value == "all")
 }
 
-/// The indices of the failures or cases out of `len` that this run has: all of them if failures are
-/// injected at all occurrences or nothing is sampled, else one in `one_in`, and at least one.
+/// The indices below `len` of the failures or cases that this run tests. These are all indices if
+/// failures are injected at all occurrences or if the run is not a sample. Otherwise, one in
+/// `one_in` indices is selected, and at least one.
 pub fn part(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     if all() { (0..len).collect() } else { sample::indices(key, len, one_in) }
 }
 
-/// Whether this run has every case.
+/// Whether this run tests every case.
 pub fn has_every_case() -> bool {
     all() || sample::number().is_none()
 }
 
-/// The first occurrences, the last one, and some in between: those in between are mostly like the
-/// first ones, in another batch. All of them if failures are injected at all occurrences.
+/// The first occurrences, the last occurrence, and a few others, because most others repeat the
+/// first ones with another batch. If failures are injected at all occurrences, returns all
+/// occurrences.
 pub fn chosen(occurrences: u64, first: u64, between: u64) -> BTreeSet<u64> {
     if all() { (1..=occurrences).collect() } else { some(occurrences, first, between) }
 }

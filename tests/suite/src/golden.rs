@@ -1,11 +1,12 @@
-//! Trees that Vortex wrote, some of each of its encodings, with their values according to Vortex.
-//! The Python tests store them (`tests/python/vortex/make_golden.py`).
+//! Trees that Vortex wrote, with several trees for each of its encodings, and the values that
+//! Vortex decodes from them. A script of the Python tests writes the archive
+//! (`tests/python/vortex/make_golden.py`).
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Trees of the newest version of Vortex.
+/// The archive of trees that the newest version of Vortex wrote.
 static ARCHIVE: &[u8] = include_bytes!("../../python/vortex/golden/0.91.0.zip");
 /// Encodings that Crossdock does not support yet.
 const UNSUPPORTED: [&str; 3] = ["fastlanes.bitpacked.v2", "fastlanes.for.v2", "vortex.decimal_byte_parts.v2"];
@@ -40,7 +41,8 @@ pub fn trees() -> Vec<Golden> {
     names.map(golden).filter(|tree| !UNSUPPORTED.contains(&tree.encoding())).collect()
 }
 
-/// The last small tree of each encoding, which is a slice with nulls if the encoding has one.
+/// One tree of each encoding: the last tree with 37 rows, or the first tree if none has 37 rows.
+/// The tree is a slice with nulls if the encoding has such a tree.
 pub fn one_of_each() -> Vec<Golden> {
     let mut each: Vec<Golden> = Vec::new();
     for tree in trees() {
@@ -60,7 +62,8 @@ fn unzipped(archive: &[u8]) -> HashMap<String, Vec<u8>> {
     let number = |at: usize, bytes: usize| {
         archive[at..at + bytes].iter().rev().fold(0usize, |number, byte| number << 8 | usize::from(*byte))
     };
-    // The end record, which has no comment here, states the offset of the central directory.
+    // The end record states the offset of the central directory. The archives have no comment, so
+    // the record has a fixed position.
     let mut at = number(archive.len() - 6, 4);
     let mut files = HashMap::new();
     while archive[at..].starts_with(ENTRY) {

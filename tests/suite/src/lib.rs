@@ -1,4 +1,4 @@
-//! Shared code of the tests: locations of the built programs, and runs of the command.
+//! Code that the tests share: finds the built programs, and runs the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod failing;
@@ -20,14 +20,15 @@ pub fn built() -> PathBuf {
     test.parent().and_then(Path::parent).unwrap().to_path_buf()
 }
 
-/// A built file. `cargo xtask test` builds all of them before it runs tests.
+/// The path of a built file. `cargo xtask test` builds all files before it runs tests.
 pub fn built_file(name: &str) -> PathBuf {
     let path = built().join(name);
     assert!(path.exists(), "{} is missing: run `cargo build --workspace --lib --bins` first", path.display());
     path
 }
 
-/// A folder with the simulated CUDA driver, for `LD_LIBRARY_PATH`; `None` if it was not built.
+/// A folder with the simulated CUDA driver, for `LD_LIBRARY_PATH`. `None` if the driver was not
+/// built.
 pub fn simulated_driver() -> Option<PathBuf> {
     let driver = built().join("libcrossdock_sim_cuda_driver.so");
     if !driver.exists() {
@@ -36,7 +37,7 @@ pub fn simulated_driver() -> Option<PathBuf> {
     let folder = built().join("simulated-driver");
     std::fs::create_dir_all(&folder).unwrap();
     match std::os::unix::fs::symlink(driver, folder.join("libcuda.so.1")) {
-        // Test programs run concurrently.
+        // Another test program may create the link at the same time.
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("no link: {error}"),
         _ => Some(folder),
     }
@@ -47,12 +48,12 @@ pub fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights-january.arrow")
 }
 
-/// Runs the command with the plugins that were built beside it.
+/// Runs the command, which uses the plugins in its own folder.
 pub fn crossdock(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// The command with the plugins that were built beside it, for the caller to run.
+/// The command, which uses the plugins in its own folder. The caller runs it.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(built_file("crossdock"));
     command.args(arguments).env_remove("CROSSDOCK_PLUGIN_PATH");
@@ -89,7 +90,7 @@ pub fn assert_rejected(out: &Output, expected: &[&str], output: &Path) {
     assert_nothing_left(output);
 }
 
-/// Asserts that there is no output file, whole or partial, under any name.
+/// Asserts that there is no output file, complete or partial, under any name.
 pub fn assert_nothing_left(output: &Path) {
     let folder = output.parent().unwrap();
     let name = output.file_name().unwrap().to_string_lossy().into_owned();
@@ -101,18 +102,19 @@ pub fn assert_nothing_left(output: &Path) {
     assert!(files.is_empty(), "files were not removed: {files:?}");
 }
 
-/// The plugin `csv` of `examples/c-plugin`, built with `make`. Its folder is separate, so that only
-/// tests that name it find it.
+/// The plugin `csv` of `examples/c-plugin`, built with `make`. It has a folder of its own, so that
+/// only tests that name the folder load it.
 pub fn csv_plugin() -> PathBuf {
     csv_plugin_with("csv-plugin", "")
 }
 
-/// The same plugin with more compiler flags, in another folder. Rebuilt only if a source is newer.
+/// The plugin `csv`, built with additional compiler flags in the given folder. It is built again
+/// only if a source is newer than the library.
 pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c-plugin");
     let folder = built().join(folder);
     std::fs::create_dir_all(&folder).unwrap();
-    // Test programs run concurrently.
+    // Other test programs may build the plugin at the same time.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     lock.lock().unwrap();
     // With a sanitizer, the program that loads the library provides the sanitizer's symbols.
@@ -123,7 +125,7 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     make.arg(format!("CFLAGS=-O2 -g {sanitizer} {flags}")).arg("LDFLAGS=-fno-sanitize=all");
     match make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output() {
         Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
-        // A machine with a C compiler may lack make.
+        // If make is not installed, the C compiler builds the plugin directly.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let script = format!(
                 "cc -std=c11 -D_POSIX_C_SOURCE=200809L -fPIC -fvisibility=hidden -O2 {flags} -I ../../plugin-api/include \
@@ -137,9 +139,10 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
     folder.join("libcrossdock_csv_plugin.so")
 }
 
-/// The plugin `example` of `examples/rust-plugin`, built as its README says, or stored beside the
-/// tests if there is no Cargo. Its folder is separate, so that only tests that name it find it.
-/// Reports that `test` is skipped if the plugin cannot be built.
+/// The plugin `example` of `examples/rust-plugin`, built as its README says. On a machine without
+/// Cargo, returns the plugin that is stored beside the tests. It has a folder of its own, so that
+/// only tests that name the folder load it. If the plugin cannot be built, reports that `test` is
+/// skipped.
 pub fn example_plugin(test: &str) -> Option<PathBuf> {
     const FILE: &str = "libcrossdock_example_plugin.so";
     let stored = built().join("example-plugin").join(FILE);
@@ -162,7 +165,8 @@ pub fn example_plugin(test: &str) -> Option<PathBuf> {
     Some(target.join("debug").join(FILE))
 }
 
-/// Cargo with a user's environment, without the variables of the Cargo that runs this test.
+/// Cargo with the environment of a user: without the variables that the Cargo that runs this test
+/// has set.
 pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
     let is_of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_HOME";

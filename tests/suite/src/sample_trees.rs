@@ -1,5 +1,5 @@
-//! Sample encoded arrays as the bytes of files. Their types are Arrow types, so no plugin is needed
-//! to create them.
+//! Sample encoded arrays as the bytes of files. No plugin is needed to create them, because their
+//! types are Arrow types.
 
 use arrow_schema::{DataType, Field, Fields};
 use crossdock::discovery::Search;
@@ -14,8 +14,8 @@ fn session() -> Session {
     Host::builder().search(Search::nowhere()).build().unwrap().session().open().unwrap()
 }
 
-/// A tree for the plugin `encodings`: a struct of bit-packed integers above a reference with
-/// patches and nulls, of dictionary-encoded texts, and of runs.
+/// A tree for the plugin `encodings`. It is a struct of three columns: bit-packed integers with a
+/// reference, patches and nulls; dictionary-encoded texts; and run-end encoded integers.
 pub fn sample_tree() -> Vec<u8> {
     let fields = [
         Field::new("packed", DataType::Int32, true),
@@ -31,7 +31,7 @@ fn packed() -> Node {
     let patches =
         Node { nullable: true, ..Node::words(DataType::Int32, &[-7i32, 0, 1 << 20], i32::to_le_bytes) };
     let bit_packed = Node {
-        // 7 bits, and three patches with indices of 4 bytes.
+        // The metadata: values of 7 bits, and three patches with 4-byte indices.
         metadata: vec![0x08, 7, 0x1a, 4, 0x08, 3, 0x18, 2],
         buffers: vec![(0..BLOCKS * 128 * 7).map(|i| (i * 37 + 11) as u8).collect()],
         children: vec![Node::words(DataType::UInt32, &[5u32, 1030, 2999], u32::to_le_bytes), patches],
@@ -55,7 +55,7 @@ fn texts() -> Node {
         ..Node::new("vortex.varbin", DataType::Utf8View, 3)
     };
     Node {
-        // Codes of one byte for three texts.
+        // The metadata: 1-byte codes for three texts.
         metadata: vec![0x08, 3, 0x10, 0],
         children: vec![Node::words(DataType::UInt8, &codes, |code| [code]), values],
         ..Node::new("vortex.dict", DataType::Utf8View, ROWS)
@@ -64,7 +64,7 @@ fn texts() -> Node {
 
 fn runs() -> Node {
     Node {
-        // Three ends of 4 bytes.
+        // The metadata: three run ends of 4 bytes each.
         metadata: vec![0x08, 2, 0x10, 3],
         children: vec![
             Node::words(DataType::UInt32, &[1u32, 1500, ROWS as u32], u32::to_le_bytes),
@@ -74,7 +74,7 @@ fn runs() -> Node {
     }
 }
 
-/// A tree for the C example: floats as integers of the same width, with nulls.
+/// A tree for the C example: floats with nulls, stored as integers of the same width.
 pub fn scaled_tree() -> Vec<u8> {
     let integers: Vec<i32> = (0..ROWS as i32).map(|i| i * 7919 - 1_000_000).collect();
     let integers = Node::words(DataType::Int32, &integers, i32::to_le_bytes).with_validity(vec![
@@ -85,8 +85,9 @@ pub fn scaled_tree() -> Vec<u8> {
     Node::scaled(DataType::Float32, &0.25f32.to_le_bytes(), integers).to_bytes(&session())
 }
 
-/// A tree for the Rust example: exclusive or with one word in the lower node, which is decoded by a
-/// program, and with two words in the upper node, which is decoded by a kernel.
+/// A tree for the Rust example, with two nodes that compute the exclusive or of values and
+/// reference words. The child has one reference word and is decoded by a program. The parent has
+/// two reference words and is decoded by a kernel.
 pub fn xor_tree() -> Vec<u8> {
     let words: Vec<u32> = (0..ROWS as u32).map(|i| i.wrapping_mul(0x9e37_79b1)).collect();
     let words =

@@ -1,15 +1,16 @@
-//! Shared code of the stress tests.
+//! Code that the stress tests share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number from the environment.
+/// The number in an environment variable, or the default if the variable is not set.
 pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("the variable is a number"))
 }
 
-/// Counts rounds, and aborts the process if no round ends within a time that exceeds any round.
+/// Counts rounds, and aborts the process if no round ends within a time that is longer than any
+/// round.
 #[derive(Clone)]
 pub struct Progress(Arc<AtomicU64>);
 

@@ -31,14 +31,15 @@ impl Node {
         Self { id, data_type, nullable: false, len, metadata, buffers, children }
     }
 
-    /// A node of `example.xor`, which `examples/rust-plugin` decodes: exclusive or with reference
-    /// words.
+    /// A node of `example.xor`, which `examples/rust-plugin` decodes. Each value is the exclusive
+    /// or of a word and a reference word.
     pub fn xor(data_type: DataType, reference: &[u8], words: Node) -> Self {
         let (len, nullable, metadata) = (words.len, words.nullable, reference.to_vec());
         Self { metadata, nullable, children: vec![words], ..Self::new("example.xor", data_type, len) }
     }
 
-    /// A node of `example.scaled`, which `examples/c-plugin` decodes: integers times `scale`.
+    /// A node of `example.scaled`, which `examples/c-plugin` decodes. Each value is an integer
+    /// multiplied by `scale`.
     pub fn scaled(data_type: DataType, scale: &[u8], integers: Node) -> Self {
         let (len, nullable, metadata) = (integers.len, integers.nullable, scale.to_vec());
         Self { metadata, nullable, children: vec![integers], ..Self::new("example.scaled", data_type, len) }
@@ -50,7 +51,7 @@ impl Node {
         Self { buffers: vec![values], ..Self::new("vortex.primitive", data_type, words.len() as u64) }
     }
 
-    /// Adds a validity child, with null where `valid` has a bit of 0.
+    /// Adds a validity child. A value is null if its bit in `valid` is 0.
     pub fn with_validity(mut self, valid: Vec<u8>) -> Self {
         let bits = Node { buffers: vec![valid], ..Node::new("vortex.bool", DataType::Boolean, self.len) };
         self.nullable = true;

@@ -1,10 +1,12 @@
-//! Fails calls of the simulated driver in `crossdock convert --device cuda`, or runs without a
-//! driver. The output must be right if the failed call did no harm. Otherwise the command exits
-//! with status 1 and one line that has the driver's error, and leaves no file behind. The first,
-//! second and last call of each function fail; with `CROSSDOCK_FAULTS=all`, each call fails alone
-//! and all calls together. A sample (`CROSSDOCK_TEST_SAMPLE`) has some of the functions.
+//! Runs `crossdock convert --device cuda` on the simulated driver and makes driver calls fail, or
+//! runs it without a driver. If the conversion succeeds despite the failed call, its output must be
+//! right. Otherwise the command must exit with status 1, print one line with the driver's error,
+//! and leave no file. The first, second and last call of each function fail, one per run. With
+//! `CROSSDOCK_FAULTS=all`, every call fails once alone, and all calls of a function fail together.
+//! A sample (`CROSSDOCK_TEST_SAMPLE`) tests some of the functions.
 //!
-//! A program of its own because it takes long, and does not depend on the simulated machine.
+//! These tests are a separate program because they take long and do not depend on the simulated
+//! machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -15,10 +17,10 @@ use std::process::Output;
 use crossdock_test_support::replay;
 use crossdock_tests::{assert_nothing_left, assert_rejected, command, faults, sample, sample_tree};
 
-/// A code of the driver's header, and one that is not in it.
+/// An error code that the driver's header defines, and one that it does not define.
 const CODES: [(i32, &str); 2] = [(2, "OUT_OF_MEMORY"), (4242, "4242")];
-/// Functions that release something, with the waits and contexts that releases need. If one fails,
-/// memory leaks and nothing else goes wrong.
+/// Functions that release objects or memory, and functions for the waits and contexts that a
+/// release needs. If one of them fails, memory leaks, but the conversion succeeds.
 const RELEASING: [&str; 12] = [
     "cuMemFreeHost",
     "cuMemFreeAsync",
@@ -69,8 +71,8 @@ fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// Fails some calls of each function that a conversion calls, unless `is_excluded`, with each of
-/// these codes.
+/// Makes some calls of each function that the conversion calls fail with each of `codes`. Skips
+/// functions for which `is_excluded` returns true.
 fn fail_calls(
     test: &str,
     conversion: &Conversion<'_>,
@@ -96,7 +98,7 @@ fn fail_calls(
     {
         // The code affects only the message, so one failure with the first code is enough.
         let mut nths = if code == 2 { [1].into() } else { faults::chosen(*last, 2, 0) };
-        // 0 fails every call.
+        // The number 0 makes every call fail.
         nths.extend(faults::all().then_some(0));
         for nth in nths {
             let may_leak = nth == 0 || RELEASING.contains(&name.as_str());
@@ -107,7 +109,8 @@ fn fail_calls(
             let out = conversion.run(&to, &environment);
             let stderr = String::from_utf8_lossy(&out.stderr);
             if out.status.success() {
-                // Memory whose use never ends, as far as the driver reports, leaks with a warning.
+                // If the driver never reports that the use of a block has ended, the block leaks
+                // and the command prints a warning.
                 let is_leak_warning = |line: &str| may_leak && line.starts_with("warning: memory leak: ");
                 assert!(stderr.lines().all(is_leak_warning), "{fail}: {stderr}");
                 assert!(std::fs::read(&to).unwrap() == expected, "{fail}: the output differs");
@@ -118,7 +121,8 @@ fn fail_calls(
             let function = name.trim_end_matches("_v2");
             let expected_part = if stderr.contains(function) { function } else { "the CUDA driver returned" };
             assert_eq!(out.status.code(), Some(1), "{fail}: {:?}: {stderr}", out.status);
-            // If initialization fails, the message has advice instead of the code's name.
+            // If the driver cannot be initialized, the message has advice instead of the code's
+            // name.
             let has_code =
                 stderr.contains(message) || (code == 2 && stderr.contains(": out of memory; close"));
             assert!(has_code, "{fail}: {stderr}");
@@ -150,7 +154,7 @@ fn failed_driver_calls_with_legacy_tensors_are_harmless_or_reported() {
     let options = ["--via", "dlpack-legacy", "--nulls", "mask", "--columns", COLUMNS];
     let conversion = Conversion { from: &sample(), options: &options };
     let test = "failed_driver_calls_with_legacy_tensors_are_harmless_or_reported";
-    // The messages of both codes are tested above.
+    // One code is enough, because other tests check the messages of both codes.
     fail_calls(test, &conversion, &CODES[1..], |_| false);
 }
 
@@ -178,8 +182,8 @@ fn failed_driver_calls_for_shared_memory_are_harmless_or_reported() {
     if stderr.contains("this system cannot") {
         return skip(TEST, &stderr);
     }
-    // Calls of any conversion are tested above, except this one, which is called for other memory
-    // here.
+    // Other tests cover the functions that any conversion calls. The exception is a function that
+    // this conversion also calls for shared memory.
     let plain = Conversion { from: conversion.from, options: &[] };
     let mut common_calls = plain.calls(&folder.path().join("here.arrow"));
     common_calls.remove("cuPointerGetAttributes");
@@ -210,8 +214,8 @@ fn broken_device_fails_only_the_conversion() {
 }
 
 #[test]
-fn missing_drivers_and_unsuitable_devices_are_named() {
-    const TEST: &str = "missing_drivers_and_unsuitable_devices_are_named";
+fn errors_name_missing_drivers_and_unsuitable_devices() {
+    const TEST: &str = "errors_name_missing_drivers_and_unsuitable_devices";
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out.arrow");
     let conversion = Conversion { from: &sample(), options: &[] };

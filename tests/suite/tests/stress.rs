@@ -1,10 +1,10 @@
-//! Eight threads on one host: sessions are opened and closed, reads and conversions are cancelled
-//! at any time, pipes end early, batches are dropped on other threads, and hosts are dropped while
-//! others work. At the end nothing leaks, and nothing hangs. `CROSSDOCK_STRESS` sets the number of
-//! rounds, and `CROSSDOCK_STRESS_SEED` the seed.
+//! Runs eight threads on one host. They open and close sessions, cancel reads and conversions at
+//! any time, end pipes early, drop batches on other threads, and drop hosts while other hosts work.
+//! No thread may hang, and at the end nothing may have leaked. `CROSSDOCK_STRESS` sets the number
+//! of rounds, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
-//! The test needs a process of its own, because it aborts the process if there is no progress for
-//! two minutes.
+//! The test needs a process of its own, because it aborts the process if no round ends for two
+//! minutes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -57,7 +57,7 @@ fn round(
     c: &mut Random,
 ) -> bool {
     let temporary;
-    // Some rounds use a host of their own, which is dropped at the end.
+    // Some rounds use a host of their own, which is dropped at the end of the round.
     let host = if c.below(8) == 0 {
         temporary = self::host();
         &temporary
@@ -146,7 +146,7 @@ fn concurrent_work_with_cancellation_neither_hangs_nor_leaks() {
     let completed: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
     assert!(dropper.join().unwrap() > 0);
     assert!(completed > 0 && completed < rounds * THREADS, "{completed} rounds were completed");
-    // Readers may still be dropped on other threads.
+    // Waits until other threads have dropped their readers.
     while !host.settle().is_empty() {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,7 +1,8 @@
-//! Sixty-four threads, and plugin files that change under them: files appear, are replaced and are
-//! removed while hosts are built on their folder, inspect, load and convert, and are dropped. A
-//! removed or replaced file causes one of the host's rejections. At the end nothing leaks, and the
-//! only additional open files are those of loaded plugins, which stay open.
+//! Runs sixty-four threads while plugin files change. Some threads add, replace and remove files in
+//! a folder. At the same time, others build hosts on this folder, inspect and load plugins, convert
+//! tables, and drop the hosts. A removed or replaced file may only cause a documented rejection. At
+//! the end nothing may have leaked, and the only additional open files are those of loaded plugins,
+//! which stay open.
 //!
 //! `CROSSDOCK_STRESS_SECONDS` sets the duration, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
@@ -33,7 +34,7 @@ use crossdock_tests::{built, built_file, sample, sample_tree};
 
 const THREADS: u64 = 64;
 const SECONDS: u64 = 5;
-/// The minimum number of rounds of each thread, on a machine of any speed.
+/// The minimum number of rounds of each thread, so that a slow machine also tests something.
 const MIN_ROUNDS: u64 = 4;
 const SAMPLE_ROWS: usize = 27_004;
 const TREE_ROWS: usize = 3000;
@@ -42,7 +43,7 @@ const NUMBERS: [&str; 3] = ["year", "distance", "cancelled"];
 
 const BUILT: [&str; 4] = ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"];
 const COPIES: usize = 2;
-/// File names in order, which decides which of two copies of a plugin is used.
+/// Sorted file names. If two files are copies of one plugin, the host uses the first one.
 const FILE_NAMES: [&str; 8] =
     ["a.so", "b.so", "c.so", "d.so", "libcrossdock_e_plugin.so", "f.so", "g.so", "libcrossdock_h_plugin.so"];
 
@@ -59,8 +60,8 @@ const REASONS: [&str; 9] = [
     "not-allowed",
 ];
 
-/// The folder with the changing plugins. Files in it are links to copies that are created once,
-/// because every mapped file stays mapped for the life of the process.
+/// The folder with the changing plugins. Its files are links to copies that are created only once,
+/// because a file stays mapped for the life of the process once it was mapped.
 struct ChangingFolder {
     folder: tempfile::TempDir,
     copies: Vec<PathBuf>,
@@ -108,7 +109,7 @@ impl ChangingFolder {
         let fresh = self.folder.path().join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         create(&fresh).unwrap();
         if fs::rename(&fresh, place).is_err() {
-            // The path is a folder, unless another thread removed it.
+            // The rename fails if the path is a folder, which another thread may remove first.
             let _ = fs::remove_dir(place);
             let _ = fs::rename(&fresh, place).or_else(|_| fs::remove_file(&fresh));
         }
@@ -123,7 +124,7 @@ impl ChangingFolder {
             6 => self.put(|fresh| symlink(&copy, fresh), &place),
             7 => self.put(|fresh| symlink("nowhere", fresh), &place),
             8 => self.put(|fresh| fs::hard_link(c.pick(&self.junk), fresh), &place),
-            // Both fail if a file exists.
+            // Both calls fail if the file exists already.
             9 => _ = fs::create_dir(&place).or_else(|_| fs::remove_dir(&place)),
             10 => {
                 let mode = if c.below(8) == 0 { 0o777 } else { 0o755 };
@@ -144,11 +145,11 @@ impl ChangingFolder {
         *self.rejections.lock().unwrap().entry(id).or_default() += 1;
     }
 
-    /// Checks an error of work with changing plugins.
+    /// Checks that the changing plugins explain an error.
     fn check_error(&self, error: &Error) {
         match error {
             Error::Refused(refused) => self.count_rejection(refused),
-            // No suitable plugin exists at this time.
+            // The folder has no suitable plugin at this time.
             Error::Unrecognised(_) | Error::Usage(_) => {}
             other => panic!("{}", other.one_line()),
         }
@@ -161,8 +162,8 @@ impl ChangingFolder {
     }
 }
 
-/// Changes the modification time of a copy. A plugin whose time changed since it was mapped is
-/// rejected until the time is restored.
+/// Changes the modification time of a copy. The host rejects a plugin whose modification time
+/// changed since it was mapped, until the time is restored.
 fn touch(copy: &PathBuf, is_changed: bool) {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + u64::from(is_changed));
     fs::File::open(copy).unwrap().set_modified(time).unwrap();
@@ -172,7 +173,7 @@ struct Work {
     folder_state: ChangingFolder,
     backend: Backend,
     allowed: Vec<Allowed>,
-    /// The host that several threads share, until one of them replaces it.
+    /// The host that several threads share until one of the threads replaces it.
     shared: Mutex<Host>,
     dropped_batches: Sender<Vec<DeviceBatch>>,
     completed: Completed,
@@ -203,7 +204,7 @@ fn host(folder_state: &ChangingFolder, backend: &Backend, policy: Policy, c: &mu
 impl Work {
     fn policy(&self, c: &mut Random) -> Policy {
         match c.below(16) {
-            // With an allow list, the host copies, hashes and loads the bytes.
+            // With an allow list, the host copies the file, hashes the copy and loads it.
             0 => Policy { allow: Some(self.allowed.clone()), ..Policy::default() },
             1..4 => {
                 Policy { crashes: Some(self.folder_state.folder.path().join("marks")), ..Policy::default() }
@@ -283,7 +284,7 @@ impl Work {
         Ok(())
     }
 
-    /// Drops batches on another thread, sometimes, so that they outlive the reader, the session or
+    /// Sometimes drops batches on another thread, so that they outlive the reader, the session or
     /// the host.
     fn drop_later(&self, batches: Vec<DeviceBatch>, c: &mut Random) {
         if c.below(2) == 0 {
@@ -403,13 +404,13 @@ fn changing_plugins_under_64_threads_are_used_or_rejected_without_leaks() {
     drop(session);
 
     assert_eq!(host.settle(), []);
-    // Each name has one account, the sum of the closed ones, and none that is open: every instance
-    // is destroyed.
+    // Every instance is destroyed, so each plugin name has only one account: the sum of the closed
+    // accounts, and no open account.
     let mut names: Vec<_> = host.ledger().accounts.into_iter().map(|account| account.name).collect();
     names.sort();
     assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
-    // The file of a loaded plugin stays open: each copy, the originals of hashed copies, and the
-    // new ones.
+    // The files of loaded plugins stay open. They are the copies in the folder, and for hashed
+    // plugins both the original and its copy.
     let after = open_files();
     assert!(
         after.len() <= before.len() + folder_state.copies.len() + 2 * BUILT.len(),

@@ -8,12 +8,12 @@ use crossdock_memory_backend::{Backend, CudaMissing};
 /// The devices that exist on every machine.
 pub const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
 
-/// With the value `cuda`, tests run on CUDA devices only, for test runs with a driver that follow a
-/// run of the same tests without one.
+/// The environment variable that selects the devices. With the value `cuda`, tests run only on CUDA
+/// devices. It is meant for a second run of the tests with a driver, after a first run without one.
 pub const VARIABLE: &str = "CROSSDOCK_TEST_DEVICES";
 
-/// The devices that every suite runs on: [`DEVICES`], and `cuda:0` if there is a driver, real or
-/// simulated. With `CROSSDOCK_TEST_DEVICES=cuda`, `cuda:0` alone.
+/// The devices on which every test runs: [`DEVICES`], and `cuda:0` if there is a driver, real or
+/// simulated. With `CROSSDOCK_TEST_DEVICES=cuda`, only `cuda:0`.
 ///
 /// # Panics
 ///
@@ -29,7 +29,7 @@ pub fn devices() -> &'static [Device] {
 }
 
 /// Every ordered pair of devices, including each device with itself. With
-/// `CROSSDOCK_TEST_DEVICES=cuda`, the pairs with at least one CUDA device.
+/// `CROSSDOCK_TEST_DEVICES=cuda`, only the pairs with at least one CUDA device.
 pub fn device_pairs() -> Vec<(Device, Device)> {
     pairs(devices())
 }
@@ -49,7 +49,7 @@ fn listed(requested: Option<&str>, cuda: Result<Device, CudaMissing>) -> Result<
             Ok(device) => Ok(vec![device]),
             Err(missing) => Err(format!("{VARIABLE}=cuda: {missing}")),
         },
-        Some(other) => Err(format!("{VARIABLE}={other}: expected cuda, or no such variable")),
+        Some(other) => Err(format!("{VARIABLE}={other}: expected the value cuda, or an unset variable")),
     }
 }
 
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn cuda_lists_only_cuda_and_fails_without_a_driver() {
+    fn value_cuda_selects_only_cuda_devices_and_fails_without_a_driver() {
         assert_eq!(listed(Some("cuda"), Ok(GPU)).unwrap(), [GPU]);
         let problem = listed(Some("cuda"), Err(CudaMissing::Library)).unwrap_err();
         assert!(problem.contains("libcuda.so was not found"), "{problem}");
     }
 
     #[test]
-    fn cuda_pairs_include_the_other_devices_in_both_directions() {
+    fn pairs_of_cuda_and_other_devices_include_both_directions() {
         assert_eq!(pairs(&DEVICES).len(), 4);
         assert_eq!(pairs(&[Device::CPU, Device::UNTOUCHABLE, GPU]).len(), 9);
         let cuda = pairs(&[GPU]);
@@ -85,7 +85,7 @@ mod tests {
     fn rejects_unknown_values_of_the_variable() {
         for value in ["", "cpu", "CUDA", "cuda:0"] {
             let problem = listed(Some(value), Ok(GPU)).unwrap_err();
-            assert!(problem.contains("expected cuda"), "{problem}");
+            assert!(problem.contains("expected the value cuda"), "{problem}");
         }
     }
 }

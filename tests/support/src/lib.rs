@@ -1,9 +1,10 @@
-//! A host for tests: a real memory backend behind a real `crossdock_host`, without a loader, for
-//! the crates below the host crate. Its ledger must be empty when a test ends:
-//! [`TestHost::assert_nothing_leaked`].
+//! A host for tests of crates on which the host crate depends. It is a `crossdock_host` object with
+//! a real memory backend, and without a loader. Its ledger must be empty when a test ends:
+//! [`TestHost::assert_nothing_leaked`] checks it.
 //!
-//! Also contains the helpers that tests of all crates share: the list of devices, random numbers,
-//! the selection of a sample of similar checks, and the command that repeats a failed test.
+//! The crate also contains code that tests of all crates share: the list of devices, random
+//! numbers, the selection of a sample of similar checks, and the command that repeats a failed
+//! test.
 
 mod device_list;
 mod random;
@@ -25,7 +26,7 @@ pub use device_list::{DEVICES, device_pairs, devices};
 pub use random::Random;
 pub use recording::RecordingHost;
 
-/// A backend with the devices `cpu` and `untouchable`, and a host object over it.
+/// A backend with the devices `cpu` and `untouchable`, and a host object that uses it.
 pub struct TestHost {
     backend: Backend,
     object: Arc<Object>,
@@ -62,7 +63,7 @@ impl TestHost {
         Self::over(Backend::builder().untouchable(true).faults(faults).build())
     }
 
-    /// A host over an existing backend.
+    /// A host that uses an existing backend.
     pub fn over(backend: Backend) -> Self {
         let table = abi::Host {
             abi_major: abi::ABI_MAJOR,
@@ -85,12 +86,13 @@ impl TestHost {
         Self { backend, object }
     }
 
-    /// The object for a plugin's `create`. It lives as long as `self` or any reference.
+    /// The host object that is passed to a plugin's `create`. It lives as long as `self` or any
+    /// counted reference.
     pub fn raw(&self) -> *const abi::Host {
         Arc::as_ptr(&self.object).cast()
     }
 
-    /// A counted reference to the object.
+    /// A counted reference to the host object.
     #[allow(clippy::expect_used)]
     pub fn host(&self) -> Host {
         // SAFETY: `self` keeps the object alive, and its table has both counting functions.
@@ -119,8 +121,8 @@ impl TestHost {
         &self.backend
     }
 
-    /// Fails the test if a block, a stream or an event is still alive after all devices have
-    /// released what was dropped.
+    /// Waits until all devices have released dropped objects. Then fails the test if a block, a
+    /// stream or an event is still alive.
     pub fn assert_nothing_leaked(&self) {
         self.backend.settle();
         let leaks: Vec<String> = self.backend.leaks().iter().map(ToString::to_string).collect();
@@ -164,10 +166,11 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
     object.log_lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
 }
 
-/// Finds a kernel of the host's library, for the `find` function of any test host.
+/// Finds a kernel in the host's kernel library. Test hosts use it as the function `find` of
+/// `crossdock_host_kernels`.
 ///
 /// # Safety
-/// The same as for `crossdock_host_kernels.find`. `kernels` is ignored.
+/// The requirements of `crossdock_host_kernels.find` apply. `kernels` is ignored.
 pub unsafe extern "C" fn find_kernel(
     _kernels: *const abi::HostKernels,
     device: Device,

@@ -1,6 +1,7 @@
-//! Random numbers for tests: the same for the same seed, on every machine and in every release.
+//! Random numbers for tests. They depend only on the seed: they are the same on every machine and
+//! in every release.
 
-/// SplitMix64.
+/// The generator SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -12,8 +13,8 @@ impl Random {
         Self(seed)
     }
 
-    /// A generator with several seeds, such as a run's seed and the number of a case. Their order
-    /// matters.
+    /// A generator with several seeds, such as the seed of a run and the number of a case. The
+    /// order of the seeds matters.
     pub fn of(seeds: &[u64]) -> Self {
         Self(seeds.iter().fold(0, |state, seed| Self(state ^ seed).word()))
     }
@@ -32,7 +33,7 @@ impl Random {
         (self.word() % n.max(1) as u64) as usize
     }
 
-    /// True once in `n` times on average.
+    /// Returns true once in `n` calls on average.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -1,10 +1,10 @@
-//! Tests of the generator, in a file of their own because other crates include the generator's
-//! file.
+//! Tests the generator. The tests have a file of their own, because other crates include the file
+//! of the generator.
 
 use crate::Random;
 
 #[test]
-fn numbers_are_those_of_splitmix64() {
+fn numbers_match_splitmix64() {
     let mut random = Random::new(1_234_567);
     let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
     assert_eq!([(); 3].map(|()| random.word()), expected);
@@ -19,7 +19,7 @@ fn order_of_several_seeds_matters() {
 }
 
 #[test]
-fn picks_stay_within_their_bounds() {
+fn random_choices_stay_within_their_bounds() {
     let mut random = Random::new(1);
     assert!((0..1000).all(|_| random.below(3) < 3));
     assert_eq!(random.below(0), 0);

@@ -1,5 +1,5 @@
-//! A host whose streams have pending work, as those of a CUDA device do. It runs nothing, and
-//! records which functions a caller waits with.
+//! A host that behaves as if its streams had pending work, like the streams of a CUDA device. It
+//! runs no work, and records which functions a caller uses to wait.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -55,7 +55,7 @@ impl RecordingHost {
         }))
     }
 
-    /// The native handle of every stream, on every device.
+    /// The native handle that all streams on all devices have.
     pub fn native() -> *mut c_void {
         std::ptr::without_provenance_mut(0x5000)
     }

@@ -4,16 +4,16 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Prints, if the test panics while this value is alive, a command that repeats the test with every
-/// environment variable that affects it.
+/// If the test panics while this value is alive, prints a command that repeats the test with all
+/// environment variables that affect it.
 #[must_use = "it prints when it is dropped"]
 pub struct Replay(String);
 
-/// Must be called first in a test, on the test's thread.
+/// Must be called at the beginning of a test, on the thread of the test.
 pub fn on_failure() -> Replay {
     let thread = std::thread::current();
-    // The harness names the thread after the test; with one thread at a time it runs the test on
-    // its own.
+    // The harness names the thread after the test. With only one test thread, it runs the test on
+    // its own thread.
     let test = thread.name().filter(|name| *name != "main");
     let program = std::env::current_exe().map_or_else(|_| "<test program>".to_owned(), |path| quoted(&path));
     let folder = std::env::current_dir().map_or_else(|_| ".".to_owned(), |path| quoted(&path));
@@ -25,8 +25,8 @@ pub fn on_failure() -> Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Written to stderr directly: the harness captures `eprintln!` on the test's thread
-            // only. An error means that stderr is closed.
+            // Writes to stderr directly, because the harness captures `eprintln!` on the thread of
+            // the test. An error is ignored: it means that stderr is closed.
             drop(writeln!(std::io::stderr(), "to repeat it:\n{}", self.0));
         }
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_has_the_test_and_the_variables_that_affect_it() {
+    fn command_contains_the_test_and_the_variables_that_affect_it() {
         let variables = [("CROSSDOCK_FAULTS", "all"), ("HOME", "/root"), ("LD_LIBRARY_PATH", "/a b")];
         assert_eq!(
             command("/here", "/bin/cpu-1", Some("linked::fails"), &variables),

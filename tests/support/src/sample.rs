@@ -1,17 +1,18 @@
-//! Selects which of many similar checks a test run makes.
+//! Selects which of many similar checks run in a test.
 //!
-//! Without `CROSSDOCK_TEST_SAMPLE`, every check is made. If the variable holds a number, as in the
-//! short tier of the tests, each test with many similar checks makes a part of them. The number
-//! selects the part: `n` consecutive numbers select every check of a test that makes one in `n`.
+//! Without `CROSSDOCK_TEST_SAMPLE`, every check runs. If the variable is set to a number, as in the
+//! short tier of the tests, each test with many similar checks runs only a part of them. The number
+//! selects the part. If a test runs one in `n` checks, `n` consecutive numbers select each check
+//! once.
 
 /// The environment variable that selects the sample.
 pub const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
 
-/// The number that selects the sample; `None` if every check is made.
+/// The number that selects the sample. `None` if every check runs.
 ///
 /// # Panics
 ///
-/// If the variable is not a number.
+/// If the value of the variable is not a number.
 #[allow(clippy::panic)]
 pub fn number() -> Option<u64> {
     let text = std::env::var_os(VARIABLE)?;
@@ -19,14 +20,14 @@ pub fn number() -> Option<u64> {
     Some(number.unwrap_or_else(|| panic!("{VARIABLE}={}: expected a number", text.display())))
 }
 
-/// Whether the check with this name is made, if one in `one_in` checks is.
+/// Whether the check with this name runs, if one in `one_in` checks runs.
 pub fn picks(key: &str, one_in: u64) -> bool {
     number().is_none_or(|number| residue(number, key, 0, one_in) == 0)
 }
 
-/// The indices of the checks that are made, out of `len`, if one in `one_in` is. At least one
-/// index, unless `len` is 0. `key` is the name of the list, so that lists of the same length do not
-/// always select the same part.
+/// The indices, out of `len`, of the checks that run, if one in `one_in` checks runs. Returns at
+/// least one index, unless `len` is 0. `key` is the name of the list of checks: because of it,
+/// lists of the same length do not always select the same part.
 pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     match number() {
         Some(number) => selected(number, key, len, one_in),
@@ -34,7 +35,7 @@ pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     }
 }
 
-/// The range of numbered cases that are checked, out of `0..cases`, if one in `one_in` is.
+/// The range of the numbered cases, out of `0..cases`, that run, if one in `one_in` cases runs.
 pub fn range(cases: u64, one_in: u64) -> std::ops::Range<u64> {
     number().map_or(0..cases, |number| window(number, cases, one_in))
 }
@@ -50,13 +51,15 @@ fn selected(number: u64, key: &str, len: usize, one_in: u64) -> Vec<usize> {
     (0..len).filter(|index| residue(number, key, *index as u64, one_in) == 0).collect()
 }
 
-/// Increases by 1 with the number, so that `one_in` consecutive numbers include 0 once.
+/// The residue increases by 1 if the number increases by 1, so `one_in` consecutive numbers have
+/// the residue 0 exactly once.
 fn residue(number: u64, key: &str, index: u64, one_in: u64) -> u64 {
     let one_in = one_in.max(1);
     (hash(key) % one_in + number % one_in + index % one_in) % one_in
 }
 
-/// FNV-1a: the same in every release of the compiler, unlike the standard library's.
+/// The FNV-1a hash. Unlike the hash of the standard library, it is the same in every release of the
+/// compiler.
 fn hash(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

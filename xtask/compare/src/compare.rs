@@ -9,14 +9,14 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-/// The numbers of equal items.
+/// The result of comparing equal files: how many rows, columns and metadata keys are equal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Equal {
     pub rows: usize,
     pub columns: usize,
     /// The numbers of batches of the two files.
     pub batches: (usize, usize),
-    /// The number of metadata keys of the schema and all its fields at all levels.
+    /// The number of metadata keys of the schema and of all its fields, including nested fields.
     pub metadata: usize,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Equal {
 /// Compares two files.
 ///
 /// # Errors
-/// The first difference.
+/// Returns the first difference between the files as an error.
 pub fn files(left: &Path, right: &Path) -> Result<Equal> {
     let mut left = Batches::open(left)?;
     let mut right = Batches::open(right)?;
@@ -51,7 +51,7 @@ pub fn files(left: &Path, right: &Path) -> Result<Equal> {
     loop {
         let (here, there) = (left.remaining()?, right.remaining()?);
         if here == 0 || there == 0 {
-            ensure!(here == there, "one file ends at row {rows}, the other does not");
+            ensure!(here == there, "one file ends at row {rows}, the other file has more rows");
             break;
         }
         let step = here.min(there);
@@ -99,10 +99,10 @@ fn column(name: &str, first_row: usize, left: &dyn Array, right: &dyn Array) -> 
             bail!("column {name}, row {}: expected {a:?}, got {b:?}", first_row + row);
         }
     }
-    bail!("column {name}, from row {first_row}: the arrays differ, but no row does");
+    bail!("column {name}, from row {first_row}: the arrays differ, but all their rows are equal");
 }
 
-/// The rows of a file, in slices of any size.
+/// Reads the rows of a file in slices of any size.
 struct Batches {
     reader: FileReader<File>,
     waiting: VecDeque<RecordBatch>,
@@ -137,7 +137,7 @@ impl Batches {
         }
     }
 
-    /// Takes the next rows, at most `remaining`.
+    /// Removes and returns the next `rows` rows. `rows` is at most `remaining`.
     fn take(&mut self, rows: usize) -> Result<RecordBatch> {
         let batch = self.waiting.pop_front().context("no batch is waiting")?;
         if rows < batch.num_rows() {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_value_differ() {
+    fn null_and_value_are_different() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3], 2);
         let b = file(dir.path(), "b", "m", &[1, 2, 0], 2);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_rows_and_metadata_are_differences() {
+    fn reports_lost_rows_and_changed_metadata_as_differences() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3], 2);
         let short = file(dir.path(), "short", "m", &[1, 2], 2);

@@ -3,15 +3,16 @@
 /// The minimum length of a match, and its maximum offset.
 const MIN_MATCH: usize = 4;
 const MAX_OFFSET: usize = 65535;
-/// No match may begin in this number of bytes at the end of a block.
+/// The number of bytes at the end of a block in which no match may begin.
 const MATCH_MARGIN: usize = 12;
-/// The last bytes of a block are literals.
+/// The number of bytes at the end of a block that must be literals.
 const MIN_LAST_LITERALS: usize = 5;
 
 /// Compresses `bytes` to a block.
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
-    // For each hash of 4 bytes, one plus the last position of bytes with this hash.
+    // For each hash of 4 bytes: the last position of bytes with this hash, plus one. 0 means no
+    // position.
     let mut seen = vec![0usize; 1 << 16];
     let (mut at, mut literals) = (0, 0);
     while at + MATCH_MARGIN < bytes.len() {
@@ -37,7 +38,7 @@ fn word_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Writes literals and a match (offset, length). The last sequence has no match.
+/// Writes a sequence: literals and a match (offset, length). The last sequence has no match.
 fn write_sequence(block: &mut Vec<u8>, literals: &[u8], matched: Option<(usize, usize)>) {
     let repeated = matched.map_or(0, |(_, n)| n - MIN_MATCH);
     block.push((literals.len().min(15) << 4 | repeated.min(15)) as u8);
@@ -62,10 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodes_a_run_as_a_match_and_the_end_as_literals() {
+    fn encodes_repeated_bytes_as_a_match_and_the_end_as_literals() {
         assert_eq!(encode(b""), [0]);
         assert_eq!(encode(b"abc"), b"\x30abc");
-        // One literal, a match of 18 bytes at offset 1, 5 literals.
+        // Expects one literal, a match of 18 bytes at offset 1, and 5 literals.
         assert_eq!(encode(&[b'a'; 24]), b"\x1ea\x01\x00\x50aaaaa");
     }
 }

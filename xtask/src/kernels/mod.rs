@@ -1,4 +1,5 @@
-//! `cargo xtask kernels`: compiles `kernels/cuda` to device images, without a GPU or a toolkit.
+//! `cargo xtask kernels`: compiles `kernels/cuda` to device images, without a GPU or a CUDA
+//! toolkit.
 
 mod lz4;
 mod nvrtc;
@@ -16,12 +17,12 @@ use std::process::Command;
 pub use record::check as check_record;
 use record::{IMAGES, Sources};
 
-/// The compiler's package in the Python package index. Its version is that of the oldest supported
-/// driver; the images load on all later drivers.
+/// The compiler's package in the Python package index. Its version is the CUDA version of the
+/// oldest supported driver, so that this driver and all later drivers can load the images.
 const PACKAGE: &str = "nvidia-cuda-nvrtc-cu12";
 const VERSION: &str = "12.2.140";
 
-/// The source that includes all kernels.
+/// The source file that includes all kernels.
 const ALL: &str = "all.cu";
 
 /// A cubin runs on devices of its major version and the same or a later minor version. PTX runs on
@@ -31,16 +32,16 @@ const TARGETS: &[(Output, u32)] =
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Build into the target folder, and check that the committed images are the same bytes
+    /// Build into the target folder, and check that the committed images have the same bytes
     #[arg(long)]
     check: bool,
-    /// Print the assembler's output about registers and spills
+    /// Print how many registers and spills the assembler reports
     #[arg(long)]
     verbose: bool,
     /// Compile this CUDA source of a plugin instead; it may include only crossdock.cuh
     #[arg(long, value_name = "FILE", requires = "output")]
     source: Option<PathBuf>,
-    /// The file for its images, for the field `image` of a crossdock_kernel
+    /// The output file for the images, which the field `image` of a crossdock_kernel refers to
     #[arg(long, value_name = "FILE", requires = "source")]
     output: Option<PathBuf>,
 }
@@ -67,8 +68,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Compares the images with the record, and with the compiler's output. Returns the reason if the
-/// second comparison was skipped.
+/// Compares the images with the record of their sources, and with the compiler's output. If the
+/// second comparison was skipped, returns the reason.
 pub fn check(workspace: &Workspace) -> Result<Option<String>> {
     let violations = check_record(&workspace.root);
     if !violations.is_empty() {
@@ -96,11 +97,11 @@ fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {
     let all = sources.get(ALL).with_context(|| format!("kernels/cuda has no {ALL}"))?;
     let headers: Vec<(&str, &str)> = sources.iter().filter(|(name, _)| *name != ALL).collect();
     let set = compile(library, all, &headers, verbose)?;
-    // The uncompressed length in bytes, and the compressed set.
+    // The file consists of the uncompressed length in bytes, followed by the compressed image set.
     Ok([(set.len() as u64).to_le_bytes().as_slice(), &lz4::encode(&set)].concat())
 }
 
-/// Compiles a program for all targets, to one set of images.
+/// Compiles a program for all targets, and packs the images in one set.
 fn compile(library: &Path, program: &str, headers: &[(&str, &str)], verbose: bool) -> Result<Vec<u8>> {
     let compiler = Compiler::open(library)?;
     let mut images = Vec::new();

@@ -12,13 +12,13 @@ pub enum Output {
     Ptx,
 }
 
-/// The options of all images. The compiler reads no files except the given ones, so that the output
-/// is the same on every machine.
+/// The compiler options for all images. With them, the compiler reads only the sources that are
+/// passed to it, so that the output is the same on every machine.
 pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--no-source-include"];
 
 pub struct Compiled {
     pub image: Vec<u8>,
-    /// The output of the compiler and the assembler.
+    /// The messages of the compiler and the assembler.
     pub log: String,
 }
 
@@ -38,7 +38,7 @@ type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
 
 pub struct Compiler {
     nvrtc: Library,
-    /// Loaded first, since the compiler opens it by its file name only.
+    /// Loaded first, because the compiler opens this library without a path.
     _builtins: Library,
 }
 
@@ -47,8 +47,8 @@ impl Compiler {
     pub fn open(folder: &Path) -> Result<Self> {
         let open = |name: &str| -> Result<Library> {
             let path = folder.join(name);
-            // SAFETY: the library comes from NVIDIA's package, and its constructors have no
-            // preconditions.
+            // SAFETY: `Library::open` requires that the library's constructors may run; NVIDIA's
+            // constructors have no preconditions.
             unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }
                 .with_context(|| format!("cannot load {}", path.display()))
         };
@@ -57,7 +57,8 @@ impl Compiler {
     }
 
     fn symbol<T: Copy>(&self, name: &str) -> Result<T> {
-        // SAFETY: callers pass the type that NVRTC's documentation states for the function.
+        // SAFETY: `get` requires the type of the symbol; callers pass the type in NVRTC's
+        // documentation.
         let symbol = unsafe { self.nvrtc.get::<T>(name.as_bytes()) };
         Ok(*symbol.with_context(|| format!("the compiler has no {name}"))?)
     }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
 
-/// The only header that the source may include, because the compiler has no others. It has the
-/// types of crossdock.h.
+/// The only header that the source may include, because no other header is passed to the compiler.
+/// It defines the types of crossdock.h.
 const HEADER: &str = "crossdock.cuh";
 
 /// The sources of the examples, and their committed images.

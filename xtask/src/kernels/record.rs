@@ -1,4 +1,4 @@
-//! Records the sources of the committed images.
+//! Records the hashes of the sources from which the committed images were compiled.
 
 use crate::fnv::fnv1a;
 use anyhow::{Context, Result};
@@ -51,7 +51,7 @@ impl Sources {
     }
 }
 
-/// A violation if the images, or their sources, changed since they were recorded.
+/// Returns a violation if the images or their sources changed since the record was written.
 pub fn check(root: &Path) -> Vec<String> {
     let compare = || -> Result<Vec<String>> {
         let sources = Sources::read(root)?;

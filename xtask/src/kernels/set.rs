@@ -6,7 +6,7 @@ use crossdock_plugin_api::abi;
 /// The alignment of images. Cubins are ELF files, whose readers may require alignment.
 const ALIGNMENT: usize = 64;
 
-/// Packs the header, a row for each image, and the images.
+/// Packs the header, one table row for each image, and the images.
 pub fn pack(images: &[(Output, u32, Vec<u8>)]) -> Vec<u8> {
     let rows = size_of::<abi::ImageSet>() + images.len() * size_of::<abi::Image>();
     let (mut head, mut body) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_the_positions_of_the_images() {
+    fn table_rows_contain_the_positions_of_the_images() {
         let set = pack(&[(Output::Cubin, 90, vec![7; 5]), (Output::Ptx, 70, b"ptx\0".to_vec())]);
         let word = |at: usize| u64::from_le_bytes(set[at..at + 8].try_into().unwrap());
         assert_eq!(&set[..8], b"XDIMGES1");

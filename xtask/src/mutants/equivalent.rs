@@ -6,7 +6,7 @@ use std::path::Path;
 
 const FILE: &str = "tests/mutants/equivalent.txt";
 
-/// The names, and the reasons.
+/// Pairs of a mutant's name and the reason.
 #[derive(Debug, Default)]
 pub struct Equivalent {
     reasons: Vec<(String, String)>,
@@ -18,8 +18,8 @@ impl Equivalent {
         Self::read(&text)
     }
 
-    /// Parses lines with a name, each followed by an indented line with the reason. Lines that
-    /// begin with # are comments.
+    /// Parses the file. Each entry is a line with a name and an indented line with the reason.
+    /// Lines that begin with # are comments.
     fn read(text: &str) -> Result<Self> {
         let mut reasons: Vec<(String, String)> = Vec::new();
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
@@ -38,7 +38,7 @@ impl Equivalent {
         }
     }
 
-    /// Rejects names of mutants that do not exist.
+    /// Returns an error if a name is not the name of an existing mutant.
     pub fn check(&self, list: &List) -> Result<()> {
         match self.reasons.iter().find(|(name, _)| !list.has(name)) {
             Some((name, _)) => bail!("{FILE}: there is no mutant '{name}'"),
@@ -46,7 +46,7 @@ impl Equivalent {
         }
     }
 
-    /// The reason why no test can find this mutant.
+    /// The reason why no test can find this mutant, if one is recorded.
     pub fn reason(&self, name: &str) -> Option<&str> {
         self.reasons.iter().find(|(known, _)| known == name).map(|(_, reason)| reason.as_str())
     }

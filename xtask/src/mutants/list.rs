@@ -1,12 +1,12 @@
-//! The list of mutants, and samples of it.
+//! Lists the mutants, and selects samples.
 
 use crate::fnv::mixed;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Excluded sources, by prefixes of their paths: the tests of their crate need not find their
-/// faults, with reasons.
+/// Excluded sources: prefixes of their paths, and the reasons. The tests of a crate need not find
+/// faults in its excluded sources.
 const EXCLUDED: &[(&str, &str)] = &[
     ("benches/", "benchmarks have no tests"),
     ("capi/", "its tests load a library that is built before them"),
@@ -19,13 +19,14 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("xtask/", "tools"),
 ];
 
-/// Packages that are tested by another package.
+/// Packages whose tests are in another package.
 const TESTED_BY: &[(&str, &str)] = &[
-    // A test program of the kernels checks each kernel of the library against its specification.
+    // The package of the kernels has a test program that compares each kernel of the library with
+    // its specification.
     ("crossdock-kernel-library", "crossdock-kernels"),
 ];
 
-/// The package whose tests must find the mutants of this one.
+/// The package whose tests must find the mutants of `package`.
 pub fn tested_by(package: &str) -> &str {
     TESTED_BY.iter().find(|(of, _)| *of == package).map_or(package, |(_, by)| by)
 }
@@ -36,8 +37,8 @@ pub struct Mutant {
     pub package: String,
     /// The name that cargo-mutants uses, with line and column.
     pub place: String,
-    /// The name without line and column, which does not change with the code above. If several
-    /// mutants of a file had the same name, they are numbered.
+    /// The name without line and column, so that edits elsewhere in the file do not change it.
+    /// Mutants of a file that would have the same name are numbered.
     pub name: String,
 }
 
@@ -46,7 +47,7 @@ pub struct Mutant {
 pub struct List {
     /// The mutants that are not excluded.
     mutants: Vec<Mutant>,
-    /// The package and place of all mutants, also of excluded ones.
+    /// The package and place of all mutants, including excluded mutants.
     places: Vec<(String, String)>,
 }
 
@@ -66,7 +67,7 @@ impl List {
         self.mutants.iter().any(|mutant| mutant.name == name)
     }
 
-    /// The places of the package's mutants that are not in `these`.
+    /// The places of the package's mutants, including excluded mutants, that are not in `these`.
     pub fn others(&self, package: &str, these: &[Mutant]) -> Vec<&str> {
         let these: HashSet<&str> = these.iter().map(|mutant| mutant.place.as_str()).collect();
         let all = self.places.iter().filter(|(of, place)| of == package && !these.contains(place.as_str()));
@@ -81,11 +82,12 @@ impl List {
         packages
     }
 
-    /// The mutants of these packages, or of all if the list is empty, whose names contain `text`.
+    /// The mutants whose names contain `text`, and that belong to these packages. An empty list
+    /// means all packages.
     pub fn those_of(&self, packages: &[String], text: Option<&str>) -> Result<Vec<Mutant>> {
         let known = self.packages();
         if let Some(unknown) = packages.iter().find(|package| !known.contains(package)) {
-            bail!("'{unknown}' has no mutants here, expected {}", known.join(", "));
+            bail!("the package '{unknown}' has no mutants, expected {}", known.join(", "));
         }
         let mut mutants = self.mutants.clone();
         mutants.retain(|mutant| {
@@ -93,7 +95,7 @@ impl List {
             is_of && text.is_none_or(|text| mutant.name.contains(text))
         });
         if mutants.is_empty() {
-            bail!("no mutant has a name with this text");
+            bail!("no mutant has a name that contains this text");
         }
         Ok(mutants)
     }
@@ -107,7 +109,7 @@ fn read_one(json: &Value) -> Result<Mutant> {
             .with_context(|| format!("cargo mutants --list: no {key} in {json}"))
     };
     let (package, place, file) = (text("package")?, text("name")?, text("file")?);
-    // FILE:LINE:COLUMN: WHAT
+    // The name has the form FILE:LINE:COLUMN: WHAT.
     let what = place.strip_prefix(&file).and_then(|rest| rest.splitn(4, ':').nth(3));
     let what =
         what.with_context(|| format!("cargo mutants --list: expected a file and a line in {place}"))?;
@@ -129,8 +131,8 @@ fn number(mutants: &mut [Mutant]) {
     }
 }
 
-/// A sample of `size` mutants, selected by the seed. The selection in one file depends on other
-/// files only through the size of the sample.
+/// A sample of `size` mutants, selected by the seed. A change in one file affects the selection in
+/// other files only because the size of the sample is fixed.
 pub fn sample(mut mutants: Vec<Mutant>, seed: u64, size: usize) -> Vec<Mutant> {
     mutants.sort_by_cached_key(|mutant| (mixed(seed, mutant.name.as_bytes()), mutant.name.clone()));
     mutants.truncate(size);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_have_no_lines() {
+    fn mutant_names_are_unique_and_contain_no_line_numbers() {
         let list = List::read(LISTED.as_bytes()).unwrap();
         let expected = [
             "a/src/x.rs: replace f -> bool with true",
@@ -180,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn selects_by_package_and_text_and_rejects_unknown_ones() {
+    fn selects_mutants_by_package_and_text_and_rejects_unknown_values() {
         let list = || List::read(LISTED.as_bytes()).unwrap();
         assert_eq!(list().those_of(&["b".to_owned()], None).unwrap().len(), 1);
         assert_eq!(list().those_of(&[], Some("::g")).unwrap().len(), 2);
         let refused =
             |packages: &[String], text| format!("{:#}", list().those_of(packages, text).unwrap_err());
-        assert_eq!(refused(&["xtask".to_owned()], None), "'xtask' has no mutants here, expected a, b");
-        assert_eq!(refused(&[], Some("nothing")), "no mutant has a name with this text");
+        assert_eq!(refused(&["xtask".to_owned()], None), "the package 'xtask' has no mutants, expected a, b");
+        assert_eq!(refused(&[], Some("nothing")), "no mutant has a name that contains this text");
     }
 
     #[test]
@@ -198,14 +200,14 @@ mod tests {
         let of = |seed, size| sample(all.clone(), seed, size);
         assert_eq!(of(1, 10)[..5], of(1, 5));
         assert_ne!(of(1, 10), of(2, 10));
-        // The order of the list does not matter.
+        // The sample does not depend on the order of the list.
         let reversed: Vec<_> = all.iter().rev().cloned().collect();
         assert_eq!(sample(reversed, 1, 10), of(1, 10));
         assert_eq!(of(1, 1000).len(), 100);
     }
 
     #[test]
-    fn rejects_other_json() {
+    fn rejects_json_that_is_not_a_list_of_mutants() {
         for (json, expected) in
             [("{}", "not a list"), (r#"[{"package": "a"}]"#, "no name"), ("", "not a list")]
         {

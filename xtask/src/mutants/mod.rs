@@ -22,11 +22,11 @@ const VERSION: &str = "27.1.0";
 /// Options of `cargo xtask mutants`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The number that selects the mutants: the same number selects the same mutants of the same
-    /// sources
+    /// The number that selects the mutants; for unchanged sources, a number always selects the same
+    /// mutants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The number of mutants; a smaller sample is the beginning of a larger one
+    /// The number of mutants; a larger sample contains all mutants of a smaller one
     #[arg(long, value_name = "M", default_value_t = 20)]
     pub sample: usize,
     /// Test only mutants of this package; may be given more than once
@@ -46,7 +46,7 @@ pub type Show = fn(&mut Command) -> Result<ExitStatus>;
 /// Runs `cargo xtask mutants`.
 ///
 /// # Errors
-/// A mutant was missed and is not known to be equivalent.
+/// Returns an error if a mutant was missed and is not known to be equivalent.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if let Some(why) = missing() {
         bail!("{why}");
@@ -93,7 +93,7 @@ pub fn test(workspace: &Workspace, options: &Options, show: Show) -> Result<Repo
     Ok(report)
 }
 
-/// A prepared run.
+/// A run whose mutants are selected.
 struct Run {
     _lock: File,
     folders: Folders,
@@ -129,13 +129,14 @@ impl Run {
     }
 }
 
-/// The folders of a run.
+/// The folders that a run uses.
 struct Folders {
     /// The copy of the sources.
     tree: PathBuf,
-    /// The target folder, which stays: building the dependencies of a package takes minutes.
+    /// The target folder. It is not removed after a run, because building the dependencies of a
+    /// package takes minutes.
     build: PathBuf,
-    /// The results and logs.
+    /// The folder for results and logs.
     results: PathBuf,
 }
 
@@ -167,7 +168,8 @@ impl Folders {
         let mut command = cargo();
         command.current_dir(&self.tree).args(["mutants", "--no-config", "--colors", "never", "--in-place"]);
         command.env("CARGO_TARGET_DIR", &self.build);
-        // Mutants are not debugged, and linking without debug information takes half of the time.
+        // Disables debug information: mutants are not debugged, and linking takes half of the time
+        // without it.
         command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "1");
         command
     }
@@ -176,7 +178,8 @@ impl Folders {
     /// missed mutant is not an error.
     fn test(&self, package: &str, others: &[&str], show: Show) -> Result<()> {
         let results = self.results.join(package);
-        // Mutants that an earlier run caught would be skipped.
+        // Removes earlier results, because cargo-mutants would skip mutants that an earlier run
+        // caught.
         drop(std::fs::remove_dir_all(&results));
         let skipped = results.join("mutants.out/previously_caught.txt");
         let write = || {
@@ -186,15 +189,15 @@ impl Folders {
         write().with_context(|| format!("cannot write {}", skipped.display()))?;
         let mut command = self.cargo_mutants();
         command.args(["--package", package, "--test-package", list::tested_by(package)]);
-        // Unselected mutants are listed as caught already, because `--re` does not apply to all
-        // kinds of mutants.
+        // Lists unselected mutants as already caught, so that cargo-mutants skips them. The option
+        // `--re` does not apply to all kinds of mutants.
         command.args(["--iterate", "--caught", "--unviable", "--minimum-test-timeout", "60"]);
         command.arg("--output").arg(&results);
-        // Without doc tests and benchmarks.
+        // Runs neither doc tests nor benchmarks.
         command.args(["--", "--tests"]);
         let status = show(&mut command)?;
         match status.code() {
-            // All mutants were caught, some were missed, or some timed out.
+            // The exit codes for: all mutants were caught, some were missed, some timed out.
             Some(0 | 2 | 3) => Ok(()),
             Some(4) => bail!(
                 "the tests of {package} fail without a mutant, see {}",

@@ -1,4 +1,4 @@
-//! The results of mutants.
+//! Reads and reports the results of mutants.
 
 use super::equivalent::Equivalent;
 use super::list::Mutant;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Caught,
-    /// The tests timed out, which counts as caught.
+    /// The tests timed out. The mutant counts as caught.
     TimedOut,
     Missed,
     /// The mutant does not compile.
@@ -31,7 +31,7 @@ impl Report {
         Self { seed, of, equivalent, fates: Vec::new() }
     }
 
-    /// Adds the results of these mutants from cargo-mutants.
+    /// Adds the results that cargo-mutants reports for these mutants.
     pub fn add(&mut self, mutants: Vec<Mutant>, outcomes: &[u8]) -> Result<()> {
         let fates = read(outcomes)?;
         for mutant in mutants {
@@ -56,12 +56,12 @@ impl Report {
         self.count(Fate::Caught) + self.count(Fate::TimedOut)
     }
 
-    /// The missed mutants that are not known to be equivalent.
+    /// The missed mutants, without known equivalent mutants.
     pub fn unexplained(&self) -> Vec<String> {
         self.missed().filter(|(_, reason)| reason.is_none()).map(|(mutant, _)| mutant.name.clone()).collect()
     }
 
-    /// The lines of the report: each missed mutant, and the totals.
+    /// The lines of the report: a line for each missed mutant, and a line with the totals.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .missed()
@@ -73,8 +73,8 @@ impl Report {
         let (caught, missed) = (self.caught(), self.count(Fate::Missed));
         let share = (caught * 1000).checked_div(caught + missed).unwrap_or(1000);
         lines.push(format!(
-            "seed {}: {} of {} mutants: {caught} caught ({} by time), {missed} missed ({} of them equivalent), {} unviable: \
-             {}.{} % of those that compile caught",
+            "seed {}: {} of {} mutants: {caught} caught ({} by timeout), {missed} missed ({} of them equivalent), {} unviable: \
+             {}.{} % of the mutants that compile were caught",
             self.seed,
             self.fates.len(),
             self.of,
@@ -101,20 +101,20 @@ impl Report {
     }
 }
 
-/// Parses outcomes.json. The keys are the mutants' places.
+/// Parses outcomes.json. The keys of the result are the places of the mutants.
 fn read(json: &[u8]) -> Result<HashMap<String, Fate>> {
     let json: Value = serde_json::from_slice(json).context("outcomes.json of cargo-mutants: not JSON")?;
     let all = json["outcomes"].as_array().context("outcomes.json of cargo-mutants: no outcomes")?;
     let mut fates = HashMap::new();
     for outcome in all {
-        // The run without a mutant has no place.
+        // Skips the run without a mutant, which has no place.
         let Some(place) = outcome["scenario"]["Mutant"]["name"].as_str() else { continue };
         let fate = match outcome["summary"].as_str() {
             Some("CaughtMutant") => Fate::Caught,
             Some("MissedMutant") => Fate::Missed,
             Some("Timeout") => Fate::TimedOut,
             Some("Unviable") => Fate::Unviable,
-            other => bail!("outcomes.json of cargo-mutants: {other:?} for {place}"),
+            other => bail!("outcomes.json of cargo-mutants: unexpected result {other:?} for {place}"),
         };
         fates.insert(place.to_owned(), fate);
     }
@@ -148,8 +148,8 @@ mod tests {
     fn timeouts_are_caught_and_uncompilable_mutants_do_not_count() {
         let report =
             report(&[("a", "CaughtMutant"), ("b", "Timeout"), ("c", "MissedMutant"), ("d", "Unviable")]);
-        let expected = "seed 7: 4 of 100 mutants: 2 caught (1 by time), 1 missed (0 of them equivalent), 1 unviable: \
-                        66.6 % of those that compile caught";
+        let expected = "seed 7: 4 of 100 mutants: 2 caught (1 by timeout), 1 missed (0 of them equivalent), 1 unviable: \
+                        66.6 % of the mutants that compile were caught";
         assert_eq!(report.lines(), ["missed: c (c at 1:1)", expected]);
         assert_eq!(report.unexplained(), ["c"]);
         assert!(report.check().unwrap_err().to_string().starts_with("1 mutants were missed"));
@@ -158,7 +158,11 @@ mod tests {
     #[test]
     fn accepts_results_without_missed_mutants() {
         let report = report(&[("a", "CaughtMutant")]);
-        assert!(report.lines()[0].ends_with("100.0 % of those that compile caught"), "{:?}", report.lines());
+        assert!(
+            report.lines()[0].ends_with("100.0 % of the mutants that compile were caught"),
+            "{:?}",
+            report.lines()
+        );
         report.check().unwrap();
     }
 

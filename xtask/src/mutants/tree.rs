@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes `copy` equal to `root`, without files that git ignores. Unchanged files are not written,
-/// so that Cargo does not build them again.
+/// Updates `copy` so that it has the files of `root`, without files that git ignores. Does not
+/// write unchanged files, so that Cargo does not build them again.
 pub fn bring_up_to_date(root: &Path, copy: &Path) -> Result<()> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
@@ -16,7 +16,7 @@ pub fn bring_up_to_date(root: &Path, copy: &Path) -> Result<()> {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let names = String::from_utf8(output.stdout).context("git ls-files: a name that is not UTF-8")?;
-    // Git lists deleted files until the deletion is committed.
+    // Skips deleted files, which git lists until the deletion is committed.
     let files: HashSet<PathBuf> = names
         .split('\0')
         .filter(|name| !name.is_empty() && root.join(name).is_file())
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn updates_only_changed_files_and_removes_others() {
+    fn updates_only_changed_files_and_removes_deleted_files() {
         let folder = std::env::temp_dir().join(format!("crossdock-mutants-{}", std::process::id()));
         let (root, copy) = (folder.join("root"), folder.join("copy"));
         fs::create_dir_all(root.join("src")).unwrap();
@@ -73,7 +73,7 @@ mod tests {
         let written = |name: &str| fs::metadata(copy.join(name)).unwrap().modified().unwrap();
         let before = (written("src/a.rs"), written("src/b.rs"));
 
-        // A mutant that was interrupted leaves a changed file.
+        // Simulates an interrupted test of a mutant, which leaves a changed file.
         fs::write(copy.join("src/b.rs"), "mutated").unwrap();
         fs::remove_file(root.join("c")).unwrap();
         bring_up_to_date(&root, &copy).unwrap();

@@ -1,5 +1,5 @@
-//! Runs the tests of code that uses raw memory or the ABI under AddressSanitizer, including plugins
-//! and the Python module.
+//! Runs tests under AddressSanitizer. They test code that uses raw memory or the ABI, including
+//! plugins and the Python module.
 
 use super::{Outcome, Run, python, stream};
 use crate::cargo::{Workspace, show};
@@ -8,12 +8,13 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders without such tests: their crates use no raw memory, are loaded into other programs, or
-/// switch stacks without the sanitizer's knowledge.
+/// Folders whose tests do not run under the sanitizer. Their crates use no raw memory, are loaded
+/// into other programs, or switch stacks in a way that the sanitizer does not support.
 const EXCLUDED: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
 
-/// Excluded tests of the Python package: they measure memory, which the sanitizer retains, or start
-/// programs that cannot run with it: compilers, type checkers, jax, and other interpreters.
+/// Excluded tests of the Python package. Some measure memory, which the sanitizer retains. Others
+/// start programs that cannot run with the sanitizer: compilers, type checkers, jax, and other
+/// interpreters.
 const EXCLUDED_PYTHON: &[&str] = &[
     "test_leaks.py",
     "test_dlpack_leaks.py",
@@ -28,29 +29,31 @@ const EXCLUDED_PYTHON: &[&str] = &[
 /// The supported platforms whose toolchain has AddressSanitizer.
 const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// Groups of folders, of which the short tier runs one, in addition to `ALWAYS`.
+/// Groups of folders. The short tier runs one group in addition to `ALWAYS`.
 const SHORT: &[&[&str]] = &[
     &["kernels", "plugins/arrow-ipc", "plugins/arrow-c-device", "plugins/dlpack"],
     &["plugins/encodings", "python"],
     &["host", "isolation", "cli", "tests/sim-cuda"],
     &["tests/suite"],
 ];
-/// Test programs that the short tier omits: they run for minutes, mostly in separate processes.
+/// Test programs that the short tier omits, because they run for minutes and mostly in separate
+/// processes.
 const LONG: &[&str] = &["verify", "cuda_faults", "stress", "stress_plugins"];
 /// The folders that the short tier always runs.
 const ALWAYS: &[&str] = &["plugin-api", "memory", "arrays"];
 
-/// The folder of the command, which tests of other folders start.
+/// The folder of the command. Tests in other folders start the command.
 const STARTED: &str = "cli";
 /// Folders whose tests start the command or load plugins and other libraries.
 const LOADING: &[&str] = &["host", "isolation", "cli", "tests/suite", "tests/skew"];
 
-/// Whether a folder is one of these or in one of them.
+/// Whether a folder is in the list, or inside a folder in the list.
 fn is_in(folder: &str, folders: &[&str]) -> bool {
     folders.iter().any(|other| Path::new(folder).starts_with(other))
 }
 
-/// Builds and runs plugins and tests with a nightly toolchain. Skipped if there is none.
+/// Builds plugins and tests with a nightly toolchain, and runs the tests. Skipped if there is no
+/// nightly toolchain.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let workspace = run.workspace;
     let Some(target) = nightly::host()? else {
@@ -68,8 +71,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let packages: Vec<&str> = tested.map(|p| p.name.as_str()).collect();
     stream::line(&format!("the tests of {}", packages.join(", ")));
     let with_package = selected(crate::python::FOLDER);
-    // The libraries that the tests load, in one build with the module, so that Cargo chooses one
-    // set of features.
+    // Builds the libraries that the tests load together with the Python module, so that Cargo
+    // chooses the same features for both.
     let mut built = packages.clone();
     if workspace.packages.iter().any(|p| is_in(&p.folder, LOADING) && selected(&p.folder)) {
         let loaded = workspace.packages.iter().filter(|package| {
@@ -108,14 +111,14 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     };
-    // Check first that the sanitizer is active.
+    // First checks that the sanitizer detects an overrun.
     let mut overrun = command();
     overrun.arg(format!("{}/overrun.py", python::PACKAGE));
     let output = overrun.output().with_context(|| format!("cannot start {}", show(&overrun)))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !stderr.contains("AddressSanitizer: heap-buffer-overflow") {
         let last_line = stderr.lines().next_back().unwrap_or_default().to_owned();
-        return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not noticed: {last_line}", show(&overrun)))));
+        return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not detected: {last_line}", show(&overrun)))));
     }
     let mut pytest = command();
     run.tier.tell(&mut pytest);
@@ -125,26 +128,27 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     pytest.arg(format!("--confcutdir={}", python::PACKAGE));
     match run.filter.as_deref() {
         None => pytest.arg(python::PACKAGE),
-        // A file or a test for pytest.
+        // The filter is a file or a test of pytest.
         Some(filter) if filter.contains(".py") => pytest.arg(filter),
         Some(filter) => pytest.args(["-k", filter, python::PACKAGE]),
     };
     stream::pytest(&mut pytest, run.filter.is_some())
 }
 
-/// The sanitizer library of the C compiler. Rust provides it only for programs.
+/// The sanitizer library of the C compiler. Rust's sanitizer library can only be linked into
+/// programs.
 fn runtime() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // The compiler prints only the name if it has no such library.
+    // If the compiler does not have the library, it prints only the name.
     path.is_absolute().then_some(path).filter(|path| path.exists())
 }
 
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
     let mut command = nightly::program("cargo");
-    // Plugins find the sanitizer's functions in the program that loads them. Only these are
-    // exported, because -rdynamic would keep all unused code, and a hundred such programs fill a
-    // disk.
+    // Plugins use the sanitizer's functions of the program that loads them. The programs export
+    // only these functions: -rdynamic would keep all unused code, and a hundred such programs would
+    // fill a disk.
     let exported = ["__asan_*", "__lsan_*", "__sanitizer_*", "__interceptor_*"]
         .map(|name| format!(",--export-dynamic-symbol={name}"));
     command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));
@@ -156,15 +160,15 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
     command
 }
 
-/// The environment of the programs.
+/// The environment variables of the test programs.
 fn environment(workspace: &Workspace) -> [(&'static str, String); 3] {
-    // Tests with an invalid access in a child expect its signal, which the sanitizer would turn
-    // into an exit.
+    // Some tests make an invalid access in a child process and expect a signal. By default, the
+    // sanitizer would end the child with an exit status instead.
     let options =
         std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0:handle_sigbus=0".to_owned());
     let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
     [
-        // The sanitizer's functions for plugins in C that tests build.
+        // The compiler flags with which tests build plugins in C for the sanitizer.
         ("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address".to_owned()),
         ("ASAN_OPTIONS", options),
         ("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display())),

@@ -43,8 +43,8 @@ impl Counts {
         }
     }
 
-    /// Moves tests that skipped themselves from passed to skipped; the Rust test harness counts
-    /// them as passed.
+    /// Moves tests that skipped themselves from passed to skipped, because the Rust test harness
+    /// counts them as passed.
     pub fn without_self_skipped(mut self, self_skipped: u64) -> Self {
         self.passed = self.passed.saturating_sub(self_skipped);
         self
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// `5 passed; 0 failed` as (5, "passed"), (0, "failed").
+/// Parses `5 passed; 0 failed` as (5, "passed"), (0, "failed").
 fn pairs(figures: &str, separator: char) -> impl Iterator<Item = (u64, &str)> {
     figures.split(separator).filter_map(|figure| {
         let (number, word) = figure.trim().split_once(' ')?;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_cargo_results_and_counts_ignored_as_skipped() {
+    fn adds_cargo_results_and_counts_ignored_tests_as_skipped() {
         let mut counts = Counts::default();
         counts.add_cargo_line("running 3 tests");
         counts.add_cargo_line(

@@ -9,7 +9,8 @@ use anyhow::Result;
 const SECONDS: u64 = 20;
 /// The number of targets in the short tier.
 const SHORT: usize = 2;
-/// A fixed seed, so that a finding is due to the change and not to new random inputs.
+/// The seed is fixed, so that a new finding is caused by a change of the code and not by new random
+/// inputs.
 const SEED: u32 = 1;
 
 /// Runs the targets. Skipped if there is no nightly toolchain.
@@ -41,7 +42,7 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if failure.tests.is_empty() {
         return Ok(Outcome::Passed(counts));
     }
-    // The lines above have the command that repeats the finding.
+    // The output already contains the command that repeats the finding.
     failure.why = format!("findings in {}", std::mem::take(&mut failure.tests).join(", "));
     Ok(Outcome::Failed(counts, failure))
 }

@@ -28,7 +28,8 @@ use step::Step;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run everything, instead of what a change is likely to break and a sample of repetitive tests
+    /// Run all tests, and not only the tests that a change is likely to break and a sample of
+    /// repetitive tests
     #[arg(long)]
     all: bool,
     /// The number that selects the sample [default: the hash of the commit]
@@ -93,8 +94,8 @@ impl Options {
     }
 }
 
-/// The number of steps that run at the same time. Most steps use all cores, so that more would only
-/// compete for memory.
+/// The number of steps that run at the same time. Most steps use all cores, so more steps at a time
+/// would only need more memory.
 const MAX_SLOTS: usize = 2;
 
 /// Runs the selected steps, also after failures, and prints a summary.
@@ -143,7 +144,8 @@ impl Run<'_> {
         if self.release {
             command += " --release";
         }
-        // A filter is one text; the other tests are listed with the failure.
+        // A filter is only one text, so the command repeats one test. The summary lists the other
+        // failed tests.
         if let Some(test) = tests.first() {
             command += &format!(" --filter '{test}'");
         }
@@ -152,7 +154,7 @@ impl Run<'_> {
 }
 
 impl Outcome {
-    /// The outcome of a step without tests: one check.
+    /// The outcome of a step without tests, which counts as one test.
     fn check(result: Result<()>) -> Self {
         match result {
             Ok(()) => Self::Passed(Counts { passed: 1, ..Counts::default() }),
@@ -160,7 +162,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a step with two parts. It is skipped only if both parts are.
+    /// The outcome of a step with two parts. The step is skipped only if both parts are skipped.
     fn and(self, other: Self) -> Self {
         if let (Self::Skipped(a), Self::Skipped(b)) = (&self, &other) {
             return Self::Skipped(format!("{a}; {b}"));
@@ -185,7 +187,8 @@ impl Outcome {
     fn counts(&self) -> Counts {
         match self {
             Self::Passed(counts) => *counts,
-            // A step may fail without a failed test: a program does not compile or crashes.
+            // A step may fail without a failed test, for example because a program does not compile
+            // or crashes.
             Self::Failed(counts, _) => Counts { failed: counts.failed.max(1), ..*counts },
             Self::Skipped(_) => Counts { skipped: 1, ..Counts::default() },
         }
@@ -279,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn failure_without_a_failed_test_counts_as_one() {
+    fn failure_without_a_failed_test_counts_as_one_failed_test() {
         let counts = Counts { passed: 3, failed: 1, skipped: 0 };
         assert_eq!(failed(3, "does not compile", &[]).counts(), counts);
     }
 
     #[test]
-    fn step_with_a_failed_part_has_failed() {
+    fn step_with_one_failed_part_fails() {
         assert!(matches!(passed(3).and(passed(3)), Outcome::Passed(Counts { passed: 6, failed: 0, .. })));
         for both in [passed(3).and(failed(2, "why", &["a"])), failed(2, "why", &["a"]).and(passed(3))] {
             let Outcome::Failed(counts, failure) = both else { panic!("expected a failure") };
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_has_the_tier_step_and_test() {
+    fn replay_command_contains_tier_step_and_test() {
         let workspace = Workspace::load().unwrap();
         let tier = Tier::Short(Sample(7));
         let run = Run { workspace: &workspace, tier, filter: None, release: false };

@@ -1,4 +1,4 @@
-//! Checks whether a crate's own tests find small faults, with a few mutants of one crate.
+//! Checks with a few mutants of one crate whether the crate's own tests find small faults.
 
 use super::sample::Sample;
 use super::{Counts, Failure, Outcome, Run, stream};
@@ -7,12 +7,13 @@ use anyhow::Result;
 
 /// The number of mutants.
 const SAMPLE: usize = 8;
-/// The goal is to find 95 of 100. One missed mutant in such a small sample does not contradict it,
-/// and is only reported; `cargo xtask mutants` is stricter.
+/// The number of missed mutants that are reported but do not fail the step. The goal is that tests
+/// find 95 of 100 mutants, and one missed mutant in such a small sample does not contradict it.
+/// `cargo xtask mutants` allows none.
 const MAX_MISSED: usize = 1;
 
-/// Runs only with --all, and if cargo-mutants is installed. The commit selects the crate and the
-/// mutants. They are all of one crate, because the first mutant of a crate needs a build of its
+/// Runs only with --all, and if cargo-mutants is installed. The commit selects the crate and its
+/// mutants. All mutants are of one crate, because each additional crate costs a build of its
 /// dependencies and a run of its tests.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if run.tier.is_short() {
@@ -44,7 +45,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if missed.len() <= MAX_MISSED {
         return Ok(Outcome::Passed(Counts { failed: 0, ..counts }));
     }
-    // Failed mutants are not tests; the line above has the command that repeats them.
+    // Missed mutants are not listed as failed tests. The printed line has the command that repeats
+    // them.
     let why = format!("{} mutants were missed: {}", missed.len(), missed.join("; "));
     Ok(Outcome::Failed(counts, Failure { why, tests: Vec::new() }))
 }

@@ -12,31 +12,32 @@ use std::process::Command;
 /// The interpreters to try, in this order.
 const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python"];
 
-/// The tests of the command and of libcrossdock that run on the simulated CUDA driver, in a
-/// separate process that finds the driver when it starts.
+/// The tests of the command and of libcrossdock that run on the simulated CUDA driver. They run in
+/// a separate process, because the driver must be in `LD_LIBRARY_PATH` when the process starts.
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
 
 /// The folder of all tests in Python.
 const FOLDER: &str = "tests/python";
 
-/// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
+/// The tests of the Python package. Tests that need a CUDA driver are marked `cuda`.
 pub const PACKAGE: &str = "tests/python/package";
 
-/// Runs tests in one process per core, limited by the memory; idle processes take over tests from
-/// others. Only the folders of failed tests are kept.
+/// The arguments of pytest. Tests run in one process per core, or fewer if there is little memory.
+/// Idle processes take over tests from other processes. Only the temporary folders of failed tests
+/// are kept.
 pub const IN_PARALLEL: [&str; 8] =
     ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"];
 
 /// The folders of sources in Python that are checked.
 const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
 
-/// Runs the tests of the command and of the package on this machine, and those for devices also
-/// on the simulated CUDA driver. Checks sources and stubs.
+/// Runs the tests of the command and of the package on this machine. Tests for devices also run on
+/// the simulated CUDA driver. Checks sources and stubs.
 pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     let workspace = run.workspace;
     let crossdock = &workspace.built(run.release).join("crossdock");
     if !crossdock.exists() {
-        bail!("{} does not exist; the step `build` makes it", crossdock.display());
+        bail!("{} does not exist; the step `build` builds it", crossdock.display());
     }
     let python = environment(workspace)?;
     let layout = crate::python::lay_out(workspace, crossdock.parent().unwrap_or(crossdock))?;
@@ -57,12 +58,13 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         command
     };
     let check = |command: &mut Command| Outcome::check(stream::check(command));
-    // Sessions that the package keeps for the whole process, such as those of crossdock.cuda, are
-    // not leaks. Leaks of a test's own session are checked when it closes.
+    // Sessions that the package keeps for the whole process, such as the sessions of
+    // crossdock.cuda, are not leaks. When a test closes its own session, the session's leaks are
+    // checked.
     let leak_policy = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
     let mut all = Outcome::Passed(Counts::default());
     if let Some(filter) = run.filter.as_deref().filter(|filter| filter.contains(".py")) {
-        // One file or test runs on the simulated driver, which does not affect tests without
+        // A selected file or test runs on the simulated driver, which does not affect tests without
         // devices.
         let folder = if filter.starts_with(PACKAGE) { PACKAGE } else { FOLDER };
         let mut command = pytest(folder);
@@ -94,8 +96,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     Ok(all)
 }
 
-/// Builds the wheel as pip does, without optimisation, and runs it in an environment without other
-/// packages.
+/// Builds the wheel in the way pip does, but without optimisation. Installs the wheel in an
+/// environment without other packages, and uses it.
 pub fn wheel(workspace: &Workspace) -> Result<()> {
     let python = &environment(workspace)?;
     let folder = workspace.target.join("wheel");
@@ -131,8 +133,8 @@ pub fn environment(workspace: &Workspace) -> Result<PathBuf> {
     let wanted = fs::read(&wanted_path).with_context(|| format!("cannot read {}", wanted_path.display()))?;
     let folder = workspace.target.join("venv");
     let python = folder.join("bin/python");
-    // This copy of the requirements is written last, so that it exists only if the environment is
-    // complete.
+    // The copy of the requirements in the environment is written last, so that it exists only if
+    // the environment is complete.
     let installed = folder.join("requirements.txt");
     if python.exists() && fs::read(&installed).is_ok_and(|had| had == wanted) {
         return Ok(python);

@@ -6,10 +6,10 @@ use crate::programs::{self, Program};
 use anyhow::Result;
 use std::process::Command;
 
-/// The environment variable with the time of the stress test that loads and unloads plugins. The
-/// default is a few seconds.
+/// The environment variable with the duration of the stress test that loads and unloads plugins.
+/// The default duration is a few seconds.
 const STRESS_SECONDS: &str = "CROSSDOCK_STRESS_SECONDS";
-/// Its value with --all.
+/// The value of `STRESS_SECONDS` with --all.
 const STRESS_SECONDS_OF_ALL: &str = "60";
 
 /// Runs all test programs except those of the step `skew`.

@@ -4,25 +4,26 @@ use crate::cargo::Workspace;
 use crate::fnv::mixed;
 use std::process::Command;
 
-/// The environment variable with the number of the sample. Without it, tests run everything.
+/// The environment variable with the number of the sample. If it is not set, every test runs all
+/// its checks.
 const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
 
 /// A tier of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// What a change is likely to break, and a sample of repetitive tests.
+    /// The tests that a change is likely to break, and a sample of repetitive tests.
     Short(Sample),
-    /// Everything.
+    /// All tests.
     All,
 }
 
-/// A number that selects what the short tier runs: the same number selects the same.
+/// A number that selects the tests of the short tier. A number always selects the same tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample(pub u32);
 
 impl Sample {
-    /// The number from the hash of the commit, so that several commits select everything. 0 outside
-    /// of a repository.
+    /// The number is taken from the hash of the commit, so that the samples of several commits
+    /// together contain all tests. It is 0 outside of a repository.
     pub fn of_commit(workspace: &Workspace) -> Self {
         let mut git = Command::new("git");
         git.current_dir(&workspace.root).args(["rev-parse", "--verify", "--quiet", "HEAD"]);
@@ -31,20 +32,20 @@ impl Sample {
         Self(hash.and_then(|hash| number(&hash)).unwrap_or(0))
     }
 
-    /// One of `len` alternatives of the kind `what`; kinds are selected independently of each
-    /// other.
+    /// The index of one of `len` alternatives of the kind `what`. The selections for different
+    /// kinds are independent of each other.
     pub fn index(self, what: &str, len: usize) -> usize {
         (mixed(u64::from(self.0), what.as_bytes()) >> 32) as usize % len.max(1)
     }
 }
 
-/// The first digits of a hash in hexadecimal.
+/// The number that the first eight hexadecimal digits of a hash represent.
 fn number(hash: &str) -> Option<u32> {
     u32::from_str_radix(hash.get(..8)?, 16).ok()
 }
 
 impl Tier {
-    /// The elements of `all` that run: all, or one in the short tier.
+    /// The elements of `all` that run: one element in the short tier, otherwise all elements.
     pub fn one_of<'a, T>(&self, what: &str, all: &'a [T]) -> &'a [T] {
         match self {
             Self::All => all,
@@ -55,7 +56,7 @@ impl Tier {
         }
     }
 
-    /// Sets the environment variable for tests.
+    /// Sets the environment variable with which tests select their sample.
     pub fn tell(self, command: &mut Command) {
         match self {
             Self::Short(Sample(number)) => command.env(VARIABLE, number.to_string()),
@@ -63,7 +64,7 @@ impl Tier {
         };
     }
 
-    /// The arguments of `cargo xtask test` that select the same.
+    /// The arguments of `cargo xtask test` that select this tier and sample.
     pub fn arguments(self) -> String {
         match self {
             Self::Short(Sample(number)) => format!("--sample {number}"),
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_is_the_first_eight_digits_of_the_hash() {
+    fn sample_number_is_the_first_eight_digits_of_the_hash() {
         assert_eq!(number("00000010abcdef"), Some(16));
         assert_eq!(number("0000001"), None);
         assert_eq!(number("zzzzzzzzz"), None);

@@ -3,9 +3,9 @@
 use super::Step;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Runs `run` for every step, `slots` at a time: each as soon as the steps that it comes after have
-/// ended, in the order of the list if several can begin. Two steps that build in the same folder
-/// never run together.
+/// Runs `run` for every step, `slots` steps at a time. A step begins as soon as the steps that it
+/// waits for have ended. If several steps can begin, the first in the list begins. Two steps that
+/// build in the same folder never run at the same time.
 pub fn run(steps: &[Step], slots: usize, run: impl Fn(Step) + Sync) {
     let queue = Queue {
         state: Mutex::new(State { waiting: steps.to_vec(), running: Vec::new() }),
@@ -50,7 +50,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a step that can begin. `None` if there are no more steps.
+    /// Waits until a step can begin. `None` if no steps remain.
     fn take(&self) -> Option<Step> {
         let mut state = self.lock();
         loop {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum;
 
-    /// The begins and ends of steps, in order.
+    /// The events in order: which step, and whether it began or ended.
     fn recorded(steps: &[Step], slots: usize) -> Vec<(Step, bool)> {
         let events = Mutex::new(Vec::new());
         run(steps, slots, |step| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn unselected_steps_are_not_waited_for() {
+    fn steps_do_not_wait_for_unselected_steps() {
         assert_eq!(recorded(&[Step::Rust], 2), [(Step::Rust, true), (Step::Rust, false)]);
     }
 }

@@ -1,6 +1,6 @@
-//! Runs the tests for devices on the simulated CUDA driver. Work that `cpu` and `untouchable` run
-//! immediately runs later there, in an order that depends on a seed, and each access out of order
-//! is reported.
+//! Runs the tests for devices on the simulated CUDA driver. The devices `cpu` and `untouchable` run
+//! work immediately. The simulated driver runs it later, in an order that depends on a seed, and
+//! reports each unordered access.
 
 use super::{Outcome, Run, stream};
 use crate::programs::Program;
@@ -22,13 +22,14 @@ pub const TESTED: &[&str] = &[
     "tests/suite",
 ];
 
-/// The folders whose unit tests use devices. The step `rust` runs the unit tests of the others.
+/// The folders whose unit tests use devices. The unit tests of other folders run only in the step
+/// `rust`.
 const UNIT_TESTED: &[&str] = &["memory/backend", "isolation"];
 
-/// The name of the integration test programs without devices.
+/// The name of the integration test programs that use no devices.
 const ON_CPU: &str = "cpu";
 
-/// Whether a test program works with devices.
+/// Whether a test program uses devices.
 fn works_with_devices(program: &Program) -> bool {
     if program.is_unit { UNIT_TESTED.contains(&program.package.as_str()) } else { program.name != ON_CPU }
 }
@@ -39,26 +40,28 @@ struct Machine {
     devices: u32,
     /// Whether devices can access each other's memory.
     peer: bool,
-    /// The functions that an older driver lacks.
+    /// The driver functions that are removed, to simulate an older driver.
     lack: &'static [&'static str],
 }
 
-/// The simulated machines. The first is the simplest; the last has an old driver and two devices
-/// without peer access.
+/// The simulated machines. The first machine is the simplest. The last machine has an old driver
+/// and two devices without peer access.
 const MACHINES: &[Machine] = &[
     Machine { seed: 1, devices: 1, peer: false, lack: &[] },
     Machine { seed: 2, devices: 2, peer: true, lack: &[] },
     Machine { seed: 3, devices: 2, peer: false, lack: &["cuCtxRecordEvent"] },
 ];
 
-/// These test programs take as long as all others of their package, and do not use peer access.
+/// Test programs that do not run on the machine with peer access, because they do not use it and
+/// take as long as all other programs of their package.
 const WITHOUT_PEERS: [&str; 2] = ["cuda_faults", "verify"];
 
-/// The devices of these tests. The step `rust` runs the tests on `cpu` and `untouchable`.
+/// The value of the variable that selects the devices. The tests run only on CUDA devices, because
+/// the step `rust` runs them on `cpu` and `untouchable`.
 const DEVICES: (&str, &str) = ("CROSSDOCK_TEST_DEVICES", "cuda");
 
-/// Runs the tests on each machine, or on one in the short tier. A program with leaks or accesses
-/// out of order exits with a special status.
+/// Runs the tests on each machine, or in the short tier on one machine. A program with leaks or
+/// unordered accesses exits with a special status.
 pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     let mut all = Outcome::Passed(Default::default());
     let programs = run.tests_of(|package| TESTED.contains(&package.folder.as_str()))?;

@@ -1,5 +1,6 @@
-//! Runs plugins of other releases and toolchains in this host. This builds whole workspaces, so
-//! that the short tier does it only if the sources that the releases share have changed.
+//! Runs plugins of other releases and toolchains in the current host. The step builds whole
+//! workspaces. The short tier therefore runs it only if the sources on which the tests depend have
+//! changed.
 
 use super::{Outcome, Run};
 use crate::cargo::{Package, Workspace};
@@ -14,7 +15,7 @@ const SOURCES: &[&str] = &["plugin-api", "capi", FOLDER];
 /// The file with the hash of the sources with which the tests last passed.
 const RECORD: &str = "tests/skew/passed.txt";
 
-/// Whether this step runs the tests of the package.
+/// Whether this step, and not the step `rust`, runs the tests of the package.
 pub fn is_its(package: &Package) -> bool {
     package.folder == FOLDER
 }
@@ -22,7 +23,7 @@ pub fn is_its(package: &Package) -> bool {
 /// Runs the tests, and records the hash of the sources if they pass.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let outcome = run.programs(&run.tests_of(is_its)?, &[])?;
-    // With a filter, not all tests ran.
+    // With a filter, not all tests ran, so the hash is not recorded.
     if matches!(outcome, Outcome::Passed(_)) && run.filter.is_none() && !is_recorded(run.workspace)? {
         let path = run.workspace.root.join(RECORD);
         let text = format!(
@@ -34,7 +35,7 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether the tests have passed with the present sources.
+/// Whether the tests have passed with the current sources.
 pub fn is_recorded(workspace: &Workspace) -> Result<bool> {
     let record = fs::read_to_string(workspace.root.join(RECORD)).unwrap_or_default();
     let recorded = record.lines().find(|line| !line.starts_with('#'));

@@ -3,8 +3,8 @@
 use super::sample::Tier;
 use clap::ValueEnum;
 
-/// The steps in the order in which they begin. docs/testing.md explains what only each of them can
-/// find.
+/// The steps in the order in which they begin. docs/testing.md explains which faults only this step
+/// can find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Step {
     /// cargo fmt --check
@@ -31,13 +31,13 @@ pub enum Step {
     Doc,
     /// A check that every ABI struct is FFI-safe, by abi_stable's derive
     StableAbi,
-    /// Plugins of other releases and toolchains in this host
+    /// Plugins of other releases and toolchains in the current host
     Skew,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
     Fuzz,
-    /// Mutants that a crate's own tests must find, a few of one crate, if cargo-mutants is
+    /// A few mutants of one crate, which the crate's own tests must find, if cargo-mutants is
     /// installed: cargo xtask mutants
     Mutants,
     /// A comparison of the CUDA images with their compiler's output, if it is available: cargo
@@ -46,13 +46,13 @@ pub enum Step {
 }
 
 impl Step {
-    /// The name on the command line.
+    /// The name of the step on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The steps that must run before this one, also if only this one is selected. Tests load
-    /// plugins and start the command, which are not Cargo dependencies.
+    /// The steps that must run before this step, even if only this step is selected. Tests load
+    /// plugins and start the command, which Cargo does not build as their dependencies.
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
@@ -62,22 +62,25 @@ impl Step {
         }
     }
 
-    /// The steps that this one waits for, if they are selected.
+    /// The steps for which this step waits, if they are selected.
     pub fn comes_after(self) -> &'static [Self] {
         match self {
-            // They would wait for Cargo's lock anyway, and a failed build is reported earlier.
+            // These steps would wait for Cargo's lock in any case. After the build, a failed build
+            // is reported earlier.
             Self::Clippy | Self::Doc | Self::StableAbi | Self::Kernels => &[Self::Build],
             Self::Wheel => &[Self::Build, Self::Venv],
-            // A fuzzer uses a whole core, and would slow down tests that measure time.
+            // Fuzzing comes after most other tests, because a fuzzer uses a whole core and would
+            // slow down tests that measure time.
             Self::Fuzz => &[Self::Asan],
-            // It builds the packages of `rust` again, and its result means nothing if that step
-            // fails.
+            // Mutants come after `rust`: the step builds the same packages again, and its result is
+            // meaningless if the tests fail without a mutant.
             Self::Mutants => &[Self::Rust],
             other => other.needs(),
         }
     }
 
-    /// The target folder of its builds. Cargo allows only one build at a time in each.
+    /// The target folder of the step's builds. Cargo allows only one build at a time in a target
+    /// folder.
     pub fn build_folder(self) -> Option<&'static str> {
         match self {
             Self::Build | Self::Clippy | Self::Doc | Self::StableAbi | Self::Wheel => Some("target"),
@@ -89,8 +92,8 @@ impl Step {
         }
     }
 
-    /// The time budget in seconds, on two cores with an empty target folder and another step in
-    /// parallel: measured and rounded up.
+    /// The time budget in seconds. It was measured on two cores, with an empty target folder and
+    /// another step in parallel, and rounded up.
     pub fn budget(self, tier: Tier) -> u64 {
         let (short, all) = match self {
             Self::Fmt | Self::Tidy | Self::Deny => (10, 10),
@@ -98,7 +101,8 @@ impl Step {
             Self::Build => (280, 280),
             Self::Rust => (360, 520),
             Self::Asan => (380, 1800),
-            // The machine with peer access has the fewest tests.
+            // The time of the short tier depends on the selected machine: the machine with peer
+            // access runs the fewest tests.
             Self::SimCuda => (350, 1200),
             Self::Clippy => (60, 60),
             Self::Python => (440, 600),

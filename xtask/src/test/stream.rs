@@ -1,4 +1,4 @@
-//! Runs programs, and both shows and reads the lines of their output.
+//! Runs programs. Prints the lines of their output, and counts the tests in them.
 
 use super::counts::Counts;
 use super::{Failure, Outcome};
@@ -11,7 +11,8 @@ use std::sync::mpsc;
 use std::thread;
 
 thread_local! {
-    /// The prefix of the lines of this thread's step, since several steps run at the same time.
+    /// The prefix of the lines that this thread's step prints. It distinguishes steps that run at
+    /// the same time.
     static LABEL: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -20,7 +21,7 @@ pub fn label(label: String) {
     LABEL.with_borrow_mut(|current| *current = label);
 }
 
-/// Prints a line of this thread's step.
+/// Prints a line with the prefix of this thread's step.
 pub fn line(text: &str) {
     LABEL.with_borrow(|label| println!("{label}{text}"));
 }
@@ -52,10 +53,11 @@ pub fn cargo_test(command: &mut Command) -> Result<Outcome> {
     Ok(outcome(command, status, counts.without_self_skipped(self_skipped), failed))
 }
 
-/// The exit status of pytest if it selected no tests.
+/// The exit status of pytest if no test was selected.
 const NO_TESTS: i32 = 5;
 
-/// Runs pytest, and counts the tests. It is a failure if it selects none, unless `may_select_none`.
+/// Runs pytest, and counts the tests. If pytest selects no test, this is a failure unless
+/// `may_select_none`.
 pub fn pytest(command: &mut Command, may_select_none: bool) -> Result<Outcome> {
     let mut counts = Counts::default();
     let mut failed = Vec::new();
@@ -71,13 +73,13 @@ pub fn pytest(command: &mut Command, may_select_none: bool) -> Result<Outcome> {
     Ok(outcome(command, status, counts, failed))
 }
 
-/// `test module::name ... FAILED`
+/// The name in a line of the form `test module::name ... FAILED`.
 fn failed_cargo_test(line: &str) -> Option<String> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(name.strip_suffix(" - should panic").unwrap_or(name).to_owned())
 }
 
-/// `FAILED tests/test_a.py::test_b[c] - AssertionError: ...`
+/// The name in a line of the form `FAILED tests/test_a.py::test_b[c] - AssertionError: ...`.
 fn failed_pytest(line: &str) -> Option<String> {
     let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
     Some(rest.split(" - ").next().unwrap_or(rest).to_owned())
@@ -106,7 +108,7 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus
         each(&text);
     }
     for reader in readers.into_iter().flatten() {
-        // A reader ends with its pipe, and cannot fail.
+        // The result is ignored: a reader ends when its pipe is closed, and cannot fail.
         drop(reader.join());
     }
     child.wait().with_context(|| format!("cannot wait for {}", show(command)))
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn error_for_a_missing_program_has_its_name() {
+    fn error_for_a_missing_program_names_the_program() {
         let Err(error) = pytest(&mut Command::new("no-such-program-anywhere"), true) else {
             panic!("expected an error")
         };

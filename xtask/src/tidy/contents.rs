@@ -4,7 +4,7 @@ use super::text::Text;
 
 const MAX_LINES: usize = 600;
 
-/// Files that readers want in one piece.
+/// Files that may be longer, because readers need them as one file.
 const MAY_BE_LONG: &[&str] = &[
     "plugin-api/include/crossdock.h",
     "capi/include/crossdock-host.h",
@@ -19,8 +19,8 @@ const RELEASED: &str = "plugin-api/abi/released/";
 
 const ADDRESS: &str = "the project's address may only be in docs/address.md";
 
-/// Forbidden words and the reasons. They are spelled in parts, so that this file does not contain
-/// them.
+/// Forbidden words and the reasons. They are concatenated from parts, so that this file does not
+/// contain them.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("/wo", "rk/"), "a path of one machine"),
     (concat!("/ro", "ot/"), "a path of one machine"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_forbidden_words_with_their_lines() {
+    fn error_for_forbidden_word_names_its_line() {
         for (word, why) in FORBIDDEN {
             let violations = check(&[text("a.rs", &format!("fine\nsee {word}x\n"))]);
             assert_eq!(violations, [format!("a.rs:2: `{word}`: {why}")]);

@@ -1,10 +1,11 @@
-//! Checks documents: decisions are numbered without gaps, and the README shows the two commands.
+//! Checks documents: decisions must be numbered without gaps, and the README must show two
+//! commands.
 
 use super::text::Text;
 
 const COMMANDS: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
 
-/// A violation for each gap and each missing command.
+/// Returns a violation for each gap and each missing command.
 pub fn check(texts: &[Text]) -> Vec<String> {
     let mut violations = decisions(texts);
     let readme = texts.iter().find(|t| t.path == "README.md").map(|t| t.content.as_str());
@@ -16,7 +17,7 @@ pub fn check(texts: &[Text]) -> Vec<String> {
     violations
 }
 
-/// Checks the names `docs/decisions/NNNN-title.md`, from 0001 on.
+/// Checks that the decisions are named `docs/decisions/NNNN-title.md` and numbered from 0001.
 fn decisions(texts: &[Text]) -> Vec<String> {
     let names =
         texts.iter().filter_map(|t| t.path.strip_prefix("docs/decisions/")).filter(|n| *n != "README.md");

@@ -10,10 +10,10 @@ use std::process::Command;
 const MAX_COMMENT_COLUMNS: usize = 100;
 const MAX_SUBJECT_LEN: usize = 72;
 
-/// This file, whose first commit is the last one that the rule for subjects does not apply to.
+/// This file. The rule for subjects applies only to commits after the commit that added this file.
 const FILE: &str = "xtask/src/tidy/language.rs";
 
-/// Words that the glossary replaces, and what to write.
+/// Words that the glossary replaces, and their replacements.
 const REPLACED: &[(&str, &str)] = &[
     ("freight", "array transfer"),
     ("heed", "note, dispatch"),
@@ -35,8 +35,8 @@ const REPLACED: &[(&str, &str)] = &[
 /// Names of the ABI that contain a replaced word. They do not change within an ABI version.
 const ABI_NAMES: &[&str] = &["host_twin"];
 
-/// Files that the rules do not apply to: records, lists of former names, and this list and the
-/// glossary themselves.
+/// Files to which the rules do not apply: records, lists of former names, this file, and the
+/// glossary.
 const EXCLUDED: &[&str] = &[
     "plugin-api/abi/released/",
     "tests/skew/fixtures/",
@@ -46,8 +46,8 @@ const EXCLUDED: &[&str] = &[
     FILE,
 ];
 
-/// A violation for each replaced word in comments, identifiers, texts and documents, and for each wide
-/// comment.
+/// Returns a violation for each replaced word in comments, identifiers, texts and documents, and
+/// for each comment that is too wide.
 fn check(texts: &[Text]) -> Vec<String> {
     let mut violations = Vec::new();
     let included = |text: &&Text| !EXCLUDED.iter().any(|excluded| text.path.starts_with(excluded));
@@ -124,7 +124,7 @@ impl Comments {
 /// The violations of all rules of this module. Prints a line for each check that is skipped.
 ///
 /// # Errors
-/// Git or `typos` fails.
+/// Returns an error if git or `typos` fails.
 pub fn check_all(root: &Path, texts: &[Text]) -> Result<Vec<String>> {
     let mut violations = check(texts);
     match check_spelling(root)? {
@@ -138,7 +138,8 @@ pub fn check_all(root: &Path, texts: &[Text]) -> Result<Vec<String>> {
     Ok(violations)
 }
 
-/// The mistakes that `typos` finds; its exceptions are in `typos.toml`. `None` if it is not installed.
+/// The mistakes that `typos` finds. `typos.toml` lists exceptions. `None` if `typos` is not
+/// installed.
 fn check_spelling(root: &Path) -> Result<Option<Vec<String>>> {
     let output = match Command::new("typos").args(["--format", "brief"]).current_dir(root).output() {
         Ok(output) => output,
@@ -184,10 +185,10 @@ fn git(root: &Path, arguments: &[&str]) -> Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// First words that are not verbs.
+/// First words of subjects that are not verbs.
 const NOT_VERBS: &[&str] =
     &["a", "an", "it", "no", "of", "one", "that", "the", "this", "what", "where", "who", "whoever"];
-/// Verbs that look like other forms of verbs.
+/// Verbs in the imperative that end like other forms of verbs.
 const VERBS: &[&str] = &["bring", "embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed"];
 
 fn subject_violation(subject: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Checks the layering: which crate may use which.
+//! Checks the layering: which crates each crate may use.
 
 use crate::cargo::{Dependency, Package};
 use std::collections::HashMap;
@@ -35,24 +35,24 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask/compare", &[]),
 ];
 
-/// What the library of a plugin may use: never the host, another plugin, or the owners of memory or
-/// kernels.
+/// The folders that the library of a plugin may use. A plugin must never use the host, another
+/// plugin, or the crates that own memory or kernels.
 const PLUGIN_LIBRARY: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays"];
 
-/// The crates that plugins use only through interfaces of the host.
+/// Crates that plugins may use only through interfaces of the host.
 const OWNERS: &[&str] = &["memory/backend", "kernels/library"];
 
-/// Crates in these folders may use everything.
+/// Folders whose crates may use every crate.
 const TEST_FOLDERS: &[&str] = &["tests", "benches"];
 
-/// Dependencies that only one folder may use, so that their features do not affect the other
-/// crates.
+/// Dependencies that only one folder may use, so that they do not enable features for other crates.
 const CONFINED: &[(&str, &str)] = &[("cudarc", "memory/backend"), ("pyo3", "python")];
 
-/// Dependencies that only the command and plugins may use, not the libraries for applications.
+/// Dependencies that the libraries for applications must not use. The command and plugins may use
+/// them.
 const NOT_IN_LIBRARIES: &[&str] = &["clap", "clap_complete", "indicatif", "arrow-ipc", "dlpark"];
 
-/// The libraries for applications, and the crates that they consist of.
+/// The libraries for applications, and the crates of which they consist.
 const LIBRARIES: &[&str] = &[
     "plugin-api",
     "memory/client",
@@ -65,7 +65,7 @@ const LIBRARIES: &[&str] = &[
     "python",
 ];
 
-/// A violation for each dependency that the layers do not allow.
+/// Returns a violation for each dependency that the layers do not allow.
 pub fn check(packages: &[Package]) -> Vec<String> {
     let folders: HashMap<&str, &str> =
         packages.iter().map(|p| (p.name.as_str(), p.folder.as_str())).collect();
@@ -136,8 +136,8 @@ fn violation(
         ));
     }
     let to = *folders.get(dependency.name.as_str())?;
-    // Tests of lower crates need the owners of memory and kernels, and the shared test support. A
-    // cdylib has no tests.
+    // Tests of lower crates may use the crates that own memory and kernels, and the shared test
+    // support. A cdylib has no tests, so it may not use them.
     let for_tests = dependency.dev && (OWNERS.contains(&to) || is_test_folder(to));
     if (for_tests && !package.folder.ends_with("/plugin"))
         || to == package.folder
@@ -165,7 +165,8 @@ mod tests {
         }
     }
 
-    /// The table as crates, each named after its folder, and two plugins.
+    /// A workspace that follows the table: one crate for each folder in the table, named after the
+    /// folder, and two plugins.
     fn layered_packages() -> Vec<Package> {
         let mut packages = Vec::new();
         for (folder, below) in LAYERS {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_crates_that_keep_the_layers() {
+    fn accepts_crates_that_follow_the_layering() {
         assert_eq!(check(&layered_packages()), Vec::<String>::new());
     }
 
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_a_plugin_or_arrays_with_the_library_of_kernels() {
+    fn rejects_plugins_and_arrays_that_use_the_kernel_library() {
         let violations = violations_with(package("plugins/dlpack", &["arrays", "kernels-library"]));
         assert_eq!(violations.len(), 1, "{violations:?}");
         assert!(violations[0].starts_with("plugins/dlpack: uses kernels/library;"), "{violations:?}");

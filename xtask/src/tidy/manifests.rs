@@ -3,7 +3,7 @@
 use super::text::Text;
 use crate::cargo::Package;
 
-/// A violation for each crate without `[lints] workspace = true`.
+/// Returns a violation for each crate without `[lints] workspace = true`.
 pub fn check(packages: &[Package], texts: &[Text]) -> Vec<String> {
     let mut violations = Vec::new();
     for package in packages {

@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: checks the rules of the project that no linter checks. Each rule is a
-//! function from its inputs to a list of violations, so that its tests can pass inputs that break
-//! it.
+//! function that returns a list of violations for its inputs, so that tests can call it with inputs
+//! that break the rule.
 
 mod contents;
 mod cycles;
@@ -20,7 +20,7 @@ use text::Text;
 /// Prints all violations.
 ///
 /// # Errors
-/// There is a violation.
+/// Returns an error if there is a violation.
 pub fn run(workspace: &Workspace) -> Result<()> {
     let violations = violations(workspace)?;
     for violation in &violations {
@@ -47,14 +47,14 @@ fn violations(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Folders without sources, at any depth.
+/// Names of folders that are skipped at any depth, because they contain no sources.
 const IGNORED_FOLDERS: &[&str] = &[".git", "target", "dist", ".venv", "__pycache__", ".pytest_cache"];
 
 const EXTENSIONS: &[&str] = &[
     "rs", "toml", "md", "h", "hpp", "c", "cpp", "cu", "cuh", "py", "pyi", "sh", "txt", "yml", "yaml", "json",
 ];
 
-/// Collects the text files. It does not use git, which a machine that runs the tests need not have.
+/// Collects the text files. Does not use git, because the tests may run on a machine without git.
 fn collect(root: &Path, folder: &Path, texts: &mut Vec<Text>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut paths = entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>>>()?;

@@ -1,8 +1,8 @@
-//! Checks that all versions equal the workspace's.
+//! Checks that all versions in the repository equal the version of the workspace.
 
 use super::text::Text;
 
-/// A violation for each other version.
+/// Returns a violation for each version that differs from the version of the workspace.
 pub fn check(texts: &[Text]) -> Vec<String> {
     let content = |path: &str| texts.iter().find(|t| t.path == path).map_or("", |t| t.content.as_str());
     let Some(version) = workspace_version(content("Cargo.toml")) else {

@@ -1,6 +1,6 @@
 //! Former names of cases.
 
-/// Former names of cases, which `--case` still accepts, each with the present one.
+/// Pairs of a former name, which `--case` still accepts, and the current name of the case.
 pub const ALIASES: [(&str, &str); 10] = [
     ("calls.wishes", "calls.settings"),
     ("encoding.lying_nodes", "encoding.malformed_nodes"),

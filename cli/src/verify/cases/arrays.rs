@@ -26,7 +26,7 @@ pub const CASES: &[Case] = &[Case {
     check: hostile,
 }];
 
-/// The well-formed table from which malformed ones are made.
+/// The well-formed table whose structs are changed to malformed structs.
 struct Template<'a> {
     kind: CapsuleKind,
     schema: SchemaRef,
@@ -74,7 +74,8 @@ fn check_one(
     let input = Input::Capsules(Capsules::from(capsules));
     let call = CallSettings { validate, ..subject.call() };
     let result = read_and_validate(context, subject, &call, format, None, input);
-    // The host's rejection of a struct that was passed on counts as an error, too.
+    // If the plugin passes the struct to the host and the host rejects it, this also counts as an
+    // error.
     judge(&place, result.and_then(|rejection| rejection.map_or(Ok(None), Err)), malformation.must_fail)?;
     context.backend.settle();
     counts.violation().map_or(Ok(()), |details| Err(failed(place, "everything released once", details)))
@@ -82,17 +83,18 @@ fn check_one(
 
 /// A change of one of the structs that a producer passes.
 enum Change {
-    /// Of the root of a batch.
+    /// Changes the root array of a batch.
     Array(fn(&mut abi::ArrowArray)),
-    /// Of a column of a batch.
+    /// Changes a column of a batch.
     Column(fn(&mut abi::ArrowArray)),
-    /// Of a struct with a device.
+    /// Changes a device array.
     Device(fn(&mut abi::ArrowDeviceArray)),
-    /// Of a schema in its own capsule.
+    /// Changes a schema in its own capsule.
     Schema(fn(&mut abi::ArrowSchema)),
-    /// Of a column's schema in its own capsule.
+    /// Changes the schema of a column; the table's schema is in its own capsule.
     ColumnSchema(fn(&mut abi::ArrowSchema)),
-    /// Of an array in its own capsule. In a stream, a released array means the end.
+    /// Changes an array in its own capsule. It does not apply to streams, in which a released array
+    /// marks the end.
     SeparateArray(fn(&mut abi::ArrowArray)),
 }
 
@@ -119,8 +121,8 @@ impl Change {
 
 use Change::{Array, Column, ColumnSchema, Device, Schema, SeparateArray};
 
-/// A column is changed in place, not in a copy, so that changes must leave alone the fields that
-/// its release uses.
+/// A column is changed in place, not in a copy. Therefore a change must not affect the fields that
+/// the column's release function uses.
 const MALFORMATIONS: [Malformation<Change>; 33] = [
     invalid("with length -1", Array(|a| a.length = -1)),
     invalid("with offset -1", Array(|a| a.offset = -1)),
@@ -167,7 +169,8 @@ fn null_list<T>(n: i64) -> *mut *mut T {
 /// The children of an array, and NULL.
 fn with_null_child(array: &abi::ArrowArray) -> (i64, *mut *mut abi::ArrowArray) {
     let list = null_list(array.n_children);
-    // SAFETY: the list of a valid array has `n_children` entries, and the new list has one more.
+    // SAFETY: the list of a valid array has `n_children` entries, and the new list has `n_children
+    // + 1` entries.
     unsafe { std::ptr::copy_nonoverlapping(array.children, list, array.n_children as usize) };
     (array.n_children + 1, list)
 }

@@ -28,9 +28,11 @@ pub const CASES: &[Case] = &[Case {
     check: cancelled_midway,
 }];
 
-/// The limit of calls after the cancellation, in multiples of those for a table of one batch.
+/// The maximum number of calls after the cancellation, as a multiple of the number of calls for a
+/// table of one batch.
 const MAX_TABLES: u64 = 2;
-/// The limit of batches in a table. A call in its first half has enough batches after it.
+/// The maximum number of batches in a table. A call in the first half of the table is followed by
+/// enough batches.
 const MAX_BATCHES: u64 = 400;
 
 /// Counts the plugin's calls to the host, and cancels the plugin's call during one of them.
@@ -55,12 +57,12 @@ impl Counter {
     }
 }
 
-/// The first of the plugin's functions that ran during the cancellation or after it.
+/// The first function of the plugin that ran during or after the cancellation.
 struct Step {
     function: &'static str,
-    /// The number of its calls to the host after the cancellation.
+    /// The number of calls that this function made to the host after the cancellation.
     calls: u64,
-    /// Its error, unless it is `CANCELLED`.
+    /// The error that this function returned, unless the error is `CANCELLED`.
     error: Option<String>,
 }
 
@@ -83,7 +85,7 @@ fn step<T>(counter: &Counter, function: &'static str, f: impl FnOnce() -> Result
     result.map_err(|_| End::Rejected)
 }
 
-/// Reads or writes a table of so many batches.
+/// Reads or writes a table with the given number of batches.
 type Transfer<'a> = dyn Fn(u64, &Arc<Counter>) -> Result<(), End> + 'a;
 
 /// Transfers `n_batches` batches, cancelled in call `at`. Returns the number of calls and the

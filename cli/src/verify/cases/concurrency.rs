@@ -75,7 +75,8 @@ fn interleaved(context: &CaseContext) -> Check {
 fn read_in_turn(context: &CaseContext, readable: &Readable, pair: [(&Subject, &RecordBatch); 2]) -> Check {
     let place = format!("'{}', two streams in turn", readable.format.name);
     let fail = |error| failed(&place, "both tables", error);
-    // Each with its subject, the expected batches, the batches so far, and whether it has ended.
+    // Each stream has its subject, the expected batches, the batches that were read, and whether it
+    // has ended.
     let mut streams = Vec::new();
     for (subject, table) in pair {
         let batches = context.table_for(&readable.batch_format, table)?;
@@ -151,7 +152,7 @@ fn in_parallel(context: &CaseContext, subjects: Vec<Subject>, how: &str) -> Chec
             let (first, start) = (&first, &start);
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    // Threads wait at the barrier also after a failure, so that all of them begin
+                    // A thread also waits at the barrier after a failure, so that all threads begin
                     // each round together.
                     start.wait();
                     let stopped = || first.lock().unwrap_or_else(PoisonError::into_inner);

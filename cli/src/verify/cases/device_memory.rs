@@ -30,14 +30,14 @@ pub const CASES: &[Case] = &[Case {
 /// the plugin.
 const ROUNDS: usize = 3;
 
-/// The most external memory that was measured, and the place of the measurement.
+/// The maximum of the measured external memory in bytes, and the call in which it was measured.
 #[derive(Default)]
 struct Peak {
     bytes: u64,
     place: String,
 }
 
-/// Measures the memory of a device that is in use and not the host's.
+/// Measures the memory in use on a device that was not allocated by the host.
 struct Meter {
     backend: Backend,
     device: Device,
@@ -60,7 +60,7 @@ impl Meter {
         }
     }
 
-    /// Returns the peak and starts again at 0.
+    /// Returns the peak and resets it to 0.
     fn take_peak(&self) -> Peak {
         std::mem::take(&mut *self.peak.lock().unwrap_or_else(PoisonError::into_inner))
     }

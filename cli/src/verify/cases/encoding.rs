@@ -111,7 +111,7 @@ fn malformed(random: &mut Random, id: &str) -> Result<EncodedArray> {
     EncodedArray::new(nodes, buffers)
 }
 
-/// A node of an encoding that no plugin has.
+/// A node with the id of an encoding that no plugin decodes.
 pub fn unknown(context: &CaseContext) -> Check<EncodedArray> {
     let array = malformed(&mut context.random(), "crossdock.verify.no-such-encoding");
     array.map_err(|error| failed("the suite's own node", "a tree", error))
@@ -171,7 +171,7 @@ fn session(host: &Host, device: Device) -> Check<Session> {
 
 fn read(session: &Session, file: &std::path::Path) -> Check<EncodedArray> {
     let array = encoded_trees::read(session, file)?;
-    array.ok_or_else(|| skipped(format!("'{}' is not an encoded array any more", file.display())))
+    array.ok_or_else(|| skipped(format!("'{}' is no longer an encoded array", file.display())))
 }
 
 /// The ids that the plugin decodes.
@@ -233,8 +233,8 @@ fn samples(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// The encodings that only the host decodes, by programs: all, or none if the plugin has a `decode`
-/// function.
+/// The encodings that only the host decodes, by running programs. These are all encodings of a
+/// plugin without a `decode` function, and no encodings otherwise.
 fn program_ids(context: &CaseContext) -> Check<Vec<String>> {
     let decodes = context.subject()?.encoding()?.decodes();
     if decodes { Ok(Vec::new()) } else { own_ids(context) }
@@ -276,7 +276,7 @@ fn decode_watched(context: &CaseContext) -> Check {
             return Err(failed(
                 place,
                 "each buffer released, by the plugin or with its array",
-                "the plugin still holds one",
+                "the plugin still holds a buffer",
             ));
         }
     }
@@ -318,7 +318,7 @@ fn changed_samples(context: &CaseContext) -> Check {
 /// Changes one of the plugin's nodes.
 fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<EncodedArray> {
     let (mut nodes, mut buffers) = encoded_trees::parts(&array, 0)?;
-    // The indices of the plugin's nodes, each with that of its first buffer.
+    // The index of each node of the plugin, and the index of the node's first buffer.
     let (mut own_nodes, mut first) = (Vec::new(), 0);
     for (index, node) in nodes.iter().enumerate() {
         if ids.contains(&node.encoding) {

@@ -91,7 +91,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// The expectation about inputs whose memory an output uses.
+/// The check of inputs whose memory an output uses.
 pub const RELEASED_LAST: &str = "no release before all batches that use its memory are released";
 
 /// The columns of one form that a format accepts, each in its own batch.
@@ -277,8 +277,8 @@ fn exported(
     Ok(())
 }
 
-/// Whether an error may reject a table with nulls and unusual texts although the plan, which knows
-/// only the schema, accepts it.
+/// Whether the plugin may reject a table with nulls and unusual texts although the plan accepts it.
+/// The plan depends only on the schema.
 pub fn may_reject_nulls(error: &Error) -> bool {
     matches!(error.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
 }

@@ -167,8 +167,8 @@ fn null_counts(context: &CaseContext) -> Check {
             let host = batch.move_to(subject.stream(), Device::CPU).map_err(invalid_array(place))?;
             let arrays = batch.columns().iter().flat_map(nested_arrays);
             for (array, copy) in arrays.zip(host.columns().iter().flat_map(nested_arrays)) {
-                // A copy from a device has only the used part of an array, so that its nulls may
-                // differ.
+                // A copy from a device contains only the used part of an array, so its null count
+                // may differ.
                 let is_whole = (array.len(), array.offset()) == (copy.len(), copy.offset());
                 let count = array.null_count().filter(|_| array.layout().is_validity(0) && is_whole);
                 let Some(declared) = count else { continue };
@@ -380,7 +380,7 @@ fn pipe(context: &CaseContext) -> Check {
         let state = pipe.state.clone();
         let read = read_bytes(context, &subject, readable, table, pipe);
         if state.jumps() > 0 {
-            return Err(failed(place, "reads that begin where the last one ended", "one elsewhere"));
+            return Err(failed(place, "reads at consecutive offsets", "a read at another offset"));
         }
         match read {
             Ok(read) => same_values(context, &subject, &place, readable, table, &read),

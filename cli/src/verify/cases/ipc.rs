@@ -31,7 +31,7 @@ struct Placement {
     lead: usize,
 }
 
-/// The placements that cases try; the first is the usual one.
+/// The locations and alignments that cases try. The first entry is the usual one.
 const PLACEMENTS: [Placement; 4] = [
     Placement { name: "read", alignment: 64, map: false, lead: 0 },
     Placement { name: "in memory, aligned to 8 bytes", alignment: 8, map: true, lead: 0 },

@@ -201,7 +201,7 @@ fn cleared(context: &CaseContext) -> Check {
     require_input(has_input, "reads, writes or decodes")
 }
 
-/// Releases the objects of streams. Returns whether there are any.
+/// Releases the objects that streams return. Returns whether any object was released.
 fn cleared_on_read(context: &CaseContext, subject: &Subject) -> Check<bool> {
     let mut has_input = false;
     for readable in round_trip::readable(context, subject).unwrap_or_default() {
@@ -230,7 +230,8 @@ fn cleared_on_read(context: &CaseContext, subject: &Subject) -> Check<bool> {
     Ok(has_input)
 }
 
-/// Writes batches, and releases the objects of writers. Returns whether there are any.
+/// Writes batches, and releases the objects that writers return. Returns whether any object was
+/// released.
 fn cleared_on_write(context: &CaseContext, subject: &Subject) -> Check<bool> {
     let mut has_input = false;
     for format in round_trip::writable(context, subject).unwrap_or_default() {

@@ -31,7 +31,8 @@ pub const CASES: &[Case] = &[Case {
 /// One object of each kind that the plugin returns, which are released together.
 type Bundle = Vec<Box<dyn Send>>;
 
-/// The number of bundles: enough for calls 1, 2, 4, 8, ... of each function of the host.
+/// The number of bundles. It suffices to release one bundle in each of the calls 1, 2, 4, 8, ... of
+/// every function of the host.
 const N_BUNDLES: usize = 64;
 /// A release may take the case's time limit divided by this number.
 const TIMEOUT_DIVISOR: u32 = 6;
@@ -40,7 +41,7 @@ const TIMEOUT_DIVISOR: u32 = 6;
 #[derive(Default)]
 struct Spares {
     bundles: Vec<Bundle>,
-    /// The number of calls of each function.
+    /// The number of calls that the plugin made to each function of the host.
     calls: HashMap<&'static str, u64>,
     /// The function during which a release did not return, and the channel that reports its return.
     stuck: Option<(&'static str, Receiver<()>)>,

@@ -112,7 +112,7 @@ pub fn run_all(context: &CaseContext, subject: &Subject, forms: &[Form]) -> Chec
     require_input(run_trees(context, subject)? || has_tables, "reads, writes or decodes")
 }
 
-/// Reads and writes tables. Returns whether there are any.
+/// Reads and writes tables. Returns whether the suite has a table for the plugin.
 fn run_tables(context: &CaseContext, subject: &Subject, forms: &[Form]) -> Check<bool> {
     let mut has_input = false;
     let samples = if subject.importer().is_ok() {
@@ -154,7 +154,8 @@ fn run_tables(context: &CaseContext, subject: &Subject, forms: &[Form]) -> Check
     Ok(has_input)
 }
 
-/// Decodes the trees. Returns whether there are any.
+/// Decodes the encoded arrays of the samples. Returns whether a sample has nodes that the plugin
+/// decodes.
 fn run_trees(context: &CaseContext, subject: &Subject) -> Check<bool> {
     let trees = trees(context, subject)?;
     trees.iter().for_each(|tree| drop(tree.decode_once(context, subject)));

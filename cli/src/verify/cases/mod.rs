@@ -25,7 +25,7 @@ mod tensors;
 use super::case::Case;
 use aliases::ALIASES;
 
-/// All cases, each after those that it depends on.
+/// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     let groups: [&'static [Case]; 19] = [
         entry::CASES,

@@ -1,4 +1,5 @@
-//! Structs with additional fields, as in later releases.
+//! Checks that the plugin accepts structs with additional fields, as later releases may define
+//! them.
 
 use super::super::case::{Case, Check, failed, not_offered};
 use super::super::context::CaseContext;

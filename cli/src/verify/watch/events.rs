@@ -1,5 +1,5 @@
-//! Events with unique handles, so that a handle of a destroyed event is recognised. Host memory,
-//! whose work has always run already, has events too.
+//! Events with unique handles, so that a handle of a destroyed event is recognised. Work on host
+//! memory also has events, although it is complete when the call returns.
 
 use std::collections::HashMap;
 

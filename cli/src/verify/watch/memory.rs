@@ -1,5 +1,5 @@
-//! The functions of `crossdock.host.memory/1`: each notes its arguments and calls the host's own
-//! memory.
+//! The functions of `crossdock.host.memory/1`. Each function records its arguments and calls the
+//! same function of the host's own memory.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ unsafe extern "C" fn copy(
         // SAFETY: `err` is NULL or the plugin's error struct.
         return unsafe { fail(error, err) };
     }
-    // As in `is_any_on_device`, but the copies state their devices.
+    // This is the check of `is_any_on_device`, but each copy declares its devices.
     let device = inner.shared.session.device;
     let uses_device = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
         // SAFETY: the plugin passes a list of `n_copies` entries, and the range is empty for NULL.

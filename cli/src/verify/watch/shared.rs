@@ -1,4 +1,4 @@
-//! The object behind a watched host, and its notes.
+//! The object that implements a watched host, and the recorded violations.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -78,8 +78,9 @@ pub(super) struct Notes {
     pub(super) events: Events,
 }
 
-// SAFETY: the interface structs are written before the plugin sees them and never again, and all
-// other fields are `Sync`. The pointers inside refer to the object itself, which is never freed.
+// SAFETY: the interface structs are written before the plugin receives them and never again, and
+// all other fields are `Sync`. The pointers inside refer to the object itself, which is never
+// freed.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointers inside refer to the object itself, which never moves, and all other fields
 // are `Send`.

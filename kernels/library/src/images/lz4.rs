@@ -33,7 +33,7 @@ pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
     }
 }
 
-/// Reads a length: 4 bits, and if they are all set, the bytes that follow.
+/// Reads a length. It has 4 bits; if all of them are set, the following bytes are added to it.
 fn length(nibble: u8, from: &mut &[u8]) -> Option<usize> {
     let mut n = usize::from(nibble);
     let mut more = nibble == 15;
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn decodes_literals_and_overlapping_matches() {
         assert_eq!(decoded(b"\x30abc", 3).unwrap(), b"abc");
-        // "ab", 7 bytes from 2 before, then "c".
+        // The literals "ab", a match of 7 bytes at distance 2, and the literal "c".
         assert_eq!(decoded(b"\x23ab\x02\x00\x10c", 10).unwrap(), b"ababababac");
         let mut long = vec![0xf0, 255, 5];
         long.extend([7; 275]);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_malformed_blocks_and_other_lengths() {
+    fn rejects_malformed_blocks_and_wrong_lengths() {
         for (block, len) in [
             (&b""[..], 0),
             (b"\x30ab", 3),

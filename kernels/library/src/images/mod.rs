@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 /// The length of the image set in 8 bytes, followed by the set as an LZ4 block.
 static PACKED: &[u8] = include_bytes!("../../images/crossdock.images.lz4");
 
-/// The alignment of the set in memory. Cubins are ELF files, whose readers may require it.
+/// The alignment of the set in memory. Cubins are ELF files, and ELF readers may require this
+/// alignment.
 const ALIGNMENT: usize = 64;
 
 /// Returns the `crossdock_image_set`, which is decompressed at the first call. All kernels share
@@ -24,7 +25,7 @@ fn unpack(packed: &[u8]) -> Option<&'static [u8]> {
     let mut memory = vec![0; len.checked_add(ALIGNMENT)?];
     let begin = memory.as_ptr().align_offset(ALIGNMENT);
     lz4::decode(block, memory.get_mut(begin..begin.checked_add(len)?)?)?;
-    // Kept until the program ends, as a static would be.
+    // Never freed: the image set is used until the program ends.
     memory.leak().get(begin..begin + len)
 }
 

@@ -23,8 +23,9 @@ pub fn on_every_device(test: impl Fn(&Stream) + Sync) {
     on_each_device(|stream, _| test(stream));
 }
 
-/// Like [`on_every_device`], and tells the test whether the device is emulated, and so slow. The
-/// emulated device runs concurrently with the others, and only if there is no CUDA device.
+/// Like [`on_every_device`], but also passes to the test whether the device is emulated. An
+/// emulated device is slow, so a test may run fewer cases on it. The emulated device runs
+/// concurrently with the others, and only if there is no CUDA device.
 pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     let host = TestHost::new();
     let emulate = || match emulated::stream(&host) {

@@ -178,14 +178,14 @@ pub fn measure(case: &Case<'_>) {
             if !codes.is_empty() && n < top {
                 codes[at] = n + case.below(top - n);
             }
-            // Values may also begin within a code, or out of range.
+            // Some values begin within a code or out of range.
             if case.n > 0 && case.below(2) == 0 {
                 offsets[0] = (offsets[0] - 1 + case.below(3) as i64).clamp(0, offsets[case.n]);
             }
         };
         SomeCodes::new(case, escapes, wrong).measure(case, "wrong codes");
     }
-    // More consecutive escapes than the kernel looks back over.
+    // More consecutive escapes than the kernel searches backwards.
     let row = |codes: &mut Vec<usize>, offsets: &mut Vec<i64>, _: usize| {
         codes.extend(std::iter::repeat_n(255, LOOK_BACK + 2 * case.below(CHUNK)));
         let last = offsets.len() - 1;

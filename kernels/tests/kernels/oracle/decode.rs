@@ -259,7 +259,7 @@ struct SomeCodes {
 
 impl SomeCodes {
     fn new(case: &Case<'_>, width: usize, code_bits: usize) -> Self {
-        // Few enough for the kernel's fast memory, or more.
+        // In some cases, the values fit into the kernel's shared memory; in others, they do not.
         let n_values = case.below([200, 3000][case.below(2)]);
         let values = case.bytes(n_values * width);
         let noise = case.below(2) * 3;
@@ -319,7 +319,7 @@ pub fn take(case: &Case<'_>) {
 pub fn take_packed(case: &Case<'_>) {
     for (width, code_width) in WIDTHS.into_iter().flat_map(|w| [(w, 1), (w, 2)]) {
         for bits in BITS.into_iter().filter(|bits| *bits <= 8 * code_width) {
-            // The packed words have been through the inverse of the step.
+            // The inverse of the step was applied to the words before packing.
             let by = case.word() * case.below(2) as u64;
             let steps = if by == 0 { vec![] } else { vec![Step::Xor(by)] };
             let some = SomeCodes::new(case, width, bits);
@@ -352,7 +352,7 @@ pub fn expand_runs(case: &Case<'_>) {
             at = (at + 1 + case.below(mean)).min(max);
             ends.push(at as u64);
         }
-        // As many positions as ends of this width can cover.
+        // At most as many positions as run ends of this width can cover.
         let n = case.n.min(at.saturating_sub(first));
         let values = case.bytes(ends.len() * width);
         let (list, value_buffer) = (case.buffer(&words(&ends, end_width)), case.buffer(&values));

@@ -15,8 +15,8 @@ fn narrow(n: i64, width: usize) -> i64 {
     n << unused >> unused
 }
 
-/// `n` ascending numbers from 0 on, with differences of at least `step`. In two of three cases,
-/// some of them are then replaced by anything.
+/// Returns `n` ascending numbers from 0 on, with differences of at least `step`. In two of three
+/// cases, some of the numbers are replaced by random numbers.
 fn rising(case: &Case<'_>, n: usize, step: i64, width: usize, disorder: usize) -> Vec<i64> {
     let mut at = 0;
     let mut numbers: Vec<i64> = (0..n)

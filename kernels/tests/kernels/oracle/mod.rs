@@ -1,6 +1,6 @@
-//! Tests each kernel of the table against a simple reference: many sizes, any address, any bit,
-//! contents in order, nearly in order and random; on every device, and on the emulated CUDA
-//! sources.
+//! Tests each kernel of the table against a simple reference: with many sizes, at any address and
+//! any bit, and with contents that are in order, nearly in order, or random. Runs on every device,
+//! and on the emulated CUDA sources.
 
 mod bits;
 mod codes;
@@ -104,7 +104,7 @@ impl<'a> Case<'a> {
 
     /// Copies bytes to the device, at any address.
     pub fn buffer(&self, bytes: &[u8]) -> Buffer {
-        // In half of the cases at an aligned address, where kernels are faster.
+        // In half of the cases, the address is aligned, because kernels then use faster code.
         let skew = if self.below(2) == 0 { 0 } else { self.below(17) };
         let fill = |to: &mut [u8]| {
             to[skew..skew + bytes.len()].copy_from_slice(bytes);

@@ -13,7 +13,8 @@ struct SomeLists {
     elements: u64,
 }
 
-/// Creates lists of up to `max` elements, about half of them empty; contiguous unless `anywhere`.
+/// Creates lists of up to `max` elements. About half of the lists are empty. Unless `anywhere` is
+/// set, the lists are contiguous.
 fn some_lists(case: &Case<'_>, max: usize, anywhere: bool) -> SomeLists {
     let sizes: Vec<u64> = (0..case.n).map(|_| case.below(max + 1) as u64 * case.below(2) as u64).collect();
     let end: u64 = sizes.iter().sum();
@@ -32,7 +33,7 @@ pub fn place(case: &Case<'_>) {
         for (has_ends, anywhere, malformed) in
             [(false, false, 0), (true, false, 0), (true, true, 0), (false, true, 3), (true, true, 2)]
         {
-            // Narrow begins cannot count many elements.
+            // Begins of a narrow type can only address few elements.
             let narrow = width == 1 || (width == 2 && case.n > 1000);
             let SomeLists { mut begins, sizes, elements } = some_lists(case, 8, anywhere || narrow);
             let mut ends_or_sizes: Vec<u64> = begins
@@ -98,7 +99,8 @@ pub fn place(case: &Case<'_>) {
     too_many(case);
 }
 
-/// Expects a large total if the elements exceed 32-bit offsets, or their sum overflows.
+/// Expects a large total if the number of elements does not fit into 32-bit offsets, or if the sum
+/// of the sizes overflows.
 fn too_many(case: &Case<'_>) {
     let each = [1u64 << 31, 1 << 62][case.below(2)];
     let buffers = [case.buffer(&words(&vec![0; case.n], 8)), case.buffer(&words(&vec![each; case.n], 8))];

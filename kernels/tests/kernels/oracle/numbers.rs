@@ -154,14 +154,14 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
-/// The nearest of all halves by binary search, ties to even.
+/// Finds the nearest of all halves by binary search, with ties to even.
 fn nearest_half(x: f64) -> u16 {
     if x.is_nan() {
         return 0x7e00;
     }
     let sign = u16::from(x.is_sign_negative()) << 15;
     let x = x.abs();
-    // Halves of one sign ascend with their bits, and infinity is in the place of 65536.
+    // Halves of the same sign are ordered like their bits. Infinity takes the place of 65536.
     let value = |bits: u16| if bits == 0x7c00 { 65536.0 } else { half(bits) };
     let (mut low, mut high) = (0u16, 0x7c00);
     if x >= 65536.0 {

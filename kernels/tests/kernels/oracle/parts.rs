@@ -38,7 +38,7 @@ fn some_integers(case: &Case<'_>, of: IntType) -> (Vec<i128>, Buffer, usize) {
     (numbers, case.buffer(&bytes), skip * width)
 }
 
-/// A validity bitmap from any bit on with most bits set; or none.
+/// A validity bitmap that begins at any bit and has most bits set, or no bitmap.
 fn some_validity(case: &Case<'_>) -> Option<(Vec<u8>, Buffer, usize)> {
     if case.below(2) == 0 {
         return None;
@@ -111,7 +111,7 @@ pub fn narrow(case: &Case<'_>) {
 }
 
 pub fn sum(case: &Case<'_>) {
-    // All types, and factors that make the sums far below, near or beyond the limits.
+    // Parts of all types, and factors with which the sums are far below, near or beyond the limits.
     let types: Vec<IntType> = types().collect();
     for round in 0..24 {
         let n_parts = 1 + case.below(4);
@@ -243,7 +243,7 @@ pub fn take_blocks(case: &Case<'_>) {
         let first = case.below(2) * case.below(1024);
         let blocks = (first + case.n).div_ceil(1024).max(1) + case.below(2);
         let zero = case.word() & low_bits(begin_of) >> 1;
-        // Dictionaries of few values, rarely empty, and rarely with a wrong range.
+        // The dictionaries have few values. Some are empty, and some have a wrong range.
         let (mut begins, mut end) = (Vec::new(), 0u64);
         for _ in 0..blocks {
             let error = if round > 5 && case.below(20) == 0 { case.word() } else { 0 };

@@ -22,9 +22,9 @@ pub fn gather(case: &Case<'_>) {
     }
 }
 
-/// Gathers transposed planes, smaller or larger than a tile, with up to two more dimensions.
-/// Positions, lengths and distances are multiples of `grain` bytes; or only one of them is, and the
-/// others are multiples of 16.
+/// Gathers transposed planes, smaller or larger than a tile, with up to two more dimensions. All
+/// positions, lengths and distances are multiples of `grain` bytes; or one of them is a multiple of
+/// `grain` bytes and all others are multiples of 16 bytes.
 fn transposed(case: &Case<'_>, width: usize, grain: usize) {
     let one = case.below(6);
     let grain_of = |which: usize| if one == 0 || one == which { grain } else { 16 };

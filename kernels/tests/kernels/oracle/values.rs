@@ -75,7 +75,7 @@ pub fn views(case: &Case<'_>) {
         let mut data = data;
         let mut views: Vec<[u8; 16]> = (0..case.n).map(|_| view(case, &data)).collect();
         if noise > 0 {
-            // Far beyond the prefix of a view.
+            // At a position far after the prefix in the view.
             let i = case.below(n_data);
             data[i][250] = 0xff;
         }

@@ -1,6 +1,6 @@
-//! Computes the CRC-32 of zlib, PNG and Ethernet (reflected, polynomial 0x04c11db7).
+//! Computes the CRC-32 that zlib, PNG and Ethernet use (reflected, polynomial 0x04c11db7).
 
-/// The remainder of each byte after eight zero bits.
+/// The remainder for each value of a byte.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -21,12 +21,12 @@ const TABLE: [u32; 256] = {
 pub struct Crc32(u32);
 
 impl Crc32 {
-    /// The state before the first byte.
+    /// Creates the state before the first byte.
     pub fn new() -> Self {
         Self(!0)
     }
 
-    /// Adds bytes.
+    /// Returns the state after `bytes`.
     pub fn with(self, bytes: &[u8]) -> Self {
         Self(bytes.iter().fold(self.0, |value, byte| {
             let [low, ..] = value.to_le_bytes();
@@ -34,7 +34,7 @@ impl Crc32 {
         }))
     }
 
-    /// The checksum.
+    /// The checksum of all bytes that were added.
     pub fn value(&self) -> u32 {
         !self.0
     }

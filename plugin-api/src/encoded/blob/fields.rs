@@ -1,13 +1,13 @@
-//! Reads fields in sequence.
+//! Reads the fields of a header in sequence.
 
 use crate::error::{Error, Result};
 
-/// A bad data error about the bytes.
+/// Creates a "bad data" error about the bytes of an encoded array.
 pub(super) fn wrong(what: impl std::fmt::Display) -> Error {
     Error::bad_data(format!("invalid bytes of an encoded array: {what}"))
 }
 
-/// The fields that have not been read yet.
+/// The bytes of the fields that have not been read yet.
 pub(super) struct Fields<'a> {
     pub rest: &'a [u8],
 }
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A `u32` as a `usize`.
+    /// Reads a `u32` as a `usize`.
     pub fn count(&mut self) -> Result<usize> {
         self.u32().map(|n| n as usize)
     }
@@ -56,8 +56,8 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(text).map_err(|e| wrong(format_args!("{what} is not valid UTF-8: {e}")))
     }
 
-    /// Reserved bytes or padding. Other values than 0 are rejected, because later versions may
-    /// define them.
+    /// Skips reserved bytes or padding. Rejects values other than 0, because later versions may
+    /// define a meaning for them.
     pub fn zeros(&mut self, bytes: usize) -> Result<()> {
         match self.take(bytes)?.iter().all(|byte| *byte == 0) {
             true => Ok(()),
@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Checks that all bytes have been read.
+    /// Returns an error unless all bytes have been read.
     pub fn end(&self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),

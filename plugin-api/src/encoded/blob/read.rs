@@ -11,12 +11,12 @@ use crate::encoded::{
 };
 use crate::error::{Error, Result};
 
-/// The contents of the head, the first [`HEAD_BYTES`] bytes.
+/// The contents of the head, which is the first [`HEAD_BYTES`] bytes of an encoded array.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// The size of the header.
+    /// The size of the header in bytes.
     pub header_bytes: u64,
-    /// The size of header and buffers.
+    /// The size of the header and all buffers in bytes.
     pub total_bytes: u64,
     checksum: u32,
     n_nodes: usize,
@@ -30,10 +30,11 @@ pub struct ParsedHeader {
 }
 
 impl Head {
-    /// Reads the head. `bytes` may be longer.
+    /// Reads the head from the start of `bytes`, which may be longer than the head.
     ///
     /// # Errors
-    /// Bad data if the bytes are not a valid head, unsupported for other versions.
+    /// Returns a "bad data" error if the bytes are not a valid head, and an "unsupported" error for
+    /// other versions.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let mut head = Fields { rest: bytes.get(..HEAD_BYTES).unwrap_or(bytes) };
         let magic = head.take(MAGIC.len())?;
@@ -43,7 +44,7 @@ impl Head {
         let version = head.u32()?;
         if version != VERSION {
             return Err(Error::unsupported(format!(
-                "bytes of an encoded array in version {version}, expected version {VERSION}"
+                "the bytes of an encoded array are in version {version}, expected version {VERSION}"
             )));
         }
         let checksum = head.u32()?;
@@ -52,23 +53,23 @@ impl Head {
         head.zeros(HEAD_BYTES - 40)?;
         if n_nodes == 0 || n_nodes > MAX_NODES || n_buffers > MAX_BUFFERS {
             return Err(wrong(format_args!(
-                "{n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most {MAX_BUFFERS} buffers"
+                "the header declares {n_nodes} nodes and {n_buffers} buffers, expected 1 to {MAX_NODES} nodes and at most {MAX_BUFFERS} buffers"
             )));
         }
         let min = HEAD_BYTES + n_nodes * (NODE_BYTES + RECORD_ALIGNMENT) + n_buffers * BUFFER_BYTES;
         if !(min as u64..=MAX_HEADER_BYTES).contains(&header_bytes) || header_bytes > total_bytes {
             return Err(wrong(format_args!(
-                "a header of {header_bytes} bytes, {total_bytes} bytes in total, {n_nodes} nodes and {n_buffers} buffers, \
+                "the head declares a header of {header_bytes} bytes, {total_bytes} bytes in total, {n_nodes} nodes and {n_buffers} buffers, \
                  expected a header of {min} to {MAX_HEADER_BYTES} bytes"
             )));
         }
         Ok(Self { header_bytes, total_bytes, checksum, n_nodes, n_buffers })
     }
 
-    /// The memory of the tree without its buffers, in bytes. It is 0 for up to [`UNCHARGED_NODES`]
-    /// nodes.
+    /// The size in bytes of the tree in memory, without its buffers. The result is 0 for up to
+    /// [`UNCHARGED_NODES`] nodes.
     pub fn tree_bytes(&self) -> u64 {
-        /// Measured, including the overhead of the allocator.
+        /// This value was measured, and includes the overhead of the allocator.
         const NODE_BYTES: u64 = 512;
         const BUFFER_BYTES: u64 = 96;
         let (nodes, buffers) = (self.n_nodes.saturating_sub(UNCHARGED_NODES) as u64, self.n_buffers as u64);
@@ -78,10 +79,10 @@ impl Head {
         }
     }
 
-    /// Checks the total length.
+    /// Compares the length of the bytes with the declared total length.
     ///
     /// # Errors
-    /// Bad data if it is not [`total_bytes`](Self::total_bytes).
+    /// Returns a "bad data" error if the lengths differ.
     pub fn check_length(&self, bytes: u64) -> Result<()> {
         let fault = match bytes.cmp(&self.total_bytes) {
             std::cmp::Ordering::Equal => return Ok(()),
@@ -92,10 +93,11 @@ impl Head {
     }
 }
 
-/// Reads the header of a whole array. The buffers are not read, but `bytes` must include them.
+/// Reads the header of an array. Does not read the buffers, but `bytes` must include them.
 ///
 /// # Errors
-/// Bad data, with a message that names the node or buffer; unsupported for other versions.
+/// Returns a "bad data" error that names the node or buffer, or an "unsupported" error for other
+/// versions.
 pub fn read(bytes: &[u8]) -> Result<ParsedHeader> {
     let head = Head::read(bytes)?;
     head.check_length(bytes.len() as u64)?;
@@ -128,16 +130,16 @@ pub fn read(bytes: &[u8]) -> Result<ParsedHeader> {
 }
 
 impl ParsedHeader {
-    /// The ranges of the buffers.
+    /// The positions of the buffers.
     pub fn buffer_ranges(&self) -> &[BufferRange] {
         &self.buffer_ranges
     }
 
-    /// Creates the array from the buffers at its ranges. The array also owns `owner`, and drops it
-    /// with itself.
+    /// Creates the array from its buffers. `buffers` has the order of [`Self::buffer_ranges`]. The
+    /// array takes ownership of `owner`, and drops it when the array is dropped.
     ///
     /// # Errors
-    /// The tree is invalid: see [`EncodedArray::from_raw`].
+    /// Returns an error if the tree is invalid; see [`EncodedArray::from_raw`].
     pub fn with_buffers(self, buffers: EncodedBuffers, owner: Option<Box<dyn Send>>) -> Result<EncodedArray> {
         EncodedArray::with_owner(self.nodes, buffers, owner)
     }
@@ -152,8 +154,8 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
     from.zeros(4)?;
     if id_bytes > MAX_ID_BYTES || type_bytes > MAX_METADATA_BYTES || metadata_bytes > MAX_METADATA_BYTES {
         return Err(wrong(format_args!(
-            "an id of {id_bytes} bytes, a type of {type_bytes} and metadata of {metadata_bytes}, expected at most \
-             {MAX_ID_BYTES}, {MAX_METADATA_BYTES} and {MAX_METADATA_BYTES}"
+            "a node has an id of {id_bytes} bytes, a type of {type_bytes} bytes and metadata of {metadata_bytes} bytes, \
+             expected at most {MAX_ID_BYTES}, {MAX_METADATA_BYTES} and {MAX_METADATA_BYTES} bytes"
         )));
     }
     let encoding = from.text(id_bytes, "its id")?.to_owned();
@@ -163,7 +165,7 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
         TYPE_SCHEMA => LogicalType::Schema(schema::read(logical_type).map_err(|e| e.context("its type"))?),
         other => {
             return Err(wrong(format_args!(
-                "a type of kind {other}, expected {TYPE_DTYPE} or {TYPE_SCHEMA}"
+                "a node has a type of kind {other}, expected kind {TYPE_DTYPE} or {TYPE_SCHEMA}"
             )));
         }
     };
@@ -173,23 +175,24 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
     Ok(NodeParts { encoding, logical_type, length, metadata, n_buffers, n_children })
 }
 
-/// The range of a buffer. `end` is the end of the data before it.
+/// Reads the position of a buffer. `end` is the end of the data before the buffer.
 fn buffer_range(from: &mut Fields<'_>, end: u64) -> Result<BufferRange> {
     let (offset, bytes) = (from.u64()?, from.u64()?);
     let alignment = u64::from(from.u32()?);
     from.zeros(4)?;
     if rounded_up(end, ALIGNMENT) != Some(offset) || offset.checked_add(bytes).is_none() {
         return Err(wrong(format_args!(
-            "{bytes} bytes at offset {offset}, expected the first multiple of {ALIGNMENT} from {end} on"
+            "a buffer has {bytes} bytes at offset {offset}, expected the first multiple of {ALIGNMENT} from {end} on"
         )));
     }
     if !alignment.is_power_of_two() || alignment > ALIGNMENT {
         return Err(wrong(format_args!(
-            "an alignment of {alignment}, expected a power of two up to {ALIGNMENT}"
+            "a buffer has an alignment of {alignment}, expected a power of two up to {ALIGNMENT}"
         )));
     }
     Ok(BufferRange { offset, bytes, alignment })
 }
 
-// The fields of the head are read in sequence, the checksum after the magic and the version.
+// The fields of the head are read in sequence, so the checksum must follow the magic bytes and the
+// version.
 const _: () = assert!(CHECKSUM_AT == MAGIC.len() + 4);

@@ -1,7 +1,8 @@
-//! Reads and writes Arrow schemas as bytes: the fields in pre-order, each with its strings and
+//! Reads and writes Arrow schemas as bytes. The fields are in pre-order, each with its strings and
 //! metadata.
 //!
-//! Formats are not interpreted, so that unknown types pass unchanged.
+//! Format strings are not interpreted, so that types that this build does not support stay
+//! unchanged.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -12,27 +13,28 @@ use crate::encoded::MAX_DEPTH;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 
-/// The greatest number of fields of a schema.
+/// The maximum number of fields of a schema.
 const MAX_FIELDS: usize = 1 << 20;
-/// The greatest number of metadata pairs of a field.
+/// The maximum number of metadata pairs of a field.
 const MAX_PAIRS: usize = 1 << 16;
 
 /// Writes a schema.
 ///
 /// # Errors
-/// The schema or a child is released, it nests too deep, or a format or name is not UTF-8.
+/// Returns an error if the schema or a child is released, if it nests too deep, or if a format
+/// string or name is not UTF-8.
 ///
 /// # Safety
-/// `schema` is valid, including its strings, metadata, children and dictionary, or released.
+/// `schema` is released, or it is valid including its strings, metadata, children and dictionary.
 pub unsafe fn write(schema: &abi::ArrowSchema) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // SAFETY: both functions have the same requirements.
+    // SAFETY: `write` and `write_field` have the same requirements.
     unsafe { write_field(schema, &mut bytes, &mut 0, 1) }?;
     Ok(bytes)
 }
 
 /// # Safety
-/// As [`write`].
+/// The requirements of [`write`].
 unsafe fn write_field(
     schema: &abi::ArrowSchema,
     to: &mut Vec<u8>,
@@ -43,15 +45,19 @@ unsafe fn write_field(
     let n_children = usize::try_from(schema.n_children).unwrap_or(usize::MAX);
     if schema.release.is_none() || depth > MAX_DEPTH || n_children.saturating_add(*n_fields) > MAX_FIELDS {
         return Err(Error::bad_data(format!(
-            "an Arrow schema that is released, nests deeper than {MAX_DEPTH} levels or has more than {MAX_FIELDS} fields"
+            "an Arrow schema is released, nests deeper than {MAX_DEPTH} levels, or has more than {MAX_FIELDS} fields"
         )));
     }
     // SAFETY: the strings of a valid schema are NUL-terminated or NULL.
     let (format, name) = unsafe { (text(schema.format)?, text(schema.name)?) };
     // SAFETY: the metadata of a valid schema has Arrow's encoding or is NULL.
     let pairs = unsafe { pairs(schema.metadata) }?;
-    let flags = u32::try_from(schema.flags)
-        .map_err(|_| Error::unsupported(format!("an Arrow schema with the flags {:#x}", schema.flags)))?;
+    let flags = u32::try_from(schema.flags).map_err(|_| {
+        Error::unsupported(format!(
+            "an Arrow schema has the flags {:#x}, which do not fit into 32 bits",
+            schema.flags
+        ))
+    })?;
     for number in [
         format.len(),
         name.len(),
@@ -71,9 +77,10 @@ unsafe fn write_field(
         to.extend(value);
     }
     for i in 0..n_children {
-        // SAFETY: a valid schema has `n_children` valid children, and `i` is less than that.
+        // SAFETY: a valid schema has `n_children` valid children, and `i` is less than
+        // `n_children`.
         let child = unsafe { schema.children.as_ref().and_then(|_| (*schema.children.add(i)).as_ref()) };
-        let child = child.ok_or_else(|| Error::bad_data("an Arrow schema with a NULL child"))?;
+        let child = child.ok_or_else(|| Error::bad_data("an Arrow schema has a child that is NULL"))?;
         // SAFETY: the children of a valid schema are valid.
         unsafe { write_field(child, to, n_fields, depth + 1) }?;
     }
@@ -86,18 +93,20 @@ unsafe fn write_field(
 }
 
 fn count(n: usize) -> Result<[u8; 4]> {
-    let n = u32::try_from(n)
-        .map_err(|_| Error::unsupported(format!("a string of {n} bytes in an Arrow schema")))?;
+    let n = u32::try_from(n).map_err(|_| {
+        Error::unsupported(format!("an Arrow schema has a length of {n}, which does not fit into 32 bits"))
+    })?;
     Ok(n.to_le_bytes())
 }
 
 /// # Safety
-/// `text` is null or NUL-terminated, and lives for `'a`.
+/// `text` is null, or a NUL-terminated string that lives for `'a`.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Ok("");
     }
-    // SAFETY: not null, so the caller guarantees a NUL-terminated string for `'a`.
+    // SAFETY: `text` is not null, so the caller guarantees a NUL-terminated string that lives for
+    // `'a`.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|e| Error::bad_data(format!("a string in an Arrow schema is not valid UTF-8: {e}")))
 }
@@ -105,21 +114,21 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str> {
 /// Reads metadata in the encoding of the Arrow C data interface.
 ///
 /// # Safety
-/// `metadata` is null or has that encoding, and lives for `'a`.
+/// `metadata` is null, or it has that encoding and lives for `'a`.
 unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>> {
     if metadata.is_null() {
         return Ok(Vec::new());
     }
     let mut at = metadata.cast::<u8>();
-    // SAFETY: not null, so the metadata begins with the number of pairs.
+    // SAFETY: `metadata` is not null, so it begins with the number of pairs.
     let n = unsafe { number(&mut at) }?;
     if n > MAX_PAIRS {
         return Err(Error::bad_data(format!(
-            "{n} metadata pairs in an Arrow schema, expected at most {MAX_PAIRS}"
+            "an Arrow schema has {n} metadata pairs, expected at most {MAX_PAIRS}"
         )));
     }
     let mut part = || {
-        // SAFETY: each of the `2 * n` parts is a length and as many bytes.
+        // SAFETY: each of the `2 * n` strings consists of a length and of that number of bytes.
         unsafe {
             let n = number(&mut at)?;
             let bytes = std::slice::from_raw_parts(at, n);
@@ -130,23 +139,24 @@ unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>
     (0..n).map(|_| Ok((part()?, part()?))).collect()
 }
 
-/// Reads a number and advances `at`.
+/// Reads an `i32` and advances `at` past it.
 ///
 /// # Safety
-/// `at` points to an `i32`, which may be unaligned.
+/// `at` points to an `i32` that may be unaligned.
 unsafe fn number(at: &mut *const u8) -> Result<usize> {
-    // SAFETY: the caller guarantees an `i32`; its alignment does not matter.
+    // SAFETY: the caller guarantees that there is an `i32`. `read_unaligned` accepts any alignment.
     let n = unsafe { at.cast::<i32>().read_unaligned() };
-    // SAFETY: the end of the `i32` is within its allocation or one past its end.
+    // SAFETY: the end of the `i32` is within its allocation or directly after it.
     *at = unsafe { at.add(size_of::<i32>()) };
-    usize::try_from(n)
-        .map_err(|_| Error::bad_data(format!("a length of {n} in the metadata of an Arrow schema")))
+    usize::try_from(n).map_err(|_| {
+        Error::bad_data(format!("the metadata of an Arrow schema contain the length {n}, expected 0 or more"))
+    })
 }
 
 /// Reads a schema.
 ///
 /// # Errors
-/// Bad data if the bytes are invalid.
+/// Returns a "bad data" error if the bytes are invalid.
 pub fn read(bytes: &[u8]) -> Result<Owned<abi::ArrowSchema>> {
     let mut from = Fields { rest: bytes };
     let schema = read_field(&mut from, &mut 0, 1)?;
@@ -160,14 +170,14 @@ fn read_field(from: &mut Fields<'_>, n_fields: &mut usize, depth: usize) -> Resu
     let (has_dictionary, n_pairs, flags) = (from.u32()?, from.count()?, from.u32()?);
     if depth > MAX_DEPTH || n_children.saturating_add(*n_fields) > MAX_FIELDS || n_pairs > MAX_PAIRS {
         return Err(wrong(format_args!(
-            "a field at level {depth} with {n_children} children and {n_pairs} metadata pairs, expected at most \
+            "a field at level {depth} has {n_children} children and {n_pairs} metadata pairs, expected at most \
              {MAX_DEPTH} levels, {MAX_FIELDS} fields and {MAX_PAIRS} pairs"
         )));
     }
     let format = without_nul(from.text(format_bytes, "a format")?)?;
     let name = without_nul(from.text(name_bytes, "a name")?)?;
     let metadata = read_pairs(from, n_pairs)?;
-    // Without `with_capacity`, because the declared number may be wrong.
+    // `Vec::with_capacity` is not used, because the declared number may be wrong.
     let mut children = Vec::new();
     for _ in 0..n_children {
         children.push(read_field(from, n_fields, depth + 1)?);
@@ -175,17 +185,17 @@ fn read_field(from: &mut Fields<'_>, n_fields: &mut usize, depth: usize) -> Resu
     let dictionary = match has_dictionary {
         0 => None,
         1 => Some(read_field(from, n_fields, depth + 1)?),
-        other => return Err(wrong(format_args!("{other} dictionaries, expected 0 or 1"))),
+        other => return Err(wrong(format_args!("a field has {other} dictionaries, expected 0 or 1"))),
     };
     Ok(Parts { format, name, metadata, children, dictionary }.into_schema(flags.into()))
 }
 
 fn without_nul(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| wrong("a string with a NUL in an Arrow schema"))
+    CString::new(text).map_err(|_| wrong("an Arrow schema has a string that contains a NUL"))
 }
 
-/// Reads metadata, and returns it in the encoding of the Arrow C data interface. Empty if there are
-/// no pairs.
+/// Reads metadata and converts it to the encoding of the Arrow C data interface. The result is
+/// empty if there are no pairs.
 fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     let mut metadata = Vec::new();
     let number = |n: usize| {
@@ -207,7 +217,7 @@ fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     Ok(metadata)
 }
 
-/// The parts of a schema.
+/// The parts of a schema that is read.
 struct Parts {
     format: CString,
     name: CString,
@@ -216,7 +226,7 @@ struct Parts {
     dictionary: Option<Owned<abi::ArrowSchema>>,
 }
 
-/// The private data of a schema: its strings, and its children, each in a box.
+/// The private data of a schema: its strings, and its children, each in a separate box.
 struct Private {
     _format: CString,
     _name: CString,
@@ -254,16 +264,16 @@ impl Parts {
             release: Some(release),
             private_data: Box::into_raw(private).cast::<c_void>(),
         };
-        // SAFETY: the schema was created above with its release function, `private_data` owns its
-        // parts, and this is its only copy.
+        // SAFETY: this function created the schema with its release function, `private_data` owns
+        // the parts of the schema, and there is no other copy of it.
         unsafe { Owned::new(schema) }
     }
 }
 
 unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
-    // SAFETY: only `into_schema` sets this function, with boxed `Private`, whose children are
-    // boxes. Children that were moved out are released structs. `release` is cleared, so that this
-    // runs once.
+    // SAFETY: only `into_schema` sets this function, with a boxed `Private`, whose children are
+    // boxes. Children that were moved out are released structs. Clearing `release` ensures that
+    // this runs only once.
     unsafe {
         (*schema).release = None;
         let private = Box::from_raw((*schema).private_data.cast::<Private>());

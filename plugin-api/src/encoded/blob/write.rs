@@ -7,20 +7,21 @@ use super::{
 use crate::encoded::{EncodedArray, EncodedNode};
 use crate::error::{Error, Result};
 
-/// The header of an array, and the ranges for its buffers.
+/// The header of an array, and the positions at which the caller must write the buffers.
 pub struct BlobLayout {
     /// The header.
     pub header: Vec<u8>,
-    /// The ranges for the buffers, in their order in the array. Fill the gaps with zeros.
+    /// The positions of the buffers, in their order in the array. The caller must fill the gaps
+    /// with zeros.
     pub buffers: Vec<BufferRange>,
-    /// The size of header and buffers.
+    /// The size of the header and all buffers in bytes.
     pub total_bytes: u64,
 }
 
-/// Writes the header of an array. The buffers are not read.
+/// Writes the header of an array. Does not read the buffers.
 ///
 /// # Errors
-/// A buffer has been taken, a type is invalid, or a size exceeds its limit.
+/// Returns an error if a buffer has been taken, a type is invalid, or a size exceeds its limit.
 pub fn write_header(array: &EncodedArray) -> Result<BlobLayout> {
     let mut header = vec![0; HEAD_BYTES];
     let mut lengths = Vec::new();
@@ -35,10 +36,10 @@ pub fn write_header(array: &EncodedArray) -> Result<BlobLayout> {
     let header_bytes = (header.len() + lengths.len() * BUFFER_BYTES) as u64;
     if header_bytes > MAX_HEADER_BYTES {
         return Err(Error::unsupported(format!(
-            "an encoded array whose header has {header_bytes} bytes, expected at most {MAX_HEADER_BYTES}"
+            "an encoded array has a header of {header_bytes} bytes, expected at most {MAX_HEADER_BYTES}"
         )));
     }
-    let too_long = || Error::bad_data("an encoded array whose buffers have more than 2^64 bytes in total");
+    let too_long = || Error::bad_data("an encoded array has buffers of more than 2^64 bytes in total");
     let mut end = header_bytes;
     let mut buffers = Vec::with_capacity(lengths.len());
     for (bytes, alignment) in lengths {
@@ -71,7 +72,8 @@ fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
 fn write_node(header: &mut Vec<u8>, node: EncodedNode<'_>) -> Result<()> {
     let (kind, logical_type) = match node.dtype() {
         Some(dtype) => (TYPE_DTYPE, dtype.to_vec()),
-        // SAFETY: `EncodedArray::from_raw` requires schemas that are valid as long as the array.
+        // SAFETY: `EncodedArray::from_raw` requires that the schemas are valid for as long as the
+        // array.
         None => (TYPE_SCHEMA, unsafe { schema::write(node.schema()?) }.map_err(|e| e.context(node.path()))?),
     };
     let (id, metadata) = (node.encoding().as_bytes(), node.metadata());

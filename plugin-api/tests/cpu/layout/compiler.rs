@@ -1,4 +1,4 @@
-//! The C and C++ compilers of this machine.
+//! Runs the C and C++ compilers of this machine.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,8 @@ pub enum Language {
 }
 
 impl Language {
-    /// The program and its leading arguments, as in `CC="ccache gcc"`.
+    /// The program and its first arguments, which may come from a variable such as
+    /// `CC="ccache gcc"`.
     fn program(&self) -> Vec<String> {
         let (variable, default) = match self {
             Self::C => ("CC", "cc"),
@@ -23,8 +24,8 @@ impl Language {
         if words.is_empty() { vec![default.to_owned()] } else { words }
     }
 
-    /// A compiler that reads a translation unit from its standard input, with every warning an
-    /// error.
+    /// Creates a command that compiles a translation unit from its standard input and treats every
+    /// warning as an error.
     fn command(&self) -> Command {
         let program = self.program();
         let mut command = Command::new(&program[0]);
@@ -47,7 +48,7 @@ impl Language {
             .is_ok_and(|o| o.status.success())
     }
 
-    /// Checks a translation unit. The error is the output of the compiler.
+    /// Checks a translation unit. Returns the output of the compiler as the error.
     pub fn check(&self, unit: &str) -> Result<(), String> {
         feed(self.command().args(["-fsyntax-only", "-"]), unit)
     }

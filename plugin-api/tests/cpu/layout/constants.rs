@@ -1,11 +1,11 @@
-//! Compares the constants of the header with those in Rust.
+//! Compares the constants of the header with the constants in Rust.
 
 use crate::layout::compiler::Language;
 use crate::layout::header;
 use crossdock_plugin_api::abi;
 use std::fmt::Write;
 
-/// Lists numbers: the name in C and the constant in Rust.
+/// Lists the constants that are numbers. Each entry has the name in C and the constant in Rust.
 macro_rules! numbers {
     ($($name:ident = $rust:ident),* $(,)?) => { [ $((stringify!($name), abi::$rust as i128)),* ] };
 }
@@ -96,7 +96,8 @@ fn texts() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 #[test]
 fn all_constants_of_the_header_are_compared() {
-    // Rust does not need all of Arrow's device types.
+    // Only Crossdock's own constants are compared, because Rust does not need all of Arrow's device
+    // types.
     for (name, _) in header::constants().iter().filter(|(name, _)| name.starts_with("CROSSDOCK_")) {
         let known = numbers().any(|(n, _)| n == name) || texts().any(|(n, _)| n == name);
         assert!(known, "{name} is in crossdock.h: add it to constants.rs and to this test");

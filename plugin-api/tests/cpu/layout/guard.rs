@@ -4,7 +4,8 @@ use std::io::Write;
 
 use crate::layout::compiler::Language;
 
-/// A program that throws an object and a number, and also succeeds and fails without an exception.
+/// A program with functions that throw an object, throw a number, succeed, and return an error
+/// without an exception.
 const PROGRAM: &str = r#"
 #include <crossdock.h>
 #include <cstdio>
@@ -46,7 +47,7 @@ int main() {
 #[test]
 fn guards_turn_exceptions_into_errors_or_default_values() {
     if !Language::Cpp.exists() {
-        // `writeln!` is not captured by the test harness.
+        // `writeln!` is used because the test harness does not capture it.
         writeln!(std::io::stderr(), "skipped: CROSSDOCK_GUARD: no C++ compiler (CXX, c++)").unwrap();
         return;
     }
@@ -58,7 +59,7 @@ fn guards_turn_exceptions_into_errors_or_default_values() {
     assert_eq!(output.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 7 unwound, 1 1\n"));
 }
 
-/// The definition of both symbols in C++.
+/// Defines both exported symbols in C++.
 const SYMBOLS: &str = r#"
 #include <crossdock.h>
 CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {};

@@ -1,8 +1,8 @@
-//! Parses the names in `crossdock.h`.
+//! Parses the declarations in `crossdock.h`.
 
 pub const HEADER: &str = include_str!("../../../include/crossdock.h");
 
-/// The header without its comments.
+/// Returns the header without its comments.
 pub fn code() -> String {
     let mut code = String::new();
     let mut rest = HEADER;
@@ -13,7 +13,7 @@ pub fn code() -> String {
     code + rest
 }
 
-/// The C types of all structs with a body.
+/// Returns the C types of all structs that have a body.
 pub fn structs() -> Vec<String> {
     let mut names = Vec::new();
     for line in code().lines().filter(|line| line.ends_with('{')) {
@@ -26,7 +26,7 @@ pub fn structs() -> Vec<String> {
     names
 }
 
-/// The fields of a struct, in order.
+/// Returns the names of a struct's fields, in order.
 pub fn fields(name: &str) -> Vec<String> {
     let code = code();
     let plain = name.trim_start_matches("struct ");
@@ -35,8 +35,8 @@ pub fn fields(name: &str) -> Vec<String> {
     body.split(';').map(str::trim).filter(|field| !field.is_empty()).map(field_name).collect()
 }
 
-/// The name in a declaration: `crossdock_code (*open)(...)`, `char name[64]`, `const void**
-/// buffers`.
+/// Returns the name in a declaration such as `crossdock_code (*open)(...)`, `char name[64]` or
+/// `const void** buffers`.
 fn field_name(declaration: &str) -> String {
     let name = match declaration.split_once("(*") {
         Some((_, function)) => function.split_once(')').unwrap().0,
@@ -45,7 +45,7 @@ fn field_name(declaration: &str) -> String {
     name.rsplit([' ', '*']).next().unwrap().to_owned()
 }
 
-/// The macros whose value is a number or a string: (name, value).
+/// Returns the names and values of the macros whose value is a number or a string.
 pub fn constants() -> Vec<(String, String)> {
     let code = code();
     let defines = code.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
@@ -59,7 +59,7 @@ pub fn constants() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The types in `CROSSDOCK_META_SIZES_INIT`, in order, without the keyword `struct`.
+/// Returns the types in `CROSSDOCK_META_SIZES_INIT`, in order, without the keyword `struct`.
 pub fn meta_sizes() -> Vec<String> {
     let code = code();
     let (_, list) = code.split_once("#define CROSSDOCK_META_SIZES_INIT").unwrap();

@@ -1,5 +1,6 @@
-//! Tests the layout of the C structs: the Rust structs against the committed record, the record
-//! against the header with a C compiler, and the constants of the header against those in Rust.
+//! Tests the layout of the C structs. Compares the Rust structs with the committed record, the
+//! record with the header by means of a C compiler, and the constants of the header with the
+//! constants in Rust.
 
 mod compiler;
 mod constants;

@@ -15,7 +15,7 @@ struct Struct<'a> {
     fields: Vec<(&'a str, usize)>,
 }
 
-/// Parses the record. Panics at an invalid line.
+/// Parses the record. Panics if a line is invalid.
 fn record(text: &str) -> Vec<Struct<'_>> {
     let mut structs: Vec<Struct<'_>> = Vec::new();
     for line in text.lines().skip(1) {
@@ -36,8 +36,8 @@ fn record(text: &str) -> Vec<Struct<'_>> {
     structs
 }
 
-/// A translation unit in C and C++ that compiles only if the header agrees with all lines of the
-/// record.
+/// Creates a translation unit for C and C++. It compiles only if the header matches all lines of
+/// the record.
 fn assertions(text: &str) -> String {
     let mut unit = String::from("#include \"crossdock.h\"\n#include <stddef.h>\n");
     unit += "#ifdef __cplusplus\n#define HOLDS static_assert\n#define ALIGN alignof\n";

@@ -1,4 +1,4 @@
-//! Tests encoded arrays with longer structs: those of the host, those of the plugin, and those of
+//! Tests encoded arrays with structs of a later version: structs of the host, of the plugin, and of
 //! the array.
 
 use std::ffi::{CStr, c_char, c_void};
@@ -18,10 +18,10 @@ use crate::sizes::{MARK, Nothing, host, interface};
 
 static BATCHES_RELEASED: AtomicUsize = AtomicUsize::new(0);
 
-/// An empty batch. `mark` identifies it.
+/// Creates an empty batch. `mark` identifies it.
 fn batch(mark: usize) -> abi::Batch {
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: the caller passes the array to release.
+        // SAFETY: the caller passes the array that is to be released.
         unsafe { (*array).release = None };
         BATCHES_RELEASED.fetch_add(1, Ordering::SeqCst);
     }
@@ -30,7 +30,7 @@ fn batch(mark: usize) -> abi::Batch {
     batch
 }
 
-/// Asserts that `root` is the root of a `Tree`.
+/// Asserts that `root` is the root of a [`Tree`].
 fn assert_is_the_tree(root: EncodedNode<'_>) {
     let fields = |node: EncodedNode<'_>| {
         let bytes = node.buffer(0).unwrap().bytes;
@@ -43,8 +43,8 @@ fn assert_is_the_tree(root: EncodedNode<'_>) {
     assert_eq!((root.end(), root.dtype().is_none()), (3, true));
 }
 
-/// A plugin of the current version: reads the whole tree, takes one of its buffers, and calls the
-/// host to decode another tree.
+/// A plugin of the current version. It reads the whole tree, takes one of its buffers, and calls
+/// the host to decode another tree.
 struct Decoder(Host);
 
 impl Plugin for Decoder {
@@ -82,8 +82,8 @@ impl Encoding for Decoder {
         assert_is_the_tree(node);
         let marks: Vec<_> = below.iter().map(|batch| batch.as_ref().map(|b| b.n_buffer_sizes)).collect();
         assert_eq!(marks, [Some(1), None]);
-        // SAFETY: a function that decodes a node may take the buffers of nodes that are not
-        // decoded.
+        // SAFETY: this function decodes the node, so it may take the buffers of descendants that
+        // are not decoded.
         let buffer = unsafe { node.child(1)?.take_buffer(0) }?;
         assert_eq!((buffer.bytes, buffer.struct_size), (24, size_of::<abi::EncodedBuffer>()));
         let logical_type = LogicalType::Dtype(vec![1]);
@@ -102,7 +102,7 @@ unsafe extern "C" fn decode_by_host(
     out: *mut abi::Batch,
     _err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the caller passes valid arguments, and the ownership of the array.
+    // SAFETY: the caller passes valid arguments and the ownership of the array.
     unsafe {
         assert_eq!(decoder.cast::<usize>().read(), size_of::<Longer<abi::HostDecode>>());
         assert_eq!((*decoder).private_data, MARK);
@@ -129,7 +129,7 @@ unsafe extern "C" fn get_decode_interface(_host: *const abi::Host, id: *const c_
 }
 
 #[test]
-fn current_plugin_decodes_for_a_host_with_longer_structs() {
+fn current_plugin_decodes_array_of_host_with_longer_structs() {
     let mut host = Longer::new(abi::Host { get_interface: Some(get_decode_interface), ..host() });
     let mut instance = std::ptr::null_mut();
     // SAFETY: `host` has `struct_size` bytes.
@@ -211,9 +211,10 @@ mod later {
         if second.first_buffer == 1 { abi::OK } else { abi::BAD_DATA }
     }
 
-    /// The macro `CROSSDOCK_AT`.
+    /// Computes the address of element `i` in the same way as the macro `CROSSDOCK_AT`.
     unsafe fn crossdock_at<T>(list: *const T, i: usize) -> *const T {
-        // SAFETY: the caller guarantees more than `i` elements, each of which begins with its size.
+        // SAFETY: the caller guarantees that the list has more than `i` elements, each of which
+        // begins with its `struct_size`.
         unsafe { list.byte_add(i * list.cast::<usize>().read()) }
     }
 
@@ -227,8 +228,8 @@ mod later {
         out: *mut abi::Batch,
         _err: *mut abi::Error,
     ) -> abi::Code {
-        // SAFETY: the caller passes a valid array, whose buffers this function may take, and the
-        // ownership of the batches.
+        // SAFETY: the caller passes the ownership of the batches and a valid array, whose buffers
+        // this function may take.
         unsafe {
             (0..n_below).for_each(|i| drop(Owned::take(crossdock_at(below, i).cast_mut())));
             drop(Owned::take(crossdock_at((*array).buffers, 2).cast_mut()));
@@ -263,7 +264,7 @@ mod later {
 }
 
 #[test]
-fn plugin_with_longer_structs_decodes_for_a_current_host() {
+fn plugin_with_longer_structs_decodes_array_of_current_host() {
     let mut tree = Tree::new();
     let array = tree.take();
     // SAFETY: the plugin does not use its host.
@@ -274,7 +275,7 @@ fn plugin_with_longer_structs_decodes_for_a_current_host() {
     assert!(encoding.lower(&array, 0).unwrap().is_none());
     let plan = encoding.plan(&array, 0, Device::cuda(1)).unwrap();
     assert_eq!(plan, DecodePlan { device: Device::CPU, decoded: vec![true, true] });
-    // SAFETY: this is the only copy of the batch.
+    // SAFETY: there is no other copy of the batch.
     let below = vec![Some(unsafe { Owned::new(batch(1)) }), None];
     let out = encoding.decode(&CallSettings::new(Device::CPU), &array, 0, below).unwrap();
     assert_eq!((out.n_buffer_sizes, out.struct_size), (3, size_of::<abi::Batch>()));
@@ -291,7 +292,7 @@ fn reads_shares_and_writes_arrays_with_longer_structs() {
     assert_is_the_tree(array.root().unwrap());
     let parts = |index| {
         let node = node(index);
-        // SAFETY: the string and the metadata are static.
+        // SAFETY: the string and the metadata are static data.
         let (id, metadata) = unsafe { (node.encoding.get().unwrap(), *node.metadata.cast::<u8>()) };
         let logical_type = LogicalType::Schema(schema());
         let (encoding, metadata, length) = (id.into(), vec![metadata], node.length);
@@ -299,7 +300,7 @@ fn reads_shares_and_writes_arrays_with_longer_structs() {
         NodeParts { encoding, logical_type, length, metadata, n_buffers, n_children }
     };
     let count = AtomicUsize::new(0);
-    // SAFETY: `buffer` returns a valid buffer, and this is its only copy.
+    // SAFETY: `buffer` returns a valid buffer, and there is no other copy of it.
     let owned_buffer = |i| unsafe { Owned::new(buffer(i, &count)) };
     let expected =
         EncodedArray::new((0..3).map(parts).collect(), (0..3).map(owned_buffer).collect()).unwrap();
@@ -327,7 +328,7 @@ fn reads_shares_and_writes_arrays_with_longer_structs() {
 }
 
 #[test]
-fn nodes_of_an_earlier_version_have_no_dtype() {
+fn reads_no_dtype_from_nodes_of_an_earlier_version() {
     let count = AtomicUsize::new(0);
     let mut buffers: Vec<_> = (0..3).map(|index| buffer(index, &count)).collect();
     let mut read = |with_schema: bool| {
@@ -344,6 +345,6 @@ fn nodes_of_an_earlier_version_have_no_dtype() {
         unsafe { EncodedArray::from_raw(Owned::new(array)) }
     };
     assert_is_the_tree(read(true).unwrap().root().unwrap());
-    // The garbage behind the nodes must not be read as a type.
+    // The nodes are followed by garbage, which must not be read as a type.
     assert!(read(false).err().unwrap().message().contains("no type"));
 }

@@ -1,5 +1,5 @@
-//! Tests host and plugins with structs of other versions. The tails of longer structs must not be
-//! written, and the memory behind shorter structs must not be read.
+//! Tests the host and plugins with structs of other versions. The additional fields of longer
+//! structs must not be written, and the memory after shorter structs must not be read.
 
 mod encoded;
 mod other_versions;
@@ -25,7 +25,7 @@ fn read_all<T: SizedStruct, U>(memory: &[u64], n: usize, each: impl FnMut(T) -> 
 }
 
 #[test]
-fn min_sizes_are_at_most_the_sizes() {
+fn minimum_sizes_do_not_exceed_sizes() {
     for (name, min_bytes, bytes) in sizes::sized_structs() {
         assert!(min_bytes <= bytes && min_bytes >= 8 && min_bytes % 4 == 0, "{name}: {min_bytes} of {bytes}");
     }
@@ -37,8 +37,8 @@ fn rejects_structs_that_are_too_short() {
     // SAFETY: `shorter` returns a struct of `struct_size` bytes.
     let error = unsafe { read(call.as_ptr().cast::<abi::Call>()) }.err().unwrap();
     assert_eq!(error.code(), Code::VERSION);
-    assert_eq!(error.message(), "a crossdock_call of 16 bytes, expected at least 24");
-    // SAFETY: `read` must return an error for null.
+    assert_eq!(error.message(), "a crossdock_call has a struct_size of 16 bytes, expected at least 24");
+    // SAFETY: `read` accepts null and must return an error for it.
     let error = unsafe { read(std::ptr::null::<abi::Call>()) }.err().unwrap();
     assert_eq!((error.code(), error.message()), (Code::INVALID_ARGUMENT, "a crossdock_call is NULL"));
 }
@@ -53,7 +53,7 @@ fn missing_fields_of_shorter_structs_are_zero() {
     assert_eq!(infos, [(offset_of!(abi::DeviceInfo, memory_bytes), 0); 2]);
 }
 
-/// A plugin with the tables, formats and plans of an earlier version.
+/// A plugin whose tables, formats and plans are those of an earlier version.
 mod earlier {
     use super::*;
 
@@ -89,7 +89,8 @@ mod earlier {
             true => shorter(vec![format("first"), format("second")], whole),
             false => shorter(vec![format("first"), format("second")], cut),
         };
-        // SAFETY: one test creates instances, and calls their other functions only after `create`.
+        // SAFETY: only one test creates instances, and it calls their other functions only after
+        // `create`.
         unsafe {
             FORMATS = keep(formats);
             COLUMNS = keep(shorter(columns, offset_of!(abi::ColumnPlan, reason)));
@@ -131,7 +132,7 @@ mod earlier {
         let exporter =
             abi::Exporter { struct_size: 0, formats: Some(formats), plan: Some(plan), begin: None };
         if id == abi::EXPORTER_ID {
-            // The exporter is of a later version.
+            // The exporter table of this plugin has a later version.
             return keep(Longer::new(exporter).into_words());
         }
         let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None };
@@ -168,8 +169,8 @@ fn reads_formats_options_and_plans_of_an_earlier_version() {
         assert_eq!(names, ["first", "second"]);
         let keys: Vec<_> =
             formats[1].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
-        // The shorter format has no field for options. The longer one has options without
-        // descriptions.
+        // The format of the earlier version has no field for options. The format of the later
+        // version has options without descriptions.
         let expected: &[_] = if host.is_null() { &[("mood", ""), ("tempo", "")] } else { &[] };
         assert_eq!(keys, expected);
 
@@ -192,11 +193,12 @@ struct Current {
 impl Plugin for Current {
     fn create(host: Host) -> Result<Self> {
         host.log(abi::LOG_INFO, "hello");
-        // SAFETY: the header defines `abi::Memory` for this id.
+        // SAFETY: the header defines that the interface with this id is an `abi::Memory`.
         let (at, memory) = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.unwrap();
-        // The copy has the size of this version, the original that of the host's version.
+        // The copy has the size of the struct in this version. The original has the size in the
+        // host's version.
         assert_eq!((memory.private_data, memory.struct_size), (MARK, size_of::<abi::Memory>()));
-        // SAFETY: the interface is never freed, and begins with its size.
+        // SAFETY: the interface is never freed, and begins with its `struct_size`.
         assert_eq!(unsafe { at.cast::<usize>().read() }, size_of::<Longer<abi::Memory>>());
         Ok(Self { formats: vec![Format::new("today", "anything")], host })
     }
@@ -237,13 +239,14 @@ impl BatchStream for Batches {
     }
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-            // SAFETY: the caller passes the array to release.
+            // SAFETY: the caller passes the array that is to be released.
             unsafe { (*array).release = None };
         }
         self.0 -= 1;
         let mut batch = abi::Batch { n_buffer_sizes: 17, ..abi::Batch::new() };
         batch.array.array.release = Some(release);
-        // SAFETY: the batch was created above with its release function, and this is its only copy.
+        // SAFETY: this function created the batch with its release function, and there is no other
+        // copy of it.
         Ok(Some(unsafe { Owned::new(batch) }))
     }
 }
@@ -278,7 +281,7 @@ struct Writes(Option<Sink>);
 impl BatchWriter for Writes {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         assert!(!batch.is_released() && self.0.is_some());
-        // SAFETY: a released schema owns nothing.
+        // SAFETY: a released schema owns nothing, so it may have any owner.
         Ok(vec![Capsule::new(unsafe { Owned::new(abi::ArrowSchema::default()) })])
     }
     fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
@@ -331,7 +334,8 @@ fn create(host: *const abi::Host) -> Result<*mut abi::Instance> {
 }
 
 fn interface<T>(entry: &abi::PluginEntry, instance: *mut abi::Instance, id: &CStr) -> &'static T {
-    // SAFETY: the header defines the type of the interface, which lives as long as the instance.
+    // SAFETY: the header defines the type of the interface for this id, and the interface lives as
+    // long as the instance.
     unsafe { &*entry.get_interface.unwrap()(instance, id.as_ptr()).cast() }
 }
 
@@ -340,7 +344,7 @@ fn released<T: Default>() -> T {
 }
 
 #[test]
-fn current_plugin_reads_and_writes_for_a_host_with_longer_structs() {
+fn current_plugin_accepts_longer_structs_of_host() {
     let mut host = Longer::new(host());
     let instance = create(host.at()).unwrap();
     let importer: &abi::Importer = interface(&CURRENT, instance, abi::IMPORTER_ID);
@@ -348,14 +352,14 @@ fn current_plugin_reads_and_writes_for_a_host_with_longer_structs() {
     let mut call = Longer::new(abi::Call { device: Device::CPU, ..abi::Call::new() });
     let (name, mut err) = (abi::Str::new("today"), Longer::new(abi::Error::new()));
 
-    // Two longer capsules, in a longer list and a longer input.
+    // The input, the list and the two capsules have the sizes of a later version.
     let mut capsules = [abi::Capsule::new(), abi::Capsule::new()].map(Longer::new);
     let mut input = Longer::new(abi::Input::new());
     let mut list = Longer::new(abi::Capsules::new());
     list.base.capsules = capsules[0].at();
     list.base.n_capsules = 2;
     unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
-        // SAFETY: the caller passes the list to release.
+        // SAFETY: the caller passes the list that is to be released.
         unsafe { (*list).release = None };
     }
     list.base.release = Some(release_list);
@@ -395,7 +399,7 @@ fn current_plugin_reads_and_writes_for_a_host_with_longer_structs() {
         plan.base.release.unwrap()(plan.at());
 
         unsafe extern "C" fn release_sink(sink: *mut abi::Sink) {
-            // SAFETY: the caller passes the sink to release.
+            // SAFETY: the caller passes the sink that is to be released.
             unsafe { (*sink).release = None };
         }
         let mut sink = Longer::new(abi::Sink { release: Some(release_sink), ..abi::Sink::new() });
@@ -425,7 +429,7 @@ fn current_plugin_reads_and_writes_for_a_host_with_longer_structs() {
 }
 
 #[test]
-fn current_plugin_works_with_a_host_with_shorter_structs() {
+fn current_plugin_accepts_shorter_structs_of_host() {
     let host = shorter(vec![host()], offset_of!(abi::Host, private_data));
     let instance = create(host.as_ptr().cast()).unwrap();
     let importer: &abi::Importer = interface(&CURRENT, instance, abi::IMPORTER_ID);
@@ -440,10 +444,10 @@ fn current_plugin_works_with_a_host_with_shorter_structs() {
         let name = abi::Str::new("today");
         open(instance, call.as_ptr().cast(), name, &input, none, std::ptr::null(), 0, &mut stream, err)
     });
-    // The assertions in `open` passed: the budget and the session's limit, where garbage lies, were
-    // read as 0.
+    // The assertions in `open` passed. Therefore the budget and the session's memory limit were
+    // read as 0, although there is garbage at their addresses.
     assert_eq!(error.unwrap_err().message(), "0 capsules");
-    // SAFETY: the instance was created above, and is destroyed once.
+    // SAFETY: `create` returned the instance, and it is destroyed only here.
     unsafe { CURRENT.destroy.unwrap()(instance) };
 }
 

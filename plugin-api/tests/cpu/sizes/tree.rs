@@ -1,4 +1,4 @@
-//! An encoded array of a later version, whose nodes and buffers are longer.
+//! An encoded array of a later version, in which nodes and buffers are longer structs.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use crate::sizes::other_versions::Longer;
 pub const IDS: [&str; 2] = ["later.sum", "later.leaf"];
 pub const LENGTH: u64 = 7;
 
-/// A root with two leaves. Each node has one byte of metadata and one buffer. The lists belong to
-/// this struct.
+/// A root with two children. Each node has one byte of metadata and one buffer. This struct owns
+/// the lists of the array.
 pub struct Tree {
     pub nodes: Vec<Longer<abi::EncodedNode>>,
     pub buffers: Vec<Longer<abi::EncodedBuffer>>,
     pub array: Longer<abi::EncodedArray>,
-    /// The number of released buffers.
+    /// The number of buffers that were released.
     pub released: Box<AtomicUsize>,
 }
 
@@ -33,23 +33,23 @@ static SCHEMA: Schema = Schema(abi::ArrowSchema {
 });
 
 struct Schema(abi::ArrowSchema);
-// SAFETY: never written.
+// SAFETY: the schema is never written.
 unsafe impl Sync for Schema {}
 
 unsafe extern "C" fn forget_schema(schema: *mut abi::ArrowSchema) {
-    // SAFETY: the caller passes the schema to release, a copy of `SCHEMA`.
+    // SAFETY: the caller passes the schema that is to be released, which is a copy of `SCHEMA`.
     unsafe { (*schema).release = None };
 }
 
-/// Releases an array, whose nodes and buffers belong to a `Tree`.
+/// Releases an array. Its nodes and buffers belong to a `Tree`, so this frees nothing.
 unsafe extern "C" fn forget_array(array: *mut abi::EncodedArray) {
-    // SAFETY: the caller passes the array to release.
+    // SAFETY: the caller passes the array that is to be released.
     unsafe { (*array).release = None };
 }
 
 unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: the caller passes the buffer to release. `private_data` points to a counter that
-    // outlives it.
+    // SAFETY: the caller passes the buffer that is to be released. Its `private_data` points to a
+    // counter that outlives the buffer.
     unsafe {
         (*buffer).release = None;
         (*(*buffer).private_data.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst);
@@ -73,11 +73,11 @@ pub fn node(index: u32) -> abi::EncodedNode {
 
 /// The schema of all nodes.
 pub fn schema() -> Owned<abi::ArrowSchema> {
-    // SAFETY: a copy of a static, whose release frees nothing.
+    // SAFETY: this is a copy of a static struct, and its release frees nothing.
     unsafe { Owned::new(abi::ArrowSchema { ..SCHEMA.0 }) }
 }
 
-/// A buffer with an address that must not be dereferenced.
+/// Creates a buffer whose address must not be dereferenced.
 pub fn buffer(index: usize, released: &AtomicUsize) -> abi::EncodedBuffer {
     abi::EncodedBuffer {
         address: (64 * (index + 1)) as *const c_void,
@@ -101,7 +101,8 @@ impl Tree {
         Self { nodes, buffers, array, released }
     }
 
-    /// Moves the array out. Buffers that are not taken from it stay with the tree.
+    /// Moves the array out of the tree. Buffers that no test takes from the array still belong to
+    /// the tree.
     pub fn take(&mut self) -> EncodedArray {
         // SAFETY: the lists of the array belong to `self`, which outlives the array in all tests.
         unsafe { EncodedArray::from_raw(Owned::take(self.array.at())) }.unwrap()

@@ -1,5 +1,4 @@
-//! Exports the crate crossdock-arrow-c-device as the plugin
-//! `libcrossdock_arrow_c_device_plugin.so`.
+//! Builds the crate crossdock-arrow-c-device as the plugin `libcrossdock_arrow_c_device_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_arrow_c_device::ArrowCDevice,

@@ -11,7 +11,8 @@ use crossdock_plugin_api::{Capsule, Owned, abi};
 fn transmute_struct<A, B>(a: A) -> B {
     const { assert!(size_of::<A>() == size_of::<B>()) };
     let a = std::mem::ManuallyDrop::new(a);
-    // SAFETY: both are declarations of the same Arrow C struct; the original is not dropped.
+    // SAFETY: `A` and `B` are declarations of the same Arrow C struct, and the original is not
+    // dropped.
     unsafe { std::ptr::read((&raw const *a).cast()) }
 }
 
@@ -21,12 +22,12 @@ fn array(batch: &RecordBatch) -> abi::ArrowArray {
 
 pub fn schema_capsule(batch: &RecordBatch) -> Capsule {
     let schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).unwrap();
-    // SAFETY: arrow-rs passes ownership of the exported struct.
+    // SAFETY: arrow-rs passes the ownership of the exported struct.
     Capsule::new(unsafe { Owned::<abi::ArrowSchema>::new(transmute_struct(schema)) })
 }
 
 pub fn array_capsule(batch: &RecordBatch) -> Capsule {
-    // SAFETY: arrow-rs passes ownership of the exported struct.
+    // SAFETY: arrow-rs passes the ownership of the exported struct.
     Capsule::new(unsafe { Owned::<abi::ArrowArray>::new(array(batch)) })
 }
 
@@ -40,7 +41,7 @@ pub fn device_array(batch: &RecordBatch) -> abi::ArrowDeviceArray {
 }
 
 pub fn device_capsule(batch: &RecordBatch) -> Capsule {
-    // SAFETY: arrow-rs passes ownership of the exported array.
+    // SAFETY: arrow-rs passes the ownership of the exported array.
     Capsule::new(unsafe { Owned::new(device_array(batch)) })
 }
 
@@ -55,7 +56,7 @@ pub fn batch_of(capsules: Vec<Capsule>) -> Vec<RecordBatch> {
     while let (Some(schema), Some(array)) = (capsules.next(), capsules.next()) {
         let schema: FFI_ArrowSchema = transmute_struct(schema.take::<abi::ArrowSchema>().unwrap().into_raw());
         let array: FFI_ArrowArray = transmute_struct(array.take::<abi::ArrowArray>().unwrap().into_raw());
-        // SAFETY: the plugin exported both, and `take` passed their ownership.
+        // SAFETY: the plugin exported the array and the schema, and `take` passed their ownership.
         let data = unsafe { from_ffi(array, &schema) }.unwrap();
         data.validate_full().unwrap();
         let batch = RecordBatch::from(StructArray::from(data));
@@ -73,7 +74,8 @@ pub fn batches_of_stream(mut capsules: Vec<Capsule>) -> Vec<RecordBatch> {
 
 type Change = fn(&mut abi::ArrowDeviceArray);
 
-/// Changes that make a device array malformed, each with a part of the expected message.
+/// Changes that make a device array malformed, each with a part of the error message that is
+/// expected.
 pub fn corruptions() -> Vec<(Change, &'static str)> {
     fn child(array: &mut abi::ArrowDeviceArray, i: usize) -> &mut abi::ArrowArray {
         // SAFETY: the array of `table` has four children, and callers pass 0 to 3.
@@ -93,13 +95,13 @@ pub fn corruptions() -> Vec<(Change, &'static str)> {
         (|a| child(a, 1).n_buffers = 2, "2"),
         (|a| child(a, 0).buffers = std::ptr::null_mut(), "buffers"),
         (|a| child(a, 3).children = std::ptr::null_mut(), "children"),
-        // SAFETY: an int32 column has two buffers.
+        // SAFETY: an int32 column has two buffers, so index 1 is valid.
         (|a| unsafe { *child(a, 0).buffers.add(1) = std::ptr::null() }, "number"),
     ]
 }
 
-/// A malformed device array. Its release restores the original fields before arrow-rs frees the
-/// array.
+/// Creates a malformed device array. Its release function restores the original fields before
+/// arrow-rs frees the array.
 pub fn corrupted(batch: &RecordBatch, change: Change) -> Capsule {
     struct Original {
         array: abi::ArrowArray,
@@ -107,7 +109,8 @@ pub fn corrupted(batch: &RecordBatch, change: Change) -> Capsule {
         data: *const std::ffi::c_void,
     }
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: `private_data` is the box leaked below; a release is called once.
+        // SAFETY: `private_data` is the box that `corrupted` leaks, and a release function is
+        // called only once.
         unsafe {
             (*array).release = None;
             let mut original = Box::from_raw((*array).private_data.cast::<Original>());
@@ -119,7 +122,7 @@ pub fn corrupted(batch: &RecordBatch, change: Change) -> Capsule {
             drop(Owned::new(original.array));
         }
     }
-    // SAFETY: the array is alive and has four children, the first of which has two buffers.
+    // SAFETY: the array is alive and has four children. The first child has two buffers.
     unsafe {
         let original = array(batch);
         let copy = |node: *mut abi::ArrowArray| (node, std::ptr::read(node));
@@ -140,11 +143,11 @@ pub fn corrupted(batch: &RecordBatch, change: Change) -> Capsule {
 }
 
 pub unsafe extern "C" fn release_stream(stream: *mut abi::ArrowArrayStream) {
-    // SAFETY: the consumer passes the stream that it releases; the stream owns nothing.
+    // SAFETY: the consumer passes the stream that is to be released. The stream owns nothing.
     unsafe { (*stream).release = None };
 }
 
-/// A stream whose `get_schema` or `get_next` fails with a message.
+/// Creates a stream whose `get_schema` or `get_next` returns an error with a message.
 pub fn failing_stream(fail_schema: bool) -> Capsule {
     unsafe extern "C" fn fails(_: *mut abi::ArrowArrayStream, _: *mut abi::ArrowSchema) -> c_int {
         5

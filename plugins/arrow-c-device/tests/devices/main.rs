@@ -1,4 +1,4 @@
-//! Imports and exports through the plugin's entry, with arrow-rs as external producer and consumer.
+//! Imports and exports through the plugin's entry. The external producer and consumer is arrow-rs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod external;
@@ -20,8 +20,8 @@ static ENTRY: abi::PluginEntry = entry::<ArrowCDevice>();
 const FORMATS: [&str; 4] = ["arrow-c-device", "arrow-c-device-stream", "arrow-c-data", "arrow-c-stream"];
 
 fn instance(host: &TestHost) -> Instance {
-    // SAFETY: the entry is linked in and so never unloaded; every test drops its instance before
-    // its host.
+    // SAFETY: the entry is statically linked and therefore never unloaded, and every test drops its
+    // instance before its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
@@ -83,7 +83,7 @@ fn export(
 }
 
 #[test]
-fn table_round_trips_through_every_interface() {
+fn round_trip_through_every_interface_keeps_table() {
     let host = TestHost::new();
     let instance = instance(&host);
     let table = table();
@@ -102,11 +102,11 @@ fn table_round_trips_through_every_interface() {
 }
 
 #[test]
-fn passes_arrays_on_without_copy_on_the_same_device() {
+fn arrays_on_the_same_device_are_not_copied() {
     let host = TestHost::new();
     let instance = instance(&host);
     let table = &table()[..1];
-    // Full validation would copy the results of its kernels; layout validation copies nothing.
+    // Layout validation copies nothing. Full validation would copy the results of its kernels.
     let layout = CallSettings::new(Device::CPU);
     let mut stream = open(&instance, &layout, "arrow-c-device", device_capsules(table)).unwrap();
     let schema = stream.schema().unwrap();
@@ -153,7 +153,7 @@ fn table_without_batches_keeps_its_schema() {
 }
 
 #[test]
-fn plan_names_copies_and_their_device() {
+fn plan_reports_copies_with_their_devices() {
     let host = TestHost::new();
     let instance = instance(&host);
     let mut stream =
@@ -250,7 +250,7 @@ fn rejects_malformed_capsules() {
 }
 
 #[test]
-fn quotes_the_message_of_a_failing_stream() {
+fn error_contains_message_of_failing_stream() {
     let host = TestHost::new();
     let instance = instance(&host);
     for (fail_schema, expected) in

@@ -1,4 +1,4 @@
-//! Exports the crate crossdock-arrow-ipc as the plugin `libcrossdock_arrow_ipc_plugin.so`.
+//! Builds the crate crossdock-arrow-ipc as the plugin `libcrossdock_arrow_ipc_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_arrow_ipc::ArrowIpc,

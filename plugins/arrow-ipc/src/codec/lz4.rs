@@ -10,11 +10,11 @@ use lz4_sys::{
 };
 
 thread_local! {
-    /// An unused context.
+    /// A decompression context that is not in use.
     static DECOMPRESS: Cell<Option<Decompressor>> = const { Cell::new(None) };
 }
 
-// Functions of the library that its crate does not declare.
+// These functions of the library are not declared by its crate.
 unsafe extern "C" {
     fn LZ4F_compressFrameBound(bytes: usize, preferences: *const LZ4FPreferences) -> usize;
     fn LZ4F_compressFrame(
@@ -26,20 +26,20 @@ unsafe extern "C" {
     ) -> usize;
 }
 
-/// Size of the pieces of a frame that is not in memory, so that each is in the core's cache when it
-/// is decompressed.
+/// Size of the parts in which a frame is read that is not in memory, in bytes. A part fits into the
+/// cache of a core, so it is still there when it is decompressed.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// The maximum size of the content of a frame of `stored` bytes: each byte of a match length adds
-/// at most 255.
+/// The maximum size of the content of a frame of `stored` bytes, in bytes. Each stored byte that
+/// extends the length of a match adds at most 255 bytes.
 pub fn max_bytes(stored: usize) -> usize {
     stored.saturating_mul(255).saturating_add(64 << 10)
 }
 
-/// Compresses `from` to a frame in `scratch`. Returns the frame's length. A reused context might
-/// find other matches, so a single call without a context makes the output deterministic.
+/// Compresses `from` to a frame in `scratch`. Returns the frame's length. Does not reuse a context,
+/// because a reused context may find different matches, and the output must be deterministic.
 pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
-    // SAFETY: a pure function of its arguments, for which NULL preferences are allowed.
+    // SAFETY: the result depends only on the arguments, and the preferences may be NULL.
     let out = super::frame::with_capacity(scratch, unsafe {
         LZ4F_compressFrameBound(from.len(), std::ptr::null())
     });
@@ -48,20 +48,20 @@ pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
 }
 
-/// Incremental decompression of concatenated frames.
+/// Decompresses concatenated frames step by step.
 pub struct Frames<'a> {
     to: &'a mut [u8],
     written: usize,
-    /// Whether the last frame is complete.
+    /// Whether the last frame that was begun is complete.
     ended: bool,
-    /// Bytes of padding after the last frame.
+    /// Number of bytes of padding after the last frame.
     after: usize,
-    /// Returned to the thread's cache on drop.
+    /// The decompression context. Dropping the frames returns it to the thread's cache.
     context: Option<Decompressor>,
 }
 
 impl<'a> Frames<'a> {
-    /// The content of all frames must fill `to` exactly.
+    /// Creates a decompressor. The content of all frames together must fill `to` exactly.
     pub fn new(to: &'a mut [u8]) -> Result<Self, String> {
         let context = match DECOMPRESS.take() {
             Some(context) => context.reset(),
@@ -73,7 +73,7 @@ impl<'a> Frames<'a> {
     /// Decompresses the next bytes of the frames.
     pub fn add(&mut self, mut from: &[u8]) -> Result<(), String> {
         while let Some(first) = from.first() {
-            // No frame begins with a zero byte.
+            // A zero byte is padding, because no frame begins with a zero byte.
             if self.ended && (self.after > 0 || *first == 0) {
                 self.after += from.len();
                 if super::frame::is_padding(self.after, from) {
@@ -93,7 +93,7 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Checks that the frames are complete and have filled the output.
+    /// Returns an error unless the frames are complete and have filled the output.
     pub fn end(self) -> Result<(), String> {
         match (self.ended, self.written) {
             (false, _) => Err("is truncated".into()),
@@ -114,7 +114,8 @@ struct Decompressor(LZ4FDecompressionContext);
 impl Decompressor {
     fn new() -> Result<Self, String> {
         let mut context = LZ4FDecompressionContext(std::ptr::null_mut());
-        // SAFETY: `context` is a valid out parameter; `checked` handles an error.
+        // SAFETY: `context` is a valid out parameter, and `checked` returns if the library reports
+        // an error.
         checked(unsafe { LZ4F_createDecompressionContext(&mut context, LZ4F_VERSION) })?;
         Ok(Self(context))
     }
@@ -126,15 +127,16 @@ impl Decompressor {
         self
     }
 
-    /// Decompresses a part of `from` to `to`, after its first `written` bytes. Returns the numbers
-    /// of bytes read and written, and whether the frame has ended.
+    /// Decompresses a part of `from` to `to`, beginning at byte `written` of `to`. Returns the
+    /// number of bytes read, the number of bytes written, and whether the frame has ended.
     fn run(&mut self, from: &[u8], to: &mut [u8], written: usize) -> Result<(usize, usize, bool), String> {
-        // `to` stays in place until the frame ends, so the library needs no window of its own.
+        // `to` does not move before the frame ends, so the library can refer to it and needs no
+        // separate window.
         let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
         let to = to.get_mut(written..).unwrap_or_default();
         let (mut n_from, mut n_to) = (from.len(), to.len());
-        // SAFETY: the pointers and lengths are those of the slices; the library updates the lengths
-        // to what it used.
+        // SAFETY: the pointers and lengths are those of the slices. The library sets the lengths to
+        // the numbers of bytes that it used.
         let hint = checked(unsafe {
             LZ4F_decompress(self.0, to.as_mut_ptr(), &mut n_to, from.as_ptr(), &mut n_from, &options)
         })?;
@@ -150,8 +152,8 @@ impl Drop for Decompressor {
 }
 
 fn checked(code: usize) -> Result<usize, String> {
-    // SAFETY: both are pure functions of the code; the error name is a static NUL-terminated
-    // string.
+    // SAFETY: the results of both functions depend only on the code, and the error name is a static
+    // NUL-terminated string.
     unsafe {
         if LZ4F_isError(code) == 0 {
             return Ok(code);

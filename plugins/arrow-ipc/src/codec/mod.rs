@@ -1,7 +1,8 @@
 //! Compresses and decompresses the buffers of Arrow IPC bodies.
 //!
-//! A compressed buffer is the uncompressed length, eight bytes little-endian, then one frame. A
-//! length of -1 means that uncompressed bytes follow (Arrow columnar format, "Compression").
+//! A compressed buffer consists of the uncompressed length as eight little-endian bytes, and of one
+//! frame. If the length is -1, uncompressed bytes follow instead of a frame (Arrow columnar format,
+//! "Compression").
 
 mod frame;
 mod lz4;
@@ -12,7 +13,7 @@ use std::cell::RefCell;
 use arrow_ipc::CompressionType;
 use crossdock_plugin_api::{Error, Result};
 
-/// A compression of buffers.
+/// A method of compressing buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// LZ4 frames.
@@ -22,28 +23,29 @@ pub enum Codec {
 }
 
 thread_local! {
-    /// Output of the compression, whose size is not known before. Reused: new memory costs as much
-    /// time as LZ4.
+    /// Memory for the output of a compression, whose size is unknown before. It is reused because
+    /// allocating new memory takes as long as compressing with LZ4.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Larger scratch memory is freed after use.
+/// Maximum size of the scratch memory that is kept after use, in bytes. Larger scratch memory is
+/// freed.
 const MAX_SCRATCH_BYTES: usize = 16 << 20;
 
-/// Size of the uncompressed length before a frame.
+/// Size of the field with the uncompressed length, which precedes a frame, in bytes.
 pub const PREFIX_BYTES: usize = 8;
 
-/// The content of a compressed buffer, by its prefix.
+/// The content of a compressed buffer, as its prefix declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredBuffer {
-    /// The content follows the prefix, with this many bytes.
+    /// The buffer is not compressed. This many bytes of content follow the prefix.
     Plain(usize),
-    /// A frame that decompresses to this many bytes.
+    /// A frame follows the prefix. It decompresses to this many bytes.
     Frame(usize),
 }
 
 impl StoredBuffer {
-    /// Size of the content in bytes.
+    /// Size of the uncompressed content in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::Plain(n) | Self::Frame(n) => n,
@@ -52,7 +54,7 @@ impl StoredBuffer {
 }
 
 impl Codec {
-    /// The codec of a message's `BodyCompression`.
+    /// Returns the codec that a message's `BodyCompression` names.
     pub fn from_wire(codec: CompressionType) -> Result<Self> {
         match codec {
             CompressionType::LZ4_FRAME => Ok(Self::Lz4),
@@ -64,7 +66,7 @@ impl Codec {
         }
     }
 
-    /// The codec's number in metadata.
+    /// The number of the codec in the metadata of a message.
     pub fn to_wire(self) -> CompressionType {
         match self {
             Self::Lz4 => CompressionType::LZ4_FRAME,
@@ -72,7 +74,7 @@ impl Codec {
         }
     }
 
-    /// The codec's name in options and errors.
+    /// The name of the codec in options and error messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lz4 => "lz4",
@@ -83,7 +85,8 @@ impl Codec {
     /// Reads a buffer's prefix. `stored` is the length of the buffer including the prefix.
     ///
     /// # Errors
-    /// Rejects a length that no frame of this size can have, before it is allocated.
+    /// Returns an error if the declared length is greater than any frame of this size can contain.
+    /// The caller can therefore allocate this length.
     pub fn read_prefix(self, prefix: [u8; PREFIX_BYTES], stored: usize) -> Result<StoredBuffer> {
         let after = stored.checked_sub(PREFIX_BYTES).ok_or_else(|| {
             Error::bad_data(format!(
@@ -105,7 +108,7 @@ impl Codec {
         };
         if bytes > max {
             return Err(Error::bad_data(format!(
-                "a buffer of {after} bytes of {} declares {bytes} uncompressed bytes, expected at most {max}",
+                "a buffer with a frame of {after} bytes in {} declares {bytes} uncompressed bytes, expected at most {max}",
                 self.name()
             )));
         }
@@ -117,8 +120,8 @@ impl Codec {
         self.decompress_pieces(from.len(), to, |_, next| next(from))
     }
 
-    /// Decompresses `bytes` bytes of frames, which `read` passes on in order, in pieces of at most
-    /// its first argument.
+    /// Decompresses frames of `bytes` bytes in total. `read` passes the frames on in order, in
+    /// parts whose size is at most its first argument.
     pub fn decompress_pieces(
         self,
         bytes: usize,
@@ -129,7 +132,7 @@ impl Codec {
         let bad_data = |why| {
             let name = self.name();
             Error::bad_data(format!(
-                "a {name} frame of {bytes} bytes for {capacity} uncompressed bytes {why}"
+                "a {name} frame of {bytes} bytes, which should contain {capacity} uncompressed bytes, {why}"
             ))
         };
         match self {
@@ -138,13 +141,14 @@ impl Codec {
                 read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad_data))?;
                 frame.end().map_err(bad_data)
             }
-            // In one piece: else the library decompresses to its own window and copies.
+            // The frames are read as one part, because the library would otherwise decompress to a
+            // window of its own and copy.
             Self::Zstd => read(usize::MAX, &mut |frame| zstd::decompress(frame, to).map_err(bad_data)),
         }
     }
 
-    /// The buffer to store for `from`, with its prefix. It is not compressed if the frame would not
-    /// be shorter.
+    /// Returns the bytes to store for `from`, including the prefix. They are not compressed if the
+    /// frame would be at least as long as `from`.
     pub fn compress(self, from: &[u8]) -> Result<Vec<u8>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let frame = match self {

@@ -16,7 +16,7 @@ fn unpack(codec: Codec, stored: &[u8]) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn decompresses_what_it_compressed() {
+fn round_trip_keeps_bytes() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         for bytes in [1, 7, 100, 65_536, 65_537, 1_000_003] {
             let from = sample(bytes);
@@ -25,7 +25,7 @@ fn decompresses_what_it_compressed() {
     }
 }
 
-/// The validity of 8192 rows, with a few nulls.
+/// Creates the validity bitmap of 8192 rows, some of which are null.
 fn validity(seed: u64) -> Vec<u8> {
     let mut bytes = vec![0xff; 1024];
     let mut state = seed;
@@ -100,7 +100,7 @@ fn rejects_wrong_declared_lengths() {
 }
 
 #[test]
-fn rejects_frames_truncated_anywhere() {
+fn rejects_frames_truncated_at_any_byte() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let stored = codec.compress(&sample(3_000)).unwrap();
         for end in 8..stored.len() {
@@ -110,7 +110,7 @@ fn rejects_frames_truncated_anywhere() {
 }
 
 #[test]
-fn decodes_frames_after_an_invalid_one() {
+fn valid_frame_is_decoded_after_invalid_frame() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let good = codec.compress(&sample(3_000)).unwrap();
         let mut bad_data = good.clone();
@@ -121,13 +121,13 @@ fn decodes_frames_after_an_invalid_one() {
 }
 
 #[test]
-fn flipped_bits_at_most_fail() {
+fn flipped_bits_are_rejected_or_harmless() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let good = codec.compress(&sample(2_000)).unwrap();
         for bit in 0..good.len() * 8 {
             let mut bad_data = good.clone();
             bad_data[bit / 8] ^= 1 << (bit % 8);
-            // A flip in the content of a frame without checksum cannot be detected.
+            // If the frame has no checksum, a flipped bit in its content cannot be detected.
             let _ = unpack(codec, &bad_data);
         }
     }

@@ -10,11 +10,12 @@ thread_local! {
     static COMPRESS: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Arrow C++ uses 1, which is three times as fast as the library's default, 3.
+/// The compression level. It is the level of Arrow C++, and three times as fast as level 3, the
+/// library's default.
 const LEVEL: i32 = 1;
 
-/// The maximum size of the content of a frame of `stored` bytes: a block has a header of 3 bytes
-/// and at least one byte of content, and decompresses to at most 128 KiB.
+/// The maximum size of the content of a frame of `stored` bytes, in bytes. A block consists of at
+/// least 4 stored bytes, 3 of which are its header, and decompresses to at most 128 KiB.
 pub fn max_bytes(stored: usize) -> usize {
     (stored / 4 + 1).saturating_mul(128 << 10)
 }
@@ -40,7 +41,8 @@ pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
     })
 }
 
-/// The frames in `from` without padding, and the size of their content if all frames declare it.
+/// Returns the frames in `from` without padding, and the size of their content if all frames
+/// declare it.
 fn frames(from: &[u8]) -> Result<(&[u8], Option<u64>), String> {
     let (mut end, mut content) = (0, Some(0u64));
     loop {

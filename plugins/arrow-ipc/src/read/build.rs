@@ -1,4 +1,4 @@
-//! Builds the arrays of a schema over the buffers of a message.
+//! Builds the arrays of a schema from the buffers of a message.
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
@@ -12,19 +12,19 @@ use crate::wire::BatchMeta;
 use crate::wire::message::Node;
 use crate::wire::schema::{Column, Kind, in_field};
 
-/// The numbers of arrays and buffers of a list of columns in a message.
+/// The numbers of arrays and buffers that some columns have in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     nodes: usize,
-    /// Number of buffers in version 5, without the data buffers of views.
+    /// Number of buffers in version 5, not counting the data buffers of view arrays.
     buffers: usize,
-    /// Number of arrays that had a validity buffer before version 5 only.
+    /// Number of arrays that had a validity buffer in versions before 5 but have none in version 5.
     former_validity: usize,
     views: usize,
 }
 
 impl Shape {
-    /// The sum over `columns`.
+    /// Returns the total numbers of all `columns`.
     pub fn of(columns: &[Column]) -> Self {
         let mut shape = Self::default();
         columns.iter().for_each(|column| shape.add(column));
@@ -42,10 +42,10 @@ impl Shape {
         }
     }
 
-    /// Rejects a message with other numbers, before its body is read.
+    /// Returns an error if the message has other numbers. This is checked before its body is read.
     pub fn check(&self, meta: &BatchMeta) -> Result<()> {
         let mismatch = |what: &str, expected: usize, got: usize| {
-            Err(Error::bad_data(format!("a message has {got} {what}, its schema expects {expected}")))
+            Err(Error::bad_data(format!("a message has {got} {what}, but its schema requires {expected}")))
         };
         if meta.nodes.len() != self.nodes {
             return mismatch("arrays", self.nodes, meta.nodes.len());
@@ -60,13 +60,13 @@ impl Shape {
     }
 }
 
-/// Whether arrays of this layout had a validity buffer before version 5: unions and run-end encoded
-/// arrays.
+/// Whether arrays of this layout had a validity buffer before version 5. This applies to unions and
+/// run-end encoded arrays.
 fn had_validity(row: &Layout<'_>) -> bool {
     !row.has_validity && !row.all_null
 }
 
-/// The remaining parts of a message while its arrays are built.
+/// The parts of a message that have not been used yet while its arrays are built.
 pub struct Builder<'a> {
     nodes: std::slice::Iter<'a, Node>,
     variadic: std::slice::Iter<'a, usize>,
@@ -77,7 +77,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// The message must have the shape of the columns.
+    /// Creates a builder. The message must have the shape of the columns.
     pub fn new(
         meta: &'a BatchMeta,
         slots: Slots,
@@ -94,7 +94,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The next column.
+    /// Builds the array of the next column.
     pub fn column(&mut self, column: &Column) -> Result<DeviceArray> {
         self.build(column).map_err(|e| in_field(e, column.field.name()))
     }
@@ -108,7 +108,7 @@ impl<'a> Builder<'a> {
             self.slots.next()?;
             if node.nulls > 0 {
                 return Err(Error::unsupported(format!(
-                    "a {} with {} nulls in a validity bitmap, which only versions before Arrow 1.0 wrote: write the \
+                    "a {} has {} nulls in a validity bitmap, which only versions before Arrow 1.0 wrote: write the \
                      data again with a newer version",
                     if matches!(data_type, DataType::Union(..)) { "union" } else { "run-end encoded array" },
                     node.nulls
@@ -119,7 +119,7 @@ impl<'a> Builder<'a> {
         let mut buffers = Vec::with_capacity(row.n_buffers() + data);
         for i in 0..row.n_buffers() + data {
             let slot = self.slots.next()?;
-            // A bitmap without nulls is dropped; most writers omit it.
+            // Most writers omit a bitmap if there are no nulls, so such a bitmap is dropped here.
             buffers.push(slot.filter(|_| !(row.is_validity(i) && node.nulls == 0)));
         }
         let children = match &column.kind {

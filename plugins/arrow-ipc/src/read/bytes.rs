@@ -1,4 +1,4 @@
-//! Gives jobs on any thread access to a message's body.
+//! Reads the body of a message in jobs, which may run on any thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,21 +6,23 @@ use std::sync::Arc;
 use crossdock_memory::{Buffer, Device, ForeignOwner, Ready, Result, Stream};
 use crossdock_plugin_api::{Error, Map, Source};
 
-/// A range of a source that is not read yet, or of host memory.
+/// The bytes of a body: a range of a source that has not been read yet, or host memory.
 #[derive(Clone)]
 pub enum Bytes {
-    /// A range of a source of known length.
+    /// A range of a source whose length is known.
     Stored { file: Arc<Stored>, start: u64, bytes: u64 },
-    /// A block of host memory, with a stream of the CPU.
+    /// A block of host memory, and a stream of the CPU.
     InMemory { block: Buffer, stream: Stream },
 }
 
 thread_local! {
-    /// Memory for bytes that are read once. Reused: new memory costs as much time as reading.
+    /// Memory for bytes that are needed only once. It is reused because allocating new memory takes
+    /// as long as reading.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Larger scratch memory is freed after use.
+/// Maximum size of the scratch memory that is kept after use, in bytes. Larger scratch memory is
+/// freed.
 const MAX_SCRATCH_BYTES: usize = 16 << 20;
 
 /// Runs `f` with `bytes` bytes of the thread's scratch memory.
@@ -36,17 +38,17 @@ fn with_scratch<T>(bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Resu
     result
 }
 
-/// A source of known length.
+/// A source whose length is known.
 pub struct Stored {
     source: Source,
     bytes: u64,
     map: Option<Map>,
-    /// Shares the mapping with the buffers in it.
+    /// A shared reference to the mapping, for the buffers that refer to it.
     owner: Option<ForeignOwner>,
 }
 
 impl Stored {
-    /// Returns a pipe as the error.
+    /// Wraps a source. Returns the source as the error if its length is unknown, as for a pipe.
     pub fn new(source: Source) -> Result<Self, Source> {
         let Some(bytes) = source.len() else { return Err(source) };
         let map = source.map();
@@ -54,14 +56,14 @@ impl Stored {
         Ok(Self { source, bytes, map, owner })
     }
 
-    /// Length in bytes.
+    /// Length of the source in bytes.
     pub fn len(&self) -> u64 {
         self.bytes
     }
 
-    /// Runs `f` on `bytes` bytes from `offset` on, in place or after reading them. The caller
-    /// checks that the length is reasonable; this function checks that the range lies in the
-    /// source.
+    /// Runs `f` on the `bytes` bytes at `offset`. Reads them first unless they are mapped. The
+    /// caller must check that the length is reasonable. This function checks that the range is
+    /// within the source.
     pub fn with<T>(&self, offset: u64, bytes: usize, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         self.check(offset, bytes as u64)?;
         match self.mapped(offset, bytes) {
@@ -73,8 +75,9 @@ impl Stored {
         }
     }
 
-    /// Runs `f` on `bytes` bytes from `offset` on, in order: once if they are in place, else on
-    /// pieces of at most `max_bytes` bytes, which are read before.
+    /// Runs `f` on the `bytes` bytes at `offset`, in order. If the bytes are mapped, `f` runs once
+    /// for all of them. Otherwise, parts of at most `max_bytes` bytes are read, and `f` runs for
+    /// each of them.
     fn in_pieces(
         &self,
         offset: u64,
@@ -98,7 +101,7 @@ impl Stored {
         })
     }
 
-    /// Fills `to` from `offset` on.
+    /// Fills `to` with bytes, beginning at byte `offset`.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         self.check(offset, to.len() as u64)?;
         match self.mapped(offset, to.len()) {
@@ -108,8 +111,9 @@ impl Stored {
         Ok(())
     }
 
-    /// Fills `to` from `offset` on without using the mapping. For the few bytes of a message's
-    /// metadata a read takes a quarter of the time of a page fault, and needs no page table entry.
+    /// Fills `to` with bytes, beginning at byte `offset`, without using the mapping. For the few
+    /// bytes of a message's metadata, a read takes a quarter of the time of a page fault, and needs
+    /// no page table entry.
     pub fn read_unmapped(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         self.check(offset, to.len() as u64)?;
         self.source.read_exact_at(offset, to)
@@ -132,13 +136,14 @@ impl Stored {
 }
 
 impl Bytes {
-    /// `bytes` bytes of `file` from `start` on. Fails if the file is shorter.
+    /// Returns the `bytes` bytes of `file` that begin at `start`. Returns an error if the file is
+    /// shorter.
     pub fn stored(file: &Arc<Stored>, start: u64, bytes: u64) -> Result<Self> {
         file.check(start, bytes)?;
         Ok(Self::Stored { file: file.clone(), start, bytes })
     }
 
-    /// Length in bytes.
+    /// Length of the bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Stored { bytes, .. } => *bytes,
@@ -146,7 +151,7 @@ impl Bytes {
         }
     }
 
-    /// The bytes as a buffer, if they are on `device` already.
+    /// Returns the bytes as a buffer without a copy, if they are on `device` already.
     pub fn in_place(&self, device: Device) -> Option<Buffer> {
         match self {
             Self::Stored { file, start, bytes } if device == Device::CPU => {
@@ -154,8 +159,8 @@ impl Bytes {
                 let address = map.address().checked_add(*start)?;
                 let length = usize::try_from(*bytes).ok()?;
                 file.mapped(*start, length)?;
-                // SAFETY: `mapped` checked that the range lies in the mapping, which stays readable
-                // while a reference to it exists; `owner` has one.
+                // SAFETY: `mapped` checked that the range is within the mapping, which stays
+                // readable while a reference to it exists. `owner` has such a reference.
                 Some(unsafe { Buffer::foreign(owner, Device::CPU, address, Some(length as u64), Ready::Now) })
             }
             Self::InMemory { block, .. } if block.device() == device => Some(block.clone()),
@@ -163,7 +168,7 @@ impl Bytes {
         }
     }
 
-    /// Fills `to` from `offset` on.
+    /// Fills `to` with bytes, beginning at byte `offset`.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         match self {
             Self::Stored { file, start, .. } => file.read(start + offset, to),
@@ -174,8 +179,9 @@ impl Bytes {
         }
     }
 
-    /// Runs `f` on `bytes` bytes from `offset` on, in order: once if they are in place, else on
-    /// pieces of at most `max_bytes` bytes, which are read before.
+    /// Runs `f` on the `bytes` bytes at `offset`, in order. If the bytes are in host memory, `f`
+    /// runs once for all of them. Otherwise, parts of at most `max_bytes` bytes are read, and `f`
+    /// runs for each of them.
     pub fn in_pieces(
         &self,
         offset: u64,
@@ -186,8 +192,8 @@ impl Bytes {
         match self {
             Self::Stored { file, start, .. } => file.in_pieces(start + offset, bytes, max_bytes, f),
             Self::InMemory { block, stream } => {
-                let offset =
-                    usize::try_from(offset).map_err(|_| Error::internal("an offset beyond memory"))?;
+                let offset = usize::try_from(offset)
+                    .map_err(|_| Error::internal("an offset exceeds the address space"))?;
                 f(&block.host_view_of(offset, bytes, stream)?)
             }
         }

@@ -1,23 +1,25 @@
-//! Defers batches until their dictionaries have been read: some writers put dictionaries last.
+//! Defers batches until their dictionaries have been read, because some writers write dictionaries
+//! after the batches.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::messages::ReceivedMessage;
 use crate::wire::Header;
 
-/// Batches of a file that wait for dictionaries.
+/// Batches of a file that are returned after their dictionaries have been read.
 pub struct DeferredBatches {
-    /// Ids of dictionaries that have not been read.
+    /// The ids of the dictionaries that have not been read.
     pub missing: HashSet<i64>,
     pub batches: VecDeque<ReceivedMessage>,
     pub bytes: u64,
-    /// If the batches have more bytes, they are returned nevertheless: they may need no dictionary.
+    /// Maximum size of the deferred batches, in bytes. If they are larger, they are returned
+    /// although dictionaries are missing, because they may not use these dictionaries.
     pub max_bytes: u64,
     pub has_ended: bool,
 }
 
 impl DeferredBatches {
-    /// Defers a batch, or returns the message.
+    /// Defers a batch. Returns the message if it need not be deferred.
     pub fn add(&mut self, received: ReceivedMessage) -> Option<ReceivedMessage> {
         match received.message.header {
             Header::Dictionary { id, .. } => {

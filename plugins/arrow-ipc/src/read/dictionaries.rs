@@ -1,4 +1,4 @@
-//! Tracks the dictionaries of a stream at the current position.
+//! Tracks the dictionaries that are valid at the current position of a stream.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,17 @@ use crossdock_arrays::{DeviceArray, by_value};
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::Error;
 
-/// Dictionaries by id.
+/// The dictionaries, which are found by their id.
 pub struct Dictionaries {
-    /// The parts (first batch and deltas) received so far. `get` concatenates them.
+    /// The parts of each dictionary that were received so far: the first batch and deltas. `get`
+    /// concatenates them.
     parts: HashMap<i64, Vec<DeviceArray>>,
-    /// Whether the input is a file, where dictionaries must not be replaced.
+    /// Whether the input is a file. In a file, dictionaries must not be replaced.
     is_file: bool,
 }
 
 impl Dictionaries {
-    /// Without dictionaries.
+    /// Creates the state before the first dictionary.
     pub fn new(is_file: bool) -> Self {
         Self { parts: HashMap::new(), is_file }
     }
@@ -36,8 +37,8 @@ impl Dictionaries {
         Ok(())
     }
 
-    /// The current dictionary. A missing one is an empty dictionary if it is `unused`, else an
-    /// error.
+    /// Returns the current dictionary. If no batch of the dictionary was received, the result is an
+    /// empty dictionary if it is `unused`, else an error.
     pub fn get(&mut self, id: i64, values: &DataType, stream: &Stream, unused: bool) -> Result<DeviceArray> {
         match self.parts.get_mut(&id).map(Vec::as_mut_slice) {
             None | Some([]) if unused => DeviceArray::empty(values),

@@ -1,5 +1,5 @@
-//! Compares a file's footer with its messages, so that reading by the footer and reading a pipe in
-//! order result in the same table or both in an error.
+//! Compares the footer of a file with its messages. This ensures that reading the file by its
+//! footer and reading it in order from a pipe result in the same table, or both in an error.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -8,10 +8,11 @@ use crate::wire::frame::{self, Following, LEGACY_HEAD_BYTES};
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{Block, Footer, Header, Message, Schema};
 
-/// Size of the pieces in which padding is read.
+/// Size of the parts in which padding is read, in bytes.
 const PIECE_BYTES: usize = 4096;
 
-/// Rejects a file whose first schema and footer have different columns.
+/// Returns an error if the schema at the beginning of the file and the schema in the footer have
+/// different columns.
 pub fn check_schemas(first: &Schema, footer: &Schema) -> Result<()> {
     if same_types(&first.arrow, &footer.arrow) {
         return Ok(());
@@ -23,14 +24,15 @@ pub fn check_schemas(first: &Schema, footer: &Schema) -> Result<()> {
     )))
 }
 
-/// Rejects a file with messages that its footer does not list, such as two concatenated files.
-/// `schema` is the end of the schema's message, `footer` the beginning of the footer.
+/// Returns an error if the file contains messages that its footer does not list, as two
+/// concatenated files do. `schema` is the end of the schema message, and `footer` is the beginning
+/// of the footer.
 pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> Result<()> {
     let mut spans: Vec<_> = blocks.iter().map(|block| (block.offset, block.end())).collect();
     spans.sort_unstable();
     if let Some((first, _)) = spans.first().filter(|(first, _)| *first < schema) {
         return Err(Error::bad_data(format!(
-            "the footer lists a message at byte {first}, expected {schema} or more, the end of the schema"
+            "the footer lists a message at byte {first}, before the end of the schema at byte {schema}"
         )));
     }
     let mut end = schema;
@@ -47,7 +49,8 @@ pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> 
     }
 }
 
-/// The first byte from `begin` on that is not padding; `end` or more if there is none before it.
+/// Returns the position of the first byte in `begin..end` that is not padding. If there is none,
+/// the result is `end` or more.
 fn after_padding(file: &Stored, begin: u64, end: u64) -> Result<u64> {
     let mut at = begin;
     while at < end {
@@ -68,26 +71,25 @@ fn piece(begin: u64, end: u64, max_bytes: usize) -> usize {
     usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX).min(max_bytes)
 }
 
-/// Whether `listed` is a valid length in the footer for a message of length `actual`: some writers
-/// include its padding.
+/// Whether `listed` is a valid length in the footer for a message of length `actual`. The two may
+/// differ because some writers include the padding of a message in its length.
 pub fn is_length(actual: u64, listed: u64) -> bool {
     [1, 8].into_iter().any(|alignment| actual.checked_next_multiple_of(alignment) == Some(listed))
 }
 
-/// Warning for schemas that differ in ways that are not an error.
-pub const FOOTER_SCHEMA_DIFFERS: &str =
-    "its footer has other metadata or nullability than the schema at its beginning, which is used";
+/// Warning that the schemas differ in a way that is not an error.
+pub const FOOTER_SCHEMA_DIFFERS: &str = "the schema in its footer has other metadata or nullability than the schema at its beginning, which is used";
 
-/// The error for bytes that the footer does not list.
+/// Creates the error for bytes that the footer does not list.
 pub fn unlisted(at: u64, bytes: u64) -> Error {
     Error::bad_data(format!(
         "{bytes} bytes from byte {at} on are not part of a message that the footer lists: are these several concatenated files?"
     ))
 }
 
-/// The messages of a file that was read in order.
+/// The messages of a file that is read in order.
 pub struct SequentialRead {
-    /// Whether the messages have continuation markers, as since Arrow 0.15.
+    /// Whether the messages have continuation markers, which Arrow writes since version 0.15.
     pub has_markers: bool,
     schema: Schema,
     dictionaries: Vec<MessageSpan>,
@@ -102,12 +104,13 @@ struct MessageSpan {
 }
 
 impl SequentialRead {
-    /// Without messages after the schema.
+    /// Creates the state after the schema message.
     pub fn new(schema: Schema, has_markers: bool) -> Self {
         Self { has_markers, schema, dictionaries: Vec::new(), batches: Vec::new() }
     }
 
-    /// Adds a message, with the positions of its prefix and its body.
+    /// Adds a message. `begin` is the position of its prefix, and `body` is the position of its
+    /// body.
     pub fn add(&mut self, message: &Message, begin: u64, body: u64) -> Result<()> {
         let span = MessageSpan { begin, body, body_bytes: message.body_bytes };
         match message.header {
@@ -118,12 +121,12 @@ impl SequentialRead {
         Ok(())
     }
 
-    /// Whether the footer's schema differs, in any way.
+    /// Whether the footer's schema differs from the first schema in any way.
     pub fn differs(&self, footer: &Footer) -> bool {
         self.schema.arrow != footer.schema.arrow
     }
 
-    /// Rejects a footer that lists other messages than those that were read.
+    /// Returns an error if the footer does not list exactly the messages that were read.
     pub fn check(&self, footer: &Footer) -> Result<()> {
         check_schemas(&self.schema, &footer.schema)?;
         check_list("dictionary", &self.dictionaries, &footer.dictionaries)?;
@@ -139,7 +142,7 @@ fn check_list(what: &str, read: &[MessageSpan], listed: &[Block]) -> Result<()> 
     };
     if let Some(i) = read.iter().zip(listed).position(|pair| !same(pair)) {
         return Err(Error::bad_data(format!(
-            "the footer lists {what} {i} at another position than it was read: a file that is not in order can be read by \
+            "the footer lists {what} {i} at another position than the one where it was read: a file that is not in order can be read by \
              its path, but not as a pipe"
         )));
     }

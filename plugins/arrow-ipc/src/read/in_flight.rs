@@ -1,14 +1,15 @@
-//! Bounds the size of bodies that were returned while their copy to the device is in flight.
+//! Limits the total size of returned bodies whose copy to the device is still in flight.
 
 use std::collections::VecDeque;
 
 use crossdock_memory::{Buffer, Event, Ready, Result};
 
-/// Bodies with copies in flight, in order. The host does not wait for the copies, so without a
-/// bound it could enqueue a whole file, in device memory and in pinned memory.
+/// Bodies whose copies are in flight, in order. The host does not wait for these copies. Without a
+/// limit, it could enqueue the copies of a whole file, which would need device memory and pinned
+/// memory for the whole file.
 pub struct InFlight<M = Event>(VecDeque<(M, u64)>);
 
-/// The completion of a copy.
+/// A copy whose completion can be queried.
 pub trait Completion {
     /// Whether the copy is complete.
     fn is_complete(&self) -> Result<bool>;
@@ -36,7 +37,7 @@ impl InFlight {
 }
 
 impl<M: Completion> InFlight<M> {
-    /// Without bodies.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self(VecDeque::new())
     }
@@ -45,8 +46,8 @@ impl<M: Completion> InFlight<M> {
         self.0.push_back((completion, bytes));
     }
 
-    /// Total size of the bodies in flight. Bodies behind an incomplete one count even if they are
-    /// complete.
+    /// Total size of the bodies in flight, in bytes. A body whose copy is complete still counts if
+    /// an earlier copy is incomplete.
     pub fn bytes(&mut self) -> Result<u64> {
         while let Some((oldest, _)) = self.0.front()
             && oldest.is_complete()?
@@ -56,7 +57,8 @@ impl<M: Completion> InFlight<M> {
         Ok(self.0.iter().map(|(_, bytes)| *bytes).sum())
     }
 
-    /// Blocks until the bodies in flight have fewer bytes than `budget`, or only one is left.
+    /// Blocks until the bodies in flight have fewer bytes than `budget`, or until only one body is
+    /// left.
     pub fn wait(&mut self, budget: u64) -> Result<()> {
         while self.bytes()? >= budget && self.0.len() > 1 {
             if let Some((oldest, _)) = self.0.pop_front() {
@@ -74,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Completes on a wait, or when its flag is set.
+    /// An event that is complete after a wait or after its flag was set.
     #[derive(Clone, Default)]
     struct FakeEvent(Rc<Cell<bool>>);
 

@@ -1,8 +1,9 @@
-//! Loads a message's body: uses it in place, or fills one allocation with several threads.
+//! Loads the body of a message: uses it without a copy, or fills one allocation with several
+//! threads.
 //!
-//! For other devices than the CPU, a body in host memory is copied in one piece, which is as fast
-//! as the link. A body that is read or decompressed first is copied part by part while the rest is
-//! being produced.
+//! If the device is not the CPU, a body in host memory is copied as a whole, which uses the full
+//! bandwidth of the link. A body that must be read or decompressed first is copied in parts. Each
+//! part is copied while the next parts are being produced.
 
 use crossdock_memory::{Buffer, Device, Memory, Result, Stream};
 use crossdock_plugin_api::Error;
@@ -18,18 +19,18 @@ use crate::wire::{BatchMeta, Span};
 
 /// A body that is being loaded.
 pub struct Loading {
-    /// Offset and length of each buffer in the block.
+    /// The offset and the length of each buffer in the block.
     ranges: Vec<(usize, usize)>,
     block: Block,
 }
 
 enum Block {
     InPlace(Option<Buffer>),
-    /// Its copy is enqueued; readers wait for its event.
+    /// The copy of the body is enqueued. Readers of the buffer wait for its event.
     Enqueued(Buffer),
-    /// Being filled, for the CPU.
+    /// The block is being filled, for the CPU.
     Filling(PartitionedBlock, Group),
-    /// Being filled and copied part by part, for another device.
+    /// The block is being filled and copied in parts, for another device.
     Upload(Upload),
 }
 
@@ -41,7 +42,7 @@ pub struct Slots {
 
 type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// A job and the range of the block that it fills.
+/// A job, and the range of the block that it fills.
 struct Task {
     at: usize,
     bytes: usize,
@@ -64,7 +65,8 @@ impl Loading {
         if ranges.iter().all(|(_, bytes)| *bytes == 0) {
             return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        // Arrow requires buffers at multiples of 8 bytes; misaligned ones are copied one by one.
+        // Arrow requires that the offsets of buffers are multiples of 8 bytes. Buffers with other
+        // offsets are copied one by one.
         let is_aligned = ranges.iter().all(|(offset, _)| offset % 8 == 0);
         if is_aligned
             && let Some(block) = body.in_place(stream.device())
@@ -96,7 +98,7 @@ impl Loading {
         ranges: Vec<(usize, usize)>,
     ) -> Result<Self> {
         let bytes = to_usize(body.len())?;
-        // For an upload, smaller pieces let the first copy begin sooner.
+        // For an upload, the parts are smaller, so that the first copy can begin sooner.
         let piece_bytes = if stream.device() == Device::CPU { PIECE_BYTES } else { PIECE_BYTES / 4 };
         let cuts: Vec<_> =
             (0..bytes).step_by(piece_bytes).map(|at| (at, piece_bytes.min(bytes - at))).collect();
@@ -137,7 +139,8 @@ impl Loading {
         codec: Codec,
     ) -> Result<Self> {
         let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
-        // Overlapping buffers could decompress to more than the codec's maximum for the body.
+        // If buffers overlapped, they could decompress to more than the codec's maximum for the
+        // size of the body.
         check_sum(&from.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), body.len())?;
         let stored = from
             .iter()
@@ -185,17 +188,18 @@ impl Loading {
         Ok(Self { ranges, block })
     }
 
-    /// Whether the body is used in place.
+    /// Whether the body is used without a copy.
     pub fn is_in_place(&self) -> bool {
         matches!(self.block, Block::InPlace(_))
     }
 
-    /// Whether `start` has enqueued its copy, which took as long as reading the body.
+    /// Whether `start` has enqueued the copy of the body. In this case, `start` took as long as
+    /// reading the body.
     pub fn is_enqueued(&self) -> bool {
         matches!(self.block, Block::Enqueued(_))
     }
 
-    /// Bytes allocated for the body.
+    /// Number of bytes that are allocated for the body.
     pub fn bytes(&self) -> u64 {
         match &self.block {
             Block::InPlace(_) => 0,
@@ -205,8 +209,8 @@ impl Loading {
         }
     }
 
-    /// Waits until the buffers are filled and their copies are enqueued. An error of `check` ends
-    /// the wait.
+    /// Waits until the buffers are filled and their copies are enqueued. If `check` returns an
+    /// error, the wait ends.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
         let block = match self.block {
             Block::InPlace(block) => block,
@@ -222,17 +226,17 @@ impl Loading {
 }
 
 impl Block {
-    /// Starts `tasks`, which are ordered by offset, to fill the block.
+    /// Starts `tasks` to fill the block. The tasks are ordered by offset.
     fn start(pool: &Pool, filling: PartitionedBlock, mut tasks: Vec<Task>) -> Self {
         if filling.is_for_host() {
-            // Longest first, so that no long task is left at the end.
+            // The longest task is started first, so that no long task is running alone at the end.
             tasks.sort_by_key(|task| std::cmp::Reverse(task.bytes));
             let jobs = bundle(tasks).into_iter().map(|(_, job)| job);
             return Self::Filling(filling, pool.start(jobs.collect()));
         }
         let bytes = filling.len();
         let (starts, jobs): (Vec<_>, Vec<_>) = bundle(tasks).into_iter().unzip();
-        // The zeros between two bundles belong to the first one.
+        // The zeros between two jobs belong to the part of the first job.
         let ends = starts.into_iter().skip(1).chain([bytes]);
         let parts = ends.zip(jobs).map(|(end, job)| (pool.start(vec![job]), end)).collect();
         Self::Upload(Upload::new(filling, parts))
@@ -240,12 +244,12 @@ impl Block {
 }
 
 impl Slots {
-    /// The block with all buffers; `None` if all are empty.
+    /// The block that contains all buffers; `None` if all buffers are empty.
     pub fn block(&self) -> Option<&Buffer> {
         self.block.as_ref()
     }
 
-    /// The next buffer; `None` if it is empty.
+    /// Returns the next buffer; `None` if it is empty.
     pub fn next(&mut self) -> Result<Option<Buffer>> {
         let (offset, bytes) = self
             .ranges
@@ -262,7 +266,7 @@ fn read_into(body: Bytes, at: u64, mut piece: Piece) -> Job {
     Box::new(move || body.read(at, piece.bytes_mut()))
 }
 
-/// Combines small tasks to jobs, because queueing a job takes as long as decompressing a few
+/// Combines small tasks to jobs, because queueing a job takes as long as decompressing some
 /// kilobytes. Returns each job with the offset of its first range.
 fn bundle(tasks: Vec<Task>) -> Vec<(usize, Job)> {
     const MIN_JOB_BYTES: usize = 256 << 10;
@@ -305,7 +309,7 @@ fn check_sum(lengths: &[usize], body_bytes: u64) -> Result<()> {
     }
 }
 
-/// Aligned ranges for buffers of these lengths, and their total size.
+/// Lays out buffers of these lengths. Returns their aligned ranges and their total size in bytes.
 fn lay_out(lengths: &[usize]) -> Result<(Vec<(usize, usize)>, usize)> {
     let mut ranges = Vec::with_capacity(lengths.len());
     let mut end = 0u64;

@@ -1,4 +1,5 @@
-//! Iterates over the messages of a source: by a file's footer, in a stream's order, or from a pipe.
+//! Iterates over the messages of a source: a file in the order of its footer, a stream in its own
+//! order, or a pipe.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub struct ReceivedMessage {
     pub message: Message,
     /// The message's body.
     pub body: Bytes,
-    /// Position of the prefix in the source.
+    /// Position of the message's prefix in the source.
     pub begin: u64,
     /// Position of the message's end in the source.
     pub position: u64,
@@ -28,41 +29,41 @@ pub struct ReceivedMessage {
 
 /// The result of [`Messages::next`].
 pub enum Next {
-    /// A message.
+    /// The next message.
     Message(Box<ReceivedMessage>),
-    /// The pipe has not delivered a message yet.
+    /// The pipe has not delivered the next message yet.
     NotYet,
     /// The source has no more messages.
     End,
 }
 
-/// Messages after the schema.
+/// The messages that follow the schema.
 pub enum Messages {
-    /// A file, by its footer.
+    /// The messages of a file, which its footer lists.
     File { file: Arc<Stored>, blocks: std::vec::IntoIter<Block>, n_dictionaries: usize },
-    /// A stream of known length.
+    /// The messages of a stream whose length is known.
     Stream { stream: Arc<Stored>, position: u64 },
-    /// A pipe.
+    /// The messages of a pipe.
     Pipe(Pipe),
 }
 
-/// An opened source.
+/// A source that has been opened.
 pub struct Opened {
     /// The schema of all batches.
     pub schema: Schema,
-    /// A file's footer metadata.
+    /// The metadata of a file's footer.
     pub footer_metadata: Vec<(String, String)>,
-    /// The messages after the schema.
+    /// The messages that follow the schema.
     pub messages: Messages,
-    /// Whether the source is a file, where dictionaries must not be replaced.
+    /// Whether the source is a file. In a file, dictionaries must not be replaced.
     pub is_file: bool,
-    /// Whether the schema's message has metadata, which is dropped.
+    /// Whether the schema message has metadata, which are dropped.
     pub drops_metadata: bool,
     /// Whether the schema in a file's footer differs from the first schema.
     pub footer_differs: bool,
 }
 
-/// Opens a source of known length. Its first bytes show whether it is a file or a stream.
+/// Opens a source whose length is known. Its first bytes show whether it is a file or a stream.
 pub fn open(file: Stored) -> Result<Opened> {
     let file = Arc::new(file);
     let mut head = [0; MAGIC.len()];
@@ -78,8 +79,8 @@ pub fn open(file: Stored) -> Result<Opened> {
     }
 }
 
-/// Improves an error for bytes that begin neither like a file nor with a continuation marker, and
-/// may be another format.
+/// Adds an explanation to an error if the bytes begin neither like a file nor with a continuation
+/// marker, because they may be in another format.
 pub fn explain_unknown_format(error: Error, head: &[u8]) -> Error {
     match head {
         [0xff, 0xff, 0xff, 0xff, ..] => error,
@@ -96,7 +97,7 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let room =
         file.len().checked_sub(FILE_TAIL_BYTES).filter(|_| file.len() >= min_bytes).ok_or_else(|| {
             Error::bad_data(format!(
-                "it is truncated: an Arrow IPC file of {} bytes, expected at least {min_bytes}",
+                "it is truncated: an Arrow IPC file has {} bytes, expected at least {min_bytes}",
                 file.len()
             ))
         })?;
@@ -123,8 +124,8 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     })
 }
 
-/// The message without prefix at the beginning of `bytes`. It ends before the marker of the next
-/// message.
+/// Returns the first message in `bytes`, which has no prefix. It ends before the continuation
+/// marker of the next message.
 fn unprefixed_message(bytes: &[u8]) -> &[u8] {
     let (words, _) = bytes.as_chunks::<4>();
     let markers = words.iter().enumerate().filter(|(_, word)| **word == CONTINUATION);
@@ -132,9 +133,9 @@ fn unprefixed_message(bytes: &[u8]) -> &[u8] {
     messages.find(|message| wire::message::is_message(message)).unwrap_or(bytes)
 }
 
-/// Reads the schema at the beginning of a file and compares it with that of the footer. Returns the
-/// schema and the end of its message. `first` is the beginning of the next message or of the
-/// footer.
+/// Reads the schema at the beginning of a file and compares it with the footer's schema. Returns
+/// the schema and the end of its message. `first` is the beginning of the next message, or of the
+/// footer if there is no other message.
 fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(Schema, u64)> {
     let mut begin = FILE_HEAD_BYTES;
     let mut word = [0; 4];
@@ -182,7 +183,7 @@ fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
     })
 }
 
-/// The schema of a stream's first message, and whether the message has metadata.
+/// Returns the schema in the first message of a stream, and whether the message has metadata.
 pub fn expect_schema(message: Message) -> Result<(Schema, bool)> {
     match message.header {
         Header::Schema(schema) if message.body_bytes == 0 => Ok((*schema, !message.metadata.is_empty())),
@@ -191,8 +192,8 @@ pub fn expect_schema(message: Message) -> Result<(Schema, bool)> {
     }
 }
 
-/// Reads the message or the end marker at `position`. `likely_bytes` is the expected size of prefix
-/// and metadata, which are read together.
+/// Reads the message or the end marker at `position`. `likely_bytes` is the expected size of the
+/// prefix and the metadata, which are read together.
 fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Frame> {
     let remaining = stream.len().saturating_sub(position);
     if remaining == 0 {
@@ -203,7 +204,9 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
     stream.read_unmapped(position, &mut head)?;
     let word = |at: usize| {
         let word = head.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok());
-        word.ok_or_else(|| Error::bad_data(format!("it is truncated: {remaining} bytes, expected a message")))
+        word.ok_or_else(|| {
+            Error::bad_data(format!("it is truncated: {remaining} bytes are left, expected a message"))
+        })
     };
     let (prefix, end_bytes) = match frame::read_first(word(0)?)? {
         Some(prefix) => (prefix, 4),
@@ -213,7 +216,7 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
     let (got, end) = (head.len(), prefix_bytes + metadata_bytes);
     if within(end) < end {
         return Err(Error::bad_data(format!(
-            "it is truncated: a message with {end} bytes of metadata, but {remaining} bytes are left"
+            "it is truncated: a message has {end} bytes of metadata, but only {remaining} bytes are left"
         )));
     }
     if got < end {
@@ -225,13 +228,13 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
 }
 
 enum Frame {
-    /// A message and the position of its body.
+    /// A message, and the position of its body.
     Message(Message, u64),
-    /// An end marker and its size in bytes.
+    /// An end marker, and its size in bytes.
     End(u64),
 }
 
-/// The next message of a stream or of the stream that follows it.
+/// Returns the next message of this stream, or of the stream that follows its end.
 fn next_in_stream(stream: &Arc<Stored>, position: &mut u64) -> Result<Next> {
     let mut is_first = false;
     loop {
@@ -258,7 +261,7 @@ fn next_in_stream(stream: &Arc<Stored>, position: &mut u64) -> Result<Next> {
     }
 }
 
-/// Rejects a following stream that does not begin with a schema.
+/// Returns an error if the stream that follows does not begin with a schema.
 pub fn check_first(message: &Message) -> Result<()> {
     match message.header {
         Header::Schema(_) => Ok(()),
@@ -266,7 +269,7 @@ pub fn check_first(message: &Message) -> Result<()> {
     }
 }
 
-/// Advances `position` over padding. Returns whether another stream follows.
+/// Moves `position` past padding. Returns whether another stream follows.
 fn has_next_stream(stream: &Stored, position: &mut u64) -> Result<bool> {
     loop {
         let remaining = usize::try_from(stream.len().saturating_sub(*position)).unwrap_or(usize::MAX);
@@ -281,23 +284,23 @@ fn has_next_stream(stream: &Stored, position: &mut u64) -> Result<bool> {
     }
 }
 
-/// The error for a file after a stream.
+/// Creates the error for a file that follows a stream.
 pub fn file_follows() -> Error {
     Error::bad_data("an Arrow IPC file follows the end of the stream: read them separately")
 }
 
-/// Size of the pieces in which padding is read.
+/// Size of the parts in which padding is read, in bytes.
 const PADDING_PIECE_BYTES: usize = 4096;
 
-/// Maximum number of words in a message without prefix that equal a marker. Each is a possible end
-/// of the message.
+/// Maximum number of words in a message without prefix that equal a marker. At each of these words,
+/// the message may end.
 pub const MAX_MARKERS: usize = 16;
 
-/// Size of prefix and metadata of a batch of some dozens of columns.
+/// Typical size of the prefix and the metadata of a batch with some dozens of columns, in bytes.
 const USUAL_METADATA_BYTES: usize = 2048;
 
 impl Messages {
-    /// The next message. If `wait`, waits a short time for a pipe.
+    /// Returns the next message. If `wait` is true, waits a short time for the data of a pipe.
     pub fn next(&mut self, wait: bool) -> Result<Next> {
         match self {
             Self::File { file, blocks, n_dictionaries } => {
@@ -313,8 +316,8 @@ impl Messages {
         }
     }
 
-    /// After the end: the position of trailing bytes that are not read. A pipe warns about them
-    /// itself.
+    /// After the end of the source, the position of trailing bytes that are not read. A pipe warns
+    /// about such bytes itself.
     pub fn unread_from(&self) -> Option<u64> {
         match self {
             Self::Stream { stream, position } => (*position < stream.len()).then_some(*position),
@@ -322,7 +325,8 @@ impl Messages {
         }
     }
 
-    /// After the end: the number of bytes used, without trailing bytes.
+    /// After the end of the source, the number of bytes that were used. Trailing bytes are not
+    /// counted.
     pub fn used_bytes(&self) -> u64 {
         match self {
             Self::Stream { position, .. } => *position,
@@ -360,14 +364,14 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Rec
                 ));
             }
         }
-        // The footer determines where the body begins: the length in the prefix may not include
-        // padding.
+        // The body begins at the position that the footer lists, because the length in the prefix
+        // may not include padding.
         let start = block.offset + block.metadata_bytes as u64;
         let has_lengths = is_length(body - block.offset, block.metadata_bytes as u64)
             && is_length(message.body_bytes, block.body_bytes);
         if start < body || !has_lengths {
             return Err(Error::bad_data(format!(
-                "the footer lists {} bytes of metadata and {} of body, but the message has {} and {}",
+                "the footer lists {} bytes of metadata and a body of {} bytes, but the message has {} and {} bytes",
                 block.metadata_bytes,
                 block.body_bytes,
                 body - block.offset,

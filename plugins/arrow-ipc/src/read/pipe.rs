@@ -1,5 +1,5 @@
-//! Reads a source of unknown length in order, on its own thread, so that a batch is returned as
-//! soon as it is complete.
+//! Reads a source of unknown length in order. It is read by a separate thread, so that each batch
+//! can be returned as soon as it is complete.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,49 +25,49 @@ use crate::wire::frame::{
 };
 use crate::wire::{self, Footer, Message, footer};
 
-/// Maximum wait for a message before the caller checks for cancellation.
+/// Maximum time to wait for a message before the caller checks for cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// In a legacy file, the first word of the footer is the offset of its root table, which is at most
-/// this. As the length of a message it would be implausibly small.
+/// Maximum value of the first word of the footer in a legacy file. This word is the offset of the
+/// footer's root table. It is too small to be the length of a message.
 const MAX_FOOTER_ROOT: usize = 1024;
 
-/// Maximum wait for the thread on drop. A closed source ends the thread at once; another source may
-/// block it forever.
+/// Maximum time to wait for the thread when the pipe is dropped. The thread ends at once if the
+/// source is closed. Other sources may block the thread forever.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives messages from a thread that reads one message ahead.
 pub struct Pipe {
-    /// `None` during the drop.
+    /// The receiver of the messages. It is `None` only while the pipe is dropped.
     messages: Option<Receiver<Result<Option<ReceivedMessage>>>>,
     thread: JoinHandle<()>,
     has_ended: bool,
-    /// Number of bytes used, once the pipe has ended.
+    /// Number of bytes that were used. It is set when the pipe has ended.
     used: Arc<AtomicU64>,
 }
 
 struct Reader {
     source: Source,
-    /// Number of bytes used so far.
+    /// Number of bytes that were used so far.
     position: u64,
-    /// Receives `position` at the end.
+    /// The value of `position` is stored here at the end of the pipe.
     used: Arc<AtomicU64>,
-    /// Bytes from `position` on that were read but not used.
+    /// Bytes that were read but not used. The first of them is at `position`.
     ahead: Vec<u8>,
     /// Position of the current message.
     begin: u64,
-    /// The messages of a file, for the comparison with its footer; `None` for a stream.
+    /// The messages of a file, which are compared with its footer; `None` for a stream.
     file: Option<SequentialRead>,
     deferred: DeferredBatches,
     warn: Box<dyn Fn(&str) + Send>,
     memory: Memory,
-    /// Stream of the CPU, for bodies in host memory.
+    /// A stream of the CPU, for bodies in host memory.
     stream: Stream,
-    /// Whether bodies are in pinned memory, for copies to another device.
+    /// Whether bodies are read to pinned memory, from which they are copied to another device.
     pinned: bool,
 }
 
-/// Opens a pipe. Its batches will be copied to `device`.
+/// Opens a pipe. The caller will copy the batches to `device`.
 pub fn open(
     source: Source,
     memory: &Memory,
@@ -120,12 +120,13 @@ pub fn open(
 }
 
 impl Pipe {
-    /// After the end: the number of bytes used.
+    /// After the end of the pipe, the number of bytes that were used.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The next message; [`Next::NotYet`] if it is not available (with `wait`: after a short time).
+    /// Returns the next message, or [`Next::NotYet`] if it is not available. If `wait` is true,
+    /// waits a short time for it.
     pub fn next(&mut self, wait: bool) -> Result<Next> {
         if self.has_ended {
             return Ok(Next::End);
@@ -144,8 +145,8 @@ impl Pipe {
             }
             Ok(Err(e)) => Err(e),
             Err(true) => Ok(Next::NotYet),
-            // The thread reports the end of the pipe, so this is an error and not the end of the
-            // table.
+            // The thread always reports the end of the pipe. Without such a report, this is an
+            // error and not the end of the table.
             Err(false) => Err(Error::internal("the thread that reads the pipe has ended without a result")),
         }
     }
@@ -153,8 +154,8 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // Without a receiver the thread ends. Wait for it, so that its memory is released with the
-        // reader.
+        // The thread ends after its receiver was dropped. The drop waits for it, so that the memory
+        // of the thread is released together with the reader.
         self.messages = None;
         let begin = Instant::now();
         while !self.thread.is_finished() && begin.elapsed() < JOIN_TIMEOUT {
@@ -192,8 +193,8 @@ impl Reader {
         })
     }
 
-    /// Skips the rest of the magic after its first 4 bytes, and its padding. Returns the first word
-    /// of the first message.
+    /// Skips the bytes of the magic after the first 4, and the padding of the magic. Returns the
+    /// first word of the first message.
     fn skip_file_head(&mut self) -> Result<[u8; 4]> {
         let mut rest = [0; FILE_HEAD_BYTES as usize - 4];
         self.read_exact(&mut rest)?;
@@ -201,8 +202,8 @@ impl Reader {
             return Err(Error::bad_data("it begins with 'ARRO', expected 'ARROW1'"));
         }
         let mut word = [0; 4];
-        // Some writers pad the magic to 64 bytes. Zeros cannot be an end marker before the first
-        // message.
+        // Some writers pad the magic to 64 bytes. These zeros are not an end marker, because no
+        // message precedes them.
         for _ in 0..(MAX_HEAD_BYTES - FILE_HEAD_BYTES) / word.len() as u64 {
             self.read_exact(&mut word)?;
             if word != [0; 4] {
@@ -212,7 +213,8 @@ impl Reader {
         Ok(word)
     }
 
-    /// Sends messages until the end, an error, or until the receiver is dropped.
+    /// Sends messages until the end of the source, until an error, or until the receiver is
+    /// dropped.
     fn run(&mut self, send: &SyncSender<Result<Option<ReceivedMessage>>>) {
         loop {
             let next = self.next();
@@ -227,7 +229,7 @@ impl Reader {
         }
     }
 
-    /// The next message whose dictionaries have been read.
+    /// Returns the next message whose dictionaries have been read.
     fn next(&mut self) -> Result<Option<ReceivedMessage>> {
         loop {
             if (self.deferred.missing.is_empty() || self.deferred.has_ended)
@@ -259,7 +261,7 @@ impl Reader {
         Ok(Some(ReceivedMessage { message, body, begin, position: self.position }))
     }
 
-    /// Reads until `ahead` has `bytes` bytes, or all that are left.
+    /// Reads until `ahead` has `bytes` bytes or the source ends.
     fn look_ahead(&mut self, bytes: usize) -> Result<()> {
         while self.ahead.len() < bytes {
             let had = self.ahead.len();
@@ -302,8 +304,8 @@ impl Reader {
         }
     }
 
-    /// The next message of the stream or of the following one. `None` at the end of the last
-    /// stream, or of a complete file.
+    /// Returns the next message of this stream or of the stream that follows it. Returns `None` at
+    /// the end of the last stream or of a complete file.
     fn message(&mut self) -> Result<Option<Message>> {
         let mut is_first = false;
         loop {
@@ -316,11 +318,13 @@ impl Reader {
                 0 => return Ok(None),
                 4 => {}
                 n => {
-                    return Err(Error::bad_data(format!("it is truncated: {n} bytes, expected a message")));
+                    return Err(Error::bad_data(format!(
+                        "it is truncated: {n} bytes are left, expected a message"
+                    )));
                 }
             }
             if word == [0; 4] && self.file.as_ref().is_some_and(|file| file.has_markers) {
-                // Padding between two messages.
+                // These bytes are padding between two messages.
                 continue;
             }
             if let Some(message) = self.message_after(word)? {
@@ -339,7 +343,7 @@ impl Reader {
         }
     }
 
-    /// Whether the footer follows, without an end marker.
+    /// Whether the footer follows without an end marker.
     fn is_at_footer(&mut self) -> Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         let has_markers = file.has_markers;
@@ -359,7 +363,7 @@ impl Reader {
         Ok(!self.ahead.get(4..4 + root).is_some_and(wire::message::is_message))
     }
 
-    /// Skips padding after a stream. Returns whether another stream follows.
+    /// Skips the padding after a stream. Returns whether another stream follows.
     fn has_next_stream(&mut self) -> Result<bool> {
         loop {
             self.begin = self.position;
@@ -396,15 +400,16 @@ impl Reader {
         let mut metadata = Vec::new();
         while metadata.len() < metadata_bytes {
             let begin = metadata.len();
-            // The allocation grows with the received bytes.
+            // The declared length is not trusted, so the allocation grows as the bytes are
+            // received.
             metadata.resize(metadata_bytes.min(begin + begin.max(1 << 20)), 0);
             self.read_exact(metadata.get_mut(begin..).unwrap_or_default())?;
         }
         wire::message::read(&metadata).map(Some)
     }
 
-    /// Reads a file's first message if it has no prefix and begins with `word`. It ends before the
-    /// next message's marker.
+    /// Reads the first message of a file if it has no prefix and begins with `word`. The message
+    /// ends before the continuation marker of the next message.
     fn unprefixed_message(&mut self, mut word: [u8; 4]) -> Result<Message> {
         let mut metadata = Vec::new();
         let mut markers = 0;
@@ -450,7 +455,7 @@ impl Reader {
         if self.pinned { self.memory.alloc_pinned(bytes) } else { self.memory.alloc(&self.stream, bytes) }
     }
 
-    /// Reads the end of a file and compares the footer with the messages.
+    /// Reads the end of a file, and compares the footer with the messages that were read.
     fn end_of_file(&mut self) -> Result<()> {
         let begin = self.position;
         let (mut rest, mut piece) = (Vec::new(), vec![0; 64 << 10]);
@@ -488,7 +493,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Warns about parts of the footer that cannot be used at the end of a pipe.
+    /// Warns about parts of the footer that cannot be used, because the footer is at the end of a
+    /// pipe.
     fn warn_about_footer(&self, footer: &Footer) {
         if self.file.as_ref().is_some_and(|file| file.differs(footer)) {
             (self.warn)(&format!("'{}': {FOOTER_SCHEMA_DIFFERS}", self.source.name()));

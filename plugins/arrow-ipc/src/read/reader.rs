@@ -1,4 +1,4 @@
-//! Reads batches and loads the next ones ahead.
+//! Reads batches, and loads the next batches in advance.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 
-/// The batch stream of a source.
+/// The stream of batches of a source.
 pub struct Reader {
     name: String,
     host: Host,
     memory: Memory,
     pool: Arc<Pool>,
     device: Device,
-    /// Stream of the copies to the device, so that they overlap with work on the call's stream;
-    /// `None` for the CPU.
+    /// The stream on which bodies are copied to the device. It is separate, so that copies overlap
+    /// with work on the call's stream. `None` for the CPU.
     uploads: Option<Stream>,
-    /// The schema of the next batch that is returned.
+    /// The schema of the batch that is returned next.
     schema: Schema,
-    /// The schema of the next message that is read, possibly of a following stream.
+    /// The schema of the message that is read next. This message may belong to a following stream.
     incoming: Schema,
     shape: Shape,
     messages: Messages,
@@ -42,7 +42,8 @@ pub struct Reader {
     pending: VecDeque<Pending>,
     in_flight: InFlight,
     has_ended: bool,
-    /// The first error. It is returned again, because an end would look like the end of the table.
+    /// The first error. Later calls return it again, because returning the end would look like a
+    /// complete table.
     failed: Option<Error>,
     warned_about_dictionary_metadata: bool,
     warned_about_end: bool,
@@ -64,7 +65,7 @@ enum Pending {
         meta: BatchMeta,
         body: Loading,
     },
-    /// The beginning of another stream with equal fields.
+    /// The beginning of another stream whose fields are equal to those of this stream.
     NextStream(Schema),
     Failed(Error),
 }
@@ -137,7 +138,7 @@ impl Reader {
         }
     }
 
-    /// Starts to load as many messages as there are threads, within the budget.
+    /// Starts to load up to one message per thread, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = match (call.byte_budget(), self.device) {
             (0, device) if device == Device::CPU => DEFAULT_BYTES_AHEAD,
@@ -165,13 +166,13 @@ impl Reader {
                 }
                 Err(e) => Err(e),
             };
-            // The batches before an error are still returned.
+            // The batches before an error are returned before the error.
             self.has_ended = next.is_err();
             let next = next.unwrap_or_else(Pending::Failed);
             let is_enough = match &next {
                 Pending::Batch { body, .. } if body.is_in_place() => true,
-                // Reading it took its time already. Start one more, so that a copy is in flight
-                // while the caller processes this batch.
+                // Starting this batch took as long as reading it. One more batch is started, so
+                // that a copy is in flight while the caller processes the current batch.
                 Pending::Batch { body, .. } if body.is_enqueued() => !self.pending.is_empty(),
                 _ => false,
             };
@@ -213,7 +214,8 @@ impl Reader {
         .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
     }
 
-    /// Begins a following stream, as in concatenated files. Its batches belong to the same table.
+    /// Begins a stream that follows another one, as in concatenated files. Its batches belong to
+    /// the same table.
     fn next_stream(&mut self, message: Message) -> Result<Pending> {
         let (next, drops_metadata) = messages::expect_schema(message)?;
         let (first, other) = (&self.incoming.arrow, &next.arrow);
@@ -234,7 +236,7 @@ impl Reader {
             let what = "only the schema metadata of the first stream is kept";
             self.host.log(abi::LOG_WARN, &format!("'{}': {what}", self.name));
         }
-        // The stream's dictionaries may have other ids.
+        // The following stream may use other ids for its dictionaries.
         self.incoming.columns = next.columns;
         self.shape = Shape::of(&self.incoming.columns);
         Ok(Pending::NextStream(self.incoming.clone()))
@@ -357,7 +359,7 @@ fn warn_about_schema_message(host: &Host, name: &str) {
     host.log(abi::LOG_WARN, &what);
 }
 
-/// The column of a dictionary's values.
+/// Returns the column of a dictionary's values.
 fn dictionary_values(schema: &Schema, id: i64) -> Result<&Column> {
     let known = schema.dictionaries()?;
     known.get(&id).copied().ok_or_else(|| {
@@ -372,7 +374,7 @@ fn with_source_name(error: Error, name: &str) -> Error {
 }
 
 impl Reader {
-    /// Rejects a schema with other types than the caller expects.
+    /// Returns an error if the types of the schema differ from those that the caller expects.
     pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
         let got = &self.schema.arrow;
         if same_types(got, expected) {

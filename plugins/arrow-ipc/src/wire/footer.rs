@@ -13,7 +13,7 @@ use super::{invalid_flatbuffer, private_copy, schema_read, schema_write, verifie
 pub struct Footer {
     /// The schema of all batches.
     pub schema: Schema,
-    /// Positions of the dictionary batches, in the order in which they apply.
+    /// Positions of the dictionary batches, in the order in which they must be applied.
     pub dictionaries: Vec<Block>,
     /// Positions of the record batches, in order.
     pub batches: Vec<Block>,
@@ -26,9 +26,9 @@ pub struct Footer {
 pub struct Block {
     /// Position of the message's prefix in the file.
     pub offset: u64,
-    /// Size of prefix and metadata, including padding.
+    /// Size of the prefix and the metadata in bytes, including padding.
     pub metadata_bytes: usize,
-    /// Size of the body, including padding.
+    /// Size of the body in bytes, including padding.
     pub body_bytes: u64,
 }
 
@@ -57,8 +57,8 @@ pub fn read(bytes: &[u8], footer_start: u64) -> Result<Footer> {
 }
 
 fn read_footer(footer: arrow_ipc::Footer<'_>, footer_start: u64, strings: &Strings<'_>) -> Result<Footer> {
-    // The footer's version is ignored: writers before Arrow 1.0 left it at its default, V1.
-    // Messages have the version.
+    // The version in the footer is ignored, because writers before Arrow 1.0 did not set it. The
+    // version in each message is checked.
     let schema = footer.schema().ok_or_else(|| Error::bad_data("the footer has no schema"))?;
     let blocks = |list: Option<flatbuffers::Vector<'_, arrow_ipc::Block>>, what: &str| {
         let list = list.into_iter().flatten().enumerate();
@@ -90,13 +90,13 @@ fn read_block(block: &arrow_ipc::Block, footer_start: u64) -> Result<Block> {
     };
     read().ok_or_else(|| {
         Error::bad_data(format!(
-            "the footer lists it at {offset} with {metadata} bytes of metadata and {body} of body, expected a range \
+            "the footer lists it at byte {offset} with {metadata} bytes of metadata and a body of {body} bytes, expected a range \
              before the footer, at {footer_start}"
         ))
     })
 }
 
-/// Writes a footer, without the length and the magic after it.
+/// Writes a footer, without the length and the magic that follow it.
 pub fn write(
     schema: &Schema,
     dictionaries: &[Block],
@@ -128,7 +128,7 @@ fn wire_block(block: &Block) -> Result<arrow_ipc::Block> {
     {
         (Ok(offset), Ok(metadata), Ok(body)) => Ok(arrow_ipc::Block::new(offset, metadata, body)),
         _ => Err(Error::unsupported(format!(
-            "a message at {} with {} bytes of metadata and {} of body is too large for a file's footer",
+            "a message at byte {} with {} bytes of metadata and a body of {} bytes is too large for a file's footer",
             block.offset, block.metadata_bytes, block.body_bytes
         ))),
     }

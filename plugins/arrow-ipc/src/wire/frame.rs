@@ -6,20 +6,20 @@ use crate::limits::MAX_METADATA_BYTES;
 
 /// The first and last bytes of a file.
 pub const MAGIC: &[u8; 6] = b"ARROW1";
-/// Bytes before the first message of a file: the magic, padded.
+/// Number of bytes before the first message of a file, which contain the magic and its padding.
 pub const FILE_HEAD_BYTES: u64 = 8;
-/// Maximum size of the magic with the padding of some writers.
+/// Maximum size of the magic and its padding, in bytes. Some writers pad more than necessary.
 pub const MAX_HEAD_BYTES: u64 = 72;
-/// The marker before each message's length, since Arrow 0.15.
+/// The marker that precedes the length of each message since Arrow 0.15.
 pub const CONTINUATION: [u8; 4] = [0xff; 4];
 /// The end of a stream.
 pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-/// Size of a file's tail: the footer's length and the magic.
+/// Size of the tail of a file in bytes. The tail consists of the footer's length and the magic.
 pub const FILE_TAIL_BYTES: u64 = 10;
 
-/// Whether a file's first message begins with its flatbuffer, without a prefix, as polars writes
-/// it. Then its first word is the offset of the root table, which is less than any message's
-/// length.
+/// Whether the first message of a file has no prefix and begins with its flatbuffer. Polars writes
+/// such files. In them, `word` is the offset of the root table, which is less than the length of
+/// any message.
 pub fn is_unprefixed(word: [u8; 4]) -> bool {
     u32::from_le_bytes(word) < 32
 }
@@ -29,12 +29,12 @@ pub fn is_unprefixed(word: [u8; 4]) -> bool {
 pub enum Prefix {
     /// The stream ends.
     End,
-    /// `metadata_bytes` bytes of metadata follow the prefix of `prefix_bytes` bytes.
+    /// A prefix of `prefix_bytes` bytes, which `metadata_bytes` bytes of metadata follow.
     Message { prefix_bytes: usize, metadata_bytes: usize },
 }
 
-/// Reads the first four bytes of a prefix. `None` if they are a continuation marker, after which
-/// four more bytes follow.
+/// Reads the first four bytes of a prefix. Returns `None` if they are a continuation marker. In
+/// that case, the prefix has four more bytes.
 pub fn read_first(word: [u8; 4]) -> Result<Option<Prefix>> {
     if word == CONTINUATION { Ok(None) } else { length(word, 4).map(Some) }
 }
@@ -61,9 +61,9 @@ fn length(word: [u8; 4], prefix_bytes: usize) -> Result<Prefix> {
 pub const LEGACY_HEAD_BYTES: usize = 16;
 
 /// Possible beginnings of a stream without continuation markers (before Arrow 0.15), each with its
-/// offset: a length below 16 MiB, then the flatbuffer of a message. The latter begins with the
-/// offset of its root table, padding, and the size of the table's vtable, which precedes the table
-/// and has entries for the first 3, 4 or 5 fields.
+/// offset. Such a stream begins with a length below 16 MiB and the flatbuffer of a message. The
+/// flatbuffer begins with the offset of its root table, padding, and the size of the table's
+/// vtable. The vtable precedes the table and has entries for the first 3, 4 or 5 fields.
 pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
     const OFFSET: u64 = 3;
     let mut magics = Vec::new();
@@ -78,26 +78,27 @@ pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
     magics
 }
 
-/// What follows a stream.
+/// The data that follows the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Following {
-    /// The end of the source.
+    /// The source ends.
     Nothing,
-    /// This many bytes of padding or of further end markers.
+    /// This many bytes of padding or further end markers follow.
     Padding(usize),
-    /// Another stream.
+    /// Another stream follows.
     Stream,
-    /// A file.
+    /// A file follows.
     File,
-    /// Bytes that are neither.
+    /// Bytes follow that are neither padding nor Arrow IPC.
     Other,
 }
 
-/// Identifies what follows a stream by its first bytes. `head` has at least [`LEGACY_HEAD_BYTES`]
-/// unless the source ends.
+/// Identifies the data that follows a stream by its first bytes. `head` has at least
+/// [`LEGACY_HEAD_BYTES`] bytes unless the source ends.
 pub fn following(head: &[u8]) -> Following {
     let zeros = head.iter().take_while(|byte| **byte == 0).count();
-    // A length may begin with a zero byte, and lies at a multiple of four bytes.
+    // A length is at a multiple of four bytes and may begin with a zero byte, so only multiples of
+    // four zeros are padding.
     let padding = if zeros == head.len() { zeros } else { zeros / 4 * 4 };
     let is_legacy = || {
         let begins = |(offset, magic): (u64, Vec<u8>)| {
@@ -116,8 +117,8 @@ pub fn following(head: &[u8]) -> Following {
     }
 }
 
-/// Number of bytes at the beginning of `gap`, which follows a message, that are padding and end
-/// markers.
+/// Returns the number of bytes at the beginning of `gap` that are padding and end markers. `gap`
+/// contains the bytes that follow a message.
 pub fn padding(gap: &[u8]) -> usize {
     let mut rest = gap;
     loop {
@@ -130,8 +131,8 @@ pub fn padding(gap: &[u8]) -> usize {
     }
 }
 
-/// Reads the footer's length from a file's last [`FILE_TAIL_BYTES`] bytes, which begin at
-/// `tail_start`.
+/// Reads the footer's length from the last [`FILE_TAIL_BYTES`] bytes of a file. `tail_start` is the
+/// position of these bytes.
 pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], tail_start: u64) -> Result<usize> {
     if &tail[4..] != MAGIC {
         return Err(Error::bad_data(format!(

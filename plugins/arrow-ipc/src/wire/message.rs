@@ -14,7 +14,7 @@ use crate::codec::Codec;
 pub struct Message {
     /// The kind of the message.
     pub header: Header,
-    /// Size of the body.
+    /// Size of the body in bytes.
     pub body_bytes: u64,
     /// The message's key-value metadata.
     pub metadata: Metadata,
@@ -26,7 +26,7 @@ pub struct Message {
 pub enum Header {
     Schema(Box<Schema>),
     Batch(BatchMeta),
-    /// The values of a dictionary. If `is_delta`, they are appended to the current ones.
+    /// The values of a dictionary. If `is_delta` is true, they are appended to the current values.
     Dictionary {
         id: i64,
         is_delta: bool,
@@ -42,7 +42,7 @@ pub struct Span {
     pub bytes: u64,
 }
 
-/// One array of a batch, in pre-order.
+/// The length and null count of one array of a batch. Nodes are in pre-order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Node {
@@ -53,21 +53,21 @@ pub struct Node {
 /// The metadata of a record batch.
 #[derive(Debug)]
 pub struct BatchMeta {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// One per array, in pre-order.
+    /// The nodes of the arrays, in pre-order.
     pub nodes: Vec<Node>,
-    /// One per buffer, within the body.
+    /// The ranges of the buffers in the body, in order.
     pub spans: Vec<Span>,
-    /// Number of data buffers of each array of a view type.
+    /// Number of data buffers of each view array.
     pub variadic: Vec<usize>,
-    /// How the buffers are compressed.
+    /// The codec with which the buffers are compressed.
     pub codec: Option<Codec>,
-    /// Whether all types except null have validity buffers, as before version 5.
+    /// Whether all types except null have validity buffers, as in versions before 5.
     pub all_have_validity: bool,
 }
 
-/// The key of Arrow 0.17's experimental compression, in messages of version 4.
+/// The metadata key of an experimental compression that Arrow 0.17 used in messages of version 4.
 const EXPERIMENTAL_COMPRESSION: &str = "ARROW:experimental_compression";
 
 /// Reads a message's metadata.
@@ -121,11 +121,11 @@ fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Resul
             Header::Dictionary { id: dictionary.id(), is_delta: dictionary.isDelta(), batch }
         }
         MessageHeader::Tensor | MessageHeader::SparseTensor => {
-            return Err(Error::unsupported("a message has a tensor, expected tables only"));
+            return Err(Error::unsupported("a message contains a tensor, expected the messages of a table"));
         }
         other => {
             return Err(Error::bad_data(format!(
-                "a message of kind {}, expected a schema, a record batch or a dictionary batch",
+                "a message has the kind {}, expected a schema, a record batch or a dictionary batch",
                 other.0
             )));
         }
@@ -134,14 +134,14 @@ fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Resul
     Ok(Message { header, body_bytes, metadata })
 }
 
-/// Whether `bytes` are the flatbuffer of a message. Zeros are a valid flatbuffer without fields,
-/// but not a message.
+/// Whether `bytes` is the flatbuffer of a message. Zeros are a valid flatbuffer without fields, but
+/// they are not a message.
 pub fn is_message(bytes: &[u8]) -> bool {
     arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
         .is_ok_and(|message| message.header().is_some())
 }
 
-/// Rejects versions 1 to 3, which have another layout.
+/// Returns an error for versions 1 to 3, whose messages have another layout.
 fn check_version(version: MetadataVersion) -> Result<()> {
     match version {
         MetadataVersion::V4 | MetadataVersion::V5 => Ok(()),
@@ -199,7 +199,7 @@ fn read_span(i: usize, span: &arrow_ipc::Buffer, body_bytes: u64) -> Result<Span
     let (offset, bytes) = (span.offset(), span.length());
     let fits = |offset: u64, bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= body_bytes);
     match (u64::try_from(offset), u64::try_from(bytes)) {
-        // The offset of an empty buffer is ignored: some writers leave it undefined.
+        // The offset of an empty buffer is ignored, because some writers do not set it.
         (_, Ok(0)) => Ok(Span { offset: 0, bytes: 0 }),
         (Ok(offset), Ok(bytes)) if fits(offset, bytes) => Ok(Span { offset, bytes }),
         _ => Err(Error::bad_data(format!(
@@ -209,7 +209,7 @@ fn read_span(i: usize, span: &arrow_ipc::Buffer, body_bytes: u64) -> Result<Span
 }
 
 fn count(n: i64, subject: impl std::fmt::Display, what: &str) -> Result<usize> {
-    // The bound ensures that sums of two counts do not overflow.
+    // The maximum ensures that the sum of two counts does not overflow.
     usize::try_from(n)
         .ok()
         .filter(|n| *n <= usize::MAX / 4)

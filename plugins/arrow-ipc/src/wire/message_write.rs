@@ -1,4 +1,4 @@
-//! Writes the framed metadata of messages.
+//! Writes the metadata of messages, including their prefix.
 
 use arrow_ipc::{
     BodyCompressionBuilder, DictionaryBatchBuilder, MessageBuilder, MessageHeader, MetadataVersion,
@@ -14,11 +14,11 @@ use super::schema::Schema;
 use super::schema_write;
 use crate::codec::Codec;
 
-/// Alignment of bodies and buffers, as Arrow recommends. It counts from the beginning of the file
-/// or stream, so that the buffers of a mapped file are aligned in memory too.
+/// Alignment of bodies and buffers in bytes, as Arrow recommends. Positions are relative to the
+/// beginning of the file or stream, so that the buffers of a mapped file are aligned in memory too.
 pub const ALIGNMENT: u64 = 64;
 
-/// `n` rounded up to [`ALIGNMENT`].
+/// Rounds `n` up to a multiple of [`ALIGNMENT`].
 pub fn aligned(n: u64) -> u64 {
     n.next_multiple_of(ALIGNMENT)
 }
@@ -26,30 +26,30 @@ pub fn aligned(n: u64) -> u64 {
 /// The metadata of a record batch.
 #[derive(Default)]
 pub struct Batch<'a> {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// One per array, in pre-order.
+    /// The nodes of the arrays, in pre-order.
     pub nodes: &'a [Node],
-    /// One per buffer.
+    /// The ranges of the buffers in the body, in order.
     pub spans: &'a [Span],
-    /// Number of data buffers of each array of views.
+    /// Number of data buffers of each view array.
     pub variadic: &'a [usize],
-    /// How the buffers are compressed.
+    /// The codec with which the buffers are compressed.
     pub codec: Option<Codec>,
-    /// Size of the body, including padding.
+    /// Size of the body in bytes, including padding.
     pub body_bytes: u64,
     /// The batch's key-value metadata.
     pub metadata: Metadata,
 }
 
-/// The framed metadata of a schema message that begins at `position`.
+/// Returns the prefix and the metadata of a schema message that begins at `position`.
 pub fn schema(schema: &Schema, position: u64) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
     let schema = schema_write::write(&mut builder, schema)?;
     message(builder, MessageHeader::Schema, schema.as_union_value(), 0, &Metadata::new(), position)
 }
 
-/// The framed metadata of a record batch that begins at `position`.
+/// Returns the prefix and the metadata of a record batch that begins at `position`.
 pub fn batch(batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::with_capacity(256 + 16 * batch.nodes.len() + 16 * batch.spans.len());
     let header = write_batch(&mut builder, batch)?;
@@ -57,7 +57,7 @@ pub fn batch(batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
     message(builder, MessageHeader::RecordBatch, header, batch.body_bytes, &batch.metadata, position)
 }
 
-/// The framed metadata of a dictionary batch that begins at `position`.
+/// Returns the prefix and the metadata of a dictionary batch that begins at `position`.
 pub fn dictionary(id: i64, is_delta: bool, batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
     let data = write_batch(&mut builder, batch)?;
@@ -123,7 +123,7 @@ fn message(
     let padding = if body_bytes > 0 { aligned(end) - end } else { end.next_multiple_of(8) - end } as usize;
     let length = i32::try_from(metadata.len() + padding).map_err(|_| {
         Error::unsupported(format!(
-            "a message with {} bytes of metadata, expected at most 2 GiB",
+            "a message has {} bytes of metadata, expected at most 2 GiB",
             metadata.len()
         ))
     })?;

@@ -1,6 +1,6 @@
-//! Reads and writes the bytes around the buffers: framing, messages, schemas, footers.
+//! Reads and writes the parts of IPC that are not buffers: prefixes, messages, schemas and footers.
 //!
-//! All functions are pure functions over host bytes.
+//! The functions have no state and use only bytes in host memory.
 
 pub mod footer;
 pub mod frame;
@@ -20,8 +20,8 @@ pub use schema::{Column, Schema};
 use crossdock_plugin_api::Error;
 use flatbuffers::VerifierOptions;
 
-/// Limits on depth and apparent size of a flatbuffer. It may refer to one table from many places,
-/// so its size does not bound the work of reading it.
+/// Limits the depth and the apparent size of a flatbuffer. Several fields of a flatbuffer may refer
+/// to the same table, so its size in bytes does not limit the work of reading it.
 fn verifier(bytes: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: 3 * crate::limits::MAX_DEPTH,
@@ -31,14 +31,14 @@ fn verifier(bytes: usize) -> VerifierOptions {
     }
 }
 
-/// Copies a flatbuffer, which is verified once and then read without checks. The original may be a
-/// mapped file or shared memory, which other processes can change in between.
+/// Copies a flatbuffer, because it is verified once and then read without checks. The original may
+/// be a mapped file or shared memory, which another process can change after the verification.
 fn private_copy(bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()
 }
 
 fn invalid_flatbuffer(what: &str, why: impl std::fmt::Display) -> Error {
-    // The verifier's explanation has many lines. The first one states the error.
+    // The verifier's explanation has many lines, of which the first describes the error.
     let text = why.to_string();
     let first = text.lines().next().unwrap_or("it cannot be verified").trim_end_matches('.').to_string();
     Error::bad_data(format!("the {what} is not a valid flatbuffer: {first}")).with_details(text)

@@ -12,26 +12,26 @@ use crate::limits::MAX_DEPTH;
 pub struct Schema {
     /// The Arrow schema.
     pub arrow: SchemaRef,
-    /// One per field, in order.
+    /// The columns, one for each field, in order.
     pub columns: Vec<Column>,
 }
 
-/// A field and how it is stored in the body of a record batch.
+/// A field, and the way it is stored in the body of a record batch.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// The field.
     pub field: FieldRef,
-    /// How it is stored.
+    /// The way the field is stored.
     pub kind: Kind,
 }
 
-/// How a field is stored.
+/// The way a field is stored.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Kind {
-    /// As values with children.
+    /// The field is stored as values, with children.
     Plain { children: Vec<Column> },
-    /// As indices. The values are in dictionary batches with `id`.
+    /// The field is stored as indices. The values are in dictionary batches with `id`.
     Dictionary { id: i64, values: Box<Column> },
 }
 
@@ -47,7 +47,8 @@ impl Schema {
         Ok(Self { arrow, columns })
     }
 
-    /// The column of each dictionary's values by id. Fields of equal value types may share an id.
+    /// Returns the column of each dictionary's values, by id. Fields with equal value types may
+    /// share an id.
     pub fn dictionaries(&self) -> Result<HashMap<i64, &Column>> {
         let mut dictionaries = HashMap::new();
         self.columns.iter().try_for_each(|column| column.find_dictionaries(&mut dictionaries))?;
@@ -117,19 +118,19 @@ pub fn same_types(a: &arrow_schema::Schema, b: &arrow_schema::Schema) -> bool {
     a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
 }
 
-/// Names and types, for errors.
+/// Returns the names and types of the fields, for error messages.
 pub fn names_and_types(schema: &arrow_schema::Schema) -> String {
-    // A name may contain line ends, but an error is one line.
+    // A name may contain line ends, which must be escaped because an error is one line.
     let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name().escape_debug(), f.data_type()));
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// The field of a dictionary's values. IPC has one field for keys and values.
+/// Returns the field of a dictionary's values. IPC has only one field for the keys and the values.
 pub fn values_field(field: &FieldRef, values: &DataType) -> FieldRef {
     FieldRef::new(arrow_schema::Field::new(field.name(), values.clone(), true))
 }
 
-/// The fields of a type's children, in order, without a dictionary's values.
+/// Returns the fields of a type's children, in order. The values of a dictionary are not included.
 pub fn children(data_type: &DataType) -> Vec<&FieldRef> {
     match data_type {
         DataType::List(f)
@@ -145,7 +146,7 @@ pub fn children(data_type: &DataType) -> Vec<&FieldRef> {
     }
 }
 
-/// Rejects a field that is nested too deep.
+/// Returns an error if a field is nested too deep.
 pub fn check_depth(depth: usize) -> Result<()> {
     if depth < MAX_DEPTH {
         return Ok(());
@@ -153,8 +154,8 @@ pub fn check_depth(depth: usize) -> Result<()> {
     Err(Error::bad_data(format!("the schema is nested more than {MAX_DEPTH} levels deep")))
 }
 
-/// Adds the field to an error.
+/// Adds the name of the field to an error.
 pub fn in_field(error: Error, field: &str) -> Error {
-    // A name may contain line ends, but an error is one line.
+    // A name may contain line ends, which must be escaped because an error is one line.
     error.context(format_args!("field '{}'", field.escape_debug()))
 }

@@ -15,7 +15,7 @@ use super::types_read;
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
-/// Canonical extension types whose storage cannot be a dictionary.
+/// Canonical extension types whose storage type cannot be a dictionary.
 const NON_DICTIONARY_EXTENSIONS: [&str; 7] = [
     "arrow.bool8",
     "arrow.fixed_shape_tensor",
@@ -29,7 +29,7 @@ const NON_DICTIONARY_EXTENSIONS: [&str; 7] = [
 /// A flatbuffer vector of key-value pairs.
 pub type Pairs<'a> = Vector<'a, ForwardsUOffset<arrow_ipc::KeyValue<'a>>>;
 
-/// Reads a schema of a message or of a footer with these strings.
+/// Reads the schema of a message or of a footer. `strings` are the strings of that flatbuffer.
 pub fn read(schema: arrow_ipc::Schema<'_>, strings: &Strings<'_>) -> Result<Schema> {
     match schema.endianness() {
         Endianness::Little => {}
@@ -62,16 +62,16 @@ fn located(error: Error, field: arrow_ipc::Field<'_>, i: usize) -> Error {
     }
 }
 
-/// Reads the keys and values of a flatbuffer with these strings.
+/// Reads key-value metadata. `strings` are the strings of the flatbuffer that contains them.
 pub fn read_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
     metadata::from_pairs(bytes_of(pairs, strings))
 }
 
-/// [`read_metadata`] for a dictionary's field. Arrow IPC has no field for the values; this plugin
-/// stores their metadata under a key of the dictionary's field.
+/// Like [`read_metadata`], for the field of a dictionary. Arrow IPC has no field for the values.
+/// This plugin stores the metadata of the values under a key of the dictionary's field.
 ///
-/// Arrow C++ writes the values' extension type like one of the dictionary. An extension type that
-/// no dictionary can have belongs to the values.
+/// Arrow C++ writes an extension type of the values as if it were the extension type of the
+/// dictionary. If no dictionary can have the extension type, it is assigned to the values.
 fn read_dictionary_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
     let mut metadata_map = metadata::from_dictionary_pairs(bytes_of(pairs, strings));
     if metadata_map.get(EXTENSION_NAME).is_none_or(|name| !NON_DICTIONARY_EXTENSIONS.contains(&name.as_str()))

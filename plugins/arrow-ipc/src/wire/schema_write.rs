@@ -25,13 +25,14 @@ pub fn write<'a>(b: &mut FlatBufferBuilder<'a>, schema: &Schema) -> Result<WIPOf
     Ok(builder.finish())
 }
 
-/// Writes a map's pairs, which may be any bytes. `None` for an empty map.
+/// Writes the pairs of a map, which may be arbitrary bytes. Returns `None` for an empty map.
 pub fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
-    // The metadata of a dictionary's values stays under its key: Arrow IPC has no field for it.
+    // The metadata of a dictionary's values stays under its key, because Arrow IPC has no other
+    // place for it.
     let pairs: Vec<_> = metadata::pairs(map)
         .iter()
         .map(|(key, value)| {
-            // `create_byte_string` accepts bytes that are not UTF-8.
+            // `create_byte_string` is used because it accepts bytes that are not UTF-8.
             let key = WIPOffset::new(b.create_byte_string(key).value());
             let value = WIPOffset::new(b.create_byte_string(value).value());
             let mut pair = KeyValueBuilder::new(b);

@@ -1,5 +1,5 @@
-//! Reads flatbuffers with strings that are not UTF-8. Some writers store any bytes in metadata,
-//! which flatbuffers' verifier rejects.
+//! Reads flatbuffers that contain strings that are not UTF-8. Some writers store arbitrary bytes in
+//! metadata, and the verifier of flatbuffers rejects such strings.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,28 +7,29 @@ use std::collections::BTreeMap;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::InvalidFlatbuffer;
 
-/// Maximum number of bytes to verify: each string that is not UTF-8 needs a verification of the
-/// whole flatbuffer.
+/// Maximum total number of bytes to verify. For each string that is not UTF-8, the whole flatbuffer
+/// must be verified again.
 const MAX_VERIFIED_BYTES: usize = 512 << 20;
 
-/// A flatbuffer and the original bytes of its strings that are not UTF-8.
+/// A flatbuffer, together with the original bytes of its strings that are not UTF-8.
 pub struct Strings<'a> {
-    /// The flatbuffer, where the non-ASCII bytes of these strings are replaced by question marks.
+    /// The flatbuffer. In strings that are not UTF-8, question marks replace all bytes that are not
+    /// ASCII.
     bytes: Cow<'a, [u8]>,
-    /// The original bytes by the strings' position.
+    /// The original bytes of the replaced strings, by their position in the flatbuffer.
     originals: BTreeMap<usize, Vec<u8>>,
 }
 
 impl<'a> Strings<'a> {
-    /// The strings of a verified flatbuffer.
+    /// Wraps a flatbuffer that was verified successfully.
     pub fn verified(bytes: &'a [u8]) -> Self {
         Self { bytes: bytes.into(), originals: BTreeMap::new() }
     }
 
-    /// Replaces invalid strings of a flatbuffer whose verification failed with `error`.
+    /// Replaces the invalid strings of a flatbuffer whose verification failed with `error`.
     ///
     /// # Errors
-    /// Fails for other faults, and for too many such strings.
+    /// Returns an error if the flatbuffer has other faults or too many such strings.
     pub fn repaired(
         bytes: &'a [u8],
         mut error: InvalidFlatbuffer,
@@ -48,12 +49,12 @@ impl<'a> Strings<'a> {
         Err(error)
     }
 
-    /// The repaired flatbuffer.
+    /// Returns the flatbuffer, in which invalid strings are replaced.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The original bytes of a string of the flatbuffer.
+    /// Returns the original bytes of a string of the flatbuffer.
     pub fn original<'s>(&'s self, text: &'s str) -> &'s [u8] {
         let at = (text.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
         match self.originals.get(&at) {
@@ -62,10 +63,10 @@ impl<'a> Strings<'a> {
         }
     }
 
-    /// Checks a name, which becomes a C string.
+    /// Checks a name, which will be exported as a C string.
     ///
     /// # Errors
-    /// Fails if the name contains a NUL or is not UTF-8.
+    /// Returns an error if the name contains a NUL or is not UTF-8.
     pub fn name<'s>(&'s self, text: &'s str, what: &str) -> Result<&'s str> {
         let original = self.original(text);
         let Ok(text) = std::str::from_utf8(original) else {
@@ -92,7 +93,7 @@ mod tests {
         arrow_ipc::root_as_message(bytes).map(drop)
     }
 
-    /// A message with these pairs as metadata.
+    /// Creates a message whose metadata consists of these pairs.
     fn message(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
         let metadata = crossdock_arrays::metadata::from_pairs(pairs.iter().copied());
         let mut b = flatbuffers::FlatBufferBuilder::new();
@@ -104,9 +105,9 @@ mod tests {
         b.finished_data().to_vec()
     }
 
-    /// A malformed table may refer to a string that begins within another one.
+    /// A malformed table may refer to a string that begins within another string.
     #[test]
-    fn shorter_string_at_a_repaired_position_is_unchanged() {
+    fn string_that_begins_within_repaired_string_is_unchanged() {
         let bytes = message(&[(b"a", b"\xff\xfe")]);
         let strings = Strings::repaired(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
         let read = arrow_ipc::root_as_message(strings.bytes()).unwrap().custom_metadata().unwrap();

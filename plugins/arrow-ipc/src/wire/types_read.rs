@@ -6,8 +6,8 @@ use crossdock_plugin_api::{Error, Result};
 
 use super::strings::Strings;
 
-/// Reads the type of `field`, given its children; for a dictionary-encoded field, the type of the
-/// values.
+/// Reads the type of `field`, whose children are given. For a dictionary-encoded field, this is the
+/// type of the values.
 pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Strings<'_>) -> Result<DataType> {
     let kind = field.type_type();
     let missing = || Error::bad_data(format!("the type declares {} but has none", name(kind)));
@@ -35,7 +35,7 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Stri
             let width = field.type_as_fixed_size_binary().ok_or_else(missing)?.byteWidth();
             if width < 0 {
                 return Err(Error::bad_data(format!(
-                    "a fixed-size binary of {width} bytes, expected 0 or more"
+                    "a fixed-size binary type has a width of {width} bytes, expected 0 or more"
                 )));
             }
             DataType::FixedSizeBinary(width)
@@ -69,7 +69,7 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Stri
             let size = field.type_as_fixed_size_list().ok_or_else(missing)?.listSize();
             if size < 0 {
                 return Err(Error::bad_data(format!(
-                    "a fixed-size list of {size} values, expected 0 or more"
+                    "a fixed-size list type has a size of {size} values, expected 0 or more"
                 )));
             }
             DataType::FixedSizeList(single_child(kind, children)?, size)
@@ -84,7 +84,7 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Stri
     Ok(data_type)
 }
 
-/// The type of a dictionary's indices. The default is int32.
+/// Returns the type of a dictionary's indices. If it is not stored, it is int32.
 pub fn index_type(encoding: arrow_ipc::DictionaryEncoding<'_>) -> Result<DataType> {
     if encoding.dictionaryKind() != arrow_ipc::DictionaryKind::DenseArray {
         return Err(unknown("a dictionary's kind", encoding.dictionaryKind().0));
@@ -102,7 +102,11 @@ fn int_type(bits: i32, signed: bool) -> Result<DataType> {
         (16, false) => DataType::UInt16,
         (32, false) => DataType::UInt32,
         (64, false) => DataType::UInt64,
-        _ => return Err(Error::bad_data(format!("an integer of {bits} bits, expected 8, 16, 32 or 64"))),
+        _ => {
+            return Err(Error::bad_data(format!(
+                "an integer type has {bits} bits, expected 8, 16, 32 or 64"
+            )));
+        }
     })
 }
 
@@ -122,7 +126,7 @@ fn time(time: arrow_ipc::Time<'_>) -> Result<DataType> {
         (32, TimeUnit::Second | TimeUnit::Millisecond) => Ok(DataType::Time32(unit)),
         (64, TimeUnit::Microsecond | TimeUnit::Nanosecond) => Ok(DataType::Time64(unit)),
         (bits, unit) => Err(Error::bad_data(format!(
-            "a time of {bits} bits in {unit:?}s, expected 32 bits for seconds and milliseconds, else 64"
+            "a time type has {bits} bits for {unit:?}s, expected 32 bits for seconds and milliseconds, else 64"
         ))),
     }
 }
@@ -134,13 +138,20 @@ fn decimal(decimal: arrow_ipc::Decimal<'_>) -> Result<DataType> {
         64 => 18,
         128 => 38,
         256 => 76,
-        _ => return Err(Error::bad_data(format!("a decimal of {bits} bits, expected 32, 64, 128 or 256"))),
+        _ => {
+            return Err(Error::bad_data(format!(
+                "a decimal type has {bits} bits, expected 32, 64, 128 or 256"
+            )));
+        }
     };
     let precise = u8::try_from(precision).ok().filter(|p| (1..=max).contains(p)).ok_or_else(|| {
-        Error::bad_data(format!("a decimal of {bits} bits with precision {precision}, expected 1 to {max}"))
+        Error::bad_data(format!(
+            "a decimal type of {bits} bits has the precision {precision}, expected 1 to {max}"
+        ))
     })?;
-    let scale = i8::try_from(scale)
-        .map_err(|_| Error::unsupported(format!("a decimal with scale {scale}, expected -128 to 127")))?;
+    let scale = i8::try_from(scale).map_err(|_| {
+        Error::unsupported(format!("a decimal type has the scale {scale}, expected -128 to 127"))
+    })?;
     Ok(match bits {
         32 => DataType::Decimal32(precise, scale),
         64 => DataType::Decimal64(precise, scale),
@@ -151,25 +162,27 @@ fn decimal(decimal: arrow_ipc::Decimal<'_>) -> Result<DataType> {
 
 fn single_child(kind: Type, children: Vec<FieldRef>) -> Result<FieldRef> {
     let [child] = <[FieldRef; 1]>::try_from(children)
-        .map_err(|c| Error::bad_data(format!("{} with {} children, expected 1", name(kind), c.len())))?;
+        .map_err(|c| Error::bad_data(format!("{} has {} children, expected 1", name(kind), c.len())))?;
     Ok(child)
 }
 
 fn map(map: arrow_ipc::Map<'_>, entries: FieldRef) -> Result<DataType> {
     match entries.data_type() {
         DataType::Struct(pair) if pair.len() == 2 => Ok(DataType::Map(entries, map.keysSorted())),
-        other => Err(Error::bad_data(format!("a map of {other}, expected a struct of key and value"))),
+        other => Err(Error::bad_data(format!(
+            "a map type has a child of type {other}, expected a struct of key and value"
+        ))),
     }
 }
 
 fn run_end(children: Vec<FieldRef>) -> Result<DataType> {
     let [ends, values] = <[FieldRef; 2]>::try_from(children).map_err(|c| {
-        Error::bad_data(format!("a run-end encoded type with {} children, expected 2", c.len()))
+        Error::bad_data(format!("a run-end encoded type has {} children, expected 2", c.len()))
     })?;
     match ends.data_type() {
         DataType::Int16 | DataType::Int32 | DataType::Int64 => Ok(DataType::RunEndEncoded(ends, values)),
         other => Err(Error::bad_data(format!(
-            "run ends of type {other}, expected a signed integer of 16 to 64 bits"
+            "the run ends are of type {other}, expected a signed integer of 16 to 64 bits"
         ))),
     }
 }
@@ -186,7 +199,7 @@ fn union(union: arrow_ipc::Union<'_>, children: Vec<FieldRef>) -> Result<DataTyp
     };
     if ids.len() != children.len() {
         return Err(Error::bad_data(format!(
-            "a union with {} type ids for {} children",
+            "a union type has {} type ids for {} children",
             ids.len(),
             children.len()
         )));
@@ -194,10 +207,9 @@ fn union(union: arrow_ipc::Union<'_>, children: Vec<FieldRef>) -> Result<DataTyp
     let ids = ids
         .into_iter()
         .map(|id| {
-            i8::try_from(id)
-                .ok()
-                .filter(|id| *id >= 0)
-                .ok_or_else(|| Error::bad_data(format!("a union with type id {id}, expected 0 to 127")))
+            i8::try_from(id).ok().filter(|id| *id >= 0).ok_or_else(|| {
+                Error::bad_data(format!("a union type has the type id {id}, expected 0 to 127"))
+            })
         })
         .collect::<Result<Vec<_>>>()?;
     let fields = UnionFields::try_new(ids, children).map_err(|e| Error::bad_data(format!("a union: {e}")))?;

@@ -6,7 +6,7 @@ use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
 type Out = (Type, WIPOffset<UnionWIPOffset>);
 
-/// Writes a type without its children; for a dictionary, the type of the values.
+/// Writes a type without its children. For a dictionary, writes the type of the values.
 pub fn write(b: &mut FlatBufferBuilder<'_>, data_type: &DataType) -> Out {
     match data_type {
         DataType::Null => (Type::Null, fb::NullBuilder::new(b).finish().as_union_value()),
@@ -104,7 +104,7 @@ pub fn write(b: &mut FlatBufferBuilder<'_>, data_type: &DataType) -> Out {
     }
 }
 
-/// Writes an integer type; `None` for other types.
+/// Writes an integer type. Returns `None` for other types.
 pub fn int<'a>(b: &mut FlatBufferBuilder<'a>, data_type: &DataType) -> Option<WIPOffset<fb::Int<'a>>> {
     int_shape(data_type).map(|(bits, signed)| write_int(b, bits, signed))
 }

@@ -17,7 +17,8 @@ impl Chunk {
         Self::Owned(Vec::new())
     }
 
-    /// A range of `buffer`. Fails if the buffer is too short, or is missing and `bytes` is not 0.
+    /// Creates a chunk from a range of `buffer`. Returns an error if the buffer is too short, or if
+    /// it is missing and `bytes` is not 0.
     pub fn from_range(buffer: Option<&Buffer>, offset: usize, bytes: usize) -> Result<Self> {
         match buffer {
             Some(buffer) if bytes > 0 => {
@@ -31,7 +32,7 @@ impl Chunk {
         }
     }
 
-    /// Size in bytes.
+    /// Size of the chunk in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Owned(bytes) => bytes.len(),
@@ -48,7 +49,8 @@ impl Chunk {
     }
 }
 
-/// A host view of a range of `buffer`. `None` for 0 bytes; fails if the buffer is missing.
+/// Returns a range of `buffer` that the host can read. Returns `None` if `bytes` is 0, and an error
+/// if the buffer is missing.
 pub fn view<'a>(
     buffer: Option<&'a Buffer>,
     offset: usize,

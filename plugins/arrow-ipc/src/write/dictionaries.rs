@@ -1,8 +1,9 @@
-//! Tracks the dictionaries that have been written, and writes what a batch needs before it.
+//! Tracks the dictionaries that have been written, and writes the dictionaries that a batch needs
+//! before the batch.
 //!
-//! In a stream a changed dictionary is replaced, or extended by a delta if it begins with the old
-//! values. In a file a dictionary can only be extended: dictionaries are unified, new values are
-//! written as deltas, and keys are remapped.
+//! In a stream, a changed dictionary is replaced. If it begins with the old values, it is extended
+//! by a delta instead. In a file, a dictionary can only be extended. Therefore dictionaries are
+//! unified: new values are written as deltas, and keys are remapped.
 
 use std::collections::HashMap;
 
@@ -21,9 +22,9 @@ pub struct Dictionaries {
     may_replace: bool,
 }
 
-/// The metadata of a dictionary.
+/// The description of a dictionary.
 pub struct Dictionary<'a> {
-    /// The id in messages.
+    /// The id of the dictionary in messages.
     pub id: i64,
     /// The field of the keys.
     pub field: &'a Field,
@@ -32,29 +33,32 @@ pub struct Dictionary<'a> {
 }
 
 struct Written {
-    /// The array that was compared last. It is kept alive so that its addresses are not reused.
+    /// The array that was compared last. It is kept alive, because the comparison uses addresses,
+    /// and these must not be reused.
     last: DeviceArray,
-    /// Positions of the values of `last` among the written ones, if they are not 0, 1, 2, ...
+    /// For each value of `last`, its position among the written values. `None` if the positions are
+    /// 0, 1, 2, ...
     positions: Option<Vec<usize>>,
-    /// All written values; `None` until a comparison needs them.
+    /// All values that were written; `None` until a comparison needs them.
     keys: Option<ValueIndex>,
 }
 
 impl Dictionaries {
-    /// Without dictionaries. A stream `may_replace` them.
+    /// Creates the state before the first dictionary. `may_replace` is true for a stream.
     pub fn new(may_replace: bool) -> Self {
         Self { written: HashMap::new(), may_replace }
     }
 
-    /// Writes what readers lack of `dictionary`. Returns the positions of its values among the
-    /// written ones, if they are not 0, 1, 2, ...
+    /// Writes the values of `dictionary` that were not written yet. Returns the positions of its
+    /// values among the written values, or `None` if they are 0, 1, 2, ...
     pub fn write(
         flattener: &mut Flattener<'_>,
         &Dictionary { id, field, values: column }: &Dictionary<'_>,
         dictionary: &DeviceArray,
     ) -> Result<Option<Vec<usize>>> {
         let may_replace = flattener.dictionaries.may_replace;
-        // Removed from the map during the call, because the values may have dictionaries.
+        // The dictionary is removed from the map during the call, because the call may write
+        // dictionaries that the values contain.
         let Some(mut written) = flattener.dictionaries.written.remove(&id) else {
             emit(flattener, id, false, column, dictionary)?;
             let written = Written { last: dictionary.clone(), positions: None, keys: None };
@@ -87,8 +91,8 @@ impl Dictionaries {
     }
 }
 
-/// Updates the readers' dictionary to `new`: a delta if `new` begins with the old values, else a
-/// replacement.
+/// Changes the dictionary that readers have to `new`. Writes a delta if `new` begins with the old
+/// values, else a replacement.
 fn replace(
     flattener: &mut Flattener<'_>,
     id: i64,
@@ -110,7 +114,7 @@ fn replace(
     Ok(())
 }
 
-/// Rejects positions that change the order of an ordered dictionary.
+/// Returns an error if the positions would change the order of an ordered dictionary.
 fn check_order(field: &Field, positions: Option<&[usize]>) -> Result<()> {
     if field.dict_is_ordered() != Some(true) || positions.is_none_or(<[usize]>::is_sorted) {
         return Ok(());
@@ -122,8 +126,8 @@ fn check_order(field: &Field, positions: Option<&[usize]>) -> Result<()> {
     )))
 }
 
-/// Writes the values of `new` that readers lack. Returns the positions of all values, if they are
-/// not 0, 1, 2, ...
+/// Writes the values of `new` that were not written yet. Returns the positions of all values, or
+/// `None` if they are 0, 1, 2, ...
 fn unify(
     flattener: &mut Flattener<'_>,
     id: i64,
@@ -135,7 +139,8 @@ fn unify(
     let mut added = Vec::new();
     let mut positions = Vec::with_capacity(new.len());
     for (i, key) in new.into_iter().enumerate() {
-        // A repeated value keeps its positions if they are unchanged.
+        // A value that occurs repeatedly in the dictionary keeps its own position if that position
+        // is unchanged.
         let position = if keys.values().get(i) == Some(&key) { Some(i) } else { keys.position(&key) };
         positions.push(match position {
             Some(position) => position,
@@ -174,8 +179,8 @@ fn emit(
     Ok(())
 }
 
-/// Whether the values have dictionaries. Then a delta is not allowed, because a reader may resolve
-/// the inner ones late.
+/// Whether the values contain dictionaries. In this case, a delta is not allowed, because a reader
+/// may use the inner dictionaries only after they have changed.
 fn is_nested(column: &Column) -> bool {
     match &column.kind {
         Kind::Dictionary { .. } => true,

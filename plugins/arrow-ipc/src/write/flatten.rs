@@ -1,5 +1,5 @@
-//! Flattens arrays and slices to the nodes and buffers of a message: only the used parts, from bit
-//! 0 and offset 0 on, in place if possible.
+//! Flattens arrays and slices to the nodes and buffers of a message. Only the used parts are
+//! written, beginning at bit 0 and offset 0. They are not copied if possible.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::layout::{BufferKind, ChildRule};
@@ -14,18 +14,19 @@ use crate::wire::message::Node;
 use crate::wire::schema::{Column, Kind, in_field};
 use crossdock_arrays::by_value::{self, HostArray, shifted};
 
-/// The state of flattening one batch.
+/// The state while one batch is flattened.
 pub struct Flattener<'a> {
     /// A stream of the CPU.
     pub stream: &'a Stream,
     /// The dictionaries that have been written.
     pub dictionaries: &'a mut Dictionaries,
-    /// Dictionary batches (id, is delta, content) to write before the batch.
+    /// The dictionary batches that are written before the batch. Each has an id, whether it is a
+    /// delta, and its content.
     pub before: &'a mut Vec<(i64, bool, Flat)>,
 }
 
 impl Flattener<'_> {
-    /// Adds values `start..+len` of `array`, which `column` describes, to `out`.
+    /// Adds values `start..start + len` of `array` to `out`. `column` describes the array.
     pub fn add(
         &mut self,
         column: &Column,
@@ -80,15 +81,16 @@ impl Flattener<'_> {
                 ChildRule::Runs => (0, child.len()),
                 _ => rows.get(i).copied().unwrap_or((0, 0)),
             };
-            // A child may be too short for the beginning of an empty range.
+            // For an empty range, `begin` may be greater than the length of the child, so it is
+            // replaced by 0.
             let begin = if n == 0 { 0 } else { begin };
             self.add(column, child, begin, n, out)?;
         }
         Ok(())
     }
 
-    /// Adds values `first..+len` of the buffers after the validity bitmap. Returns the range of
-    /// rows of each child, if the type's child rule does not determine it.
+    /// Adds values `first..first + len` of the buffers that follow the validity bitmap. Returns the
+    /// range of rows of each child, if the type's child rule does not determine it.
     fn values(
         &mut self,
         array: &DeviceArray,
@@ -155,7 +157,7 @@ impl Flattener<'_> {
         Ok(rows)
     }
 
-    /// Adds the node, and the validity bitmap if the type has one.
+    /// Adds the node of the array, and the validity bitmap if the type has one.
     fn validity(&self, array: &DeviceArray, start: usize, len: usize, out: &mut Flat) -> Result<()> {
         let row = array.layout();
         if !row.has_validity {
@@ -181,9 +183,9 @@ impl Flattener<'_> {
         Ok(())
     }
 
-    /// `len` bits from `first` on, shifted to bit 0.
+    /// Returns bits `first..first + len`, shifted so that they begin at bit 0.
     fn bits(&self, buffer: Option<&Buffer>, first: usize, len: usize) -> Result<Chunk> {
-        // For 0 bits the buffer may be missing.
+        // If there are 0 bits, the buffer may be missing.
         if len == 0 || first.is_multiple_of(8) {
             return Chunk::from_range(buffer, first / 8, len.div_ceil(8));
         }
@@ -208,7 +210,7 @@ impl Flattener<'_> {
         )
     }
 
-    /// Copies the slice to a new array and adds that.
+    /// Copies the slice to a new array, and adds the new array.
     fn add_rebuilt(
         &mut self,
         column: &Column,

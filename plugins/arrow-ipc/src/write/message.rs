@@ -17,13 +17,13 @@ use crate::wire::message_write::{self, aligned};
 /// A flattened batch.
 #[derive(Debug, Default)]
 pub struct Flat {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// One per array, in pre-order.
+    /// The nodes of the arrays, in pre-order.
     pub nodes: Vec<Node>,
-    /// One per buffer.
+    /// The buffers, in order.
     pub chunks: Vec<Chunk>,
-    /// Number of data buffers of each array of views.
+    /// Number of data buffers of each view array.
     pub variadic: Vec<usize>,
     /// The batch's key-value metadata.
     pub metadata: Metadata,
@@ -37,10 +37,10 @@ pub enum Kind {
     Dictionary { id: i64, is_delta: bool },
 }
 
-/// The compressed buffers, each stored by the thread that compressed it.
+/// The compressed buffers. The thread that compresses a buffer stores it here.
 type Compressed = Arc<Vec<Mutex<Vec<u8>>>>;
 
-/// A message whose buffers may be being compressed.
+/// A message whose buffers may still be being compressed.
 pub struct Outgoing {
     /// The kind of the message.
     pub kind: Kind,
@@ -50,7 +50,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Begins to compress the buffers of `flat`, if there is a codec.
+    /// Begins to compress the buffers of `flat` if `codec` is set.
     pub fn start(kind: Kind, flat: Flat, codec: Option<Codec>, pool: &Pool, stream: &Stream) -> Self {
         let compressing = codec.map(|codec| {
             let results: Compressed = Arc::new(flat.chunks.iter().map(|_| Mutex::default()).collect());
@@ -72,12 +72,13 @@ impl Outgoing {
         Self { kind, flat, codec, compressing }
     }
 
-    /// Size of the uncompressed buffers.
+    /// Size of the uncompressed buffers in bytes.
     pub fn bytes(&self) -> u64 {
         self.flat.chunks.iter().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Waits for the compression and writes the message. An error of `check` ends the wait.
+    /// Waits for the compression and writes the message. If `check` returns an error, the wait
+    /// ends.
     pub fn write(
         mut self,
         out: &mut Output,

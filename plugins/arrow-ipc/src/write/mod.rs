@@ -1,5 +1,5 @@
-//! Flattens batches to the buffers of messages, compresses them in the pool, and writes them in
-//! order.
+//! Writes batches. Their arrays are flattened to the buffers of messages, compressed in the pool of
+//! threads, and written in order.
 
 mod chunk;
 mod dictionaries;

@@ -2,9 +2,9 @@
 
 use crossdock_plugin_api::{Result, Sink};
 
-/// Shorter writes are buffered.
+/// Writes of fewer bytes than this are buffered.
 const SMALL_BYTES: usize = 32 << 10;
-/// The buffer is flushed at this size.
+/// When the buffer has this many bytes, it is written to the sink.
 const BUFFERED_BYTES: usize = 256 << 10;
 
 /// A buffered sink.
@@ -15,7 +15,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// At position 0.
+    /// Creates an output at position 0.
     pub fn new(sink: Sink) -> Self {
         Self { sink, position: 0, buffered: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl Output {
         }
     }
 
-    /// Writes `n` zeros, at most 64.
+    /// Writes `n` zeros. `n` is at most 64.
     pub fn pad(&mut self, n: u64) -> Result<()> {
         let zeros = [0; 64];
         self.write(zeros.get(..n as usize).unwrap_or(&zeros))

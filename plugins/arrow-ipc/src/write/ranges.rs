@@ -1,4 +1,4 @@
-//! Reads offsets on the host and rebases them to begin at 0.
+//! Reads offsets on the host and adjusts them, so that they begin at 0.
 
 use crossdock_memory::{Buffer, Result, Stream};
 use crossdock_plugin_api::Error;
@@ -7,15 +7,15 @@ use super::chunk::{Chunk, view};
 
 /// An offsets buffer.
 pub struct Offsets<'a> {
-    /// The buffer; may be missing if there are no values.
+    /// The buffer. It may be missing if there are no values.
     pub buffer: Option<&'a Buffer>,
-    /// Bytes per offset: 4 or 8.
+    /// Bytes per offset, which is 4 or 8.
     pub width: usize,
 }
 
 impl Offsets<'_> {
-    /// Offsets `at` to `at + len`, rebased to begin at 0, and the first and last original offset.
-    /// For 0 values, one offset 0.
+    /// Returns the offsets of the values `at..at + len`, adjusted so that they begin at 0, and the
+    /// first and the last original offset. If `len` is 0, the result has one offset, which is 0.
     pub fn rebased(&self, at: usize, len: usize, stream: &Stream) -> Result<(Chunk, usize, usize)> {
         if len == 0 {
             return Ok((Chunk::Owned(vec![0; self.width]), 0, 0));
@@ -46,7 +46,7 @@ impl Offsets<'_> {
     }
 }
 
-/// Subtracts `by` from each entry of `width` bytes.
+/// Subtracts `by` from each entry. An entry has `width` bytes.
 pub fn subtract(entries: &[u8], by: u64, width: usize) -> Vec<u8> {
     let mut out = entries.to_vec();
     match width {
@@ -64,12 +64,13 @@ pub fn subtract(entries: &[u8], by: u64, width: usize) -> Vec<u8> {
     out
 }
 
-/// The smallest range that covers ranges of a child; `None` if all are empty.
+/// The smallest range that contains all ranges of a child that were added; `None` if all of them
+/// are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent(Option<(usize, usize)>);
 
 impl Extent {
-    /// Extends the range by `size` rows from `begin` on.
+    /// Extends the range so that it contains rows `begin..begin + size`.
     pub fn add(&mut self, begin: usize, size: usize) -> Result<()> {
         let end = begin
             .checked_add(size)
@@ -81,7 +82,7 @@ impl Extent {
         Ok(())
     }
 
-    /// Begin and length.
+    /// Returns the begin and the length of the range.
     pub fn range(self) -> (usize, usize) {
         self.0.map_or((0, 0), |(begin, end)| (begin, end - begin))
     }

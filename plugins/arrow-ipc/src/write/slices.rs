@@ -1,4 +1,5 @@
-//! Slices arrays whose buffers are not in row order: runs, views, list views, dense unions.
+//! Slices arrays whose buffers do not have the order of the rows: run-end encoded arrays, views,
+//! list-views and dense unions.
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::layout::BufferKind;
@@ -11,7 +12,7 @@ use super::message::Flat;
 use super::ranges::{Extent, signed, subtract};
 
 impl Flattener<'_> {
-    /// Whether the array's runs cover exactly the slice.
+    /// Whether the array's runs contain exactly the values of the slice.
     pub(super) fn has_exact_runs(&self, array: &DeviceArray, start: usize, len: usize) -> Result<bool> {
         let Some(ends) = array.children().first() else { return Ok(false) };
         if array.offset() + start > 0 || len != array.len() {
@@ -26,7 +27,7 @@ impl Flattener<'_> {
         Ok(usize::try_from(signed(last.as_deref().unwrap_or_default())) == Ok(len))
     }
 
-    /// Whether a slice of views uses less than half of a large amount of data.
+    /// Whether a slice of a view array uses less than half of a large amount of data.
     pub(super) fn wastes_view_data(
         &self,
         value_buffers: &[Option<Buffer>],
@@ -53,8 +54,8 @@ impl Flattener<'_> {
         Ok(used < data as u64 / 2)
     }
 
-    /// Adds offsets and sizes of list views. Returns the range (begin, length) of the child that
-    /// they refer to.
+    /// Adds the offsets and sizes of list-views. Returns the begin and the length of the range of
+    /// the child that they refer to.
     pub(super) fn list_views(
         &self,
         array: &DeviceArray,
@@ -80,7 +81,7 @@ impl Flattener<'_> {
         }
         let (least, n) = extent.range();
         let mut rebased = subtract(offsets, least as u64, width);
-        // An empty list may have any offset, also one before the range.
+        // The offset of an empty list may be any number, also one before the range.
         for (offset, size) in rebased.chunks_exact_mut(width).zip(sizes.chunks_exact(width)) {
             if signed(size) == 0 {
                 offset.fill(0);
@@ -91,8 +92,8 @@ impl Flattener<'_> {
         Ok((least, n))
     }
 
-    /// Adds offsets of a dense union. Returns the range (begin, length) of each child that they
-    /// refer to.
+    /// Adds the offsets of a dense union. Returns the begin and the length of the range of each
+    /// child that they refer to.
     pub(super) fn dense_union(
         &self,
         array: &DeviceArray,

@@ -19,21 +19,21 @@ use crate::pool::Pool;
 use crate::wire::frame::{END_OF_STREAM, FILE_HEAD_BYTES, MAGIC};
 use crate::wire::{Block, Schema, footer, message_write};
 
-/// File or stream.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// With a footer, for random access.
+    /// A file, whose footer allows random access.
     File,
-    /// Sequential, for pipes.
+    /// A stream, which is sequential and suitable for pipes.
     Stream,
 }
 
-/// Options of the caller.
+/// The options that the caller has chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// File or stream.
+    /// The format of the output.
     pub form: Form,
-    /// Compression of buffers.
+    /// The codec with which buffers are compressed.
     pub codec: Option<Codec>,
 }
 
@@ -42,12 +42,12 @@ pub struct Writer {
     settings: Settings,
     memory: Memory,
     pool: Arc<Pool>,
-    /// A stream of the CPU, where batches are flattened.
+    /// A stream of the CPU, on which batches are flattened.
     stream: Stream,
     schema: Schema,
     footer_metadata: Vec<(String, String)>,
     dictionaries: Dictionaries,
-    /// Messages whose buffers are being compressed or copied from a device.
+    /// Messages whose buffers are still being compressed or copied from a device.
     pending: VecDeque<Outgoing>,
     out: Output,
     dictionary_blocks: Vec<Block>,
@@ -55,7 +55,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a file or stream in `sink`.
+    /// Begins to write a file or stream to `sink`.
     pub fn begin(
         settings: Settings,
         schema: SchemaRef,
@@ -89,7 +89,8 @@ impl Writer {
         })
     }
 
-    /// Flattens a batch to pending messages. Returns how many messages may stay pending.
+    /// Flattens a batch and appends its messages to the pending messages. Returns how many messages
+    /// may stay pending.
     fn add_batch(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<usize> {
         let mut batch = import_batch(batch, &self.schema.arrow, &self.memory)?;
         let is_on_device = batch.device() != Device::CPU;
@@ -122,8 +123,8 @@ impl Writer {
         self.pending.push_back(outgoing);
     }
 
-    /// Writes the oldest messages until at most `max_pending` are left and their size is within the
-    /// budget.
+    /// Writes the oldest messages until at most `max_pending` messages are pending and their size
+    /// is within the budget.
     fn write_until(&mut self, call: &Call<'_>, max_pending: usize) -> Result<()> {
         let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
         loop {
@@ -149,7 +150,8 @@ impl BatchWriter for Writer {
         let max_pending = self.add_batch(call, batch)?;
         self.write_until(call, max_pending)?;
         if self.settings.form == Form::Stream && self.pending.is_empty() {
-            // A concurrent reader gets the batch now, not with the next one.
+            // The output is flushed, so that a concurrent reader receives this batch before the
+            // next one is written.
             self.out.flush()?;
         }
         Ok(Vec::new())
@@ -167,7 +169,7 @@ impl BatchWriter for Writer {
             )?;
             let length = i32::try_from(footer.len()).map_err(|_| {
                 crossdock_plugin_api::Error::unsupported(format!(
-                    "a footer of {} bytes, expected at most 2 GiB",
+                    "the footer has {} bytes, expected at most 2 GiB",
                     footer.len()
                 ))
             })?;

@@ -1,5 +1,5 @@
-//! Common test helpers: the plugin in a test host, sources and sinks of bytes, and arrow-rs as the
-//! peer.
+//! Helpers for the tests: the plugin in a test host, sources and sinks of bytes, and arrow-rs as
+//! the other reader and writer.
 #![allow(dead_code)]
 
 pub mod tables;
@@ -26,14 +26,14 @@ pub struct Rig {
     pub plugin: ArrowIpc,
 }
 
-/// How a source provides its bytes.
+/// The way a source provides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// Mapped.
+    /// The source is mapped into memory.
     Mapped,
-    /// Of known length, through `read_at` only.
+    /// The source has a known length and is read only with `read_at`.
     ReadAt,
-    /// A pipe that returns a few bytes at a time.
+    /// The source is a pipe that returns a few bytes at a time.
     Pipe,
 }
 
@@ -42,7 +42,7 @@ pub const FORMS: [&str; 2] = [FILE, STREAM];
 pub const CODECS: [&str; 3] = ["none", "lz4", "zstd"];
 
 struct Bytes {
-    /// Aligned like a mapping.
+    /// The bytes, stored as 16-byte words so that they are aligned like a mapping.
     words: Vec<u128>,
     bytes: usize,
     how: SourceKind,
@@ -186,7 +186,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Reads and writes with the plugin.
+    /// Reads `bytes` with the plugin and writes the batches with the plugin.
     pub fn convert(
         &self,
         bytes: &[u8],
@@ -218,7 +218,7 @@ pub fn peer_writes_deltas(batches: &[RecordBatch], form: &str) -> Vec<u8> {
     peer_writes_with(batches, form, options("none").with_dictionary_handling(DictionaryHandling::Delta))
 }
 
-/// Writes `batches` with arrow-rs and these options.
+/// Writes `batches` with arrow-rs and the given options.
 pub fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
     let mut out = Vec::new();
     let schema = batches[0].schema();

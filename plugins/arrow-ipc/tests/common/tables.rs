@@ -1,4 +1,4 @@
-//! Builds tables with every type.
+//! Creates tables that have columns of every type.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ pub fn everything(rows: usize, nulls: bool) -> RecordBatch {
         validity(rows, nulls, 4),
     )));
     let sizes: Vec<i32> = lengths().map(|n| n as i32).collect();
-    // In reverse order, so that the offsets are not ascending.
+    // The lists are stored in reverse order, so that the offsets are not ascending.
     let starts: Vec<i32> = (0..rows).map(|i| sizes[i + 1..].iter().sum()).collect();
     add(Arc::new(ListViewArray::new(
         item(&child),
@@ -153,20 +153,20 @@ pub fn everything(rows: usize, nulls: bool) -> RecordBatch {
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).unwrap()
 }
 
-/// A dictionary column. The dictionary depends on `first`.
+/// Creates a dictionary column. The values of the dictionary depend on `first`.
 pub fn dictionary(rows: usize, nulls: bool, first: usize) -> ArrayRef {
     let keys = Int8Array::from_iter((0..rows).map(|i| (!nulls || i % 6 != 5).then_some((i * 7 % 10) as i8)));
     let values = StringArray::from_iter((first..first + 10).map(|i| (i % 11 != 4).then(|| text(i))));
     Arc::new(DictionaryArray::new(keys, Arc::new(values)))
 }
 
-/// A batch of one column.
+/// Creates a batch that has one column.
 pub fn single(array: ArrayRef) -> RecordBatch {
     let schema = Schema::new(vec![Field::new("column", array.data_type().clone(), true)]);
     RecordBatch::try_new(Arc::new(schema), vec![array]).unwrap()
 }
 
-/// A small table in which every byte is significant.
+/// Creates a small table in whose files every byte is significant.
 pub fn small() -> Vec<RecordBatch> {
     let batch = |first: usize| {
         let fields = vec![

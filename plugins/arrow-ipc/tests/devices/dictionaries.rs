@@ -1,4 +1,4 @@
-//! Tests growing, changing, nested and shared dictionaries.
+//! Tests dictionaries that grow, change, are nested, or are shared.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn encoded(keys: &[Option<i8>], values: &[Option<&str>]) -> RecordBatch {
     single(Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(values))))
 }
 
-/// The decoded values of the rows.
+/// Returns the values of the rows without dictionary encoding.
 fn decoded(batch: &RecordBatch) -> Vec<Option<String>> {
     let array = batch.column(0).as_dictionary::<Int8Type>();
     let values = array.values().as_string::<i32>();
@@ -53,14 +53,14 @@ fn all_decoded(batches: &[RecordBatch]) -> Vec<Vec<Option<String>>> {
     batches.iter().map(decoded).collect()
 }
 
-/// The same column with an ordered dictionary.
+/// Returns the same column with an ordered dictionary.
 fn ordered(batch: &RecordBatch) -> RecordBatch {
     let field = batch.schema().field(0).clone().with_dict_is_ordered(true);
     RecordBatch::try_new(Arc::new(Schema::new(vec![field])), batch.columns().to_vec()).unwrap()
 }
 
 #[test]
-fn file_keeps_order_of_ordered_dictionaries_or_fails() {
+fn file_keeps_order_of_ordered_dictionaries_or_is_rejected() {
     let batch = |values: &[&str]| {
         let keys: Vec<_> = (0..values.len()).map(|key| Some(key as i8)).collect();
         ordered(&encoded(&keys, &values.iter().copied().map(Some).collect::<Vec<_>>()))
@@ -111,7 +111,7 @@ fn joins_deltas_on_every_device() {
 }
 
 #[test]
-fn batches_have_the_dictionary_of_their_position() {
+fn each_batch_uses_the_latest_preceding_dictionary() {
     let batches = changing();
     let from = peer_writes(&batches, STREAM, "none");
     for device in devices().iter().copied() {
@@ -143,7 +143,7 @@ fn file_unifies_dictionaries() {
 }
 
 #[test]
-fn writes_growing_dictionaries_as_deltas_and_equal_ones_once() {
+fn writes_grown_dictionaries_as_deltas_and_equal_dictionaries_once() {
     let rig = Rig::new();
     let long: Vec<String> = (0..100).map(|i| format!("a rather long value, number {i}")).collect();
     let values = |n: usize| long.iter().take(n).map(|v| Some(v.as_str())).collect::<Vec<_>>();
@@ -182,7 +182,8 @@ fn rejects_unified_dictionary_too_large_for_the_keys() {
     rig.convert(&from, SourceKind::Mapped, Device::CPU, STREAM, "none").unwrap();
 }
 
-/// Dictionaries of lists of dictionary-encoded strings, in a struct beside a plain dictionary.
+/// Creates a struct with a plain dictionary and with a dictionary whose values are lists of
+/// dictionary-encoded strings.
 fn nested(first: usize) -> RecordBatch {
     let inner = dictionary(8, true, first);
     let item = Arc::new(Field::new("item", inner.data_type().clone(), true));
@@ -197,12 +198,12 @@ fn nested(first: usize) -> RecordBatch {
 }
 
 #[test]
-fn nested_dictionaries_change_together() {
+fn round_trip_keeps_changing_nested_dictionaries() {
     let batches = [nested(0), nested(0), nested(3)];
     let rig = Rig::new();
     for form in FORMS {
-        // arrow-rs cannot write changing nested dictionaries, so the first stream is built batch by
-        // batch.
+        // arrow-rs cannot write nested dictionaries that change, so the test builds the first
+        // stream batch by batch.
         let (mut schema, mut read) = (None, Vec::new());
         for batch in &batches {
             let one = rig
@@ -229,7 +230,7 @@ fn nested_dictionaries_change_together() {
     }
 }
 
-/// The rows of a nested array as text, with decoded dictionaries.
+/// Returns the rows of a nested array as text. Dictionaries are decoded.
 fn plain(array: &ArrayRef) -> Vec<String> {
     let rows = array.as_struct();
     (0..rows.len())
@@ -244,11 +245,12 @@ fn plain(array: &ArrayRef) -> Vec<String> {
 }
 
 #[test]
-fn column_of_nulls_needs_no_dictionary() {
+fn reads_column_of_nulls_without_dictionary() {
     let rig = Rig::new();
     let batch = encoded(&[None, None], &[Some("never used")]);
     let whole = peer_writes(&[batch], STREAM, "none");
-    // Without the second message, the dictionary, the stream has the schema and the batch.
+    // The second message is the dictionary. Without it, the stream has only the schema and the
+    // batch.
     let at = |n: usize| {
         whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).nth(n).unwrap()
     };
@@ -259,7 +261,7 @@ fn column_of_nulls_needs_no_dictionary() {
 }
 
 #[test]
-fn columns_can_share_a_dictionary() {
+fn reads_columns_that_share_a_dictionary() {
     let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
         return println!("skipped: ARROW_TEST_DATA is not set");
     };
@@ -278,7 +280,7 @@ fn columns_can_share_a_dictionary() {
 }
 
 #[test]
-fn rejects_dictionary_of_dictionary_with_column_name() {
+fn error_for_nested_dictionary_names_the_column() {
     let rig = Rig::new();
     let twice = DataType::Dictionary(
         Box::new(DataType::Int8),

@@ -1,4 +1,5 @@
-//! Tests ends of files and streams and trailing bytes, with the same result for every source.
+//! Tests the ends of files and streams, and bytes that follow the end. The result must be the same
+//! for every kind of source.
 
 use std::sync::Arc;
 
@@ -12,19 +13,19 @@ use crossdock_memory::{Code, Device, Error};
 use crossdock_plugin_api::{CallSettings, Plugin};
 use crossdock_test_support::devices;
 
-/// Writes as before Arrow 0.15: without continuation markers.
+/// Writes batches in the format before Arrow 0.15, which has no continuation markers.
 fn legacy(batches: &[RecordBatch], form: &str) -> Vec<u8> {
     let options = IpcWriteOptions::try_new(8, true, MetadataVersion::V4).unwrap();
     peer_writes_with(batches, form, options)
 }
 
-/// Position of a file's footer.
+/// Returns the position of a file's footer.
 fn footer(file: &[u8]) -> usize {
     let length = i32::from_le_bytes(file[file.len() - 10..file.len() - 6].try_into().unwrap());
     file.len() - 10 - length as usize
 }
 
-/// A file without the end-of-stream marker before its footer.
+/// Returns the file without the end-of-stream marker before its footer.
 fn without_marker(file: &[u8]) -> Vec<u8> {
     let (messages, footer) = file.split_at(footer(file));
     let messages = match messages.strip_suffix(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]) {
@@ -57,7 +58,7 @@ fn rejects_file_truncated_between_messages() {
             false => peer_writes(batches, FILE, "none"),
         };
         let whole = write(&small());
-        // The first of two batches ends at the same position as a single batch.
+        // The first of two batches ends at the same position as the only batch of a shorter file.
         for batches in [&small()[..1], &small()] {
             let end = footer(&without_marker(&write(batches)));
             let error = read_error(&rig, &whole[..end], SourceKind::Pipe);
@@ -95,13 +96,13 @@ fn reads_file_whose_schema_has_no_prefix() {
         let length = i32::from_le_bytes(whole[begin + 4..begin + 8].try_into().unwrap()) as usize;
         let (head, schema, rest) =
             (&whole[..begin], &whole[begin + 8..begin + 8 + length], &whole[begin + 8 + length..]);
-        // The following messages keep their positions.
+        // The schema is padded, so that the following messages keep their positions.
         let file = [head, schema, &[0; 8], rest].concat();
         for how in SOURCE_KINDS {
             assert_rows(&rig, &file, how, Device::CPU, &batches);
             read_error(&rig, &[head, &schema[..40], &[0; 8], &schema[40..], rest].concat(), how);
             read_error(&rig, &file[..begin + length], how);
-            // With the footer of a file without batches.
+            // The test also uses the footer of a file without batches.
             let schema = rig.read(&whole, SourceKind::Mapped, Device::CPU).unwrap().0;
             let empty = rig.write(&schema, &[], FILE, "none").unwrap();
             read_error(&rig, &[&file[..footer(&file)], &empty[footer(&empty)..]].concat(), how);
@@ -110,7 +111,7 @@ fn reads_file_whose_schema_has_no_prefix() {
 }
 
 #[test]
-fn reads_file_with_dictionaries_last_within_the_budget() {
+fn reads_file_with_dictionaries_at_its_end_within_budget() {
     let rig = Rig::new();
     let whole = peer_writes(&small(), FILE, "none");
     let markers: Vec<_> =
@@ -135,7 +136,7 @@ fn reads_file_with_dictionaries_last_within_the_budget() {
 }
 
 #[test]
-fn reads_file_without_batches_and_marker() {
+fn reads_file_without_batches_and_end_marker() {
     let rig = Rig::new();
     let table = everything(3, true);
     let schema = rig.read(&peer_writes(&[table], FILE, "none"), SourceKind::Mapped, Device::CPU).unwrap().0;
@@ -163,12 +164,12 @@ fn rejects_damaged_footer() {
 }
 
 #[test]
-fn rejects_footer_that_lists_other_messages() {
+fn rejects_footer_that_does_not_match_messages() {
     let rig = Rig::new();
     let (one, two) = (peer_writes(&small()[..1], FILE, "none"), peer_writes(&small(), FILE, "none"));
-    // The messages of two batches with the footer of one.
+    // The file has the messages of two batches and the footer of a file with one batch.
     let bytes = [&two[..footer(&two)], &one[footer(&one)..]].concat();
-    // The footer lists the second batch twice instead of the first.
+    // The footer lists the second batch twice and the first batch not at all.
     let places: Vec<_> =
         two.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).collect();
     let (first, second) = (places[2] as i64, places[3] as i64);
@@ -260,10 +261,10 @@ fn reads_concatenated_streams_as_one_table() {
 }
 
 #[test]
-fn each_stream_begins_without_dictionaries() {
+fn second_stream_does_not_use_dictionaries_of_first() {
     let rig = Rig::new();
     let stream = peer_writes(&small(), STREAM, "none");
-    // A second stream without its dictionary.
+    // The second stream lacks its dictionary.
     let at = |n: usize| {
         stream.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).nth(n).unwrap()
     };
@@ -275,7 +276,7 @@ fn each_stream_begins_without_dictionaries() {
 }
 
 #[test]
-fn rejects_stream_with_another_schema_with_its_position() {
+fn error_for_stream_with_another_schema_names_its_position() {
     let rig = Rig::new();
     let first = peer_writes(&[single(Arc::new(Int32Array::from(vec![1, 2])))], STREAM, "none");
     let second = peer_writes(&[single(Arc::new(Int64Array::from(vec![3, 4])))], STREAM, "none");
@@ -285,7 +286,7 @@ fn rejects_stream_with_another_schema_with_its_position() {
         let expected = format!("the stream that begins at byte {}: its schema differs", first.len());
         assert!(error.message().contains(&expected), "{error}");
         assert!(error.message().contains("expected [column: Int32], got [column: Int64]"), "{error}");
-        // The batches before the error are returned.
+        // The batches before the error must be returned.
         let settings = CallSettings::new(Device::CPU);
         let mut stream = rig.open(&bytes, how, &settings).unwrap();
         assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
@@ -323,7 +324,7 @@ fn ignores_other_bytes_after_a_stream() {
 }
 
 #[test]
-fn identifies_streams_of_both_framings() {
+fn identifies_streams_with_and_without_continuation_markers() {
     let rig = Rig::new();
     let recognised = |bytes: &[u8]| {
         let formats = rig.plugin.importer().unwrap().formats();
@@ -336,7 +337,7 @@ fn identifies_streams_of_both_framings() {
             assert_eq!(recognised(&legacy(&batches, form)), [form]);
         }
     }
-    // Written by Arrow C++ and Java.
+    // These bytes were written by Arrow C++ and Java.
     for head in [
         [0x1c, 1, 0, 0, 16, 0, 0, 0, 0, 0, 10, 0, 12, 0, 6, 0, 5, 0, 8, 0],
         [0x4c, 1, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 12, 0, 6, 0],
@@ -349,14 +350,14 @@ fn identifies_streams_of_both_framings() {
     }
 }
 
-/// The rows as the peer reads them; `None` on an error.
+/// Returns the rows that arrow-rs reads; `None` if the plugin returns an error.
 fn outcome(rig: &Rig, bytes: &[u8], how: SourceKind) -> Option<Vec<RecordBatch>> {
     let (schema, batches) = rig.read(bytes, how, Device::CPU).ok()?;
     Some(peer_reads(&rig.write(&schema, &batches, STREAM, "none").ok()?))
 }
 
 #[test]
-fn flipped_bit_has_the_same_result_for_every_source() {
+fn flipped_bit_has_same_result_for_every_source() {
     let rig = Rig::new();
     for form in FORMS {
         let whole = peer_writes(&[small()[0].slice(0, 2)], form, "none");

@@ -1,4 +1,4 @@
-//! Reads Arrow's golden files, if `ARROW_TEST_DATA` is set.
+//! Reads the golden files of Arrow if the variable `ARROW_TEST_DATA` is set.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Tests bodies that are loaded in many parts, on every device and from every source.
+//! Tests bodies that are loaded in many parts, on every device and from every kind of source.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crossdock_memory::{Copies, Device};
 use crossdock_plugin_api::CallSettings;
 use crossdock_test_support::devices;
 
-/// Six different buffers, from a few bytes to more than a part, without nulls.
+/// Creates a batch with six different buffers without nulls. The smallest has a few bytes, and the
+/// largest is larger than a part.
 fn batch(seed: i64) -> RecordBatch {
     let rows = 700_001 + seed as usize;
     let numbers = |step: i64| -> ArrayRef {
@@ -56,10 +57,11 @@ fn copies_mapped_bodies_to_the_device_once() {
 }
 
 #[test]
-fn invalid_part_fails_without_leaks() {
+fn invalid_part_is_rejected_without_leaks() {
     for (codec, magic) in [("lz4", [0x04, 0x22, 0x4d, 0x18]), ("zstd", [0x28, 0xb5, 0x2f, 0xfd])] {
         let mut from = peer_writes(&[batch(0), batch(1)], FORMS[1], codec);
-        // The frame of the last buffer, while the others are being copied.
+        // The frame of the last buffer is damaged, so the error occurs while the other buffers are
+        // being copied.
         let at = from.windows(4).rposition(|window| window == magic).unwrap();
         from[at..at + 4].fill(0);
         for device in devices().iter().copied() {
@@ -99,7 +101,7 @@ fn batches_are_ready_after_their_event() {
         for device in devices().iter().copied() {
             let rig = Rig::new();
             let (_, batches) = rig.read_with(&from, SourceKind::ReadAt, &CallSettings::new(device)).unwrap();
-            // A stream without an order to the one that copied the batch.
+            // This stream has no ordering to the stream that copied the batch.
             let other = rig.host.memory().create_stream(device).unwrap();
             let column = batches[0].column(2).unwrap().buffers()[1].as_ref().unwrap();
             let expected = tables[0].column(2).to_data();

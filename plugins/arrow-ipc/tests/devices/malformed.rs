@@ -7,7 +7,8 @@ use crossdock_memory::{Code, Device, Error};
 use crossdock_plugin_api::{CallSettings, Validate};
 use crossdock_test_support::devices;
 
-/// Checks that the error is one line, and has the name of the input and a code for invalid input.
+/// Asserts that the error is one line, contains the name of the input, and has a code for invalid
+/// input.
 fn assert_input_error(error: &Error, what: &str) {
     let input_codes = [Code::BAD_DATA, Code::UNSUPPORTED, Code::OUT_OF_MEMORY];
     assert!(input_codes.contains(&error.code()), "{what}: {error:?}");
@@ -18,7 +19,7 @@ fn assert_input_error(error: &Error, what: &str) {
 }
 
 #[test]
-fn rejects_files_truncated_anywhere() {
+fn rejects_files_truncated_at_any_byte() {
     let rig = Rig::new();
     let whole = peer_writes(&small(), FILE, "none");
     for end in 0..whole.len() {
@@ -33,7 +34,7 @@ fn rejects_files_truncated_anywhere() {
 }
 
 #[test]
-fn truncated_stream_fails_or_ends_between_messages() {
+fn truncated_stream_is_rejected_or_ends_between_messages() {
     for codec in CODECS {
         let rig = Rig::new();
         let whole = peer_writes(&small(), STREAM, codec);
@@ -52,7 +53,8 @@ fn truncated_stream_fails_or_ends_between_messages() {
                 }
             }
         }
-        // Allowed: after the schema, the dictionary and each batch, and before the end marker.
+        // The stream may end after the schema, after the dictionary, after each batch, and before
+        // the end marker.
         assert!((3..=5 * 3 + 12).contains(&ends), "{ends}");
         drop(expected);
         rig.host.assert_nothing_leaked();
@@ -60,7 +62,7 @@ fn truncated_stream_fails_or_ends_between_messages() {
 }
 
 #[test]
-fn flipped_bits_at_most_fail() {
+fn flipped_bits_are_rejected_or_harmless() {
     for form in FORMS {
         for codec in ["none", "lz4"] {
             let rig = Rig::new();
@@ -71,7 +73,7 @@ fn flipped_bits_at_most_fail() {
                 let how = SOURCE_KINDS[bit % 3];
                 match rig.read(&bad, how, Device::CPU) {
                     Err(error) => assert_input_error(&error, &format!("{form} {codec} bit {bit} {how:?}")),
-                    // A table that passed full validation can be written.
+                    // If a table has passed full validation, it can be written.
                     Ok((schema, batches)) => {
                         drop(rig.write(&schema, &batches, FORMS[bit % 2], CODECS[bit % 3]).unwrap())
                     }
@@ -89,7 +91,7 @@ fn flipped_bits_are_harmless_without_full_validation() {
     assert_eq!(settings.validate, Validate::Layout);
     for form in FORMS {
         let whole = peer_writes(&[everything(9, true)], form, "none");
-        // Not every bit, because the table is large.
+        // Only some of the bits are flipped, because the table is large.
         for bit in (0..whole.len() * 8).step_by(37) {
             let mut bad = whole.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -110,7 +112,7 @@ fn flipped_bits_are_harmless_without_full_validation() {
     rig.host.assert_nothing_leaked();
 }
 
-/// The position of the only occurrence of `value` at a multiple of eight bytes.
+/// Returns the position of `value`, which occurs exactly once at a multiple of eight bytes.
 fn position_of(bytes: &[u8], value: i64) -> usize {
     let positions: Vec<usize> =
         (0..bytes.len() - 8).filter(|i| bytes[*i..i + 8] == value.to_le_bytes()).collect();
@@ -121,7 +123,7 @@ fn position_of(bytes: &[u8], value: i64) -> usize {
 #[test]
 fn rejects_wrong_lengths_before_allocation() {
     use std::sync::Arc;
-    // Unique lengths: 1,237 rows, 4,948 bytes.
+    // The numbers of rows (1,237) and bytes (4,948) occur only once in the file.
     let column: arrow_array::Int32Array = (0..1237).collect();
     let whole = peer_writes(&[crate::common::tables::single(Arc::new(column))], STREAM, "none");
     let rig = Rig::new();
@@ -148,7 +150,7 @@ fn rejects_wrong_lengths_before_allocation() {
             );
         }
     }
-    // The body's length: a pipe must not allocate a declared terabyte.
+    // The file declares a body of one terabyte, which a reader of a pipe must not allocate.
     let body = position_of(&whole, 4992);
     for declared in [-1, 1 << 40, i64::MAX] {
         let mut bad = whole.clone();
@@ -181,7 +183,7 @@ fn rejects_huge_declared_metadata() {
 }
 
 #[test]
-fn rejects_other_formats_by_name() {
+fn error_for_other_format_names_that_format() {
     let rig = Rig::new();
     for bad in [
         &b""[..],
@@ -220,8 +222,8 @@ fn returns_batches_before_an_error_and_repeats_the_error() {
 }
 
 #[test]
-fn unmodified_table_matches_the_peer() {
-    // Precondition of the tests above.
+fn arrow_rs_reads_the_unmodified_table() {
+    // This is a precondition of the other tests in this file.
     let rig = Rig::new();
     let whole = peer_writes(&small(), FILE, "none");
     assert_eq!(

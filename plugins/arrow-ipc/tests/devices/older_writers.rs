@@ -1,4 +1,4 @@
-//! Tests files of older and other writers, and metadata at every level.
+//! Tests files of older writers and of other writers, and metadata of all kinds.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn written_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -
 }
 
 #[test]
-fn reads_version_4_without_markers_and_with_narrow_alignment() {
+fn reads_version_4_without_markers_and_with_8_byte_alignment() {
     let table = everything(50, true);
     for form in FORMS {
         for (legacy, version) in
@@ -74,14 +74,14 @@ fn rejects_unions_with_nulls_and_reads_unions_with_an_empty_bitmap() {
         peer_reads(&rig.convert(&from, SourceKind::Mapped, Device::CPU, FILE, "none").unwrap()),
         [table]
     );
-    // The union's node has 3 values and no nulls; the other one is the child's.
+    // The node of the union has 3 values and no nulls. The other node belongs to the child.
     let node = [3i64.to_le_bytes(), 0i64.to_le_bytes()].concat();
     let at: Vec<usize> = (0..from.len() - 16).filter(|i| from[*i..i + 16] == node).collect();
     let mut bad = from.clone();
     bad[at[0] + 8] = 1;
     let error = rig.read(&bad, SourceKind::Mapped, Device::CPU).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
-    assert!(error.message().contains("field 'column': a union with 1 nulls in a validity bitmap"), "{error}");
+    assert!(error.message().contains("field 'column': a union has 1 nulls in a validity bitmap"), "{error}");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn footer_metadata_round_trips() {
 }
 
 #[test]
-fn keeps_metadata_extension_types_and_order_flags() {
+fn round_trip_keeps_metadata_extension_types_and_order_flags() {
     let nested = Field::new("inner", DataType::FixedSizeBinary(16), true).with_metadata(
         Metadata::new().with("ARROW:extension:name", "arrow.uuid").with("ARROW:extension:metadata", ""),
     );
@@ -132,7 +132,7 @@ fn keeps_metadata_extension_types_and_order_flags() {
 }
 
 #[test]
-fn keeps_metadata_of_batches() {
+fn round_trip_keeps_metadata_of_batches() {
     let rig = Rig::new();
     let from = peer_writes(&crate::common::tables::small(), STREAM, "none");
     let (schema, batches) = rig.read(&from, SourceKind::Mapped, Device::CPU).unwrap();
@@ -148,7 +148,7 @@ fn keeps_metadata_of_batches() {
     }
 }
 
-/// A stream of a schema message and `rest`.
+/// Creates a stream that consists of a schema message and `rest`.
 fn stream_of(
     schema: impl FnOnce(&mut SchemaBuilder<'_, '_, flatbuffers::DefaultAllocator>),
     rest: Vec<u8>,
@@ -203,7 +203,7 @@ fn framed_with_metadata(
     out
 }
 
-/// The header of a batch of one `i32` without a null.
+/// Creates the header of a batch that has one `i32`, which is not null.
 fn one_value<'a>(b: &mut FlatBufferBuilder<'a>) -> flatbuffers::WIPOffset<arrow_ipc::RecordBatch<'a>> {
     let nodes = b.create_vector(&[FieldNode::new(1, 0)]);
     let buffers = b.create_vector(&[Buffer::new(0, 0), Buffer::new(0, 8)]);
@@ -214,7 +214,8 @@ fn one_value<'a>(b: &mut FlatBufferBuilder<'a>) -> flatbuffers::WIPOffset<arrow_
     batch.finish()
 }
 
-/// A stream that sends a dictionary of one `i32` twice, then a batch whose only key is 0.
+/// Creates a stream with the same dictionary of one `i32` twice, and then a batch whose only key is
+/// 0.
 fn dictionary_stream(of_dictionary: &[(&str, &str)], of_batch: &[(&str, &str)]) -> Vec<u8> {
     let keys = Int8Array::from(vec![0]);
     let values = Arc::new(Int32Array::from(vec![7]));
@@ -264,7 +265,7 @@ fn rejects_big_endian_data() {
     assert_eq!(rig.read(&little, SourceKind::Mapped, Device::CPU).unwrap().0.fields().len(), 0);
 }
 
-/// A batch of one int32 column with these buffers in `body`.
+/// Creates a batch of one int32 column, whose buffers are ranges of `body`.
 fn integers(length: i64, nulls: i64, spans: &[(i64, i64)], body: &[u8]) -> Vec<u8> {
     let mut b = FlatBufferBuilder::new();
     let nodes = b.create_vector(&[FieldNode::new(length, nulls)]);
@@ -301,7 +302,7 @@ fn aligns_misaligned_buffers() {
 fn reads_harmless_overlapping_buffers() {
     let rig = Rig::new();
     let body = [&7i32.to_le_bytes()[..], &[0; 4]].concat();
-    // Validity and values overlap within the body.
+    // The ranges of validity and values overlap within the body.
     let (_, batches) =
         rig.read(&integers(1, 0, &[(0, 1), (0, 4)], &body), SourceKind::Mapped, Device::CPU).unwrap();
     assert_eq!(batches[0].len(), 1);
@@ -316,15 +317,15 @@ fn reads_harmless_overlapping_buffers() {
 }
 
 #[test]
-fn errors_name_wrong_counts() {
+fn error_for_wrong_count_contains_both_counts() {
     let rig = Rig::new();
     let read_error = |spans: &[(i64, i64)], length: i64, nulls: i64| {
         rig.read(&integers(length, nulls, spans, &[0; 64]), SourceKind::Mapped, Device::CPU)
             .unwrap_err()
             .to_string()
     };
-    assert!(read_error(&[(0, 8)], 1, 0).contains("a message has 1 buffers, its schema expects 2"));
-    assert!(read_error(&[(0, 8); 3], 1, 0).contains("a message has 3 buffers, its schema expects 2"));
+    assert!(read_error(&[(0, 8)], 1, 0).contains("a message has 1 buffers, but its schema requires 2"));
+    assert!(read_error(&[(0, 8); 3], 1, 0).contains("a message has 3 buffers, but its schema requires 2"));
     assert!(read_error(&[(0, 0), (0, 64)], -1, 0).contains("declares -1"));
     assert!(read_error(&[(0, 8), (0, 64)], 3, 4).contains("declares 4 nulls, expected at most 3"));
     assert!(read_error(&[(0, 0), (0, 64)], 3, 1).contains("null count is 1, but it has no validity bitmap"));

@@ -1,4 +1,4 @@
-//! Tests slow pipes, small budgets, progress, and plans.
+//! Tests slow pipes, small budgets, progress and plans.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,7 +11,7 @@ use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Result};
 use crossdock_plugin_api::{ByteSource, CallSettings, Input, Options, Plugin, Source, Verdict};
 
-/// A pipe that provides the first `open` bytes, and more when `open` grows.
+/// A pipe that provides its first `open` bytes, and more bytes when `open` grows.
 struct Gated {
     bytes: Vec<u8>,
     open: Mutex<usize>,
@@ -41,7 +41,7 @@ impl ByteSource for Gated {
 fn returns_batches_of_a_slow_pipe_as_they_arrive() {
     let rig = Rig::new();
     let batches = small();
-    // The first of two batches ends where a stream of one batch has its end marker.
+    // The first of two batches ends at the position where a stream of one batch has its end marker.
     let first = peer_writes(&batches[..1], STREAM, "none").len() - 8;
     let gated = Arc::new(Gated {
         bytes: peer_writes(&batches, STREAM, "none"),
@@ -53,7 +53,7 @@ fn returns_batches_of_a_slow_pipe_as_they_arrive() {
     let input = Input::Source(Source::new(gated.clone()));
     let mut stream =
         settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
-    // This hangs if the reader waits for the second batch.
+    // If the reader waited for the second batch, this call would not return.
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     *gated.open.lock().unwrap() = usize::MAX;
     gated.opened.notify_all();
@@ -61,7 +61,7 @@ fn returns_batches_of_a_slow_pipe_as_they_arrive() {
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_none());
 }
 
-/// A source that records the end of the bytes that were read.
+/// A source that records up to which byte it was read.
 struct Recorded {
     bytes: Vec<u8>,
     end: AtomicUsize,
@@ -84,9 +84,9 @@ impl ByteSource for Recorded {
 }
 
 #[test]
-fn starts_the_next_compressed_batch_before_returning_one() {
+fn loads_next_compressed_batch_before_returning_one() {
     let rig = Rig::new();
-    // Larger than the first read of a source.
+    // The values are larger than the first read from a source.
     let values =
         |seed: i64| (0..50_000).map(move |i: i64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
     let batch = |seed| {
@@ -128,7 +128,7 @@ fn cancelled_call_does_not_wait_for_a_silent_pipe() {
 }
 
 #[test]
-fn budget_of_one_byte_does_not_block() {
+fn reads_with_a_budget_of_one_byte() {
     let rig = Rig::new();
     let tables: Vec<_> = (0..6).map(|i| everything(50 + i, true)).collect();
     let mut settings = CallSettings::new(Device::CPU);
@@ -155,7 +155,7 @@ fn progress_ends_at_the_source_length() {
 }
 
 #[test]
-fn plan_has_a_verdict_for_each_column() {
+fn plan_returns_verdict_for_each_column() {
     let rig = Rig::new();
     let schema = export_schema(&small()[0].schema()).unwrap();
     let exporter = rig.plugin.exporter().unwrap();

@@ -99,7 +99,7 @@ fn mapped_file_is_not_copied() {
     let settings = crossdock_plugin_api::CallSettings::new(Device::CPU);
     let (_, batches) = rig.read_with(&from, SourceKind::Mapped, &settings).unwrap();
     assert_eq!(batches[0].len(), 1000);
-    // No allocation, no copy, no kernel in the ledger.
+    // The ledger of the host records no allocation, no copy and no kernel.
     assert_eq!(rig.host.backend().ledger(), before);
 }
 

@@ -1,4 +1,4 @@
-//! Exports the crate crossdock-dlpack as the plugin `libcrossdock_dlpack_plugin.so`.
+//! Builds the crate crossdock-dlpack as the plugin `libcrossdock_dlpack_plugin.so`.
 
 crossdock_plugin_api::crossdock_plugin!(
     crossdock_dlpack::DlPack,

@@ -1,5 +1,5 @@
-//! An external DLPack library for the tests: produces tensors with any fields, and reads exported
-//! tensors.
+//! An external DLPack library for the tests. It produces tensors with any fields, and reads
+//! exported tensors.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
 use std::ffi::c_void;
@@ -22,8 +22,8 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTe
 static ENTRY: abi::PluginEntry = entry::<DlPack>();
 
 pub fn instance(host: &TestHost) -> Instance {
-    // SAFETY: the entry is linked in and so never unloaded; every test drops its instance before
-    // its host.
+    // SAFETY: the entry is statically linked and therefore never unloaded, and every test drops its
+    // instance before its host.
     unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
 }
 
@@ -55,7 +55,7 @@ pub fn device_of(device: Device) -> DLDevice {
     DLDevice { device_type: DLDeviceType(device.r#type as u32), device_id: device.id.max(0) as i32 }
 }
 
-/// The fields of a tensor to produce; each may be invalid.
+/// The fields of a tensor to produce. Each field may be invalid.
 #[derive(Clone)]
 pub struct Spec {
     pub versioned: bool,
@@ -65,15 +65,15 @@ pub struct Spec {
     pub ndim: Option<i32>,
     pub strides: Option<Vec<i64>>,
     pub device: DLDevice,
-    /// The tensor's memory, and the first element's offset in it in bytes.
+    /// The memory of the tensor, and the offset of the first element in it in bytes.
     pub data: Option<(Buffer, u64)>,
-    /// The part of the first element's address that is in `byte_offset` instead of `data`.
+    /// The part of the first element's address that is stored in `byte_offset` and not in `data`.
     pub byte_offset: u64,
     pub has_deleter: bool,
     pub freed: Arc<AtomicUsize>,
 }
 
-/// Copies bytes to host-allocated memory on a device.
+/// Copies bytes to memory that the host allocates on a device.
 pub fn bytes_on(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
     let stream = host.stream(device);
     let fill = |to: &mut [u8]| {
@@ -84,7 +84,7 @@ pub fn bytes_on(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
 }
 
 impl Spec {
-    /// A contiguous tensor.
+    /// Creates the fields of a contiguous tensor.
     pub fn new(host: &TestHost, device: Device, dtype: DLDataType, shape: &[i64], bytes: &[u8]) -> Self {
         let mut strides = vec![1i64; shape.len()];
         for i in (1..shape.len()).rev() {
@@ -136,11 +136,12 @@ impl Spec {
         };
         let owner = Box::into_raw(owner);
         if !self.has_deleter {
-            // Without a deleter it is never freed: kept reachable for leak checkers.
+            // A tensor without a deleter is never freed. It is kept reachable, so that leak
+            // checkers do not report it.
             UNFREED.lock().unwrap().push(owner as usize);
         }
         let manager_ctx = owner.cast::<c_void>();
-        // SAFETY: `owner` comes from `Box::into_raw` above, and only the tensor's deleter frees it.
+        // SAFETY: `owner` is the result of `Box::into_raw`, and only the tensor's deleter frees it.
         unsafe {
             if self.versioned {
                 (*owner).managed = Managed::Versioned(DLManagedTensorVersioned {
@@ -196,24 +197,25 @@ enum Managed {
 }
 
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
-    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`; a deleter
-    // is called once.
+    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`. A deleter
+    // is called only once.
     unsafe { delete((*managed).manager_ctx) }
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`; a deleter
-    // is called once.
+    // SAFETY: `capsule` created the tensor, whose `manager_ctx` is a boxed `TensorOwner`. A deleter
+    // is called only once.
     unsafe { delete((*managed).manager_ctx) }
 }
 
 unsafe fn delete(owner: *mut c_void) {
-    // SAFETY: both deleters pass the boxed `TensorOwner` that `capsule` leaked, once.
+    // SAFETY: both deleters pass the boxed `TensorOwner` that `capsule` leaked, and only one of
+    // them is called.
     let owner = unsafe { Box::from_raw(owner.cast::<TensorOwner>()) };
     owner.spec.freed.fetch_add(1, Ordering::SeqCst);
 }
 
-/// An exported tensor, taken out of its capsule.
+/// An exported tensor that was taken out of its capsule.
 pub struct ExportedTensor {
     pub versioned: bool,
     pub flags: u64,
@@ -231,7 +233,7 @@ impl ExportedTensor {
         let versioned = capsule.name() == c"dltensor_versioned";
         let name = if versioned { c"dltensor_versioned" } else { c"dltensor" };
         let raw = capsule.take_self_freeing(name).unwrap();
-        // SAFETY: a capsule of this name holds a managed tensor of this kind; the drop of the
+        // SAFETY: a capsule of this name contains a managed tensor of this kind, and dropping the
         // result deletes it.
         unsafe {
             let (tensor, flags) = if versioned {
@@ -267,8 +269,8 @@ impl ExportedTensor {
         let reach: i64 = self.shape.iter().zip(&self.strides).map(|(n, stride)| (n - 1) * stride).sum();
         let bytes = (reach as usize + 1) * width;
         let owner = ForeignOwner::new(());
-        // SAFETY: shape and strides of the tensor span these bytes, and `self` keeps them alive
-        // during this function.
+        // SAFETY: the shape and strides of the tensor describe these bytes, and `self` keeps them
+        // alive during this function.
         let buffer = unsafe { Buffer::foreign(&owner, device, self.address, Some(bytes as u64), Ready::Now) };
         let view = buffer.host_view(&host.stream(device)).unwrap();
         elements(&view, 0, width, &self.shape, &self.strides)
@@ -277,7 +279,7 @@ impl ExportedTensor {
 
 impl Drop for ExportedTensor {
     fn drop(&mut self) {
-        // SAFETY: `take` took the tensor out of its capsule; only this drop deletes it.
+        // SAFETY: `take` took the tensor out of its capsule, and only this drop deletes it.
         unsafe {
             if self.versioned {
                 let raw = self.raw.cast::<DLManagedTensorVersioned>().as_ptr();
@@ -290,7 +292,7 @@ impl Drop for ExportedTensor {
     }
 }
 
-/// The elements of a tensor in row-major order.
+/// Returns the elements of a tensor in row-major order.
 pub fn elements(bytes: &[u8], first: i64, width: usize, shape: &[i64], strides: &[i64]) -> Vec<u8> {
     match (shape.split_first(), strides.split_first()) {
         (Some((n, shape)), Some((stride, strides))) => {
@@ -300,7 +302,7 @@ pub fn elements(bytes: &[u8], first: i64, width: usize, shape: &[i64], strides: 
     }
 }
 
-/// Imports tensors; returns schema and batches.
+/// Imports tensors. Returns the schema and the batches.
 pub fn import(
     host: &TestHost,
     instance: &Instance,
@@ -341,7 +343,7 @@ pub fn export(
     Ok(capsules.into_iter().map(ExportedTensor::take).collect())
 }
 
-/// All bytes of the values buffer of a column's innermost array.
+/// Returns all bytes of the values buffer of a column's innermost array.
 pub fn value_bytes(host: &TestHost, batch: &DeviceBatch, column: usize) -> Vec<u8> {
     let mut array = &batch.columns()[column];
     while let Some(child) = array.children().first() {

@@ -1,4 +1,4 @@
-//! Tests that need no device besides the CPU.
+//! Tests that need no device except the CPU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]

@@ -1,11 +1,11 @@
-//! Malformed tensors are rejected with a message and freed.
+//! Tests that malformed tensors are rejected with a message and freed.
 
 use crate::common::*;
 use crossdock_plugin_api::{Capsule, Code as ErrorCode, Device, Options};
 use crossdock_test_support::TestHost;
 use dlpark::ffi::DLPackVersion;
 
-/// Imports a tensor that `change` made invalid, and compares the error with `parts`.
+/// Imports a tensor that `change` made invalid, and asserts that the error contains all `parts`.
 fn assert_rejected(change: impl Fn(&mut Spec), parts: &[&str]) {
     let host = TestHost::new();
     let instance = instance(&host);
@@ -52,7 +52,7 @@ fn rejects_invalid_shapes_and_strides() {
 }
 
 #[test]
-fn rejects_dtypes_that_arrow_lacks() {
+fn rejects_dtypes_that_arrow_does_not_support() {
     let lanes = |n| move |s: &mut Spec| s.dtype.lanes = n;
     assert_rejected(lanes(4), &["int64 with 4 lanes", "make the lanes a dimension"]);
     assert_rejected(lanes(0), &["0 lanes"]);
@@ -88,7 +88,7 @@ fn rejects_unknown_devices_and_invalid_addresses() {
 fn frees_unknown_major_version_without_reading_it() {
     let change = |s: &mut Spec| {
         s.version = DLPackVersion { major: 2, minor: 0 };
-        // Another major version may have another layout.
+        // A struct of another major version may have another layout.
         (s.shape, s.ndim) = (None, Some(i32::MAX));
     };
     assert_rejected(change, &["version"]);
@@ -118,20 +118,21 @@ fn rejects_consumed_and_renamed_capsules() {
     let spec = Spec::from_i64(&host, Device::CPU, &[1]);
     let import = |capsule| import(&host, &instance, Device::CPU, vec![capsule], None, &Options::new());
     let mut raw = spec.capsule().into_raw();
-    // SAFETY: `into_raw` passed ownership of the capsule; the tensor is deleted once, as a consumer
-    // would.
+    // SAFETY: `into_raw` passed the ownership of the capsule. The tensor is deleted only here, in
+    // the same way as by a consumer.
     unsafe {
         let managed = (*raw.as_mut_ptr()).pointer.cast::<dlpark::ffi::DLManagedTensorVersioned>();
         (*raw.as_mut_ptr()).pointer = std::ptr::null_mut();
         ((*managed).deleter.unwrap())(managed);
     }
-    // SAFETY: the struct is still a valid capsule; its NULL pointer marks a consumed one.
+    // SAFETY: the struct is still a valid capsule. Its NULL pointer means that it has been
+    // consumed.
     let error = import(unsafe { Capsule::from_raw(raw) }).unwrap_err();
     assert!(error.message().contains("consumed already"), "{}", error.message());
     assert_eq!(spec.frees(), 1);
 
     let mut raw = spec.capsule().into_raw();
-    // SAFETY: `into_raw` passed ownership of the capsule, and the new name is static.
+    // SAFETY: `into_raw` passed the ownership of the capsule, and the new name is a static string.
     let capsule = unsafe {
         (*raw.as_mut_ptr()).name = c"used_dltensor_versioned".as_ptr();
         Capsule::from_raw(raw)

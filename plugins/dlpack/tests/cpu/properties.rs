@@ -1,17 +1,19 @@
-//! Random dtypes, shapes, strides and slices keep their elements in a round trip on every device.
+//! Tests that tensors with random dtypes, shapes, strides and slices keep their elements in a round
+//! trip on every device.
 
 use crate::common::*;
 use crossdock_plugin_api::{Device, Options};
 use crossdock_test_support::{DEVICES, Random, TestHost};
 
-/// A tensor in larger memory, with dimensions in any order, steps, negative and zero strides.
+/// Creates a tensor within a larger block of memory. Its dimensions have any order, and its strides
+/// may be negative, zero or greater than 1.
 fn random_tensor(random: &mut Random, host: &TestHost, device: Device) -> (Spec, Vec<u8>) {
     let dtype = DTYPES[random.below(12)];
     let width = usize::from(dtype.bits) / 8;
     let ndim = 1 + random.below(4);
     let shape: Vec<i64> = (0..ndim).map(|_| [0, 1, 1, 2, 3, 4, 5][random.below(7)]).collect();
     let mut order: Vec<usize> = (0..ndim).collect();
-    // Half of the tensors are in row-major order, the rest in any order.
+    // Half of the tensors are in row-major order, and the others are in any order.
     if random.below(2) == 0 {
         (1..ndim).rev().for_each(|i| order.swap(i, random.below(i + 1)));
     }
@@ -59,7 +61,7 @@ fn random_tensors_keep_their_elements_in_a_round_trip() {
         let (spec, expected) = random_tensor(&mut random, &host, device);
         let bits = spec.dtype == BOOL && random.below(2) == 0;
         let options = if bits { Options::new().with("bools", "bits") } else { Options::new() };
-        // Packed booleans come back as 0 and 1.
+        // Packed booleans are exported as 0 and 1.
         let expected: Vec<u8> =
             if bits { expected.iter().map(|byte| u8::from(*byte != 0)).collect() } else { expected };
         let what = format!("round {round}: {:?} {:?} {:?}", spec.dtype, spec.shape, spec.strides);

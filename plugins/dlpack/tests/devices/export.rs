@@ -1,4 +1,5 @@
-//! Exports: fields and memory of the tensors, and errors for columns that cannot be tensors.
+//! Tests the fields and memory of exported tensors, and the errors for columns that cannot be
+//! tensors.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn batch(columns: Vec<(&str, DeviceArray)>) -> DeviceBatch {
 }
 
 #[test]
-fn exports_every_type_and_slice_in_place_as_read_only() {
+fn exports_every_type_and_slice_as_read_only_without_copy() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..80).collect();
@@ -91,7 +92,7 @@ fn tensor_outlives_batch_instance_and_host() {
 }
 
 #[test]
-fn copies_when_requested_or_needed_and_sets_the_flag() {
+fn copies_only_when_requested_or_needed_and_sets_copy_flag() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..40).collect();
@@ -113,7 +114,7 @@ fn copies_when_requested_or_needed_and_sets_the_flag() {
         assert_eq!(copied.flags, IS_COPIED);
         assert_ne!(copied.address, buffer.address());
         assert_eq!(copied.elements(&host, device), bytes);
-        // The legacy form has no read-only flag.
+        // The struct of legacy tensors has no read-only flag.
         let legacy = out(&numbers, "dlpack-legacy", &[]).unwrap();
         assert!(!legacy.versioned && legacy.address != buffer.address());
         assert_eq!(legacy.elements(&host, device), bytes);
@@ -160,7 +161,7 @@ fn bool8_keeps_its_metadata_in_a_round_trip() {
     let (back, _) =
         import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&schema), &Options::new()).unwrap();
     assert_eq!(&back, schema.as_ref());
-    // Booleans do not fit a plain int8 column.
+    // A column of int8 without the extension type does not accept booleans.
     let plain = Schema::new(vec![Field::new("b", DataType::Int8, false)]);
     let error = import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&plain), &Options::new())
         .unwrap_err();
@@ -168,7 +169,7 @@ fn bool8_keeps_its_metadata_in_a_round_trip() {
 }
 
 #[test]
-fn rejects_unsupported_types_with_column_and_advice() {
+fn error_for_unsupported_type_names_column_and_gives_advice() {
     let host = TestHost::new();
     let instance = instance(&host);
     let item = Arc::new(Field::new("item", DataType::Int8, true));
@@ -199,7 +200,7 @@ fn rejects_unsupported_types_with_column_and_advice() {
     }
     let nothing = export_schema(&Schema::empty()).unwrap();
     let error = exporter.begin(&call, "dlpack", &nothing, &Options::new(), None).err().unwrap();
-    assert!(error.message().contains("without columns"), "{}", error.message());
+    assert!(error.message().contains("the table has no columns"), "{}", error.message());
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn rejects_nulls_within_rows_even_with_masks() {
             let error = out(&whole, pairs).err().unwrap().message().to_string();
             assert!(error.contains("column 'l': 1 values within its rows are null"), "{error}");
         }
-        // A slice without that row has no nulls.
+        // A slice that does not include this row has no nulls.
         let tensors = out(&whole.slice(0, 1).unwrap(), &[]).unwrap();
         assert_eq!(tensors[0].elements(&host, device), [1, 2]);
         let tensors = out(&whole.slice(2, 1).unwrap(), &[("nulls", "mask")]).unwrap();

@@ -1,4 +1,5 @@
-//! Imports: type and memory of the columns, and errors for tensors that cannot be columns.
+//! Tests the types and memory of imported columns, and the errors for tensors that cannot be
+//! columns.
 
 use crate::common::*;
 use arrow_schema::{DataType, Field, Schema};
@@ -41,7 +42,7 @@ fn imports_contiguous_tensors_without_copy_and_frees_them_once() {
 }
 
 #[test]
-fn booleans_become_bool8_or_bits_by_option_or_schema() {
+fn option_and_schema_select_bool8_or_bits() {
     let host = TestHost::new();
     let instance = instance(&host);
     for device in devices().iter().copied() {
@@ -73,7 +74,8 @@ fn applies_strides_and_byte_offset_and_copies_misaligned_tensors() {
     let bytes: Vec<u8> = (0..200).collect();
     for device in devices().iter().copied() {
         let whole = bytes_on(&host, device, &bytes);
-        // First element's byte, its byte_offset, elements, stride.
+        // Each case has the position of the first element's byte, its byte_offset, the number of
+        // elements, the stride, and whether the import copies nothing.
         for (at, byte_offset, n, stride, in_place) in [
             (0, 0, 5, 1, true),
             (16, 0, 5, 1, true),
@@ -96,7 +98,8 @@ fn applies_strides_and_byte_offset_and_copies_misaligned_tensors() {
                 (0..n).flat_map(|i| bytes[(at as i64 + i * stride * 4) as usize..][..4].to_vec()).collect();
             assert_eq!(value_bytes(&host, &batches[0], 0)[..expected.len()], expected);
         }
-        // NULL strides mean row-major order, in the legacy form and before version 1.2.
+        // NULL strides mean row-major order. They are allowed in legacy tensors and in versions
+        // before 1.2.
         let spec = Spec { strides: None, ..Spec::new(&host, device, INT32, &[2, 3], &bytes[..24]).legacy() };
         let (_, batches) =
             import(&host, &instance, device, vec![spec.capsule()], None, &Options::new()).unwrap();
@@ -107,7 +110,7 @@ fn applies_strides_and_byte_offset_and_copies_misaligned_tensors() {
 }
 
 #[test]
-fn imports_row_and_column_major_tensors_in_place_as_fixed_shape_tensor() {
+fn imports_row_and_column_major_tensors_without_copy() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..96).collect();
@@ -131,7 +134,7 @@ fn imports_row_and_column_major_tensors_in_place_as_fixed_shape_tensor() {
             assert_eq!((list.len(), list.children()[0].len()), (4, 24));
             let values = list.children()[0].buffers()[1].clone().unwrap();
             assert_eq!(values.address() == address, in_place);
-            // The export refers to the same memory.
+            // The exported tensor must refer to the same memory.
             let out = export(&host, &instance, device, &batches[0], "dlpack", &Options::new()).unwrap();
             assert_eq!(out[0].shape, [4, 2, 3]);
             assert_eq!(out[0].elements(&host, device), elements(&bytes, 0, 4, &[4, 2, 3], &strides));
@@ -143,7 +146,7 @@ fn imports_row_and_column_major_tensors_in_place_as_fixed_shape_tensor() {
 }
 
 #[test]
-fn checks_tensors_against_names_and_schema() {
+fn rejects_tensors_that_do_not_match_names_or_schema() {
     let host = TestHost::new();
     let instance = instance(&host);
     let column = |n: usize| Spec::from_i64(&host, Device::CPU, &vec![7; n]);
@@ -192,7 +195,7 @@ fn checks_tensors_against_names_and_schema() {
     let (_, batches) = try_import(&[&matrix], Some(&list), &[]).unwrap();
     assert_eq!(value_bytes(&host, &batches[0], 0), bytes);
     drop(batches);
-    // Rejected tensors have been freed too.
+    // The deleters of rejected tensors must have been called too.
     assert!(three.frees() > 10);
 }
 
@@ -211,7 +214,7 @@ fn imports_masks_as_nulls() {
         assert_eq!(column.count_nulls(&host.stream(device)).unwrap(), 2);
         let validity = column.buffers()[0].clone().unwrap();
         assert_eq!(validity.host_view(&host.stream(device)).unwrap()[0], 0b0101);
-        // The export needs masks too.
+        // The export of the nulls requires masks, too.
         let out = export(&host, &instance, device, &batches[0], "dlpack", &masked).unwrap();
         assert_eq!(out[1].elements(&host, device), [0, 1, 0, 1]);
         let error = export(&host, &instance, device, &batches[0], "dlpack", &Options::new()).err().unwrap();

@@ -72,7 +72,7 @@ impl<F: Float> Scale<F> {
         Ok(Self { power: factor(F::POWERS, "f", f)?, inverse: factor(F::INVERSES, "e", e)? })
     }
 
-    /// The factors, in order.
+    /// The two factors in the order of multiplication.
     pub fn factors(self) -> [F; 2] {
         [self.power, self.inverse]
     }
@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn converts_integers_to_the_nearest_float() {
         let ends = [0, 1, -1, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 32, -(1 << 32), u32::MAX.into()];
-        // Ties, on either side of what a float holds exactly.
+        // Integers halfway between two floats, on both sides of the greatest integer below which
+        // floats represent every integer.
         let ties = (50..63).flat_map(|bit| [-1, 0, 1].map(|d| (1i64 << bit) + (1 << (bit - 53).max(0)) + d));
         let ties = ties.chain((53..63).map(|bit| (1i64 << bit) + (3 << (bit - 53))));
         for i in ends.into_iter().chain(ties.flat_map(|i| [i, -i])) {

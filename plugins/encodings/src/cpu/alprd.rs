@@ -14,19 +14,19 @@ const MAX_LEFT_BITS: u32 = 16;
 /// The maximum number of left parts: codes have three bits.
 pub const MAX_DICTIONARY: usize = 8;
 
-/// The position of the split and the dictionary of left parts; `T` is the word of the float's
-/// width.
+/// The position of the split and the dictionary of left parts. `T` is the unsigned integer with the
+/// width of the float.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut<T> {
     right_bits: u32,
-    // Shifted to their position; 0 beyond the dictionary.
+    // The left parts, shifted to their position. Entries after the end of the dictionary are 0.
     lefts: [T; MAX_DICTIONARY],
     n_lefts: usize,
 }
 
 impl<T: Word> Cut<T> {
-    /// Rejects right parts that leave 0 or more than 16 bits for the left part, and dictionaries
-    /// that do not fit.
+    /// Rejects right parts that leave no bits or more than 16 bits for the left part. Also rejects
+    /// a dictionary with too many left parts, or with a left part that has too many bits.
     pub fn new(right_bits: u32, dictionary: &[u16]) -> Result<Self> {
         let (min, max) = (T::BITS.saturating_sub(MAX_LEFT_BITS), T::BITS - 1);
         if right_bits < min || right_bits > max {
@@ -67,7 +67,8 @@ impl<T: Word> Cut<T> {
         Ok(())
     }
 
-    /// Replaces left parts that are not in the dictionary. Call it after [`join`](Self::join).
+    /// Writes the left parts that are not in the dictionary. Must be called after
+    /// [`join`](Self::join).
     pub fn patch<I: Index>(&self, indices: &[I], offset: usize, lefts: &[u16], out: &mut [T]) -> Result<()> {
         check_len("ALP-RD: patched left parts, one per index", indices.len(), lefts.len())?;
         for left in lefts {
@@ -121,7 +122,7 @@ mod tests {
                 .filter(|(_, w)| find(*w).is_none())
                 .map(|(i, w)| (i + 5, (w >> right_bits) as u16))
                 .unzip();
-            // Bits above the right part are ignored.
+            // Bits of the stored right part above its declared width are ignored.
             let mut out: Vec<u64> = words.clone().map(|w| w | !right).collect();
             let cut = Cut::new(right_bits, &dictionary).unwrap();
             cut.join(&codes, None, &mut out).unwrap();

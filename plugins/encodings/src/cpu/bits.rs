@@ -78,12 +78,12 @@ impl<'a> Bits<'a> {
         Self::new(self.bytes, self.shift as usize + from, len)
     }
 
-    /// Rejects a number of bits other than `len`.
+    /// Returns an error unless the range has exactly `len` bits.
     pub(crate) fn expect_len(&self, what: &str, len: usize) -> Result<()> {
         check_len(what, len, self.len)
     }
 
-    /// Copies the bits to a bitmap without offset.
+    /// Copies the bits to a bitmap that begins with the first of them.
     pub fn copy_to(self, out: &mut [u8]) -> Result<()> {
         write(out, self.len, |i| self.word(i))
     }
@@ -117,7 +117,7 @@ pub(crate) fn set(out: &mut [u8], i: usize, value: bool) {
     }
 }
 
-/// Sets bits `from..to` of a bitmap, up to its end.
+/// Sets bits `from..to` of a bitmap. Bits beyond its end are ignored.
 pub(crate) fn set_range(out: &mut [u8], from: usize, to: usize) {
     let to = to.min(out.len() * 8);
     if from >= to {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_outputs_of_another_length() {
+    fn rejects_wrong_output_length() {
         let e = fill(&mut [0; 3], 16, true).unwrap_err();
         assert_eq!(e.message(), "bits: bytes of the output: expected 2, got 3");
     }

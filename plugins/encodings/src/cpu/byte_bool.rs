@@ -1,4 +1,4 @@
-//! Packs bools of one byte to bitmaps.
+//! Packs bools that have one byte each into bitmaps.
 
 use crossdock_plugin_api::Result;
 
@@ -22,7 +22,7 @@ pub fn pack(bytes: &[u8], out: &mut [u8]) -> Result<()> {
 #[inline]
 fn eight(bytes: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // Moves the bit of byte `i` to bit 56 + i.
+    // The product has the bit of byte `i` at bit 56 + i.
     const TO_TOP_BYTE: u64 = 0x0102_0408_1020_4080;
     let x = u64::from_le_bytes(bytes);
     let bools = (((x & LOW) + LOW) | x) >> 7 & (!LOW >> 7);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_outputs_of_another_length() {
+    fn rejects_wrong_output_length() {
         assert!(pack(&[1; 9], &mut [0]).is_err() && pack(&[1; 9], &mut [0; 3]).is_err());
     }
 }

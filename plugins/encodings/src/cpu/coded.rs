@@ -1,11 +1,11 @@
 //! Decodes texts that are stored as codes.
 //!
-//! The codes of all values are contiguous, and so are the decoded bytes. For each value the input
-//! states where its codes end and how many bytes they decode to.
+//! The codes of all values are contiguous, and so are the decoded bytes. The input states, for each
+//! value, where the codes of the value end and how many bytes they decode to.
 //!
-//! Values are short, so codes are decoded in groups that may span several values. A group records
-//! where the output of each code begins; afterwards the length of every value is compared with
-//! these positions.
+//! Values are short, so codes are decoded in groups that may span several values. While a group is
+//! decoded, the position of each code's output is recorded. Afterwards these positions determine
+//! the decoded length of every value, which is compared with the declared length.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -17,14 +17,14 @@ pub(crate) const GROUP: usize = 1024;
 /// Maximum number of bytes that a code decodes to.
 pub(crate) const CODE_BYTES: usize = 16;
 
-/// Size of a group's output. It has some spare bytes, because every code is written with the
-/// maximum size.
+/// Size of a group's output. It has some spare bytes, because the decoder writes the maximum number
+/// of bytes for every code.
 pub(crate) const OUTPUT_BYTES: usize = GROUP * CODE_BYTES + 256;
 
 /// The output position of each code of a group.
 pub(crate) type Starts = [u16; GROUP];
 
-/// Marks a code with which no value may begin.
+/// Marks a code that no value may begin with, because it is the literal byte after an escape.
 pub(crate) const NO_START: u16 = u16::MAX;
 
 /// Decodes codes to bytes.
@@ -50,7 +50,7 @@ pub(crate) trait Coder {
         starts: &mut Starts,
     ) -> (usize, usize);
 
-    /// The error for the first of these codes, which belongs to `value`.
+    /// The error for the first code in `codes`, which belongs to value `value`.
     fn error_at(&self, codes: &[Self::Code], value: usize) -> Error;
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
     let mut scratch = [0; OUTPUT_BYTES];
     while code < codes.len() {
         let rest = &codes[code..];
-        // Near the end `out` has no space for codes that are written with the maximum size.
+        // Near its end, `out` has no space for the maximum number of bytes per code.
         let output = out.get_mut(byte..).and_then(|out| out.first_chunk_mut());
         let mut is_in_scratch = output.is_none();
         let (mut taken, mut bytes) = coder.group(rest, output.unwrap_or(&mut scratch), &mut starts);
@@ -105,13 +105,13 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
     progress(out, lengths.len())
 }
 
-/// The sum of the values' lengths, for the allocation of the output. Rejects more than `max_bytes`,
-/// which is what the codes can decode to.
+/// The sum of the values' lengths, for the allocation of the output. Rejects a sum above
+/// `max_bytes`, the maximum number of bytes that the codes can decode to.
 pub fn decoded_bytes<L: Index>(lengths: &[L], max_bytes: usize) -> Result<usize> {
     let sum = sum(lengths);
     if sum > max_bytes {
         return Err(Error::bad_data(format!(
-            "{} values with {sum} bytes, expected at most {max_bytes} for their codes",
+            "{} values declare {sum} decoded bytes, expected at most {max_bytes} for their codes",
             lengths.len()
         )));
     }
@@ -121,13 +121,13 @@ pub fn decoded_bytes<L: Index>(lengths: &[L], max_bytes: usize) -> Result<usize>
 fn sum<L: Index>(lengths: &[L]) -> usize {
     let numbers = lengths.iter().map(|length| length.index());
     match L::greatest(lengths).checked_mul(lengths.len()) {
-        // Without overflow the compiler vectorizes the sum.
+        // The partial sums cannot overflow, so the compiler can vectorize the loop.
         Some(_) => numbers.fold(0, usize::wrapping_add),
         None => numbers.fold(0, usize::saturating_add),
     }
 }
 
-/// Iterates over the ends of values.
+/// The state while the ends of the values are compared with the decoded positions.
 struct Ends<'a, O, L> {
     /// Where the codes of each value end.
     codes: &'a [O],
@@ -165,8 +165,8 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
             if code >= base + n {
                 break;
             }
-            // The values before it have the right lengths, so the end is right only if the length
-            // is.
+            // All values before this one have the declared lengths. So this value has its declared
+            // length exactly if its end is at the expected position.
             end = end.wrapping_add(length.index());
             wrong |= byte.wrapping_add(starts[(code - base) % GROUP].into()) ^ end;
             value += 1;
@@ -192,7 +192,7 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
         self.lengths.get(self.value).map_or(0, |length| length.index())
     }
 
-    /// The error for a value whose length is not the declared one.
+    /// The error for a value whose decoded length differs from the declared length.
     #[cold]
     fn wrong(&self, byte: usize) -> Error {
         let (got, expected) = (byte.saturating_sub(self.begin), self.length());

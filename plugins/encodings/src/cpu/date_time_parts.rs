@@ -39,7 +39,8 @@ macro_rules! parts {
                 }
             }
 
-            /// Adds the values from `from` on, times `ticks`, modulo 2^64.
+            /// Multiplies the values from `from` on by `ticks`, and adds the products to the output
+            /// modulo 2^64.
             fn add(self, from: usize, ticks: i64, out: &mut [i64]) {
                 match self {
                     $( Part::$name(values) => wide::run(Ticks(ticks), &values[from..from + out.len()], out), )*
@@ -81,14 +82,14 @@ parts!(I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64);
 /// Ticks per unit of a part.
 struct Ticks(i64);
 
-/// Computes the minimum and maximum of a part.
+/// Work that computes the minimum and maximum of a part.
 struct Bounds;
 
-/// Combines timestamps: the sum of all parts, each times its ticks. With `n` ticks per second these
-/// are `SECONDS_PER_DAY * n`, `n` and 1.
+/// Computes each timestamp as the sum of its parts, each multiplied by the number of ticks per unit
+/// of the part. With `n` ticks per second, these numbers are `SECONDS_PER_DAY * n`, `n` and 1.
 ///
 /// # Errors
-/// Rejects valid sums that do not fit an `i64`.
+/// Returns an error if the sum of a non-null timestamp does not fit into an `i64`.
 pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i64]) -> Result<()> {
     for (part, _) in parts {
         part.expect_len(out.len())?;
@@ -99,7 +100,8 @@ pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i6
     for (i, out) in out.chunks_mut(CHUNK).enumerate() {
         let from = i * CHUNK;
         let bounds = sums(parts, from, out.len());
-        // Nulls may have any value, so check single sums only if the bounds overflow.
+        // The bounds include nulls, which may have any value. So if the bounds overflow, each sum
+        // is checked individually.
         if !fits(bounds.0) || !fits(bounds.1) {
             for i in (from..from + out.len()).filter(|i| valid.is_none_or(|valid| valid.get(*i))) {
                 let (sum, _) = sums(parts, i, 1);
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_lengths() {
+    fn rejects_mismatched_lengths() {
         let part = [(Part::U8(&[0; 2]), 1)];
         assert!(combine(&part, None, &mut [0; 3]).is_err());
         assert!(combine(&part, Some(Bits::new(&[0], 0, 3).unwrap()), &mut [0; 2]).is_err());

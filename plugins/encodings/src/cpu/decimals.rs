@@ -25,7 +25,7 @@ pub fn widen_to_256<S: Copy + Into<i128>>(from: &[S], out: &mut [Wide]) -> Resul
     Ok(())
 }
 
-/// Narrows integers of 32 bytes to 16. Rejects valid values that do not fit.
+/// Narrows integers of 32 bytes to 16 bytes. Rejects a non-null value that does not fit.
 pub fn narrow_from_256(from: &[Wide], valid: Option<Bits<'_>>, out: &mut [i128]) -> Result<()> {
     check_len("decimals: values", out.len(), from.len())?;
     if let Some(valid) = valid {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn narrows_numbers_that_fit_and_rejects_others() {
+    fn narrowing_rejects_numbers_that_do_not_fit() {
         let mut out = [0; 3];
         narrow_from_256(&[[i128::MIN, -1], [-1, -1], [i128::MAX, 0]], None, &mut out).unwrap();
         assert_eq!(out, [i128::MIN, -1, i128::MAX]);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_lengths() {
+    fn rejects_mismatched_lengths() {
         assert!(widen(&[1i8], &mut []).is_err() && widen_to_256(&[1i8], &mut []).is_err());
         assert!(narrow_from_256(&[[0; 2]], None, &mut [0; 2]).is_err());
         assert!(narrow_from_256(&[[0; 2]], Some(Bits::new(&[], 0, 0).unwrap()), &mut [0]).is_err());

@@ -1,8 +1,8 @@
-//! Decodes differences in the FastLanes layout. Each lane of a block begins with its base, so all
-//! lanes are summed in parallel.
+//! Decodes differences in the FastLanes layout. Each lane of a block has its own base, so the sums
+//! of all lanes are computed in parallel.
 //!
-//! Blocks are transposed, so that a lane holds neighbouring values: value `p` of the transposed
-//! block is value `p % 16 * 64 + ORDER[p / 16 % 8] * 8 + p / 128` of the block.
+//! Blocks are transposed, so that the values of a lane are neighbours in the array: value `p` of
+//! the transposed block is value `p % 16 * 64 + ORDER[p / 16 % 8] * 8 + p / 128` of the block.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -68,7 +68,7 @@ fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
     }
     for (lane, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            // The permutation is its own inverse.
+            // The transposition is its own inverse.
             let from = ORDER[eight] * 16 + lane;
             *out = std::array::from_fn(|row| transposed[row * 128 + from]);
         }
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn decodes_a_sequence_with_constant_differences() {
-        // A lane of 64-bit words holds 64 neighbours: its base is one before the first of them.
+        // A lane of 64-bit words has 64 neighbouring values. Its base is one difference less than
+        // the first of these values.
         let bases: Vec<u64> = (0..16).map(|lane| 100 + lane * 64 - 1).collect();
         let mut out = vec![0; 1024];
         decode(&bases, &[1; 1024], 0, &mut out).unwrap();

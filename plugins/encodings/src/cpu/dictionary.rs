@@ -10,11 +10,12 @@ use super::words::{Index, Word, check_len};
 /// Number of codes that are copied and checked at a time.
 const BLOCK: usize = 1024;
 
-/// The same for nullable codes: one word of validity bits.
+/// Number of nullable codes that are copied and checked at a time: one for each bit of a word of
+/// validity bits.
 const WORD: usize = 64;
 
-/// Looks up each code and rejects one out of range. A null code is ignored: its value is the
-/// dictionary's first, or `null` if the dictionary is empty.
+/// Looks up each code. Rejects a non-null code that is out of range. For a null code, whatever its
+/// value, the result is the dictionary's first value, or `null` if the dictionary is empty.
 pub fn take<C: Index, V: Copy>(
     codes: &[C],
     valid: Option<Bits<'_>>,
@@ -42,7 +43,7 @@ pub struct Packed<'a> {
     pub offset: usize,
 }
 
-/// Looks up packed, non-null codes like [`take`]. Only one block of them is unpacked at a time.
+/// Looks up packed, non-null codes like [`take`]. Unpacks only one block of codes at a time.
 pub fn take_packed<C: Index + Word, V: Copy>(codes: &Packed<'_>, values: &[V], out: &mut [V]) -> Result<()> {
     let look_up = |first| LookUp { valid: None, values, first };
     fastlanes::unpack_through::<C, V, _>(codes.bytes, codes.width, codes.offset, out, look_up)
@@ -61,8 +62,8 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
         let LookUp { valid, values, first } = self;
         let n_values = values.len();
         let chunk = if valid.is_some() { WORD } else { BLOCK };
-        // Another thread or device may write to the codes concurrently, so check and use the same
-        // copy.
+        // Another thread or device may change the codes concurrently. So the codes are copied, and
+        // the copy is both checked and used.
         let mut copied = [C::default(); BLOCK];
         for (i, (codes, out)) in codes.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
             let copied = &mut copied[..codes.len()];
@@ -83,7 +84,7 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
                     None => continue,
                 }
             }
-            // Eight wider values do not fit the registers.
+            // Eight values of a greater width do not fit into the registers.
             let in_eights = if size_of::<V>() > size_of::<u64>() { 0 } else { codes.len() / 8 * 8 };
             let (codes, rest) = codes.split_at(in_eights);
             let (out, rest_out) = out.split_at_mut(in_eights);
@@ -123,7 +124,7 @@ unsafe fn value_at<C: Index, V: Copy>(values: &[V], code: C) -> V {
     unsafe { *values.get_unchecked(code.index()) }
 }
 
-/// Copies the codes whose bit in `word` is set, and 0 for others.
+/// Copies the codes whose bit in `word` is set. All other codes are replaced by 0.
 #[inline(always)]
 fn copy_valid<C: Index>(codes: &[C], word: u64, to: &mut [C]) {
     let bytes = word.to_le_bytes();
@@ -180,7 +181,7 @@ mod tests {
             let greatest = codes.iter().max().map_or(0, |code| u16::BITS - code.leading_zeros());
             let bytes = fastlanes::pack(&codes, greatest);
             let (mut expected, mut got) = (vec![0; codes.len() - offset], vec![0; codes.len() - offset]);
-            // A slice omits the blocks before its first one.
+            // A slice omits the blocks before its first value's block.
             let (blocks, offset_in) = (offset / 1024 * 128 * greatest as usize, offset % 1024);
             let packed = Packed { bytes: &bytes[blocks..], width: greatest, offset: offset_in };
             let taken = take(&codes[offset..], None, &values, 0, &mut expected);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_lengths() {
+    fn rejects_mismatched_lengths() {
         let valid = Bits::new(&[0], 0, 3).unwrap();
         assert!(take(&[0u8; 2], None, &[1], 0, &mut [0; 3]).is_err());
         assert!(take(&[0u8; 2], Some(valid), &[1], 0, &mut [0; 2]).is_err());

@@ -4,8 +4,9 @@
 //! Values are packed in blocks of 1024. A block of `BITS`-bit words is `width` rows of 128 bytes,
 //! with one word for each of `LANES = 1024 / BITS` lanes. The words of lane `l` are a stream of
 //! bits, lowest first; its `r`-th value is value `ORDER[r / 8] * 16 + (r % 8) * 128 + l` of the
-//! block. So a row of values is contiguous in the output and needs the same two shifts in every
-//! lane. The loop over a row is as fast for a width that is unknown at compile time.
+//! block. So the values of a row are contiguous in the output, and all lanes of a row need the same
+//! two shifts. Therefore the loop over a row is as fast with a width that is known only at run time
+//! as with a constant width.
 
 use std::marker::PhantomData;
 
@@ -26,25 +27,25 @@ pub(crate) fn first_of_row(row: usize) -> usize {
     ORDER[row / 8 % 8] * 16 + row % 8 * 128
 }
 
-/// Size in bytes of `len` values of `width` bits after `offset` others. Fails if the size
-/// overflows.
+/// Size in bytes of the blocks that contain `len` values of `width` bits, after `offset` preceding
+/// values. Fails if the size overflows.
 pub fn packed_bytes(width: u32, offset: usize, len: usize) -> Result<usize> {
     len.checked_add(offset)
         .map(|values| values.div_ceil(BLOCK))
         .and_then(|blocks| blocks.checked_mul(ROW_BYTES * width as usize))
         .ok_or_else(|| {
-            Error::bad_data(format!("bit-packed: {len} values of {width} bits overflow an address"))
+            Error::bad_data(format!("bit-packed: {len} values of {width} bits exceed the address space"))
         })
 }
 
 /// Unpacks `out.len()` values of `width` bits, from value `offset` of the first block on, and
 /// applies `step` to each.
 ///
-/// `packed` has all blocks, at any address.
+/// `packed` has all blocks, and may be misaligned.
 ///
 /// # Errors
-/// Rejects a width beyond the type's, an offset beyond the first block, and a size of `packed`
-/// other than that of the values.
+/// Returns an error if the width exceeds that of the type, if the offset is not in the first block,
+/// or if the size of `packed` differs from the size of the values' blocks.
 pub fn unpack<T: Word, U: Copy>(
     packed: &[u8],
     width: u32,
@@ -61,8 +62,8 @@ pub fn unpack<T: Word, U: Copy>(
     Ok(())
 }
 
-/// [`unpack`] one block at a time: `make` returns the work for the values from an index on, which
-/// are in the nearest cache.
+/// Unpacks like [`unpack`], one block at a time. For the values of each block, while they are in
+/// the nearest cache, it runs the work that `make` returns for the index of the first value.
 pub(crate) fn unpack_through<T: Word, U: Copy, W: Work<T, U, Result<()>>>(
     packed: &[u8],
     width: u32,
@@ -105,7 +106,7 @@ impl<T: Word, U: Copy, W: Work<T, U, Result<()>>, M: Fn(usize) -> W> Work<[u8; R
     }
 }
 
-/// The checks of [`unpack`], for unpacking elsewhere.
+/// Checks the arguments like [`unpack`], without unpacking.
 pub fn check<T: Word>(packed: &[u8], width: u32, offset: usize, len: usize) -> Result<()> {
     if width > T::BITS {
         return Err(Error::bad_data(format!(
@@ -170,7 +171,7 @@ fn unpack_block<T: Word, U: Copy>(
 }
 
 /// Packs the `width` lowest bits of `values` into blocks, the last one padded with zeros: the
-/// inverse of [`unpack`]. A width beyond the type's is that of the type.
+/// inverse of [`unpack`]. A width above the type's width is replaced by the type's width.
 #[cfg(test)]
 pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
     let width = width.min(T::BITS);
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A bit of value `i`, at the position that the layout's definition states.
+    /// Reads a bit of value `i` at the position that the definition of the layout states.
     fn bit_of<T: Word>(packed: &[u8], width: u32, i: usize, bit: u32) -> u64 {
         let (block, i) = (i / BLOCK, i % BLOCK);
         let (lane, row) = (0..T::BITS as usize)
@@ -293,7 +294,7 @@ mod tests {
         let most = check::<u64>(&[], 64, 0, usize::MAX).unwrap_err();
         assert_eq!(
             most.message(),
-            format!("bit-packed: {} values of 64 bits overflow an address", usize::MAX)
+            format!("bit-packed: {} values of 64 bits exceed the address space", usize::MAX)
         );
         assert!(check::<u64>(&[], u32::MAX, 0, 0).is_err() && check::<u8>(&[], 8, usize::MAX, 1).is_err());
     }

@@ -45,8 +45,8 @@ impl Length {
 }
 
 impl Symbols {
-    /// Reads the table from an array's first two buffers: 8 bytes per symbol, and the number of
-    /// bytes that are used.
+    /// Reads the table from an array's first two buffers. The first buffer has 8 bytes per symbol.
+    /// The second one has the length of each symbol in bytes.
     pub fn read(symbols: &[u8], lengths: &[u8]) -> Result<Self> {
         let (symbols, rest) = symbols.as_chunks();
         if !rest.is_empty() || symbols.len() != lengths.len() || lengths.len() > usize::from(ESCAPE) {
@@ -110,7 +110,7 @@ impl Coder for Symbols {
                 byte = at;
                 continue;
             }
-            // The output from the first unknown code on will be overwritten.
+            // The output after the first unknown code is discarded or overwritten.
             let n = unknown.trailing_zeros() as usize / 8;
             code += n;
             byte = starts[n].into();
@@ -163,11 +163,11 @@ struct UnknownCodes {
 impl UnknownCodes {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
 
-    /// The unknown codes are those from `count` on.
+    /// Codes from `count` on are unknown. The escape is among them, so the caller handles it.
     fn from_count(count: u64) -> Self {
-        // In each byte, `carry` carries the seven low bits of an unknown code into the eighth bit.
-        // If `count` is below 128, codes with the eighth bit set are unknown too; else only those
-        // can be.
+        // The addition of `carry` sets the eighth bit of each byte whose seven low bits belong to
+        // an unknown code. If `count` is below 128, every code with the eighth bit set is also
+        // unknown. Otherwise only codes with the eighth bit set can be unknown.
         let (least, high) = if count < 128 { (count, u64::MAX) } else { (count - 128, 0) };
         Self { carry: u64::from_ne_bytes([1; 8]) * (128 - least), high }
     }

@@ -51,7 +51,7 @@ proptest! {
         seeds in proptest::collection::vec(proptest::collection::vec(any::<(u8, bool)>(), 0..60), 0..120),
     ) {
         let values: Vec<Vec<u8>> = seeds.iter().map(|seeds| {
-            // A fourth of the codes are escapes.
+            // A quarter of the codes are escapes.
             let code = |seed: &(u8, bool)| match seed {
                 (byte, true) if byte % 2 == 0 => vec![255, *byte],
                 (byte, _) => vec![(usize::from(*byte) % n) as u8],
@@ -120,7 +120,7 @@ fn rejects_invalid_tables() {
     }
 }
 
-/// The error for 3005 values of one code each after a change.
+/// The error for 3005 values with one code each, after a change to them.
 fn with(change: impl Fn(&mut Vec<u8>, &mut Vec<u32>, &mut Vec<u64>), out: isize) -> String {
     let values: Vec<Vec<u8>> = (0..3005u32).map(|i| vec![(i % 100) as u8]).collect();
     let (mut codes, mut offsets, mut lengths, plain) = column(100, &values);
@@ -175,7 +175,7 @@ fn rejects_wrong_lengths_with_the_right_sum() {
 }
 
 #[test]
-fn rejects_outputs_of_another_size() {
+fn rejects_wrong_output_size() {
     assert!(with(|_, _, _| (), 1).contains("decoded bytes: expected"));
     assert!(with(|_, _, _| (), -1).contains("value 3004"));
     assert_ne!(with(|_, _, _| (), -9000), "nothing");
@@ -201,7 +201,7 @@ fn rejects_lengths_beyond_the_codes_before_allocation() {
     assert_eq!(decoded_bytes(&[3u32, 5], 8).unwrap(), 8);
     assert_eq!(
         message_of(decoded_bytes(&[3u32, 6], 8)),
-        "2 values with 9 bytes, expected at most 8 for their codes"
+        "2 values declare 9 decoded bytes, expected at most 8 for their codes"
     );
     assert!(decoded_bytes(&[u64::MAX, u64::MAX], usize::MAX - 1).is_err());
     assert!(decoded_bytes(&[-1i32], 1 << 40).is_err());

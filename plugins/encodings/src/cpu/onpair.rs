@@ -21,8 +21,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Reads the dictionary: token `t` has the bytes from `offsets[t]` to `offsets[t + 1]`, 1 to 16
-    /// of them.
+    /// Reads the dictionary: token `t` has the 1 to 16 bytes `offsets[t]..offsets[t + 1]`.
     pub fn read<O: Index>(bytes: &[u8], offsets: &[O]) -> Result<Self> {
         if offsets.is_empty() || offsets.len() > MAX_TOKENS + 1 {
             return Err(Error::bad_data(format!(
@@ -42,8 +41,8 @@ impl Tokens {
         let padded = [used, &[0; TOKEN_BYTES]].concat();
         let token = |(i, pair): (usize, &[O])| {
             let (begin, end) = (pair[0].index(), pair[1].index());
-            // A token that begins beyond the last end is followed by a descending offset, which
-            // will be rejected.
+            // If a token begins after the end of the last token, a later offset descends and is
+            // rejected.
             let bytes = padded.get(begin.wrapping_sub(first)..).and_then(|rest| rest.first_chunk());
             match end.checked_sub(begin) {
                 Some(length @ 1..=TOKEN_BYTES) => Ok((bytes.copied().unwrap_or_default(), length as u8)),

@@ -5,14 +5,15 @@ use crossdock_plugin_api::{Error, Result};
 use super::bits::{self, Bits};
 use super::words::{Index, check_len};
 
-/// Values of the patched array per chunk offset.
+/// Number of values of the patched array for which there is one chunk offset.
 pub const CHUNK: usize = 1024;
 
 /// Calls `put` with the position in the array and the number of each patch. `offset` is subtracted
 /// from each index: it is the number of values that a slice cut off the front of the array.
 ///
 /// # Errors
-/// Rejects indices that are not strictly increasing, and positions beyond `len`.
+/// Returns an error if the indices are not strictly increasing, or if a position is not below
+/// `len`.
 #[inline]
 pub fn for_each_patch<I: Index>(
     indices: &[I],
@@ -45,8 +46,8 @@ fn invalid_index<I: Index>(indices: &[I], number: usize, offset: usize, len: usi
     }
 }
 
-/// Writes patches over decoded values, with `step` applied to each: the steps of the encodings
-/// around the patched one.
+/// Overwrites decoded values with patches, after applying `step` to each patch. `step` decodes the
+/// encodings of the patched node's parents.
 ///
 /// After an error, some patches may have been written.
 pub fn apply<I: Index, V: Copy, U>(
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_another_number_of_values() {
+    fn rejects_wrong_number_of_values() {
         let e = apply(&[1u8], 0, &[0u8; 2], &mut [0u8; 4], |v| v).unwrap_err();
         assert_eq!(e.message(), "patches: values, one per index: expected 1, got 2");
         assert!(apply_bits(&[1u8], 0, Bits::new(&[0], 0, 2).unwrap(), &mut [0], 4).is_err());

@@ -17,15 +17,15 @@ pub struct Runs<'a, V, I, O> {
     pub indices: &'a [I],
     /// One validity bit per index. Null indices are ignored.
     pub valid: Option<Bits<'a>>,
-    /// Where each block's dictionary begins. The first one may begin at any number, which counts as
-    /// 0.
+    /// Where each block's dictionary begins. The first begin may be any number, which is subtracted
+    /// from all begins.
     pub begins: &'a [O],
 }
 
 impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
-    /// Writes values `offset..offset + out.len()`. A null gets a value of its block's dictionary,
-    /// or `null` if that is empty. If a dictionary has one value, the indices of its block are
-    /// ignored.
+    /// Writes values `offset..offset + out.len()`. A null index gets any value of its block's
+    /// dictionary, or `null` if this dictionary is empty. If a dictionary has one value, the
+    /// indices of its block are ignored.
     pub fn decode(&self, offset: usize, null: V, out: &mut [V]) -> Result<()> {
         self.check(offset, out.len())?;
         let (mut at, mut rest) = (offset, out);
@@ -86,7 +86,8 @@ impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
 mod tests {
     use super::*;
 
-    /// Three blocks: of two values, of one, of three, the last cut.
+    /// Three blocks, whose dictionaries have two values, one value and three values. The last block
+    /// is used only in part.
     const BEGINS: [u16; 3] = [7, 9, 10];
     const VALUES: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 

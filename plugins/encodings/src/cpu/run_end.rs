@@ -5,15 +5,16 @@ use crossdock_plugin_api::{Error, Result};
 use super::bits::{self, Bits};
 use super::words::{Index, check_len};
 
-/// Number of values that are written for every run, without a check of its length. The next run
-/// overwrites surplus values.
+/// Number of values that are always written for a run, even if the run is shorter. The next run
+/// overwrites the surplus values.
 const CHUNK: usize = 16;
 
-/// Calls `run` with each run's number and its range in an array of `len` values, which begins
+/// Calls `run` with each run's number and its range in an array of `len` values. The array begins
 /// `offset` values after the start of the first run. Runs outside of the array are skipped.
 ///
 /// # Errors
-/// Rejects ends that are not strictly increasing, and a last end before the end of the array.
+/// Returns an error if the ends are not strictly increasing, or if the last end is before the end
+/// of the array.
 #[inline]
 pub fn for_each_run<E: Index>(
     ends: &[E],
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_another_number_of_values() {
+    fn rejects_wrong_number_of_values() {
         let e = expand(&[1u8, 2], &[0u8], 0, &mut [0; 2]).unwrap_err();
         assert_eq!(e.message(), "run-end: values, one per end: expected 2, got 1");
         let one = Bits::new(&[1], 0, 1).unwrap();

@@ -6,8 +6,8 @@ use super::words::Word;
 /// Number of values that are computed at a time.
 const LANES: usize = 16;
 
-/// Writes `base + i * multiplier` for each `i`, modulo the width. Signed values are passed as their
-/// bits. The caller checks that all values fit their type.
+/// Writes `base + i * multiplier` for each `i`. Sums and products wrap. Signed values are passed as
+/// their bits. The caller checks that all values fit their type.
 pub fn fill<T: Word>(base: T, multiplier: T, out: &mut [T]) {
     let rises = std::array::from_fn(|lane| multiplier.times(T::low(lane as u64)));
     wide::run(Rise { base, rises, step: multiplier.times(T::low(LANES as u64)) }, &[], out);

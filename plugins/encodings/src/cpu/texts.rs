@@ -1,4 +1,4 @@
-//! Builds views of texts while they are decoded, when their bytes are in the nearest cache.
+//! Builds views of texts during decoding, while the decoded bytes are in the nearest cache.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -10,7 +10,8 @@ use super::words::Index;
 pub struct Texts<'a, L> {
     lengths: &'a [L],
     views: &'a mut [View],
-    /// Number of values whose views are written, and their end in the data buffer.
+    /// Number of values whose views have been written, and the end of the last of these values in
+    /// the data buffer.
     values: usize,
     end: usize,
     /// Number of bytes that were checked for ASCII.
@@ -24,8 +25,8 @@ impl<'a, L: Index> Texts<'a, L> {
         Self { lengths, views, values: 0, end: 0, bytes: 0, is_ascii: true }
     }
 
-    /// Adds decoded bytes: `bytes` are all up to now, with `values` complete values, more than in
-    /// the previous call.
+    /// Adds decoded bytes. `bytes` has all bytes decoded so far, and `values` is the number of
+    /// complete values in them. Both include the bytes and values of the previous calls.
     pub fn add(&mut self, bytes: &[u8], values: usize) -> Result<()> {
         self.is_ascii = self.is_ascii && bytes.get(self.bytes..).is_some_and(<[u8]>::is_ascii);
         self.bytes = bytes.len();
@@ -63,7 +64,7 @@ mod tests {
 
     const LENGTHS: [u8; 9] = [3, 0, 12, 13, 40, 0, 1, 30, 12];
 
-    /// The views of texts that are added in pieces of `bytes` bytes, and the two flags.
+    /// Returns the views of texts that are added `bytes` bytes at a time, and the two flags.
     fn in_pieces(data: &[u8], bytes: usize) -> (Vec<View>, bool, bool) {
         let mut views = vec![[0xaa; 16]; LENGTHS.len()];
         let mut texts = Texts::new(&LENGTHS, &mut views);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn views_do_not_depend_on_the_pieces() {
+    fn views_do_not_depend_on_how_text_is_split() {
         let data: Vec<u8> = (0..111).map(|i| b'a' + i % 26).collect();
         let mut expected = [[0; 16]; LENGTHS.len()];
         assert_eq!(from_lengths(&LENGTHS, &data, &mut expected).unwrap(), vec![0..111; 1]);

@@ -1,4 +1,4 @@
-//! Checks that every single value is valid UTF-8.
+//! Checks that each value by itself is valid UTF-8.
 
 use std::ops::Range;
 
@@ -41,11 +41,11 @@ fn check<R: Iterator<Item = Range<usize>>>(
     }
     let text = data.get(all).unwrap_or_default();
     let is_within = |range: Range<usize>| range.start <= range.end && range.end <= data.len();
-    // If all bytes together are valid, a value is valid if it and its successor begin with a
-    // character. In ASCII every byte is a character.
+    // If all bytes together are valid UTF-8, a value is valid if it and the next value begin at the
+    // first byte of a character. In ASCII, every byte is a character.
     let begins = |range: &Range<usize>| data.get(range.start).is_none_or(|byte| byte & 0xc0 != 0x80);
     let is_valid = match text.is_ascii() {
-        // No early exit, so that the compiler vectorizes the loop.
+        // The loop has no early exit, so that the compiler can vectorize it.
         true => ranges().fold(true, |valid, range| valid & is_within(range)),
         false => {
             std::str::from_utf8(text).is_ok() && ranges().all(|range| begins(&range) && is_within(range))

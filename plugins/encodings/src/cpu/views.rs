@@ -23,8 +23,8 @@ pub const MAX_BUFFER_BYTES: usize = i32::MAX as usize;
 
 /// Writes the views of contiguous values of `lengths` bytes each, which cover `data`.
 ///
-/// Returns the data buffers of the views as ranges of `data`: one range, several if `data` is too
-/// large for one, none if all values are inline.
+/// Returns the data buffers of the views as ranges of `data`: one range, or several ranges if
+/// `data` is too large for one data buffer, or none if all values are inline.
 pub fn from_lengths<L: Index>(lengths: &[L], data: &[u8], views: &mut [View]) -> Result<Vec<Range<usize>>> {
     let mut end = 0usize;
     let ranges = lengths.iter().map(|length| {
@@ -76,7 +76,8 @@ pub(super) fn write_in_one<'a>(
     Ok(longest)
 }
 
-/// Writes views into several data buffers of whole values, for more bytes than offsets can address.
+/// Writes views of data that is too large for one data buffer: it is split into several data
+/// buffers of whole values.
 fn write_in_parts<'a>(
     ranges: impl Iterator<Item = (usize, (Range<usize>, &'a mut View))>,
     data: &[u8],
@@ -107,8 +108,8 @@ fn write_in_parts<'a>(
     Ok(buffers)
 }
 
-/// The first 4 and the next 8 bytes from `at` on, padded with zeros. They are loaded as integers:
-/// the compiler would assemble an array byte by byte.
+/// Returns the first 4 and the next 8 bytes from `at` on, padded with zeros. They are loaded as
+/// integers, because the compiler would copy an array byte by byte.
 #[inline(always)]
 fn first(data: &[u8], at: usize) -> (u32, u64) {
     let words = |bytes: &[u8; MAX_INLINE_BYTES]| {
@@ -124,8 +125,9 @@ fn first(data: &[u8], at: usize) -> (u32, u64) {
     words(&bytes).unwrap_or_default()
 }
 
-/// By the length of a value: masks for its first 4 bytes, the next 8 bytes, and its location in a
-/// data buffer. A table avoids branches on lengths, which are hard to predict.
+/// For each length of a value, a mask for its first 4 bytes, a mask for the next 8 bytes, and a
+/// mask for its location in a data buffer. A table avoids branches on lengths, which are hard to
+/// predict.
 const VIEW_MASKS: [[u64; 3]; MAX_INLINE_BYTES + 2] = {
     let mut parts = [[0; 3]; MAX_INLINE_BYTES + 2];
     let mut n = 1;
@@ -147,8 +149,8 @@ fn new_view(value: &[u8], (prefix, rest): (u32, u64), location: u64) -> View {
     (u128::from(start) | u128::from(rest & high | location & far) << 64).to_le_bytes()
 }
 
-/// The view of a single value, such as a constant. A value that is too long for the view is its own
-/// data buffer.
+/// Returns the view of a single value, such as a constant. If the value is too long for a view, it
+/// is also returned as the data buffer.
 pub fn single(value: &[u8]) -> Result<(View, Option<&[u8]>)> {
     let mut view = [[0; 16]];
     let buffers = from_lengths(&[value.len() as u64], value, &mut view)?;

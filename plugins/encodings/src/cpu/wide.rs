@@ -1,10 +1,10 @@
 //! Runs work with the widest vectors of the processor, beyond the compilation target's baseline.
 
-/// Work on a slice that is faster with wider vectors. Input and output are arguments of functions
-/// that are not inlined, so that the compiler knows that they do not overlap.
+/// Work on a slice that is faster with wider vectors. Input and output are passed to functions that
+/// are not inlined, so that the compiler knows that input and output do not overlap.
 pub(crate) trait Work<From, Into, Out = ()> {
-    /// Does the work. Implementations are `#[inline(always)]`, else they are compiled without the
-    /// wider vectors.
+    /// Does the work. Implementations must be `#[inline(always)]`, because otherwise they are
+    /// compiled without the wider vectors.
     fn run(self, from: &[From], into: &mut [Into]) -> Out;
 }
 

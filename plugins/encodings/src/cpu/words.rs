@@ -26,7 +26,7 @@ pub trait Word:
     const BITS: u32;
     /// Words per row of the FastLanes layout.
     const LANES: usize = ROW_BYTES / size_of::<Self>();
-    /// 1.
+    /// The number 1.
     const ONE: Self;
     /// The sum modulo 2^BITS.
     fn plus(self, other: Self) -> Self;
@@ -44,7 +44,8 @@ pub trait Word:
     /// [`each`](Self::each) for two rows at once.
     fn each_pair(row: &[u8; ROW_BYTES], next: &[u8; ROW_BYTES], visit: impl FnMut(usize, Self, Self));
 
-    /// A word with its `width` lowest bits set; all bits if `width` is greater.
+    /// A word with its `width` lowest bits set. If `width` exceeds the width of the word, all bits
+    /// are set.
     #[inline]
     fn mask(width: u32) -> Self {
         if width >= Self::BITS { !Self::default() } else { (Self::ONE << width).minus(Self::ONE) }
@@ -101,7 +102,8 @@ words!(u8, u16, u32, u64);
 
 /// An integer that counts or refers to values: a code, an index, the end of a run.
 pub trait Index: Copy + Ord + Default + std::fmt::Display + Send + Sync + 'static {
-    /// The value as an index; `usize::MAX`, which is never valid, if it is negative or too large.
+    /// The value as an index. A negative or too large value becomes `usize::MAX`, which is never a
+    /// valid index.
     fn index(self) -> usize;
     /// The value if `keep`, else 0.
     fn keep_if(self, keep: bool) -> Self;
@@ -109,8 +111,8 @@ pub trait Index: Copy + Ord + Default + std::fmt::Display + Send + Sync + 'stati
     /// The greatest index; 0 for an empty slice.
     #[inline]
     fn greatest(of: &[Self]) -> usize {
-        // Compares in the narrow type, which fits more lanes into a vector. A negative value counts
-        // as `usize::MAX`.
+        // The comparison uses the narrow type, because a vector has more lanes of it. A negative
+        // value counts as `usize::MAX`.
         let zero = Self::default();
         let (min, max) = of.iter().fold((zero, zero), |(min, max), i| (min.min(*i), max.max(*i)));
         min.index().max(max.index())
@@ -126,7 +128,7 @@ macro_rules! indices {
             }
             #[inline(always)]
             fn keep_if(self, keep: bool) -> Self {
-                // No branch: validity is hard to predict.
+                // Without a branch, because validity is hard to predict.
                 self & Self::from(keep).wrapping_neg()
             }
         }
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn mask_is_limited_to_the_width() {
+    fn mask_has_at_most_the_bits_of_the_type() {
         assert_eq!([u8::mask(0), u8::mask(3), u8::mask(8), u8::mask(9)], [0, 7, 255, 255]);
         assert_eq!([u64::mask(1), u64::mask(63), u64::mask(64)], [1, u64::MAX >> 1, u64::MAX]);
     }

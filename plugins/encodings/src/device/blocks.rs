@@ -18,7 +18,7 @@ pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: RLE, supports: has_words, decode: rle },
 ];
 
-/// Supports values of up to 8 bytes: no decimals.
+/// Supports values of up to 8 bytes, and no decimals.
 fn has_words(node: &Node<'_>) -> Result<bool> {
     Ok(matches!(node.data_type().primitive_width(), Some(1..=8)))
 }
@@ -50,7 +50,7 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let (Some(codes), Some(begins), 1..) = (integers(indices), integers(begins), node.len) else {
         return DeviceArray::empty(node.data_type());
     };
-    // The node's indices are those of whole blocks, from the first value on.
+    // The indices cover whole blocks. Only the indices from the node's first value on are used.
     let at = codes.at + first * codes.of.width_bytes;
     let values = numbers(values);
     let from = BlockCodes {
@@ -71,7 +71,7 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let cell = checks.take_blocks(from, of_codes, &mut to, words)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         return Err(node.wrong(format_args!(
-            "rle: expected indices within the blocks' dictionaries, got another at index {at}"
+            "rle: expected indices within the blocks' dictionaries, got another value at index {at}"
         )));
     }
     let validity = match valid {

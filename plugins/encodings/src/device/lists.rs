@@ -19,7 +19,7 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = node.expect_children_and_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
     let from = integers(offsets).ok_or_else(|| node.wrong("it has no offsets"))?;
-    // 64 bits for the check, and 32 bits as in Arrow's lists.
+    // The check needs 64-bit offsets. Arrow's lists have 32-bit offsets.
     let [wide, narrow] = [8, 4].map(|width_bytes| Words { at: 0, len: from.len, width_bytes });
     let mut wide_offsets = alloc(job, from.len.saturating_mul(8))?;
     let mut to = alloc(job, from.len.saturating_mul(4))?;
@@ -34,7 +34,7 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let cell = checks.offsets(all, max as u64)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         return Err(node.wrong(format_args!(
-            "expected ascending offsets of 31 bits within {} elements, got another at index {at}",
+            "expected ascending offsets of 31 bits within {} elements, got another value at index {at}",
             elements.len()
         )));
     }
@@ -49,7 +49,7 @@ pub fn view(job: &Job<'_>) -> Result<DeviceArray> {
     let (Some(begins), Some(sizes)) = (integers(job.child(1)?), integers(job.child(2)?)) else {
         return DeviceArray::empty(node.data_type());
     };
-    // Vortex requires null lists to lie within the elements too.
+    // Null lists are checked too, because Vortex requires their ranges to be within the elements.
     let lists =
         Lists { begins, ends_or_sizes: sizes, has_ends: false, validity: None, elements: elements.len() };
     let gathered = gather(job.stream, lists, elements).map_err(|error| error.context(node.raw.path()))?;

@@ -2,10 +2,10 @@
 //! buffers.
 //!
 //! A kernel that detects an error writes its position to a cell and continues within bounds. The
-//! cells are read together and become the error that the host's decoder reports. For text the
-//! host's decoder runs over the same buffers to report the error.
+//! cells are read together and become the error that the host's decoder reports. For text, the
+//! host's decoder decodes the same buffers again and reports the error.
 //!
-//! Rows of nested arrays are taken with these kernels on the host too.
+//! The same kernels take the rows of nested arrays, also on the host.
 
 mod blocks;
 pub mod lists;
@@ -23,8 +23,8 @@ use crate::kinds::Kind;
 use crate::node::Node;
 use on_device::{OnDevice, alloc, check_patch_indices, integers, supports_all, supports_takeable};
 
-/// Encodings whose host decoder works on every device: it passes buffers on or uses operations for
-/// every device.
+/// Encodings whose host decoder works on every device, because it does not read the buffers, or
+/// uses only operations that support every device.
 const ANY_DEVICE: &[&str] = &[
     "vortex.primitive",
     "vortex.bool",

@@ -12,7 +12,7 @@ use crate::node::Node;
 /// The device decoder of one encoding.
 pub struct OnDevice {
     pub id: &'static str,
-    /// Whether the decoder supports a node. The host decodes others.
+    /// Whether the decoder supports a node. The host decodes unsupported nodes.
     pub supports: fn(&Node<'_>) -> Result<bool>,
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
@@ -33,7 +33,7 @@ pub fn alloc(job: &Job<'_>, bytes: usize) -> Result<BufferMut> {
 pub fn check_patch_indices(node: &Node<'_>, first_invalid: Option<u64>) -> Result<()> {
     first_invalid.map_or(Ok(()), |i| {
         Err(node.wrong(format_args!(
-            "patches: expected strictly increasing indices within the array, got another at index {i}"
+            "patches: expected strictly increasing indices within the array, got another value at index {i}"
         )))
     })
 }

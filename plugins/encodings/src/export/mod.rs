@@ -32,7 +32,8 @@ pub(crate) fn formats() -> Vec<Format> {
 pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<ColumnPlan>> {
     let schema = import_borrowed_schema(schema)?;
     let column = |field: &Arc<Field>| {
-        // At the depth that the column has in the tree: the depth of types is limited.
+        // The type is written at the depth that the column has in the tree, because the depth of
+        // types is limited.
         let root = match is_column(&schema) {
             true => field.as_ref().clone(),
             false => structs_of(vec![field.clone()].into()),
@@ -46,8 +47,8 @@ pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<Column
     Ok(schema.fields().iter().map(column).collect())
 }
 
-/// Whether the schema is one column without a name, which becomes the root. Other columns become
-/// fields of a struct.
+/// Whether the schema has only one column, without a name. This column becomes the root of the
+/// tree. The columns of any other schema become the fields of a struct.
 fn is_column(schema: &Schema) -> bool {
     matches!(schema.fields().as_ref(), [only] if only.name().is_empty())
 }
@@ -86,11 +87,11 @@ impl BatchWriter for Writer {
         call.check_cancelled()?;
         check_last_offsets(&batch, &self.schema, &self.memory)?;
         let mut batch = import_batch(batch, &self.schema, &self.memory)?;
-        // Nodes have lengths that Arrow's structs do not state, such as those of a dictionary's
-        // values.
+        // Nodes have lengths that Arrow's structs do not contain, such as the number of values in a
+        // dictionary.
         let stream = call_stream(&self.memory, call, batch.device())?;
         batch.resolve_sizes(&stream)?;
-        // A node of a non-nullable type has no validity: nulls would become values.
+        // A node of a non-nullable type has no validity, so its nulls would become values.
         check_nullability(&batch, &stream)?;
         self.batches.push(self.root_array(batch)?);
         Ok(Vec::new())

@@ -68,7 +68,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// A range of the array's buffer `i`; zeros on the host if the buffer is missing.
+    /// Returns a range of the array's buffer `i`. A missing buffer is replaced by zeros on the
+    /// host.
     fn buffer_range(&self, array: &DeviceArray, i: usize, at: usize, bytes: usize) -> Result<Buffer> {
         match array.buffers().get(i).and_then(Option::as_ref) {
             Some(buffer) if bytes > 0 => buffer.slice(at, bytes),
@@ -197,8 +198,8 @@ impl<'a> Tree<'a> {
         self.node(("vortex.bool", &bools), array.len(), metadata, vec![bits], 0)
     }
 
-    /// The bytes with the array's bits of buffer `i`, and metadata with the number of bits before
-    /// the first one.
+    /// Returns the bytes of buffer `i` that contain the array's bits, and metadata with the number
+    /// of bits before the first of these bits.
     fn bits(&self, array: &DeviceArray, i: usize) -> Result<(Buffer, Vec<u8>)> {
         let (skip, len) = (array.offset() % 8, array.len());
         let bytes = if len == 0 { 0 } else { (skip + len).div_ceil(8) };
@@ -231,7 +232,7 @@ impl<'a> Tree<'a> {
         self.with_children(id, array, metadata, buffers, |_| Ok(()), 0)
     }
 
-    /// Adds numbers of the array's type or of another one with the same bytes.
+    /// Adds numbers of the array's type, or of a type with the same representation in bytes.
     fn words(&mut self, ptype: PType, nullable: bool, array: &DeviceArray) -> Result<()> {
         let width = ptype.bytes();
         let values = self.buffer_range(array, 1, array.offset() * width, array.len() * width)?;
@@ -315,7 +316,7 @@ impl<'a> Tree<'a> {
         values: &DataType,
     ) -> Result<()> {
         let dictionary = array.dictionary().ok_or_else(|| Error::internal("a dictionary without values"))?;
-        // Codes that are not null are not negative, so the unsigned type has the same values.
+        // Non-null codes are not negative, so they have the same values in the unsigned type.
         let codes = unsigned(codes)?;
         let nullable = field.is_nullable();
         let metadata = message(&[(1, dictionary.len() as u64), (2, codes as u64), (3, nullable.into())]);

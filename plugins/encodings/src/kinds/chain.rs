@@ -28,11 +28,11 @@ pub(crate) enum Step {
     ZigZag,
 }
 
-/// The steps from a node down, and the node whose values they apply to.
+/// The steps of a node and its descendants, and the descendant whose values the steps apply to.
 pub(crate) struct Chain<'a> {
     /// Outermost step first.
     pub steps: Vec<Step>,
-    /// A bit-packed node, or a node that another decoder decodes.
+    /// The node at the end of the chain: a bit-packed node, or a node that another decoder decodes.
     pub last: Node<'a>,
 }
 
@@ -65,8 +65,8 @@ impl<'a> Chain<'a> {
         self.last.raw.encoding() == BIT_PACKED
     }
 
-    /// Marks the nodes below `node` that must be decoded for this chain, which is part of `node`'s
-    /// subtree.
+    /// Marks the descendants of `node` that must be decoded before this chain. The chain is part of
+    /// the subtree of `node`.
     pub fn plan(&self, node: &Node<'_>, decoded: &mut [bool]) {
         let mut set = |index: usize| {
             let place = index.checked_sub(node.raw.index() + 1).and_then(|at| decoded.get_mut(at));
@@ -79,7 +79,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Decodes all values, applies `then` to each, and returns their validity.
+    /// Decodes all values, applies `then` to each value, and returns the validity of the values.
     pub fn decode<T: Word + Plain, U: Plain>(
         &self,
         job: &Job<'_>,
@@ -96,7 +96,7 @@ impl<'a> Chain<'a> {
         at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let low = T::low;
-        // Each usual chain gets its own loop.
+        // Each common chain has its own loop.
         match *self.steps.as_slice() {
             [] => self.run(job, then, at_the_end),
             [Step::Add(r)] => self.run(job, move |v: T| then(v.plus(low(r))), at_the_end),
@@ -182,11 +182,12 @@ pub(crate) struct Patched<'a> {
 }
 
 impl<'a> Patched<'a> {
-    /// The patches of `node`, whose children they are from index `first` on.
+    /// Returns the patches of `node`. They are the children of `node` from index `first` on.
     pub fn new(job: &'a Job<'_>, node: &Node<'_>, first: usize, patches: &Patches) -> Result<Self> {
         let indices = job.decoded(node.raw.child(first)?)?;
         let values = job.decoded(node.raw.child(first + 1)?)?;
-        // The type is nullable if the node's is, but a patch must have a value.
+        // If the node's type is nullable, so is the type of its patches. But a patch must not be
+        // null.
         if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
             return Err(node.wrong("its patches have nulls, expected values"));
         }
@@ -223,12 +224,12 @@ impl<'a> Patched<'a> {
 }
 
 impl Patches {
-    /// Number of children that the patches have.
+    /// Number of children that contain the patches.
     pub fn n_children(&self) -> usize {
         2 + usize::from(self.chunk_offsets.is_some())
     }
 
-    /// Checks the patches' children, which are children of `node` from index `first` on.
+    /// Checks the arrays of the patches, which are the children of `node` from index `first` on.
     pub fn check(&self, node: &Node<'_>, first: usize, data_type: &arrow_schema::DataType) -> Result<()> {
         node.child(first)?.expect_all_valid(&self.indices_ptype.arrow(), self.len, "indices of patches")?;
         node.child(first + 1)?.expect(data_type, self.len, "values of patches")?;
@@ -276,7 +277,7 @@ pub(crate) fn check_frame(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(1)?;
     in_node(node, reference(node.metadata(), ptype(node)?))?;
-    node.child(0)?.expect(node.data_type(), node.len, "integers above a reference")
+    node.child(0)?.expect(node.data_type(), node.len, "integers with a reference")
 }
 
 pub(crate) fn check_zigzag(node: &Node<'_>) -> Result<()> {
@@ -290,5 +291,5 @@ pub(crate) fn check_zigzag(node: &Node<'_>) -> Result<()> {
         PType::I64 => PType::U64,
         other => return Err(node.wrong(format_args!("its type is {other}, expected a signed integer"))),
     };
-    node.child(0)?.expect(&unsigned.arrow(), node.len, "integers of either sign")
+    node.child(0)?.expect(&unsigned.arrow(), node.len, "zigzag-encoded integers")
 }

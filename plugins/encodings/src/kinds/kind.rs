@@ -6,8 +6,8 @@ use crossdock_plugin_api::{Device, Result};
 use crate::job::Job;
 use crate::node::Node;
 
-/// For each node below a node, in pre-order: whether it must be decoded before the node is decoded
-/// on the device.
+/// For each descendant of a node, in pre-order: whether the descendant must be decoded before the
+/// node is decoded on the device.
 type Plan = fn(&Node<'_>, Device) -> Result<Vec<bool>>;
 
 /// The host's decoder of one encoding.
@@ -18,18 +18,18 @@ pub struct Kind {
     pub check: fn(&Node<'_>) -> Result<()>,
     /// Size of the decoded values in bytes, if known.
     pub size: fn(&Node<'_>) -> Result<Option<usize>>,
-    /// The nodes below it that must be decoded, if not its children.
+    /// The descendants that must be decoded first, if they are not exactly the children.
     pub plan: Option<Plan>,
     /// Decodes the values.
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
 
-/// The size of values of fixed width and a validity bitmap.
+/// Size in bytes of values of fixed width and their validity bitmap.
 pub fn fixed_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.values_bytes()?.saturating_add(node.len.div_ceil(8))))
 }
 
-/// 0: the decoded array uses the buffers of the node.
+/// Returns 0, because the decoded array uses the buffers of the node.
 pub fn no_bytes(_: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(0))
 }

@@ -22,7 +22,7 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
         return Err(node.wrong(format_args!("its type is {}, expected a struct", node.data_type())));
     };
     let first = usize::from(node.expect_children_and_validity(fields.len())?);
-    // Access by index would take quadratic time.
+    // Iterates, because access to children by index would take quadratic time.
     for (child, field) in node.raw.children().skip(first).zip(fields) {
         Node::new(child)?.expect_field(field, node.len, &format!("field '{}'", field.name()))?;
     }
@@ -42,8 +42,8 @@ fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
     DeviceArray::try_new(data_type, job.node.len, 0, validity.null_count, vec![validity.bits], children, None)
 }
 
-/// A type with its own Arrow type has the width of its storage; other extension types equal their
-/// storage.
+/// An extension type that is an Arrow type, such as a date, has the width of its storage. The Arrow
+/// type of any other extension type is the type of its storage.
 fn check_extension(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(0)?;

@@ -248,10 +248,10 @@ fn masked(job: &Job<'_>) -> Result<DeviceArray> {
     let values = job.child(0)?;
     let validity = job.validity((job.node.raw.n_children() == 2).then_some(1))?;
     if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
-        return Err(job.node.wrong("its values have nulls, expected none under a mask"));
+        return Err(job.node.wrong("its values have nulls, expected none in a masked array"));
     }
     if values.offset() > 0 {
-        return Err(Error::unsupported(format!("{}: a slice under a mask", job.node.raw.path())));
+        return Err(Error::unsupported(format!("{}: slices of masked arrays", job.node.raw.path())));
     }
     let mut buffers = values.buffers().to_vec();
     if let Some(bits) = buffers.first_mut().filter(|_| values.layout().has_validity) {

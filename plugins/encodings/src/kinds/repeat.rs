@@ -38,8 +38,8 @@ fn check_dict(node: &Node<'_>) -> Result<()> {
     node.child(1)?.expect(node.data_type(), metadata.values_len, "the dictionary's values")
 }
 
-/// The codes, if they are run-end encoded: each run's code is looked up once and its value
-/// repeated.
+/// Returns the node of the codes if it is run-end encoded. Then the code of each run is looked up
+/// once, and its value is repeated.
 pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     let codes = node.child(0)?;
     if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
@@ -49,12 +49,12 @@ pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     Ok(Some(codes))
 }
 
-/// The codes, if they are bit-packed without patches or nulls: the host looks them up while it
-/// unpacks them.
+/// Returns the node of the codes if it is bit-packed without patches and nulls. Then the host looks
+/// up the codes while it unpacks them.
 fn packed_codes<'a>(node: &Node<'a>) -> Result<Option<(Node<'a>, BitPacked)>> {
     let (codes, values) = (node.child(0)?, node.child(1)?);
     let is_plain = codes.raw.encoding() == BIT_PACKED && codes.raw.n_children() == 0 && !values.is_nullable();
-    // This is not faster for wider values.
+    // For wider values, this is not faster than unpacking all codes first.
     let is_narrow = matches!(slots::slot(node), Some(Slot::Bytes(1 | 2 | 4 | 8)));
     if !is_plain || !is_narrow || !codes.data_type().is_unsigned_integer() {
         return Ok(None);
@@ -91,7 +91,7 @@ pub(crate) fn by_codes(
     expand_runs: ExpandRuns,
 ) -> Result<DeviceArray> {
     let values = job.child(1)?;
-    // Codes in runs may be decoded too, if the caller did not ask for a plan.
+    // Run-end encoded codes may already be decoded, if the caller did not request a plan.
     if let Ok(codes) = job.child(0) {
         return take_values(job, codes, values);
     }
@@ -213,7 +213,7 @@ fn expand_runs(
     })
 }
 
-/// The bytes of the node's scalar.
+/// The bytes of the node's scalar value.
 pub(crate) fn scalar_bytes(job: &Job<'_>) -> Result<Vec<u8>> {
     let bytes = job.take_buffer(0, 1)?;
     let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
@@ -318,7 +318,7 @@ fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     })
 }
 
-/// Reads the value in the first bytes of a slot.
+/// Reads a value from the first bytes of a slot.
 fn read_slot<T: crate::job::Plain>(slot: &[u8; 32]) -> T {
     // SAFETY: `Plain` allows any bytes as a value of `T`, and no implementor has more than the
     // slot's 32 bytes.

@@ -17,7 +17,7 @@ pub fn slot(node: &Node<'_>) -> Option<Slot> {
     Slot::of(node.data_type())
 }
 
-/// Bytes of a node's values and validity; for nested types, of their row indices.
+/// Size in bytes of a node's values and validity. For a nested type, size of the row indices.
 pub fn size(node: &Node<'_>) -> Result<Option<usize>> {
     let bits = node.len.div_ceil(8);
     Ok(Some(match slot(node) {
@@ -48,7 +48,8 @@ macro_rules! by_width {
                 $body
             }
             16 => {
-                // Bytes are copied with one vector register; a `u128` would use two registers.
+                // An array of bytes is copied with one vector register. A `u128` would use two
+                // registers.
                 type $t = [u8; 16];
                 $body
             }
@@ -62,8 +63,8 @@ macro_rules! by_width {
 }
 pub(super) use by_width;
 
-/// Runs `$body` with `$names` as the integers of an array: in place if they have one of the types,
-/// else as [`counts`].
+/// Runs `$body` with `$names` as the integers of an array. Integers of one of the listed types are
+/// used in place; all others are converted by [`counts`].
 macro_rules! by_counts {
     ($job:expr, $array:expr, $names:ident: $($type:ident $t:ty),* => $body:expr) => {{
         let array = $array;
@@ -82,7 +83,7 @@ macro_rules! by_counts {
 }
 pub(super) use by_counts;
 
-/// [`by_counts`] with the types of codes, indices and run ends in place.
+/// [`by_counts`], which uses the types of codes, indices and run ends in place.
 macro_rules! by_integers {
     ($job:expr, $array:expr, $names:ident => $body:expr) => {
         crate::kinds::slots::by_counts!(
@@ -92,7 +93,7 @@ macro_rules! by_integers {
 }
 pub(super) use by_integers;
 
-/// Integers of any type as `u64`. Negative ones become the greatest index.
+/// Converts integers of any type to `u64`. Negative integers become the greatest index.
 pub fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
     job.check_available(array.len().saturating_mul(size_of::<u64>()))?;
     let values = Values::new(array, job.stream)?;
@@ -137,7 +138,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Views only the validity, of an array of any type.
+    /// Views only the validity of an array, which may have any type.
     pub fn from_validity(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
         let has_nulls = array.null_count() != Some(0) && array.layout().has_validity && !array.is_empty();
         let buffer = array.buffers().first().and_then(Option::as_ref).filter(|_| has_nulls);

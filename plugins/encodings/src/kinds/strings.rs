@@ -27,7 +27,8 @@ pub(super) const KINDS: &[Kind] = &[
 
 const VIEW_BYTES: usize = 16;
 
-/// The size of the views. The size of their data is known only after decoding.
+/// Size in bytes of the views. The size of the data buffers is not included, because it is known
+/// only after decoding.
 fn views_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.len.saturating_mul(VIEW_BYTES)))
 }
@@ -111,7 +112,8 @@ fn check_offsets(node: &Node<'_>) -> Result<()> {
     node.child(0)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
 }
 
-/// Writes views of a block's bytes, and returns the parts of the block that they refer to.
+/// Writes views of the bytes in a block of memory, and returns the parts of the block that the
+/// views refer to.
 type Write<'a> = dyn Fn(&[u8], &mut [views::View]) -> Result<Vec<Range<usize>>> + 'a;
 
 /// Builds an array of the views that `write` writes, with parts of the block as data buffers.
@@ -139,7 +141,7 @@ fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
     decode_offsets(job, validity, job.take_buffer(0, 1)?)
 }
 
-/// [`offsets`] with the data buffer.
+/// Decodes like [`offsets`], with the data buffer.
 pub(crate) fn decode_offsets(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
     let offsets = job.child(0)?;
     by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
@@ -164,8 +166,8 @@ fn check_fsst(node: &Node<'_>) -> Result<()> {
     )
 }
 
-/// Builds the array of the contiguous values that `decode` writes, with these lengths and at most
-/// `max_bytes` bytes.
+/// Builds an array of the contiguous values that `decode` writes. The values have the given
+/// lengths, and together at most `max_bytes` bytes.
 fn decoded<L: Index>(
     job: &Job<'_>,
     lengths: &[L],
@@ -201,7 +203,7 @@ fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
     decode_fsst(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
 }
 
-/// [`fsst`] with its buffers: symbols, their lengths, codes.
+/// Decodes like [`fsst`], with the buffers of symbols, lengths of symbols, and codes.
 pub(crate) fn decode_fsst(
     job: &Job<'_>,
     validity: Validity,
@@ -248,7 +250,7 @@ fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
     decode_onpair(job, validity, job.take_buffer(0, 1)?.as_ref())
 }
 
-/// [`onpair`] with the dictionary.
+/// Decodes like [`onpair`], with the dictionary.
 pub(crate) fn decode_onpair(
     job: &Job<'_>,
     validity: Validity,

@@ -1,9 +1,10 @@
 //! Reads Vortex's types (`DType`, a bare flatbuffer) as Arrow types.
 //!
-//! Vortex's types are logical. If Arrow has several physical types for one, the result is the one
-//! that Vortex exports: views for text and bytes, 32-bit offsets for lists, 128 bits for decimals
-//! up to precision 38 and 256 bits above. Vortex's extension types for dates and times become Arrow
-//! types; others become Arrow extension types with the same storage, name and metadata.
+//! Vortex's types are logical. If Arrow has several physical types for one logical type, the result
+//! is the physical type that Vortex exports: views for text and bytes, 32-bit offsets for lists,
+//! 128 bits for decimals up to precision 38 and 256 bits above. Vortex's extension types for dates
+//! and times become Arrow types. All other extension types become Arrow extension types with the
+//! same storage, name and metadata.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub const MAX_DEPTH: usize = 64;
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Arrow's key for an extension type's metadata. The value may be any bytes.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// Key for metadata that are not text, as hexadecimal digits, in releases before 0.3. Still read.
+/// The key under which releases before 0.3 wrote metadata that is not text, as hexadecimal digits.
+/// It is still read.
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 
 /// Type numbers of the flatbuffer.
@@ -41,7 +43,7 @@ pub(super) mod tag {
     pub const MAP: u8 = 13;
 }
 
-/// The units of Vortex's dates and times by number. Dates have days or milliseconds.
+/// The units of Vortex's dates and times by number. The unit of a date is days or milliseconds.
 pub(super) const UNITS: [TimeUnit; 4] =
     [TimeUnit::Nanosecond, TimeUnit::Microsecond, TimeUnit::Millisecond, TimeUnit::Second];
 pub(super) const DAYS: u8 = 4;
@@ -49,8 +51,8 @@ pub(super) const DAYS: u8 = 4;
 /// Reads a type as a field without a name.
 ///
 /// # Errors
-/// Bad data for malformed flatbuffers; unsupported for unions, variants, and types nested deeper
-/// than [`MAX_DEPTH`].
+/// Returns `BAD_DATA` for a malformed flatbuffer, and `UNSUPPORTED` for unions, variants, and types
+/// nested deeper than [`MAX_DEPTH`].
 pub fn read(bytes: &[u8]) -> Result<Field> {
     let buffer = Flatbuffer::new(bytes);
     buffer.root().and_then(|root| field("", root, 0)).map_err(|e| e.context("its type"))
@@ -168,7 +170,11 @@ fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<Data
         }
         ("vortex.time", Some(unit)) => (DataType::Time64(unit), DataType::Int64),
         ("vortex.timestamp", Some(unit)) => (DataType::Timestamp(unit, zone(metadata)?), DataType::Int64),
-        _ => return Err(Error::bad_data(format!("unit number {unit}, expected another one for this type"))),
+        _ => {
+            return Err(Error::bad_data(format!(
+                "unit number {unit}, expected a unit that this type supports"
+            )));
+        }
     };
     if *storage != expected {
         return Err(Error::bad_data(format!("stored as {storage}, expected {expected} for {data_type}")));
@@ -192,7 +198,7 @@ fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
     Ok(Some(without_nul(zone, "its time zone")?.into()))
 }
 
-/// Rejects text with a NUL, which would end a C string.
+/// Rejects text that contains a NUL, because it would end a C string early.
 fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
     if text.contains('\0') {
         return Err(Error::unsupported(format!(

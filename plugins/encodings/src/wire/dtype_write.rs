@@ -14,7 +14,8 @@ type Written = WIPOffset<TableFinishedWIPOffset>;
 /// Writes the type of `field`, without its name, as Vortex's flatbuffer.
 ///
 /// # Errors
-/// Unsupported for types that Vortex does not have. The message has the path of the field.
+/// Returns `UNSUPPORTED` for a type that Vortex does not have. The message contains the path of the
+/// field.
 pub fn write(field: &Field) -> Result<Vec<u8>> {
     let mut b = Builder::new();
     let root = dtype(&mut b, field, 0)?;
@@ -188,7 +189,7 @@ fn extension(b: &mut Builder<'_>, id: &str, storage: Written, metadata: &[u8]) -
 
 fn extension_metadata(field: &Field) -> Result<Vec<u8>> {
     let Some(digits) = field.metadata().get(EXTENSION_METADATA_HEX) else {
-        // `pairs` returns bytes: the value need not be text.
+        // `pairs` returns bytes, because the value need not be text.
         let mut pairs = pairs(field.metadata()).into_iter();
         let metadata = pairs.find(|(key, _)| key == EXTENSION_METADATA.as_bytes());
         return Ok(metadata.map(|(_, value)| value).unwrap_or_default());

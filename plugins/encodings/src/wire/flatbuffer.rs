@@ -1,9 +1,9 @@
 //! Reads tables of a flatbuffer in place, in safe code. Every offset is checked when it is
 //! followed, so no separate verification is needed.
 //!
-//! A flatbuffer may refer to one table from many places and so expand to more than its bytes.
-//! Therefore each table and string that is read is charged to an allowance in proportion to the
-//! size of the flatbuffer.
+//! A flatbuffer may refer to the same table from many places, so the decoded type may be much
+//! larger than the flatbuffer. Therefore the size of each table and string that is read is
+//! subtracted from an allowance, which is proportional to the size of the flatbuffer.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -16,7 +16,8 @@ pub struct Flatbuffer<'a> {
     allowance_bytes: Cell<usize>,
 }
 
-/// The charge for a table, besides its contents.
+/// The number of bytes that are subtracted from the allowance for a table, in addition to its
+/// contents.
 const TABLE_BYTES: usize = 8;
 
 /// A table.

@@ -57,7 +57,8 @@ ptypes! {
 }
 
 impl PType {
-    /// The type of the stored numbers of plain numbers, dates and times; `None` for others.
+    /// The type of the numbers that store values of an Arrow type: a number, date or time. `None`
+    /// for all other types.
     pub fn stored_as(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Date32 | DataType::Time32(_) => Some(Self::I32),

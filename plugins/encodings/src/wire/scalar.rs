@@ -30,7 +30,7 @@ pub enum Scalar<'a> {
 pub struct Number {
     /// The type.
     pub ptype: PType,
-    /// The bits, in the lowest `ptype.bytes()` bytes; the others are 0.
+    /// The bits, in the lowest `ptype.bytes()` bytes. The remaining bytes are 0.
     pub bits: u64,
 }
 
@@ -44,7 +44,7 @@ impl Number {
         }
     }
 
-    /// An integer of type `ptype`. Fails if it does not fit.
+    /// Converts an integer to a number of type `ptype`. Returns an error if it does not fit.
     pub fn from_int(value: i128, ptype: PType) -> Result<Self> {
         let bits = 8 * ptype.bytes() as u32;
         let range = match (ptype.is_signed(), ptype.is_unsigned()) {
@@ -63,8 +63,8 @@ impl<'a> Scalar<'a> {
     /// Reads a value of `field`'s type.
     ///
     /// # Errors
-    /// Bad data: no value, a value of another type, a value that its type cannot represent, null
-    /// for a non-nullable field.
+    /// Returns `BAD_DATA` for a message without a value, a value of another type, a value that the
+    /// type cannot represent, and null for a non-nullable field.
     pub fn read(message: &'a [u8], field: &Field) -> Result<Self> {
         read(message, field, 0).map_err(|e| e.context("a scalar"))
     }
@@ -97,7 +97,7 @@ fn read<'a>(message: &'a [u8], field: &Field, depth: usize) -> Result<Scalar<'a>
     if depth >= MAX_DEPTH {
         return Err(Error::unsupported(format!("values nested more than {MAX_DEPTH} deep")));
     }
-    // A `oneof`: of several fields, the last one counts.
+    // The fields belong to a `oneof`, so if there are several, the last field counts.
     let mut last = None;
     for field in fields(message) {
         let (number, value) = field?;
@@ -124,7 +124,7 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
             })?;
             of(PType::F16, bits.into())
         }
-        // Older writers store unsigned numbers as signed ones and vice versa.
+        // Older writers store unsigned numbers as signed numbers, and vice versa.
         (kind::INT64, _, Some(ptype)) if ptype.is_int() => {
             Number::from_int(zigzag(value.u64()?).into(), ptype).map(Scalar::Number)
         }
@@ -149,7 +149,7 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
     }
 }
 
-/// Sign-extends two's complement. Bytes beyond `max_bytes` must repeat the sign.
+/// Sign-extends two's complement. Bytes after the first `max_bytes` bytes must repeat the sign.
 fn decimal(bytes: &[u8], max_bytes: usize) -> Result<[u8; 32]> {
     if !matches!(bytes.len(), 1 | 2 | 4 | 8 | 16 | 32) {
         return Err(Error::bad_data(format!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn widens_decimals_and_rejects_those_that_do_not_fit() {
+    fn widens_decimals_and_rejects_decimals_that_do_not_fit() {
         let mut expected = [0xff; 32];
         expected[0] = 0x85;
         let narrow = get(&[0x42, 4, 0x85, 0xff, 0xff, 0xff], DataType::Decimal128(5, 2)).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_lists_and_structs_of_another_length() {
+    fn rejects_lists_and_structs_of_wrong_length() {
         let element = || Arc::new(Field::new("item", DataType::Int8, false));
         let two = [0x4a, 8, 0x0a, 2, 0x18, 2, 0x0a, 2, 0x18, 4];
         let read = get(&two, DataType::List(element())).unwrap();

@@ -17,7 +17,7 @@ fn values() -> Node {
     Node::words(DataType::Int32, &VALUES, i32::to_le_bytes)
 }
 
-/// A dictionary whose codes have type number `ptype`.
+/// A dictionary node. `ptype` is the type number of its codes.
 fn dictionary(codes: Node, ptype: u8, values: Node) -> Node {
     Node {
         nullable: codes.nullable || values.nullable,
@@ -123,7 +123,7 @@ fn rejects_dictionaries_that_contradict_their_metadata() {
 }
 
 #[test]
-fn has_no_program_if_the_codes_are_runs() {
+fn dictionary_of_run_end_codes_has_no_program() {
     let rig = Rig::new();
     let bytes = |bytes: &[u8]| Node::words(DataType::UInt8, bytes, |byte| [byte]);
     let program = vec![Operator::Dictionary { codes: 0, values: 1 }];

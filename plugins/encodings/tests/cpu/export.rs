@@ -9,7 +9,8 @@ use crossdock_plugin_api::{CallSettings, EncodedArray, Options, Plugin};
 
 use crate::tree::{Node, Rig};
 
-/// The nodes of an exported column: id, length, metadata, bytes of the buffers, number of children.
+/// The nodes of an exported column as text. The text of a node has its id, length, metadata, bytes
+/// of the buffers, and number of children.
 fn exported(rig: &Rig, field: &Field, batches: &[DeviceBatch]) -> Vec<String> {
     let schema = Schema::new(vec![field.clone()]);
     let settings = CallSettings::new(Device::CPU);
@@ -44,7 +45,8 @@ fn line(array: &EncodedArray, index: usize) -> String {
     format!("{id} {len} {:?} {buffers:?} {children}", node.metadata())
 }
 
-/// The exported nodes of slices (start, length) of a decoded node.
+/// Decodes a node and exports slices of it, each given as start and length. Returns the exported
+/// nodes.
 fn slices(node: &Node, ranges: &[(usize, usize)]) -> Vec<String> {
     let rig = Rig::new();
     let whole = rig.decode_batch(node).unwrap();
@@ -80,7 +82,7 @@ fn exports_bytes_of_slices_and_bit_offsets() {
 }
 
 #[test]
-fn exports_batches_as_chunks_and_no_batch_as_empty_tree() {
+fn several_batches_become_chunks_and_no_batches_become_an_empty_node() {
     let expected = [
         "vortex.chunked 3 [] [] 3",
         "vortex.primitive 3 [] [[0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]] 0",
@@ -92,7 +94,7 @@ fn exports_batches_as_chunks_and_no_batch_as_empty_tree() {
 }
 
 #[test]
-fn exports_all_elements_of_lists_and_slices_of_fixed_size_lists() {
+fn sliced_list_exports_all_elements_and_sliced_fixed_size_list_only_its_own() {
     let item = Arc::new(Field::new("item", DataType::UInt16, false));
     let offsets = Node::words(DataType::UInt8, &[0u8, 1, 1, 3], |offset| [offset]);
     let lists = over(
@@ -103,7 +105,7 @@ fn exports_all_elements_of_lists_and_slices_of_fixed_size_lists() {
         vec![uint16(&[1, 2, 3]), offsets],
     );
     let expected = [
-        // Three elements, and offsets of type number 6, i32.
+        // The metadata states 3 elements, and type number 6 (i32) for the offsets.
         "vortex.list 2 [8, 3, 16, 6] [] 2",
         "vortex.primitive 3 [] [[1, 0, 2, 0, 3, 0]] 0",
         "vortex.primitive 3 [] [[1, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]] 0",
@@ -116,7 +118,7 @@ fn exports_all_elements_of_lists_and_slices_of_fixed_size_lists() {
 }
 
 #[test]
-fn exports_sliced_fields_of_structs_after_validity() {
+fn sliced_struct_has_validity_before_sliced_fields() {
     let fields = Fields::from(vec![Field::new("a", DataType::UInt16, false)]);
     let validity = Node { buffers: vec![vec![0b101]], ..Node::new("vortex.bool", DataType::Boolean, 3) };
     let node = over("vortex.struct", DataType::Struct(fields), 3, &[], vec![validity, uint16(&[1, 2, 3])]);
@@ -129,7 +131,7 @@ fn exports_sliced_fields_of_structs_after_validity() {
 fn exports_slices_of_decimals_dates_and_text() {
     let bytes = Node::words(DataType::Int8, &[5i8, -1], i8::to_le_bytes);
     let decimals = over("vortex.decimal_byte_parts", DataType::Decimal128(2, 0), 2, &[0x08, 4], vec![bytes]);
-    // Type number 4 has 128 bits.
+    // Type number 4 means values of 128 bits.
     let expected = format!("vortex.decimal 1 [8, 4] [{:?}] 0", [255; 16]);
     assert_eq!(slices(&decimals, &[(1, 1)]), [expected]);
 

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
 use crate::tree::{Node, Rig};
 
-/// Three of five values are valid.
+/// A validity bitmap in which three of five values are valid.
 const VALID: u8 = 0b10101;
 
 fn int32(values: &[i32]) -> Node {
@@ -74,9 +74,10 @@ fn split_floats() -> Node {
     let halves = |words: &[u16]| Node::words(DataType::UInt16, words, u16::to_le_bytes);
     let rights = Node::words(DataType::UInt32, &[0u32, 0, 0x4000, 0], u32::to_le_bytes);
     let metadata = [
-        // 16 bits to the right, two lefts: 0x3fc0 and 0x4020, codes of 16 bits.
+        // The metadata states right parts of 16 bits, the two left parts 0x3fc0 and 0x4020, and
+        // codes of 16 bits.
         &[0x08, 16, 0x10, 2, 0x18, 0xc0, 0x7f, 0x18, 0xa0, 0x80, 0x01, 0x20, 1][..],
-        // One patch, with an index of one byte.
+        // The metadata states one patch, with an index of one byte.
         &[0x2a, 4, 0x08, 1, 0x18, 0],
     ]
     .concat();
@@ -107,7 +108,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
         "vortex.sparse",
         DataType::Int32,
         5,
-        // Two patches, with indices of one byte, after one value.
+        // The metadata states two patches, with indices of one byte, and an offset of one value.
         &[0x0a, 6, 0x08, 2, 0x10, 1, 0x18, 0],
         vec![uint8(&[2, 5]), int32(&[20, 50])],
     );
@@ -183,7 +184,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
             &["0", "-1", "1", "-4"],
             Some(17),
         ),
-        // Divided by 10^3, times 10^1.
+        // The integers are divided by 10^3 and multiplied by 10^1.
         (
             over("vortex.alp", DataType::Float32, 2, &[0x08, 3, 0x10, 1], vec![int32(&[25, -50])]),
             &["0.25", "-0.5"],
@@ -212,7 +213,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
         ),
         (Node { buffers: vec![minus_one], ..sparse }, &["-1", "20", "-1", "-1", "50"], Some(21)),
         (null_filled, &["null", "20", "null", "null", "50"], Some(21)),
-        // From 5 on in steps of -2.
+        // The sequence begins at 5, with a step of -2.
         (
             over("vortex.sequence", DataType::Int32, 3, &[0x0a, 2, 0x18, 10, 0x12, 2, 0x18, 3], vec![]),
             &["5", "3", "1"],
@@ -298,7 +299,8 @@ fn rejects_malformed_nodes_of_each_encoding() {
         if node.id != "vortex.constant" {
             assert_rejected("another type", Node { data_type: DataType::Utf8, ..node.clone() });
         }
-        // For these encodings one more value is valid, or is rejected during decoding only.
+        // For the listed encodings, a node with one more value is valid, or is rejected only when
+        // it is decoded.
         let any_length = [
             "vortex.constant",
             "vortex.sequence",
@@ -327,7 +329,7 @@ fn rejects_malformed_nodes_of_each_encoding() {
 }
 
 #[test]
-fn accepts_one_validity_child_of_nullable_nodes_only() {
+fn only_nullable_nodes_accept_a_validity_child() {
     let rig = Rig::new();
     let with = |nullable, validity: &[Node]| {
         let node = Node { children: validity.to_vec(), nullable, ..int32(&[1, 2, 3]) };
@@ -382,11 +384,11 @@ fn formats_state_capsule_names_and_magic_bytes() {
 }
 
 #[test]
-fn decodes_parts_of_times_of_any_integer_type() {
+fn timestamp_parts_may_have_any_integer_type() {
     use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let rig = Rig::new();
     let types = [UInt8, UInt16, UInt32, UInt64, Int8, Int16, Int32, Int64];
-    // In the order of their type numbers.
+    // The integer types, in the order of their type numbers.
     for (data_type, number) in types.into_iter().zip(0..) {
         let width = data_type.primitive_width().unwrap();
         let part = |values: [u64; 2]| {

@@ -6,11 +6,13 @@ use crate::tree::{Node, Rig};
 
 const VALUES: [i16; 5] = [10, -20, 30, 7, 8];
 
-/// 1500 values from index 2 on, of two blocks with dictionaries of three and two values.
+/// A node of 1500 values. They begin at index 2 of the first of two blocks, whose dictionaries have
+/// three and two values.
 fn sound() -> Node {
     let indices: Vec<u8> = (0..2048).map(|i| (if i < 1024 { i % 3 } else { i % 2 }) as u8).collect();
     Node {
-        // 5 values, 2048 indices of one byte, 2 offsets of 8 bytes, 2 values before the first.
+        // The metadata states 5 values, 2048 indices of one byte, 2 offsets of 8 bytes, and 2
+        // values before the node's first value.
         metadata: vec![0x08, 5, 0x10, 0x80, 0x10, 0x18, 0, 0x20, 2, 0x28, 3, 0x30, 2],
         children: vec![
             Node::words(DataType::Int16, &VALUES, i16::to_le_bytes),

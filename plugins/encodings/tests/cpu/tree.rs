@@ -50,7 +50,8 @@ impl Node {
 
     /// A bit-packed node of one-byte integers. The last block may be partial.
     pub fn packed(values: &[u8], bits: usize) -> Self {
-        // A block has 8 rows of 128 lanes. A lane is the bits of its values, lowest first.
+        // A block has 8 rows of 128 lanes. Each lane contains the bits of its values, from the
+        // lowest bit on.
         let mut bytes = vec![0u8; values.len().div_ceil(1024) * 128 * bits];
         for (i, value) in values.iter().enumerate() {
             let (block, at) = (i / 1024, i % 1024);
@@ -152,7 +153,7 @@ impl Rig {
         Ok(columns.remove(0))
     }
 
-    /// Decodes the root to a batch of one column.
+    /// Decodes the root to a batch with one column.
     pub fn decode_batch(&self, root: &Node) -> Result<DeviceBatch> {
         let array = self.tree(root);
         let batch = self.decode_node(&array, 0)?;

@@ -1,6 +1,7 @@
-//! Models of the pool of channels to an isolated plugin's process, which several threads use.
+//! Models the pool of channels to an isolated plugin's process. Several threads use the pool.
 //!
-//! No timeout ever expires here, so a thread that is not woken blocks for good.
+//! No timeout expires in the models, so a thread that is never woken blocks forever, and loom
+//! reports it.
 
 #[path = "../../../../isolation/src/wire/channel_pool.rs"]
 #[expect(dead_code, reason = "parts that the models do not use")]
@@ -17,7 +18,7 @@ use loom::thread;
 use crate::model;
 use channel_pool::ChannelPool;
 
-/// A channel that one thread at a time may use.
+/// A channel that only one thread at a time may use.
 struct Channel(UnsafeCell<u32>);
 
 // SAFETY: `UnsafeCell` is loom's, which fails the model if two threads access it at the same time.
@@ -33,8 +34,9 @@ impl Channel {
 #[derive(Debug, PartialEq)]
 struct CannotOpen;
 
-/// How many of `threads` threads, including this one, got one of `max` channels if the first
-/// `openings` attempts to open one succeed and each channel is closed after its first request.
+/// Runs `threads` threads, including this one, which each need one of at most `max` channels. The
+/// first `openings` attempts to open a channel succeed, and each channel is closed after its first
+/// request. Returns how many threads got a channel.
 fn successful_requests(threads: usize, max: usize, openings: usize) -> usize {
     let pool = Arc::new(ChannelPool::new(max));
     let (open, attempts, successes) =

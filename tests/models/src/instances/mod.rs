@@ -1,5 +1,5 @@
-//! Models a session's instances: created by the first thread that needs them, and replaced after a
-//! failure while other threads choose among them.
+//! Models the plugin instances of a session. The first thread that needs the instances creates
+//! them. An instance is replaced after a failure while other threads use the list.
 
 #[path = "../../../../host/src/instances/list.rs"]
 mod list;
@@ -14,7 +14,8 @@ use loom::thread;
 use crate::model;
 use list::{Instances, List};
 
-/// An instance: its plugin, and its generation, written after its creation.
+/// An instance, with the index of its plugin and its generation. The generation is written after
+/// the instance was created.
 struct Instance {
     plugin: u32,
     written: UnsafeCell<u32>,
@@ -34,7 +35,8 @@ impl Instance {
     }
 
     fn generation(&self) -> u32 {
-        // SAFETY: the write came before the instance was shared; otherwise loom reports it.
+        // SAFETY: the generation was written before the instance was shared; otherwise loom reports
+        // the access.
         self.written.with(|written| unsafe { *written })
     }
 }
@@ -80,7 +82,7 @@ fn instances_are_created_once_and_shared() {
 }
 
 #[test]
-fn readers_see_the_old_or_the_new_instance_and_then_the_new() {
+fn readers_get_the_old_or_new_instance_and_later_only_the_new() {
     model(5, || {
         let (list, first) = filled();
         let other = thread::spawn({

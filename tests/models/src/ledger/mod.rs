@@ -1,5 +1,5 @@
-//! Models the ledger: several threads update counters while accounts are closed and the ledger is
-//! read.
+//! Models the ledger. Several threads update its counters while accounts are closed and the ledger
+//! is read.
 
 #[path = "../../../../memory/backend/src/ledger/counters.rs"]
 #[expect(dead_code, reason = "not used by the models")]
@@ -13,7 +13,7 @@ use loom::thread;
 use crate::model;
 use counters::{AccountCounters, Ledger};
 
-/// Stands for the backend's device ids.
+/// Replaces the device ids of the backend.
 type Device = u32;
 
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ fn concurrent_blocks_are_counted_with_their_peak() {
 }
 
 #[test]
-fn readers_see_no_more_than_the_possible_maximum() {
+fn readers_never_read_more_than_the_possible_maximum() {
     model(3, || {
         let (_, account) = account();
         account.add_block(0, 4);

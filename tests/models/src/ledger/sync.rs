@@ -1,4 +1,4 @@
-//! Loom's types, and a `OnceLock`, which loom lacks.
+//! Re-exports loom's types, and defines a `OnceLock`, which loom lacks.
 
 use std::cell::UnsafeCell;
 
@@ -7,7 +7,8 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 pub(super) use loom::sync::atomic::{AtomicI64, AtomicU64};
 pub(super) use loom::sync::{Mutex, MutexGuard};
 
-/// As the standard library's: a thread that sees the value also sees everything before it was set.
+/// Has the memory order of the standard library's type: a thread that reads the value also observes
+/// all writes that happened before the value was set.
 pub(super) struct OnceLock<T> {
     setting: Mutex<()>,
     is_set: AtomicBool,
@@ -23,7 +24,7 @@ impl<T> OnceLock<T> {
     }
 
     pub(super) fn get(&self) -> Option<&T> {
-        // SAFETY: after `is_set` is true, the value is not written.
+        // SAFETY: `is_set` is true, and after that the value is never written.
         if self.is_set.load(Ordering::Acquire) { unsafe { (*self.value.get()).as_ref() } } else { None }
     }
 

@@ -1,5 +1,5 @@
-//! Models the reaper: any thread adds jobs, the reaper's thread runs them (or the adding thread, if
-//! no thread can be started), and other threads wait for them.
+//! Models the reaper. Any thread can add jobs, and other threads wait for the jobs. The reaper's
+//! thread runs the jobs. If it cannot be started, the thread that adds a job runs it.
 
 #[path = "../../../../memory/backend/src/cuda/reaper/queue.rs"]
 #[expect(dead_code, reason = "not used by the models")]
@@ -15,11 +15,12 @@ use loom::thread;
 use crate::model;
 use queue::{Queue, Status, Work};
 
-/// Something that is released once the device is done with it. Uses the standard library's `Arc`,
-/// because a leaked job leaks it too, which loom's would report.
+/// A job that releases an object as soon as the device no longer uses it. Uses the standard
+/// library's `Arc`, because a leaked job also leaks its `Arc`, and loom would report a leak of its
+/// own `Arc`.
 struct Job {
-    /// Number of checks until it is ready: bounded, because an unbounded device would keep the
-    /// reaper checking forever.
+    /// Number of checks until the job is ready. It is bounded, because otherwise the reaper could
+    /// check forever.
     checks: Cell<u32>,
     released: Arc<AtomicUsize>,
 }
@@ -44,7 +45,7 @@ impl Work for Job {
     }
 }
 
-/// Adds a job. Returns the number of times that it was released.
+/// Adds a job. Returns a counter of how often its object was released.
 fn add(queue: &Queue<Job>, checks: u32) -> Arc<AtomicUsize> {
     let released = Arc::new(AtomicUsize::new(0));
     queue.add(Job { checks: Cell::new(checks), released: released.clone() });
@@ -55,7 +56,7 @@ fn count(released: &AtomicUsize) -> usize {
     released.load(Ordering::Relaxed)
 }
 
-/// Spawns a thread with the queue.
+/// Spawns a thread that uses the queue.
 fn spawn<T: 'static>(
     queue: &Arc<Queue<Job>>,
     f: impl FnOnce(&Queue<Job>) -> T + 'static,
@@ -99,7 +100,7 @@ fn two_threads_run_every_job_exactly_once() {
 }
 
 #[test]
-fn after_leak_and_flush_no_job_runs() {
+fn no_job_runs_after_leak_and_flush() {
     model(5, || {
         let queue = Arc::new(Queue::default());
         let released = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,5 @@
-//! Loom's types, with a `wait_timeout` that lets other threads run first: loom's own waits forever.
+//! Loom's types, with another `wait_timeout`. Loom's `wait_timeout` waits forever; this one lets
+//! other threads run and then returns.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::LockResult;

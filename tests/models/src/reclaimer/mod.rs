@@ -1,8 +1,8 @@
-//! Models the reclaimer: one thread releases references, another queues the instance, a third
-//! destroys it.
+//! Models the reclaimer. One thread releases references to an instance, a second thread queues the
+//! instance, and a third thread destroys it.
 
 mod sync;
-// Some functions are used by the host only.
+// The models do not use some of the functions.
 #[allow(dead_code)]
 #[path = "../../../../host/src/reclaimer/queue.rs"]
 mod queue;
@@ -20,10 +20,10 @@ use queue::{Counted, ReclaimQueue};
 /// The number of references that an instance owns.
 const OWN: usize = 1;
 
-/// State that an instance shares with the holders of its references.
+/// State that an instance shares with the owners of references to it.
 struct Shared {
     references: AtomicUsize,
-    /// Written by a holder of a reference, and read when the instance is destroyed.
+    /// An owner of a reference writes this value. It is read when the instance is destroyed.
     written: UnsafeCell<u32>,
     ended: AtomicUsize,
 }
@@ -32,15 +32,15 @@ struct Instance(Arc<Shared>);
 
 impl Counted for Instance {
     fn is_idle(&self) -> bool {
-        // As `Arc::strong_count`.
+        // Uses the same memory order as `Arc::strong_count`.
         self.0.references.load(Ordering::Relaxed) <= OWN
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: the queue drops an instance once no holder is left; loom reports a concurrent
-        // access.
+        // SAFETY: the queue drops an instance only after its last reference was released, so no
+        // other thread writes; otherwise loom reports the access.
         let written = self.0.written.with(|written| unsafe { *written });
         assert_eq!(written, 1, "the write of the last holder is not visible to the drop");
         self.0.ended.fetch_add(1, Ordering::Relaxed);
@@ -56,15 +56,15 @@ impl Shared {
         })
     }
 
-    /// Releases a reference like the host object's `release`.
+    /// Releases a reference in the same way as the host object's `release`.
     fn release(&self, queue: &ReclaimQueue<Instance>) {
-        // As `Arc::decrement_strong_count`.
+        // Uses the same memory order as `Arc::decrement_strong_count`.
         self.references.fetch_sub(1, Ordering::Release);
         queue.reference_gone();
     }
 
     fn write(&self) {
-        // SAFETY: each model has exactly one writer; loom reports a concurrent access.
+        // SAFETY: each model has exactly one thread that writes; otherwise loom reports the access.
         self.written.with_mut(|written| unsafe { *written = 1 });
     }
 }

@@ -1,4 +1,5 @@
-//! Models the pool within its budget, composed as in the backend, over memory that counts.
+//! Models the pool and its budget, which are composed as in the backend. The memory below them only
+//! counts allocations.
 
 #[path = "../../../../memory/backend/src/resource/limited.rs"]
 #[expect(dead_code, reason = "not used by the models")]
@@ -16,7 +17,7 @@ use crate::model;
 use limited::{Budget, Limited};
 use pool::Pool;
 
-/// Stands for the backend's type, with a number instead of addresses.
+/// Replaces the backend's type. It has a number instead of addresses.
 #[derive(Clone, Copy)]
 struct Request {
     bytes: usize,
@@ -55,7 +56,7 @@ impl HostMemory {
     }
 }
 
-/// Number of allocations of each region minus number of releases: always 0 or 1.
+/// For each region, the number of allocations minus the number of releases, which is always 0 or 1.
 struct Memory(Arc<[AtomicUsize; MAX_REGIONS]>);
 
 impl Resource for Memory {
@@ -83,8 +84,8 @@ const ALIGNMENT: usize = 64;
 const BYTES: usize = 64;
 const MAX_REGIONS: usize = 4;
 
-/// A pool that caches up to `max_cached` blocks, with a limit of `limit` blocks that are live or
-/// cached.
+/// A pool that caches at most `max_cached` blocks. Its budget allows `limit` blocks, live and
+/// cached blocks together.
 fn device(max_cached: usize, limit: usize) -> (Arc<Limited<Pool<Memory>>>, Arc<Budget>, Memory) {
     let regions = Arc::new(std::array::from_fn(|_| AtomicUsize::new(0)));
     let budget = Arc::new(Budget::new(limit * BYTES));
@@ -92,14 +93,14 @@ fn device(max_cached: usize, limit: usize) -> (Arc<Limited<Pool<Memory>>>, Arc<B
     (Arc::new(Limited::new(pool, budget.clone())), budget, Memory(regions))
 }
 
-/// Allocates and releases a block. Returns whether there was one.
+/// Allocates a block and releases it. Returns whether the allocation succeeded.
 fn use_block(device: &impl Resource) -> bool {
     let region = device.allocate(Request { bytes: BYTES, alignment: ALIGNMENT }, &Stream);
     region.map(|region| device.release(region, &[], false)).is_ok()
 }
 
-/// Checks that nothing is allocated and that the pool has `cached` blocks, which are charged to the
-/// budget and released with the pool.
+/// Checks that only cached blocks are allocated, that their number is in `cached`, that they are
+/// charged to the budget, and that the pool releases them when it is dropped.
 fn check_at_rest(
     device: Arc<Limited<Pool<Memory>>>,
     (budget, memory): (&Budget, &Memory),
@@ -122,7 +123,7 @@ fn check_at_rest(
 }
 
 #[test]
-fn blocks_of_two_threads_are_charged_once() {
+fn blocks_of_two_threads_are_each_charged_once() {
     model(5, || {
         let (device, budget, memory) = device(1, 2);
         let other = thread::spawn({
@@ -136,7 +137,7 @@ fn blocks_of_two_threads_are_charged_once() {
 }
 
 #[test]
-fn concurrent_trim_releases_and_uncharges_once() {
+fn concurrent_trims_release_and_uncharge_each_block_once() {
     model(5, || {
         let (device, budget, memory) = device(2, 2);
         assert!(use_block(&*device));

@@ -1,4 +1,4 @@
-//! The simulated CUDA driver as a library. Everything is in `crossdock-sim-cuda`, whose exported
-//! functions become this library's.
+//! The simulated CUDA driver as a shared library. It exports the functions of the crate
+//! `crossdock-sim-cuda`.
 
 extern crate crossdock_sim_cuda as _;

@@ -1,5 +1,5 @@
 //! Initialization, devices, contexts, and names of error codes.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -133,21 +133,21 @@ super::exports! {
     }
 }
 
-/// The attributes of a Hopper device, as far as callers need them.
+/// Returns an attribute of a Hopper device, or 0 for an attribute that no caller needs.
 fn attribute_of(capability: c_int, attribute: c_int) -> c_int {
     match attribute {
-        1 => 1024,       // threads in a block
-        2 | 3 => 1024,   // block dimension x, y
-        4 => 64,         // z
-        5 => c_int::MAX, // grid dimension x
-        6 | 7 => 65535,  // y, z
-        8 => 48 << 10,   // shared bytes in a block
-        10 => 32,        // warp
+        1 => 1024,       // maximum threads in a block
+        2 | 3 => 1024,   // maximum block dimensions x and y
+        4 => 64,         // maximum block dimension z
+        5 => c_int::MAX, // maximum grid dimension x
+        6 | 7 => 65535,  // maximum grid dimensions y and z
+        8 => 48 << 10,   // bytes of shared memory in a block, by default
+        10 => 32,        // threads in a warp
         16 => 132,       // multiprocessors
-        39 => 2048,      // threads on a multiprocessor
+        39 => 2048,      // maximum threads on a multiprocessor
         75 => capability / 10,
         76 => capability % 10,
-        97 => 227 << 10,         // shared bytes in a block, at most
+        97 => 227 << 10,         // bytes of shared memory in a block, at most
         31 | 41 | 83 | 115 => 1, // concurrent kernels, unified addressing, managed memory, memory pools
         _ => 0,
     }
@@ -157,7 +157,7 @@ fn attribute_of(capability: c_int, attribute: c_int) -> c_int {
 pub unsafe extern "C" fn cuGetErrorName(code: c_int, name: *mut *const c_char) -> c_int {
     guarded("cuGetErrorName", || {
         let known = describe(code);
-        // SAFETY: the caller passes null or a valid pointer, as to the driver's function.
+        // SAFETY: the contract of cuGetErrorName requires `name` to be null or valid for a write.
         unsafe { put(name, known.map_or(std::ptr::null(), |(name, _)| name.as_ptr())) }?;
         known.map(drop).ok_or(INVALID_VALUE)
     })
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn cuGetErrorName(code: c_int, name: *mut *const c_char) -
 pub unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> c_int {
     guarded("cuGetErrorString", || {
         let known = describe(code);
-        // SAFETY: the caller passes null or a valid pointer, as to the driver's function.
+        // SAFETY: the contract of cuGetErrorString requires `text` to be null or valid for a write.
         unsafe { put(text, known.map_or(std::ptr::null(), |(_, text)| text.as_ptr())) }?;
         known.map(drop).ok_or(INVALID_VALUE)
     })

@@ -1,12 +1,12 @@
-//! CUDA IPC, which the simulator does not support, as some real drivers do not.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+//! Functions of CUDA IPC, which the simulator, like some real drivers, does not support.
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 
 use std::ffi::c_uint;
 
 use crate::codes::NOT_SUPPORTED;
 use crate::state::Handle;
 
-/// `CUipcMemHandle` and `CUipcEventHandle`.
+/// The layout of both `CUipcMemHandle` and `CUipcEventHandle`.
 #[repr(C)]
 pub struct IpcHandle([u8; 64]);
 

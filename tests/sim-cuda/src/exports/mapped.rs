@@ -1,5 +1,5 @@
-//! Memory by handle: allocation, mappings, and sharing with other processes.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+//! Allocates, maps and shares device memory with handles.
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 

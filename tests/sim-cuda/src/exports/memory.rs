@@ -1,5 +1,5 @@
 //! Allocations, frees, copies, fills, and attributes of pointers.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -126,7 +126,7 @@ super::exports! {
         match attribute {
             1..=3 => pool.reuse[attribute as usize - 1] = value.cast::<c_int>().read_unaligned(),
             4 => pool.threshold = wide(),
-            // A high-water mark may be set to 0, which resets it.
+            // A high-water mark can only be set to 0, which resets it to the current value.
             6 if wide() == 0 => pool.reserved_high = pool.reserved,
             8 if wide() == 0 => pool.used_high = pool.used,
             _ => return Err(INVALID_VALUE),
@@ -241,8 +241,9 @@ super::exports! {
     }
 }
 
-/// Writes an attribute like the driver does. Pageable memory has null, zero and device -2, and its
-/// range is not written.
+/// Writes an attribute of the pointer `address`, with the value that a real driver writes. For
+/// pageable memory, pointers are null, numbers are 0, the device is -2, and the begin and size of
+/// the block are not written.
 ///
 /// # Safety
 /// `data` is null or valid for a write of the attribute.
@@ -252,11 +253,11 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
     let (id, block) = live.map_or((0, None), |(id, block)| (id, Some(block)));
     let kind = block.map(|block| block.kind);
     let on_device = matches!(kind, Some(Kind::Device { .. }));
-    // SAFETY: `put` gets `data`, which is null or valid for the attribute's type by this function's
-    // contract.
+    // SAFETY: `put` requires a pointer that is null or valid for a write. By this function's
+    // contract, `data` is such a pointer for the attribute's type.
     unsafe {
         match attribute {
-            // Memory of a pool has no context.
+            // Memory from a pool belongs to no context.
             1 => put(
                 data.cast(),
                 home(kind).filter(|_| !is_pooled(kind)).map_or(0, |d| sim.devices[d].context),
@@ -268,7 +269,8 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
             8 => put(data.cast::<c_int>(), block.is_some_and(|block| block.managed).into()),
             7 => put(data.cast::<u64>(), id),
             9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
-            // Whether a real cuIpcGetMemHandle accepts it: neither memory of a pool nor managed.
+            // Whether a real cuIpcGetMemHandle accepts the pointer. It rejects managed memory,
+            // memory from pools, and mapped memory.
             10 => {
                 let is_plain = block.is_some_and(|block| !block.managed && block.mapped.is_none());
                 let is_plain = is_plain && on_device && !is_pooled(kind);
@@ -282,8 +284,8 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
     }
 }
 
-/// The device of a block. Host memory counts as that of device 0, because the simulator does not
-/// store where it was pinned.
+/// The device of a block. For host memory, this is device 0, because the simulator does not store
+/// which device was current when the memory was pinned.
 fn home(kind: Option<Kind>) -> Option<usize> {
     match kind? {
         Kind::Device { device, .. } => Some(device),

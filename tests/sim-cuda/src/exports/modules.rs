@@ -1,5 +1,5 @@
 //! Code images, functions, and launches.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 #![allow(clippy::too_many_arguments)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,5 +1,5 @@
 //! Streams, events, and graph capture.
-#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the CUDA header has the names and the docs
 
 use std::ffi::{c_int, c_uint};
 
@@ -59,7 +59,7 @@ super::exports! {
         put(graph, sim.end_capture(stream)?)
     }
 
-    // A captured graph is only a number.
+    // A captured graph is only a handle, so there is nothing to destroy.
     fn cuGraphDestroy(_sim, _graph: Handle) {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Graph capture: the results are those of an H200 with driver 580.
+//! Tests graph capture. The expected codes are those of driver 580 on an H200.
 
 use crate::common::*;
 
@@ -9,7 +9,7 @@ const RELAXED: i32 = 2;
 struct Scene {
     captured: Handle,
     other: Handle,
-    /// Recorded on `other`, and already passed.
+    /// An event that was recorded on `other` and has passed.
     event: Handle,
 }
 
@@ -22,7 +22,8 @@ fn scene(mode: i32) -> Scene {
 }
 
 impl Scene {
-    /// The stream's capture status, and the code with which the capture ends.
+    /// Returns the capture status of the captured stream, and the code that cuStreamEndCapture
+    /// returns.
     fn end(self) -> (i32, i32) {
         let (mut status, mut graph) = (-1, 0);
         ok!(cuStreamIsCapturing(self.captured, &mut status));
@@ -58,7 +59,7 @@ fn queries_of_the_captured_stream_invalidate_the_capture_in_every_mode() {
 }
 
 #[test]
-fn queries_of_other_streams_invalidate_captures_that_are_not_relaxed() {
+fn unsafe_calls_invalidate_captures_that_are_not_relaxed() {
     let _gpu = Gpu::get();
     for (mode, code, end) in
         [(GLOBAL, 900, INVALIDATED), (THREAD_LOCAL, 900, INVALIDATED), (RELAXED, 0, VALID)]
@@ -80,7 +81,7 @@ fn queries_of_other_streams_invalidate_captures_that_are_not_relaxed() {
 }
 
 #[test]
-fn other_threads_invalidate_global_captures_unless_they_are_relaxed() {
+fn thread_in_global_mode_invalidates_global_capture_of_another_thread() {
     let _gpu = Gpu::get();
     for (mode, thread_mode, code, end) in
         [(GLOBAL, GLOBAL, 900, INVALIDATED), (GLOBAL, RELAXED, 0, VALID), (THREAD_LOCAL, GLOBAL, 0, VALID)]
@@ -125,7 +126,7 @@ fn captured_stream_cannot_wait_for_uncaptured_work() {
 }
 
 #[test]
-fn stream_that_waits_for_a_captured_one_joins_the_capture() {
+fn stream_that_waits_for_a_captured_event_joins_the_capture() {
     let _gpu = Gpu::get();
     let scene = scene(RELAXED);
     let other = scene.other;

@@ -1,5 +1,5 @@
-//! Short forms of driver calls. Each test has exclusive use of the device.
-#![allow(dead_code)] // no test uses all of it
+//! Short forms of driver calls. Only one test at a time uses the device.
+#![allow(dead_code)] // some helpers may be unused
 
 use std::ffi::{CStr, CString, c_void};
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ pub use crossdock_sim_cuda::exports::streams::*;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The device, with its context current, and violations counted instead of fatal.
+/// Exclusive use of the device by one test. Violations are counted and do not end the process.
 pub struct Gpu {
     before: u64,
     _guard: MutexGuard<'static, ()>,
@@ -23,14 +23,16 @@ pub struct Gpu {
 /// Calls the driver. `ok!` asserts success, and `code!` returns the code.
 macro_rules! ok {
     ($call:expr) => {{
-        // SAFETY: the simulator checks handles and addresses; pointers are valid for the function.
+        // SAFETY: the simulator checks handles and addresses. Tests pass pointers that are valid
+        // for the called function.
         let code = unsafe { $call };
         assert_eq!(code, 0, "{}", stringify!($call));
     }};
 }
 macro_rules! code {
     ($call:expr) => {{
-        // SAFETY: the simulator checks handles and addresses; pointers are valid for the function.
+        // SAFETY: the simulator checks handles and addresses. Tests pass pointers that are valid
+        // for the called function.
         unsafe { $call }
     }};
 }
@@ -39,7 +41,7 @@ pub(crate) use {code, ok};
 pub type Handle = usize;
 
 impl Gpu {
-    /// Locks the device. Violations are counted.
+    /// Locks the device, makes its context current, and sets violations to be counted.
     pub fn get() -> Self {
         let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         crossdock_sim_cuda_on_violation(1);
@@ -47,7 +49,8 @@ impl Gpu {
         Self { before: crossdock_sim_cuda_violations(), _guard: guard }
     }
 
-    /// Starts the driver in a child process, in which violations are fatal.
+    /// Starts the driver and makes a context current. Child processes call only this function if a
+    /// violation must end the process.
     pub fn start() {
         let mut context = 0;
         ok!(cuInit(0));
@@ -55,14 +58,14 @@ impl Gpu {
         ok!(cuCtxSetCurrent(context));
     }
 
-    /// Violations since the test began.
+    /// The number of violations since the call of [`Self::get`].
     pub fn violations(&self) -> u64 {
         crossdock_sim_cuda_violations() - self.before
     }
 
-    /// Asserts that there was exactly one violation, of this kind.
+    /// Asserts that there was exactly one violation, and that `what` is its kind.
     pub fn expect(&self, what: &str) {
-        assert_eq!(self.violations(), 1, "violations; expected one, {what}");
+        assert_eq!(self.violations(), 1, "number of violations; expected one of the kind '{what}'");
         // SAFETY: the simulator returns a static C string after a violation.
         let last = unsafe { CStr::from_ptr(crossdock_sim_cuda_last_violation()) };
         assert_eq!(last.to_str(), Ok(what));
@@ -117,7 +120,7 @@ pub fn sync(stream: Handle) {
     ok!(cuStreamSynchronize(stream));
 }
 
-/// Reads device memory by a copy into pageable memory, which waits for the stream.
+/// Copies device memory into pageable memory. The copy waits for the stream.
 pub fn read(address: u64, bytes: usize, stream: Handle) -> Vec<u8> {
     let mut host = vec![0u8; bytes];
     copy(host.as_mut_ptr() as u64, address, bytes, stream);
@@ -136,15 +139,16 @@ pub fn calls(name: &str) -> u64 {
     unsafe { crossdock_sim_cuda_calls(name.as_ptr()) }
 }
 
-/// In a child of [`in_child`], the name of the test that runs.
+/// The environment variable with the name of the test that a child process of [`in_child`] runs.
 const CASE: &str = "SIM_CUDA_TEST_CASE";
 
-/// Whether this process is the child of the test `case`, a name with its module.
+/// Whether this process is the child process of the test `case`. `case` includes the test's module.
 pub fn is_child(case: &str) -> bool {
     std::env::var(CASE).is_ok_and(|value| value == case)
 }
 
-/// Runs the test `case` of this program in a child process. Returns its output and its stderr.
+/// Runs the test `case` of this program in a child process. Returns the output of the process, and
+/// its stderr as text.
 pub fn in_child(case: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", case, "--nocapture", "--test-threads", "1"]).env(CASE, case);
@@ -153,14 +157,14 @@ pub fn in_child(case: &str, variables: &[(&str, &str)]) -> (Output, String) {
     (output, text)
 }
 
-/// The parameter of a kernel.
+/// The only parameter of a kernel.
 pub struct Params(Box<crossdock_plugin_api::abi::KernelArgs>);
 
 pub type CpuImplementation =
     unsafe extern "C" fn(*const crossdock_plugin_api::abi::Arg, usize) -> crossdock_plugin_api::abi::Code;
 
 impl Params {
-    /// `args` has (value, bytes, kind) for each argument.
+    /// Creates the parameter. `args` contains (value, bytes, kind) for each argument.
     pub fn new(cpu_implementation: Option<CpuImplementation>, args: &[(u64, u64, u32)]) -> Self {
         use crossdock_plugin_api::abi::{Arg, KernelArgs, MAX_KERNEL_ARGS};
         let none = Arg { value: 0, bytes: 0, kind: 0, reserved: 0 };
@@ -175,14 +179,14 @@ impl Params {
         Self(params)
     }
 
-    /// Launches a function with one block of 32 threads. Returns the code.
+    /// Launches a function with one block of 32 threads. Returns the code of the launch.
     pub fn launch(mut self, function: Handle, stream: Handle) -> i32 {
         let mut parameter: *mut c_void = (&raw mut *self.0).cast();
         code!(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, &mut parameter, null_mut()))
     }
 }
 
-/// Loads a function `name` from PTX.
+/// Loads PTX that declares the function `name`. Returns the function's handle.
 pub fn function(name: &str) -> Handle {
     let text = format!(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry {name}(\n)\n{{}}\n");
     let text = CString::new(text).unwrap();

@@ -1,4 +1,4 @@
-//! Several devices and several threads.
+//! Tests programs with several devices or several threads.
 
 use crate::common::*;
 use crossdock_plugin_api::abi::{ARG_READ, Arg, Code};
@@ -15,7 +15,7 @@ unsafe extern "C" fn nothing(_: *const Arg, _: usize) -> Code {
     0
 }
 
-/// Creates a pool of plain memory on a device.
+/// Creates a memory pool on a device.
 fn pool_on(device: i32) -> Handle {
     let mut props = [0i32; 22];
     (props[0], props[2], props[3]) = (1, 1, device);
@@ -24,8 +24,9 @@ fn pool_on(device: i32) -> Handle {
     pool
 }
 
-/// In a child process, runs a kernel on device 1 that reads pool memory of device 0. Returns the
-/// codes of sharing the pool and of the kernel.
+/// In the child process of the test `case`, runs a kernel on device 1 that reads memory from a pool
+/// of device 0. Returns the code of cuMemPoolSetAccess (-1 if `shares` is false) and the code of
+/// the kernel. In any other process, returns `None`.
 fn reach(case: &str, shares: bool) -> Option<(i32, i32)> {
     if !is_child(case) {
         return None;
@@ -35,7 +36,7 @@ fn reach(case: &str, shares: bool) -> Option<(i32, i32)> {
     let mut block = 0;
     ok!(cuMemAllocFromPoolAsync(&mut block, BYTES, pool, owner));
     sync(owner);
-    // A location of type 1, device 1, for reading and writing.
+    // Location type 1, device 1, access flags 3: device 1 may read and write.
     let access = [1i32, 1, 3];
     let access_code = match shares {
         true => code!(cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1)),
@@ -61,8 +62,8 @@ fn passes(case: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn kernel_accesses_the_pool_of_a_peer_device_with_permission() {
-    let case = "devices::kernel_accesses_the_pool_of_a_peer_device_with_permission";
+fn kernel_with_permission_can_access_the_pool_of_a_peer_device() {
+    let case = "devices::kernel_with_permission_can_access_the_pool_of_a_peer_device";
     match reach(case, true) {
         Some(codes) => assert_eq!(codes, (0, 0)),
         None => drop(passes(case, &[TWO, PEERS])),
@@ -70,8 +71,8 @@ fn kernel_accesses_the_pool_of_a_peer_device_with_permission() {
 }
 
 #[test]
-fn reports_kernel_that_accesses_another_device_without_permission() {
-    let case = "devices::reports_kernel_that_accesses_another_device_without_permission";
+fn reports_kernel_that_accesses_a_pool_of_another_device_without_permission() {
+    let case = "devices::reports_kernel_that_accesses_a_pool_of_another_device_without_permission";
     match reach(case, false) {
         Some(codes) => assert_eq!(codes, (-1, 700)),
         None => assert!(passes(case, &[TWO, PEERS]).contains("not reachable")),
@@ -105,7 +106,7 @@ fn events_order_copies_between_devices() {
     ok!(cuStreamWaitEvent(second, event, 0));
     copy(to, from, BYTES, second);
     assert_eq!(read(to, BYTES, second), [5; BYTES]);
-    assert_eq!(code!(cuEventRecord(event, second)), 400, "an event of the other device");
+    assert_eq!(code!(cuEventRecord(event, second)), 400, "the event belongs to the other device");
     free(to, second);
     free(from, first);
     assert_eq!(gpu.violations(), 0);
@@ -113,7 +114,7 @@ fn events_order_copies_between_devices() {
 }
 
 #[test]
-fn last_destructors_of_a_thread_can_call_the_driver() {
+fn thread_local_destructors_can_call_the_driver() {
     struct AtTheEnd(Handle, u64);
     impl Drop for AtTheEnd {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! The exported symbols, compared with those that the backend loads.
+//! Compares the exported symbols with the symbols that the backend loads.
 
 const DRIVER: &str = include_str!("../../../../memory/backend/src/cuda/driver.rs");
 const EXPORTS: [&str; 6] = [
@@ -10,7 +10,7 @@ const EXPORTS: [&str; 6] = [
     include_str!("../../src/exports/streams.rs"),
 ];
 
-/// The symbols in the backend's table: `init = cuInit(c_uint);`.
+/// Returns the symbols in the backend's table, whose lines have the form `init = cuInit(c_uint);`.
 fn symbols() -> Vec<&'static str> {
     let after_equals = |line: &'static str| {
         let (symbol, _) = line.split_once(" = ")?.1.split_once('(')?;
@@ -20,9 +20,9 @@ fn symbols() -> Vec<&'static str> {
 }
 
 #[test]
-fn driver_exports_every_function_of_the_backend() {
+fn driver_exports_every_symbol_that_the_backend_loads() {
     let symbols = symbols();
-    assert!(symbols.len() > 40, "the table was not found: {symbols:?}");
+    assert!(symbols.len() > 40, "expected more than 40 symbols in the backend's table, got {symbols:?}");
     let missing: Vec<_> = symbols
         .iter()
         .filter(|symbol| !EXPORTS.iter().any(|text| text.contains(&format!("fn {symbol}("))))

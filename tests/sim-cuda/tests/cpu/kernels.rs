@@ -1,13 +1,13 @@
-//! Images, functions, and kernels, which run as their CPU implementations.
+//! Tests code images, functions, and kernels, which run as their CPU implementations.
 
 use crate::common::*;
 use crossdock_plugin_api::abi::{ARG_READ, ARG_VALUE, ARG_WRITE, Arg, Code};
 
 const BYTES: u64 = 256;
 
-/// `to[i] = from[i] + value`
+/// A CPU implementation: `to[i] = from[i] + value`.
 unsafe extern "C" fn add(args: *const Arg, n_args: usize) -> Code {
-    // SAFETY: the tests launch it with three arguments, whose ranges are valid.
+    // SAFETY: the tests launch this kernel with three arguments, whose ranges are valid.
     unsafe {
         let args = std::slice::from_raw_parts(args, n_args);
         let (to, from) = (args[0].value as *mut u8, args[1].value as *const u8);
@@ -21,7 +21,7 @@ unsafe extern "C" fn fails(_: *const Arg, _: usize) -> Code {
 }
 
 #[test]
-fn cpu_implementation_gets_host_addresses_and_unchanged_values() {
+fn cpu_implementation_receives_host_addresses_and_unchanged_values() {
     let gpu = Gpu::get();
     let home = stream();
     let (block, host) = (alloc(2 * BYTES as usize, home), pinned(BYTES as usize));
@@ -37,7 +37,7 @@ fn cpu_implementation_gets_host_addresses_and_unchanged_values() {
 }
 
 #[test]
-fn order_of_kernel_accesses_is_checked() {
+fn reports_kernel_read_not_ordered_after_a_write() {
     let gpu = Gpu::get();
     let (home, other) = (stream(), stream());
     let block = alloc(2 * BYTES as usize, home);
@@ -79,8 +79,8 @@ fn empty_argument_may_have_any_address() {
 }
 
 #[test]
-fn kernel_without_cpu_implementation_is_skipped_by_name_and_fails() {
-    let case = "kernels::kernel_without_cpu_implementation_is_skipped_by_name_and_fails";
+fn launch_without_cpu_implementation_fails_and_is_reported_once() {
+    let case = "kernels::launch_without_cpu_implementation_fails_and_is_reported_once";
     if is_child(case) {
         Gpu::start();
         let (home, skipped_kernel) = (stream(), function("skipped_kernel"));
@@ -115,8 +115,8 @@ fn failed_kernel_breaks_the_context() {
 }
 
 #[test]
-fn kernel_access_past_a_block_is_reported_and_breaks_the_context() {
-    let case = "kernels::kernel_access_past_a_block_is_reported_and_breaks_the_context";
+fn kernel_access_past_the_end_of_a_block_is_reported_and_breaks_the_context() {
+    let case = "kernels::kernel_access_past_the_end_of_a_block_is_reported_and_breaks_the_context";
     if is_child(case) {
         let gpu = Gpu::get();
         let (home, add_function) = (stream(), function("add"));
@@ -149,7 +149,8 @@ fn reports_kernel_argument_in_pageable_memory() {
     assert!(text.contains("argument 1 of kernel add"), "{text}");
 }
 
-/// A cubin with one function and no code, as CUDA 12 (ELF ABI version 7) and 13 (8) write it.
+/// Builds a cubin with one function and no code. `abi` is the ELF ABI version: 7 for CUDA 12, and 8
+/// for CUDA 13.
 fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
     let mut bytes = vec![0u8; 64 + 4 * 64];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -157,7 +158,7 @@ fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
     put(0, &[0x7f, b'E', b'L', b'F', 2, 1, 1, 0x33, abi]);
     put(0x10, &2u16.to_le_bytes());
     put(0x12, &190u16.to_le_bytes());
-    put(0x14, &0x7au32.to_le_bytes()); // CUDA 12.2, where other ELF files have a 1
+    put(0x14, &0x7au32.to_le_bytes()); // the toolkit's version, 12.2; 1 in other ELF files
     put(0x28, &64u64.to_le_bytes());
     put(0x30, &flags.to_le_bytes());
     put(0x34, &64u16.to_le_bytes());
@@ -166,9 +167,9 @@ fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
     put(0x3e, &1u16.to_le_bytes());
     let strings = format!("\0.strtab\0.symtab\0.text\0{name}\0").into_bytes();
     let mut symbols = vec![0u8; 48];
-    symbols[24..28].copy_from_slice(&23u32.to_le_bytes()); // its name
+    symbols[24..28].copy_from_slice(&23u32.to_le_bytes()); // the offset of the function's name
     symbols[28] = 0x12; // a global function
-    symbols[30..32].copy_from_slice(&3u16.to_le_bytes()); // in section 3
+    symbols[30..32].copy_from_slice(&3u16.to_le_bytes()); // the function is in section 3
     let (strings_at, symbols_at) = (64 + 4 * 64, 64 + 4 * 64 + strings.len());
     // (name, type, offset, bytes, link, info, entry bytes)
     let sections = [
@@ -193,9 +194,9 @@ fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn cubin_runs_on_its_major_architecture_and_newer_minors() {
+fn cubin_loads_on_same_major_and_same_or_higher_minor_capability() {
     let _gpu = Gpu::get();
-    // The device has 9.0.
+    // The device has the compute capability 9.0.
     for (architecture, abi, expected) in
         [(90, 7, 0), (90, 8, 0), (80, 7, 209), (89, 8, 209), (100, 8, 209), (91, 7, 209)]
     {
@@ -224,7 +225,7 @@ fn rejects_invalid_images() {
 }
 
 #[test]
-fn rejects_launch_sizes_above_the_limits() {
+fn rejects_launch_sizes_outside_the_limits() {
     let _gpu = Gpu::get();
     let (home, work) = (stream(), function("work"));
     let null = std::ptr::null_mut();
@@ -235,13 +236,13 @@ fn rejects_launch_sizes_above_the_limits() {
 }
 
 #[test]
-fn launches_are_checked_against_the_table_of_kernels() {
+fn reports_launches_that_do_not_match_the_table_of_kernels() {
     let gpu = Gpu::get();
     let home = stream();
     let block = alloc(BYTES as usize, home);
     fill(block, 1, BYTES as usize, home);
     let shift = function("crossdock_shift_bits");
-    // A job is a head and four arguments; the launch has one block.
+    // One job consists of a head and four arguments. The launch has one block.
     let head = |n: u64, end: u64| (((n + 1) << 32) | end, 0, ARG_VALUE);
     let (from, to) = ((block, 64, ARG_READ), (block + 64, 64, ARG_WRITE));
     let (bit, len) = ((0, 0, ARG_VALUE), (512, 0, ARG_VALUE));

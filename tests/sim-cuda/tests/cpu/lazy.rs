@@ -1,11 +1,12 @@
-//! When work runs: as late as permitted, in an order that the seed determines.
+//! Tests that work runs as late as permitted, in an order that the seed determines.
 
 use crate::common::*;
 
 const BYTES: usize = 1000;
 
 fn bytes<'a>(pinned: *const u8) -> &'a [u8] {
-    // SAFETY: the callers pass pinned memory of `BYTES` bytes, which they free later.
+    // SAFETY: the callers pass pinned memory of `BYTES` bytes, and free it only after they have
+    // used the slice.
     unsafe { std::slice::from_raw_parts(pinned, BYTES) }
 }
 
@@ -49,7 +50,7 @@ fn synchronizing_an_event_runs_only_work_before_it() {
 }
 
 #[test]
-fn copies_read_pinned_memory_when_they_run_and_pageable_memory_at_the_call() {
+fn copy_reads_pinned_memory_when_it_runs_and_pageable_memory_when_it_is_queued() {
     let _gpu = Gpu::get();
     let home = stream();
     let block = alloc(2 * BYTES, home);
@@ -68,7 +69,7 @@ fn copies_read_pinned_memory_when_they_run_and_pageable_memory_at_the_call() {
 }
 
 #[test]
-fn queries_are_sometimes_not_ready_and_finally_ready() {
+fn queries_sometimes_return_not_ready_and_finally_succeed() {
     let _gpu = Gpu::get();
     let (mut not_ready, mut at_once) = (0, 0);
     let home = stream();
@@ -91,7 +92,7 @@ fn queries_are_sometimes_not_ready_and_finally_ready() {
 }
 
 #[test]
-fn queries_of_a_held_stream_are_never_ready() {
+fn queries_of_a_held_stream_always_return_not_ready() {
     let _gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let host = pinned(BYTES);
@@ -130,12 +131,13 @@ fn seed_determines_the_order_of_unordered_streams() {
         ok!(cuCtxSynchronize());
         last_writers.insert(bytes(host)[0]);
     }
-    assert_eq!(last_writers.len(), 3, "the last writer should not always be the same");
+    assert_eq!(last_writers.len(), 3, "each stream must be the last writer for some seed");
     assert!(gpu.violations() > 0);
     ok!(cuMemFreeHost(host));
 }
 
-/// Runs diamonds of work on several streams: each step adds a block to another one, with a kernel.
+/// Runs work on several streams without violations. In each step, a kernel adds the bytes of one
+/// block to another block, and events order the kernel with the work on both blocks.
 fn run_correct_program(seed: u64) {
     const WIDTH: usize = 4;
     let streams: Vec<_> = (0..WIDTH).map(|_| stream()).collect();
@@ -169,12 +171,13 @@ fn run_correct_program(seed: u64) {
     ok!(cuCtxSynchronize());
 }
 
-/// `to[i] += from[i]`
+/// A CPU implementation: `to[i] += from[i]`.
 unsafe extern "C" fn add_on_cpu(
     args: *const crossdock_plugin_api::abi::Arg,
     n_args: usize,
 ) -> crossdock_plugin_api::abi::Code {
-    // SAFETY: `run_correct_program` launches it with three arguments, whose ranges are valid.
+    // SAFETY: `run_correct_program` launches this kernel with three arguments, whose ranges are
+    // valid.
     unsafe {
         assert_eq!(n_args, 3);
         let args = std::slice::from_raw_parts(args, n_args);

@@ -1,4 +1,4 @@
-//! The simulated driver, called as a library.
+//! Tests of the simulated driver, which is linked as a library.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Memory by handle, and its sharing as a file.
+//! Tests memory with handles, and sharing it as a file.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ const BYTES: usize = 4 << 20;
 const INVALID_VALUE: i32 = 1;
 const NOT_SUPPORTED: i32 = 801;
 
-/// Creates plain memory of device 0 that can be exported as a file.
+/// Creates memory on device 0 that can be exported as a file.
 fn create() -> Handle {
     let props = [1i32, 1, 1, 0, 0, 0, 0, 0];
     let mut memory = 0;
@@ -47,7 +47,7 @@ fn export(address: u64) -> OwnedFd {
     ok!(cuMemRetainAllocationHandle(&mut memory, address));
     ok!(cuMemExportToShareableHandle((&raw mut file).cast::<c_void>(), memory, 1, 0));
     ok!(cuMemRelease(memory));
-    // SAFETY: the call opened the file, which the caller owns.
+    // SAFETY: cuMemExportToShareableHandle opened the file descriptor, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(file) }
 }
 
@@ -84,7 +84,7 @@ fn shared_memory_keeps_its_bytes_after_its_creator_unmaps_it() {
 }
 
 #[test]
-fn rejects_files_that_are_not_device_memory() {
+fn import_rejects_files_that_are_not_device_memory() {
     let _gpu = Gpu::get();
     let file = std::fs::File::open("/dev/null").unwrap();
     for file in [file.as_raw_fd(), -1, 9999] {
@@ -93,7 +93,7 @@ fn rejects_files_that_are_not_device_memory() {
 }
 
 #[test]
-fn memory_is_mapped_whole_and_usable_once_access_is_set() {
+fn memory_must_be_mapped_whole_and_needs_access_before_use() {
     let gpu = Gpu::get();
     let (memory, home, address) = (create(), stream(), reserve());
     for (bytes, offset) in [(BYTES / 2, 0), (2 * BYTES, 0), (BYTES, 1)] {
@@ -112,7 +112,7 @@ fn memory_is_mapped_whole_and_usable_once_access_is_set() {
 }
 
 #[test]
-fn reports_unmapping_of_memory_in_use() {
+fn reports_unmapping_of_memory_that_queued_work_uses() {
     let gpu = Gpu::get();
     let (home, address) = (stream(), map(create()));
     fill(address, 1, BYTES, home);

@@ -1,10 +1,10 @@
-//! Pools, limits, and attributes of pointers.
+//! Tests pools, memory limits, and attributes of pointers.
 
 use std::ffi::c_void;
 
 use crate::common::*;
 
-/// Creates a pool of plain memory on device 0: type 1, no handles, location type 1, id 0.
+/// Creates a memory pool: allocation type 1, no handle types, location type 1, device 0.
 fn pool() -> Handle {
     let mut props = [0i32; 22];
     (props[0], props[2]) = (1, 1);
@@ -19,7 +19,7 @@ fn attribute(pool: Handle, which: i32) -> u64 {
     value
 }
 
-/// (reserved, used)
+/// Returns the reserved bytes and the used bytes of a pool.
 fn state(pool: Handle) -> (u64, u64) {
     (attribute(pool, 5), attribute(pool, 7))
 }
@@ -50,7 +50,7 @@ fn pool_keeps_freed_bytes_up_to_its_threshold() {
     assert_eq!(state(pool), (2000, 0));
     let again = alloc_from(pool, 1500, home).unwrap();
     assert_eq!(state(pool), (2000, 1500));
-    assert_eq!((attribute(pool, 6), attribute(pool, 8)), (4000, 4000), "the most so far");
+    assert_eq!((attribute(pool, 6), attribute(pool, 8)), (4000, 4000), "the high-water marks");
     free(again, home);
     sync(home);
     ok!(cuMemPoolTrimTo(pool, 0));
@@ -59,7 +59,7 @@ fn pool_keeps_freed_bytes_up_to_its_threshold() {
 }
 
 #[test]
-fn stream_ordered_free_serves_other_streams_only_after_the_host_waits() {
+fn other_streams_reuse_bytes_freed_in_stream_order_only_after_a_synchronization() {
     let _gpu = Gpu::get();
     let (home, other, pool) = (stream(), stream(), pool());
     keep(pool, u64::MAX);
@@ -67,7 +67,7 @@ fn stream_ordered_free_serves_other_streams_only_after_the_host_waits() {
     free(block, home);
     ok!(cuEventRecord(passed, home));
     while code!(cuEventQuery(passed)) != 0 {}
-    assert_eq!(state(pool), (1000, 0), "the free has run, and the host has only queried it");
+    assert_eq!(state(pool), (1000, 0), "the free has run, but the host has only queried it");
     ok!(cuMemPoolTrimTo(pool, 0));
     assert_eq!(state(pool), (1000, 0));
     let same_stream = alloc_from(pool, 600, home).unwrap();
@@ -75,7 +75,7 @@ fn stream_ordered_free_serves_other_streams_only_after_the_host_waits() {
     ok!(cuStreamWaitEvent(other, passed, 0));
     sync(other);
     let other_block = alloc_from(pool, 300, other).unwrap();
-    assert_eq!(state(pool), (1300, 900), "the host has waited for later work only");
+    assert_eq!(state(pool), (1300, 900), "the host has synchronized only with later work");
     ok!(cuEventSynchronize(passed));
     let again = alloc_from(pool, 300, other).unwrap();
     assert_eq!(state(pool), (1300, 1200));
@@ -89,7 +89,7 @@ fn stream_ordered_free_serves_other_streams_only_after_the_host_waits() {
 }
 
 #[test]
-fn synchronous_free_serves_every_stream_at_once() {
+fn every_stream_reuses_synchronously_freed_bytes_at_once() {
     let _gpu = Gpu::get();
     let (home, other, pool) = (stream(), stream(), pool());
     keep(pool, u64::MAX);
@@ -122,7 +122,8 @@ fn unused_bytes_of_pools_count_against_the_device_limit() {
     let block = alloc_from(keeping, 6000, home).unwrap();
     assert_eq!(alloc_from(keeping, 4001, home), Err(2));
     free(block, home);
-    // The free is ordered before allocations on its stream, but does not help other pools.
+    // Allocations from the same pool on the same stream can reuse the freed bytes, but other pools
+    // cannot.
     assert_eq!(alloc_from(small, 6000, other), Err(2));
     let block = alloc_from(keeping, 9000, home).unwrap();
     free(block, home);
@@ -141,7 +142,7 @@ fn unused_bytes_of_pools_count_against_the_device_limit() {
 }
 
 #[test]
-fn destroyed_pool_lives_until_its_last_block_is_freed() {
+fn destroyed_pool_exists_until_its_last_block_is_freed() {
     let gpu = Gpu::get();
     let (home, pool) = (stream(), pool());
     let block = alloc_from(pool, 1000, home).unwrap();
@@ -156,7 +157,7 @@ fn destroyed_pool_lives_until_its_last_block_is_freed() {
 }
 
 #[test]
-fn memory_of_cumemalloc_needs_no_order_and_its_free_waits_for_the_device() {
+fn free_of_cumemalloc_memory_waits_for_the_device() {
     let gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let (mut block, host) = (0, pinned(100));
@@ -171,7 +172,8 @@ fn memory_of_cumemalloc_needs_no_order_and_its_free_waits_for_the_device() {
     assert_eq!(gpu.violations(), 0);
 }
 
-/// Memory type, device, begin and bytes: attributes 2, 9, 11 and 12.
+/// Returns the memory type, the device, and the begin and size in bytes of the block: the
+/// attributes 2, 9, 11 and 12 of a pointer.
 fn attributes_of(address: u64) -> (u32, i32, u64, u64) {
     let (mut kind, mut device, mut begin, mut bytes) = (u32::MAX, i32::MAX, 0u64, 0u64);
     let mut which = [2, 9, 11, 12];
@@ -228,7 +230,7 @@ fn rejects_calls_that_need_a_current_context() {
     assert_eq!(code!(cuEventCreate(&mut event, 2)), 201);
     assert_eq!(code!(cuMemHostAlloc(&mut pointer, 8, 1)), 201);
     assert_eq!(code!(cuCtxSynchronize()), 201);
-    assert_eq!(code!(cuStreamSynchronize(0)), 201, "the default stream is the current context's");
+    assert_eq!(code!(cuStreamSynchronize(0)), 201, "the default stream belongs to the current context");
     sync(home);
     ok!(cuCtxSetCurrent(context));
     sync(0);

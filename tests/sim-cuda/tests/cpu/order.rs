@@ -1,5 +1,5 @@
-//! Programs with a mistake in the order of work, which is reported, and the same programs without
-//! it.
+//! Tests that programs with a mistake in the order of work are reported, and that the same programs
+//! without the mistake are not reported.
 
 use crate::common::*;
 
@@ -53,7 +53,7 @@ fn reports_write_not_ordered_after_a_read_on_another_stream() {
 }
 
 #[test]
-fn reports_unordered_writes_of_the_same_bytes_only() {
+fn reports_unordered_writes_only_if_they_overlap() {
     for overlap in [0, 1] {
         let gpu = Gpu::get();
         let (one, two) = (stream(), stream());
@@ -71,7 +71,7 @@ fn reports_unordered_writes_of_the_same_bytes_only() {
 }
 
 #[test]
-fn reports_use_on_another_stream_before_the_allocation() {
+fn reports_use_on_another_stream_that_is_not_ordered_after_the_allocation() {
     let gpu = Gpu::get();
     let (home, other) = (stream(), stream());
     let block = alloc(BYTES, home);
@@ -113,7 +113,7 @@ fn reports_use_after_a_queued_or_completed_free() {
 }
 
 #[test]
-fn reports_second_free_after_a_queued_or_completed_one() {
+fn reports_double_free_after_a_queued_or_completed_free() {
     for runs in [true, false] {
         let gpu = Gpu::get();
         let home = stream();
@@ -127,7 +127,7 @@ fn reports_second_free_after_a_queued_or_completed_one() {
     }
 }
 
-/// How the host learns which work has run.
+/// How the host learns that the uses of a block have run.
 #[derive(Clone, Copy, PartialEq)]
 enum Knows {
     Nothing,
@@ -138,7 +138,7 @@ enum Knows {
 }
 
 #[test]
-fn reports_synchronous_free_of_pool_memory_unless_the_host_knows_that_all_uses_have_run() {
+fn reports_synchronous_free_of_pool_memory_before_all_its_uses_have_run() {
     for knows in [Knows::Nothing, Knows::OnlyWriter, Knows::Synchronized, Knows::Queried] {
         let gpu = Gpu::get();
         let (home, reader) = (stream(), stream());
@@ -189,7 +189,7 @@ fn reports_use_and_free_after_a_synchronous_free() {
 }
 
 #[test]
-fn reports_synchronous_free_after_a_queued_one() {
+fn reports_synchronous_free_after_a_queued_free() {
     let gpu = Gpu::get();
     let home = stream();
     let block = alloc(BYTES, home);
@@ -265,7 +265,7 @@ fn reports_unregistering_of_memory_that_a_queued_copy_writes() {
 }
 
 #[test]
-fn event_that_a_query_has_seen_pass_orders_every_stream() {
+fn successful_event_query_orders_later_work_of_every_stream() {
     let gpu = Gpu::get();
     let (one, two) = (stream(), stream());
     let block = alloc(BYTES, one);
@@ -288,7 +288,7 @@ fn event_that_a_query_has_seen_pass_orders_every_stream() {
 }
 
 #[test]
-fn event_of_the_context_is_ordered_after_every_stream() {
+fn event_recorded_on_a_context_is_ordered_after_work_of_every_stream() {
     let gpu = Gpu::get();
     let (one, two, last) = (stream(), stream(), stream());
     let blocks = [alloc(BYTES, one), alloc(BYTES, two)];
@@ -312,8 +312,8 @@ fn reports_destroyed_handles() {
     gpu.expect("stale handle");
 }
 
-// A call at the end of a function may become a jump, which removes the function's frame: hence the
-// `black_box` after it.
+// The compiler may turn the last call of a function into a jump, which removes the function's stack
+// frame. The `black_box` after the call prevents this.
 
 #[inline(never)]
 fn unordered_writer(block: u64, on: Handle) {

@@ -1,4 +1,4 @@
-//! Effects on a whole process: faults, leaks, and configuration by the environment.
+//! Tests effects on a whole process: faults, leaks, and configuration by environment variables.
 
 use std::os::unix::process::ExitStatusExt;
 

@@ -1,4 +1,5 @@
-//! The encoding of the C example, built with the header of a later release, under the current host.
+//! Tests the encoding of the C example under the current host. The example is built with the header
+//! of a later release.
 
 use std::path::Path;
 
@@ -26,11 +27,12 @@ fn decode(session: &Session) -> DeviceBatch {
 }
 
 #[test]
-fn c_encoding_with_grown_structs_decodes_the_same() {
+fn c_encoding_with_grown_structs_decodes_the_same_values() {
     let name = "scaled-grown";
     let sources = Sources::today();
     let header = std::fs::read_to_string(sources.at("plugin-api/include/crossdock.h")).unwrap();
-    // The example initialises its structs without naming all fields.
+    // Disables the warning about missing initializers, because the example does not name the added
+    // fields.
     let flags = ["-O1", "-D_POSIX_C_SOURCE=200809L", "-Wno-missing-field-initializers"];
     let (folder, header) = (Some("examples/c-plugin"), Some(header::grown(&header)));
     let plugin = match c(&sources, &C { name, folder, flags: &flags, header, ..C::default() }) {

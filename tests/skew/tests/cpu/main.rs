@@ -1,4 +1,5 @@
-//! Plugins and hosts of other releases and toolchains, combined with the current ones.
+//! Tests plugins and hosts of other releases and toolchains together with the current plugins and
+//! the current host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod encodings;

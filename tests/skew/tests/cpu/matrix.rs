@@ -1,4 +1,4 @@
-//! Plugins of every release and toolchain under the current host.
+//! Tests plugins of every release and toolchain under the current host.
 
 use crossdock::load::{Load, PluginFile};
 use crossdock_plugin_api::abi;
@@ -15,7 +15,8 @@ fn today(name: &str) {
     row.run_or_skip(&Sources::today());
 }
 
-/// Asserts that the plugin of a release with another ABI is rejected, with that ABI in the message.
+/// Asserts that the plugin of a release with another ABI is rejected, and that the message names
+/// this ABI.
 fn assert_other_abi_is_rejected(sources: &Sources) {
     match c(sources, &C { name: "c-rejected", ..C::default() }) {
         Ok(plugin) => {
@@ -30,12 +31,12 @@ fn assert_other_abi_is_rejected(sources: &Sources) {
 }
 
 #[test]
-fn rust_plugin_of_the_default_toolchain_runs() {
+fn rust_plugin_built_with_the_default_toolchain_runs() {
     today("Rust, opt-level 0");
 }
 
 #[test]
-fn rust_plugin_of_the_nightly_toolchain_with_lto_runs() {
+fn rust_plugin_built_with_the_nightly_toolchain_and_lto_runs() {
     today("Rust, nightly, opt-level 3 and LTO");
 }
 
@@ -45,12 +46,12 @@ fn c_plugin_runs() {
 }
 
 #[test]
-fn c_plugin_with_lto_runs() {
+fn c_plugin_built_with_lto_runs() {
     today("C, -O3 -flto");
 }
 
 #[test]
-fn c_plugin_of_another_compiler_runs() {
+fn c_plugin_built_with_another_compiler_runs() {
     today("C, clang");
 }
 
@@ -89,7 +90,7 @@ fn plugins_of_every_release_run_under_the_current_host() {
     }
 }
 
-/// Extracts and builds the last commit, in the same way as a release.
+/// Extracts the last commit and builds it in the same way as a release.
 #[test]
 fn plugin_from_the_sources_of_a_commit_runs() {
     match Sources::of_commit("HEAD", "HEAD") {

@@ -1,5 +1,5 @@
-//! Plugins of unsupported versions: each is rejected with its reason and message, before any of its
-//! code runs.
+//! Tests plugins of unsupported versions. The host must reject each with the expected reason and
+//! message, before any code of the plugin runs.
 
 use crossdock::load::{Load, PluginFile};
 use crossdock_plugin_api::abi;
@@ -7,7 +7,8 @@ use crossdock_skew::build::{self, C};
 use crossdock_skew::skipped;
 use crossdock_skew::sources::Sources;
 
-/// The reason's id and the message with which the C fixture is rejected, if built with these flags.
+/// Builds the C fixture with these flags. Returns the id and the message of the reason with which
+/// the host rejects it.
 fn refusal(name: &str, flags: &[&str]) -> Option<(&'static str, String)> {
     match build::c(&Sources::today(), &C { name, flags, ..C::default() }) {
         Ok(plugin) => {
@@ -52,7 +53,7 @@ fn rejects_plugin_whose_range_excludes_this_host() {
 }
 
 #[test]
-fn rejects_plugin_with_symbols_of_another_major_version_only() {
+fn rejects_plugin_that_exports_only_symbols_of_another_major_version() {
     let flags = ["-DENTRY=crossdock_plugin_v2", "-DMETA=crossdock_plugin_meta_v2"];
     let message = "not a Crossdock plugin: it exports no data symbol 'crossdock_plugin_meta_v1'";
     assert_rejected("next-symbols", &flags, "not-a-plugin", message);

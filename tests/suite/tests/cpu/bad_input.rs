@@ -1,5 +1,5 @@
-//! The command with malformed inputs and failing outputs, with the shipped plugins: it exits with
-//! status 1 and one line, and leaves no file.
+//! Runs the command and the shipped plugins with malformed inputs and failing outputs. The command
+//! must exit with status 1, print one line, and leave no file.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -54,7 +54,7 @@ fn corrupt_bodies_are_read_or_rejected() {
 }
 
 #[test]
-fn missing_file_is_named() {
+fn error_names_the_missing_file() {
     let (_folder, input, output) = test_paths();
     assert_rejected(
         &crossdock(&["convert", text(&input), text(&output)]),
@@ -109,12 +109,12 @@ fn writes_above_the_file_size_limit_fail_and_leave_no_file() {
     }
 }
 
-/// Limits the size of files that the process writes.
+/// Limits the size of the files that the command can write.
 fn limited(command: &mut Command, bytes: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     let limit = move || {
-        // SAFETY: both calls are valid after fork; `limit` lives until exec. The signal of the
-        // limit is ignored, so that writes fail as on a full disk.
+        // SAFETY: both calls are valid after fork; `limit` lives until exec. SIGXFSZ is ignored, so
+        // that a write above the limit fails as on a full disk.
         let failed = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
                 || libc::setrlimit(libc::RLIMIT_FSIZE, &limit) != 0
@@ -151,7 +151,8 @@ fn ctrl_c_leaves_no_file() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&stream[..stream.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    // Half of the table is in the pipe, which holds at most 64 KiB: the command is reading.
+    // The command reads the pipe, because the pipe holds at most 64 KiB and half of the table was
+    // written.
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let out = child.wait_with_output().unwrap();
@@ -160,7 +161,7 @@ fn ctrl_c_leaves_no_file() {
 }
 
 #[test]
-fn exceeded_memory_limit_names_plugin_and_limit() {
+fn error_for_exceeded_memory_limit_names_plugin_and_limit() {
     let (_folder, _, output) = test_paths();
     let out = crossdock(&["convert", text(&sample()), text(&output), "--memory", "100kB"]);
     assert_rejected(&out, &["arrow-ipc", "100000"], &output);

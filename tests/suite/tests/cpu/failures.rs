@@ -1,6 +1,6 @@
-//! Failures at their n-th occurrence, in conversions with each plugin: the result is an error with
-//! a message, without leaks or files, and the next conversion works. Some occurrences fail, or each
-//! with `CROSSDOCK_FAULTS=all`.
+//! Makes the n-th occurrence of an operation fail in conversions with each plugin. The result must
+//! be an error with a message, without leaks or files, and the next conversion must work. Tests
+//! some occurrences, or with `CROSSDOCK_FAULTS=all` every occurrence.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crossdock_test_support::replay;
 use crossdock_tests::failing::{OPERATIONS, assert_settled, each_failure, error_chain, host, session};
 use crossdock_tests::{assert_nothing_left, faults, sample, sample_tree};
 
-/// A conversion through some plugins, and the devices that it works on.
+/// A conversion through one or more plugins, and the devices that support it.
 struct Route {
     name: &'static str,
     extension: &'static str,
@@ -33,7 +33,7 @@ struct Route {
 enum Sample {
     Ipc,
     Csv,
-    /// The encoded sample instead of the table.
+    /// The encoded sample array.
     Encodings,
 }
 
@@ -61,11 +61,11 @@ const ROUTES: [Route; 9] = [
     Route { name: "csv, written", extension: "csv", columns: NUMBERS, works_on_any_device: false, ..ROUTE },
     Route { name: "csv, read", from: Sample::Csv, works_on_any_device: false, ..ROUTE },
     Route { name: "encodings", from: Sample::Encodings, ..ROUTE },
-    // A tree has one unnamed column, which also comes back unnamed.
+    // A tree has one column without a name, so the column that is read back has no name either.
     Route { name: "encoded-array", vias: &["encoded-array"], from: Sample::Encodings, ..ROUTE },
 ];
 
-/// The routes of a test in this run.
+/// The routes that this run of a test uses.
 fn routes(test: &str) -> impl Iterator<Item = Route> {
     let part = faults::part(test, ROUTES.len(), 3);
     ROUTES.into_iter().enumerate().filter(move |(i, _)| part.contains(i)).map(|(_, route)| route)
@@ -86,7 +86,7 @@ impl Route {
         conversion
     }
 
-    /// The input file, which is created if necessary.
+    /// The path of the input file. Creates the file if necessary.
     fn input(&self, folder: &Path) -> std::path::PathBuf {
         let path = match self.from {
             Sample::Ipc => return sample(),
@@ -313,7 +313,8 @@ fn cancellation_at_any_progress_report_leaves_no_file() {
         };
         let all = reports(0);
         assert!(all > 0, "{} reports no progress", route.name);
-        // After the last report, there may be nothing to cancel.
+        // A cancellation at the last report may come after all work is done, so it need not cause
+        // an error.
         for nth in chosen(all - 1) {
             reports(nth);
         }

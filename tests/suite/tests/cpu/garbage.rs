@@ -1,5 +1,5 @@
-//! A C plugin that returns malformed data: the command names the plugin and the error, and leaves
-//! no file.
+//! Runs the command with a C plugin that returns malformed data. The command must name the plugin
+//! and the error, and leave no file.
 
 use std::path::Path;
 

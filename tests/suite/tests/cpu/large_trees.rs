@@ -1,4 +1,5 @@
-//! Encoded arrays of many nodes count against the memory limit, while they are read and decoded.
+//! Tests that the nodes of a large encoded array count against the memory limit while the array is
+//! read and decoded.
 
 use arrow_schema::DataType;
 use crossdock::memory::Backend;
@@ -35,7 +36,8 @@ fn rejects_large_trees_within_the_memory_limit() {
         (host.session().open().unwrap(), host, backend)
     };
     let bytes = chunked(&open(1 << 30).0);
-    // Not enough memory to read the tree; enough to read but not to decode it; enough for both.
+    // Limits that are too small to read the tree, too small only to decode it, and large enough to
+    // read and decode it.
     for (limit_bytes, expected) in
         [(4 << 20, Some("a tree of many nodes")), (12 << 20, Some("a tree of 8002 nodes")), (64 << 20, None)]
     {

@@ -1,4 +1,5 @@
-//! Lifetimes of hosts, sessions and batches, and independence of hosts and threads.
+//! Tests the lifetimes of hosts, sessions and batches, and that hosts and threads are independent
+//! of each other.
 
 use std::sync::Arc;
 

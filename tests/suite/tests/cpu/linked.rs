@@ -1,5 +1,5 @@
-//! Plugins that are linked in or loaded: both behave the same, and failures are injected into one
-//! of them.
+//! Compares plugins that are linked into the program with plugins that are loaded: both must behave
+//! the same. Also injects failures into linked plugins.
 
 use std::sync::LazyLock;
 
@@ -130,8 +130,9 @@ fn linked_and_loaded_plugins_have_the_same_errors() {
     assert!(messages[0][0].contains("gzip") && messages[0][1].contains("arrow-c-dream"), "{messages:?}");
 }
 
-/// Failures of memory operations at the first and some later occurrences, or at each with
-/// `CROSSDOCK_FAULTS=all`: the result is an error without leaks, and the next conversion works.
+/// Makes memory operations fail at the first and some later occurrences, or with
+/// `CROSSDOCK_FAULTS=all` at every occurrence. The result must be an error without leaks, and the
+/// next conversion must work.
 #[test]
 fn memory_failures_are_errors_without_leaks() {
     let _replay = replay::on_failure();

@@ -1,4 +1,4 @@
-//! Tests of several crates together that need no device except host memory.
+//! Tests several crates together. These tests need no device except host memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;

@@ -1,4 +1,5 @@
-//! File names that are not UTF-8: files are opened by the exact name, and messages show it.
+//! Tests file names that are not UTF-8. Files must be opened by their exact names, and messages
+//! must show the names with replacement characters.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,7 +8,7 @@ use std::process::Output;
 
 use crossdock_tests::{built_file, command, sample};
 
-/// A name with a byte that is not UTF-8, and a suffix.
+/// A name with a byte that is not UTF-8, followed by `suffix`.
 fn name(suffix: &str) -> OsString {
     OsString::from_vec([b"na\xffme", suffix.as_bytes()].concat())
 }
@@ -16,7 +17,7 @@ fn at(folder: &Path, suffix: &str) -> PathBuf {
     folder.join(name(suffix))
 }
 
-/// A folder with such a name, in a temporary folder.
+/// A folder whose name is not UTF-8, in a temporary folder.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let outer = tempfile::tempdir().unwrap();
     let inner = at(outer.path(), "");
@@ -34,7 +35,7 @@ fn run_successfully(arguments: &[&OsStr]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Copies a plugin to a folder, with an extension of plugins.
+/// Copies a plugin to a folder. The copy has the file extension of plugins.
 fn plugin(folder: &Path) -> PathBuf {
     let plugin = at(folder, ".so");
     // The copy keeps the file's mode.
@@ -85,7 +86,7 @@ fn errors_show_names_with_replacement_characters() {
 }
 
 #[test]
-fn plugins_load_are_locked_and_isolated_at_paths_that_are_not_utf8() {
+fn plugins_at_paths_that_are_not_utf8_can_be_loaded_locked_and_isolated() {
     let (_outer, folder) = folder();
     let plugin = plugin(&folder);
     let (plugins_option, lock) = (OsStr::new("--plugins"), at(&folder, ".lock"));
@@ -107,7 +108,8 @@ fn plugins_load_are_locked_and_isolated_at_paths_that_are_not_utf8() {
     ]);
     let locked = std::fs::read_to_string(&lock).unwrap();
     assert!(locked.contains("file = \"na\u{fffd}me.so\""), "{locked}");
-    // The policy names the lock file beside it, and has a name that is not UTF-8.
+    // The name of the policy file is not UTF-8. The policy refers to the lock file in its own
+    // folder.
     let policy = at(&folder, ".toml");
     std::fs::rename(&lock, folder.join("crossdock.lock")).unwrap();
     std::fs::write(&policy, "lock = \"crossdock.lock\"\n").unwrap();

@@ -1,9 +1,9 @@
-//! A Rust plugin that panics in its callbacks: the command reports each panic in one line, and
-//! leaves no file.
+//! Runs the command with a Rust plugin that panics in its callbacks. The command must report each
+//! panic in one line, and leave no file.
 
 use crossdock_tests::{assert_rejected, built_file, crossdock, sample};
 
-/// A folder with the plugin, under a file name that hosts search for.
+/// A folder with a copy of the plugin whose file name hosts recognize.
 fn plugins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(built_file("libbad_citizen.so"), folder.path().join("libcrossdock_bad_citizen_plugin.so"))

@@ -58,7 +58,7 @@ fn assert_success(out: &Output) {
 }
 
 #[test]
-fn commands_of_the_page_build_and_try_its_c_plugin() {
+fn commands_of_the_page_build_and_run_its_c_plugin() {
     let (folder, out) = lines();
     let stdout = String::from_utf8(out.stdout).unwrap();
     for part in ["lines", "loads here   yes", "skip_blank", "written line by line"] {
@@ -68,7 +68,7 @@ fn commands_of_the_page_build_and_try_its_c_plugin() {
 }
 
 #[test]
-fn both_plugins_pass_verify() {
+fn both_plugins_of_the_page_pass_verify() {
     let (folder, _) = lines();
     let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
     std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
@@ -138,7 +138,7 @@ fn rust_plugin_reads_writes_and_reports_errors_on_every_device() {
     assert_rejected(&convert(&plugin, &input, &arrow, &[]), &expected, &arrow);
 }
 
-/// The manifest on the page and that of the crate have the same dependencies.
+/// The manifest on the page and the manifest of the crate have the same dependencies.
 #[test]
 fn manifest_of_the_page_has_the_dependencies_of_its_code() {
     let names = |manifest: &str| -> Vec<String> {

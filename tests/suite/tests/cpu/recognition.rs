@@ -1,5 +1,5 @@
-//! Selection of formats by content, file extension, `--from`, `--to` and `--via`, with explanations
-//! of conflicts.
+//! Tests how content, file extension, `--from`, `--to` and `--via` select a format, and how errors
+//! explain conflicts.
 
 use std::fs::File;
 use std::io::Write;
@@ -51,7 +51,7 @@ impl Fixture {
 }
 
 #[test]
-fn content_precedes_the_file_extension_and_from_precedes_both() {
+fn from_option_overrides_content_and_content_overrides_file_extension() {
     let fixture = fixture();
     let (misnamed, stream) = (fixture.at("sample.csv"), fixture.at("a.arrows"));
     std::fs::copy(sample(), &misnamed).unwrap();
@@ -63,7 +63,7 @@ fn content_precedes_the_file_extension_and_from_precedes_both() {
 }
 
 #[test]
-fn conflict_between_from_and_content_is_explained() {
+fn error_explains_conflict_between_from_option_and_content() {
     let fixture = fixture();
     let out = fixture.at("out.arrow");
     let expected = [
@@ -82,7 +82,7 @@ fn conflict_between_from_and_content_is_explained() {
 }
 
 #[test]
-fn unknown_formats_are_rejected_with_the_known_ones() {
+fn error_for_unknown_format_lists_the_known_formats() {
     let fixture = fixture();
     let text = fixture.at("in.txt");
     std::fs::write(&text, "a,b\n1,2\n").unwrap();
@@ -158,7 +158,7 @@ fn ipc_streams_of_any_framing_are_recognised_by_content() {
 }
 
 #[test]
-fn via_passes_through_bytes_if_a_format_has_no_capsules() {
+fn via_option_converts_through_bytes_if_the_format_has_no_capsules() {
     let fixture = fixture();
     let columns = "year,dep_time,tailnum,cancelled,speed_mph";
     let (direct, through) = (fixture.at("direct.arrow"), fixture.at("through.arrow"));

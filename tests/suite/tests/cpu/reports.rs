@@ -1,4 +1,4 @@
-//! Reports of the command and the library about their work, with the shipped plugins.
+//! Tests the reports of the command and the library about conversions with the shipped plugins.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// Collects the names of all fields, at any depth.
+/// Collects the names of all fields, including fields of nested objects.
 fn names(value: &Value, to: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
@@ -85,7 +85,7 @@ fn conversion_on_another_device_reports_copied_bytes() {
 }
 
 #[test]
-fn report_goes_to_stderr_if_stdout_has_the_data() {
+fn report_is_printed_on_stderr_if_data_is_written_to_stdout() {
     let out = crossdock(&["convert", text(&sample()), "-", "--json"]);
     let report: Value = serde_json::from_slice(&out.stderr).unwrap();
     assert_eq!(report["stages"][1]["bytes"], out.stdout.len());
@@ -163,7 +163,7 @@ fn shipped_plugins_have_static_metadata() {
     }
 }
 
-/// The names of the recorded calls, all of which have ended.
+/// The names of the recorded calls. Asserts that every call has ended.
 fn recorded(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();
@@ -173,7 +173,7 @@ fn recorded(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn calls_are_recorded_by_option_or_environment() {
+fn option_or_environment_variable_enables_recording_of_calls() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let sample = sample();
@@ -220,7 +220,7 @@ fn inspect_describes_a_file_with_a_table() {
         shown.starts_with("format       arrow-ipc-file\nread by      arrow-ipc\ncolumns      year: Int16\n"),
         "{shown}"
     );
-    // A file that no plugin recognises is still reported as no plugin.
+    // If no plugin recognises a file, `inspect` tries to read the file itself as a plugin.
     let out = crossdock(&["inspect", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("not-elf"), "{out:?}");
 }

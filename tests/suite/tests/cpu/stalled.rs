@@ -1,5 +1,5 @@
-//! The command while its output pipe is full: it still handles Ctrl-C, and detects that its input
-//! is truncated.
+//! Tests the command while its output pipe is full. It must still handle Ctrl-C, and detect that
+//! its input is truncated.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -12,11 +12,11 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock::{ColumnSlice, Host, Table};
 use crossdock_tests::{assert_nothing_left, assert_rejected, built, command, sample};
 
-/// The command with its output in a full pipe of one page.
+/// A running command whose output is a full pipe of one page.
 struct Stalled {
     child: Child,
     pipe: PipeReader,
-    /// A copy of the child's end, to query whether the pipe is full.
+    /// A duplicate of the child's end of the pipe, to query whether the pipe is full.
     writer: PipeWriter,
 }
 
@@ -39,7 +39,7 @@ impl Stalled {
 
     fn has_space(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.writer.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: `poll` is one valid pollfd, as the count says.
+        // SAFETY: `poll` is one valid pollfd, and the passed count is 1.
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
@@ -134,7 +134,8 @@ fn named_pipe_passes_a_table_between_two_commands() {
     assert!(copy.success() && std::fs::read(output).unwrap() == std::fs::read(direct).unwrap());
 }
 
-/// The writer combines small columns, so it reads the bytes itself, and the kernel sends SIGBUS.
+/// The writer copies small columns into one buffer. It reads the truncated pages itself, so the
+/// kernel sends SIGBUS.
 #[test]
 fn input_truncated_during_a_read_by_a_plugin_is_an_error() {
     let out = convert_truncated(20_000);
@@ -143,7 +144,8 @@ fn input_truncated_during_a_read_by_a_plugin_is_an_error() {
     assert_eq!((out.status.code(), line.as_str()), (Some(1), expected));
 }
 
-/// Large columns are passed to `write`, so the kernel reads the bytes and returns an error.
+/// Large columns are passed to `write`. The kernel reads the truncated pages, so `write` returns an
+/// error.
 #[test]
 fn input_truncated_during_a_read_by_the_kernel_is_an_error() {
     let out = convert_truncated(1 << 20);
@@ -152,9 +154,9 @@ fn input_truncated_during_a_read_by_the_kernel_is_an_error() {
     assert_rejected(&out, &["arrow-ipc"], Path::new("/nowhere"));
 }
 
-/// On a file system without O_TMPFILE, the unfinished output has a name, and must be removed.
+/// On a file system without O_TMPFILE, the unfinished output file has a name and must be removed.
 #[test]
-fn unfinished_named_file_is_removed_on_signals() {
+fn signals_remove_the_unfinished_output_file() {
     let folder = tempfile::tempdir().unwrap();
     let shim = compile_shim(folder.path());
     let stream = command(&["convert", text(&sample()), "-", "--quiet"]).output().unwrap().stdout;

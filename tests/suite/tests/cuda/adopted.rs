@@ -1,4 +1,4 @@
-//! Adopts streams of other libraries, and orders work with them.
+//! Tests that the host adopts streams of other libraries and orders its work with theirs.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn adopt(session: &Session, device: Device, raw: Handle) -> Stream {
     unsafe { session.memory().adopt_stream(device, raw) }.unwrap()
 }
 
-/// A buffer in memory of the external library. Counts its release.
+/// A buffer in memory of the external library. Increments a counter when it is released.
 fn external_buffer(
     device: Device,
     address: u64,
@@ -60,12 +60,12 @@ fn work_is_ordered_with_an_external_stream_without_host_waits() {
         external.late_copy(external_stream, target, source, BYTES);
         let late = external.record(external_stream);
         let watch = external.watch();
-        // The host's copy waits for the external copy,
+        // The host's copy waits for the first external copy.
         let ready = adopted.record().unwrap();
         assert!(!ready.is_now());
         let from = external_buffer(GPU, target, BYTES, ready, &released);
         let copy = copy_on(&session, session.stream(), &from);
-        // and the next external copy waits for the host's.
+        // The next external copy waits for the host's copy.
         adopted.wait(copy.ready()).unwrap();
         watch.assert_host_did_not_wait_for(late);
         external.late_copy(external_stream, result, copy.address(), BYTES);
@@ -94,19 +94,20 @@ fn allocations_outlive_their_external_stream() {
     for round in 0..4 {
         let external_stream = external.stream();
         let adopted = adopt(&session, GPU, external_stream);
-        // Earlier work on the default stream, from whose pool the block comes.
+        // Enqueues work on the default stream, because the block is allocated from the pool of that
+        // stream.
         drop(copy_on(&session, session.stream(), &from));
         let copy = copy_on(&session, &adopted, &from);
         let mut other = memory.alloc(&adopted, BYTES).unwrap();
         adopted.fill(&mut other, 0, BYTES, round).unwrap();
         drop(adopted);
-        // The host has dropped the handle, but the stream is alive; it is destroyed with work on
-        // it.
+        // The host has dropped its handle, but the stream still exists. The stream is then
+        // destroyed while its work is pending.
         external.late_copy(external_stream, other.address(), source, BYTES);
         let other = other.freeze_after(Ready::Now);
         other.mark_exported();
-        // The host does not reuse the stream. Once it is destroyed, the driver may reuse its
-        // handle.
+        // The host must not use the stream again, because the driver may reuse the handle of a
+        // destroyed stream.
         let next = memory.create_stream(GPU).unwrap();
         assert_ne!(next.native(), external_stream);
         external.destroy_stream(external_stream);
@@ -133,7 +134,7 @@ fn two_handles_of_one_stream_share_its_order() {
     second.wait(&second.record().unwrap()).unwrap();
     let block = block.freeze(&second).unwrap();
     assert!(block.host_view(&second).unwrap().iter().all(|byte| *byte == 2));
-    // A stream of the host can be adopted, too.
+    // A stream that the host created can also be adopted.
     let adopted = adopt(&session, GPU, session.stream().native());
     assert_eq!(copy_on(&session, &adopted, &block).len(), Some(BYTES));
     drop((adopted, second, block, session));
@@ -149,7 +150,7 @@ fn per_thread_streams_of_two_threads_are_ordered() {
     let released = Arc::<AtomicUsize>::default();
     let source = external.upload(&bytes(&values(5)));
     let adopted = adopt(&session, GPU, PER_THREAD);
-    // Kept alive, because the host waits for its release.
+    // Dropped only at the end of the test, because the host waits when this buffer is released.
     let from = external_buffer(GPU, source, BYTES, Ready::Now, &released);
     let copy = copy_on(&session, &adopted, &from);
     let read = std::thread::scope(|scope| {
@@ -168,12 +169,12 @@ fn per_thread_streams_of_two_threads_are_ordered() {
     assert_eq!(host.settle(), []);
 }
 
-/// Enough bytes for a copy by several threads.
+/// Enough bytes for a copy that the backend splits among several threads.
 const MANY_BYTES: usize = 24 << 20;
 
 #[test]
-fn pageable_copies_are_in_the_order_of_external_streams() {
-    let Some((external, host, session)) = setup("pageable_copies_are_in_the_order_of_external_streams")
+fn pageable_copies_follow_the_order_of_external_streams() {
+    let Some((external, host, session)) = setup("pageable_copies_follow_the_order_of_external_streams")
     else {
         return;
     };
@@ -290,7 +291,8 @@ fn events_of_external_streams_order_work_on_the_other_device() {
     there.within(|| there.destroy_stream(far_own));
 }
 
-/// Validates the tests above: without a wait there is a race, which the simulated driver detects.
+/// Validates the other tests of this file: without a wait there is a race, which the simulated
+/// driver detects.
 #[test]
 fn missing_waits_are_reported_as_races() {
     const TEST: &str = "missing_waits_are_reported_as_races";

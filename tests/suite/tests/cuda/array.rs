@@ -1,5 +1,5 @@
-//! Arrays of an external library: one column of 64-bit integers, as in the Arrow C Device
-//! interface.
+//! Arrays that an external library exports through the Arrow C Device interface. They have one
+//! column of 64-bit integers.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -22,8 +22,8 @@ struct ArrayOwner {
     released: Arc<AtomicUsize>,
 }
 
-/// An array of `rows` values at `address`, ready after `event`, or now if it is NULL. Counts its
-/// release.
+/// An array of `rows` values at `address`. The values are ready after `event`, or immediately if
+/// `event` is NULL. The release increments a counter.
 pub fn array(
     address: u64,
     rows: usize,
@@ -57,7 +57,8 @@ pub fn array(
 }
 
 unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-    // SAFETY: `array` stored a boxed `ArrayOwner` in `private_data`; a release happens once.
+    // SAFETY: The function `array` stored a boxed `ArrayOwner` in `private_data`. The consumer
+    // calls `release` only once, so the box is freed only once.
     unsafe {
         let owner = Box::from_raw((*array).private_data.cast::<ArrayOwner>());
         (*array).release = None;

@@ -1,5 +1,5 @@
-//! Graph capture by an external library: calls that would break a capture are rejected, and the
-//! capture stays valid.
+//! Tests graph captures by an external library. The host must reject calls that would invalidate a
+//! capture, and the capture must stay valid.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crossdock_memory::Copies;
 use super::array::schema;
 use super::setup;
 
-/// Thread-local, so that other threads of the process can work.
+/// The capture mode: thread-local, so that other threads of the process may call the driver.
 const MODE: i32 = 1;
 
 #[test]
@@ -24,7 +24,7 @@ fn rejects_work_on_session_streams_under_capture() {
     let table = Table::from_record_batch(&session, &batch).unwrap();
     let device_batch = &table.batches()[0];
     let (stream, memory) = (session.stream(), session.memory());
-    // Kernels are loaded now, and no work is pending.
+    // The kernels are loaded before the capture begins, and no work is pending.
     drop(device_batch.slice(1, 100).unwrap().compact(stream).unwrap());
     let mut block = memory.alloc(stream, 64).unwrap();
     stream.synchronize().unwrap();
@@ -86,7 +86,7 @@ fn blocks_dropped_during_a_capture_are_released_after_it() {
     assert!(cached_bytes() >= 3 * BYTES as u64, "the pool still has the blocks");
     external.end_capture(stream.native());
 
-    // Later allocations reuse the blocks, whose work is complete.
+    // Later allocations reuse the blocks, because all work that uses them is complete.
     let mut blocks: Vec<_> = (0..3).map(|_| block()).collect();
     blocks.iter_mut().for_each(|block| stream.fill(block, 0, BYTES, 2).unwrap());
     drop((blocks, other));
@@ -106,7 +106,7 @@ fn session_works_during_a_capture_of_an_external_stream() {
     let external_stream = external.stream();
     let batch =
         RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from_iter_values(0..1 << 20))]).unwrap();
-    // Also in the strictest mode, and on this thread.
+    // The session also works in the strictest capture mode and on the capturing thread.
     for mode in [0, MODE] {
         external.begin_capture(external_stream, mode);
         let table = Table::from_record_batch(&session, &batch).unwrap();
@@ -147,9 +147,9 @@ fn work_of_plugins_on_another_thread_keeps_captures_valid() {
         drop((table, read, decoded));
         host.backend().settle();
     };
-    // Kernels are loaded now.
+    // The kernels are loaded before the capture begins.
     work();
-    // In the strictest mode, work of every thread can invalidate the capture.
+    // In the strictest capture mode, a driver call on any thread can invalidate the capture.
     external.begin_capture(external_stream, 0);
     std::thread::scope(|scope| scope.spawn(work).join().unwrap());
     external.end_capture(external_stream);
@@ -171,7 +171,8 @@ fn settle_does_not_wait_for_a_capture_of_the_same_thread() {
 
     external.begin_capture(external_stream, MODE);
     drop(exported);
-    // Neither call can complete before this thread ends the capture.
+    // The block becomes free only after this thread ends the capture, so neither `settle` nor
+    // `trim` may wait for it.
     host.backend().settle();
     host.backend().trim();
     let freed = external.calls("cuMemFree_v2");

@@ -1,4 +1,4 @@
-//! Counts driver calls for a batch: the number does not depend on the number of columns.
+//! Tests that the number of driver calls for a batch does not depend on the number of columns.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crossdock::{Host, IpcForm, Session, Table};
 use super::external::External;
 use super::setup;
 
-/// Calls with a significant cost.
+/// The driver functions that take significant time.
 const COUNTED: [&str; 5] =
     ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize", "cuEventRecord"];
 
-/// Columns of numbers, text and booleans in turn, with nulls.
+/// `n` columns with nulls, alternately of numbers, text and booleans.
 fn batch(columns: usize) -> RecordBatch {
     let rows = 1000;
     let column = |i: usize| -> (String, ArrayRef) {
@@ -28,7 +28,8 @@ fn batch(columns: usize) -> RecordBatch {
     RecordBatch::try_from_iter((0..columns).map(column)).unwrap()
 }
 
-/// The number of calls of each counted function by `work`, including its work on other threads.
+/// Runs `work`. Returns how often each counted function was called, including calls on other
+/// threads.
 fn calls(external: &External, host: &Host, work: impl FnOnce()) -> [u64; COUNTED.len()] {
     let count = || {
         host.backend().settle();
@@ -82,7 +83,7 @@ fn number_of_driver_calls_is_independent_of_the_number_of_columns() {
             let host_table = Table::from_record_batch(&session, &batch).unwrap();
             let bytes = host_table.to_ipc_bytes(IpcForm::Stream).unwrap();
             let table = Table::from_ipc_bytes(&session, bytes.clone()).unwrap();
-            // The first run creates pools, modules and rings.
+            // The first run is not counted, because it creates pools, modules and rings.
             work(&session, &batch, &bytes, &table);
             session.stream().synchronize().unwrap();
             calls(&external, &host, || work(&session, &batch, &bytes, &table))

@@ -1,5 +1,6 @@
-//! Late producers, slow readers and early deletions of tensors. DLPack has no events: a producer
-//! makes the session's stream wait, and a consumer waits for that stream.
+//! Tests tensors with late producers, slow readers and early deletions. DLPack has no events.
+//! Instead, a producer makes the session's stream wait for its work, and a consumer waits for the
+//! session's stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +15,12 @@ use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
 use super::setup;
 use super::tensor::{CUDA_0, ConsumedTensor, dl_device, error_chain, import, load_gather_kernel, tensor};
 
-/// The values at every second position of a list of twice the length.
+/// The values at every second position of a list that is twice as long.
 fn spread(values: &[i64]) -> Vec<i64> {
     values.iter().flat_map(|value| [*value, -1]).collect()
 }
 
-/// With any strides, a tensor is read after the work that the session's stream waits for.
+/// A tensor with any strides is read after the work that the session's stream waits for.
 #[test]
 fn tensor_of_a_late_producer_is_read_without_host_waits() {
     let Some((external, host, session)) = setup("tensor_of_a_late_producer_is_read_without_host_waits")
@@ -43,7 +44,8 @@ fn tensor_of_a_late_producer_is_read_without_host_waits() {
         external.wait(session.stream().native(), written);
         let watch = external.watch();
         let table = import(&session, tensor(CUDA_0, target, (ROWS, stride), &deleted)).unwrap();
-        // Export the tensor again: in place if it was imported in place.
+        // Export the tensor again. If it was imported in place, the export refers to the same
+        // memory.
         let mut writer = session.write_capsules("dlpack", table.schema(), &Options::new()).unwrap();
         let again = ConsumedTensor::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
         assert_eq!(again.address() == target, stride == 1);
@@ -62,7 +64,7 @@ fn tensor_of_a_late_producer_is_read_without_host_waits() {
     assert_eq!(host.settle(), []);
 }
 
-/// A device writes the pinned host memory late.
+/// Late work of a device writes the tensor's pinned host memory.
 #[test]
 fn late_tensor_in_pinned_memory_is_read_in_the_order_of_the_session_stream() {
     let Some((external, host, session)) =
@@ -86,7 +88,8 @@ fn late_tensor_in_pinned_memory_is_read_in_the_order_of_the_session_stream() {
         let watch = external.watch();
         let pinned = dl_device(abi::DEVICE_CUDA_HOST, 0);
         let table = import(&session, tensor(pinned, target, (ROWS, stride), &deleted)).unwrap();
-        // With a stride of 2, the host gathers the values, so it must wait for them.
+        // With a stride of 2, the host gathers the values on the CPU, so it must wait for the
+        // producer.
         if stride == 1 {
             watch.assert_host_did_not_wait_for(written);
         }
@@ -118,7 +121,7 @@ fn consumer_that_waits_for_the_session_stream_reads_pending_tensors() {
         let late = external.record(external_stream);
         external.wait(session.stream().native(), late);
         let watch = external.watch();
-        // A copy on the stream that waits.
+        // Copies the batch on the session's stream, which waits for the late copy.
         let batch = table.batches()[0].compact(session.stream()).unwrap();
         let options = Options::new().with("copy", copy);
         let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
@@ -217,7 +220,7 @@ fn external_tensor_is_deleted_after_its_last_use_without_a_wait_in_drop() {
         return;
     };
     let external_stream = external.stream();
-    // A stride of 2 is gathered by the plugin, and 1 is copied by the host.
+    // With a stride of 2 the plugin gathers the values; with a stride of 1 the host copies them.
     for stride in [2, 1] {
         let deleted = Arc::<AtomicUsize>::default();
         let written_values = values(5);
@@ -281,7 +284,7 @@ fn rejects_device_tensors_in_memory_unknown_to_the_driver() {
     let capsule = tensor(CUDA_0, host_values.as_ptr() as u64, (ROWS, 1), &deleted);
     let error = error_chain(&import(&session, capsule).err().unwrap());
     assert!(error.contains("the driver reports no device memory"), "{error}");
-    // Declared as managed memory, it is imported as host memory.
+    // If the memory is declared as managed memory, it is imported as host memory.
     let managed = dl_device(abi::DEVICE_CUDA_MANAGED, 0);
     let table = import(&session, tensor(managed, host_values.as_ptr() as u64, (ROWS, 1), &deleted)).unwrap();
     assert_eq!(table.to_record_batches().unwrap()[0].column(0), expected(host_values.clone()).column(0));

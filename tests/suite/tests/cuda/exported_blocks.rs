@@ -1,11 +1,12 @@
-//! Exported blocks return to the driver at a later allocation or release, and no thread waits for
+//! Tests that a later allocation or release frees exported blocks, and that no thread waits for
 //! them.
 
 use std::io::Write;
 
 use super::setup;
 
-/// Enough blocks for a query that returns "not ready" a few times.
+/// The number of allocations or releases after which a block must be freed, although some event
+/// queries return "not ready".
 const MAX_BLOCKS: usize = 100;
 
 #[test]
@@ -14,7 +15,7 @@ fn exported_blocks_are_freed_by_a_later_allocation_or_release() {
     let Some((external, host, session)) = setup(TEST) else { return };
     let freed = || external.calls("cuMemFree_v2");
     if freed().is_none() || !external.records_whole_contexts() {
-        // With an older driver, the reaper frees exported blocks.
+        // With an older driver, which lacks cuCtxRecordEvent, the reaper frees exported blocks.
         let why = "only the simulated driver counts its calls, and it must have cuCtxRecordEvent";
         return std::io::stderr().write_all(format!("skipped: {TEST}: {why}\n").as_bytes()).unwrap();
     }

@@ -14,7 +14,7 @@ pub const LATE_NS: u64 = 50_000_000;
 /// Calls a function of the driver, and expects success.
 macro_rules! cu {
     ($external:expr, $name:ident ( $($value:expr => $t:ty),* $(,)? )) => {{
-        // SAFETY: the signature is that of the driver's header; handles and memory belong to
+        // SAFETY: the declared signature matches the driver's header; handles and memory belong to
         // `External`.
         let code = unsafe {
             let f = $external.library.get::<unsafe extern "C" fn($($t),*) -> c_int>(stringify!($name).as_bytes());
@@ -36,12 +36,12 @@ unsafe impl Send for External {}
 unsafe impl Sync for External {}
 
 impl External {
-    /// A user of device 0's primary context.
+    /// A library that uses the primary context of device 0.
     pub fn new() -> Self {
         Self::on(0)
     }
 
-    /// A user of a device's primary context.
+    /// A library that uses the primary context of a device.
     pub fn on(ordinal: c_int) -> Self {
         // SAFETY: the library is already loaded, so no initialiser runs.
         let library =
@@ -95,7 +95,7 @@ impl External {
         stream
     }
 
-    /// Destroys a stream. Its pending work still runs.
+    /// Destroys a stream. The driver still runs its pending work.
     pub fn destroy_stream(&self, stream: Handle) {
         cu!(self, cuStreamDestroy_v2(stream => Handle));
     }
@@ -121,8 +121,8 @@ impl External {
     }
 
     /// The number of waits of the host; `None` with a real driver. With an older driver, a thread
-    /// of the host waits for the whole device when exported blocks are returned; these waits block
-    /// no caller and are not counted.
+    /// of the host waits for the whole device when exported blocks are released. These waits block
+    /// no caller, so they are not counted.
     fn waits(&self) -> Option<u64> {
         let of_the_device = self.records_whole_contexts().then_some("cuCtxSynchronize");
         let waits = ["cuStreamSynchronize", "cuEventSynchronize"].into_iter().chain(of_the_device);
@@ -160,15 +160,15 @@ impl External {
     /// Ends a capture. Returns whether it was invalidated.
     pub fn end_broken_capture(&self, stream: Handle) -> bool {
         let mut graph: Handle = null_mut();
-        // SAFETY: the signature is that of the driver's header, and `graph` is a valid local.
+        // SAFETY: the declared signature matches the driver's header, and `graph` is a valid local.
         unsafe {
             type End = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
             self.library.get::<End>(b"cuStreamEndCapture").unwrap()(stream, &mut graph) != 0
         }
     }
 
-    /// With the simulated driver, holds or releases a stream: queries do not run the work of a held
-    /// stream.
+    /// With the simulated driver, holds or resumes a stream. While a stream is held, event queries
+    /// do not run its work.
     pub fn hold(&self, stream: Handle, on: bool) {
         // SAFETY: the simulated driver's function has this signature, and checks the stream.
         unsafe {
@@ -180,8 +180,8 @@ impl External {
         }
     }
 
-    /// The number of violations by `work`, which do not end the process meanwhile; `None` with a
-    /// real driver.
+    /// Runs `work`, and returns the number of violations that the simulated driver detects. They do
+    /// not end the process. `None` with a real driver.
     pub fn violations(&self, work: impl FnOnce()) -> Option<u64> {
         // SAFETY: the simulated driver's functions have these signatures.
         unsafe {
@@ -199,7 +199,7 @@ impl External {
 
     /// Whether an event has not passed yet.
     pub fn is_pending(&self, event: Handle) -> bool {
-        // SAFETY: the signature is that of the driver's header, and the event is alive.
+        // SAFETY: the declared signature matches the driver's header, and the event is alive.
         let code = unsafe {
             self.library.get::<unsafe extern "C" fn(Handle) -> c_int>(b"cuEventQuery").unwrap()(event)
         };
@@ -276,8 +276,8 @@ impl External {
     }
 }
 
-/// The CPU implementation of the kernel, for the simulated driver, which runs work late in any
-/// case.
+/// The CPU implementation of the kernel, for the simulated driver. It does not wait, because the
+/// simulated driver runs all work late.
 unsafe extern "C" fn copy_on_cpu(args: *const abi::Arg, n_args: usize) -> abi::Code {
     // SAFETY: the simulated driver passes `n_args` arguments with accessible addresses of disjoint
     // blocks.
@@ -296,7 +296,7 @@ pub struct Watch<'a> {
 
 impl Watch<'_> {
     /// Asserts that the host did not wait for the event. With a real driver, the event must still
-    /// be pending; with the simulated one, where work is pending until a wait, the number of waits
+    /// be pending. With the simulated driver, work is pending until a wait, so the number of waits
     /// must be unchanged.
     pub fn assert_host_did_not_wait_for(&self, event: Handle) {
         match self.waits {
@@ -305,7 +305,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Asserts that the host did not wait at all, with the simulated driver.
+    /// With the simulated driver, asserts that the host did not wait at all.
     pub fn assert_host_did_not_wait(&self) {
         assert_eq!(self.external.waits(), self.waits, "the host waited");
     }

@@ -1,11 +1,12 @@
-//! Device memory that other libraries and processes use.
+//! Tests the count of device memory that other libraries and processes use.
 
 use crossdock::api::Device;
 
 use crate::{GPU, setup};
 
 const BYTES: usize = 64 << 20;
-/// The driver counts in steps of 2 MiB, and sometimes allocates a little for itself.
+/// The accepted deviation: the driver counts in steps of 2 MiB, and sometimes allocates a few bytes
+/// for itself.
 const TOLERANCE: u64 = BYTES as u64 / 4;
 
 #[test]

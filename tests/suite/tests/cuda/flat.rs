@@ -1,4 +1,4 @@
-//! Device memory before and after many conversions.
+//! Tests that many conversions do not use more and more device memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crossdock::{IpcForm, Table};
 
 use super::setup;
 
-/// The number of rounds, from `CROSSDOCK_ROUNDS`. A real device does ten thousand in seconds.
+/// The number of rounds, from `CROSSDOCK_ROUNDS`. A real device runs ten thousand rounds in
+/// seconds.
 fn rounds() -> usize {
     std::env::var("CROSSDOCK_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
@@ -39,8 +40,8 @@ fn device_memory_does_not_grow_over_many_conversions() {
     let before = free();
     (0..rounds()).for_each(|_| round());
     let after = free();
-    // The driver's pools grow in large steps. A leak of one block per round would exceed two of
-    // them.
+    // The bound is two steps of the driver's pools, which grow in large steps. A leak of one block
+    // per round would exceed it.
     let lost = before.0.saturating_sub(after.0);
     assert!(lost <= 64 << 20, "{lost} bytes of device memory are lost after {} rounds", rounds());
     assert!(

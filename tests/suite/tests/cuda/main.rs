@@ -1,9 +1,9 @@
-//! The order of the host's work and of an external library's work on a CUDA device: late producers,
-//! slow readers, early releases. The tests run with a real or a simulated driver, and are skipped
-//! without one.
+//! Tests the order of work that the host and an external library enqueue on a CUDA device, with
+//! late producers, slow readers and early releases. The tests run with a real or a simulated
+//! driver, and are skipped without a driver.
 //!
-//! They need a process of their own, because they count all calls of the process to the driver, and
-//! each has exclusive use of the device.
+//! The tests need a process of their own, because they count all driver calls of the process. Each
+//! test has exclusive use of the device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adopted;
@@ -32,8 +32,8 @@ use external::External;
 
 const GPU: Device = Device::cuda(0);
 
-/// A session on the first CUDA device, and an external library that uses it, for one test at a
-/// time. Without a driver, reports that `test` is skipped.
+/// A session on the first CUDA device, and an external library that uses the device. Only one test
+/// at a time has them. Without a driver, reports that `test` is skipped.
 fn setup(test: &str) -> Option<(LockedExternal, Host, Session)> {
     static LOCK: Mutex<()> = Mutex::new(());
     static EXTERNAL: OnceLock<External> = OnceLock::new();
@@ -42,8 +42,8 @@ fn setup(test: &str) -> Option<(LockedExternal, Host, Session)> {
         skip(test, &missing.to_string());
         return None;
     }
-    // Locked before the host is created and unlocked after it is dropped, so that the hosts of two
-    // tests never overlap.
+    // The lock is acquired before the host is created and released after the host is dropped, so
+    // that two tests never have hosts at the same time.
     let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
     let session = host.session().device(GPU).open().unwrap();
@@ -56,7 +56,7 @@ fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// The external library, locked for one test.
+/// The external library, which one test has locked.
 struct LockedExternal {
     external: &'static External,
     _lock: MutexGuard<'static, ()>,

@@ -1,4 +1,4 @@
-//! Late producers and slow readers of arrays.
+//! Tests arrays with late producers and slow readers.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -33,7 +33,7 @@ pub fn expected(values: Vec<i64>) -> RecordBatch {
     RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(values))]).unwrap()
 }
 
-/// Imports an array of the external library, through the plugin or directly into the host.
+/// Imports an array of the external library, either through the plugin or directly into the host.
 pub fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: bool) -> Table {
     let schema = export_schema(&schema()).unwrap();
     if !by_plugin {
@@ -47,7 +47,7 @@ pub fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin:
 /// Exports a batch to the external library, as a plain Arrow struct.
 pub fn export(session: &Session, batch: &DeviceBatch) -> Owned<abi::ArrowDeviceArray> {
     let raw = export_batch_to_external(batch, false, session.stream()).unwrap().into_raw();
-    // SAFETY: the batch has no schema, so the array owns everything.
+    // SAFETY: the export has no schema, so only the array must be released, and `array` owns it.
     unsafe { Owned::new(raw.array) }
 }
 
@@ -71,10 +71,10 @@ fn array_of_a_late_producer_is_read_without_host_waits() {
         let written = external.record(external_stream);
         let watch = external.watch();
         let table = import(&session, array(target, ROWS, written, &released), by_plugin);
-        // Imported in place and exported again, with the producer's event.
+        // The array was imported in place and is exported again with the producer's event.
         let again = export(&session, &table.batches()[0]);
         assert_eq!(address_of(&again), target);
-        // A copy by the host, with an event of the host.
+        // The host copies the array, so the export has an event of the host.
         let copy = table.batches()[0].compact(session.stream()).unwrap();
         let exported_copy = export(&session, &copy);
         watch.assert_host_did_not_wait_for(written);
@@ -94,7 +94,7 @@ fn array_of_a_late_producer_is_read_without_host_waits() {
     assert_eq!(host.settle(), []);
 }
 
-/// The owner of the exported block, and the exporter.
+/// Which component allocated the exported block, and which one exports it.
 #[derive(PartialEq)]
 enum Way {
     /// A block of the host, exported by the host.
@@ -120,7 +120,7 @@ fn slow_reader_of_a_released_block_reads_its_values() {
             let reader = session.read(Input::bytes(tree), &ReadOptions::default()).unwrap();
             table = Table::from_reader(&session, reader).unwrap();
         } else if way != Way::Host {
-            // The plugin owns the blocks, and the host a batch of them.
+            // The plugin owns the blocks, and the host owns a batch that refers to them.
             let bytes = table.to_ipc_bytes(IpcForm::Stream).unwrap();
             table = Table::from_ipc_bytes(&session, bytes).unwrap();
         }
@@ -163,7 +163,7 @@ fn external_array_is_released_after_its_last_use_without_a_wait_in_drop() {
     let external_stream = external.stream();
     let released = Arc::<AtomicUsize>::default();
     let source = external.upload(&bytes(&values(5)));
-    // The session's stream waits for a held copy, so that the copy below runs late.
+    // The session's stream waits for a held copy, so that the session's own copy runs late.
     let (a, b) = (external.alloc(BYTES), external.alloc(BYTES));
     external.hold(external_stream, true);
     external.late_copy(external_stream, a, b, BYTES);

@@ -1,4 +1,5 @@
-//! Results of calls without an event, which are ordered after the stream of the call.
+//! Tests results that a plugin returns without an event. They are ordered after the work on the
+//! stream of the call.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ fn result_without_an_event_is_ordered_after_the_stream_of_the_call() {
     };
     let call_stream = session.stream().native();
     let (source, target) = (external.upload(&bytes(&values(5))), external.upload(&vec![0; BYTES]));
-    // A batch with an offset is imported on another path.
+    // A batch with an offset has a separate import path.
     for first in [0, 1] {
         let released = Arc::<AtomicUsize>::default();
         external.hold(call_stream, true);

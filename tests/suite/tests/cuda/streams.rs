@@ -1,4 +1,4 @@
-//! C Device streams, whose arrays carry their events from one session to another.
+//! Tests C Device streams. Their arrays pass events from one session to another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -29,7 +29,7 @@ fn late_array_passes_through_a_device_stream_without_host_waits() {
     let table = import(&session, array(target, ROWS, written, &released), true);
     let mut writer = session.write_capsules("arrow-c-device-stream", &schema(), &Options::new()).unwrap();
     let mut capsules = writer.write(table.batches()[0].clone()).unwrap();
-    // Followed by a new copy, with an event of the host.
+    // The second array is a new copy with an event of the host.
     capsules.extend(writer.write(table.batches()[0].compact(session.stream()).unwrap()).unwrap());
     capsules.extend(writer.finish().unwrap().capsules);
     let reader = second.read_capsules("arrow-c-device-stream", capsules, None, &Options::new()).unwrap();

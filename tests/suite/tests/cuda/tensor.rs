@@ -1,4 +1,4 @@
-//! Tensors of an external library, and the host's tensors as the library sees them.
+//! Tensors that an external library creates, and tensors that it receives from the host.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use dlpark::ffi::{
 
 pub const INT64: DLDataType = DLDataType { code: DLDataTypeCode::INT, bits: 64, lanes: 1 };
 
-/// The declared device of a tensor, from Arrow's device type and the device id.
+/// The DLPack device for Arrow's device type and a device id.
 pub const fn dl_device(kind: i32, id: i32) -> DLDevice {
     DLDevice { device_type: DLDeviceType(kind as u32), device_id: id }
 }
@@ -29,7 +29,7 @@ struct TensorOwner {
     deleted: Arc<AtomicUsize>,
 }
 
-/// A tensor of 64-bit integers with a stride in elements. Counts its deletion.
+/// A tensor of 64-bit integers with a stride in elements. The deleter increments a counter.
 pub fn tensor(
     device: DLDevice,
     address: u64,
@@ -82,8 +82,8 @@ pub fn import(session: &Session, capsule: Capsule) -> crossdock::Result<Table> {
     Table::from_reader(session, reader)
 }
 
-/// Gathers once on a device, from at least 64 bytes of its memory: the first launch loads the
-/// kernel's image, for which the driver waits for the device.
+/// Gathers at least 64 bytes on a device once, so that later launches do not wait: the first launch
+/// loads the kernel's image, and the driver waits for the device while it loads the image.
 pub fn load_gather_kernel(session: &Session, device: DLDevice, address: u64) {
     drop(import(session, tensor(device, address, (4, 2), &Arc::default())).unwrap());
     session.stream().synchronize().unwrap();
@@ -124,7 +124,7 @@ impl Drop for ConsumedTensor {
     }
 }
 
-/// An error and its sources.
+/// The message of an error, followed by the messages of its sources.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
-//! Data on one CUDA device in a session on another, with each context that may be current on the
-//! caller's thread.
+//! Tests sessions on one CUDA device with data on another device. Each test runs with every context
+//! that may be current on the caller's thread.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use super::{LockedExternal, setup, skip};
 
 pub const OTHER: Device = Device::cuda(1);
 
-/// A session on the first device, and an external library on each of the first two devices.
+/// A session on the first device, and external libraries on the first and second device.
 pub fn setup_two_devices(test: &str) -> Option<(LockedExternal, &'static External, Host, Session)> {
     static SECOND: OnceLock<External> = OnceLock::new();
     let (here, host, session) = setup(test)?;
@@ -32,8 +32,8 @@ pub fn setup_two_devices(test: &str) -> Option<(LockedExternal, &'static Externa
     Some((here, there, host, session))
 }
 
-/// Runs `work` with each context that a caller may have: the first device's, the second's, none.
-/// The current context must not change.
+/// Runs `work` three times: with the context of the first device, with that of the second device,
+/// and without a context. The current context must not change.
 fn in_each_context(here: &External, there: &External, work: impl Fn(&dyn Fn())) {
     let enter: [&dyn Fn(); 3] = [&|| here.enter(), &|| there.enter(), &|| here.make_current(null_mut())];
     for enter in enter {
@@ -176,9 +176,9 @@ fn late_array_on_the_second_device_is_copied_to_the_device_of_the_session() {
 }
 
 #[test]
-fn exports_of_a_batch_on_another_device_are_copies_or_fail() {
+fn batch_on_another_device_is_copied_or_rejected_at_export() {
     let Some((here, there, host, session)) =
-        setup_two_devices("exports_of_a_batch_on_another_device_are_copies_or_fail")
+        setup_two_devices("batch_on_another_device_is_copied_or_rejected_at_export")
     else {
         return;
     };

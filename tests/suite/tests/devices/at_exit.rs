@@ -1,4 +1,5 @@
-//! The end of a process while a plugin's instance, the last owner of a CUDA device, is destroyed.
+//! Tests that a process ends correctly while a plugin's instance is destroyed. The instance is the
+//! last owner of a CUDA device.
 
 use std::io::Write;
 use std::process::Command;
@@ -13,7 +14,8 @@ use crossdock_plugin_api::{Device, Plugin, PluginDescription, Result, abi, entry
 const CHILD: &str = "CROSSDOCK_TEST_LAST_OWNER";
 const MESSAGE: &[u8] = b"the instance is destroyed\n";
 
-/// A plugin whose destruction is slow, and writes a message directly to standard output.
+/// A plugin whose instances are destroyed slowly and then write a message directly to standard
+/// output.
 struct Slow {
     memory: Memory,
 }
@@ -29,7 +31,7 @@ impl Drop for Slow {
         std::thread::sleep(Duration::from_millis(300));
         let cuda = self.memory.devices().unwrap().iter().any(|known| known.device.r#type == abi::DEVICE_CUDA);
         assert!(cuda);
-        // SAFETY: the pointer and length are those of a constant.
+        // SAFETY: the pointer and the length belong to the constant `MESSAGE`.
         unsafe { libc::write(1, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
     }
 }
@@ -70,7 +72,7 @@ fn child_process_with_a_slow_instance() {
     let session = host.session().device(Device::cuda(0)).open().unwrap();
     session.plugin("slow").unwrap();
     let stream = session.memory().default_stream(Device::cuda(0)).unwrap();
-    // From pageable memory, so that the device allocates a staging buffer.
+    // The copy reads pageable memory, so that the device allocates a staging buffer.
     let bytes = vec![1; 100_000];
     let copied = session.memory().alloc_with(&stream, bytes.len(), |to| {
         to.copy_from_slice(&bytes);

@@ -1,5 +1,5 @@
-//! Failures of memory operations in decoders, with Vortex's trees of each encoding of the plugin
-//! `encodings`, and in its exporter.
+//! Makes memory operations fail in the decoders and in the exporter of the plugin `encodings`. The
+//! inputs are trees that Vortex wrote, at least one for each encoding.
 
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
@@ -39,7 +39,8 @@ fn through_a_capsule(session: &Session, batch: &DeviceBatch) -> crossdock::Resul
     Ok(session.read_capsules(format, capsules, None, &options)?.next()?.unwrap())
 }
 
-/// Injects failures into `run`, with the result of `before` for each tree, on every device.
+/// Injects failures into `run` on every device. Its argument is the result of `before` for each
+/// tree.
 fn each_failure_with_each_tree<T>(
     test: &str,
     trees: &[Golden],
@@ -63,7 +64,8 @@ fn each_failure_with_each_tree<T>(
                     each_failure((&host, &faults, operation), &what, chosen, run, bytes);
                 total = (total.0 + failed, total.1 + occurrences);
             }
-            // With few trees, a second attempt of the pool may succeed for every allocation.
+            // With few trees, all failures may be without effect, because the pool tries each
+            // allocation a second time.
             let is_tested = total.0 > 0 || total.1 == 0 || !faults::has_every_case();
             assert!(is_tested, "{device}, {operation:?}: none of {} failures was an error", total.1);
             drop(session);

@@ -1,4 +1,4 @@
-//! Encoded arrays in files: conversion, recognition, display, and rejection of corrupt files.
+//! Tests encoded arrays in files: conversion, recognition, display, and rejection of corrupt files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
     session.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
 }
 
-/// A tree with the values [1001, null, 996], the encoding id `child` of the values, and the types
-/// of Vortex or of Arrow.
+/// A tree with the values [1001, null, 996]. The child with the values has the encoding id `child`.
+/// The tree has either Vortex types or Arrow types.
 fn tree(session: &Session, device: Device, child: &str, has_arrow_types: bool) -> EncodedArray {
     let logical_type = |nullable| match has_arrow_types {
         false if nullable => LogicalType::Dtype(INT32.to_vec()),
@@ -107,9 +107,9 @@ fn trees_round_trip_through_bytes_on_every_device() {
     }
 }
 
-/// Plugin instances that one task of a session creates belong to the session.
+/// Plugin instances that a task creates belong to its session, so other tasks can use them.
 #[test]
-fn plugins_first_used_by_a_task_decode_for_the_session_after_it() {
+fn plugins_that_a_task_loads_still_decode_after_the_task_ends() {
     let session = session(Device::CPU);
     let decoded = |by: &Session| {
         let array = tree(by, Device::CPU, "vortex.primitive", false);
@@ -269,9 +269,9 @@ fn inspect_reports_a_missing_plugin_for_vortex_types() {
     let alone = folder.at("alone");
     std::fs::create_dir(&alone).unwrap();
     let program = alone.join("crossdock");
-    // Copied by another process: files that this process has open for writing are inherited by
-    // programs that other tests start at the same time, and cannot be executed until those close
-    // them.
+    // Another process copies the file. If this process wrote it, programs that other tests start at
+    // the same time could inherit the open file, and the copy could not be executed until they
+    // close it.
     let status = Command::new("cp").args([&built().join("crossdock"), &program]).status().unwrap();
     assert!(status.success());
     let out = Command::new(&program)
@@ -287,7 +287,7 @@ fn inspect_reports_a_missing_plugin_for_vortex_types() {
 }
 
 #[test]
-fn rejects_trees_with_another_schema_than_expected() {
+fn rejects_trees_with_an_unexpected_schema() {
     let session = session(Device::CPU);
     let open = |field: Field| {
         let tree = tree(&session, Device::CPU, "vortex.primitive", false);

@@ -1,5 +1,5 @@
-//! Decoding of encoded arrays by a session: on every device, from buffers on any device, with
-//! rejections.
+//! Tests that a session decodes encoded arrays on every device, from buffers on any device, and
+//! rejects malformed arrays.
 
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ fn bytes_of(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// A tree of `values` above the reference 1000, with the validity bitmap `bits`.
+/// A tree of integers, which are the sums of the reference 1000 and `values`, with the validity
+/// bitmap `bits`.
 fn with_reference_1000(session: &Session, device: Device, values: &[i32], bits: u8) -> EncodedArray {
     let n = values.len() as u64;
     let boolean = Field::new("", DataType::Boolean, false);
@@ -86,7 +87,7 @@ fn trees_decode_on_every_device_from_buffers_on_any_device() {
             let numbers: Vec<&str> = text.split_whitespace().filter(|word| word.ends_with(',')).collect();
             assert_eq!(numbers, ["1001,", "1002,", "null,", "996,"], "{device} from {of_buffers}: {text}");
         }
-        // Exported memory is released when the device's work has run.
+        // Exported memory is released only after the work on the device has run.
         session.stream().synchronize().unwrap();
         session.host().backend().trim();
         session.host().settle();
@@ -99,7 +100,7 @@ fn trees_decode_on_every_device_from_buffers_on_any_device() {
 }
 
 #[test]
-fn unknown_encoding_is_named_with_its_path_and_the_known_ones() {
+fn error_for_unknown_encoding_names_its_path_and_the_known_encodings() {
     let session = session(Device::CPU);
     let nodes = vec![
         node("fastlanes.for", &int32(false), 2, &[0x18, 0], 0, 1),
@@ -152,7 +153,8 @@ fn pairs(nullable: bool) -> Field {
     Field::new_fixed_size_list("", Field::new("item", DataType::Int32, nullable), 2, false)
 }
 
-/// A plugin whose results differ from the declarations of its nodes, in the way that the id says.
+/// A plugin that returns results that do not match the declarations of the node. The encoding id
+/// selects the difference.
 struct Mismatching(Memory);
 
 impl Plugin for Mismatching {
@@ -204,7 +206,7 @@ impl Encoding for Mismatching {
             };
             self.0.alloc_with(&stream, bytes, fill).map(|buffer| buffer.freeze_now())
         };
-        // Of each eight values, only the first and the third are valid.
+        // The bitmap: in each group of eight values, only the first and the third are valid.
         let bits = filled(rows.div_ceil(8), 0b101)?;
         let (validity, null_count) =
             if node.encoding() == "mismatch.null" { (Some(bits), None) } else { (None, Some(0)) };
@@ -257,7 +259,7 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
             EncodedArray::new(vec![node(id, &int32(nullable), 5, &[], 0, 0)], Vec::new()).unwrap()
         };
         let matching = tree("mismatch.none", false);
-        // The plugin decodes on the CPU only; the host copies the result to the device.
+        // The plugin decodes only on the CPU, so the host copies the result to the device.
         assert_eq!(session.plan_decoding(&matching, device).unwrap(), [NodePlan::Plugin(Device::CPU)]);
         let matching = session.decode(matching).unwrap();
         assert_eq!((matching.len(), matching.device()), (5, device));
@@ -290,7 +292,7 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
 }
 
 #[test]
-fn rejects_declared_lengths_beyond_memory_before_allocating() {
+fn rejects_declared_length_larger_than_memory_before_allocating() {
     let limited = Backend::builder().limit_bytes(1 << 20).build();
     let host = Host::builder().backend(limited).plugins(built()).build().unwrap();
     for (session, length) in [(session(Device::CPU), 1 << 50), (host.session().open().unwrap(), 1 << 20)] {
@@ -348,7 +350,7 @@ fn static_metadata_lists_the_encodings() {
 }
 
 #[test]
-fn types_round_trip_to_vortex_types_with_the_same_values() {
+fn values_survive_a_round_trip_through_vortex_types() {
     let session = session(Device::CPU);
     let array =
         session.with_vortex_types(with_reference_1000(&session, Device::CPU, &[5, -6], 0b11)).unwrap();
@@ -368,7 +370,7 @@ fn types_round_trip_to_vortex_types_with_the_same_values() {
     assert!(line.contains("Vortex has no type for Arrow's Duration(s)"), "{line}");
 }
 
-/// A tree of nodes, with the contents of the buffers.
+/// A tree with these nodes and buffer contents.
 fn tree(session: &Session, nodes: Vec<NodeParts>, buffers: &[&[u8]]) -> EncodedArray {
     let buffers = buffers.iter().map(|bytes| buffer(session, Device::CPU, bytes).to_encoded()).collect();
     EncodedArray::new(nodes, buffers).unwrap()
@@ -387,7 +389,7 @@ fn parts_and_chunks_decode_on_the_requested_device() {
     let eight = [0u8; 8].as_slice();
     let trees = [
         (
-            // Right parts of 60 bits, and a dictionary of one left part.
+            // The metadata: right parts of 60 bits, and a dictionary with one left part.
             vec![
                 node("vortex.alprd", &float, 1, &[8, 60, 16, 1, 26, 1, 1, 32, 1], 0, 2),
                 words(&half),
@@ -444,7 +446,8 @@ fn nested_and_long_values_decode_on_the_requested_device() {
     let (code, place) = (Field::new("", DataType::UInt8, false), Field::new("", DataType::UInt64, false));
     for data_type in types {
         let value_field = field(data_type.clone());
-        // The encoding of the values does not affect where their parents are decoded.
+        // The children are constants. Their encoding does not affect on which device the parent is
+        // decoded.
         let null = |n| node("vortex.constant", &value_field, n, &[], 1, 0);
         let words = |field: &Field, n: u64| node("vortex.primitive", field, n, &[], 1, 0);
         let (scalar, eight, one) = (&[8u8, 0][..], &[0u8; 8][..], &[1u8, 0, 0, 0, 0, 0, 0, 0][..]);

@@ -1,4 +1,4 @@
-//! Tests of several crates together, on every device.
+//! Tests several crates together, on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod at_exit;

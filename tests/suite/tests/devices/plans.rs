@@ -1,5 +1,5 @@
-//! Plans predict the results of conversions, for every format of the shipped plugins and a column
-//! of every type.
+//! Tests that plans predict the results of conversions, for every format of the shipped plugins and
+//! a column of every type.
 
 #[path = "../../../../arrays/tests/common/samples.rs"]
 mod samples;
@@ -18,8 +18,7 @@ use crossdock::{Error, Host, IpcForm, ReadOptions, Result, Session, Table, Write
 use crossdock_test_support::devices;
 use crossdock_tests::built;
 
-/// Columns of each type, empty and with values, as far as all formats can represent them: a tensor
-/// cannot represent nulls within a row.
+/// The first three rows of each sample column, with a field for each.
 fn columns() -> Vec<(Field, ArrayRef)> {
     let all = samples::all().into_iter().enumerate();
     all.map(|(i, array)| {
@@ -60,10 +59,11 @@ fn assert_as_planned(result: Result<impl Sized>, plan: &PlanReport, i: usize) {
     assert!(line.contains(&reason), "{format}: {line}\ndoes not contain: {reason}");
 }
 
-/// The shipped plugins; the folder also has those of other tests.
+/// The names of the shipped plugins. The test needs the list, because the folder also contains
+/// plugins of other tests.
 const PLUGINS: [&str; 4] = ["arrow-ipc", "arrow-c-device", "dlpack", "encodings"];
 
-/// Every written format, by name, and whether it is also read.
+/// The name of every format that the plugins write, and whether they also read it.
 fn formats(session: &Session) -> Vec<(String, bool)> {
     let all = session.plugins();
     let plugins: Vec<_> = all.iter().filter(|plugin| PLUGINS.contains(&plugin.name())).collect();
@@ -80,7 +80,7 @@ fn host_and_session(device: Device) -> (Host, Session) {
 }
 
 #[test]
-fn plans_of_round_trips_predict_conversions() {
+fn plans_predict_the_results_of_round_trips() {
     for device in devices().iter().copied() {
         let (host, session) = host_and_session(device);
         let columns = columns();
@@ -113,15 +113,15 @@ fn plans_of_round_trips_predict_conversions() {
     }
 }
 
-/// Whether the format can represent the values as well as the type: a tensor cannot represent nulls
-/// within a row.
+/// Whether the format can represent the values and not only the type. A tensor cannot represent
+/// nulls within a row.
 fn fits(via: &str, (field, array): &(Field, ArrayRef)) -> bool {
     let is_list = matches!(field.data_type(), arrow_schema::DataType::FixedSizeList(..));
     !(via.starts_with("dlpack") && is_list && !array.is_empty())
 }
 
 #[test]
-fn plans_of_formats_predict_their_writers() {
+fn plans_predict_the_results_of_writers() {
     for device in devices().iter().copied() {
         let (host, session) = host_and_session(device);
         let columns = columns();

@@ -1,5 +1,5 @@
-//! Tables of host applications with the shipped plugins: bytes in memory, capsules, and selected
-//! columns.
+//! Tests how host applications exchange tables through the shipped plugins: as bytes in memory, in
+//! capsules, and with selected columns.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -144,7 +144,7 @@ fn selected_columns_are_written_in_the_requested_order() {
 }
 
 #[test]
-fn rejects_missing_columns_with_the_existing_ones_and_no_file() {
+fn error_for_missing_column_lists_the_existing_columns() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.arrow");
     let mut out = crossdock(&["convert", text(&sample()), text(&output), "--columns", "origin,nowhere"]);

@@ -1,4 +1,4 @@
-//! Hostile actions of isolated plugins.
+//! Tests hostile actions of isolated plugins.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crossdock::source::Input;
 use crossdock::{Error, Host, ReadOptions, Session};
 use crossdock_tests::command;
 
-/// Compiles the hostile plugin, which writes its files to `folder`.
+/// Compiles the hostile plugin. The plugin tries to write its files to `folder`.
 pub fn hostile(folder: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = folder.join("libcrossdock_hostile_plugin.so");
@@ -35,7 +35,7 @@ pub fn skips(test: &str) -> bool {
     crate::skips(test)
 }
 
-/// Deadlines with only a limit of silence.
+/// Deadlines that only limit the time without a message.
 fn silent_for(seconds: u64) -> Deadlines {
     Deadlines { silence: Some(Duration::from_secs(seconds)), call: None }
 }
@@ -58,8 +58,8 @@ pub fn error_line(result: Result<Vec<usize>, Error>) -> String {
 }
 
 #[test]
-fn ended_process_fails_only_the_call() {
-    if skips("ended_process_fails_only_the_call") {
+fn end_of_a_process_fails_only_the_current_call() {
+    if skips("end_of_a_process_fails_only_the_current_call") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -111,10 +111,11 @@ fn system_access_is_rejected() {
 }
 
 #[test]
-fn system_access_is_rejected_with_a_device() {
-    const TEST: &str = "system_access_is_rejected_with_a_device";
+fn system_access_is_rejected_in_a_process_with_a_device() {
+    const TEST: &str = "system_access_is_rejected_in_a_process_with_a_device";
     match Backend::builder().build().cuda() {
-        // The filter permits ioctls of the driver's type; other files reject them.
+        // The filter permits ioctl requests of the driver, and files that do not belong to the
+        // driver reject them.
         Ok(_) if !skips(TEST) => assert_is_confined(Device::cuda(0), libc::ENOTTY),
         Ok(_) => {}
         Err(missing) => crate::skip(TEST, &missing.to_string()),
@@ -187,7 +188,7 @@ fn silent_process_is_killed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Enough for the start of a process with a sanitizer on a busy machine.
+    // This time is enough to start a process with a sanitizer on a busy machine.
     let isolation = Isolation { deadlines: silent_for(3), ..crate::isolation() };
     let (_host, session) = session(folder.path(), isolation);
     let error = error_line(run_action(&session, "hang"));
@@ -270,8 +271,8 @@ fn cancelled_call_ends_even_if_the_plugin_ignores_it() {
 }
 
 #[test]
-fn arrays_of_a_process_are_validated() {
-    if skips("arrays_of_a_process_are_validated") {
+fn arrays_from_an_isolated_process_are_validated() {
+    if skips("arrays_from_an_isolated_process_are_validated") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -303,8 +304,8 @@ fn process_memory_is_limited_by_the_budget_of_the_host() {
 }
 
 #[test]
-fn logs_are_forwarded_and_prints_are_not_responses() {
-    if skips("logs_are_forwarded_and_prints_are_not_responses") {
+fn log_messages_are_forwarded_and_printed_text_is_not_a_response() {
+    if skips("log_messages_are_forwarded_and_printed_text_is_not_a_response") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -328,8 +329,8 @@ fn logs_are_forwarded_and_prints_are_not_responses() {
 }
 
 #[test]
-fn crash_by_one_thread_fails_calls_of_others_with_an_error() {
-    if skips("crash_by_one_thread_fails_calls_of_others_with_an_error") {
+fn crash_in_one_thread_fails_calls_of_other_threads_with_an_error() {
+    if skips("crash_in_one_thread_fails_calls_of_other_threads_with_an_error") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -354,8 +355,8 @@ fn crash_by_one_thread_fails_calls_of_others_with_an_error() {
 }
 
 #[test]
-fn killed_host_ends_its_processes() {
-    if skips("killed_host_ends_its_processes") {
+fn isolated_processes_end_when_the_host_is_killed() {
+    if skips("isolated_processes_end_when_the_host_is_killed") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Isolated processes in control groups.
+//! Tests isolated processes in control groups.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crossdock::memory::Backend;
 
 use crate::actions::{error_line, hostile, run_action, skips};
 
-/// The environment variable that names a control group of this user for tests.
+/// The environment variable with the path of a control group that tests may use.
 const VARIABLE: &str = "CROSSDOCK_TEST_CGROUP";
 const LIMIT: usize = 64 << 20;
 /// A limit that is large enough for a sanitizer, which maps some 20 TiB.
@@ -22,11 +22,11 @@ fn groups(parent: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.is_dir()).collect()
 }
 
-/// A folder in the place of a cgroup file system: its files receive what the host writes to a
-/// group.
+/// Uses an ordinary folder instead of a cgroup file system, so that the test can read what the host
+/// wrote to the files of a group.
 #[test]
-fn process_joins_a_group_with_limits_before_it_loads_the_plugin() {
-    if skips("process_joins_a_group_with_limits_before_it_loads_the_plugin") {
+fn process_joins_its_control_group_before_it_loads_the_plugin() {
+    if skips("process_joins_its_control_group_before_it_loads_the_plugin") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -49,8 +49,8 @@ fn process_joins_a_group_with_limits_before_it_loads_the_plugin() {
 }
 
 #[test]
-fn rejects_missing_groups_without_starting_a_process() {
-    if skips("rejects_missing_groups_without_starting_a_process") {
+fn rejects_missing_control_group_without_starting_a_process() {
+    if skips("rejects_missing_control_group_without_starting_a_process") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -63,8 +63,8 @@ fn rejects_missing_groups_without_starting_a_process() {
 }
 
 #[test]
-fn group_limits_memory_that_is_not_data() {
-    const TEST: &str = "group_limits_memory_that_is_not_data";
+fn control_group_also_limits_memory_that_is_not_data() {
+    const TEST: &str = "control_group_also_limits_memory_that_is_not_data";
     if skips(TEST) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Isolated plugins on a CUDA device: arrays stay on the device, and nothing leaks. The tests run
-//! with a real or a simulated driver.
+//! Tests isolated plugins on a CUDA device. Arrays must stay on the device, and nothing may leak.
+//! The tests run with a real or a simulated driver.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn assert_same(left: (&[DeviceBatch], &Session), right: (&[DeviceBatch], &Sessio
     }
 }
 
-/// The sum of the copies of all accounts of a host.
+/// The copied bytes of all accounts of a host, summed.
 fn copied(host: &Host) -> CopyTraffic {
     let accounts = host.backend().ledger().accounts;
     accounts.into_iter().fold(CopyTraffic::default(), |mut sum, account| {
@@ -87,8 +87,8 @@ fn mapped_segments(process: &std::path::Path) -> usize {
 }
 
 #[test]
-fn reads_the_same_tables_without_leaving_the_device() {
-    if skips("reads_the_same_tables_without_leaving_the_device") {
+fn isolated_plugin_reads_the_same_tables_on_the_device() {
+    if skips("isolated_plugin_reads_the_same_tables_on_the_device") {
         return;
     }
     let _lock = crate::lock_process();
@@ -113,8 +113,8 @@ fn reads_the_same_tables_without_leaving_the_device() {
 }
 
 #[test]
-fn writes_the_same_files_from_the_device() {
-    if skips("writes_the_same_files_from_the_device") {
+fn isolated_plugin_writes_the_same_files_from_the_device() {
+    if skips("isolated_plugin_writes_the_same_files_from_the_device") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -133,8 +133,8 @@ fn writes_the_same_files_from_the_device() {
 }
 
 #[test]
-fn decodes_the_same_arrays_on_the_device() {
-    if skips("decodes_the_same_arrays_on_the_device") {
+fn isolated_plugin_decodes_the_same_arrays_on_the_device() {
+    if skips("isolated_plugin_decodes_the_same_arrays_on_the_device") {
         return;
     }
     let _lock = crate::lock_process();
@@ -150,15 +150,15 @@ fn decodes_the_same_arrays_on_the_device() {
         actual.columns()[0].children().iter().map(|c| c.count_nulls(isolated.stream()).unwrap()).sum();
     assert!(nulls > 0, "there are no nulls");
     assert_same((&[expected], &direct), (&[actual], &isolated));
-    // Also with the importer, whose session decodes.
+    // Also decodes through the importer, which calls the session to decode.
     assert_same((&read(&direct, input.clone()), &direct), (&read(&isolated, input.clone()), &isolated));
     drop(isolated);
     assert_nothing_leaked(host);
 }
 
 #[test]
-fn process_that_ends_between_batches_leaves_earlier_batches_valid() {
-    if skips("process_that_ends_between_batches_leaves_earlier_batches_valid") {
+fn earlier_batches_stay_valid_if_the_process_ends() {
+    if skips("earlier_batches_stay_valid_if_the_process_ends") {
         return;
     }
     let _lock = crate::lock_process();
@@ -177,7 +177,7 @@ fn process_that_ends_between_batches_leaves_earlier_batches_valid() {
     let error = reader.next().unwrap_err().one_line();
     assert!(error.contains("the process of") && error.contains("signal 9"), "{error}");
     drop(reader);
-    // The host owns the first batch.
+    // The first batch stays valid, because the host owns its memory.
     assert_same((&expected[..1], &direct), (&[first], &isolated));
     let again = read(&isolated, Input::open(sample(), isolated.cancel_flag()).unwrap());
     assert_same((&expected, &direct), (&again, &isolated));
@@ -191,7 +191,7 @@ fn shared_segments_are_released_on_both_sides() {
         return;
     }
     let _lock = crate::lock_process();
-    // The simulated device of the process is too small for leaks.
+    // The simulated device in the process has so little memory that leaks would exhaust it.
     let mut isolation = crate::marked("device-keeps");
     let small = ("CROSSDOCK_SIM_CUDA_MEMORY".into(), (48 << 20).to_string().into());
     isolation.program.as_mut().unwrap().environment.push(small);
@@ -257,7 +257,7 @@ fn sessions_on_device_and_cpu_have_separate_processes() {
     assert_nothing_leaked(host);
 }
 
-/// The bytes that the host holds for the processes of its plugins.
+/// The bytes that the host's ledger counts for the processes of its plugins.
 fn process_bytes(host: &Host) -> u64 {
     let accounts = host.backend().ledger().accounts;
     let of_process = accounts.iter().filter(|account| account.name.ends_with("(its process)"));
@@ -265,8 +265,8 @@ fn process_bytes(host: &Host) -> u64 {
 }
 
 #[test]
-fn driver_error_in_the_process_is_reported_and_the_next_call_works() {
-    const TEST: &str = "driver_error_in_the_process_is_reported_and_the_next_call_works";
+fn driver_error_in_isolated_process_is_reported_and_next_call_succeeds() {
+    const TEST: &str = "driver_error_in_isolated_process_is_reported_and_next_call_succeeds";
     if skips(TEST) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Isolated plugins have the same results as plugins in the host's process.
+//! Tests that isolated plugins have the same results as plugins in the host's process.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -43,8 +43,8 @@ fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
 }
 
 #[test]
-fn encoding_with_only_programs_works_isolated() {
-    if crate::skips("encoding_with_only_programs_works_isolated") {
+fn isolated_encoding_without_a_decoder_is_decoded_by_programs() {
+    if crate::skips("isolated_encoding_without_a_decoder_is_decoded_by_programs") {
         return;
     }
     let decoded = |isolation: Isolation| {
@@ -63,8 +63,8 @@ fn encoding_with_only_programs_works_isolated() {
 }
 
 #[test]
-fn reads_the_same_tables_from_files_and_bytes() {
-    if crate::skips("reads_the_same_tables_from_files_and_bytes") {
+fn isolated_plugin_reads_the_same_tables_from_files_and_bytes() {
+    if crate::skips("isolated_plugin_reads_the_same_tables_from_files_and_bytes") {
         return;
     }
     let (host, direct, isolated) = sessions();
@@ -105,8 +105,8 @@ fn mapped_file_is_read_without_copies() {
 }
 
 #[test]
-fn writes_the_same_files() {
-    if crate::skips("writes_the_same_files") {
+fn isolated_plugin_writes_the_same_files() {
+    if crate::skips("isolated_plugin_writes_the_same_files") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn number_of_open_files_is_bounded_for_long_tables() {
     let (_host, direct, isolated) = sessions();
     let batch = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap()).remove(0);
     let batch = batch.slice(0, batch.len().min(100)).unwrap();
-    // Batches are decompressed in the isolated process, so each has its own memory.
+    // The isolated process decompresses the batches, so each batch has its own memory file.
     let options = WriteOptions {
         to: Some("arrow-ipc-stream".into()),
         options: Options::new().with("compression", "lz4"),
@@ -146,11 +146,12 @@ fn number_of_open_files_is_bounded_for_long_tables() {
     }
     writer.finish().unwrap();
     let batches = read(&isolated, Input::bytes(sink.take()));
-    // Other tests of this process have files of other kinds open.
+    // Counts only memory files of batches, because other tests in this process have files of other
+    // kinds open.
     let open = crate::open_files("/memfd:crossdock-arrays");
     assert_eq!(batches.len(), BATCHES);
     assert!((1..BATCHES).contains(&open), "{open} open files of {BATCHES} batches");
-    // Batches whose files are closed can be passed to other processes, too.
+    // Batches can be passed to other processes even if their files are closed.
     let sink = VecSink::new();
     let mut writer = isolated.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
     for batch in &batches {
@@ -161,8 +162,8 @@ fn number_of_open_files_is_bounded_for_long_tables() {
 }
 
 #[test]
-fn decodes_after_the_previous_process_ended() {
-    if crate::skips("decodes_after_the_previous_process_ended") {
+fn isolated_plugin_decodes_after_its_previous_process_ended() {
+    if crate::skips("isolated_plugin_decodes_after_its_previous_process_ended") {
         return;
     }
     let host = crate::host(&built(), crate::marked("decodes")).build().unwrap();
@@ -174,8 +175,8 @@ fn decodes_after_the_previous_process_ended() {
 }
 
 #[test]
-fn reads_and_writes_pipes() {
-    if crate::skips("reads_and_writes_pipes") {
+fn isolated_plugin_reads_and_writes_pipes() {
+    if crate::skips("isolated_plugin_reads_and_writes_pipes") {
         return;
     }
     let bytes = std::fs::read(sample()).unwrap();
@@ -195,19 +196,19 @@ fn reads_and_writes_pipes() {
 }
 
 #[test]
-fn decodes_the_same_arrays() {
-    if crate::skips("decodes_the_same_arrays") {
+fn isolated_plugin_decodes_the_same_arrays() {
+    if crate::skips("isolated_plugin_decodes_the_same_arrays") {
         return;
     }
     let (_host, direct, isolated) = sessions();
     let input = Input::bytes(sample_tree());
     let decode = |session: &Session| session.decode(session.read_encoded(&input).unwrap()).unwrap();
     assert_same(&[decode(&direct)], &[decode(&isolated)], &direct);
-    // Also with the importer, whose session decodes.
+    // Also decodes through the importer, which calls the session to decode.
     assert_same(&read(&direct, input.clone()), &read(&isolated, input), &direct);
 }
 
-/// A linked plugin, whose only encoding decodes each value to 10.
+/// A plugin that is linked into the test. Its only encoding decodes each value to 10.
 struct Tens(Memory);
 
 impl Plugin for Tens {
@@ -267,7 +268,7 @@ impl Encoding for Tens {
 static RECORDED_CALLS: Mutex<Vec<(u64, Validate, bool)>> = Mutex::new(Vec::new());
 /// The flag to set during the next call.
 static CANCEL: Mutex<Option<CancelFlag>> = Mutex::new(None);
-/// Whether the call saw the cancellation.
+/// Whether the call was cancelled.
 static SAW_CANCELLATION: AtomicBool = AtomicBool::new(false);
 
 fn tens() -> LinkedPlugin {
@@ -338,7 +339,7 @@ fn assert_tens_decode(host: &Host) {
     };
     let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
     let bytes = session.encoded_to_bytes(tree).unwrap();
-    // The importer is in another process, which does not have this encoding.
+    // The importer runs in another process, which does not have this encoding.
     let input = Input::bytes(bytes);
     let [batch] = &read(&session, input.clone())[..] else { panic!("expected one batch") };
     assert_eq!(format_batch(batch, 100, session.stream()).unwrap().matches("10").count(), 7);
@@ -349,7 +350,7 @@ fn assert_tens_decode(host: &Host) {
     let read = session.with_cancel_flag(cancel).read(input, &ReadOptions::default());
     let cancelled = read.and_then(|reader| reader.collect::<std::result::Result<Vec<_>, _>>());
     assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
-    // Before the host ends the plugin's process.
+    // Checks this before the host ends the plugin's process.
     assert!(
         SAW_CANCELLATION.swap(false, Ordering::SeqCst),
         "a plugin that decodes for an isolated one does not see the cancellation"

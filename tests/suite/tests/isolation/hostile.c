@@ -1,6 +1,6 @@
 /* A hostile plugin. The file that it reads names the action: a crash, an endless loop, or an
- * attempt to access the system. The error message of an attempt has the action and errno, or 0 if
- * it succeeded. */
+ * attempt to access the system. After an attempt, the error message has the action and errno, or 0
+ * if the attempt succeeded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -156,7 +156,7 @@ static void release_stream(crossdock_batch_stream* stream) {
 
 /* --------------------------------------------------------------------------- the action --- */
 
-/* Requests the decoding of an array with less validation than the session's. */
+/* Requests that the host decodes an array with less validation than the session has. */
 static crossdock_code decode_unvalidated(const crossdock_host* host, crossdock_error* err) {
   static struct ArrowSchema schema = {.format = "i", .name = "tens"};
   const crossdock_host_decode* decoder = host->get_interface(host, CROSSDOCK_HOST_DECODE_ID);

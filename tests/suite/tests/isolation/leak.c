@@ -1,5 +1,5 @@
-/* An exporter that writes nothing, and searches the open files and mappings of its process for the
- * text TOP-SECRET. It reports what it finds on standard error. */
+/* An exporter that writes no output. It searches the open files and mappings of its process for
+ * the text TOP-SECRET, and reports each occurrence on standard error. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 
 #define TEXT(s) {s, sizeof(s) - 1}
 
-/* Each character is increased by one, so that the plugin's own file does not contain the text. */
+/* Each character of this constant is one more than the character of the text, so that the
+ * plugin's own file does not contain the text. */
 static const volatile char SECRET[] = "UPQ.TFDSFU";
 
 static void search(const char* what, const void* bytes, size_t n) {

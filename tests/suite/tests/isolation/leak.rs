@@ -1,4 +1,4 @@
-//! An isolated plugin can read only the parts of a file that it receives.
+//! Tests that an isolated plugin can read only the columns of a file that it receives.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Isolated plugins: their results are the same as without isolation, and their failures do not
-//! affect the host.
+//! Tests isolated plugins. Their results must be the same as without isolation, and their failures
+//! must not affect the host.
 //!
-//! The tests need a process of their own, because they count its open files, mappings and children.
+//! The tests need a process of their own, because they count the open files, mappings and children
+//! of the process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod actions;
@@ -22,19 +23,20 @@ use crossdock::memory::Backend;
 use crossdock::{Host, HostBuilder, Policy};
 use crossdock_tests::built_file;
 
-/// Isolation of all plugins with the built command.
+/// Isolates all plugins in processes of the built command.
 fn isolation() -> Isolation {
     marked("")
 }
 
-/// Isolation of all plugins in processes with a mark, which [`processes`] counts.
+/// Isolates all plugins in processes whose arguments contain a mark. [`processes`] counts them.
 fn marked(mark: &str) -> Isolation {
     let mut program = Program::command(built_file("crossdock"));
     program.arguments.push(process_mark(mark).into());
     Isolation { which: Which::All, program: Some(program), ..Isolation::default() }
 }
 
-/// A mark of this process, because the test program may run several times concurrently.
+/// A mark that contains the id of this process, because several processes may run this test program
+/// concurrently.
 fn process_mark(mark: &str) -> String {
     format!("{mark}-{}", std::process::id())
 }
@@ -62,7 +64,7 @@ fn lock_process() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host with the plugins of `plugins`, isolated as requested.
+/// A host with the plugins at the path `plugins`, isolated as `isolation` says.
 fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
     let policy = Policy { isolation, ..Policy::default() };
     let search = Search::nowhere().with_path(plugins);
@@ -87,7 +89,7 @@ fn is_marked(process: &Path, mark: &str) -> bool {
     arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
 }
 
-/// Kills the children of this process with a mark.
+/// Kills the children of this process that have a mark.
 fn end_processes(mark: &str) {
     let this_process = Some(std::process::id());
     let processes: Vec<_> = all_processes()
@@ -98,9 +100,9 @@ fn end_processes(mark: &str) {
         let number: libc::pid_t = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
         // SAFETY: `kill` takes integers; the process is a child of this one.
         assert_eq!(unsafe { libc::kill(number, libc::SIGKILL) }, 0);
-        // Waits until all threads have ended, because the process exists until then.
-        // SAFETY: zeros are a valid `siginfo_t`, and the pointer is that of a local; WNOWAIT leaves
-        // the process for its host to wait for.
+        // Waits until all threads have ended, because the process exists until then. SAFETY: zeros
+        // are a valid `siginfo_t`, and the pointer refers to a local variable. With WNOWAIT, the
+        // host can still wait for the process.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             // Fails if the host has already waited for the process.

@@ -1,4 +1,4 @@
-"""Communicates with a host in the place of a plugin process, and sends malformed messages. sys.argv[1] selects them."""
+"""Runs instead of a plugin process, and sends malformed messages to the host. sys.argv[1] selects the messages."""
 
 import os
 import random
@@ -8,7 +8,7 @@ import sys
 import time
 
 control = socket.socket(fileno=0)
-# The first message has a channel, on which the host sends requests.
+# The first message carries a socket: the channel on which the host sends requests.
 _, files, _, _ = socket.recv_fds(control, 8, 4)
 channel = socket.socket(fileno=files[0])
 request = channel.recv(1 << 16)
@@ -56,7 +56,7 @@ elif what == "files without a head":
 elif what == "files without an end":
     channels = send_files(struct.pack("<II", 1000, 250) + b"x" * 10)
 elif what == "channel without a head":
-    # Sends messages on another channel until the host closes the connection.
+    # Sends messages on a second channel until the host closes the connection.
     [busy] = open_channels(1)
     control.sendall(b"xyz")
     control.settimeout(0.01)

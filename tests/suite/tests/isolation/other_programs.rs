@@ -1,4 +1,4 @@
-//! Programs that run in the place of the one that runs isolated plugins.
+//! Tests programs that the host starts instead of the program that runs isolated plugins.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossdock::isolation::{Deadlines, Isolation, Program};
 use crossdock_tests::built;
 
-/// The error of starting a program in the place of the plugin process.
+/// Starts a program instead of the plugin process, and returns the error.
 fn start_error(program: &str, arguments: &[&str]) -> String {
     start_error_within(Duration::from_millis(300), program, arguments)
 }
@@ -72,7 +72,8 @@ fn programs_that_are_not_plugin_processes_are_errors() {
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/isolation/other_program.py");
 
-/// The path of the Python interpreter, which runs without the environment.
+/// The path of the Python interpreter. The host starts it without an environment, so there is no
+/// PATH.
 fn python() -> Option<String> {
     let out = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
@@ -97,7 +98,7 @@ fn malformed_messages_are_errors() {
     });
 }
 
-/// The number of open files of the kind that the program sends.
+/// The number of open files that refer to the file which the program sends.
 fn received_files() -> usize {
     crate::open_files("/dev/full")
 }
@@ -122,7 +123,7 @@ fn received_files_are_limited_and_closed() {
                 "{what}: {error}"
             );
         });
-        // At most the limit for all pending messages, plus two.
+        // The limit for the files of all pending messages, plus two.
         let max_open = max_open.into_inner();
         assert!(max_open <= 502, "{what}: {max_open} open files");
         let start = Instant::now();

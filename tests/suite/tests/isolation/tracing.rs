@@ -1,4 +1,4 @@
-//! Recorded calls include those in isolated processes.
+//! Tests that recorded calls include calls in isolated processes.
 
 use std::collections::HashMap;
 
@@ -61,8 +61,8 @@ fn calls_are_recorded_in_both_processes() {
             host_calls.len(),
             plugin_calls.len()
         );
-        // In the same order, each call of the host encloses that of the process, and has the same
-        // bytes.
+        // The calls of the host and of the process have the same order. Each call of the host
+        // encloses the call of the process, and has the same number of bytes.
         for (host_call, plugin_call) in host_calls.iter().zip(plugin_calls) {
             assert!(
                 host_call.begin <= plugin_call.begin

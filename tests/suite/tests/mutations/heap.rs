@@ -40,13 +40,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Restarts counting, without the memory that is allocated now.
+/// Restarts the count. Memory that is already allocated is not counted.
 pub fn restart() {
     LIVE.store(0, Ordering::Relaxed);
     PEAK.store(0, Ordering::Relaxed);
 }
 
-/// The peak of the bytes that were allocated since the last restart.
+/// The peak of the bytes that were allocated since the last restart and not released.
 pub fn peak_bytes() -> usize {
     PEAK.load(Ordering::Relaxed).max(0) as usize
 }

@@ -1,9 +1,9 @@
-//! Arrow IPC with random changes, read and written again in this process: nothing crashes, panics,
-//! hangs or takes much more memory than the input's size. The seed is fixed, and the number of
-//! cases bounded. `CROSSDOCK_MUTATIONS` sets the number of cases, `CROSSDOCK_MUTATIONS_SEED` the
-//! seed, and `CROSSDOCK_MUTATIONS_FIRST` the first case. If neither the first case nor the number
-//! is set, a sample (`CROSSDOCK_TEST_SAMPLE`) has an eighth of the cases. With AddressSanitizer, as
-//! in the step `asan`, an access out of bounds ends the run.
+//! Reads Arrow IPC files with random changes, and writes the tables again in this process. No case
+//! may crash, panic, hang, or use much more memory than the size of its input. The seed is fixed,
+//! and the number of cases is bounded. `CROSSDOCK_MUTATIONS` sets the number of cases,
+//! `CROSSDOCK_MUTATIONS_SEED` the seed, and `CROSSDOCK_MUTATIONS_FIRST` the first case. If neither
+//! the first case nor the number is set, a sample (`CROSSDOCK_TEST_SAMPLE`) runs an eighth of the
+//! cases. With AddressSanitizer, as in the step `asan`, an access out of bounds ends the run.
 //!
 //! The test needs a process of its own, because it replaces the allocator and the panic hook.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -25,8 +25,8 @@ use work::Fixture;
 
 /// The default number of cases.
 const CASES: u64 = 2_500;
-/// The memory that a case may use besides ten times the input: constant buffers of the plugin, and
-/// threads.
+/// The bytes that a case may use in addition to ten times the size of its input, for constant
+/// buffers of the plugin and for threads.
 const FIXED_BYTES: usize = 64 << 20;
 
 /// The cases of this run.

@@ -2,7 +2,7 @@
 
 use crossdock_test_support::Random;
 
-/// The random choices of a case: the same for the same seed and case.
+/// The random choices of a case. They depend only on the seed and the number of the case.
 pub struct Mutator(Random);
 
 /// Extreme values for lengths, offsets, counts and ids.
@@ -50,7 +50,7 @@ impl Mutator {
         (name, bytes)
     }
 
-    /// `whole` with one or a few changes; one time in fifty unchanged.
+    /// A copy of `whole` with one or a few changes. One copy in fifty is unchanged.
     pub fn changed(&mut self, whole: &[u8], seeds: &[(String, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = whole.to_vec();
         if self.one_in(50) {
@@ -84,7 +84,7 @@ impl Mutator {
                     to.copy_from_slice(&value.to_le_bytes()[..width]);
                 }
             }
-            // Change a number by a small step, for lengths that are slightly too long.
+            // Change a number by a small step, so that some lengths are slightly too long.
             12 => {
                 let at = at / 4 * 4;
                 if let Some(to) = bytes.get_mut(at..at + 4) {
@@ -94,7 +94,7 @@ impl Mutator {
                 }
             }
             13 => bytes.truncate(at),
-            // Insert or overwrite with a part of another seed.
+            // Insert a part of another seed, or overwrite bytes with it.
             14 => {
                 let (_, other) = self.pick(seeds);
                 let from = self.below(other.len()) / 8 * 8;
@@ -115,7 +115,8 @@ impl Mutator {
         }
     }
 
-    /// A random position, more often near both ends, where the schema and the footer are.
+    /// A random position. Positions near the beginning and the end are more frequent, because the
+    /// schema and the footer are there.
     fn place(&mut self, bytes: usize) -> usize {
         match self.below(4) {
             0 => self.below(bytes.min(600)),

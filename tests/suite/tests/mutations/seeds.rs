@@ -1,5 +1,5 @@
-//! The inputs that are changed: tables of every type in both forms, and Arrow's golden files if
-//! available.
+//! The inputs that are changed: tables of every type in both IPC forms (file and stream), and
+//! Arrow's golden files if available.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use arrow_array::{DictionaryArray, Int8Array, RecordBatch, StringArray};
 use crate::common::tables::{everything, single, small};
 use crate::common::{CODECS, FORMS, peer_writes, peer_writes_deltas};
 
-/// Longer inputs are skipped, because a change in them rarely has an effect.
+/// The maximum length in bytes. Longer inputs are skipped, because a change in them rarely has an
+/// effect.
 const MAX_BYTES: usize = 48 << 10;
 
 pub fn all() -> Vec<(String, Vec<u8>)> {
@@ -35,7 +36,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// Batches whose dictionaries grow.
+/// Batches whose dictionaries grow from batch to batch.
 fn growing() -> Vec<RecordBatch> {
     let batch = |values: usize| {
         let keys = Int8Array::from_iter((0..20).map(|i| (i % 6 != 5).then_some((i * 7 % values) as i8)));

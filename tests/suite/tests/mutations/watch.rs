@@ -5,12 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A case takes milliseconds; the limit allows for slow machines with a sanitizer.
+/// A case usually takes milliseconds. The limit also allows for slow machines with a sanitizer.
 const MAX_CASE_TIME: Duration = Duration::from_secs(60);
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts panics from now on, besides reporting them.
+/// From now on, counts panics in addition to reporting them.
 pub fn count_panics() -> &'static AtomicU64 {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! Runs all operations of a host on changed bytes.
+//! Reads changed bytes and runs all operations of a host on the result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,8 @@ use crate::common::{CODECS, FORMS, Rig, SOURCE_KINDS};
 use crate::mutate::Mutator;
 
 const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
-/// The number of batches that are used. No seed has more, but a change may repeat batches.
+/// The maximum number of batches that are used. No unchanged input has more batches, but a change
+/// may repeat batches.
 const MAX_BATCHES: usize = 16;
 
 pub struct Fixture {
@@ -41,7 +42,7 @@ impl Fixture {
         };
         batches.truncate(MAX_BATCHES);
         for batch in &batches {
-            // Errors are permitted.
+            // Errors are ignored, because changed bytes may be invalid.
             let _ = self.use_batch(batch, mutator);
         }
         let (form, codec) = (mutator.choose(&FORMS), mutator.choose(&CODECS));
@@ -66,8 +67,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// Passes batches through structs without buffer sizes, which are computed from the contents,
-    /// which may be malformed.
+    /// Passes batches through Arrow structs, which have no buffer sizes. The host computes the
+    /// sizes from the contents, which may be malformed.
     fn through_c_device(
         &self,
         schema: &SchemaRef,
@@ -102,7 +103,7 @@ impl Fixture {
         ledger.accounts.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes as usize).sum()
     }
 
-    /// Blocks that leaked.
+    /// Descriptions of the blocks that leaked.
     pub fn leaks(&self) -> impl Iterator<Item = String> {
         self.rig.host.backend().leaks().into_iter().map(|leak| format!("leaked: {leak}"))
     }

@@ -1,4 +1,4 @@
-//! Verifies the plugin of `tests/bad-plugins`, without and with each injected bug.
+//! Verifies the plugin of `tests/bad-plugins` without a bug and with each injected bug.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 /// The case that needs a CUDA device.
 const ON_CUDA: &str = "memory.device";
 
-/// Arguments with sample files: three rows in the plugin's format, the second of them null, and two
-/// trees.
+/// Arguments with three sample files. One has three rows in the plugin's format, of which the
+/// second row is null. The other two are trees.
 pub fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());
@@ -34,7 +34,7 @@ pub fn samples(folder: &Path) -> Vec<String> {
     files.into_iter().flat_map(|file| ["--sample".into(), text(file)]).collect()
 }
 
-/// A file with 100 numbers from the reference on, in the plugin's encoding.
+/// Writes a file with 100 numbers in the plugin's encoding. The first number is the reference.
 fn tree(folder: &Path, name: &str, reference: u32) -> PathBuf {
     let values: Vec<u8> = (0..100i32).flat_map(i32::to_le_bytes).collect();
     let host = Host::builder().build().unwrap();
@@ -60,16 +60,17 @@ fn tree(folder: &Path, name: &str, reference: u32) -> PathBuf {
     file
 }
 
-/// The cases that run for a bug.
+/// Which cases run for a bug.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cases {
     /// Only the case that finds the bug.
     Own,
-    /// All cases, of which no other one finds the bug.
+    /// All cases. Only the bug's own case may find it.
     All,
 }
 
-/// Describes the difference from the expected outcome, if there is one.
+/// Verifies the plugin with a bug. Returns a description of the difference from the expected
+/// outcome, if there is one.
 fn difference(
     objects: &Objects,
     samples: &[String],
@@ -111,7 +112,7 @@ fn plugin_without_bugs_passes_every_case() {
     let (out, report) = verify(&plugin, &arguments);
     assert_eq!(bad_cases(&report), []);
     assert_eq!(out.status.code(), Some(0));
-    // Every case must run, and must be known to fail for some bug.
+    // Every case must run, and at least one injected bug must be listed for it.
     for case in report["cases"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         assert!(passed(&report, name) || (name == ON_CUDA && !has_cuda), "{name} did not run");
@@ -142,8 +143,8 @@ fn batches_are_on_the_device_that_their_receiver_accepts() {
     }
 }
 
-/// In a sample (`CROSSDOCK_TEST_SAMPLE`) every bug runs with its own case, and an eighth of them
-/// with all cases.
+/// In a sample (`CROSSDOCK_TEST_SAMPLE`), every bug is tested with its own case, and an eighth of
+/// the bugs with all cases.
 #[test]
 fn each_bug_is_found_by_its_own_case_only() {
     let _replay = replay::on_failure();

@@ -1,7 +1,7 @@
-//! The bugs that can be injected into the plugin of `tests/bad-plugins`, and the cases that find
-//! them.
+//! Lists the bugs that can be injected into the plugin of `tests/bad-plugins`, and the cases that
+//! find them.
 
-/// A bug's name, the one case that finds it, and the outcome of that case.
+/// The name of a bug, the only case that finds it, and the outcome of this case.
 pub type InjectedBug = (&'static str, &'static str, &'static str);
 
 pub const INJECTED_BUGS: &[InjectedBug] = &[

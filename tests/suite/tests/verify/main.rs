@@ -1,5 +1,5 @@
-//! Tests `crossdock verify`: correct plugins pass, and each injected bug is found by the case for
-//! its rule.
+//! Tests `crossdock verify`. Correct plugins must pass, and the case for a rule must find each
+//! injected bug that breaks this rule.
 //!
 //! These tests are a separate program because they take long and need not be repeated on each
 //! simulated machine.
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 /// The CUDA driver for the tests.
 enum Driver {
-    /// The machine's own, real or simulated.
+    /// The driver that is installed on the machine or in `LD_LIBRARY_PATH`, real or simulated.
     Installed,
     Simulated(PathBuf),
     None,
@@ -36,7 +36,7 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// Whether there is a device `cuda:0`. Prints a line if there is none.
+/// Whether there is a device `cuda:0`. If there is none, reports that `test` is skipped.
 fn has_cuda(test: &str) -> bool {
     if let Driver::None = driver() {
         let _ = writeln!(
@@ -57,7 +57,7 @@ fn lock_device(arguments: &[&str]) -> Option<MutexGuard<'static, ()>> {
         .then(|| DEVICE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs `crossdock verify --json`, with one seed unless the arguments choose seeds.
+/// Runs `crossdock verify --json`. Uses one seed if the arguments do not select seeds.
 fn verify(plugin: &Path, arguments: &[&str]) -> (Output, Value) {
     let _device = lock_device(arguments);
     let mut command = command(&["verify", plugin.to_str().unwrap(), "--json"]);

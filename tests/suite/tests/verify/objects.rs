@@ -1,5 +1,5 @@
-//! Builds the plugin of `tests/bad-plugins`: once without a bug, and for each bug again the files
-//! that mention it.
+//! Builds the plugin of `tests/bad-plugins`. All files are compiled once without a bug. For each
+//! bug, only the files that mention it are compiled again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ const FILES: [&str; 13] = [
     "encoding.c",
 ];
 
-/// The compiled files of the plugin without a bug.
+/// The object files of the plugin without a bug.
 pub struct Objects {
     folder: PathBuf,
 }
@@ -34,7 +34,7 @@ impl Objects {
         objects
     }
 
-    /// Links the plugin, with this bug or none.
+    /// Links the plugin with this bug, or without a bug.
     pub fn plugin(&self, bug: Option<&str>) -> PathBuf {
         let to = self.folder.join(format!("libcrossdock_{}_plugin.so", bug.unwrap_or("base")));
         let throws = bug.is_some_and(|bug| bug.starts_with("THROWS"));

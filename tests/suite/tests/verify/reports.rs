@@ -9,7 +9,7 @@ use crate::bad_cases;
 use crate::objects::Objects;
 
 #[test]
-fn failure_can_be_replayed_with_its_command() {
+fn reported_command_replays_the_failure() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("NULL_DROPPED"));
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--seed", "7", "--timeout", "120"]);
@@ -27,7 +27,7 @@ fn failure_can_be_replayed_with_its_command() {
 }
 
 #[test]
-fn text_has_the_rule_of_a_failure_and_junit_has_each_case() {
+fn text_report_has_the_rule_of_a_failure_and_junit_report_has_each_case() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("CAPSULE_NEEDS_INSTANCE"));
     let junit = folder.path().join("report.xml");
@@ -62,13 +62,13 @@ fn text_has_the_rule_of_a_failure_and_junit_has_each_case() {
 }
 
 #[test]
-fn later_seed_finds_a_bug_that_the_first_one_misses() {
+fn later_seed_finds_a_bug_that_the_first_seed_misses() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("RARE_VALUE_CHANGED"));
     let case = ["--device", "cpu", "--case", "importer.values"];
     let with = |arguments: &[&str]| crate::verify(&plugin, &[&case, arguments].concat());
-    // The suite's tables are the same on every machine. If they change, the rare value must change
-    // too (`RARE` in rows_batch.c).
+    // The tables of `crossdock verify` are the same on every machine. If they change, the rare
+    // value in rows_batch.c (`RARE`) must also change.
     let (out, report) = with(&["--seed", "1"]);
     assert_eq!((out.status.code(), &report["seeds"]), (Some(0), &serde_json::json!([1])), "{report}");
     let (out, report) = with(&["--seeds", "8"]);
@@ -128,7 +128,7 @@ fn single_case_runs_without_its_dependencies() {
     let plugin = Objects::compile(folder.path()).plugin(Some("COLUMN_DROPPED"));
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "importer.values"]);
     assert_eq!(bad_cases(&report), [("importer.values".to_string(), "failed".to_string())]);
-    // The name of another case contains this one.
+    // The name of this case is a part of the name of another case, which must not run.
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "exporter.plan"]);
     let names: Vec<_> = report["cases"].as_array().unwrap().iter().map(|case| &case["name"]).collect();
     assert_eq!(names, ["exporter.plan"]);
@@ -138,7 +138,7 @@ fn single_case_runs_without_its_dependencies() {
 fn case_without_input_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("DECODES_ALONE"));
-    // Without a sample there is nothing to decode.
+    // Without a sample, `verify` has no array to decode, so it skips the case.
     let (out, report) = crate::verify(&plugin, &["--timeout", "120"]);
     assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)));
     let cases = report["cases"].as_array().unwrap().iter();

@@ -6,14 +6,14 @@ use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, scale
 
 use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
-/// Runs all cases on the CPU, on the untouchable device, and on `cuda:0`, with the simulated driver
-/// if there is no other.
+/// Runs all cases on the CPU, on the untouchable device, and on `cuda:0`. If no driver is
+/// installed, `cuda:0` is a device of the simulated driver.
 #[track_caller]
 fn assert_passes(plugin: &Path) {
     assert_passes_with(plugin, &[], &[]);
 }
 
-/// Runs all cases with more arguments. The cases in `required` must not be skipped.
+/// Runs all cases with additional arguments. The cases in `required` must not be skipped.
 #[track_caller]
 fn assert_passes_with(plugin: &Path, arguments: &[&str], required: &[&str]) {
     let has_cuda = has_cuda(&format!("{} on cuda:0", plugin.display()));
@@ -35,17 +35,17 @@ fn assert_passes_with(plugin: &Path, arguments: &[&str], required: &[&str]) {
 }
 
 #[test]
-fn arrow_c_device_passes_every_case() {
+fn arrow_c_device_plugin_passes_every_case() {
     assert_passes(&built_file("libcrossdock_arrow_c_device_plugin.so"));
 }
 
 #[test]
-fn arrow_ipc_passes_every_case() {
+fn arrow_ipc_plugin_passes_every_case() {
     assert_passes(&built_file("libcrossdock_arrow_ipc_plugin.so"));
 }
 
 #[test]
-fn dlpack_passes_every_case() {
+fn dlpack_plugin_passes_every_case() {
     assert_passes(&built_file("libcrossdock_dlpack_plugin.so"));
 }
 
@@ -60,7 +60,7 @@ fn sample(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn encodings_passes_every_case() {
+fn encodings_plugin_passes_every_case() {
     let folder = tempfile::tempdir().unwrap();
     let tree = sample(folder.path(), "sample.cdenc", sample_tree());
     let run = [&DECODING[..], &["calls.cancelled_decode", "hostile.samples", "hostile.bytes"]].concat();

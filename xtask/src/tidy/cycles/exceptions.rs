@@ -1,4 +1,4 @@
-//! The modules that may import each other.
+//! Lists the modules that may import each other.
 
 /// Modules of one crate that may import each other: the crate's folder, the modules, and the
 /// reason. `a::*` is the module `a` with its descendants.
@@ -8,7 +8,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     (
         "plugin-api",
         &["abi", "error", "sized_struct", "sizes"],
-        "C structs use minimum sizes, sizes are read with errors, and an error is a C struct",
+        "C structs use minimum sizes, reading a size returns errors, and an error is a C struct",
     ),
     (
         "plugin-api",
@@ -18,12 +18,12 @@ pub const EXCEPTIONS: &[Exception] = &[
     (
         "memory/client",
         &["buffer", "copies", "event", "memory", "owner", "stream", "view"],
-        "the handles create each other: memory creates buffers, streams events, buffers views",
+        "handles return other handles: memory returns buffers, streams return events, buffers return views",
     ),
     (
         "memory/backend",
         &["account::*", "backend", "vtable::*"],
-        "a backend creates accounts, an account refers to its backend and its table, whose functions get the account",
+        "a backend creates accounts; an account refers to its backend and to its function table, and the functions use the account",
     ),
     (
         "memory/backend",
@@ -41,17 +41,17 @@ pub const EXCEPTIONS: &[Exception] = &[
     (
         "plugins/arrow-ipc",
         &["read::messages", "read::pipe"],
-        "messages come from a pipe, which may be buffered in a file",
+        "messages are read from a pipe, which may be buffered in a file",
     ),
     (
         "plugins/arrow-ipc",
         &["write::dictionaries", "write::flatten"],
-        "the values of a dictionary are flattened, and may be dictionaries",
+        "the values of a dictionary are flattened and may themselves be dictionaries",
     ),
     (
         "plugins/encodings",
         &["device", "device::lists", "device::repeat", "device::sparse", "kinds::lists", "kinds::repeat"],
-        "nested values are decoded by rows on the host, too, and each kind parses its own metadata",
+        "on the host, nested values are also decoded by rows, and each kind parses its own metadata",
     ),
     (
         "python",
@@ -74,7 +74,7 @@ pub const EXCEPTIONS: &[Exception] = &[
             "objects::table",
             "vortex::import",
         ],
-        "the package's classes create each other: sessions create tables, tables columns, columns tensors, tensors columns",
+        "classes return objects of other classes: sessions create tables, tables have columns, and columns and tensors are converted to each other",
     ),
     (
         "python",
@@ -86,12 +86,12 @@ pub const EXCEPTIONS: &[Exception] = &[
             "cuda::memory",
             "cuda::tensor",
         ],
-        "the classes of crossdock.cuda create each other: contexts create allocations, allocations views",
+        "classes of crossdock.cuda return objects of other classes: contexts create allocations, and allocations create views",
     ),
     (
         "tests/sim-cuda",
         &["capture", "launch", "mapped", "memory", "pools", "run", "space", "state", "streams", "touch"],
-        "a driver is one state; each module defines a part of it and uses all of it",
+        "a driver has one state; each module defines a part of the state and uses all of it",
     ),
     ("xtask", &["kernels::*"], "the steps of one command share its options"),
     ("xtask", &["test::*"], "the steps of one command share their outcome"),

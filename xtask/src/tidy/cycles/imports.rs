@@ -1,14 +1,14 @@
-//! Parses a module's imports: `use` declarations and paths that begin with `crate`, `self`, `super`
-//! or a child.
+//! Parses the imports of a module: `use` declarations, and paths that begin with `crate`, `self`,
+//! `super` or the name of a child module.
 
 /// A name that a `use` declaration brings into a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
-    /// `["crate", "load", "Loaded"]`.
+    /// The path of the name, such as `["crate", "load", "Loaded"]`.
     pub path: Vec<String>,
-    /// Its name in this module; `None` for all names of a module (`*`).
+    /// The name in this module. `None` for all names of another module (`*`).
     pub name: Option<String>,
-    /// Whether other modules can use it.
+    /// Whether other modules can use the name.
     pub is_public: bool,
     /// Whether the module itself mentions the name outside of `use` declarations.
     pub is_mentioned: bool,
@@ -18,11 +18,11 @@ pub struct Use {
 #[derive(Debug, Default)]
 pub struct Imports {
     pub uses: Vec<Use>,
-    /// Paths outside of `use` declarations, of two segments and more.
+    /// Paths of at least two segments outside of `use` declarations.
     pub paths: Vec<Vec<String>>,
     /// Modules that are declared only for tests: `#[cfg(test)] mod tests;`.
     pub for_tests: Vec<String>,
-    /// Items that are defined here.
+    /// Items that this file defines.
     pub items: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Imports {
         while let Some(token) = reader.peek(0) {
             match token {
                 "#" if reader.is_for_tests() => reader.skip_test_item(&mut imports.for_tests),
-                // Not `impl Trait + use<'a>`.
+                // Excludes `impl Trait + use<'a>`, which is not a declaration.
                 "use" if reader.peek(1) != Some("<") => imports.uses.extend(reader.use_declaration()),
                 _ => reader.step(&mut imports, &mut mentioned),
             }
@@ -52,7 +52,7 @@ impl Imports {
 struct Reader<'a> {
     tokens: Vec<&'a str>,
     at: usize,
-    /// The depths of braces at which inline modules begin.
+    /// For each open inline module, the depth of braces at which it begins.
     inline: Vec<usize>,
     depth: usize,
 }
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                 }
                 "::" => {}
-                // `{self}` is the module before it.
+                // In `a::{self}`, `self` means the module `a`.
                 "self" if !path.is_empty() => {}
                 segment => path.push(segment.to_owned()),
             }
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         uses.push(Use { path, name, is_public, is_mentioned: false });
     }
 
-    /// Reads a token outside of `use` declarations, or a path.
+    /// Reads one token or one path outside of `use` declarations.
     fn step(&mut self, imports: &mut Imports, mentioned: &mut Vec<String>) {
         let Some(token) = self.peek(0) else { return };
         match token {
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
                 }
             }
             "mod" if self.peek(2) == Some("{") => self.inline.push(self.depth),
-            // Not the name of a module, function, field or method.
+            // Excludes names of modules, functions, fields and methods.
             _ if is_word(token) && !matches!(self.previous(), Some("::" | "$" | "." | "mod" | "fn")) => {
                 mentioned.push(token.to_owned());
                 let mut path = vec![token.to_owned()];
@@ -196,7 +196,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Converts a path inside inline modules to one outside of them. `None` if it does not leave them.
+/// Converts a path that is used in inline modules to the same path outside of them. `None` if the
+/// path refers to an item in the inline modules.
 fn from_file(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     if inline == 0 {
         return Some(path);
@@ -216,8 +217,8 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Words, `::`, and single characters, without spaces, comments, string and character literals, and
-/// lifetimes.
+/// Splits source code into words, `::`, and single characters. Omits spaces, comments, string
+/// literals, character literals and lifetimes.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -282,7 +283,8 @@ fn quoted(text: &str) -> usize {
     text.len()
 }
 
-/// The length of `r"..."`, `br#"..."#`, `b"..."`, `c"..."`, if it is one.
+/// The length of a string literal with a prefix, such as `r"..."`, `br#"..."#`, `b"..."` or
+/// `c"..."`. `None` if the text does not begin with one.
 fn literal(text: &str) -> Option<usize> {
     let prefix = text.find(|c| !matches!(c, 'r' | 'b' | 'c'))?;
     let hashes = text[prefix..].find(|c| c != '#')?;
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_which_imported_names_are_mentioned() {
+    fn finds_which_imported_names_are_mentioned() {
         let imports = Imports::parse("mod c; pub use a::{B, c, d}; fn d(b: B) { b.c() }");
         let mentioned: Vec<_> = imports.uses.iter().map(|used| used.is_mentioned).collect();
         assert_eq!(mentioned, [true, false, false]);

@@ -4,8 +4,8 @@
 //! item that is defined there. Re-exported names (`pub use`) are followed to their definition.
 //! Declaring children, and re-exporting names that the module does not use itself, are not imports.
 //!
-//! Not checked: methods of a type whose `impl` is in another module, names that macros compose,
-//! modules with a `#[path]`, files outside of `src`, and test code.
+//! These are not checked: methods of a type whose `impl` is in another module, names that macros
+//! compose, modules with a `#[path]`, files outside of `src`, and test code.
 
 mod exceptions;
 mod imports;
@@ -18,11 +18,11 @@ use exceptions::{EXCEPTIONS, Exception};
 use imports::Imports;
 
 type Path = Vec<String>;
-/// The imports of each module, by paths as in Rust source.
+/// The imports of each module. The keys are module paths as in Rust source.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// A violation for each group of modules that import each other, and for each exception without a
-/// cycle.
+/// Returns a violation for each group of modules that import each other, and for each exception
+/// whose modules have no cycle.
 pub fn check(packages: &[Package], texts: &[Text]) -> Vec<String> {
     packages.iter().flat_map(|package| check_crate(&package.folder, texts, EXCEPTIONS)).collect()
 }
@@ -46,7 +46,8 @@ fn check_crate(folder: &str, texts: &[Text], exceptions: &[Exception]) -> Vec<St
     violations
 }
 
-/// Removes the imports within a group from the graph. Returns whether they had a cycle.
+/// Removes the imports between the modules of a group from the graph. Returns whether these imports
+/// had a cycle.
 fn take_out(graph: &mut Graph, group: &[&str]) -> bool {
     let is_in = |module: &str| {
         group.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -105,10 +106,10 @@ fn edges(modules: &BTreeMap<Path, Imports>) -> Graph {
     modules.iter().map(imported).collect()
 }
 
-/// The module that defines the item with this path, as seen from the module `from`. `None` if it is
-/// not in the crate.
+/// The module that defines the item with this path in the module `from`. `None` if the item is not
+/// defined in the crate.
 fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], depth: usize) -> Option<Path> {
-    // Re-exports may form a circle.
+    // The number of steps is bounded, because re-exports may form a cycle.
     const MAX_DEPTH: usize = 16;
     if depth > MAX_DEPTH {
         return None;
@@ -148,8 +149,8 @@ fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], dept
     Some(at)
 }
 
-/// A shortest cycle of each group of modules that reach each other, and the size of the group if
-/// the cycle does not contain all of it, else 1.
+/// For each group of modules that reach each other, a shortest cycle, and the size of the group. If
+/// the cycle contains the whole group, the size is 1.
 fn cycles(graph: &Graph) -> Vec<(Vec<&str>, usize)> {
     let mut grouped = BTreeSet::new();
     let mut cycles = Vec::new();
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_exceptions_and_rejects_unneeded_ones() {
+    fn accepts_needed_exceptions_and_rejects_unneeded_exceptions() {
         let texts = [
             text("a/src/lib.rs", "mod x; mod y;"),
             text("a/src/x.rs", "use crate::y::Y; pub struct X;"),

@@ -9,11 +9,13 @@ use crate::wire::protobuf::{Value, varint};
 /// `vortex.alp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alp {
-    /// Exponent of the power of ten that divides, at most 10 for f32 and 18 for f64.
+    /// Exponent of the power of ten by which the encoded integers are divided, at most 10 for f32
+    /// and 18 for f64.
     pub exp_e: u32,
-    /// Exponent of the power of ten that multiplies, with the same limits.
+    /// Exponent of the power of ten by which the encoded integers are multiplied, with the same
+    /// limits as the other exponent.
     pub exp_f: u32,
-    /// Values that did not fit.
+    /// Values that ALP could not represent.
     pub patches: Option<Patches>,
 }
 
@@ -49,7 +51,8 @@ impl Alp {
 /// `vortex.alprd`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlpRd {
-    /// Bits of the right part. The left part has the other ones, at most 16.
+    /// Number of bits of the right part. The left part has the remaining bits of the float, at most
+    /// 16.
     pub right_bit_width: u32,
     /// The left parts by code.
     pub dictionary: Vec<u16>,

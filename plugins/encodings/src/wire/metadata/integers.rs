@@ -14,7 +14,7 @@ pub struct BitPacked {
     pub bit_width: u32,
     /// Index of the first value in its block, below 1024.
     pub offset: u32,
-    /// Values that did not fit.
+    /// Values that did not fit into the packed bits.
     pub patches: Option<Patches>,
 }
 
@@ -83,7 +83,7 @@ impl Sequence {
     }
 }
 
-/// Reads a step, which is signed or unsigned independently of the values.
+/// Reads a step. It may be signed even if the values are unsigned, and vice versa.
 fn step(message: &[u8]) -> Result<i128> {
     let read = |data_type| Scalar::read(message, &Field::new("", data_type, false));
     let value = read(DataType::Int64).or_else(|_| read(DataType::UInt64))?;

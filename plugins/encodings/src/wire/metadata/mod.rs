@@ -26,7 +26,7 @@ use crossdock_plugin_api::{Error, Result};
 /// Values per block.
 pub const BLOCK: u32 = 1024;
 
-/// Rejects metadata.
+/// Returns an error unless the metadata is empty.
 pub fn expect_empty(metadata: &[u8]) -> Result<()> {
     if !metadata.is_empty() {
         return Err(Error::bad_data(format!("{} bytes of metadata, expected none", metadata.len())));
@@ -45,7 +45,7 @@ fn for_each_field<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -
         .map_err(|e| e.context("its metadata"))
 }
 
-/// A primitive type. An absent field means number 0, u8.
+/// Reads a primitive type. If the field is absent, the type is number 0, u8.
 fn ptype(value: Value<'_>) -> Result<PType> {
     PType::from_wire(value.u64()?)
 }
@@ -61,7 +61,8 @@ fn in_block(value: Value<'_>) -> Result<u32> {
     Ok(offset)
 }
 
-/// Sets a message field and rejects a repeated one: protobuf would merge the messages.
+/// Sets a message field. Rejects a field that was already set, because protobuf would merge the two
+/// messages.
 fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<()> {
     match slot.replace(value) {
         None => Ok(()),

@@ -12,7 +12,8 @@ pub struct Dict {
     pub values_len: usize,
     /// The codes' type, an integer.
     pub codes_ptype: PType,
-    /// Whether codes are nullable. If absent, they are if the node is.
+    /// Whether codes are nullable. If the field is absent, codes are nullable if the node is
+    /// nullable.
     pub codes_nullable: Option<bool>,
 }
 
@@ -40,7 +41,7 @@ pub struct RunEnd {
     pub ends_ptype: PType,
     /// Number of runs.
     pub num_runs: usize,
-    /// Number of values of the runs before the node's first one.
+    /// Number of values in the runs that precede the node's first value.
     pub offset: usize,
 }
 
@@ -62,7 +63,7 @@ impl RunEnd {
         }
         if parsed.offset.checked_add(length).is_none_or(|end| isize::try_from(end).is_err()) {
             return Err(Error::bad_data(format!(
-                "{length} values after {} others overflow an address",
+                "{length} values after {} preceding values exceed the address space",
                 parsed.offset
             )));
         }
@@ -73,7 +74,7 @@ impl RunEnd {
 /// `vortex.sparse`. The fill value is in the node's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
-    /// The values other than the fill value.
+    /// The values that differ from the fill value, as patches.
     pub patches: Patches,
 }
 

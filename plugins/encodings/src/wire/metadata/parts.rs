@@ -32,7 +32,7 @@ impl Decimal {
 /// `vortex.decimal_byte_parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecimalByteParts {
-    /// The type of the only part, signed.
+    /// The type of the only part, a signed integer.
     pub ptype: PType,
 }
 
@@ -59,7 +59,7 @@ impl DecimalByteParts {
     }
 }
 
-/// Checks that the highest part, which has the sign, is signed.
+/// Checks that the type of the highest part is signed, because this part has the sign.
 fn signed(ptype: PType) -> Result<()> {
     if !ptype.is_signed() {
         return Err(Error::bad_data(format!("highest parts of type {ptype}, expected signed integers")));

@@ -10,7 +10,8 @@ use crate::wire::PType;
 pub struct Patches {
     /// Number of patches, at least 1.
     pub len: usize,
-    /// Subtracted from each index: where the node begins in the array that it is a slice of.
+    /// The number that is subtracted from each index. If the node is a slice of an array, it is the
+    /// position of the slice in this array.
     pub offset: usize,
     /// The indices' type, unsigned.
     pub indices_ptype: PType,
@@ -25,7 +26,7 @@ pub struct ChunkOffsets {
     pub len: usize,
     /// The offsets' type, unsigned.
     pub ptype: PType,
-    /// Number of patches of the first block that belong to values before the node.
+    /// Number of patches of the first block that belong to values before the node's first value.
     pub offset_within_chunk: usize,
 }
 

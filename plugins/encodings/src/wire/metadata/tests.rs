@@ -22,14 +22,14 @@ fn expect_empty_rejects_metadata() {
 }
 
 #[test]
-fn defaults_absent_fields_and_ignores_unknown_ones() {
+fn absent_fields_have_defaults_and_unknown_fields_are_ignored() {
     assert_eq!(BitPacked::read(&[], PType::U32, 10).unwrap(), BitPacked::default());
     assert_eq!(BitPacked::read(&[0x78, 1, 8, 6], PType::U32, 10).unwrap().bit_width, 6);
     assert_eq!(VarBin::read(&[]).unwrap().offsets_ptype, PType::U8);
 }
 
 #[test]
-fn last_repeated_number_counts_and_repeated_messages_are_rejected() {
+fn repeated_number_is_overwritten_and_repeated_message_is_rejected() {
     assert_eq!(BitPacked::read(&[8, 6, 8, 7], PType::U32, 10).unwrap().bit_width, 7);
     let twice = with_patches(3, PATCHES).repeat(2);
     assert!(message(BitPacked::read(&twice, PType::U32, 10).unwrap_err()).contains("the field is repeated"));
@@ -48,7 +48,7 @@ fn rejects_widths_beyond_the_type() {
 }
 
 #[test]
-fn rejects_patches_without_or_beyond_values() {
+fn rejects_invalid_numbers_of_patches() {
     let read = Patches::read(PATCHES, 3).unwrap();
     assert_eq!((read.len, read.offset, read.indices_ptype, read.chunk_offsets), (3, 1, PType::U16, None));
     assert_eq!(message(Patches::read(PATCHES, 2).unwrap_err()), "3 patches for 2 values, expected 1 to 2");
@@ -99,7 +99,7 @@ fn reads_packed_and_unpacked_left_parts() {
 fn rejects_sequences_that_overflow() {
     let read = Sequence::read(&hex("0a02181312021806"), PType::I64, 100).unwrap();
     assert_eq!((read.base.int(), read.multiplier), (Some(-10), 3));
-    // From 200 in steps of -100.
+    // The sequence begins at 200, with a step of -100.
     let falling = hex("0a0320c801120318c701");
     assert_eq!(Sequence::read(&falling, PType::U8, 3).unwrap().multiplier, -100);
     assert!(message(Sequence::read(&falling, PType::U8, 4).unwrap_err()).contains("does not fit into u8"));
@@ -115,7 +115,7 @@ fn rejects_sequences_that_overflow() {
 }
 
 #[test]
-fn rejects_references_of_another_type() {
+fn rejects_references_of_wrong_type() {
     assert_eq!(reference(&[0x18, 0x80, 1], PType::I32).unwrap().int(), Some(64));
     assert!(reference(&[0x18, 0x80, 1], PType::F32).is_err());
     assert!(reference(&[8, 0], PType::I32).is_err());

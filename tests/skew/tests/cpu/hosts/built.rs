@@ -14,15 +14,15 @@ const COMMAND: &str = "crossdock";
 pub const IPC: &str = "libcrossdock_arrow_ipc_plugin.so";
 pub const ENCODINGS: &str = "libcrossdock_encodings_plugin.so";
 
-/// A host as a library and as a command, with a plugin, each in a folder of its own, so that it
-/// finds no other plugins.
+/// The library, the command and the plugins of a host. Each is in a folder of its own, so that the
+/// host finds no other plugins.
 #[derive(Clone)]
 pub struct Built {
     pub library: PathBuf,
     pub plugins: PathBuf,
-    /// The command, if the host has the current ABI.
+    /// The command. `None` unless the host has the current ABI.
     pub command: Option<PathBuf>,
-    /// The plugin `encodings`, if the release has it and the current ABI.
+    /// The plugin `encodings`. `None` unless the release has this plugin and the current ABI.
     pub encodings: Option<PathBuf>,
     /// Whether the host has `crossdock.host.kernels/1`, which the current plugins need to create an
     /// instance.
@@ -38,7 +38,7 @@ struct Parts {
 }
 
 impl Built {
-    /// Copies the files of the build folder `from` to `output`.
+    /// Copies the required files from the build folder `from` to `output`.
     fn copy_from(from: &Path, output: &Path, parts: Parts) -> Self {
         Self::with_files(output, parts, |file, folder| {
             std::fs::create_dir_all(folder).unwrap();
@@ -66,7 +66,8 @@ impl Built {
         Self { library, plugins, command, encodings, offers_kernels: parts.has_kernels }
     }
 
-    /// Builds a release, once for all tests, because the build takes as long as all tests together.
+    /// Builds a release. The build is shared by all tests, because it takes as long as all tests
+    /// together.
     fn of_release(Release { version, commit, .. }: &Release) -> Result<Self, Skipped> {
         type Releases = HashMap<String, Result<Built, Skipped>>;
         static RELEASES: LazyLock<Mutex<Releases>> = LazyLock::new(Mutex::default);
@@ -85,7 +86,7 @@ impl Built {
             let command = if sources.at("cli").is_dir() { "crossdock-cli" } else { "crossdock" };
             packages.extend(parts.has_current_abi.then_some(command));
             packages.extend(parts.has_encodings.then_some("crossdock-encodings-plugin"));
-            // A complete build of an earlier run is reused without running Cargo.
+            // If an earlier run completed the build, it is reused without running Cargo.
             let content = format!("{commit} {packages:?}\n{}", build::toolchain()?);
             let stamp = Stamp::new(sources.output.join("hosts.stamp"), &content);
             if !stamp.is_current() {
@@ -101,7 +102,7 @@ impl Built {
     }
 }
 
-/// The host of the working tree, which was built beside this test.
+/// The host of the working tree, which was built into the same target folder as this test.
 pub fn today(output: &Path) -> Built {
     Built::copy_from(
         &crossdock_tests::built(),
@@ -117,7 +118,8 @@ pub fn test_folder(version: &str, what: &str) -> PathBuf {
     folder
 }
 
-/// Runs a test with each release that can be built. Releases are not built with a sanitizer.
+/// Runs a test with each release that can be built. Skips the test under a sanitizer, because
+/// releases are built without one.
 pub fn with_releases(name: &str, test: impl Fn(&str, &Built)) {
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
         return skipped(name, "an earlier release is built without a sanitizer");
@@ -134,15 +136,15 @@ pub fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
-/// The command of a release, which finds only plugins in its arguments.
+/// The command of a release. It uses only plugins that its arguments name.
 pub fn command(program: &Path, arguments: &[&Path]) -> Command {
     let mut command = Command::new(program);
     command.env_remove("CROSSDOCK_PLUGIN_PATH").env_remove("CROSSDOCK_POLICY").args(arguments);
     command
 }
 
-/// Asserts that a current plugin fails under a host without kernels, and names the missing
-/// interface.
+/// Asserts that a current plugin fails under a host without kernels, and that the error names the
+/// missing interface.
 #[track_caller]
 pub fn assert_requires_kernels(command: &mut Command) {
     let output = command.output().unwrap();

@@ -73,7 +73,8 @@ static void open_writer(host* of, const char* folder, const char* name) {
   schema.release(&schema);
 }
 
-/* Passes the next batch as an array without its schema. Returns 0 at the end. */
+/* Passes the next batch from one host to the other as an array without a schema. Returns 0 at
+ * the end. */
 static int pass_batch(host* from, host* to) {
   crossdock_batch batch = {.struct_size = sizeof batch}, passed = {.struct_size = sizeof passed};
   ok(from->read.get_next(&from->read, NULL, &batch, &err), "a batch", from);
@@ -109,7 +110,7 @@ int main(int argc, char** argv) {
     hosts[i].read.release(&hosts[i].read);
   }
   for (int i = 0; i < 2; i++) {
-    /* The other host reads the file. */
+    /* The other host reads the file that this host wrote. */
     host* other = &hosts[1 - i];
     crossdock_batch batch = {.struct_size = sizeof batch};
     long long again = 0;

@@ -1,5 +1,5 @@
-//! Hosts of earlier releases: beside the current host in one process, each with its own plugins,
-//! and with the current plugins.
+//! Tests hosts of earlier releases. They run together with the current host in one process, each
+//! with its own plugins, and they run the current plugins.
 
 mod built;
 mod trees;
@@ -21,7 +21,7 @@ const SAMPLE: &str = "examples/data/flights-january.arrow";
 /// The number of rows of the sample.
 const ROW_COUNT: usize = 27_004;
 
-/// Compiles and runs the program hosts.c with two hosts.
+/// Compiles hosts.c, and runs the program with two hosts.
 fn run(folder: &Path, first: &Built, second: &Built) -> Output {
     let program = folder.join("hosts");
     let source = repository().join("tests/skew/tests/cpu/hosts/hosts.c");
@@ -61,7 +61,7 @@ fn hosts_of_two_versions_run_in_one_process() {
 /// A current plugin.
 struct CurrentPlugin {
     plugin: PathBuf,
-    /// A tree of its encoding, if it decodes one.
+    /// A tree with an encoding that the plugin decodes. `None` if it decodes none.
     sample: Option<PathBuf>,
     /// Whether it launches the host's kernels.
     needs_kernels: bool,
@@ -88,9 +88,9 @@ fn current_plugins(name: &str, folder: &Path) -> Vec<CurrentPlugin> {
     plugins
 }
 
-/// A host with the current ABI verifies the plugins with its own `verify` and converts a file with
-/// the fixtures. A host with another ABI rejects them. Plugins that need an interface which the
-/// host lacks report it.
+/// A host with the current ABI must verify the plugins with its own `verify` and convert a file
+/// with the fixtures. A host with another ABI must reject the plugins. A plugin that needs an
+/// interface that the host does not offer must report the missing interface.
 #[test]
 fn current_plugins_run_or_are_rejected_under_every_release() {
     let name = "skew: today's plugins under earlier hosts";
@@ -114,7 +114,8 @@ fn current_plugins_run_or_are_rejected_under_every_release() {
             if let Some(sample) = &sample {
                 verify.arg("--sample").arg(sample);
             }
-            // The children of an example's nodes are decoded by the release's plugin `encodings`.
+            // Adds the release's plugin `encodings`, because it decodes the children of the
+            // examples' nodes.
             if let Some(folder) = earlier.encodings.as_deref().and_then(Path::parent) {
                 verify.env("CROSSDOCK_PLUGIN_PATH", folder);
             }
@@ -128,7 +129,7 @@ fn current_plugins_run_or_are_rejected_under_every_release() {
         let values = [1i32, -2, 3, 4, 5, 6, 7].iter().flat_map(|value| value.to_le_bytes());
         let values: Vec<u8> = b"SKEW".iter().copied().chain(values).collect();
         std::fs::write(&from, &values).unwrap();
-        // The fixtures in C need a device that the command does not have.
+        // The C fixtures are skipped, because they need a device that the command does not support.
         for row in ROWS.iter().filter(|row| row.name.starts_with("Rust")) {
             match row.build_fixture(&Sources::today()) {
                 Ok(plugin) => {

@@ -1,5 +1,5 @@
-//! Trees of every encoding: the plugin `encodings` of one release under the host of another decodes
-//! the same values as the current plugin and host.
+//! Tests trees of every encoding with the plugin `encodings` of one release under the host of
+//! another release. They must decode the same values as the current plugin and host.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn encodings_of_every_release_decode_under_the_current_host() {
         for device in [Device::CPU, Device::UNTOUCHABLE] {
             let current = session(&backend, &[&built_file(ENCODINGS)], device);
             let older = session(&backend, &[encodings], device);
-            // Trees of encodings that the release does not have are skipped.
+            // Trees with encodings that the release does not support are skipped.
             let known: Vec<_> = older.encodings().into_iter().map(|(id, _)| id).collect();
             let all: Vec<_> =
                 trees().into_iter().filter(|tree| known.iter().any(|id| id == tree.encoding())).collect();
@@ -67,7 +67,7 @@ fn encodings_of_every_release_decode_under_the_current_host() {
                 let what = format!("{} by {version} on {device}", tree.name);
                 let (actual, expected) = (decode(&older, tree), decode(&current, tree));
                 assert_same(&actual, &expected, &current, &what);
-                // Encode with the older exporter, and decode again.
+                // Encode the values with the older exporter, and decode the result.
                 let array =
                     older.encode_uncompressed(expected.schema(), std::slice::from_ref(&expected)).unwrap();
                 let again = older.decode(older.with_arrow_types(array).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The plugin `csv` in the command.
+//! Runs the command with the plugin `csv`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn sample_round_trips_through_csv_by_file_extension() {
     let first = std::fs::read_to_string(&csv).unwrap();
     assert_eq!(first.lines().count(), 27_005);
     assert!(first.starts_with("year,month,dep_time,"));
-    // The values round-trip, and are written as the same text.
+    // The values round-trip, and the second CSV file has the same text as the first one.
     let expected = folder.path().join("again.csv");
     assert_success(&convert(&csv, &arrow, &TYPES));
     assert_success(&convert(&arrow, &expected, &["--from", "arrow-ipc", "--to", "csv"]));
@@ -109,7 +109,7 @@ fn plan_states_supported_and_unsupported_columns() {
 }
 
 #[test]
-fn errors_end_with_one_line_and_no_file() {
+fn errors_print_one_line_and_leave_no_file() {
     let (_folder, csv, arrow) = test_paths();
     std::fs::write(&csv, "a,b\n1,2\n3,\"4\n").unwrap();
     assert_rejected(&convert(&csv, &arrow, &[]), &["csv 0.1.0", "a.csv", "line 3", "never closed"], &arrow);
@@ -127,7 +127,7 @@ fn errors_end_with_one_line_and_no_file() {
 }
 
 #[test]
-fn lists_options_and_rejects_unknown_ones() {
+fn command_lists_options_and_rejects_unknown_options() {
     let plugin = csv_plugin();
     let out = crossdock(&["plugins", "--explain", "--plugins", text(&plugin)]);
     let text_output = String::from_utf8(out.stdout).unwrap();

@@ -1,5 +1,5 @@
-//! Every allocation fails once: those of the host by fault injection, and those of the plugin in a
-//! special build.
+//! Makes every allocation fail once. Fault injection makes allocations of the host fail, and a
+//! special build of the plugin makes allocations of the plugin fail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crossdock_tests::{assert_nothing_left, command, csv_plugin_with};
 use crate::csv::fixture::Fixture;
 use crate::csv::tables::{batch, columns};
 
-/// Reads a text, and writes the table again.
+/// Reads a CSV text, and writes the table as CSV.
 fn round_trip(fixture: &Fixture, table: &RecordBatch, text: &str) -> Result<String, String> {
     let read = fixture.read_with(text.as_bytes(), &table.schema(), &[])?;
     fixture.write(&read.batches, &[])
@@ -33,8 +33,8 @@ fn every_failed_host_allocation_is_an_error_without_leaks() {
         faults.fail(Operation::Allocate, nth);
         let result = round_trip(&fixture, &table, &text);
         faults.fail(Operation::Allocate, 0);
-        // A pool with cached memory makes a second attempt. Some allocations are those of the
-        // host's validation.
+        // A run may succeed, because a pool with cached memory tries to allocate a second time. The
+        // host's validation makes some of the allocations.
         if let Err(error) = result {
             failed += 1;
             assert!(error.contains("set to fail by the fault plan"), "{nth}: {error}");

@@ -37,12 +37,12 @@ impl Fixture {
     fn over(backend: Backend) -> Self {
         let search = Search::nowhere().with_path(csv_plugin());
         let host = Host::builder().backend(backend).search(search).build().unwrap();
-        // All batches of the plugin are validated.
+        // The host validates every batch that the plugin returns.
         let session = host.session().validate(Validate::Full).open().unwrap();
         Self { host, session }
     }
 
-    /// Reads a text, with the types of the options or inferred ones.
+    /// Reads a CSV text. The column types are those in `options`, or are inferred.
     pub fn read(&self, text: impl AsRef<[u8]>, options: Pairs<'_>) -> Result<Read, String> {
         let read =
             ReadOptions { from: Some("csv".into()), options: pairs(options), ..ReadOptions::default() };
@@ -76,7 +76,7 @@ impl Fixture {
         Read::from_table(&table)
     }
 
-    /// Reads a text with a schema.
+    /// Reads a CSV text with an expected schema.
     pub fn read_with(&self, text: &[u8], schema: &Schema, options: Pairs<'_>) -> Result<Read, String> {
         let source = Arc::new(Text { bytes: text.to_vec(), step: usize::MAX, is_pipe: false });
         self.read_as(source, Some(schema), options, &CallSettings::new(Device::CPU))
@@ -123,7 +123,7 @@ impl Read {
     }
 }
 
-/// A text as a source that returns at most `step` bytes at a time.
+/// A source that returns at most `step` bytes of the text per read.
 pub struct Text {
     pub bytes: Vec<u8>,
     pub step: usize,
@@ -149,7 +149,7 @@ fn pairs(options: Pairs<'_>) -> Options {
     options.iter().fold(Options::new(), |all, (key, value)| all.with(*key, *value))
 }
 
-/// An error and its sources.
+/// The message of an error, followed by the messages of its sources.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         None => error.to_string(),

@@ -1,5 +1,5 @@
-//! Malformed CSV and mismatched types: errors with file, line, column, expected and actual value,
-//! without leaks.
+//! Reads malformed CSV and mismatched types. The error must name file, line, column, expected and
+//! actual value, and nothing may leak.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ const CASES: &[Case<'static>] = &[
 ];
 
 #[test]
-fn malformed_csv_is_reported_with_its_place() {
+fn error_for_malformed_csv_names_line_and_column() {
     let fixture = Fixture::new();
     for (text, options, expected) in CASES {
         let shown = String::from_utf8_lossy(text);
@@ -110,7 +110,7 @@ fn rejects_schemas_that_do_not_match() {
 }
 
 #[test]
-fn rejects_unsupported_types_with_the_column_name() {
+fn error_for_unsupported_type_names_the_column() {
     let fixture = Fixture::new();
     let text = |value: &'static str| Arc::new(StringArray::from(vec!["x", value])) as ArrayRef;
     let list = ListArray::from_iter_primitive::<types::Int8Type, _, _>([Some([Some(1)])]);
@@ -136,9 +136,9 @@ fn rejects_unsupported_types_with_the_column_name() {
     fixture.assert_settled();
 }
 
-/// Arrays of the same process are not validated, so their contents may be wrong.
+/// The host does not validate arrays of the same process, so the plugin must check the offsets.
 #[test]
-fn rejects_malformed_offsets_without_following_them() {
+fn rejects_malformed_offsets_without_reading_past_the_buffer() {
     let fixture = Fixture::new();
     for (list, row) in [(vec![0, 5, 2], 1), (vec![0, 1, 1_000_000, 6], 2), (vec![0, -1, 6], 1)] {
         // SAFETY: none: the offsets are malformed on purpose, and only the plugin under test reads

@@ -1,4 +1,4 @@
-//! The C plugin `csv` of `examples/c-plugin`, in the library and in the command.
+//! Tests the C plugin `csv` of `examples/c-plugin` through the library and the command.
 
 mod command;
 mod faults;

@@ -1,6 +1,7 @@
-//! CSV with random changes: the plugin reads or rejects it with one line, and what it reads
-//! round-trips. The seeds are fixed. `CROSSDOCK_MUTATIONS` sets the number of cases; a sample
-//! (`CROSSDOCK_TEST_SAMPLE`) has an eighth of the default.
+//! Reads CSV texts with random changes. The plugin must either read the text or reject it with a
+//! message of one line, and a table that it reads must round-trip. The seeds are fixed.
+//! `CROSSDOCK_MUTATIONS` sets the number of cases; a sample (`CROSSDOCK_TEST_SAMPLE`) tests an
+//! eighth of the default number.
 
 use arrow_array::RecordBatch;
 use crossdock_test_support::{Random, replay, sample};
@@ -10,7 +11,7 @@ use crate::csv::tables::{batch, columns};
 
 const CASES: u64 = 4_000;
 
-/// Bytes with a meaning in CSV.
+/// Bytes that have a special meaning in CSV.
 const SPECIAL_BYTES: &[u8] = b",\"\n\r\0\t;'0+-.eTZ:\xff\xc3\xef";
 
 const OPTIONS: [Pairs<'static>; 4] = [&[], &[], &[("delimiter", ";")], &[("delimiter", "tab")]];
@@ -70,7 +71,7 @@ fn mutated_csv_is_read_or_rejected() {
         }
         let options = OPTIONS[random.below(OPTIONS.len())];
         let result = match random.below(3) {
-            // Each parser reads data of other types, too.
+            // Also makes the parser of each type read values of other types.
             0 => {
                 let (name, array) = &types[random.below(types.len())];
                 fixture.read_with(&bytes, &batch(&[(name.clone(), array.clone())]).schema(), options)

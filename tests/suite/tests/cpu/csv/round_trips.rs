@@ -1,4 +1,4 @@
-//! Written tables are read back as the same values.
+//! Tests that the plugin reads the values that it has written.
 
 use std::sync::Arc;
 
@@ -67,11 +67,11 @@ fn floats<T: ArrowPrimitiveType>(read: &Read, column: usize) -> Vec<T::Native> {
 }
 
 #[test]
-fn floats_round_trip_bit_by_bit() {
+fn floats_round_trip_bit_exactly() {
     let fixture = Fixture::new();
     let mut random = Random::new(1);
     let mut next = || random.word();
-    // Also short decimals, which the parser handles on another path.
+    // Adds decimals with few digits, for which the parser has a separate code path.
     let wide: Vec<f64> = (0..20_000)
         .map(|i| if i % 2 == 0 { f64::from_bits(next()) } else { (next() % 1_000_000) as f64 / 1000.0 })
         .filter(|v| !v.is_nan())
@@ -98,7 +98,7 @@ fn empty_texts_are_quoted_and_nulls_are_not() {
 }
 
 #[test]
-fn nulls_of_a_single_column_are_blank_lines() {
+fn nulls_of_a_single_column_are_written_as_blank_lines() {
     let fixture = Fixture::new();
     let column = |name: &str| single(name, Arc::new(Int32Array::from(vec![None, Some(1), None, None])));
     for table in [column("n"), column("")] {
@@ -137,7 +137,7 @@ fn several_batches_are_written_to_one_file() {
 }
 
 #[test]
-fn option_types_sets_the_type_of_each_column() {
+fn types_option_sets_the_type_of_each_column() {
     let fixture = Fixture::new();
     let all = batch(&columns());
     let text = fixture.write(std::slice::from_ref(&all), &[]).unwrap();
@@ -158,7 +158,7 @@ fn table_is_independent_of_read_sizes() {
     let all = batch(&columns());
     let text = fixture.write(std::slice::from_ref(&all), &[]).unwrap();
     for with_returns in [false, true] {
-        // Only line ends of records, because those in fields are data.
+        // Replaces only the line ends of records, because line ends in fields are data.
         let text = if with_returns { text.replace("\"\"\n", "\"\"\r\n") } else { text.clone() };
         for is_pipe in [false, true] {
             for step in [1, 2, 3, 7, 64, 1000] {

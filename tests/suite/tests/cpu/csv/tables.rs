@@ -69,7 +69,7 @@ pub fn columns() -> Vec<(String, ArrayRef)> {
     all.into_iter().map(|array| (array.data_type().to_string(), array)).collect()
 }
 
-/// A batch of named columns. A column without nulls is not nullable.
+/// A batch of named columns. A column is nullable if it has nulls.
 pub fn batch(columns: &[(String, ArrayRef)]) -> RecordBatch {
     let field = |(name, array): &(String, ArrayRef)| {
         Field::new(name, array.data_type().clone(), array.logical_null_count() > 0)

@@ -1,4 +1,4 @@
-//! Long inputs: bounded memory, cancellation and progress.
+//! Tests memory limits, cancellation and progress with long inputs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use crossdock_plugin_api::{ByteSource, CallSettings, Device, Result as ApiResult
 
 use crate::csv::fixture::{Fixture, Text, error_chain};
 
-/// A source of `bytes` bytes of repeated rows, the first of which is the header. Cancels at the
-/// read that reaches the byte `cancel_at`.
+/// A source of `bytes` bytes: a header and repeated rows. It cancels the call during the read that
+/// reaches the byte `cancel_at`.
 struct Rows {
     bytes: u64,
     cancel_at: u64,
@@ -73,7 +73,7 @@ fn long_input_is_read_within_the_memory_limit() {
 }
 
 #[test]
-fn exceeded_memory_limit_is_named_in_the_error() {
+fn error_names_the_exceeded_memory_limit() {
     let fixture = Fixture::with_limit(4_000);
     let error = fixture.read("a\n1\n", &[]).unwrap_err();
     assert!(error.contains("4000"), "{error}");
@@ -94,7 +94,7 @@ fn small_byte_budget_gives_small_batches() {
 #[test]
 fn cancelled_call_stops_soon_with_an_error() {
     let fixture = Fixture::new();
-    // During the first read, and during later batches.
+    // Cancels during the first read, and during later batches.
     for cancel_at in [0, 10_000_000] {
         let source = Arc::new(Rows { cancel_at, ..rows(2_000_000) });
         let call = CallSettings { cancel: source.flag.clone(), ..CallSettings::new(Device::CPU) };

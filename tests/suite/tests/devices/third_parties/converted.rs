@@ -1,5 +1,5 @@
-//! `crossdock convert` of files with encodings of third-party plugins, on every device of the
-//! command.
+//! Tests that `crossdock convert` converts files with encodings of third-party plugins on every
+//! device that the command supports.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crossdock_tests::{assert_rejected, crossdock, csv_plugin, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, session};
 
-/// Converts a file of the tree. Without the plugin it is rejected; with the plugin the table is the
-/// same on every device.
+/// Writes the tree to a file and converts the file. Without the plugin the command must reject the
+/// file. With the plugin, the table must be the same on every device.
 fn assert_converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
     let expected: ArrayRef = Arc::new(expected);
     let session = session(plugin, Device::CPU);
@@ -24,14 +24,14 @@ fn assert_converted(plugin: &Path, node: &Node, expected: impl Array + 'static) 
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let tree = path("tree.cdenc");
     std::fs::write(&tree, bytes).unwrap();
-    // The command does not have the test device `untouchable`.
+    // The command does not support the test device `untouchable`.
     for device in devices().iter().filter(|device| **device != Device::UNTOUCHABLE) {
         let (device, table) = (device.to_string(), path(&format!("{device}.arrow").replace(':', "-")));
         let convert = ["convert", &tree, &table, "--device", &device, "--quiet"];
         let unknown = format!("no plugin of the session decodes '{}'", node.id);
         assert_rejected(&crossdock(&convert), &[unknown.as_str()], table.as_ref());
         let out = crossdock(&[&convert[..], &["--plugins", plugin.to_str().unwrap()]].concat());
-        // A simulated driver reports unordered accesses on stderr.
+        // stderr must be empty, because the simulated driver reports unordered accesses there.
         assert!(out.status.success() && out.stderr.is_empty(), "{device}: {out:?}");
         let read = Table::read(&session, &table).unwrap().to_record_batches().unwrap();
         assert_eq!(read.len(), 1, "{device}");
@@ -39,7 +39,8 @@ fn assert_converted(plugin: &Path, node: &Node, expected: impl Array + 'static) 
     }
 }
 
-/// A validity bitmap of 3000 rows in which every seventh is null, and whether a row is valid.
+/// A validity bitmap of 3000 rows in which every seventh row is null, and a function that returns
+/// whether a row is valid.
 fn validity() -> (Vec<u8>, impl Fn(usize) -> bool) {
     let is_valid = |i: usize| !i.is_multiple_of(7);
     let mut bits = vec![0; 375];

@@ -1,4 +1,5 @@
-//! Decoding of `example.xor` above and below encodings of the shipped plugins, on every device.
+//! Tests the decoding of `example.xor` nodes on every device, as parents and children of nodes
+//! whose encodings the shipped plugins decode.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crossdock_tests::{assert_rejected, crossdock, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, decoded, session};
 
-/// Decodes the tree on each device, from buffers on that device and on the host, without leaks.
+/// Decodes the tree on each device, from buffers on this device and from buffers on the host, and
+/// asserts that nothing leaks.
 fn on_every_device(test: &str, node: &Node, assert: impl Fn(&ArrayRef, &str)) {
     let Some(plugin) = example_plugin(test) else { return };
     for &device in devices() {
@@ -70,11 +72,11 @@ fn decodes_words_of_every_width() {
 }
 
 #[test]
-fn decodes_above_bit_packed_words() {
+fn decodes_node_with_a_bit_packed_child() {
     let words: Vec<u32> = (0..3000).map(|i| i * 7 % 64).collect();
     let reference = 1.5f32.to_bits();
     let node = Node::xor(DataType::Float32, &reference.to_le_bytes(), bit_packed::<6>(&words));
-    on_every_device("decodes_above_bit_packed_words", &node, |array, place| {
+    on_every_device("decodes_node_with_a_bit_packed_child", &node, |array, place| {
         let array = array.as_primitive::<Float32Type>();
         assert_eq!(array.len(), 3000, "{place}");
         let same = |(value, word): (&f32, &u32)| value.to_bits() == word ^ reference;
@@ -83,7 +85,7 @@ fn decodes_above_bit_packed_words() {
 }
 
 #[test]
-fn decodes_codes_and_values_of_a_dictionary() {
+fn decodes_nodes_that_are_codes_and_values_of_a_dictionary() {
     let codes = Node::words(DataType::UInt8, &[3u8, 2, 1, 0, 3], |byte| [byte]);
     let codes = Node::xor(DataType::UInt8, &[3], codes);
     let values = Node::words(DataType::UInt32, &[10u32, 20, 30, 40], u32::to_ne_bytes);
@@ -95,11 +97,11 @@ fn decodes_codes_and_values_of_a_dictionary() {
         ..Node::new("vortex.dict", DataType::UInt32, 5)
     };
     let expected = UInt32Array::from(vec![11, 21, 31, 41, 11]);
-    on_every_device("decodes_codes_and_values_of_a_dictionary", &dictionary, equals(expected));
+    on_every_device("decodes_nodes_that_are_codes_and_values_of_a_dictionary", &dictionary, equals(expected));
 }
 
 #[test]
-fn decodes_below_a_reference_above_itself_and_in_a_struct() {
+fn decodes_nested_nodes_within_a_reference_and_a_struct() {
     let words = Node::words(DataType::UInt32, &[1u32, 2, 3], u32::to_ne_bytes);
     let twice = Node::xor(DataType::UInt32, &[0, 0, 0, 0x80], words);
     let twice = Node::xor(DataType::Int32, &[0, 0, 0, 0x80], twice);
@@ -111,7 +113,7 @@ fn decodes_below_a_reference_above_itself_and_in_a_struct() {
     };
     let fields = vec![Field::new("a", DataType::Int32, false)].into();
     let record = Node { children: vec![above], ..Node::new("vortex.struct", DataType::Struct(fields), 3) };
-    let test = "decodes_below_a_reference_above_itself_and_in_a_struct";
+    let test = "decodes_nested_nodes_within_a_reference_and_a_struct";
     on_every_device(test, &record, |array, place| {
         let column = array.as_struct().column(0).as_primitive::<Int32Type>().clone();
         assert_eq!(column.values(), &[1001, 1002, 1003], "{place}");

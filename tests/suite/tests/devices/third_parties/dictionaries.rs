@@ -1,5 +1,5 @@
-//! Dictionaries with bit-packed codes, which are unpacked and looked up in one pass or separately,
-//! on every device.
+//! Tests dictionaries with bit-packed codes on every device. The codes are unpacked and looked up
+//! either in one pass or in two.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crossdock_tests::tree::Node;
 use crate::third_parties::trees::{decoded, packed, session};
 
 fn dictionary(codes: Node, values: Node) -> Node {
-    // Field 1 of the protobuf message is the number of values; codes have 8 bits unless field 2
-    // says 16.
+    // Field 1 of the protobuf message is the number of values; field 2 is the type of the codes,
+    // which have 8 bits by default and here possibly 16.
     let n = values.len;
     let mut metadata = vec![0x08, (n % 128) as u8 | 0x80, (n / 128) as u8];
     metadata.extend(if codes.data_type == DataType::UInt16 { vec![0x10, 1] } else { vec![] });
@@ -39,7 +39,7 @@ fn tens(n: u32) -> Node {
 }
 
 #[test]
-fn looks_up_byte_codes_in_blocks_of_any_length() {
+fn looks_up_one_byte_codes_in_blocks_of_any_length() {
     for n in [1, 1023, 1024, 1025, 5000] {
         let codes: Vec<u32> = (0..n).map(|i| i * 7 % 50).collect();
         let node = dictionary(packed(DataType::UInt8, 6, &codes), tens(50));
@@ -51,7 +51,7 @@ fn looks_up_byte_codes_in_blocks_of_any_length() {
 fn ignores_codes_of_nulls() {
     let n = 3000;
     let is_valid = |i: u32| i % 3 != 1;
-    // Codes of nulls are out of range, because they must not be used.
+    // The codes of nulls are out of range, so that a lookup of one of them would fail.
     let codes: Vec<u32> = (0..n).map(|i| if is_valid(i) { i % 300 } else { 511 }).collect();
     let bits =
         (0..n.div_ceil(8)).map(|byte| (0..8).map(|bit| u8::from(is_valid(byte * 8 + bit)) << bit).sum());
@@ -65,14 +65,14 @@ fn ignores_codes_of_nulls() {
 }
 
 #[test]
-fn codes_of_null_values_decode_to_null() {
+fn codes_that_select_a_null_value_decode_to_null() {
     let codes: Vec<u32> = (0..2000).map(|i| i % 4).collect();
     let node = dictionary(packed(DataType::UInt8, 2, &codes), tens(4).with_validity(vec![0b1011]));
     assert_decoded(&node, UInt32Array::from_iter(codes.iter().map(|code| (*code != 2).then_some(code * 10))));
 }
 
 #[test]
-fn decodes_codes_above_a_reference_and_codes_of_zero_bits() {
+fn decodes_codes_with_a_reference_and_codes_of_zero_bits() {
     let low: Vec<u32> = (0..2500).map(|i| i % 8).collect();
     // The reference of unsigned integers is field 4 of a protobuf message, without zigzag encoding.
     let codes = Node {

@@ -1,5 +1,5 @@
-//! Projects of `crossdock new`: they build, load, pass their own tests, and work beside the shipped
-//! plugins.
+//! Tests projects that `crossdock new` creates. They must build, load, pass their own tests, and
+//! work together with the shipped plugins.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,8 +17,9 @@ use crossdock_tests::{assert_rejected, built_file, cargo, command, crossdock};
 
 use crate::third_parties::trees::{decoded, host, session};
 
-/// An empty folder for a test's projects, locked, because the steps `rust` and `sim-cuda` run these
-/// tests at the same time. Its path is the same in each run: Cargo identifies packages by path.
+/// An empty folder for the projects of a test. It is locked, because the steps `rust` and
+/// `sim-cuda` run these tests at the same time. Its path is the same in each run, because Cargo
+/// identifies packages by their paths.
 struct Folder {
     path: PathBuf,
     _lock: File,
@@ -45,7 +46,7 @@ fn folder(test: &str) -> Folder {
     Folder { path, _lock: lock }
 }
 
-/// The checkout that this test was built in, if it exists on this machine.
+/// The checkout from which this test was built, if it exists on this machine.
 fn root(test: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok();
     if root.is_none() {
@@ -84,7 +85,8 @@ fn build_c(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
     let project = folder.join(name);
     let mut make = Command::new("make");
     make.arg("test").arg(format!("CROSSDOCK={}", built_file("crossdock").display())).current_dir(&project);
-    // A program without a sanitizer cannot load a library with one.
+    // The plugin is linked without a sanitizer, because a program without a sanitizer cannot load a
+    // library that uses one.
     for variable in ["MAKEFLAGS", "MAKELEVEL", "CFLAGS", "LDFLAGS", "CROSSDOCK_PLUGIN_PATH"] {
         make.env_remove(variable);
     }
@@ -111,7 +113,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Verifies a plugin. With the sample of its project, every part is exercised.
+/// Verifies a plugin with and without the sample of its project. With the sample, every part must
+/// be exercised.
 fn assert_passes_verify(plugin: &Path, sample: &Path) {
     let basic = ["verify", text(plugin), "--timeout", "120", "--seeds", "1", "--strict"];
     assert_success(&crossdock(&[&basic[..], &["--sample", text(sample)]].concat()));
@@ -121,8 +124,8 @@ fn assert_passes_verify(plugin: &Path, sample: &Path) {
     assert!(out.status.code() == Some(1) && output.contains("\nnot exercised: "), "{output}");
 }
 
-/// Asserts that an encoding from a template decodes integers less a reference, here as the values
-/// of a dictionary.
+/// Asserts that an encoding from a template decodes integers that are stored as differences from a
+/// reference. The integers are the values of a dictionary.
 fn assert_decodes(plugin: &Path, id: &'static str, project: &Path) {
     let stored: Vec<u8> = [1i32, -2, 0].iter().flat_map(|value| value.to_ne_bytes()).collect();
     let values = Node {
@@ -221,7 +224,7 @@ fn rust_format_template_builds_passes_verify_and_reads() {
 }
 
 #[test]
-fn without_a_checkout_projects_depend_on_released_crates() {
+fn projects_without_a_checkout_depend_on_released_crates() {
     let folder = folder("release");
     assert_success(&new(&folder, &["released"]));
     let manifest = std::fs::read_to_string(folder.join("released/Cargo.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! The CUDA source of `examples/rust-plugin`, compiled as C++ to run without a GPU.
+//! Compiles the CUDA source of `examples/rust-plugin` as C++, and runs it without a GPU.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Malformed nodes of `example.xor`: each is rejected with an error that names the node and the
-//! mistake.
+//! Tests that malformed nodes of `example.xor` are rejected with an error that names the node and
+//! the mistake.
 
 use arrow_schema::{DataType, Field};
 use crossdock::Host;
@@ -11,7 +11,7 @@ use crossdock_tests::{built, example_plugin};
 
 use crate::third_parties::trees::session;
 
-/// A valid node: three floats above three words.
+/// A valid node: three floats, whose child has three words.
 fn valid_node() -> Node {
     Node::xor(
         DataType::Float32,
@@ -62,8 +62,8 @@ fn malformed_nodes() -> Vec<(Node, &'static str)> {
 }
 
 #[test]
-fn rejects_malformed_nodes_with_their_path() {
-    let Some(plugin) = example_plugin("rejects_malformed_nodes_with_their_path") else { return };
+fn error_for_malformed_node_names_its_path() {
+    let Some(plugin) = example_plugin("error_for_malformed_node_names_its_path") else { return };
     for &device in devices() {
         let session = session(&plugin, device);
         for (node, expected) in malformed_nodes() {
@@ -77,8 +77,8 @@ fn rejects_malformed_nodes_with_their_path() {
 }
 
 #[test]
-fn rejects_declared_lengths_beyond_memory_before_allocating() {
-    let test = "rejects_declared_lengths_beyond_memory_before_allocating";
+fn rejects_declared_length_larger_than_memory_before_allocating() {
+    let test = "rejects_declared_length_larger_than_memory_before_allocating";
     let Some(plugin) = example_plugin(test) else { return };
     let session = session(&plugin, Device::CPU);
     let constant =
@@ -89,7 +89,7 @@ fn rejects_declared_lengths_beyond_memory_before_allocating() {
 }
 
 #[test]
-fn rejects_declared_lengths_that_exceed_memory_together() {
+fn rejects_declared_lengths_whose_sum_exceeds_memory() {
     const VALUES: u64 = 50_000;
     let backend = Backend::builder().limit_bytes(1 << 20).build();
     let host = Host::builder().plugins(built()).backend(backend).build().unwrap();
@@ -108,7 +108,8 @@ fn rejects_declared_lengths_that_exceed_memory_together() {
     let line =
         session.decode(columns(3).tree(&session, Device::CPU)).expect_err("the tree is rejected").one_line();
     assert!(line.contains("vortex.struct: its nodes together need 12") && line.contains("1048576"), "{line}");
-    // A chain needs less memory: each node is released once its parent is decoded.
+    // A chain of nodes needs less memory, because the values of each node are released as soon as
+    // its parent is decoded.
     let parent_of = |child: Node| {
         let (len, metadata) = (child.len, vec![0x20, 1]);
         Node { metadata, children: vec![child], ..Node::new("fastlanes.for", DataType::UInt64, len) }

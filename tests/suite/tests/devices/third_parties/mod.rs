@@ -1,5 +1,5 @@
-//! Third-party plugins, which are built separately: `examples/rust-plugin`, `examples/c-plugin`,
-//! and projects of `crossdock new`.
+//! Tests third-party plugins, which are built separately: `examples/rust-plugin`,
+//! `examples/c-plugin`, and projects that `crossdock new` creates.
 
 mod converted;
 mod decoding;

@@ -1,4 +1,4 @@
-//! Trees that `crossdock encoded` composes from parts.
+//! Tests trees that `crossdock encoded` composes from parts.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
@@ -7,7 +7,7 @@ use crossdock_plugin_api::Device;
 use crossdock_tests::{assert_rejected, built, command, crossdock};
 
 #[test]
-fn tree_of_files_hex_digits_trees_and_columns_decodes() {
+fn tree_composed_of_files_hex_digits_trees_and_columns_decodes() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
         let out = command(arguments).current_dir(folder.path()).output().unwrap();
@@ -42,7 +42,7 @@ fn tree_of_files_hex_digits_trees_and_columns_decodes() {
 }
 
 #[test]
-fn rejects_invalid_parts_without_a_file() {
+fn rejects_invalid_parts_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.cdenc");
     let basic = ["encoded", file.to_str().unwrap(), "--encoding", "a.b", "--length", "1"];

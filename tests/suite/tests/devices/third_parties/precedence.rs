@@ -1,4 +1,5 @@
-//! Several plugins that decode the same id: the first one is used, and the command names it.
+//! Tests several plugins that decode the same encoding id. The host must use the first plugin, and
+//! the command must name it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use crossdock_tests::{built, command, compile_plugin, crossdock, example_plugin}
 
 use crate::third_parties::trees::decoded;
 
-/// Builds a C plugin that decodes `id`, but only integers.
+/// Builds a C plugin that decodes the encoding `id`, but only to integers.
 fn build_plugin(folder: &Path, name: &str, id: &str) -> PathBuf {
     let arguments = ["new", name, "--language", "c", "--encoding", id];
     let out = command(&arguments).current_dir(folder).output().unwrap();
@@ -27,7 +28,7 @@ fn session(plugins: [&Path; 2]) -> Session {
     host.session().open().unwrap()
 }
 
-/// Two floats of the example's encoding.
+/// A node of the example's encoding with two floats.
 fn floats() -> Node {
     let words = [1.5f32, -2.0].map(|value| value.to_bits() ^ 0x0403_0201);
     let words = Node::words(DataType::UInt32, &words, u32::to_ne_bytes);
@@ -41,8 +42,8 @@ fn names_of(session: &Session, id: &str) -> Vec<String> {
 }
 
 #[test]
-fn first_of_two_plugins_with_the_same_id_decodes() {
-    let Some(example) = example_plugin("first_of_two_plugins_with_the_same_id_decodes") else { return };
+fn first_of_two_plugins_for_an_encoding_decodes_it() {
+    let Some(example) = example_plugin("first_of_two_plugins_for_an_encoding_decodes_it") else { return };
     let folder = tempfile::tempdir().unwrap();
     let other = build_plugin(folder.path(), "other", "example.xor");
 
@@ -56,14 +57,14 @@ fn first_of_two_plugins_with_the_same_id_decodes() {
     let line = second.decode(floats().tree(&second, Device::CPU)).err().unwrap().one_line();
     assert!(line.contains("other 0.1.0") && line.contains("expected the type Int32"), "{line}");
 
-    // The hosts are independent, although both are in one process.
+    // The two hosts are independent although they run in one process.
     let again = decoded(&first, floats().tree(&first, Device::CPU));
     assert_eq!(*again, Float32Array::from(vec![1.5, -2.0]));
 }
 
 #[test]
-fn command_names_the_used_plugin_of_several() {
-    let Some(example) = example_plugin("command_names_the_used_plugin_of_several") else { return };
+fn command_names_the_plugin_that_it_uses() {
+    let Some(example) = example_plugin("command_names_the_plugin_that_it_uses") else { return };
     let folder = tempfile::tempdir().unwrap();
     let other = build_plugin(folder.path(), "other", "example.xor");
     let built_in = build_plugin(folder.path(), "duplicate", "vortex.constant");

@@ -1,5 +1,6 @@
-//! Encodings of two third-party plugins that the host decodes with programs, fused with those of
-//! the shipped plugins: `example.scaled` in C, which has no decoder, and `example.xor` in Rust.
+//! Tests encodings of two third-party plugins that the host decodes with programs, which it fuses
+//! with the programs of the shipped plugins. The encodings are `example.scaled` in C, which has no
+//! decoder, and `example.xor` in Rust.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt16Type};
@@ -14,7 +15,7 @@ use crossdock_tests::{built, crossdock, csv_plugin, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, decoded, packed, session};
 
-/// Integers of 32 bits above the reference 1000.
+/// A node of 32-bit integers. Each is the sum of the reference 1000 and a value of the child.
 fn with_reference_1000(packed: Node) -> Node {
     let packed = Node { data_type: DataType::Int32, ..packed };
     let (len, metadata) = (packed.len, vec![0x18, 0xd0, 0x0f]);
@@ -92,7 +93,7 @@ fn programs_of_several_plugins_are_combined() {
     for &device in devices() {
         let session = host.session().device(device).open().unwrap();
         let unsigned = Node::xor(DataType::UInt32, &[0xff, 1, 0, 0], bit_packed::<9>(&words));
-        // Each node declares its own type: the same bits, but signed.
+        // The parent has the same bits as the child, but declares a signed type.
         let signed = Node::xor(DataType::Int32, &[0; 4], unsigned);
         let node = Node::scaled(DataType::Float32, &2f32.to_le_bytes(), with_reference_1000(signed));
         let array = decoded(&session, node.tree(&session, Device::CPU));
@@ -125,7 +126,7 @@ fn alternating_reference_words_use_the_kernel_of_the_plugin() {
 }
 
 #[test]
-fn c_encoding_rejects_malformed_nodes_with_their_path() {
+fn c_encoding_error_for_malformed_node_names_its_path() {
     let plugin = csv_plugin();
     let integers = || Node::words(DataType::Int32, &[1i32, 2], i32::to_ne_bytes);
     let longs = || Node::words(DataType::Int64, &[1i64, 2], i64::to_ne_bytes);
@@ -187,8 +188,8 @@ fn command_shows_the_decoding_plan_of_each_node() {
         nodes.iter().map(|node| node["plan"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(plans(&tree, "cuda:7"), ["cuda:7, by a program", "with its parent", "with its parent"]);
-    // Codes of a dictionary are decoded with their parent only if they are bit-packed; values never
-    // are.
+    // The codes of a dictionary are decoded together with the dictionary only if they are
+    // bit-packed. The values of a dictionary are always decoded separately.
     let values = || Node::words(DataType::UInt32, &[7u32], u32::to_ne_bytes);
     let names = |codes| Node {
         metadata: vec![0x08, 1],

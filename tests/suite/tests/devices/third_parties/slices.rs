@@ -1,5 +1,5 @@
-//! Direct calls of `example.xor` with batches that the host does not pass, such as slices, and
-//! columns that outlive their batch.
+//! Calls the decoder of `example.xor` directly, with batches such as slices, which the host never
+//! passes to it. Also tests that columns can outlive their batch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use libloading::Library;
 
 /// Creates an instance of the plugin in a test host, which must outlive it.
 fn instance(plugin: &Path, host: &TestHost) -> Instance {
-    // SAFETY: the library is a plugin, whose symbol has the type in crossdock.h; it is never
-    // unloaded, so its code stays valid.
+    // SAFETY: the library is a plugin, whose symbol has the type that crossdock.h declares. The
+    // library is never unloaded, so its code stays valid.
     unsafe {
         let library = std::mem::ManuallyDrop::new(Library::new(plugin).unwrap());
         let entry: *const abi::PluginEntry = *library.get(b"crossdock_plugin_v1").unwrap();
@@ -53,7 +53,8 @@ fn is_valid(i: usize) -> bool {
     !i.is_multiple_of(3)
 }
 
-/// A tree of `len` 16-bit integers, whose child is declared as decoded already.
+/// A tree of `len` 16-bit integers. The tests pass the child to the plugin as an already decoded
+/// batch.
 fn tree(len: usize) -> EncodedArray {
     let node = |encoding: &str, data_type: DataType, metadata: &[u8], n_children: u32| NodeParts {
         encoding: encoding.into(),
@@ -84,7 +85,7 @@ fn decode(plugin: &Instance, words_batch: Owned<abi::Batch>, stream: &Stream) ->
         .unwrap()
 }
 
-/// `len` words from `first`, as a slice of the column or as an offset of the batch.
+/// `len` words from index `first` on. Either the column is a slice or the batch has an offset.
 fn slice(
     host: &TestHost,
     device: Device,
@@ -98,11 +99,12 @@ fn slice(
     }
     let mut raw = export(&words).into_raw();
     (raw.array.array.offset, raw.array.array.length) = (first as i64, len as i64);
-    // SAFETY: the batch was exported above; only its range was reduced.
+    // SAFETY: this function exported the batch and has only reduced its range of rows.
     unsafe { Owned::new(raw) }
 }
 
-/// The devices that the kernel runs on: not `untouchable`, for which the host decodes on the CPU.
+/// The devices on which the kernel runs. `untouchable` is not among them, because the plugin
+/// decodes on the CPU for it.
 fn kernel_devices() -> impl Iterator<Item = Device> {
     devices().iter().copied().filter(|device| *device != Device::UNTOUCHABLE)
 }
@@ -202,7 +204,7 @@ fn rejects_batches_that_do_not_match_their_node() {
     };
     let batch = || export_batch(&words_batch, false, &host.stream(Device::CPU)).unwrap();
     assert!(error_for(vec![None], 100).contains("was not decoded"));
-    assert!(error_for(vec![], 100).contains("got 0 nodes below it, expected 1"));
+    assert!(error_for(vec![], 100).contains("got 0 entries for descendants, expected 1"));
     let line = error_for(vec![Some(batch())], 99);
     assert!(line.contains("example.xor: a batch of another length than its node"), "{line}");
     drop((words_batch, plugin));

@@ -1,4 +1,5 @@
-//! Sessions with an example plugin, decoding, and trees with the layout of `fastlanes.bitpacked`.
+//! Creates sessions with an example plugin, decodes trees, and builds trees with the layout of
+//! `fastlanes.bitpacked`.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crossdock_plugin_api::{Device, EncodedArray};
 use crossdock_tests::built;
 use crossdock_tests::tree::Node;
 
-/// A host with the shipped plugins and one more.
+/// A host with the shipped plugins and `plugin`.
 pub fn host(plugin: &Path) -> Host {
     let backend = Backend::builder().untouchable(true).build();
     Host::builder().backend(backend).plugins(built()).plugins(plugin).build().unwrap()
@@ -50,7 +51,7 @@ pub fn packed(data_type: DataType, bits: usize, values: &[u32]) -> Node {
         }
         bytes.extend(rows);
     }
-    // Field 1 of the protobuf message is the width.
+    // Field 1 of the protobuf message is the bit width.
     let metadata = if bits == 0 { vec![] } else { vec![0x08, bits as u8] };
     Node {
         metadata,
