@@ -60,7 +60,7 @@ impl CapsuleFormat {
         &self.format
     }
 
-    /// The same format with another instance of the plugin.
+    /// Returns the same format, with `plugin` as the instance of its plugin.
     pub(crate) fn with_plugin(self, plugin: Arc<Plugin>) -> Self {
         Self { plugin, ..self }
     }
@@ -78,7 +78,7 @@ impl CapsuleFormat {
         Reader::open(session, self.plugin.clone(), call, name, input, columns, options, what)
     }
 
-    /// Starts to export batches of `schema`.
+    /// Creates a writer that exports batches of `schema`.
     pub fn write(&self, schema: &SchemaRef, options: &Options) -> Result<Writer> {
         let (plugin, format) = (self.plugin.clone(), self.format.clone());
         Writer::begin(&self.session, plugin, format, schema, options, None, self.what.to_string())

@@ -19,17 +19,17 @@ pub const PATH_VARIABLE: &str = "CROSSDOCK_PLUGIN_PATH";
 /// How a candidate was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Linked into the executable.
+    /// The plugin is linked into the executable.
     Linked,
     /// The caller named the file.
     Explicit,
-    /// In a directory that the caller named.
+    /// The file is in a directory that the caller named.
     Directory,
-    /// Through [`PATH_VARIABLE`].
+    /// [`PATH_VARIABLE`] names the file or its directory.
     Environment,
-    /// In the executable's directory.
+    /// The file is in the executable's directory.
     BesideExecutable,
-    /// In a plugin directory that was installed with the host library.
+    /// The file is in a plugin directory that was installed with the host library.
     Installed,
 }
 
@@ -48,37 +48,37 @@ impl fmt::Display for Origin {
 
 /// A candidate, and the metadata of its file.
 pub struct Candidate {
-    /// How it was found.
+    /// How the candidate was found.
     pub origin: Origin,
-    /// Its metadata, or the reason why it is not used.
+    /// The candidate's metadata, or the reason why the candidate is not used.
     pub metadata: Result<Arc<Metadata>, Arc<Refused>>,
     loader: Arc<dyn Load>,
 }
 
 impl Candidate {
-    /// Its path, or the name of a linked-in plugin.
+    /// The candidate's path, or the name of a linked-in plugin.
     pub fn label(&self) -> String {
         self.loader.label()
     }
 
-    /// Its file, unless it is linked in.
+    /// The candidate's file; `None` for a linked-in plugin.
     pub fn path(&self) -> Option<&Path> {
         self.loader.path()
     }
 
-    /// The file's metadata, even if the candidate is not used. `None` if it has no file or no
-    /// metadata.
+    /// Returns the metadata of the candidate's file, even if the candidate is not used. `None` if
+    /// the candidate has no file or the file has no metadata.
     pub fn inspect(&self) -> Option<Inspection> {
         crate::load::inspect(self.path()?).ok()
     }
 
-    /// The reason why a file that the caller named is not used. It must be reported.
+    /// Returns the reason why the candidate is not used, if the caller named its file. The reason
+    /// must be reported.
     pub(crate) fn explicit_refusal(&self) -> Option<Arc<Refused>> {
         if self.origin == Origin::Explicit { self.metadata.as_ref().err().cloned() } else { None }
     }
 
-    /// Loads the candidate. If its file now has other metadata than when it was chosen, it is
-    /// refused.
+    /// Loads the candidate. Refuses it if the metadata in its file has changed since the search.
     pub(crate) fn load(&self) -> Result<Loaded, Refused> {
         let checked = self.loader.check()?;
         match &self.metadata {
@@ -88,8 +88,9 @@ impl Candidate {
     }
 }
 
-/// The paths to search for plugins. Kinds of paths are searched in the order of [`Origin`], paths
-/// of one kind in the given order, and files of a directory in the order of their names.
+/// The paths to search for plugins. They are searched by kind, in the order of [`Origin`]. Paths of
+/// the same kind are searched in the given order, and files of a directory in the order of their
+/// names.
 #[derive(Default)]
 pub struct Search {
     linked: Vec<Arc<dyn Load>>,
@@ -103,7 +104,8 @@ pub struct Search {
 /// The result of a search.
 #[derive(Default)]
 pub struct Catalog {
-    /// In order of precedence. A candidate with the name of an earlier one is refused as shadowed.
+    /// The candidates, in order of precedence. A candidate with the name of an earlier candidate is
+    /// refused as shadowed.
     pub candidates: Vec<Candidate>,
     /// Warnings about paths that were ignored or could not be read.
     pub warnings: Vec<String>,
@@ -111,12 +113,12 @@ pub struct Catalog {
 }
 
 impl Search {
-    /// Searches nowhere.
+    /// Creates a search without paths, which finds no plugins.
     pub fn nowhere() -> Self {
         Self::default()
     }
 
-    /// Searches [`PATH_VARIABLE`].
+    /// Searches the paths in [`PATH_VARIABLE`].
     pub fn standard() -> Self {
         Self::default().environment_of_process()
     }
@@ -139,13 +141,14 @@ impl Search {
         self
     }
 
-    /// Sets the value of [`PATH_VARIABLE`].
+    /// Sets the value to use for [`PATH_VARIABLE`].
     pub fn environment(mut self, paths: impl Into<OsString>) -> Self {
         self.environment = Some(paths.into());
         self
     }
 
-    /// Searches [`PATH_VARIABLE`] of this process. A privileged process ignores it with a warning.
+    /// Searches the paths in this process's [`PATH_VARIABLE`]. A privileged process ignores the
+    /// variable with a warning.
     pub fn environment_of_process(self) -> Self {
         self.environment_in(&Environment::from_process())
     }
@@ -220,8 +223,8 @@ impl Catalog {
     }
 
     fn add_file(&mut self, seen: &mut HashSet<PathBuf>, origin: Origin, path: PathBuf) {
-        // A file that is reached twice is one candidate, at its first position, unless it was
-        // refused because of the path by which it was reached.
+        // A file that is found by two paths is one candidate, at the position of the first path,
+        // unless it was refused because of the first path.
         let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&canonical) {
             return;

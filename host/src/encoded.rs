@@ -16,7 +16,7 @@ use crate::registry::Way;
 use crate::session::Session;
 use crate::source::Input;
 
-/// The format of encoded arrays in capsules, whose plugin knows Vortex types.
+/// The format of encoded arrays in capsules. Its plugin reads and writes Vortex types.
 const FORMAT: &str = "encoded-array";
 
 impl Session {
@@ -34,10 +34,10 @@ impl Session {
     }
 
     /// Writes an encoded array as bytes that [`Session::read_encoded`] and the format `encodings`
-    /// read. An array that was read is written as the same bytes.
+    /// read. If the array was read from bytes, the result equals these bytes.
     ///
     /// # Errors
-    /// [`Error::Data`] if buffers were taken, or cannot be copied to the host.
+    /// [`Error::Data`] if buffers of the array were taken, or cannot be copied to the host.
     pub fn encoded_to_bytes(&self, array: EncodedArray) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let write = |piece: &[u8]| -> ApiResult<()> {
@@ -51,8 +51,9 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Wraps a column in an encoded array, uncompressed and without copying, with Vortex types.
-    /// Several columns, or one with a name, become the fields of a struct.
+    /// Wraps columns in an uncompressed encoded array with Vortex types, without copying values. A
+    /// single column without a name becomes the array. Several columns, or a column with a name,
+    /// become the fields of a struct.
     ///
     /// # Errors
     /// [`Error::Usage`] if no plugin of the session writes Vortex types, [`Error::Plugin`] for
@@ -74,10 +75,10 @@ impl Session {
             .map_err(failed)
     }
 
-    /// The same array with Arrow types.
+    /// Converts the types of the array's nodes to Arrow types.
     ///
     /// # Errors
-    /// As [`Session::encoded_type`].
+    /// The errors of [`Session::encoded_type`].
     pub fn with_arrow_types(&self, array: EncodedArray) -> Result<EncodedArray> {
         if (0..array.n_nodes()).all(|i| array.node(i).is_ok_and(|node| node.dtype().is_none())) {
             return Ok(array);
@@ -88,10 +89,10 @@ impl Session {
         })
     }
 
-    /// The same array with Vortex types.
+    /// Converts the types of the array's nodes to Vortex types.
     ///
     /// # Errors
-    /// As [`Session::encode_uncompressed`].
+    /// The errors of [`Session::encode_uncompressed`].
     pub fn with_vortex_types(&self, array: EncodedArray) -> Result<EncodedArray> {
         let all = (0..array.n_nodes()).all(|i| array.node(i).is_ok_and(|node| node.dtype().is_some()));
         if all {
@@ -106,7 +107,8 @@ impl Session {
             if let Some(known) = types.get(&field) {
                 return Ok(LogicalType::Dtype(known.clone()));
             }
-            // The array has no values, because an exporter writes the type of an empty array too.
+            // An array without values suffices, because an exporter writes the type of an empty
+            // array too.
             let none = self.encode_uncompressed(&Arc::new(Schema::new(vec![field.clone()])), &[])?;
             let dtype = none.root().map_err(type_error)?.dtype().unwrap_or_default().to_vec();
             types.insert(field, dtype.clone());
@@ -114,11 +116,11 @@ impl Session {
         })
     }
 
-    /// The type of a node with Arrow or Vortex types.
+    /// Returns the type of a node, which may have an Arrow type or a Vortex type.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is a Vortex type and no plugin of the session reads Vortex types,
-    /// [`Error::Data`] or [`Error::Plugin`] if it is malformed.
+    /// [`Error::Usage`] if the node has a Vortex type and no plugin of the session reads Vortex
+    /// types, [`Error::Data`] or [`Error::Plugin`] if the type is malformed.
     pub fn encoded_type(&self, node: EncodedNode<'_>) -> Result<Field> {
         match node.dtype() {
             Some(dtype) => self.vortex_type(node.encoding(), dtype),
@@ -128,16 +130,16 @@ impl Session {
         }
     }
 
-    /// The field, without a name, of a Vortex type. Errors name `encoding`.
+    /// Converts a serialised Vortex type to a field without a name. Errors name `encoding`.
     ///
     /// # Errors
-    /// As [`Session::encoded_type`].
+    /// The errors of [`Session::encoded_type`].
     pub fn vortex_type(&self, encoding: &str, dtype: &[u8]) -> Result<Field> {
         let types = self.vortex_types();
         if let Some(known) = types.get(dtype) {
             return Ok(known);
         }
-        // The node has no values, because an importer returns the schema before it decodes
+        // A node without values suffices, because an importer returns the schema before it decodes
         // anything.
         let alone = NodeParts {
             encoding: encoding.to_owned(),
@@ -161,7 +163,7 @@ fn type_error(error: ApiError) -> Error {
     Error::data("cannot read the types of an encoded array", error)
 }
 
-/// The array with the types that `logical_type` returns for its nodes.
+/// Replaces the types of the array's nodes by the types that `logical_type` returns.
 fn with_types(
     array: EncodedArray,
     logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,
@@ -171,7 +173,8 @@ fn with_types(
         .map_err(|error| Error::data("cannot convert the types of an encoded array", error))
 }
 
-/// The nodes and buffers of an array, with the types that `logical_type` returns for its nodes.
+/// Returns the nodes and buffers of an array. Each node has the type that `logical_type` returns
+/// for it.
 pub(crate) fn into_parts(
     array: EncodedArray,
     mut logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,

@@ -16,9 +16,9 @@ use crate::source::Input;
 pub struct EncodedParts {
     /// The encoding's id.
     pub encoding: String,
-    /// The type of its values; the field's name is ignored.
+    /// The type of the node's values; the name of the field is ignored.
     pub field: Field,
-    /// The number of values.
+    /// The number of the node's values.
     pub length: u64,
     /// The encoding's metadata.
     pub metadata: Vec<u8>,

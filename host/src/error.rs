@@ -15,13 +15,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of the host, or of a component that it called.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request is invalid: an unknown name, contradicting settings.
+    /// The request is invalid, for example because of an unknown name or contradicting settings.
     #[error("{0}")]
     Usage(String),
     /// No plugin recognises the input.
     #[error("{0}")]
     Unrecognised(String),
-    /// A policy is invalid, so nothing is loaded.
+    /// A policy is invalid, so no plugin is loaded.
     #[error("policy {0}")]
     Policy(PolicyError),
     /// A plugin was not loaded.
@@ -30,19 +30,19 @@ pub enum Error {
     /// A plugin reported an error or violated the interface's contract.
     #[error("{plugin} could not {what}")]
     Plugin {
-        /// Name and version.
+        /// The plugin's name and version.
         plugin: String,
-        /// The step that failed: "read 'x'".
+        /// The step that failed, for example "read 'x'".
         what: String,
         /// The plugin's error.
         source: ApiError,
     },
-    /// Data is malformed.
+    /// An input or a result contains malformed data.
     #[error("{what}")]
     Data {
-        /// The step that failed, or the location.
+        /// The step that failed, or the location of the malformed data.
         what: String,
-        /// The violated rule.
+        /// The error that describes the violated rule.
         source: ApiError,
     },
     /// An operation on a device or its memory failed.
@@ -50,7 +50,7 @@ pub enum Error {
     Device {
         /// The step that failed.
         what: String,
-        /// The cause.
+        /// The error that caused the failure.
         source: ApiError,
     },
     /// An operation on a file, a pipe or a disk failed.
@@ -63,7 +63,7 @@ pub enum Error {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// The cancel flag is set.
+    /// The operation ended because the cancel flag is set.
     #[error("cancelled")]
     Cancelled,
 }
@@ -83,7 +83,7 @@ impl Error {
         Self::Io { what: what.into(), path: None, source }
     }
 
-    /// An error of the file at `path` in the step `what`: "cannot open".
+    /// An error of the file at `path` in the step `what`, for example "cannot open".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
         Self::Io { what: format!("{what} '{}'", path.display()), path: Some(path.into()), source }
     }
@@ -126,8 +126,8 @@ impl Error {
     }
 }
 
-/// Joins the lines of a text and replaces its control characters: messages of plugins and names of
-/// files must not control a terminal.
+/// Joins the lines of a text and replaces its control characters, because messages of plugins and
+/// names of files must not control a terminal.
 pub fn one_line(text: &str) -> String {
     printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

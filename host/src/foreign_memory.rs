@@ -31,11 +31,11 @@ pub(crate) fn with_charge_slot(
     (batch, Some(slot))
 }
 
-/// Address and number of bytes, in host memory.
+/// A range of host memory: its address and its number of bytes.
 pub(crate) type Range = (u64, u64);
 
-/// Charges the host memory of the batch to `account`. Memory in blocks of the host is not charged,
-/// nor is memory in `input`, the ranges that the batch was decoded from.
+/// Charges the host memory of the batch to `account`. Does not charge blocks that the host
+/// allocated, or memory in `input`, which contains the ranges that the batch was decoded from.
 ///
 /// # Errors
 /// The charge exceeds the budget.
@@ -57,15 +57,15 @@ pub(crate) fn charge(
     Ok(())
 }
 
-/// The ranges of a batch's buffers in host memory.
+/// Returns the ranges of host memory that a batch's buffers occupy.
 pub(crate) fn ranges(batch: &DeviceBatch) -> Vec<Range> {
     let mut ranges = Vec::new();
     batch.columns().iter().for_each(|column| add(column, &mut ranges));
     ranges
 }
 
-/// The ranges of the buffers in host memory of a node and its descendants, except buffers that were
-/// taken.
+/// Returns the ranges of host memory that the buffers of a node and of its descendants occupy,
+/// except buffers that were taken.
 pub(crate) fn encoded_ranges(array: &EncodedArray, node: &EncodedNode<'_>) -> Vec<Range> {
     let nodes = (node.index()..node.end()).filter_map(|index| array.node(index).ok());
     let buffers = nodes.flat_map(|node| (0..node.n_buffers()).filter_map(move |i| node.buffer(i).ok()));
@@ -86,7 +86,7 @@ fn merge_overlapping(mut ranges: Vec<Range>) -> Vec<Range> {
     merged
 }
 
-/// Adds the ranges of the buffers in host memory of an array and its descendants.
+/// Adds the ranges of host memory that the buffers of an array and of its descendants occupy.
 fn add(array: &DeviceArray, ranges: &mut Vec<Range>) {
     let on_host = array.buffers().iter().flatten().filter(|buffer| buffer.device() == Device::CPU);
     let all = on_host.map(|buffer| (buffer.address(), buffer.len().unwrap_or(0) as u64));

@@ -14,7 +14,7 @@ use crate::reclaimer;
 use crate::tracing_hooks::trace_from_environment;
 
 /// A host. Clones share their state. Hosts that were built separately share only the mapped code of
-/// plugin files that both load; each creates its own instances.
+/// plugin files that they both load; each host creates its own plugin instances.
 #[derive(Clone)]
 pub struct Host(pub(crate) Arc<Inner>);
 
@@ -72,8 +72,8 @@ impl Host {
     /// Loads a plugin, unless it is already loaded.
     ///
     /// # Errors
-    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check in this
-    /// call or failed one in an earlier call.
+    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if the plugin fails a check
+    /// in this call or failed a check in an earlier call.
     pub fn load(&self, name: &str) -> Result<Loaded> {
         let position =
             self.0.catalog.candidates.iter().position(|c| c.metadata.as_ref().is_ok_and(|m| m.name == name));
@@ -85,7 +85,8 @@ impl Host {
         }
     }
 
-    /// Loads the candidate at `index` of the catalog. `None` if it is not used or does not exist.
+    /// Loads the candidate at `index` of the catalog. `None` if the candidate is not used or does
+    /// not exist.
     pub fn load_candidate(&self, index: usize) -> Option<Result<Loaded, Arc<Refused>>> {
         let candidate = self.0.catalog.candidates.get(index)?;
         candidate.metadata.as_ref().ok()?;
@@ -94,8 +95,8 @@ impl Host {
         Some(slot.get_or_init(load).clone())
     }
 
-    /// The error for a name without a usable plugin: the refusal of the first candidate of this
-    /// name, or [`Error::Usage`] if there is no candidate.
+    /// Returns the error for a name without a usable plugin. It is the refusal of the first
+    /// candidate of this name, or [`Error::Usage`] if no candidate has this name.
     fn unknown(&self, name: &str) -> Error {
         let refused = self.0.catalog.candidates.iter().find_map(|candidate| {
             let refused = candidate.metadata.as_ref().err()?;
@@ -174,7 +175,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the owner of the host's memory, whose memory limit and trace then apply.
+    /// Sets the owner of the host's memory. The owner's memory limit and trace then apply to the
+    /// host.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = Some(backend);
         self
@@ -192,8 +194,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the trace that records calls of plugins and calls by plugins. It replaces
-    /// [`trace_from_environment`].
+    /// Sets the trace that records the host's calls to plugins and the plugins' calls to the host.
+    /// It replaces [`trace_from_environment`].
     pub fn trace(mut self, trace: Arc<Trace>) -> Self {
         self.trace = Some(trace);
         self
@@ -226,8 +228,8 @@ impl HostBuilder {
         catalog.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         for refused in catalog.candidates.iter().filter_map(|candidate| candidate.metadata.as_ref().err()) {
             match refused.reason {
-                // No warning is needed: a library may be in a folder of plugins, and a plugin may
-                // be in two folders.
+                // No warning is needed, because a folder of plugins may contain other libraries,
+                // and two folders may contain the same plugin.
                 Refusal::Metadata(MetadataError::NotElf | MetadataError::NotAPlugin)
                 | Refusal::Shadowed { .. } => tracing::debug!("{refused}"),
                 // No warning is needed, because the policy excludes these files on purpose.

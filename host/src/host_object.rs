@@ -22,7 +22,7 @@ pub(crate) fn session_is_closed() -> Error {
 /// The host's own reference to the host object of one instance.
 pub(crate) struct HostObject(Arc<Shared>);
 
-/// `abi` is the first field, so that a pointer to this is a pointer to a `crossdock_host`.
+/// `abi` is the first field, so that a pointer to this struct is a pointer to a `crossdock_host`.
 #[repr(C)]
 struct Shared {
     abi: abi::Host,
@@ -99,7 +99,7 @@ impl HostObject {
         Arc::as_ptr(&self.0).cast()
     }
 
-    /// The number of references, including this one.
+    /// The number of references to the host object, including `self`.
     pub(crate) fn references(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -192,7 +192,7 @@ unsafe extern "C" fn decode(
     let array = unsafe { Owned::take(array) };
     let body = || {
         // SAFETY: `this` is null or a live interface, whose `private_data` is null or points at the
-        // `Shared` that contains it; the plugin's reference keeps that alive.
+        // `Shared` that contains it. The plugin's reference keeps the `Shared` alive.
         let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
         let shared = shared.ok_or_else(session_is_closed)?;
         let decoder = shared.decoder.as_ref().ok_or_else(session_is_closed)?;

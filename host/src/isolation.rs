@@ -30,9 +30,10 @@ use crate::reclaimer;
 use crate::session::Session;
 use crate::tracing_hooks::{self, Producer};
 
-/// Serves the host that started this process as described at [`Program`], over standard input,
-/// until the host closes it. First it drops the rights that a plugin does not need: access to
-/// files, the network and other processes. A privileged process refuses to serve.
+/// Serves the host that started this process, over standard input, until the host closes it.
+/// [`Program`] describes how the host starts the process. First, this function drops the rights
+/// that a plugin does not need: access to files, the network and other processes. A privileged
+/// process refuses to serve.
 pub fn serve() -> ExitCode {
     crossdock_isolation::serve(Library)
 }
@@ -87,7 +88,7 @@ impl LoadedPlugin for SinglePluginHost {
 
 /// An instance of the plugin, in its own session.
 struct Served {
-    // Dropped before its session.
+    // The plugin is dropped before its session.
     plugin: Arc<Plugin>,
     _session: Session,
 }
@@ -130,7 +131,8 @@ impl PluginInstance for Served {
     }
 }
 
-/// Converts an error of the host. An error that the plugin reported keeps its code.
+/// Converts an error of the host to an error of the plugin interface. An error that the plugin
+/// reported keeps its code.
 fn internal(error: Error) -> ApiError {
     match error {
         Error::Plugin { source, .. } => source,

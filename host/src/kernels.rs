@@ -8,8 +8,8 @@ use crossdock_memory_backend::Account;
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Device, Error, abi};
 
-/// The interface of one instance. `abi` is the first field, so that a pointer to this is a pointer
-/// to a `crossdock_host_kernels`.
+/// The interface of one instance. `abi` is the first field, so that a pointer to this struct is a
+/// pointer to a `crossdock_host_kernels`.
 #[repr(C)]
 pub(crate) struct HostKernels {
     abi: abi::HostKernels,
@@ -44,7 +44,7 @@ unsafe extern "C" fn find(
 ) -> abi::Code {
     let body = || {
         // SAFETY: `this` is null or the first field of a `HostKernels`, which lives as long as the
-        // host object; the plugin's reference keeps that alive.
+        // host object. The plugin's reference keeps the host object alive.
         let this = unsafe { this.cast::<HostKernels>().as_ref() };
         let this = this.ok_or_else(|| Error::invalid_argument("find: the kernels' object is NULL"))?;
         // SAFETY: the contract of `find`: the strings and `out` are null or valid during the call.

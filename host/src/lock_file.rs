@@ -19,8 +19,8 @@ impl Lock {
         let write = output.sink().write(text.as_bytes());
         write.map_err(|error| failed(std::io::Error::other(error)))?;
         output.commit()?;
-        // Every user who can write the lock file decides which code runs, so the group must not get
-        // write access, whatever the umask is.
+        // The group must not get write access, whatever the umask is, because every user who can
+        // write the lock file decides which code runs.
         let mode = std::fs::metadata(&self.file).map_err(failed)?.permissions().mode();
         std::fs::set_permissions(&self.file, Permissions::from_mode(mode & 0o755)).map_err(failed)
     }

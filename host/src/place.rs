@@ -6,10 +6,10 @@ use crossdock_plugin_api::Device;
 use crate::error::{Error, Result};
 use crate::session::Session;
 
-/// The batch on `device`. It is not copied if it is already on that device.
+/// Moves the batch to `device`. A batch that is already on this device is not copied.
 ///
 /// # Errors
-/// [`Error::Data`] or [`Error::Device`], with the names of both devices.
+/// [`Error::Data`] or [`Error::Device`]. Both name the source device and the target device.
 pub(crate) fn move_batch(session: &Session, batch: DeviceBatch, device: Device) -> Result<DeviceBatch> {
     let (from, to) = (batch.device(), device);
     if from == to {

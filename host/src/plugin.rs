@@ -20,28 +20,29 @@ use crate::tracing_hooks::{self, TracedDrop};
 
 /// An instance of a loaded plugin in a session.
 ///
-/// Streams and writers that it opened share it. The instance is destroyed after the last of them is
-/// dropped and everything that the plugin exported is released.
+/// Streams and writers that the instance opened share it. The instance is destroyed after the last
+/// of them is dropped and everything that the plugin exported is released.
 pub struct Plugin {
     loaded: Loaded,
     account: Arc<Account>,
     importer_formats: Vec<Format>,
     exporter_formats: Vec<Format>,
     encodings: Vec<String>,
-    /// Whether it reported a panic. A panicked instance is not called again.
+    /// Whether the instance reported a panic. A panicked instance is not called again.
     poisoned: AtomicBool,
-    /// The process of an isolated plugin.
+    /// The process of an isolated plugin; `None` for other plugins.
     process: Option<PluginProcess>,
     parts: ManuallyDrop<InstanceParts>,
 }
 
 /// The instance and its host object, which the reclaimer destroys.
 struct InstanceParts {
-    // Fields drop in this order: the instance's `destroy` may still use its host.
+    // The fields drop in this order, because the instance's `destroy` may still use its host
+    // object.
     instance: TracedDrop<Instance>,
     host: HostObject,
     /// The number of references to the host object when the instance was created: the host's and
-    /// the instance's. Any more belong to exported objects.
+    /// the instance's references. All further references belong to exported objects.
     own_references: usize,
     forks: u32,
 }
@@ -63,7 +64,7 @@ impl reclaimer::PendingDestroy for InstanceParts {
 }
 
 impl Plugin {
-    /// Creates an instance and asks it for its formats and encodings.
+    /// Creates an instance and reads its lists of formats and encodings.
     pub(crate) fn create(
         loaded: Loaded,
         session: u64,
@@ -93,8 +94,8 @@ impl Plugin {
                 Ok(Instance::from_plugin(remote))
             }
             // SAFETY: the entry passed the load checks, and its code stays mapped. `InstanceParts`
-            // drops the host object after the instance. The reclaimer drops it on its own stack,
-            // after every stream and writer, because these hold an Arc of this plugin.
+            // drops the host object after the instance. The reclaimer drops `InstanceParts` on its
+            // own stack, after every stream and writer, because these hold an Arc of this plugin.
             (None, Some(entry)) => unsafe { Instance::create(entry, host.as_ptr()) },
             (None, None) => Err(ApiError::internal("a plugin without code")),
         };
@@ -144,22 +145,22 @@ impl Plugin {
         &self.loaded.metadata
     }
 
-    /// The formats that it reads.
+    /// The formats that the plugin reads.
     pub fn importer_formats(&self) -> &[Format] {
         &self.importer_formats
     }
 
-    /// The formats that it writes.
+    /// The formats that the plugin writes.
     pub fn exporter_formats(&self) -> &[Format] {
         &self.exporter_formats
     }
 
-    /// The ids of the encodings that it decodes.
+    /// The ids of the encodings that the plugin decodes.
     pub fn encodings(&self) -> &[String] {
         &self.encodings
     }
 
-    /// Its encodings, if it has any.
+    /// The plugin's interface for encodings, if the plugin decodes any.
     pub(crate) fn encoding(&self) -> Option<EncodingHandle<'_>> {
         self.interface(Instance::encoding)
     }
@@ -168,33 +169,33 @@ impl Plugin {
         tracing_hooks::host_call(&self.account, "get_interface", || get(&self.parts.instance))
     }
 
-    /// Its importer.
+    /// The plugin's importer.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has none.
+    /// [`Error::Usage`] if the plugin has no importer.
     pub fn importer(&self) -> Result<ImporterHandle<'_>> {
         self.interface(Instance::importer).ok_or_else(|| Error::usage(format!("{self} reads no format")))
     }
 
-    /// Its exporter.
+    /// The plugin's exporter.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has none.
+    /// [`Error::Usage`] if the plugin has no exporter.
     pub fn exporter(&self) -> Result<ExporterHandle<'_>> {
         self.interface(Instance::exporter).ok_or_else(|| Error::usage(format!("{self} writes no format")))
     }
 
-    /// The account that its memory is counted in.
+    /// The account in which the plugin's memory is counted.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Whether its code is in another process.
+    /// Whether the plugin's code is in another process.
     pub fn is_isolated(&self) -> bool {
         self.loaded.isolated.is_some()
     }
 
-    /// Whether it panicked, or its process has ended.
+    /// Whether the instance panicked, or its process has ended.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed) || self.process.as_ref().is_some_and(PluginProcess::has_ended)
     }
@@ -206,7 +207,7 @@ impl Plugin {
         }
     }
 
-    /// Converts an error that the plugin reported in the step `what`.
+    /// Returns the error for an error that the plugin reported in the step `what`.
     pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {
         self.note_panic(&source);
         match source.code() {

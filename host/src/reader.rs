@@ -19,28 +19,29 @@ use crate::session::Session;
 use crate::source::{FileSource, Input};
 use crate::tracing_hooks::{self, Producer, TracedDrop};
 
-/// After this many bytes of batches, pages of a mapped input are released, so that reading a file
-/// of any size keeps only a bounded part of it in memory.
+/// The number of bytes of batches after which pages of a mapped input are released, so that reading
+/// a file of any size keeps only a bounded part of it in memory.
 const TRIM_BYTES: u64 = 128 << 20;
 
-/// Files with fewer bytes are read, because a mapping, its page faults and its removal would cost
-/// more.
+/// Files with fewer bytes are read instead of mapped, because creating and removing a mapping and
+/// its page faults would take longer.
 const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
 /// Options of [`Session::read`].
 #[derive(Clone, Default)]
 pub struct ReadOptions {
-    /// The name of a plugin or a format. Without it, the format is recognised.
+    /// The name of a plugin or a format. `None`: the host recognises the format.
     pub from: Option<String>,
     /// The format's options.
     pub options: Options,
-    /// Receives the bytes read so far, and the total (0 if unknown).
+    /// A callback that receives the number of bytes read so far, and the total number of bytes (0
+    /// if unknown).
     pub progress: Option<Arc<Progress>>,
 }
 
 /// An opened input: batches with one schema.
 pub struct Reader {
-    // Dropped before the plugin that created it.
+    // The stream is dropped before the plugin that created it.
     stream: TracedDrop<BatchStreamHandle>,
     plugin: Arc<Plugin>,
     session: Session,
@@ -51,7 +52,7 @@ pub struct Reader {
     input: Option<Input>,
     untrimmed_bytes: u64,
     ended: bool,
-    /// The error after which no more batches follow.
+    /// The error after which the reader returns no more batches.
     failed: Option<ApiError>,
 }
 
@@ -102,7 +103,7 @@ impl Session {
     }
 
     /// Whether a file for a device is read into pinned memory instead of mapped. Pinned memory
-    /// counts against the budget, so the budget must be much larger than the file.
+    /// counts against the budget, so this requires a budget much larger than the file.
     fn should_read_unmapped(&self, file: &FileSource) -> bool {
         let bytes = file.len().unwrap_or(0);
         let has_room = self.host().backend().limit_bytes().is_none_or(|limit| bytes <= limit as u64 / 4);
@@ -128,11 +129,11 @@ impl Session {
     }
 }
 
-/// The description of an input's columns that the caller passes.
+/// What the caller states about an input's columns.
 pub(crate) enum Columns<'a> {
-    /// No description, because the format contains a schema.
+    /// Nothing, because the format contains a schema.
     Unknown,
-    /// The schema, for formats without one.
+    /// The schema, for formats that contain no schema.
     Expected(&'a Schema),
 }
 
@@ -192,12 +193,13 @@ impl Reader {
         &self.format
     }
 
-    /// The next batch, on the session's device; `None` at the end. Its layout has been checked, and
-    /// its contents if the session validates them. After an error, every further call fails.
+    /// Returns the next batch, on the session's device; `None` at the end. The batch's layout has
+    /// been checked, and its contents too if the session validates them. After an error, every
+    /// further call fails.
     ///
     /// # Errors
     /// [`Error::Plugin`] if the plugin fails, [`Error::Data`] if its batch is malformed. After
-    /// [`Error::Cancelled`] by the session, the reader can continue.
+    /// [`Error::Cancelled`] because of the session's cancel flag, the reader can continue.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
         let Some(batch) = self.next_unmoved()? else { return Ok(None) };
@@ -211,8 +213,8 @@ impl Reader {
         moved
     }
 
-    /// The next batch, on the device on which the plugin created it. Some formats support only host
-    /// memory.
+    /// Returns the next batch, on the device on which the plugin created it. The plugin may create
+    /// it in host memory, because some formats support only host memory.
     pub(crate) fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
@@ -267,8 +269,8 @@ impl Reader {
         has_budget && self.input.is_some() && !self.plugin.is_isolated()
     }
 
-    /// Checks the input's length. It runs before each read, including the one that finds the end,
-    /// so that a file that is truncated while it is read is always noticed.
+    /// Checks the input's length before each read, also before the read that finds the end.
+    /// Therefore, a file that is truncated while it is read is always noticed.
     fn check_input(&mut self) -> Result<()> {
         let Some(Input::File(file)) = &self.input else { return Ok(()) };
         if self.untrimmed_bytes >= TRIM_BYTES {
@@ -281,8 +283,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // The plugin may have a thread that waits for a pipe. Releasing the stream, next, waits for
-        // that thread.
+        // The plugin may have a thread that waits for a pipe. Releasing the stream waits for this
+        // thread, so the pipe is closed first.
         if let (Some(Input::Pipe(pipe)), false) = (&self.input, self.ended) {
             pipe.close();
         }
@@ -292,7 +294,7 @@ impl Drop for Reader {
 impl Iterator for Reader {
     type Item = Result<DeviceBatch>;
 
-    /// Returns an error once, and then `None`.
+    /// After an error, the next call returns `None`.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed.is_some() { None } else { Reader::next(self).transpose() }
     }

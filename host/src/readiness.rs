@@ -5,13 +5,13 @@ use std::os::fd::AsRawFd;
 
 use crossdock_plugin_api::Result;
 
-/// The timeout of one poll.
+/// The timeout of one poll in milliseconds.
 pub(crate) const NAP_MS: u8 = 20;
 
-/// Waits until `file` is ready for `events` (`POLLIN`, `POLLOUT`), at its end, or broken; the read
-/// or write that follows tells these apart. An error of `check`, which runs before every poll, ends
-/// the wait. A blocking read or write could not be ended reliably: a signal just before it would be
-/// missed.
+/// Waits until `file` is ready for `events` (`POLLIN`, `POLLOUT`), at its end, or broken. The read
+/// or write that follows distinguishes these cases. `check` runs before every poll, and its error
+/// ends the wait. A blocking read or write could not be ended reliably, because a signal that
+/// arrives just before it would have no effect.
 pub(crate) fn wait(file: &File, events: libc::c_short, check: impl Fn() -> Result<()>) -> Result<()> {
     loop {
         check()?;

@@ -1,5 +1,5 @@
-//! Reasons not to load a candidate: each has a stable id, and a message with expected and actual
-//! values.
+//! Reasons not to load a candidate. Each reason has a stable id, and a message with the expected
+//! and the actual value.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use crossdock_plugin_api::abi;
 
 use crate::metadata::MetadataError;
 
-/// Replaces the id of a reason for a plugin that was not refused but failed to load.
+/// The id for a plugin that was not refused but failed to load. It replaces the id of a reason.
 pub const FAILED: &str = "failed";
 
-/// Libraries that every process may load: the C library and the loader, compilers' runtimes, and
-/// the CUDA driver.
+/// Libraries that every process may load: the C library and the loader, the runtimes of compilers,
+/// and the CUDA driver.
 pub(crate) const SYSTEM_LIBRARIES: [&str; 15] = [
     "libc.so.6",
     "libm.so.6",
@@ -188,8 +188,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the reason is the path by which the file was reached, so that another path may be
-    /// allowed.
+    /// Whether the candidate was refused because of the path by which its file was reached. The
+    /// same file may be allowed by another path.
     pub(crate) fn depends_on_path(&self) -> bool {
         matches!(
             self,

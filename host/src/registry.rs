@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::sink::STANDARD_OUTPUT;
 
-/// The maximum number of first bytes of an input that recognition looks at.
+/// The maximum number of bytes from the start of an input by which its format is recognised.
 pub(crate) const HEAD_BYTES: u64 = 4096;
 
 /// A plugin and one of its formats.
@@ -31,9 +31,9 @@ impl std::fmt::Debug for Choice {
 /// The direction in which a format is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Read.
+    /// The format is read.
     In,
-    /// Written.
+    /// The format is written.
     Out,
 }
 
@@ -52,7 +52,8 @@ impl Way {
         }
     }
 
-    /// The option that names a format, up to its value.
+    /// The option that names a format, up to its value: an argument of Python or a flag of the
+    /// command.
     fn option(self) -> &'static str {
         match self {
             _ if is_python() => "format=",
@@ -91,15 +92,16 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// The number of first bytes that suffices to check the magic numbers of all formats.
+    /// The number of bytes from the start of an input that suffices to check the magic numbers of
+    /// all formats.
     pub(crate) fn head_bytes(&self) -> usize {
         let end = |(offset, magic): &(u64, Vec<u8>)| offset.saturating_add(magic.len() as u64);
         let ends = self.formats(Way::In).flat_map(|c| c.format.magics.iter().map(end).collect::<Vec<_>>());
         ends.filter(|end| *end <= HEAD_BYTES).max().unwrap_or(0) as usize
     }
 
-    /// The formats that `name` means: the format of that name, then all others of a plugin of that
-    /// name.
+    /// Returns the formats that `name` selects: first the format with this name, then all other
+    /// formats of a plugin with this name.
     fn named(&self, name: &str, way: Way, option: &str) -> Result<Vec<Choice>> {
         let (mut hits, rest): (Vec<_>, Vec<_>) = self.formats(way).partition(|c| c.format.name == name);
         hits.extend(rest.into_iter().filter(|c| c.plugin.name() == name));
@@ -121,8 +123,9 @@ impl<'a> Registry<'a> {
         )))
     }
 
-    /// The format of bytes to read, among those that `wanted` names or all: by the input's first
-    /// bytes, then by the extension of its name, then the only one.
+    /// Chooses the format of bytes to read. The candidates are the formats that `wanted` selects,
+    /// or all formats. The input's first bytes decide, then the extension of its name. If neither
+    /// decides, a candidate that is the only one is chosen.
     pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::In)?;
         let longest = |c: &Choice| {
@@ -152,9 +155,9 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Compares the format that the caller named with the first bytes. If the first bytes are the
-    /// magic number of another format, the named format is rejected if it has magic numbers, and
-    /// read with a warning if it has none.
+    /// Compares the format that the caller named with the input's first bytes. If the first bytes
+    /// are the magic number of another format, the named format is rejected if it has magic
+    /// numbers. If it has no magic numbers, the input is read with a warning.
     fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
         if best > 0 {
             return Ok(());
@@ -174,8 +177,9 @@ impl<'a> Registry<'a> {
         Ok(())
     }
 
-    /// The format of bytes to write, among those that `wanted` names or all: by the output's
-    /// extension ("-" for standard output), then the only one.
+    /// Chooses the format of bytes to write. The candidates are the formats that `wanted` selects,
+    /// or all formats. The output's extension ("-" for standard output) decides. If it does not
+    /// decide, a candidate that is the only one is chosen.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
         self.by_extension(&all, wanted, name, Way::Out)?.ok_or_else(|| {
@@ -187,8 +191,9 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// A format that one plugin both writes and reads: one of capsules for the device, else one of
-    /// bytes, else one of capsules for other devices, to which the host moves batches.
+    /// Chooses a format that one plugin both writes and reads. The order of preference is: a format
+    /// of capsules for the device, a format of bytes, and a format of capsules for other devices,
+    /// to which the host moves batches.
     pub fn choose_via(&self, wanted: &str, device_type: i32) -> Result<Choice> {
         let named = self.named(wanted, Way::Out, "--via ")?;
         let both = |c: &&Choice, kind: fn(&Format) -> bool| {
@@ -204,8 +209,8 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// The format of capsules that `wanted` means: the one of that name, or the plugin's first one
-    /// that accepts the device.
+    /// Chooses the format of capsules that `wanted` selects: the format with this name, or the
+    /// first format of the plugin with this name that accepts the device.
     pub fn choose_capsules(&self, wanted: &str, way: Way, device_type: i32) -> Result<Choice> {
         let named = self.named(wanted, way, "format ")?;
         let capsules = || named.iter().filter(|c| !c.format.capsules.is_empty());
@@ -218,8 +223,8 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// The format of any kind that `wanted` means for export: the one of that name, or the plugin's
-    /// first one that accepts the device.
+    /// Chooses the format of bytes or of capsules that `wanted` selects for export: the format with
+    /// this name, or the first format of the plugin with this name that accepts the device.
     pub fn choose_export(&self, wanted: &str, device_type: i32) -> Result<Choice> {
         let option = if is_python() { "to=" } else { "--to " };
         let named = self.named(wanted, Way::Out, option)?;
@@ -277,7 +282,7 @@ impl<'a> Registry<'a> {
     }
 }
 
-/// Whether a name has this extension. The extension "-" means standard output.
+/// Whether a file name has this extension. The extension "-" means standard output.
 fn has_extension(name: &str, extension: &str) -> bool {
     match extension {
         "" => false,

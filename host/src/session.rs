@@ -35,12 +35,12 @@ struct Inner {
     call: CallSettings,
     validate: Option<Validate>,
     account: Arc<Account>,
-    /// Memory that the host itself uses: for tables, and for moves between devices.
+    /// Memory that the host itself uses for tables and for moves between devices.
     stream: Stream,
     /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
     vortex_types: VortexTypes,
-    /// Decodes arrays for the session's plugins in place of the session.
+    /// Decodes arrays for the session's plugins instead of the session.
     decoder: Option<Arc<Decoder>>,
 }
 
@@ -69,26 +69,27 @@ impl Host {
 }
 
 impl SessionBuilder {
-    /// Sets a decoder for the session's plugins, instead of the session.
+    /// Sets a decoder that decodes arrays for the session's plugins instead of the session.
     pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
         self.decoder = Some(decoder);
         self
     }
 
-    /// Sets the device of results.
+    /// Sets the device on which the session returns results.
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// Sets how thoroughly external data is validated. By default, bytes from files and streams are
-    /// validated in full, and structs from within the process by their layout.
+    /// Sets how thoroughly external data is validated. By default, the session fully validates
+    /// bytes from files and streams, and validates only the layout of structs from within the
+    /// process.
     pub fn validate(mut self, validate: Validate) -> Self {
         self.validate = Some(validate);
         self
     }
 
-    /// Sets how many bytes a call should keep in flight at most; 0 for no preference.
+    /// Sets the maximum number of bytes that a call should keep in flight; 0 for no preference.
     pub fn byte_budget(mut self, bytes: u64) -> Self {
         self.byte_budget = bytes;
         self
@@ -120,8 +121,8 @@ impl SessionBuilder {
         let call = CallSettings {
             byte_budget: self.byte_budget,
             cancel: self.cancel.clone(),
-            // SAFETY: it is the device's default stream, which lives as long as the memory that the
-            // session owns.
+            // SAFETY: `stream` is the device's default stream, which lives as long as the memory
+            // that the session owns.
             stream: unsafe { CallStream::new(stream.raw()) },
             ..CallSettings::new(self.device)
         };
@@ -148,12 +149,12 @@ impl Session {
         &self.inner.host
     }
 
-    /// The device of results.
+    /// The device on which the session returns results.
     pub fn device(&self) -> Device {
         self.inner.settings.device
     }
 
-    /// The stream of the host's own work for the session.
+    /// The stream on which the host itself works for the session.
     pub fn stream(&self) -> &Stream {
         &self.inner.stream
     }
@@ -168,12 +169,12 @@ impl Session {
         &self.cancel
     }
 
-    /// The same session with another cancel flag, which stops only one task.
+    /// Returns a clone of the session with another cancel flag, for example to stop a single task.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
         Session { inner: self.inner.clone(), cancel }
     }
 
-    /// [`Error::Cancelled`] if the cancel flag is set.
+    /// Returns [`Error::Cancelled`] if the cancel flag is set.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -183,7 +184,7 @@ impl Session {
     /// the session.
     ///
     /// # Errors
-    /// Only in case of a bug in this library.
+    /// An error occurs only because of a bug in this library.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
         let account = self.inner.host.backend().account(name);
         let object = HostObject::new(name, account, self.inner.settings, Some(self.decoder()));
@@ -192,7 +193,7 @@ impl Session {
         handle.map_err(|error| Error::data("cannot export the host object", error))
     }
 
-    /// Decodes arrays for plugins as long as the session is open.
+    /// Returns a decoder that decodes arrays for plugins as long as the session is open.
     fn decoder(&self) -> Arc<Decoder> {
         let session = Arc::downgrade(&self.inner);
         Arc::new(move |call, array| {
@@ -232,14 +233,14 @@ impl Session {
         self.inner.validate.unwrap_or(Validate::Layout)
     }
 
-    /// An instance of each plugin that can be loaded. Plugins that cannot be loaded are logged;
-    /// [`Self::plugin`] returns the error.
+    /// Returns an instance of each plugin that can be loaded. Plugins that cannot be loaded are
+    /// logged; [`Self::plugin`] returns their error.
     pub fn plugins(&self) -> Arc<[Arc<Plugin>]> {
         self.plugins_without_warnings(&[])
     }
 
-    /// Like [`Self::plugins`], without warnings about the plugins `names`, whose errors the caller
-    /// reports.
+    /// Like [`Self::plugins`], but logs no warnings about the plugins `names`, whose errors the
+    /// caller reports.
     pub(crate) fn plugins_without_warnings(&self, names: &[&str]) -> Instances<Plugin> {
         self.inner.plugins.get_or_create(|| {
             let mut all = Vec::new();
@@ -254,26 +255,27 @@ impl Session {
         })
     }
 
-    /// Whether this thread is creating the plugins, and is in the code of one of them. It would
-    /// deadlock.
+    /// Whether this thread is creating the session's plugins, and is running code of one of them.
+    /// Using the plugins would then deadlock.
     pub(crate) fn is_creating_plugins_here(&self) -> bool {
         self.inner.plugins.is_creating_here()
     }
 
     /// Creates an instance of a plugin.
     ///
-    /// It blocks while more than 64 dropped instances are not yet destroyed, so that threads that
-    /// open and close sessions do not outrun the thread that destroys instances. It blocks at most
-    /// 10 seconds, and not while a single destruction takes longer than 1 second.
+    /// Blocks while more than 64 dropped instances are not yet destroyed, so that threads that open
+    /// and close sessions do not outrun the thread that destroys instances. Blocks for at most 10
+    /// seconds, and does not block while a single destruction takes longer than 1 second.
     ///
     /// # Errors
-    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if it fails a check or
-    /// cannot create an instance.
+    /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if the plugin fails a check
+    /// or cannot create an instance.
     pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
         self.instance(name, name, self.inner.settings)
     }
 
-    /// The session's instance of a chosen plugin, or a replacement if the instance panicked.
+    /// Returns the session's instance of a chosen plugin, or a replacement if this instance
+    /// panicked.
     pub(crate) fn working_instance(&self, chosen: Arc<Plugin>) -> Result<Arc<Plugin>> {
         if !chosen.is_poisoned() {
             return Ok(chosen);
@@ -283,8 +285,8 @@ impl Session {
         Ok(new)
     }
 
-    /// All plugins. Instances that panicked and that `is_needed` selects are replaced; one that
-    /// cannot be replaced stays, and reports its panic when it is called.
+    /// Returns all plugins. Replaces the instances that panicked and that `is_needed` selects. An
+    /// instance that cannot be replaced stays in the list, and reports its panic when it is called.
     pub(crate) fn working_plugins(
         &self,
         is_needed: impl Fn(&Instances<Plugin>, &Arc<Plugin>) -> bool,
@@ -303,7 +305,8 @@ impl Session {
         self.plugins()
     }
 
-    /// Creates an instance of a chosen plugin for one task, whose memory is counted separately.
+    /// Creates an instance of a chosen plugin for one task. The memory of the instance is counted
+    /// separately.
     pub(crate) fn instance_for_task(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
         if chosen.is_isolated() {
             // If the plugin is isolated, the session's own instance keeps the process of both
@@ -326,8 +329,8 @@ impl Session {
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 
-    /// Runs `choose` over the formats of all plugins. If it fails and `wanted` is the name of a
-    /// plugin that failed to load, the error is that plugin's refusal.
+    /// Runs `choose` over the formats of all plugins. If `choose` fails and `wanted` is the name of
+    /// a plugin that failed to load, the returned error is that plugin's refusal.
     pub(crate) fn choose<T>(
         &self,
         wanted: Option<&str>,

@@ -3,7 +3,7 @@
 /// Parses a number of bytes such as "512MiB", "2GB" or "1000".
 ///
 /// # Errors
-/// A description of what was expected.
+/// The error describes what was expected.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 13] = [
         ("KiB", 1 << 10),

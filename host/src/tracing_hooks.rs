@@ -14,14 +14,14 @@ use crossdock_plugin_api::{ByteSink, ByteSource, Owned, Progress, Result as ApiR
 
 use crate::error::{Error, Result};
 
-/// The environment variable that names the file in which all hosts of a process record calls of and
-/// by plugins.
+/// The environment variable that names a file. All hosts of a process record the calls to plugins
+/// and the calls by plugins in this file.
 pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
 
-/// The trace that [`TRACE_VARIABLE`] asks for, if any.
+/// Returns the trace that [`TRACE_VARIABLE`] requests, if any.
 ///
-/// Privileged processes ignore the variable. So do processes that inherit it from one that records
-/// to the same file.
+/// Privileged processes ignore the variable. A process that inherits the variable from a process
+/// that records to the same file also ignores it.
 ///
 /// # Errors
 /// The file cannot be created.
@@ -47,28 +47,28 @@ pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
     trace.transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
 }
 
-/// Creates a file to record calls in.
+/// Creates a file in which calls are recorded.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be created. It names the path.
+/// [`Error::Io`] if the file cannot be created. The error names the path.
 pub fn trace_to(path: &Path) -> Result<Arc<Trace>> {
     let trace = Trace::create(path);
     trace.map(Arc::new).map_err(|error| Error::file("cannot record calls in", path, error))
 }
 
-/// Records a call of the plugin that cannot fail.
+/// Records a call from the host to the plugin. The call cannot fail.
 pub(crate) fn host_call<T>(account: &Account, what: &str, f: impl FnOnce() -> T) -> T {
     let Ok(result) = account.trace_host_call(what, || Ok::<_, Infallible>(f()));
     result
 }
 
-/// Records a call of the host by the plugin that cannot fail.
+/// Records a call from the plugin to the host. The call cannot fail.
 pub(crate) fn plugin_call<T>(account: &Account, what: &str, f: impl FnOnce() -> T) -> T {
     let Ok(result) = account.trace_plugin_call(what, || Ok::<_, Infallible>(f()));
     result
 }
 
-/// An object of a plugin whose drop is recorded as a call of the plugin.
+/// An object of a plugin. Its drop is recorded as a call to the plugin.
 pub(crate) struct TracedDrop<T> {
     value: ManuallyDrop<T>,
     account: Arc<Account>,
@@ -82,11 +82,11 @@ impl<T> TracedDrop<T> {
 }
 
 impl<T> TracedDrop<T> {
-    /// The object itself, for a call that takes ownership of it.
+    /// Returns the wrapped object, for a call that takes ownership of it.
     pub(crate) fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is a ManuallyDrop, so `drop` does not run; each field is taken or dropped
-        // once.
+        // SAFETY: `this` is a ManuallyDrop, so `drop` does not run, and each field is taken or
+        // dropped only once.
         unsafe {
             std::ptr::drop_in_place(&mut this.account);
             ManuallyDrop::take(&mut this.value)
@@ -142,7 +142,7 @@ pub(crate) fn batch(
         let sizes = unsafe { std::slice::from_raw_parts(batch.buffer_sizes, batch.n_buffer_sizes) };
         note_bytes(sizes.iter().filter_map(|bytes| u64::try_from(*bytes).ok()).fold(0, u64::saturating_add));
     }
-    // SAFETY: `into_raw` above gave up the ownership that this restores.
+    // SAFETY: `into_raw` gave up the ownership of the batch, and this line restores it.
     let batch = unsafe { Owned::new(batch) };
     let account = account.clone();
     on_release(batch, move |array| {
@@ -154,21 +154,22 @@ pub(crate) fn batch(
     })
 }
 
-/// Replaces the batch's `release` by one that passes the original array to `end`.
+/// Replaces the batch's `release` by a function that passes the original array to `end`.
 pub(crate) fn on_release(
     batch: Owned<abi::Batch>,
     end: impl FnOnce(Owned<abi::ArrowArray>) + Send + 'static,
 ) -> Owned<abi::Batch> {
     let mut batch = batch.into_raw();
     if batch.array.array.release.is_some() {
-        // SAFETY: only this copy keeps the producer's `release`; the batch gets another one below.
+        // SAFETY: only this copy keeps the producer's `release`, because the next lines replace the
+        // batch's `release`.
         let array = unsafe { std::ptr::read(&batch.array.array) };
         let wrapped = Box::new(WrappedArray { array, end: Box::new(end) });
         batch.array.array.release = Some(release);
         batch.array.array.private_data = Box::into_raw(wrapped).cast();
     }
-    // SAFETY: the batch was an `Owned`; the original array keeps its memory alive until `release`
-    // passes it on.
+    // SAFETY: the batch was an `Owned`. The original array keeps the batch's memory alive until
+    // `release` passes the array to `end`.
     unsafe { Owned::new(batch) }
 }
 
@@ -186,22 +187,23 @@ unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
         Box::from_raw((*array).private_data.cast::<WrappedArray>())
     };
     let WrappedArray { array, end } = *wrapped;
-    // SAFETY: the Box owned the original array. It shares its child structs with the array that the
-    // consumer saw, so the producer finds a child that the consumer moved out marked as released.
+    // SAFETY: the Box owned the original array. The original array shares its child structs with
+    // the array that the consumer received. If the consumer moved out a child, the producer finds
+    // this child marked as released.
     end(unsafe { Owned::new(array) });
 }
 
-/// Records reads of a source by the account's plugin.
+/// Wraps a source so that reads by the account's plugin are recorded.
 pub(crate) fn source(source: Arc<dyn ByteSource>, account: &Arc<Account>) -> Arc<dyn ByteSource> {
     if account.is_traced() { Arc::new(Traced { inner: source, account: account.clone() }) } else { source }
 }
 
-/// Records writes to a sink by the account's plugin.
+/// Wraps a sink so that writes by the account's plugin are recorded.
 pub(crate) fn sink(sink: Box<dyn ByteSink>, account: &Arc<Account>) -> Box<dyn ByteSink> {
     if account.is_traced() { Box::new(Traced { inner: sink, account: account.clone() }) } else { sink }
 }
 
-/// Records progress that the account's plugin reports.
+/// Wraps a progress callback so that calls by the account's plugin are recorded.
 pub(crate) fn progress(progress: Arc<Progress>, account: &Arc<Account>) -> Arc<Progress> {
     if !account.is_traced() {
         return progress;

@@ -31,8 +31,8 @@ fn missing_or_unreadable(error: std::io::Error) -> Refusal {
     }
 }
 
-/// The current path of an open file, even if another file now has its former path. The path of a
-/// deleted file ends with a note.
+/// Returns the current path of an open file, even if another file now has its former path. The path
+/// of a deleted file ends with a note that the file is deleted.
 pub(crate) fn path_of(file: &File) -> std::io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -59,7 +59,7 @@ pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The id of this process's user, if the file is owned by neither that user nor root.
+/// Returns the id of this process's user, if the file's owner is neither this user nor root.
 fn untrusted_owner(file: &Metadata) -> Option<u32> {
     // SAFETY: `geteuid` has no requirements and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -73,10 +73,11 @@ pub(crate) fn check_program(path: &Path) -> Result<(), Refusal> {
     check_directories(path)
 }
 
-/// Checks that only root and this user can change which file is at `path`: by replacing files in
-/// its directory, or in the directory of a symbolic link on the way, or by owning such a link.
+/// Checks that only root and this user can change which file is at `path`. Other users could change
+/// this by replacing files in its directory, or in the directory of a symbolic link on the way, or
+/// by owning such a link.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
-    /// The maximum number of links, as in Linux.
+    /// The maximum number of symbolic links that are followed, as in Linux.
     const MAX_LINKS: usize = 40;
     let mut links = 0;
     // Only a relative path needs the current directory, which may be deleted.
@@ -124,8 +125,8 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Rejects directories with other owners, and directories that all users can write, unless the
-/// sticky bit protects their files. Directories that a group can write are accepted, because some
+/// Rejects directories of other owners, and directories that all users can write, unless the sticky
+/// bit protects the files in them. Directories that a group can write are accepted, because some
 /// distributions give each user a private group.
 fn check_directory(directory: &Path) -> Result<(), Refusal> {
     let stat = std::fs::metadata(directory).map_err(missing_or_unreadable)?;

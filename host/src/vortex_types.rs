@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow_schema::Field;
 
-/// Fields by their serialised Vortex types. Arrays use few types, and reading one takes longer than
-/// decoding a small array.
+/// The cached fields, by their serialised Vortex types. Arrays use few different types, and reading
+/// a type takes longer than decoding a small array.
 #[derive(Default)]
 pub(crate) struct VortexTypes(Mutex<HashMap<Vec<u8>, Field>>);
 
 impl VortexTypes {
-    /// The maximum number of types. When it is exceeded, all cached types are dropped.
+    /// The maximum number of cached types. If another type is added, all cached types are dropped.
     const MAX_TYPES: usize = 256;
     /// The maximum length in bytes of a serialised type in the cache.
     const MAX_TYPE_BYTES: usize = 4096;

@@ -21,7 +21,7 @@ use crate::tracing_hooks::{self, Producer, TracedDrop};
 /// Options of [`Session::write`].
 #[derive(Clone, Default)]
 pub struct WriteOptions {
-    /// The name of a plugin or a format. Without it, the output's extension decides.
+    /// The name of a plugin or a format. `None`: the output's extension selects the format.
     pub to: Option<String>,
     /// The format's options.
     pub options: Options,
@@ -30,7 +30,7 @@ pub struct WriteOptions {
 /// An output for batches of one schema. If it is dropped before [`Writer::finish`], no output
 /// remains.
 pub struct Writer {
-    // Dropped before the plugin that created it.
+    // The writer is dropped before the plugin that created it.
     writer: TracedDrop<WriterHandle>,
     plugin: Arc<Plugin>,
     session: Session,
@@ -41,13 +41,13 @@ pub struct Writer {
     output: Option<Output>,
     /// Whether batches are exported to external consumers.
     is_exported: bool,
-    /// Whether writing a batch failed, so that the output is incomplete.
+    /// Whether writing a batch failed. The output is then incomplete.
     failed: bool,
 }
 
 impl Session {
-    /// The plugin and the format for `output`, a path or "-" for standard output. `to` is the name
-    /// of a plugin or a format.
+    /// Chooses the plugin and the format for `output`, which is a path, or "-" for standard output.
+    /// `to` is the name of a plugin or a format.
     pub fn choose_output(&self, output: &str, to: Option<&str>) -> Result<Choice> {
         self.choose(to, |registry| registry.choose_output(to, output))
     }
@@ -55,8 +55,8 @@ impl Session {
     /// Starts an output for batches of `schema`.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the format is unclear, [`Error::Plugin`] if the plugin cannot write such
-    /// batches.
+    /// [`Error::Usage`] if the format is unclear, [`Error::Plugin`] if the plugin cannot write
+    /// batches with this schema.
     pub fn write(&self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
         let choice = self.choose_output(output.target(), options.to.as_deref())?;
         let plugin = self.instance_for_task(&choice.plugin, "write")?;
@@ -64,22 +64,23 @@ impl Session {
         Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)
     }
 
-    /// Starts to export batches of `schema` as capsules. `to` is the name of a plugin or a format.
+    /// Creates a writer that exports batches with `schema` as capsules. `to` is the name of a
+    /// plugin or a format.
     ///
     /// # Errors
     /// [`Error::Usage`] if `to` is not a format of capsules, [`Error::Plugin`] if the plugin cannot
-    /// write such batches.
+    /// write batches with this schema.
     pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
         let chosen = self.capsule_format(to, Way::Out)?;
         let plugin = self.instance_for_task(chosen.plugin(), "write")?;
         chosen.with_plugin(plugin).write(schema, options)
     }
 
-    /// A verdict for each column of batches of `schema` on the device `from`, as if the batches
-    /// were written as `to`. `to` is the name of a plugin or a format, of bytes or of capsules.
+    /// Returns a verdict for each column, as if batches with `schema` on the device `from` were
+    /// written as `to`. `to` is the name of a plugin or a format, of bytes or of capsules.
     ///
     /// # Errors
-    /// As [`Session::write_capsules`].
+    /// The errors of [`Session::write_capsules`].
     pub fn plan_columns(
         &self,
         to: &str,
@@ -91,7 +92,7 @@ impl Session {
         self.plan_columns_of(&choice, schema, from, options)
     }
 
-    /// Like [`Self::plan_columns`], for a format that was chosen.
+    /// Like [`Self::plan_columns`], for a format that was already chosen.
     pub(crate) fn plan_columns_of(
         &self,
         Choice { plugin, format }: &Choice,
@@ -176,7 +177,8 @@ impl Writer {
         move_batch(&self.session, batch, Device::CPU)
     }
 
-    /// Writes a batch of the schema. Returns its capsules, for formats of capsules.
+    /// Writes a batch with the output's schema. Returns the batch's capsules, for formats of
+    /// capsules.
     pub fn write(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
         let result = guarded(|| self.write_batch(batch));
         self.failed |= result.is_err();
@@ -214,7 +216,8 @@ impl Writer {
     /// Finishes the output. A file appears at its path now.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a batch could not be written. The incomplete output is then discarded.
+    /// [`Error::Usage`] if an earlier batch could not be written. The incomplete output is
+    /// discarded.
     pub fn finish(self) -> Result<Finished> {
         self.session.check_cancelled()?;
         if self.failed {
@@ -241,11 +244,11 @@ impl Writer {
 pub struct Finished {
     /// The capsules that the format returns only at the end.
     pub capsules: Vec<Capsule>,
-    /// The total number of bytes; 0 for capsules.
+    /// The total number of bytes written; 0 for capsules.
     pub bytes_written: u64,
 }
 
-/// Describes the first difference of two schemas: names, types, nullability, metadata.
+/// Describes the first difference between two schemas: in names, types, nullability or metadata.
 pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option<String> {
     if Arc::ptr_eq(expected, got) || expected == got {
         return None;

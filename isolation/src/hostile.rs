@@ -1,4 +1,4 @@
-//! A host whose plugin process sends arbitrary bytes. It reads them as a host does, but there is no
+//! A host that reads arbitrary bytes as if a plugin process had sent them. There is no such
 //! process. For tests and the fuzzer.
 
 use std::fs::File;
@@ -32,12 +32,12 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Response, WithSegments};
 
 const PLUGIN: &str = "hostile";
-/// The contents of the source, which has id 1. Segments are as long.
+/// The contents of the source, whose id is 1. Segments have the same length as the source.
 const BYTES: [u8; 192] = [7; 192];
-/// The id of the instance and of the pending call.
+/// The id of the instance, and also the id of the pending call.
 const ID: u64 = 1;
-/// The maximum length of raw bytes. The replies are not read, so all of them must fit into the
-/// socket's buffer.
+/// The maximum length of raw bytes. All replies to them must fit into the buffer of the socket,
+/// because no thread reads the replies.
 const MAX_RAW_BYTES: usize = 1024;
 
 /// The objects of the host that all connections share.
@@ -55,7 +55,7 @@ pub struct Connection<'a> {
 }
 
 impl Harness {
-    /// A host for processes that have the device `untouchable`.
+    /// Creates a host for processes whose device is `untouchable`.
     ///
     /// # Errors
     /// If the host has no such device.
@@ -69,12 +69,13 @@ impl Harness {
         Ok(Self { context: DecodeContext { host, memory, streams }, segment })
     }
 
-    /// The connection to a new process, with an instance, a source, a sink and a pending call.
+    /// Creates the connection to a new process that has an instance, a source, a sink and a pending
+    /// call.
     pub fn connect(&self) -> Connection<'_> {
         let trace = Trace::forwarded(Duration::ZERO, |_| ());
         let callbacks =
             CallbackServer::new(PLUGIN.into(), None, Some(Arc::new(trace)), ReceiveBudget::default());
-        // The id is not set yet, so this cannot fail.
+        // This cannot fail, because the id has not been set before.
         let _ = callbacks.process_id.set(1);
         callbacks.add_instance(ID, self.context.clone());
         callbacks.add_source(Arc::new(Source::new(Arc::new(ConstantBytes))));
@@ -85,7 +86,7 @@ impl Harness {
 }
 
 impl Connection<'_> {
-    /// Receives raw bytes over a channel and handles the callbacks in them.
+    /// Receives raw bytes on a channel, and handles the callbacks in them.
     pub fn receive_raw(&self, bytes: &[u8]) -> io::Result<()> {
         let (local, remote) = UnixStream::pair()?;
         let bytes = bytes.get(..MAX_RAW_BYTES).unwrap_or(bytes);
@@ -100,7 +101,7 @@ impl Connection<'_> {
         self.callbacks.reply_to(Message { bytes, files });
     }
 
-    /// Reads a response to any request. Returns its batch, which the host would accept.
+    /// Reads a response to any request. Returns the batch of the response if the host accepts it.
     ///
     /// # Errors
     /// If the response or its files are malformed.
@@ -129,13 +130,14 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    /// Segments with constant contents. Segments on real devices have tests in `host/segments.rs`.
+    /// Creates segments with constant contents. The tests in `host/segments.rs` test segments on
+    /// real devices.
     fn segments(&self, parts: &[SegmentParts]) -> Vec<Buffer> {
         parts.iter().take(4).map(|_| self.harness.segment.clone()).collect()
     }
 }
 
-/// An open file that a process may send: a sealed one for most `kind`s.
+/// An open file that a process may send. For most values of `kind`, the file is sealed.
 pub fn file(kind: u8, bytes: &[u8]) -> io::Result<OwnedFd> {
     let memory = |bytes: &[u8]| -> io::Result<File> {
         let mut memory =
@@ -162,7 +164,7 @@ pub fn file(kind: u8, bytes: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// A source of [`BYTES`], and a sink that ignores all bytes.
+/// A source that contains [`BYTES`], and a sink that ignores all bytes.
 struct ConstantBytes;
 
 impl ByteSource for ConstantBytes {
@@ -192,11 +194,11 @@ impl ByteSink for ConstantBytes {
     }
 }
 
-/// A plugin with the formats that a process reported.
+/// A plugin whose formats were reported by a process.
 struct ReportedFormats(Vec<Format>);
 
 impl ReportedFormats {
-    /// Checks the formats as a session does for any plugin.
+    /// Checks the formats with the check that a session makes for any plugin.
     fn check(self) -> Result<Vec<Format>> {
         Instance::from_plugin(self).importer().map_or(Ok(Vec::new()), |importer| importer.formats())
     }
@@ -249,14 +251,14 @@ mod tests {
         Harness::new(host.host()).unwrap()
     }
 
-    /// A well-formed response.
+    /// Serializes a well-formed response.
     fn response(message: Response) -> Vec<u8> {
         let response: std::result::Result<WithSegments<Response>, Failure> =
             Ok(WithSegments { message, segments: Vec::new() });
         messages::to_bytes(&response).unwrap()
     }
 
-    /// A batch of numbers and words, its parts, and their files.
+    /// Creates a batch of numbers and words. Returns the batch, its parts and their files.
     fn batch(harness: &Harness) -> (DeviceBatch, BatchParts, Vec<OwnedFd>) {
         let stream = harness.context.streams.for_device(Device::CPU);
         let buffer = |bytes: &[u8]| {

@@ -1,17 +1,17 @@
-//! Plugins in processes of their own (docs/security.md, "Isolation").
+//! Runs plugins in their own processes (docs/security.md, "Isolation").
 //!
-//! - `host`: what runs in the host's process. A [`RemoteInstance`] is a plugin instance like any
-//!   other to the rest of the host; its functions send requests to a child process and handle the
-//!   callbacks that come meanwhile.
-//! - `child`: what runs in the plugin's process. [`serve()`] gives up the process's rights, loads
-//!   the plugin and dispatches the host's requests to it.
-//! - `wire`: messages, channels and array transfer. Both sides use it. Arrays travel in sealed
-//!   files that both processes map, and on devices in shared segments.
+//! - `host`: the code that runs in the host's process. The rest of the host uses a
+//!   [`RemoteInstance`] like any other plugin instance. Its functions send requests to a child
+//!   process, and handle callbacks while they wait for the responses.
+//! - `child`: the code that runs in the plugin's process. [`serve()`] gives up the process's
+//!   rights, loads the plugin and dispatches the host's requests to it.
+//! - `wire`: messages, channels and array transfer. Both processes use them. Arrays are
+//!   sent in sealed files that both processes map, or in shared device segments.
 //! - `sandbox`: confinement of the plugin's process.
 //! - `files`: mapped files.
 //!
-//! This crate stands below the host library, which implements [`HostLibrary`] for the plugin's
-//! process. Applications use `crossdock::isolation`.
+//! This crate does not depend on the host library. The host library implements [`HostLibrary`] for
+//! the plugin's process. Applications use `crossdock::isolation`.
 
 mod child;
 mod files;

@@ -15,7 +15,8 @@ const TILE: usize = 2048;
 pub struct Views<'a, 't> {
     /// The bytes of the values.
     pub data: Source<'a>,
-    /// Data buffer `i` of the view array begins at byte `i << part_shift` of the data. At most 31.
+    /// Data buffer `i` of the view array begins at byte `i << part_shift` of the data;
+    /// `part_shift` is at most 31.
     pub part_shift: u32,
     /// The number of values.
     pub len: usize,

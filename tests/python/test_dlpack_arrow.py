@@ -1,4 +1,4 @@
-"""DLPack with pyarrow's tensors, with another device, and with columns of tensor types."""
+"""DLPack with pyarrow's tensors, with tensors on another device, and with columns of tensor types."""
 
 import capi
 import numpy as np

@@ -72,8 +72,8 @@ const LOOKED_AT: [&str; 4] =
 /// may have no pytest.
 const RUNNER: [&str; 7] = ["_pytest", "pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"];
 
-/// Copies the package, its tests, the files that the tests read, and the environment's pytest, if
-/// there is one, into a folder. Links the libraries in the subfolder `release` of this folder.
+/// Copies into the folder `to`: the package, its tests, the files that the tests read, and the
+/// environment's pytest, if there is one. Creates links to the libraries in `to/release`.
 pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
     let package = to.join(FOLDER).join(PACKAGE);
     copy_all(&workspace.root.join(FOLDER).join(PACKAGE), &package)?;

@@ -119,7 +119,7 @@ impl Builder {
     }
 
     pub(super) fn buffer(&mut self, i: usize) -> Result<&mut Vec<u8>> {
-        self.buffers.get_mut(i).ok_or_else(|| Error::internal("a buffer that the layout does not have"))
+        self.buffers.get_mut(i).ok_or_else(|| Error::internal("the layout has no such buffer"))
     }
 
     pub(super) fn append_bytes(
@@ -147,8 +147,8 @@ impl Builder {
         }
     }
 
-    /// Appends the offsets of `len` values, adjusted to the data that this builder has already.
-    /// Returns the range of the data of `from` that the values use.
+    /// Appends `len` offsets, shifted by the length of the data that this builder already has.
+    /// Returns the part of `from`'s data that these values use.
     fn append_offsets(
         &mut self,
         from: &HostArray<'_>,

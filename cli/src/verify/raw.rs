@@ -388,7 +388,10 @@ fn error_violation(error: &Extended<abi::Error>, code: abi::Code) -> Option<Stri
         return Some(format!("{damage} were written"));
     }
     if error.base.code != code {
-        return Some(format!("the struct has code {}, the function returned {code}", error.base.code));
+        return Some(format!(
+            "the error struct has code {}, but the function returned {code}",
+            error.base.code
+        ));
     }
     let line = |at: *const std::ffi::c_char, what: &str| {
         // SAFETY: the strings of an error struct are NUL-terminated and valid until its `release`,

@@ -33,8 +33,8 @@ pub struct Conversion {
 }
 
 impl Session {
-    /// A conversion of all batches of an input. By default, the input's format is recognised, and
-    /// the output's file extension selects the output's format.
+    /// Starts the settings of a conversion. By default, the host recognises the format of the
+    /// input, and the output's file extension selects the output's format.
     pub fn conversion(&self) -> Conversion {
         Conversion {
             session: self.clone(),
@@ -82,7 +82,7 @@ impl Conversion {
         self
     }
 
-    /// Selects columns, in this order.
+    /// Selects the columns to convert, in the given order.
     pub fn columns(mut self, columns: Vec<String>) -> Self {
         self.columns = Some(columns);
         self
@@ -100,7 +100,8 @@ impl Conversion {
         self
     }
 
-    /// Sets a receiver of the input bytes read so far and the total (0 if unknown).
+    /// Sets a callback that receives the number of input bytes read so far, and the input's total
+    /// number of bytes (0 if unknown).
     pub fn progress(mut self, progress: Arc<Progress>) -> Self {
         self.read.progress = Some(progress);
         self
@@ -125,7 +126,7 @@ impl Conversion {
                 Arc::new(reader.schema().project(columns).map_err(|error| Error::usage(error.to_string()))?)
             }
         };
-        // Formats with nulls do not have the option.
+        // A format that can represent nulls does not have the option "nulls".
         let mut pass_options = via_options.clone();
         if let Some(how) = nulls {
             if session.choose_output(output.target(), write.to.as_deref())?.format.has_option("nulls") {
@@ -163,7 +164,8 @@ impl Conversion {
     }
 }
 
-/// Rejects an option that no format of the conversion supports. It is probably misspelt.
+/// Rejects an option that no format of the conversion supports, because its name is probably
+/// misspelt.
 fn check_all_supported(options: &Options, passes: &[(Stage, Via)]) -> Result<()> {
     match options.iter().find(|(key, _)| !passes.iter().any(|(_, via)| via.supports(key))) {
         None => Ok(()),
@@ -198,7 +200,7 @@ fn indices(reader: &Reader, names: &[String]) -> Result<Vec<usize>> {
     names.iter().map(index).collect()
 }
 
-/// All stages after the reader.
+/// The stages of a conversion that follow the reader.
 struct Line {
     read_stage: Stage,
     passes: Vec<(Stage, Via)>,
@@ -208,8 +210,8 @@ struct Line {
 }
 
 impl Line {
-    /// Passes all batches of the reader to the next stage. Returns the stage that moves them to the
-    /// session's device.
+    /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to
+    /// the session's device.
     fn push_all(
         &mut self,
         session: &Session,
@@ -263,13 +265,13 @@ impl Line {
         self.write_stage.rows += batch.len() as u64;
         self.write_stage.batches += 1;
         let capsules = self.write_stage.time(|| self.writer.write(batch))?;
-        // A format of bytes returns no capsules. Capsules that another format returns are released
-        // here.
+        // A format of bytes returns no capsules. Capsules of another format are released here.
         drop(capsules);
         Ok(())
     }
 
-    /// Finishes all stages. Returns the stages up to the move, the move, and the last stage.
+    /// Finishes all stages. Returns the stages that precede the move between devices, the stage of
+    /// the move, and the last stage.
     fn finish(mut self) -> Result<(Vec<Stage>, Stage, Stage)> {
         let mut done = Vec::new();
         // The last batches of each intermediate format pass through the intermediate formats that

@@ -11,15 +11,15 @@ use crate::source::Input;
 /// The plan for an input.
 #[derive(Clone, Debug)]
 pub struct PlanReport {
-    /// The plugin that would write.
+    /// The name of the plugin that would write the output.
     pub plugin: String,
-    /// The format that it would write.
+    /// The name of the format that the plugin would write.
     pub format: String,
     /// The device of the batches before the conversion.
     pub from: Device,
-    /// The input's rows.
+    /// The number of rows in the input.
     pub rows: u64,
-    /// The input's batches.
+    /// The number of batches in the input.
     pub batches: u64,
     /// One entry for each column, in the schema's order.
     pub columns: Vec<ColumnReport>,
@@ -28,23 +28,23 @@ pub struct PlanReport {
 /// The plan for one column.
 #[derive(Clone, Debug)]
 pub struct ColumnReport {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its Arrow type.
+    /// The column's Arrow type.
     pub data_type: String,
-    /// What would happen to its bytes.
+    /// What would happen to the column's bytes.
     pub verdict: Verdict,
-    /// The device of its bytes after the conversion.
+    /// The device of the column's bytes after the conversion.
     pub to: Device,
-    /// The plugin's explanation; may be empty.
+    /// The plugin's explanation of the verdict; may be empty.
     pub reason: String,
-    /// The bytes of its buffers; `None` if the length of one is unknown.
+    /// The number of bytes in the column's buffers; `None` if the length of a buffer is unknown.
     pub bytes: Option<u64>,
 }
 
 impl PlanReport {
-    /// The total bytes of the columns that would be converted or copied. Columns of unknown length
-    /// are not counted.
+    /// The number of bytes in all columns that would be converted or copied. Columns of unknown
+    /// length are not counted.
     pub fn bytes_moved(&self) -> u64 {
         let moved = self.columns.iter().filter(|c| matches!(c.verdict, Verdict::Converted | Verdict::Copied));
         moved.filter_map(|c| c.bytes).sum()
@@ -65,9 +65,9 @@ impl Session {
         self.report(&mut reader, plugin, format, columns)
     }
 
-    /// Like [`Self::plan`], for batches that pass through `via` as in
-    /// [`Conversion::via`](super::Conversion::via): a column is unsupported if `via` would change
-    /// it.
+    /// Like [`Self::plan`], for batches that pass through the format `via` as in
+    /// [`Conversion::via`](super::Conversion::via). The plan reports a column as unsupported if
+    /// `via` would change the column.
     pub fn plan_via(
         &self,
         input: Input,

@@ -19,21 +19,21 @@ pub struct Report {
 /// One stage of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Stage {
-    /// "read", "via", "move", "write".
+    /// One of "read", "via", "move" and "write".
     pub kind: &'static str,
     /// The name of the plugin; "host" for a move between devices.
     pub plugin: String,
     /// The format; the target device for a move between devices.
     pub format: String,
-    /// The rows of its output.
+    /// The number of rows in the stage's output.
     pub rows: u64,
-    /// The batches of its output.
+    /// The number of batches in the stage's output.
     pub batches: u64,
-    /// The bytes of its output's buffers, or of the written output.
+    /// The number of bytes in the buffers of the stage's output, or in the written output.
     pub bytes: u64,
-    /// The time spent in it.
+    /// The time spent in the stage.
     pub time: Duration,
-    /// The copies that the ledger counted for it.
+    /// The copies that the ledger counted for the stage.
     pub copied: CopyTraffic,
 }
 

@@ -20,7 +20,8 @@ use crate::table::Table;
 use crate::tracing_hooks;
 use crate::writer::{Writer, schema_difference};
 
-/// One `--via`: a writer of the plugin's exporter, whose output the plugin's importer reads.
+/// An intermediate format of a conversion (`--via`). The plugin's exporter writes each batch, and
+/// the plugin's importer reads the output back.
 pub(super) struct Via {
     session: Session,
     plugin: Arc<Plugin>,
@@ -56,7 +57,7 @@ impl Via {
         via.begin_writing()
     }
 
-    /// Chooses the plugin and the format without starting.
+    /// Chooses the plugin and the format, but does not create a writer.
     pub(super) fn choose(
         session: &Session,
         wanted: &str,
@@ -89,11 +90,11 @@ impl Via {
         Ok(self)
     }
 
-    /// A verdict for each column: the exporter's, or unsupported if the importer does not return
-    /// the column unchanged.
+    /// Returns a verdict for each column. It is the exporter's verdict, or "unsupported" if the
+    /// importer does not return the column unchanged.
     ///
     /// # Errors
-    /// Each column is supported alone, but the columns are not supported together.
+    /// The format supports each column alone, but not all columns together.
     pub(super) fn plan(&self) -> Result<Vec<ColumnPlan>> {
         let choice = Choice { plugin: self.plugin.clone(), format: self.format.clone() };
         let mut columns = self.session.plan_columns_of(
@@ -170,7 +171,7 @@ impl Via {
         &self.format.name
     }
 
-    /// Whether the format supports this option in one of the directions.
+    /// Whether the format supports this option for reading or for writing.
     pub(super) fn supports(&self, key: &str) -> bool {
         self.format.has_option(key) || self.read.0.has_option(key)
     }

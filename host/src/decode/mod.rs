@@ -39,14 +39,15 @@ use crate::tracing_hooks::{self, Producer};
 /// How a node is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodePlan {
-    /// Its plugin decodes it on this device.
+    /// The node's plugin decodes the node on this device.
     Plugin(Device),
-    /// The host's kernels decode it on this device. They run the program that the plugin returned.
+    /// The host's kernels decode the node on this device. They run the program that the node's
+    /// plugin returned.
     Program(Device),
-    /// The host's kernels decode it in one pass with its parent, because it is the source of its
-    /// parent's program.
+    /// The host's kernels decode the node in one pass with its parent, because the node is the
+    /// source of the parent's program.
     WithParent,
-    /// It is passed, still encoded, to the plugin that decodes an ancestor.
+    /// The node is passed, still encoded, to the plugin that decodes one of its ancestors.
     ByAncestor,
 }
 
@@ -74,24 +75,24 @@ impl fmt::Display for NodePlan {
     }
 }
 
-/// The decoded nodes, by index.
+/// The decoded nodes, by node index.
 type Done = Vec<Option<DeviceBatch>>;
 
 impl Session {
     /// Decodes an encoded array into a batch of one column, on the session's device.
     ///
     /// # Errors
-    /// [`Error::Data`] names the node by the ids on the path to it: no plugin of the session has
-    /// its encoding, its metadata is malformed, or its result differs from its declared length or
-    /// type.
+    /// [`Error::Data`] if no plugin of the session decodes the encoding of a node, if the metadata
+    /// of a node is malformed, or if a decoded node differs from its declared length or type. The
+    /// error names the node by the encoding ids on the path to the node.
     pub fn decode(&self, array: EncodedArray) -> Result<DeviceBatch> {
         let call = self.call_for_bytes();
         self.decode_for(&call, self.stream(), array)
             .map_err(|error| Error::data("cannot decode an array", error))
     }
 
-    /// The ids of the encodings that the session decodes, each with the plugins that decode it.
-    /// Only the first plugin is used.
+    /// Returns the ids of the encodings that the session decodes, each with the plugins that decode
+    /// it. The session uses only the first of these plugins.
     pub fn encodings(&self) -> Vec<(String, Vec<Arc<Plugin>>)> {
         let mut ids: Vec<(String, Vec<Arc<Plugin>>)> = Vec::new();
         for plugin in self.plugins().iter() {
@@ -123,7 +124,7 @@ impl Session {
         let stream = call_stream(self.memory(), call, call.device())?;
         // SAFETY: the settings are used only within the call that they are read from.
         let settings = unsafe { CallSettings::from_call(call) };
-        // The settings are those for bytes, because a tree is read from bytes. A plugin may
+        // The session's settings for bytes apply, because a tree is read from bytes. A plugin may
         // increase the session's level of validation, but not reduce it.
         let validate = settings.validate.max(self.call_for_bytes().validate);
         let settings = CallSettings { validate, ..settings };
@@ -131,11 +132,11 @@ impl Session {
         export_batch(&batch, false, &stream)
     }
 
-    /// How each node of an array would be decoded for `device`. Nothing is decoded. The array must
-    /// have Arrow types: see [`Session::with_arrow_types`].
+    /// Returns how each node of an array would be decoded for `device`, but decodes nothing. The
+    /// array must have Arrow types: see [`Session::with_arrow_types`].
     ///
     /// # Errors
-    /// As [`Session::decode`], except errors that depend on the contents of buffers.
+    /// The errors of [`Session::decode`], except errors that depend on the contents of buffers.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
         let plugins = self.plugins_for(array);
         let steps = plan(array, device, &plugins, self.max_decoded_bytes())
@@ -143,7 +144,8 @@ impl Session {
         Ok(steps.iter().map(NodePlan::from_step).collect())
     }
 
-    /// The session's plugins. Those that decode a node of the array are replaced if they panicked.
+    /// Returns the session's plugin instances. An instance that decodes a node of the array is
+    /// replaced if it panicked.
     fn plugins_for(&self, array: &EncodedArray) -> Instances<Plugin> {
         self.working_plugins(|plugins, plugin| {
             let nodes = (0..array.n_nodes()).filter_map(|index| array.node(index).ok());
@@ -155,7 +157,7 @@ impl Session {
     /// Charges the memory that planning and decoding use for each node of a tree. The memory of the
     /// values is charged separately.
     fn reserve_for_nodes(&self, array: &EncodedArray) -> ApiResult<Option<Reservation>> {
-        /// Measurements showed 2 KiB per node if no plugin is isolated.
+        /// Measurements without isolated plugins showed 2 KiB per node.
         const NODE_BYTES: usize = 3 << 10;
         match array.n_nodes().saturating_sub(UNCHARGED_NODES) {
             0 => Ok(None),
@@ -168,7 +170,8 @@ impl Session {
         }
     }
 
-    /// The maximum declared size of a tree's values: the budget, or the machine's memory.
+    /// The maximum number of bytes that a tree may declare for its values. It is the memory budget,
+    /// or the machine's memory if there is no budget.
     fn max_decoded_bytes(&self) -> u64 {
         self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64)
     }
@@ -232,7 +235,7 @@ fn decode_node(
         return Err(ApiError::internal("a node with a program must not be decoded by its plugin"));
     };
     let account = plugin.account();
-    // The process of an isolated plugin has its own limit.
+    // An isolated plugin is not charged, because its process has its own memory limit.
     let is_charged = has_budget && !plugin.is_isolated();
     let mut input = if is_charged { foreign_memory::encoded_ranges(array, &node) } else { Vec::new() };
     let child_batch = |(child, at): (&ChildInput, usize)| {

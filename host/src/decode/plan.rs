@@ -18,7 +18,7 @@ use crate::plugin::Plugin;
 
 /// The plan for a node.
 pub(super) enum Step<'a> {
-    /// The plugin of an ancestor decodes it.
+    /// The plugin of an ancestor decodes the node.
     Raw,
     Decoded(Decoded<'a>),
 }
@@ -26,36 +26,37 @@ pub(super) enum Step<'a> {
 pub(super) struct Decoded<'a> {
     pub plugin: &'a Plugin,
     pub device: Device,
-    /// One entry for each descendant.
+    /// One entry for each descendant of the node.
     pub inputs: Vec<ChildInput>,
     pub schema: SchemaRef,
-    /// The declared size of its values in bytes, without the values of its children.
+    /// The declared size in bytes of the node's values, without the values of its children.
     pub bytes: u64,
     pub by: By<'a>,
 }
 
 /// The component that decodes a node.
 pub(super) enum By<'a> {
-    /// The plugin.
+    /// The node's plugin.
     Plugin(EncodingHandle<'a>),
     /// The host's kernels, which run the program that the plugin returned.
     Program(Program),
-    /// The host's kernels, in one pass with the node's parent.
+    /// The host's kernels, in one pass with the program of the node's parent.
     ProgramAbove(Program),
 }
 
 /// How a plugin receives a descendant of a node that it decodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChildInput {
-    /// It receives the decoded array.
+    /// The plugin receives the descendant as a decoded array.
     Decoded,
-    /// It receives the encoded array.
+    /// The plugin receives the descendant as an encoded array.
     Raw,
-    /// It receives the descendant as part of a decoded ancestor.
+    /// The plugin receives the descendant as part of a decoded ancestor.
     Below,
 }
 
-/// One entry for each descendant of `node`; `decoded` is the plugin's choice.
+/// Returns one entry for each descendant of `node`. `decoded` states for each descendant whether
+/// the plugin requests it decoded.
 fn child_inputs(node: EncodedNode<'_>, decoded: &[bool]) -> ApiResult<Vec<ChildInput>> {
     let mut inputs = Vec::with_capacity(decoded.len());
     let mut below_until = 0;
@@ -102,7 +103,7 @@ struct Planner<'p, 'a> {
     /// The device on which each node's parent is decoded, so that no node is copied to a device and
     /// back.
     targets: Vec<Device>,
-    /// The nodes that are the source of a program.
+    /// The parents whose programs have a node as their source, by the index of this node.
     sources: HashMap<usize, ProgramAbove>,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Planner<'_, 'a> {
         Ok(Step::Decoded(Decoded { plugin, device, inputs, schema, bytes: bytes.unwrap_or(0), by }))
     }
 
-    /// Decides whether a node's program runs in one pass with its parent's.
+    /// Decides whether a node's program runs in one pass with the program of the node's parent.
     fn decoder(
         &mut self,
         node: EncodedNode<'_>,
@@ -181,9 +182,9 @@ impl<'a> Planner<'_, 'a> {
     }
 }
 
-/// The maximum number of bytes that decoded nodes need at the same time, by their declared sizes.
-/// Decoded children are released when their parent is decoded, unless the parent's result contains
-/// them.
+/// The maximum number of bytes that decoded nodes occupy at the same time, computed from their
+/// declared sizes. Decoded children are released when their parent is decoded, unless the parent's
+/// result contains them.
 fn peak_bytes(steps: &[Step<'_>]) -> u64 {
     let mut subtree_bytes = vec![0u64; steps.len()];
     let (mut live, mut peak) = (0u64, 0u64);
@@ -207,7 +208,7 @@ fn peak_bytes(steps: &[Step<'_>]) -> u64 {
 
 /// The parent of a node that is the source of its parent's program.
 struct ProgramAbove {
-    /// The operators of all programs of the pass so far.
+    /// The number of operators in the programs that the pass contains so far.
     operators: usize,
     nullable: bool,
     /// Whether the node's values are codes of the parent's dictionary.
@@ -218,8 +219,8 @@ struct ProgramAbove {
 /// number.
 const MAX_FUSED: usize = 32;
 
-/// The node's program, if the host decodes the node. The host does so on a device, and on the CPU
-/// if the node's plugin has only programs.
+/// Returns the node's program if the host decodes the node. The host decodes nodes for the CPU only
+/// if their plugin has only programs.
 fn program(
     array: &EncodedArray,
     node: EncodedNode<'_>,
@@ -241,7 +242,7 @@ fn program(
     }
 }
 
-/// A flag for each descendant, set for the children in `indices`.
+/// Returns a flag for each descendant, which is set for the children in `indices`.
 fn children_of(node: EncodedNode<'_>, indices: &[usize]) -> Vec<bool> {
     let mut decoded = vec![false; node.end() - node.index() - 1];
     for child in node.children().enumerate().filter(|(i, _)| indices.contains(i)).map(|(_, child)| child) {
@@ -252,8 +253,8 @@ fn children_of(node: EncodedNode<'_>, indices: &[usize]) -> Vec<bool> {
     decoded
 }
 
-/// The plugin that decodes an id: the first one that lists it. A linear search is faster than
-/// building a table, because few plugins have encodings.
+/// Returns the plugin that decodes the encoding `id`: the first plugin that lists the id. A linear
+/// search is faster than building a table, because few plugins have encodings.
 pub(super) fn plugin_for<'a>(plugins: &'a [Arc<Plugin>], id: &str) -> Option<&'a Arc<Plugin>> {
     plugins.iter().find(|plugin| plugin.encodings().iter().any(|known| known == id))
 }
@@ -315,7 +316,7 @@ pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memor
                 stream.wait(from.ready())?;
                 stream.copy(&mut to, 0, &from, 0, bytes)?;
                 let to = if device == Device::CPU {
-                    // The host reads the copy next.
+                    // The copy must be complete, because the host reads it next.
                     stream.synchronize()?;
                     to.freeze_now()
                 } else {

@@ -14,7 +14,7 @@ const ROW: u64 = 128;
 pub(super) struct Program {
     /// The first operator.
     pub source: Operator,
-    /// The operators that follow the first one.
+    /// The operators that follow the first operator.
     pub then: Vec<Operator>,
     /// The size of a word in bytes.
     pub width: usize,
@@ -45,8 +45,8 @@ impl Program {
         Ok(Self { source: *source, then: then.to_vec(), width, children })
     }
 
-    /// The child that contains the program's source, or the codes of its dictionary, and that may
-    /// be decoded in the same pass.
+    /// Returns the child that may be decoded in the same pass. This child contains the program's
+    /// source, or the codes of the program's dictionary.
     pub fn inner(&self) -> Option<usize> {
         match self.source {
             Operator::Child(child) | Operator::Dictionary { codes: child, .. } => Some(child as usize),
@@ -54,8 +54,8 @@ impl Program {
         }
     }
 
-    /// Whether its words can be dictionary codes that are looked up in the same pass. Such words
-    /// are packed, have 1 or 2 bytes, and have no patches.
+    /// Whether the program's words can be dictionary codes that are looked up in the same pass.
+    /// Such words are packed, have 1 or 2 bytes, and have no patches.
     pub fn makes_codes(&self) -> bool {
         let source = matches!(self.source, Operator::Unpack { .. } | Operator::Child(_));
         source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
@@ -76,7 +76,7 @@ fn operator_error(
     node.wrong(format_args!("its program, operator {i}, {operator:?}: {what}"))
 }
 
-/// The result of a check: what the operator expects, and what it got.
+/// The result of a check. Its error states what the operator expects, and what the operator got.
 type CheckResult<T = ()> = std::result::Result<T, String>;
 
 struct Checker<'a> {

@@ -37,7 +37,7 @@ impl Link<'_> {
     }
 }
 
-/// An error in a chain.
+/// An error that occurs while a chain of nodes is decoded.
 pub(super) enum Failure {
     /// The error already names the plugin and the node.
     InContext(Error),
@@ -52,12 +52,12 @@ impl From<Error> for Failure {
 
 pub(super) type Outcome<T> = std::result::Result<T, Failure>;
 
-/// Returns a decoded child of a node, on the stream's device.
+/// A function that returns a decoded child of a node, on the stream's device.
 pub(super) type Children<'a> = dyn Fn(EncodedNode<'_>, u32) -> Result<&'a DeviceArray> + 'a;
 
-/// Where a program's words come from.
+/// The source of a program's words.
 pub(super) enum WordSource {
-    /// A buffer, whose words start at this byte.
+    /// A buffer of words, and the byte offset of the first word.
     Words(Buffer, usize),
     Packed {
         buffer: Buffer,
@@ -68,7 +68,8 @@ pub(super) enum WordSource {
         base: u64,
         step: u64,
     },
-    /// Integers of a different width in a buffer, which start at this byte.
+    /// A buffer of integers with another width than the words, and the byte offset `at` of the
+    /// first integer.
     Cast {
         buffer: Buffer,
         at: usize,
@@ -113,7 +114,7 @@ pub(super) struct Run<'a> {
     pub validity: Option<Validity>,
 }
 
-/// Patches, applied between steps.
+/// Patches that are applied between two steps of a program.
 pub(super) struct PatchStep<'c, 'a> {
     link: &'c Link<'a>,
     patches: Patches<'a>,
@@ -122,19 +123,19 @@ pub(super) struct PatchStep<'c, 'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run over `len` words. A link is a node of a chain; the words have its width.
+    /// Starts a run over `len` words, which have the width of the words of `link`.
     pub fn new(link: &Link<'a>, len: usize, children: &'a Children<'a>, stream: &'a Stream) -> Self {
         let words = Words { at: 0, len, width_bytes: link.program.width };
         Self { words, children, stream, validity: None }
     }
 
-    /// The array that the chain decodes to.
+    /// Returns the array that the chain decodes to.
     pub fn array(mut self, chain: &[Link<'a>], data_type: &DataType) -> Outcome<DeviceArray> {
         let values = self.values(chain)?;
         Ok(self.with_values(values, data_type)?)
     }
 
-    /// An array of `values`, with the validity that the run collected.
+    /// Returns an array of `values`, with the validity that the run collected.
     pub fn with_values(self, values: Buffer, data_type: &DataType) -> Result<DeviceArray> {
         let len = self.words.len;
         let null_count = if self.validity.is_none() { Some(0) } else { None };
@@ -255,7 +256,8 @@ impl<'a> Run<'a> {
         if indices.is_empty() {
             return Ok(None);
         }
-        // The type of patches may be nullable if the node's is, but the values must not be null.
+        // The type of patches may be nullable if the node's type is, but no patch value may be
+        // null.
         if values.count_nulls(self.stream)? > 0 {
             return Err(node.wrong("its patches have nulls, expected none"));
         }
@@ -272,7 +274,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Adds nulls where a boolean child is false.
+    /// Adds a null at each index at which a boolean child is false.
     fn valid_where(&mut self, node: EncodedNode<'a>, child: u32) -> Result<()> {
         let booleans = (self.children)(node, child)?;
         self.merge_validity(Some((values_of(booleans)?.clone(), booleans.offset())))
@@ -285,13 +287,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The buffer of values of an array.
+/// Returns an array's buffer of values.
 pub(super) fn values_of(array: &DeviceArray) -> Result<&Buffer> {
     let buffer = array.buffers().get(1).and_then(Option::as_ref);
-    buffer.ok_or_else(|| Error::internal("an array of values has no buffer for them"))
+    buffer.ok_or_else(|| Error::internal("an array has no buffer of values"))
 }
 
-/// An array's words of `width_bytes` each.
+/// Returns an array's words, which have `width_bytes` bytes each.
 pub(super) fn words_of(array: &DeviceArray, width_bytes: usize) -> Result<Source<'_>> {
     let buffer = if array.is_empty() { None } else { Some(values_of(array)?) };
     Ok(Source { buffer, at: array.offset() * width_bytes, len: array.len() })

@@ -77,8 +77,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Looks up `values` by the codes that a chain decodes to. This takes one launch if the codes
-    /// are packed and all values are valid.
+    /// Looks up `values` by the codes that a chain decodes to. The lookup takes one kernel launch
+    /// if the codes are packed and all values are valid.
     fn take_by(&self, codes: &[Link<'a>], values: &DeviceArray) -> Outcome<Taken> {
         let (first_link, link) = (codes.first().ok_or_else(no_chain)?, codes.last().ok_or_else(no_chain)?);
         let Words { len, width_bytes, .. } = self.words;
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
         Ok(take::take(self.stream, values, &codes)?)
     }
 
-    /// The array's words after `steps`.
+    /// Returns the array's words after the steps are applied to them.
     fn apply_steps(&self, array: &DeviceArray, steps: &[Step]) -> Result<DeviceArray> {
         if steps.is_empty() || array.is_empty() {
             return Ok(array.clone());

@@ -7,11 +7,11 @@ use super::sync::{Mutex, MutexGuard, ThreadId, current};
 /// The instances in order of precedence. Later changes of the session's list do not affect a clone.
 pub(crate) type Instances<T> = Arc<[Arc<T>]>;
 
-/// Instances that the first caller creates, while other callers wait.
+/// A list of instances. The first caller creates them, while other callers wait.
 pub(crate) struct List<T> {
     instances: Mutex<Option<Instances<T>>>,
-    /// The threads that are creating the list, with `instances` locked, or a replacement for an
-    /// instance.
+    /// The threads that are creating the list (while they hold the lock of `instances`) or a
+    /// replacement for an instance.
     creators: Mutex<Vec<ThreadId>>,
 }
 
@@ -22,7 +22,7 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
-    /// The instances. The first call runs `create`, which may run plugin code.
+    /// Returns the instances. The first call runs `create`, which may run plugin code.
     pub(crate) fn get_or_create(&self, create: impl FnOnce() -> Vec<Arc<T>>) -> Instances<T> {
         let mut instances = lock(&self.instances);
         if let Some(instances) = &*instances {
@@ -45,7 +45,7 @@ impl<T> List<T> {
         created
     }
 
-    /// Whether the current thread is inside [`Self::while_creating`], in plugin code: using the
+    /// Whether the current thread is running plugin code inside [`Self::while_creating`]. Using the
     /// list there would deadlock or recurse.
     pub(crate) fn is_creating_here(&self) -> bool {
         lock(&self.creators).contains(&current().id())

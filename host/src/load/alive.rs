@@ -3,14 +3,15 @@
 use std::fs::{read_link, read_to_string};
 use std::io::ErrorKind;
 
-/// The signature of this process: its start time and its id namespace. It distinguishes this
-/// process from later processes with the same id. `None` if the system does not provide them.
+/// Returns the signature of this process: its start time and its id namespace. The signature
+/// distinguishes this process from later processes with the same id. `None` if the system does not
+/// provide the start time or the namespace.
 pub(super) fn process_signature() -> Option<String> {
     Some(format!("{}-{}", start_time(std::process::id())?.ok()?, id_namespace()?))
 }
 
-/// Whether the process with this id and signature has certainly ended. `false` if the process
-/// belongs to another machine, container or user.
+/// Whether the process with this id and signature has certainly ended. `false` if this cannot be
+/// determined because the process belongs to another machine, container or user.
 pub(super) fn has_ended(process: u32, signature: &str) -> bool {
     let Some((start, namespace)) = signature.split_once('-') else { return false };
     id_namespace().is_some_and(|current| current == namespace)
@@ -21,8 +22,8 @@ pub(super) fn has_ended(process: u32, signature: &str) -> bool {
         }
 }
 
-/// Identifies the namespace in which process ids are unique: a boot of the system, and a pid
-/// namespace. `None` if `/proc` belongs to another namespace.
+/// Identifies the namespace in which process ids are unique. It consists of a boot of the system
+/// and a pid namespace. `None` if `/proc` belongs to another namespace.
 fn id_namespace() -> Option<String> {
     let shown = read_link("/proc/self").ok()?;
     if shown.to_str()?.parse() != Ok(std::process::id()) {
@@ -37,8 +38,8 @@ fn id_namespace() -> Option<String> {
 /// The start time of a process, in clock ticks since boot.
 fn start_time(process: u32) -> Option<Result<String, ErrorKind>> {
     match read_to_string(format!("/proc/{process}/stat")) {
-        // The second field, the name in parentheses, may contain any character. The start time is
-        // field 22.
+        // The start time is field 22. Fields are counted after the last parenthesis, because the
+        // second field, the name in parentheses, may contain any character.
         Ok(stat) => Some(Ok(stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.to_string())),
         Err(error) => Some(Err(error.kind())),
     }

@@ -20,29 +20,29 @@ pub trait Load: Send + Sync {
     /// The candidate's name for messages: a path, or the name of a linked-in plugin.
     fn label(&self) -> String;
 
-    /// Its path, if this process opens the file.
+    /// The candidate's path, if this process opens the file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Runs all checks that do not run its code.
+    /// Runs all checks that do not run the candidate's code.
     ///
     /// # Errors
-    /// The first reason not to load it.
+    /// The first reason not to load the candidate.
     fn check(&self) -> Result<Checked, Refused>;
 
     /// Runs all checks and loads the plugin.
     ///
     /// # Errors
-    /// The first reason not to use it.
+    /// The first reason not to use the plugin.
     fn load(&self) -> Result<Loaded, Refused> {
         self.check()?.load()
     }
 }
 
-/// A plugin that passed every check that can be done without running its code. Its file stays open,
-/// or its bytes are in sealed memory if the policy depends on them, so that the checked bytes are
-/// the ones that are loaded.
+/// A plugin that passed every check that does not run its code. The checked bytes are the bytes
+/// that are loaded: the file stays open, or the bytes are in sealed memory if the policy depends on
+/// them.
 pub struct Checked {
     label: String,
     metadata: Arc<Metadata>,
@@ -56,7 +56,7 @@ enum Code {
         entry_bytes: usize,
         first_run: FirstRun,
     },
-    /// It is loaded only in the processes of isolated plugins.
+    /// The plugin is loaded only in the processes of isolated plugins.
     Isolated(Content, Isolation),
 }
 
@@ -91,8 +91,8 @@ impl Checked {
         &self.metadata
     }
 
-    /// Loads the plugin and runs its constructors, unless it is already loaded. Its file stays
-    /// mapped even if the entry is refused.
+    /// Loads the plugin and runs its constructors, unless it is already loaded. The plugin's file
+    /// stays mapped even if its entry is refused.
     ///
     /// # Errors
     /// The dynamic loader fails, or the entry is not valid.
@@ -111,7 +111,8 @@ fn check_program(path: &Path) -> Result<(), String> {
     trust::check_program(path).map_err(|refusal| refusal.to_string())
 }
 
-/// Checks the mapped entry like the one in the file, because the loader may have changed it.
+/// Checks the mapped entry by the rules for the entry in the file, because the loader may have
+/// changed it.
 fn check_mapped(entry: &abi::PluginEntry) -> Result<(), Refusal> {
     checks::check_entry(&Entry::from_mapped(entry))
 }

@@ -10,12 +10,12 @@ pub fn host_abi() -> semver::Version {
     semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), 0)
 }
 
-/// The names of the ABI structs whose sizes metadata lists, in the same order.
+/// Returns the names of the ABI structs, in the order in which metadata lists their sizes.
 pub fn struct_names() -> impl Iterator<Item = &'static str> {
     abi::BUILT_SIZES.iter().map(|size| size.name)
 }
 
-/// Checks the versions and struct sizes in the metadata.
+/// Checks the versions and struct sizes in a plugin's metadata.
 pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if metadata.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
         return Err(Refusal::AbiVersion { got: metadata.abi });
@@ -43,7 +43,7 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if wrong.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(wrong.join("; "))) }
 }
 
-/// Checks the entry before one of its functions is called.
+/// Checks the entry before the host calls one of the entry's functions.
 pub(super) fn check_entry(entry: &Entry) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::BadEntry(message));
     if entry.magic != abi::PLUGIN_MAGIC {

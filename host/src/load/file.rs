@@ -15,21 +15,21 @@ use crate::policy::Policy;
 use crate::refusal::{Refusal, Refused};
 use crate::trust;
 
-/// A plugin file's metadata, and whether it would be loaded, found without running its code.
+/// A plugin file's metadata, and whether the file would be loaded. The plugin's code does not run.
 #[derive(Debug)]
 pub struct Inspection {
-    /// The metadata.
+    /// The plugin's metadata.
     pub metadata: metadata::Metadata,
-    /// The libraries that would be loaded with it, and other requirements.
+    /// The libraries that would be loaded with the plugin, and its other requirements.
     pub needs: Needs,
-    /// The hash and the signature of its bytes.
+    /// The hash and the signature of the file's bytes.
     pub fingerprint: Fingerprint,
     /// The first reason not to load the file, among the reasons that are known without running its
     /// code.
     pub refusal: Option<Refusal>,
 }
 
-/// A file that may be a plugin.
+/// A candidate file, which may be a plugin.
 #[derive(Clone, Debug)]
 pub struct PluginFile {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl PluginFile {
         trust::check_file(stat)?;
         trust::check_directories(&self.path)?;
         permission::check_folder(&file, &self.policy)?;
-        // All following checks read the bytes that will be loaded.
+        // All following checks read the same bytes that will be loaded.
         let (content, fingerprint) = if self.policy.needs_bytes() {
             // A file that is not a plugin is not copied, because it may have any size.
             Reading::from_file(&file)?;
@@ -96,7 +96,8 @@ impl PluginFile {
         let entry_bytes = checks::check_entry_of_file(entry)?;
         let sha256 = fingerprint.as_ref().map(|fingerprint| &fingerprint.sha256);
         if self.policy.isolation.which.includes(&metadata.name, sha256) {
-            // It is loaded only in other processes, so that a crash does not end this one.
+            // The plugin is loaded only in other processes, so that a crash does not end this
+            // process.
             return Ok(Checked::from_isolated(
                 self.label(),
                 metadata,
@@ -110,7 +111,7 @@ impl PluginFile {
     }
 
     /// Allows the file to be loaded again after a process ended while loading it. Returns whether
-    /// such a record existed.
+    /// such a crash was recorded.
     ///
     /// # Errors
     /// The file does not exist, or the record of the crash cannot be removed.

@@ -13,7 +13,7 @@ use super::quarantine::FirstRun;
 use super::{Refusal, sealed};
 use crate::hash::Sha256;
 
-/// Identifies a file.
+/// Identifies a plugin's file among the mapped files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Identity {
     Inode {
@@ -25,7 +25,7 @@ enum Identity {
     Bytes(Sha256),
 }
 
-/// Detects a change of a file.
+/// The state of a file, by which a change of the file is detected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     bytes: u64,
@@ -42,13 +42,13 @@ impl State {
 pub(super) struct Content {
     pub file: File,
     identity: Identity,
-    /// The state at the time of the checks. `None` for sealed copies, which cannot change.
+    /// The file's state at the time of the checks. `None` for sealed copies, which cannot change.
     state: Option<State>,
 }
 
-/// A mapped file. The loader identifies images by name, then by inode: if the descriptor were
-/// closed, its number could be reused, and the loader would return this image for another file. So
-/// it stays open until the process ends, like the mapping.
+/// A mapped file. The descriptor stays open until the process ends, like the mapping, because the
+/// loader identifies images by name, then by inode. If the descriptor were closed, its number could
+/// be reused, and the loader would return this image for another file.
 struct Image {
     content: Content,
     entry: Result<&'static abi::PluginEntry, String>,
@@ -68,7 +68,7 @@ impl Content {
         Self { file, identity: Identity::Bytes(sha256), state: None }
     }
 
-    /// A name for the file's current content: it changes when the file does.
+    /// A name for the file's current content. The name changes when the content changes.
     pub(super) fn key(&self) -> String {
         let state = self.state.as_ref();
         match &self.identity {
@@ -80,8 +80,8 @@ impl Content {
         }
     }
 
-    /// Maps the file, unless it is mapped, and returns its entry, which has `entry_bytes` bytes in
-    /// the file.
+    /// Maps the file, unless it is already mapped, and returns the plugin's entry, which has
+    /// `entry_bytes` bytes in the file.
     pub(super) fn map(
         self,
         entry_bytes: usize,
@@ -115,26 +115,26 @@ impl Content {
             Ok(raw) if raw.is_null() || !raw.is_aligned() => {
                 Err(format!("its address {raw:p} is misaligned"))
             }
-            // SAFETY: `raw` is aligned, and the checks found `entry_bytes` bytes of constant data
-            // there.
+            // SAFETY: `copy_entry` requires `entry_bytes` bytes of constant data at `raw`. The
+            // checks found these bytes, and `raw` is aligned.
             Ok(raw) => Ok(unsafe { copy_entry(raw, entry_bytes) }),
             Err(error) => Err(loader_message(&error, &name)),
         };
-        // It is not dropped, because that would only decrement the loader's count of an image that
-        // stays mapped.
+        // The library is not dropped, because a drop would only decrement the loader's count of an
+        // image that stays mapped.
         std::mem::forget(library);
         images.insert(self.identity, Image { content: self, entry: entry.clone() });
         entry.map_err(Refusal::BadEntry)
     }
 
-    /// A sealed copy, for a process that may not open files.
+    /// Returns a sealed copy, for a process that may not open files.
     pub(super) fn into_sealed(self) -> Result<File, Refusal> {
         let Some(state) = self.state else { return Ok(self.file) };
         self.check_unchanged()?;
         sealed::copy(&self.file, state.bytes).map_err(Refusal::Copy)
     }
 
-    /// Detects that a file which is not a sealed copy was rewritten before the loader maps it.
+    /// Returns an error if a file that is not a sealed copy was rewritten since the checks.
     fn check_unchanged(&self) -> Result<(), Refusal> {
         let Some(state) = self.state else { return Ok(()) };
         let now = self.file.metadata().map_err(Refusal::Unreadable)?;
@@ -162,12 +162,12 @@ fn descriptor_name(file: &File, process: u32) -> String {
 /// `entry` points at `bytes` bytes that stay valid and constant during the call.
 unsafe fn copy_entry(entry: *const abi::PluginEntry, bytes: usize) -> &'static abi::PluginEntry {
     let copy = Box::leak(Box::new(abi::PluginEntry::default()));
-    // SAFETY: every version's entry begins with magic number and size, and the checks required that
-    // many bytes.
+    // SAFETY: every version's entry begins with its magic number and its size. The checks required
+    // at least the bytes of these two fields.
     let declared = unsafe { (*entry).struct_size }.max(std::mem::offset_of!(abi::PluginEntry, abi_major));
     let bytes = bytes.min(declared).min(size_of::<abi::PluginEntry>());
-    // SAFETY: `bytes` is at most the length of both. Fields beyond it stay zero, which is a valid
-    // value: None.
+    // SAFETY: `bytes` is at most the length of the source and of the copy. The fields of the copy
+    // after `bytes` stay zero, which is a valid value: None.
     unsafe { std::ptr::copy_nonoverlapping(entry.cast::<u8>(), std::ptr::from_mut(copy).cast(), bytes) };
     copy
 }

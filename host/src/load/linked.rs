@@ -14,7 +14,8 @@ pub struct LinkedPlugin {
 }
 
 impl LinkedPlugin {
-    /// Takes the two symbols of a plugin, which `crossdock_plugin!` or a C plugin defines.
+    /// Creates a linked-in plugin from its two symbols, which `crossdock_plugin!` or a C plugin
+    /// defines.
     pub const fn new(entry: &'static abi::PluginEntry, metadata: abi::PluginMeta) -> Self {
         Self { entry, metadata }
     }

@@ -13,13 +13,13 @@ use crate::metadata::Metadata;
 pub struct Loaded {
     /// The candidate's path, or the name of a linked-in plugin.
     pub label: String,
-    /// The metadata of its file.
+    /// The metadata of the plugin's file.
     pub metadata: Arc<Metadata>,
-    /// Its functions, if its code is in this process.
+    /// The plugin's functions, if its code is in this process.
     pub entry: Option<&'static abi::PluginEntry>,
-    /// Its process, if it is isolated.
+    /// The plugin's process, if the plugin is isolated.
     pub(crate) isolated: Option<Arc<IsolatedPlugin>>,
-    /// `None` if it is linked in.
+    /// The first run of the plugin's file; `None` for a linked-in plugin.
     pub(crate) first_run: Option<Arc<FirstRun>>,
 }
 

@@ -28,7 +28,8 @@ pub use signature::{Fingerprint, Signature, signature_file};
 
 pub use crate::refusal::{FAILED, Refusal, Refused};
 
-/// Reads a plugin file's metadata and checks whether it would be loaded, without running its code.
+/// Reads a plugin file's metadata and checks whether the file would be loaded, without running its
+/// code.
 ///
 /// # Errors
 /// The file has no readable metadata.

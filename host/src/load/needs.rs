@@ -6,12 +6,13 @@ use crate::metadata::{Metadata, Needs, parse_version};
 use crate::policy::Policy;
 use crate::refusal::{Refusal, SYSTEM_LIBRARIES};
 
-/// Whether every policy allows plugins to need this library.
+/// Whether a library is allowed as a requirement of plugins by every policy.
 pub fn is_system_library(name: &str) -> bool {
     SYSTEM_LIBRARIES.contains(&name)
 }
 
-/// Checks the needed libraries, whose constructors run with the plugin's, and other requirements.
+/// Checks the libraries that a plugin needs, because their constructors run with the plugin's, and
+/// checks the plugin's other requirements.
 pub(super) fn check_needs(needs: &Needs, policy: &Policy) -> Result<(), Refusal> {
     let allowed = |name: &String| is_system_library(name) || policy.libraries.contains(name);
     let other: Vec<_> = needs.libraries.iter().filter(|name| !allowed(name)).cloned().collect();
@@ -27,7 +28,8 @@ pub(super) fn check_needs(needs: &Needs, policy: &Policy) -> Result<(), Refusal>
     check_glibc(needs.glibc, running_glibc())
 }
 
-/// A version in an unknown form passes, because the loader checks the version of every symbol.
+/// Checks the needed glibc version. A system version in an unknown form passes, because the loader
+/// checks the version of every symbol.
 fn check_glibc(needs: Option<(u32, u32)>, have: &str) -> Result<(), Refusal> {
     match needs.zip(parse_version(have)) {
         Some((needs, running)) if needs > running => Err(Refusal::Glibc { needs, have: have.to_string() }),
@@ -43,7 +45,7 @@ fn running_glibc() -> &'static str {
 
 /// Checks the declared toolchain and panic strategy.
 pub(super) fn check_build(metadata: &Metadata, policy: &Policy) -> Result<(), Refusal> {
-    // Each FFI door stops unwinding panics, but cannot stop one that aborts.
+    // Each FFI door stops a panic that unwinds, but cannot stop a panic that aborts the process.
     if aborts(metadata) {
         return Err(Refusal::PanicStrategy(metadata.toolchain.clone()));
     }
@@ -53,13 +55,13 @@ pub(super) fn check_build(metadata: &Metadata, policy: &Policy) -> Result<(), Re
     })
 }
 
-/// Whether a panic in a plugin of this metadata ends the process.
+/// Whether a panic in a plugin with this metadata ends the process.
 fn aborts(metadata: &Metadata) -> bool {
     metadata.panic == "abort" && metadata.toolchain.starts_with("rustc")
 }
 
-/// Whether a text begins with `beginning` and no word or number continues there: "rustc 1.9"
-/// matches "rustc 1.9.0", not "rustc 1.90.0".
+/// Whether `text` begins with `beginning`, and `beginning` does not end within a word or number of
+/// `text`. "rustc 1.9" matches "rustc 1.9.0", but not "rustc 1.90.0".
 fn begins_with(text: &str, beginning: &str) -> bool {
     let rest = text.strip_prefix(beginning);
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric()))

@@ -1,11 +1,12 @@
-//! Remembers plugins whose loading ended a process, for later processes.
+//! Records plugins that ended a process while they were loaded, so that later processes refuse
+//! them.
 //!
-//! Before a plugin's code first runs in a process, the host creates a mark in a folder and locks
-//! it. The mark is removed when the code has returned. The system releases the lock whenever the
-//! process ends. So an unlocked mark belongs to a process that ended while the code ran. A process
-//! that ends later has no mark, and a process that is loading the plugin now has a locked mark. A
-//! process that the plugin started inherits the lock and may live longer, so the name of the mark
-//! also identifies the process that created it.
+//! Before a plugin's code first runs in a process, the host creates a mark, which is a locked file
+//! in a folder. The mark is removed when the code has returned. The system releases the lock when
+//! the process ends. So an unlocked mark means that a process ended while the code ran. If a
+//! process ends later, its mark has already been removed. If a process is still loading the plugin,
+//! its mark is locked. A process that the plugin started inherits the lock and may live longer, so
+//! the name of the mark also identifies the process that created it.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -25,14 +26,15 @@ pub(crate) struct FirstRun {
     folder: Option<PathBuf>,
     /// Identifies the file's current content.
     key: String,
-    /// Whether all code that runs at the start has returned once.
+    /// Whether all code that runs at the start has returned.
     is_over: AtomicBool,
 }
 
-/// The folders and keys of plugins whose first run is over in this process, for all its hosts.
+/// The folders and keys of plugins whose first run is over in this process. All hosts of the
+/// process share them.
 static OVER: ProcessWide<BTreeSet<(PathBuf, String)>> = ProcessWide::new();
 
-/// A mark, which exists while code runs.
+/// A mark, which exists while a plugin's code runs.
 pub(crate) struct Mark {
     path: PathBuf,
     locked: File,
@@ -60,8 +62,8 @@ impl FirstRun {
         }
     }
 
-    /// Creates a mark that blames `step` of the plugin if the process ends before the mark is
-    /// dropped. `None` if the mark cannot be written, or the first run is over.
+    /// Creates a mark that names `step` of the plugin as the cause if the process ends before the
+    /// mark is dropped. `None` if the mark cannot be written, or the first run is over.
     pub(crate) fn begin(&self, step: &str) -> Option<Mark> {
         let folder = self.folder.as_deref().filter(|_| !self.is_over.load(Ordering::Relaxed))?;
         if OVER.lock().contains(&(folder.to_path_buf(), self.key.clone())) {
@@ -84,7 +86,7 @@ impl FirstRun {
         }
     }
 
-    /// Removes abandoned marks. Returns their number.
+    /// Removes abandoned marks. Returns the number of removed marks.
     pub(super) fn forget(&self) -> io::Result<usize> {
         let Some(folder) = &self.folder else { return Ok(0) };
         let abandoned: Vec<_> = marks(folder, &self.key).filter(|path| abandoned(path).is_some()).collect();
@@ -102,8 +104,8 @@ fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
         let suffix = signature.as_deref().map(|signature| format!(".{signature}")).unwrap_or_default();
         let path = folder.join(format!("{key}.{}.{n}{suffix}", std::process::id()));
         let mark = match File::create_new(&path) {
-            // The mark is wrapped at once, so that an error in the next lines removes the file. A
-            // mark with a truncated step must not remain.
+            // The file is wrapped in a `Mark` at once, so that an error in the next lines removes
+            // it. A mark with a truncated step must not remain.
             Ok(locked) => Mark { path, locked },
             // An earlier process with the same id left the file.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -128,7 +130,7 @@ fn marks(folder: &Path, key: &str) -> impl Iterator<Item = PathBuf> {
 /// Whether the process that created a mark has certainly ended, even if the mark is locked.
 fn creator_has_ended(path: &Path) -> bool {
     let parse = || {
-        // KEY.PROCESS.NUMBER, and .SIGNATURE if there is one.
+        // The name is KEY.PROCESS.NUMBER, with .SIGNATURE appended if the process has a signature.
         let (rest, signature) = path.file_name()?.to_str()?.rsplit_once('.')?;
         let process = rest.rsplit('.').nth(1)?.parse().ok()?;
         Some((process, signature))
@@ -171,7 +173,7 @@ mod tests {
         FirstRun::new(Some(folder.join("marks")), "key".into())
     }
 
-    /// Leaves a mark in the state in which the end of its process would leave it.
+    /// Puts a mark in the state that remains when its process ends.
     fn abandon(mark: Mark) {
         let (path, step) = (mark.path.clone(), std::fs::read(&mark.path).unwrap());
         drop(mark);

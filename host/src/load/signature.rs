@@ -45,8 +45,8 @@ pub fn signature_file(plugin: &Path) -> PathBuf {
     name.into()
 }
 
-/// Hashes and verifies the bytes of `content` in one pass. `plugin` is the path beside which the
-/// signature is.
+/// Hashes and verifies the bytes of `content` in one pass. The signature is in a file beside the
+/// path `plugin`.
 pub(super) fn fingerprint(
     content: &File,
     plugin: &Path,
@@ -69,7 +69,7 @@ pub(super) fn fingerprint(
     Ok(Fingerprint { sha256: hasher.finish(), signature })
 }
 
-/// The result of the verifier after it received all bytes.
+/// Returns the verifier's result after all bytes were passed to it.
 fn finish(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
     match verifier.finalize() {
         Ok(()) => Signature::By(key.clone()),
@@ -77,7 +77,7 @@ fn finish(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
     }
 }
 
-/// The result of checking the signature `text` of `bytes`, for tests and the fuzzer.
+/// Returns the result of checking the signature `text` for `bytes`, for tests and the fuzzer.
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub fn signature_in(text: &str, bytes: &[u8], policy: &Policy) -> Signature {
@@ -94,7 +94,7 @@ pub fn signature_in(text: &str, bytes: &[u8], policy: &Policy) -> Signature {
     }
 }
 
-/// The key whose id the signature has, and a verifier for the bytes.
+/// Returns the key that the signature names by its id, and a verifier for the bytes.
 fn verifier<'a>(
     signature: &'a minisign::Signature,
     keys: &'a [Key],
@@ -109,7 +109,8 @@ fn verifier<'a>(
     Err(Signature::Unknown)
 }
 
-/// The signature beside the plugin. `Ok(None)` if there is none; an error if it cannot be read.
+/// Reads the signature file beside the plugin. `Ok(None)` if the file does not exist; an error if
+/// it cannot be read.
 fn read_signature(plugin: &Path) -> Result<Option<minisign::Signature>, String> {
     let file = match trust::open(&signature_file(plugin)) {
         Ok((file, _)) => file,

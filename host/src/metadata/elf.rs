@@ -10,14 +10,16 @@ use super::error::MetadataError;
 use super::header::{self, Header, LE, Segment, check_count, damaged};
 use crossdock_plugin_api::abi;
 
-/// The maximum number of entries in the dynamic segment, which has one for each needed library.
+/// The maximum number of entries in the dynamic segment. The segment has one entry for each needed
+/// library.
 const MAX_DYNAMIC_ENTRIES: u64 = 4096;
-/// The maximum number of bytes read of a hash table, which has 4 bytes per symbol.
+/// The maximum number of bytes that are read from a hash table. A hash table has 4 bytes per
+/// symbol.
 const MAX_HASH_TABLE_BYTES: u64 = 1 << 20;
-/// The maximum length of a table of relocations or symbols.
+/// The maximum length in bytes of a table of relocations or symbols.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
-/// The maximum length in bytes of the name of a library or a version. It is the maximum length of a
-/// path.
+/// The maximum length in bytes of the name of a library or a version. It is also the maximum length
+/// of a path.
 const MAX_NAME_BYTES: usize = 4096;
 
 /// A library as its program headers map it.
@@ -46,16 +48,16 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(image)
     }
 
-    /// The bytes of `crossdock_plugin_meta_v1`: the symbol's declared size, at most the size of
-    /// this version's struct.
+    /// The bytes of the symbol `crossdock_plugin_meta_v1`. Their number is the symbol's declared
+    /// size, but at most the size of this version's struct.
     pub(super) fn metadata_bytes(&self) -> Result<&'data [u8], MetadataError> {
         let (address, bytes) = self.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
         self.check_not_relocated(address, bytes)?;
         self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
     }
 
-    /// Whether the loader would make the stacks of all threads executable. On x86-64 it also does
-    /// for a library without `PT_GNU_STACK`.
+    /// Whether the loader would make the stacks of all threads executable. On x86-64, the loader
+    /// also does this for a library without `PT_GNU_STACK`.
     pub(super) fn wants_executable_stack(&self) -> bool {
         let stack = self.segments.iter().rfind(|s| s.p_type(LE) == elf::PT_GNU_STACK);
         stack.map_or(cfg!(target_arch = "x86_64"), |stack| stack.p_flags(LE).contains(elf::PF_X))
@@ -66,7 +68,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.dynamic.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))
     }
 
-    /// The last value with this tag, which is the one that the loader uses.
+    /// The last value with this tag, because the loader uses the last value.
     pub(super) fn dynamic_value(&self, tag: elf::DynamicTag) -> Option<u64> {
         self.dynamic_values(tag).next_back()
     }
@@ -78,7 +80,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let rest = usize::try_from(offset).ok().and_then(|o| strings.get(o..)).ok_or_else(bad)?;
         let end = rest.iter().take(MAX_NAME_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
         let name = String::from_utf8_lossy(&rest[..end]);
-        // Messages contain the name: it must not control a terminal.
+        // Messages contain the name, so it must not contain characters that control a terminal.
         if name.chars().any(char::is_control) {
             return Err(damaged(&format!("the name '{}' has control characters", name.escape_debug())));
         }
@@ -124,8 +126,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     fn symbol_count(&self) -> Result<u64, MetadataError> {
-        // The table's length is known only from its last entry, so this reads up to the next table
-        // or the segment's end.
+        // The table's length is known only from its last entry. Therefore, this closure returns the
+        // bytes up to the next table or the segment's end.
         let tail = |address: u64| {
             let remaining = self.file_range(address).map_or(0, |(_, remaining)| remaining);
             let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];
@@ -136,7 +138,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let bad = |_| damaged("its symbol hash table is malformed");
         if let Some(address) = self.dynamic_value(elf::DT_GNU_HASH) {
             let table = GnuHashTable::<Header>::parse(LE, tail(address)?).map_err(bad)?;
-            // `None` for a table without symbols and for a truncated one: neither has the metadata.
+            // `None` for a table without symbols and for a truncated table, because neither
+            // contains the metadata.
             return Ok(table.symbol_table_length(LE).unwrap_or(0).into());
         }
         if let Some(address) = self.dynamic_value(elf::DT_HASH) {
@@ -200,8 +203,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         }
     }
 
-    /// The addresses in the compact table of relative relocations (DT_RELR): an even word is an
-    /// address, an odd one a bitmap of the 63 words that follow.
+    /// The addresses in the compact table of relative relocations (DT_RELR). In this table, an even
+    /// word is an address, and an odd word is a bitmap of the 63 words that follow.
     fn relr_addresses(&self) -> Result<impl Iterator<Item = u64>, MetadataError> {
         let words: &[U64<LittleEndian>] =
             match (self.dynamic_value(elf::DT_RELR), self.dynamic_value(elf::DT_RELRSZ)) {

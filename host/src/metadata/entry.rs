@@ -8,7 +8,7 @@ use object::read::ReadRef;
 use super::elf::Image;
 use super::error::MetadataError;
 
-/// The fields of an entry that are checked before one of its functions is called.
+/// The fields of an entry that are checked before the host calls one of the entry's functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub magic: u64,
@@ -39,9 +39,9 @@ impl Entry {
         }
     }
 
-    /// The fields of the entry in a file, and the size of its symbol in bytes. `None` if there is
-    /// no such data symbol, or it is too short. A function counts as set if the loader relocates
-    /// its pointer.
+    /// The fields of the entry in a file, and the size of its symbol in bytes. `None` if the file
+    /// has no such data symbol, or if the symbol is too short. A function counts as set if the
+    /// loader relocates its pointer.
     pub(super) fn in_image<'data, R: ReadRef<'data>>(
         image: &Image<'data, R>,
     ) -> Result<Option<(Self, usize)>, MetadataError> {

@@ -16,7 +16,8 @@ pub enum MetadataError {
     NotAPlugin,
     #[error("its metadata is malformed: {0}")]
     Bad(String),
-    /// The major and minor version. The rest of the metadata cannot be read.
+    /// The file was built for another ABI version (major and minor), so the rest of the metadata
+    /// cannot be read.
     #[error("built for ABI {0}.{1}")]
     OtherAbi(u32, u32),
 }

@@ -58,8 +58,8 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
     Ok(())
 }
 
-/// Rejects a table of too many entries before it is read. A count of `PN_XNUM`, whose real value is
-/// in a section header, is also too large.
+/// Rejects a table with too many entries before it is read. This includes the count `PN_XNUM`,
+/// which means that a section header contains the real count.
 pub(super) fn check_count(what: &str, n: u64, max: u64) -> Result<(), MetadataError> {
     if n > max {
         return Err(damaged(&format!("it has {n} {what}, expected at most {max}")));
@@ -79,9 +79,9 @@ fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Resul
     }
 }
 
-/// Rejects overlapping segments. The loader maps whole pages, later segments over earlier ones, so
-/// the content of a common page would depend on the order. The ELF specification requires ascending
-/// order.
+/// Rejects overlapping segments. The loader maps whole pages, and later segments replace pages of
+/// earlier segments, so the content of a page in two segments would depend on their order. The ELF
+/// specification requires ascending order.
 fn check_apart(segments: &[Segment], page_bytes: u64) -> Result<(), MetadataError> {
     let mut end = 0;
     for segment in segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD) {

@@ -20,29 +20,29 @@ pub(crate) use needs::parse_version;
 /// A plugin's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Its name, for `--from`, `--to` and `--via`.
+    /// The plugin's name, for `--from`, `--to` and `--via`.
     pub name: String,
-    /// Its own version.
+    /// The plugin's own version.
     pub version: semver::Version,
-    /// The ABI versions that it supports.
+    /// The ABI versions that the plugin supports.
     pub api_range: semver::VersionReq,
-    /// The ABI that it was built for: major and minor.
+    /// The ABI version that the plugin was built for: major and minor.
     pub abi: (u32, u32),
-    /// Its licence, an SPDX expression.
+    /// The plugin's licence, as an SPDX expression.
     pub licence: String,
-    /// Its compiler: "rustc 1.95.0", "gcc 12.2.0".
+    /// The plugin's compiler, for example "rustc 1.95.0" or "gcc 12.2.0".
     pub toolchain: String,
-    /// Its panic strategy: "unwind", "abort" or "none".
+    /// The plugin's panic strategy: "unwind", "abort" or "none".
     pub panic: String,
-    /// The ids of its interfaces.
+    /// The ids of the plugin's interfaces.
     pub interfaces: Vec<String>,
-    /// The names of the formats that it reads or writes.
+    /// The names of the formats that the plugin reads or writes.
     pub formats: Vec<String>,
-    /// The ids of the encodings that it decodes.
+    /// The ids of the encodings that the plugin decodes.
     pub encodings: Vec<String>,
     /// A description in one line.
     pub description: String,
-    /// The sizes in bytes of the ABI structs in its build, in the header's order.
+    /// The sizes in bytes of the ABI structs that the plugin was built with, in the header's order.
     pub sizes: Vec<u32>,
 }
 
@@ -59,11 +59,11 @@ impl Metadata {
         let bytes = image.metadata_bytes()?;
         let mut raw = abi::PluginMeta::default();
         let known = bytes.len().min(size_of::<abi::PluginMeta>());
-        // SAFETY: `known` is at most the length of both. The fields are integers and byte arrays,
-        // for which all bytes are valid.
+        // SAFETY: `known` is at most the length of the source and of the struct. The struct's
+        // fields are integers and byte arrays, for which all bytes are valid.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast(), known) };
         if bytes.len() < abi::MIN_META_BYTES {
-            // Another version's struct may be shorter and have other fields.
+            // The struct of another ABI version may be shorter and have other fields.
             let has_head = bytes.len() >= abi::META_HEAD_BYTES && raw.magic == abi::META_MAGIC;
             if has_head && (raw.abi_major, raw.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
                 return Err(MetadataError::OtherAbi(raw.abi_major, raw.abi_minor));
@@ -103,7 +103,8 @@ impl Metadata {
                 abi::MIN_META_BYTES
             )));
         }
-        // A later version's list may be longer than this version's, whose beginning it extends.
+        // The list of a later version may be longer, but begins with the entries of this version's
+        // list.
         let room = (raw.struct_size as usize - abi::MIN_META_BYTES) / size_of::<u32>();
         if raw.n_sizes as usize > room {
             return Err(MetadataError::Bad(format!(
@@ -136,12 +137,12 @@ impl Metadata {
     }
 }
 
-/// Everything that is read from a plugin's file before it is loaded. Of the rest of the file, only
-/// the tables that locate these parts are read.
+/// The parts of a plugin's file that are read before the file is loaded. In addition to these
+/// parts, only the tables that locate them are read.
 pub(crate) struct Reading {
     pub metadata: Metadata,
     pub needs: Needs,
-    /// The entry, and its size in bytes; `None` if the file exports none.
+    /// The entry, and its size in bytes; `None` if the file exports no entry.
     pub entry: Option<(Entry, usize)>,
 }
 
@@ -157,7 +158,7 @@ impl Reading {
     }
 }
 
-/// Reads the entry in a shared library's bytes, for `fuzz/`.
+/// Reads the entry in a shared library's bytes, for the fuzz targets in `fuzz/`.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub fn entry_in(bytes: &[u8]) -> Result<(), MetadataError> {

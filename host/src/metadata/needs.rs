@@ -8,23 +8,24 @@ use super::elf::Image;
 use super::error::MetadataError;
 use super::header::{LE, damaged};
 
-/// The dynamic entries that make the loader map another library, whose constructors run too.
+/// The dynamic entries that make the loader map another library, whose constructors then run too.
 const LIBRARY_TAGS: [elf::DynamicTag; 5] =
     [elf::DT_NEEDED, elf::DT_FILTER, elf::DT_AUXILIARY, elf::DT_AUDIT, elf::DT_DEPAUDIT];
 
-/// The maximum number of needed versions. A table with more contains a cycle.
+/// The maximum number of versions that a library needs. A table with more versions contains a
+/// cycle.
 const MAX_VERSIONS: usize = 1 << 12;
 
 /// What a library needs from the dynamic loader and the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The libraries that are loaded with it, by the names in its needs.
+    /// The libraries that are loaded with the library, by the names that it states.
     pub libraries: Vec<String>,
-    /// The paths in which it has libraries searched (`DT_RPATH`, `DT_RUNPATH`).
+    /// The paths in which the loader searches for the library's needs (`DT_RPATH`, `DT_RUNPATH`).
     pub search_paths: Vec<String>,
-    /// The newest glibc version that it needs: major and minor.
+    /// The newest glibc version that the library needs: major and minor.
     pub glibc: Option<(u32, u32)>,
-    /// Whether it makes the stacks of all threads executable.
+    /// Whether the library makes the stacks of all threads executable.
     pub executable_stack: bool,
 }
 
@@ -83,12 +84,13 @@ fn glibc<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Option<(u3
     Ok(highest)
 }
 
-/// "GLIBC_2.34" as 2 and 34. `None` for other versions (GLIBC_PRIVATE), which the loader checks.
+/// Parses "GLIBC_2.34" as 2 and 34. Returns `None` for other versions (GLIBC_PRIVATE), which the
+/// loader checks.
 fn parse_glibc(version: &str) -> Option<(u32, u32)> {
     parse_version(version.strip_prefix("GLIBC_")?)
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 pub(crate) fn parse_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -11,7 +11,8 @@ use crate::trust;
 /// The maximum length of a policy or lock file.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// A policy, or the lock file that it names, is not valid or not trusted. Nothing is loaded then.
+/// A policy, or the lock file that it names, is invalid or not trusted. In this case, no plugin is
+/// loaded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum PolicyError {

@@ -34,16 +34,16 @@ impl Policy {
         text::policy(file, text)
     }
 
-    /// Reads the first of these files that exists, or returns the default policy: the one that
-    /// [`POLICY_VARIABLE`] names; `crossdock/crossdock.toml` in `$XDG_CONFIG_HOME` (by default
-    /// `~/.config`); `/etc/crossdock/crossdock.toml`. A privileged process reads only the one in
+    /// Reads the first of the following files that exists, or returns the default policy: the file
+    /// that [`POLICY_VARIABLE`] names; `crossdock/crossdock.toml` in `$XDG_CONFIG_HOME` (by default
+    /// `~/.config`); `/etc/crossdock/crossdock.toml`. A privileged process reads only the file in
     /// `/etc`.
     ///
     /// # Errors
-    /// As [`Policy::from_file`].
+    /// The errors of [`Policy::from_file`].
     pub fn from_standard_files() -> Result<Self, PolicyError> {
-        // A file whose existence is unknown is read, and fails: a policy must not be ignored
-        // silently.
+        // If it is unknown whether a file exists, the file is read, and reading fails, because a
+        // policy must not be ignored silently.
         let exists = |file: &Path| match std::fs::symlink_metadata(file) {
             Ok(_) => true,
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
@@ -62,16 +62,16 @@ fn default_file(environment: &Environment, exists: impl Fn(&Path) -> bool) -> Op
     folders.into_iter().flatten().map(|folder| folder.join(NAME)).find(|file| exists(file))
 }
 
-/// The folder that marks crashes; `None` in a privileged process.
+/// The folder with the marks of plugins that ended a process; `None` in a privileged process.
 fn crashes(environment: &Environment) -> Option<PathBuf> {
     user_folder(environment, "XDG_STATE_HOME", ".local/state").map(|folder| folder.join(CRASHES))
 }
 
-/// The user's folder that `variable` names, or `at_home` in the user's home. As in the XDG
-/// specification, a relative path is ignored; otherwise the working directory would decide which
-/// policy applies.
+/// Returns the user's folder that `variable` names, or the folder `at_home` in the user's home. As
+/// in the XDG specification, a relative path in the variable is ignored. Otherwise, the working
+/// directory would decide which policy applies.
 fn user_folder(environment: &Environment, variable: &str, at_home: &str) -> Option<PathBuf> {
-    // That a privileged process ignores these variables needs no warning.
+    // No warning is needed if a privileged process ignores these variables.
     let absolute =
         |name| environment.value(name, drop).map(PathBuf::from).filter(|folder| folder.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(at_home)))

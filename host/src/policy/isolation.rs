@@ -12,35 +12,35 @@ use crate::hash::Sha256;
 pub struct Isolation {
     /// The isolated plugins.
     pub which: Which,
-    /// The program of their processes. By default that of
+    /// The program of the plugins' processes. The default is the program of
     /// [`serve_with`](crossdock_isolation::serve_with), or `crossdock` beside this process's
     /// executable.
     pub program: Option<Program>,
-    /// The maximum duration of a call, and of silence during a call. If one is exceeded, the call
-    /// fails and the process is ended. `None`: unlimited.
+    /// The maximum duration of a call, and the maximum silence during a call. If a call exceeds one
+    /// of them, the call fails and the process is ended. `None`: unlimited.
     pub deadlines: Deadlines,
     /// The control group (Linux, version 2) in which each process gets its own group with limits.
-    /// It belongs to this user and has no processes itself. `None`: the processes stay in the
-    /// host's group.
+    /// The control group belongs to this user and contains no processes itself. `None`: the
+    /// processes stay in the host's group.
     pub cgroup: Option<PathBuf>,
 }
 
-/// The isolated plugins. Linked-in plugins are never isolated.
+/// Selects the isolated plugins. Linked-in plugins are never isolated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// No plugin is isolated.
     #[default]
     None,
-    /// The plugins with these names.
+    /// The plugins with these names are isolated.
     Named(Vec<String>),
-    /// All plugins, except files with these hashes.
+    /// All plugins are isolated, except files with these hashes.
     AllBut(Vec<Sha256>),
     /// All plugins are isolated.
     All,
 }
 
 impl Default for Isolation {
-    /// No plugin is isolated. The deadlines are a minute of silence and an hour for a call.
+    /// No plugin is isolated. The deadlines are one minute of silence and one hour for a call.
     fn default() -> Self {
         let (silence, call) = (Some(Duration::from_secs(60)), Some(Duration::from_secs(60 * 60)));
         Self { which: Which::None, program: None, deadlines: Deadlines { silence, call }, cgroup: None }
@@ -57,7 +57,8 @@ impl Which {
         }
     }
 
-    /// The union of both sets of plugins. The union of exceptions and names is [`Self::All`].
+    /// The union of both sets of plugins. The union of [`Self::AllBut`] and [`Self::Named`] is
+    /// [`Self::All`].
     pub fn union(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, which) | (which, Self::None) => which,
@@ -69,7 +70,8 @@ impl Which {
         }
     }
 
-    /// Whether a plugin of this name is isolated, whose file has this hash, if known.
+    /// Whether a plugin with this name is isolated. `sha256` is the hash of the plugin's file, if
+    /// known.
     pub fn includes(&self, name: &str, sha256: Option<&Sha256>) -> bool {
         match self {
             Self::None => false,

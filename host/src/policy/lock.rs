@@ -19,7 +19,7 @@ const HEADING: &str = "\
 pub struct Lock {
     /// The path of the lock file, for messages.
     pub file: PathBuf,
-    /// Sorted by name.
+    /// The plugins, sorted by name.
     pub plugins: Vec<Locked>,
 }
 
@@ -31,9 +31,9 @@ pub struct Locked {
     pub name: String,
     /// The plugin's version.
     pub version: semver::Version,
-    /// The name of its file, without a folder. It is only informative.
+    /// The name of the plugin's file, without a folder. The name is not checked.
     pub file: String,
-    /// The hash of its file.
+    /// The hash of the plugin's file.
     pub sha256: Sha256,
 }
 
@@ -69,13 +69,13 @@ impl Lock {
         Ok(Self { file: file.to_path_buf(), plugins: document.plugins })
     }
 
-    /// A lock of these plugins.
+    /// Creates a lock of these plugins.
     pub fn new(file: impl Into<PathBuf>, mut plugins: Vec<Locked>) -> Self {
         plugins.sort();
         Self { file: file.into(), plugins }
     }
 
-    /// The content of its file.
+    /// Returns the text of the lock file.
     pub(crate) fn to_text(&self) -> Result<String, toml::ser::Error> {
         let document = Document { version: VERSION, plugins: self.plugins.clone() };
         toml::to_string(&document).map(|body| format!("{HEADING}{body}"))

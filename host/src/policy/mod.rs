@@ -1,4 +1,4 @@
-//! Policies, which decide what a host may load. A program builds one, or a file contains it
+//! Policies, which decide what a host may load. A program builds a policy, or reads it from a file
 //! (docs/security.md).
 
 mod document;
@@ -17,32 +17,35 @@ pub use files::POLICY_VARIABLE;
 pub use isolation::{Isolation, Which};
 pub use lock::{Lock, Locked};
 
-/// Restricts the plugin files that may be loaded, beyond the checks that always apply. The default
-/// policy allows every plugin whose file only root and this user can change, that fits this host,
-/// and that needs only libraries of the system. Policies do not apply to linked-in plugins.
+/// Restricts the plugin files that may be loaded, in addition to the checks that always apply. The
+/// default policy allows every plugin whose file can be changed only by root and this user, that
+/// fits this host, and that needs only libraries of the system. Policies do not apply to linked-in
+/// plugins.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// The path of the policy file, for messages.
     pub file: Option<PathBuf>,
-    /// The only plugins to load; `None` for all.
+    /// The only plugins that may be loaded; `None` for all.
     pub allow: Option<Vec<Allowed>>,
-    /// Whether a plugin's bytes must be signed with one of `keys`. The signature is in FILE.minisig
-    /// beside it.
+    /// Whether a plugin's bytes must be signed with one of `keys`. The signature of FILE is in
+    /// FILE.minisig.
     pub require_signature: bool,
     /// The keys of valid signatures.
     pub keys: Vec<Key>,
-    /// The folders below which plugins must be; `None` for any.
+    /// The folders that may contain plugins, also in subfolders; `None` for all folders.
     pub folders: Option<Vec<PathBuf>>,
-    /// Libraries that plugins may need in addition to the system's, by the names in their needs.
+    /// Libraries that plugins may need in addition to the system's libraries. Plugins list the
+    /// libraries by these names.
     pub libraries: Vec<String>,
-    /// Compilers whose plugins are refused, by the beginning of the name: "rustc 1.90" includes
-    /// 1.90.0.
+    /// Compilers whose plugins are refused, by the beginning of the compiler's name: "rustc 1.90"
+    /// includes "rustc 1.90.0".
     pub deny_toolchains: Vec<String>,
-    /// The only files that may be loaded.
+    /// The lock file, whose plugins are the only plugin files that may be loaded.
     pub lock: Option<Lock>,
-    /// A folder in which plugins are marked while their code first runs in a process, so that later
-    /// processes refuse a plugin that ended a process; `None` for no marks. A policy from a file
-    /// uses `crossdock/loading` in `$XDG_STATE_HOME` (by default `~/.local/state`).
+    /// A folder in which a plugin is marked while its code first runs in a process. Later processes
+    /// refuse a plugin that was marked when a process ended. `None`: plugins are not marked. A
+    /// policy from a file uses `crossdock/loading` in `$XDG_STATE_HOME` (by default
+    /// `~/.local/state`).
     pub crashes: Option<PathBuf>,
     /// The plugins that run in separate processes.
     pub isolation: Isolation,
@@ -52,9 +55,9 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub enum Allowed {
-    /// Plugins of this name.
+    /// The plugins with this name.
     Name(String),
-    /// A file with this hash.
+    /// The file with this hash.
     Hash(Sha256),
 }
 

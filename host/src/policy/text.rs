@@ -30,7 +30,7 @@ struct Document {
     isolate_cgroup: Option<PathBuf>,
 }
 
-/// Parses the policy `text` of `file`. Paths in it are relative to the file's folder.
+/// Parses the policy `text` of `file`. Paths in the policy are relative to the file's folder.
 pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
     let document: Document = document::parse(file, text)?;
     let contradiction = |message: &str| {
@@ -76,7 +76,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
     })
 }
 
-/// A deadline in seconds; 0 means none.
+/// Converts a deadline from seconds. The value 0 means that there is no deadline.
 fn seconds(value: Option<u64>, default: Option<Duration>) -> Option<Duration> {
     match value {
         None => default,
@@ -85,8 +85,8 @@ fn seconds(value: Option<u64>, default: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Reads a lock file. A missing one has no plugins, so that none is loaded, and `crossdock lock`
-/// can write it.
+/// Reads a lock file. A missing file is an empty lock, so that no plugin is loaded and `crossdock
+/// lock` can write the file.
 fn lock(file: &Path) -> Result<Lock, PolicyError> {
     match Lock::read(file) {
         Err(PolicyError::Untrusted { reason: Refusal::Missing, .. }) => Ok(Lock::new(file, Vec::new())),

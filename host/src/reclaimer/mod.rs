@@ -1,7 +1,7 @@
 //! Destroys plugin instances on a thread of its own.
 //!
 //! An instance may be destroyed only after everything that it exported is released. The plugin may
-//! release the last of it itself, on a stack that is still inside the instance.
+//! itself release the last exported object, on a stack that is still inside the instance.
 
 mod queue;
 mod sync;
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use crossdock_memory_backend::{Backend, before_exit, fork_count};
 use queue::{Counted, ReclaimQueue};
 
-/// The maximum number of idle instances. While there are more, creating an instance blocks.
-/// Otherwise, threads that create instances faster than one thread destroys them would exhaust
-/// memory and threads.
+/// The maximum number of idle instances. While more instances are idle, creating an instance
+/// blocks. Otherwise, threads that create instances faster than one thread destroys them would
+/// exhaust memory and threads.
 const MAX_IDLE: usize = 64;
 /// The time after which a running `destroy` no longer blocks the creation of instances.
 const MAX_DESTROY_TIME: Duration = Duration::from_secs(1);
@@ -29,11 +29,12 @@ pub(crate) trait PendingDestroy: Send {
     /// Whether everything that the instance exported is released.
     fn is_idle(&self) -> bool;
 
-    /// The [`fork_count`] of the process that created it. A forked child must not destroy its copy.
+    /// The [`fork_count`] of the process that created the instance. A forked child must not destroy
+    /// its copy of the instance.
     fn forks(&self) -> u32;
 
-    /// If the instance's memory belongs to `backend` and references beyond its own are alive: the
-    /// account's name and the number of these references.
+    /// If the instance's memory belongs to `backend` and references other than the instance's own
+    /// are alive: the account's name and the number of these references.
     fn leaked_references(&self, backend: &Backend) -> Option<(String, usize)>;
 }
 
@@ -44,15 +45,15 @@ impl Counted for Box<dyn PendingDestroy> {
 }
 
 struct Reclaimer {
-    /// The [`fork_count`] of the process that it works for.
+    /// The [`fork_count`] of the process that the reclaimer works for.
     forks: u32,
     queue: ReclaimQueue<Box<dyn PendingDestroy>>,
     is_started: Mutex<bool>,
     thread: OnceLock<libc::pthread_t>,
 }
 
-/// The reclaimer of this process. A forked child has neither its parent's threads nor the holders
-/// of its parent's locks, so it gets a new one.
+/// Returns the reclaimer of this process. A forked child gets a new one, because its parent's
+/// threads, and the threads that hold its parent's locks, do not exist in the child.
 fn reclaimer() -> &'static Reclaimer {
     static RECLAIMER: AtomicPtr<Reclaimer> = AtomicPtr::new(std::ptr::null_mut());
     let forks = fork_count();
@@ -105,7 +106,8 @@ pub(crate) fn destroy_when_idle(instance: Box<dyn PendingDestroy>) {
         let thread = std::thread::Builder::new().name("crossdock-reclaimer".into());
         // If the system cannot start a thread, the next call tries again.
         *is_started = thread.spawn(|| reclaimer.run()).is_ok();
-        // An instance may own the last reference to devices, which must be closed before the exit.
+        // An instance may own the last reference to devices, which must be closed before the
+        // process exits.
         before_exit(|until| settle_until(Some(until)));
     }
 }
@@ -117,7 +119,7 @@ pub(crate) fn wait_for_room() {
     }
 }
 
-/// Notes that a reference to a host object was released: a pending instance may be idle now.
+/// Notes that a reference to a host object was released, so that a pending instance may be idle.
 pub(crate) fn reference_gone() {
     reclaimer().queue.reference_gone();
 }
@@ -132,8 +134,8 @@ pub(crate) fn settle_within(time: Duration) {
     settle_until(Some(Instant::now() + time));
 }
 
-/// The pending instances of `backend` that still have external references: the name of the account
-/// and the number of references.
+/// Returns the pending instances of `backend` that still have external references. Each result
+/// consists of the account's name and the number of references.
 pub(crate) fn leaked_references(backend: &Backend) -> Vec<(String, usize)> {
     reclaimer().queue.filter_map(|instance| instance.leaked_references(backend))
 }
@@ -144,8 +146,8 @@ fn settle_until(until: Option<Instant>) {
     }
 }
 
-/// The queue, unless waiting for it would never end: on the reclaimer's own thread, and if that
-/// thread was not started.
+/// Returns the queue, unless waiting for it would never end. Waiting would never end on the
+/// reclaimer's own thread, or if the reclaimer's thread was not started.
 fn queue_to_wait_for() -> Option<&'static ReclaimQueue<Box<dyn PendingDestroy>>> {
     let reclaimer = reclaimer();
     // A plugin's `destroy` may end the process, whose exit handlers then run on this thread.
@@ -155,7 +157,8 @@ fn queue_to_wait_for() -> Option<&'static ReclaimQueue<Box<dyn PendingDestroy>>>
     reclaimer.is_started().then_some(&reclaimer.queue)
 }
 
-/// The current thread. Unlike `std::thread::current`, it works after thread-local storage is gone.
+/// The current thread's id. Unlike `std::thread::current`, this function works after thread-local
+/// storage is destroyed.
 fn this_thread() -> libc::pthread_t {
     // SAFETY: `pthread_self` has no requirements.
     unsafe { libc::pthread_self() }

@@ -1,6 +1,7 @@
-//! Queues values that one thread drops once nothing else refers to them.
+//! Queues values. One thread drops each value once nothing but the queue refers to it.
 //!
-//! tests/models runs this file under loom, in every order that threads and the memory model allow.
+//! The models in tests/models run this file under loom, in every order that threads and the memory
+//! model allow.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,8 @@ use super::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, fence};
 
 /// A value with a reference count.
 pub(crate) trait Counted {
-    /// Whether only the owner refers to the value. A relaxed load suffices.
+    /// Whether only the owner refers to the value. The implementation may load the count with
+    /// relaxed ordering.
     fn is_idle(&self) -> bool;
 }
 
@@ -19,12 +21,12 @@ pub(crate) struct ReclaimQueue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     /// The number of values that are pending or being dropped. While it is 0, releasing a reference
-    /// needs no lock.
+    /// to a value needs no lock.
     count: AtomicUsize,
 }
 
 struct State<T> {
-    /// In the order of their numbers.
+    /// The pending values, in the order of their numbers.
     pending: Vec<(u64, T)>,
     /// The values that are being dropped.
     busy: Option<Busy>,
@@ -35,11 +37,12 @@ struct Busy {
     /// The lowest number among the values that are being dropped.
     first: u64,
     len: usize,
-    /// The time at which dropping the first of the values began.
+    /// The time at which the drop of the first of the values began.
     since: Instant,
 }
 
-/// Counts the values that the current round has yet to drop. On a panic, it counts them as dropped.
+/// Counts the values that the current round still has to drop. If a drop panics, the guard counts
+/// these values as dropped.
 struct RoundGuard<'a, T: Counted> {
     queue: &'a ReclaimQueue<T>,
     remaining: usize,
@@ -47,7 +50,7 @@ struct RoundGuard<'a, T: Counted> {
 
 impl<T: Counted> Drop for RoundGuard<'_, T> {
     fn drop(&mut self) {
-        // A panic in one value's drop unwinds through `round`, which drops the others.
+        // If the drop of one value panics, unwinding through `round` drops the other values.
         if self.remaining > 0 {
             self.queue.finish(self.remaining, None);
         }
@@ -73,15 +76,16 @@ impl<T: Counted> ReclaimQueue<T> {
         self.changed.notify_all();
     }
 
-    /// Notes that a reference count was decremented, with release ordering: a value may be idle
-    /// now.
+    /// Notes that a reference count was decremented, with release ordering, so that a value may be
+    /// idle.
     pub(crate) fn reference_gone(&self) {
-        // Pairs with the first fence in `is_idle`: either that reads the new reference count, or
-        // this reads the new number of pending values.
+        // This fence pairs with the first fence in `is_idle`. Either `is_idle` reads the new
+        // reference count, or this function reads the new number of pending values.
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) > 0 {
-            // With the lock held, the other thread has not read the counts yet or waits already, so
-            // it does not miss the notification.
+            // This thread holds the lock, so the thread that drops values has not read the
+            // reference counts yet, or is already waiting. Therefore, that thread does not miss the
+            // notification.
             drop(self.state());
             self.changed.notify_all();
         }
@@ -111,7 +115,8 @@ impl<T: Counted> ReclaimQueue<T> {
         }
     }
 
-    /// Notes that `n` of the busy values are dropped, and that the one numbered `next` follows.
+    /// Notes that `n` of the busy values are dropped, and that the value numbered `next` is dropped
+    /// next.
     fn finish(&self, n: usize, next: Option<u64>) {
         let mut state = self.state();
         self.count.fetch_sub(n, Ordering::SeqCst);
@@ -124,9 +129,9 @@ impl<T: Counted> ReclaimQueue<T> {
         self.changed.notify_all();
     }
 
-    /// Blocks until all values that are pending and idle at the time of the call are dropped, at
-    /// most until `until`. It ignores values that are added later, because otherwise it might never
-    /// return.
+    /// Blocks until all values that are pending and idle at the time of the call are dropped, or
+    /// until the time `until`. Ignores values that are added later, because otherwise it might
+    /// never return.
     pub(crate) fn settle(&self, until: Option<Instant>) {
         let mut state = self.state();
         let end = state.next_number;
@@ -162,7 +167,7 @@ impl<T: Counted> ReclaimQueue<T> {
         }
     }
 
-    /// The results of `f` for the pending values.
+    /// Returns the results of `f` for the pending values.
     pub(crate) fn filter_map<R>(&self, f: impl Fn(&T) -> Option<R>) -> Vec<R> {
         self.state().pending.iter().filter_map(|(_, item)| f(item)).collect()
     }
@@ -171,7 +176,7 @@ impl<T: Counted> ReclaimQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` once `until` has passed.
+    /// Waits for a change of the state. Returns `None` once the time `until` has passed.
     fn wait_until<'a>(
         &self,
         state: MutexGuard<'a, State<T>>,
@@ -192,11 +197,12 @@ impl<T: Counted> ReclaimQueue<T> {
 }
 
 fn is_idle(item: &impl Counted) -> bool {
-    // Pairs with the fence in `reference_gone`: either this reads the new reference count, or that
-    // reads the new number of pending values.
+    // This fence pairs with the fence in `reference_gone`. Either this function reads the new
+    // reference count, or `reference_gone` reads the new number of pending values.
     fence(Ordering::SeqCst);
     let is_idle = item.is_idle();
-    // Pairs with the releasing decrements: writes by the former holders are visible to the drop.
+    // This fence pairs with the releasing decrements, so that writes by former holders are visible
+    // to the drop.
     fence(Ordering::Acquire);
     is_idle
 }

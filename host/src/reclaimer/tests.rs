@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Counted, ReclaimQueue};
 
-/// A test that takes longer hangs.
+/// The duration after which a test counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// Adds its successor when it is dropped, so that a value is always idle.
 struct Link {
-    /// Weak: the queue owns the links.
+    /// A weak reference, because the queue owns the links.
     queue: Weak<ReclaimQueue<Link>>,
     is_over: Arc<AtomicBool>,
     begin: Instant,
@@ -91,7 +91,7 @@ fn wait_for_room_bounds_idle_values() {
     queue.wait_for_room(MAX_IDLE, HANGS_AFTER, short);
     assert!(begin.elapsed() >= short, "wait_for_room returned with more than {MAX_IDLE} idle values");
     queue.wait_for_room(MAX_IDLE + 1, HANGS_AFTER, HANGS_AFTER);
-    // The drop that is running exceeds `max_drop`, so this returns at once.
+    // The running drop exceeds `max_drop`, so this call returns at once.
     queue.wait_for_room(MAX_IDLE, short, HANGS_AFTER);
     assert!(begin.elapsed() < HANGS_AFTER, "waited for a drop that takes too long");
     drop(drops_blocked);

@@ -6,7 +6,7 @@ use crossdock_plugin_api::Error as ApiError;
 pub(super) fn write_error(name: &str, error: &std::io::Error) -> ApiError {
     ApiError::io(match error.raw_os_error() {
         Some(libc::EPIPE) => format!("'{name}': its reader closed it (broken pipe)"),
-        // The source of the bytes is a mapped input that was truncated.
+        // The bytes to write are in a mapped input that was truncated.
         Some(libc::EFAULT) => format!("'{name}': an input was cut short while it was being read"),
         _ => format!("'{name}': {error}"),
     })

@@ -15,29 +15,29 @@ use crate::error::{Error, Result};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file that has no name, or a temporary one, until it is committed.
+/// A file without a name, or with a temporary name, until it is committed.
 ///
-/// If the file system supports it, the file has no name, so that nothing remains even if the
-/// process is killed. Otherwise it has a temporary name in the target's directory. Dropping it
-/// removes it.
+/// If the file system supports files without names, nothing remains even if the process is killed.
+/// Otherwise, the file has a temporary name in the target's directory. Dropping the `OutputFile`
+/// removes the file.
 pub struct OutputFile {
     name: Arc<str>,
     target: PathBuf,
-    /// The temporary name, if any.
+    /// The temporary name; `None` if the file has no name.
     temporary: Option<PathBuf>,
     durable: bool,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
-    /// `None` after a commit or a drop, when a plugin's sink can no longer write.
+    /// `None` after a commit or a drop. A plugin's sink can then no longer write.
     file: Option<std::io::BufWriter<File>>,
     bytes_written: u64,
 }
 
 impl OutputFile {
-    /// Prepares to write `target`. Follows symbolic links. An existing file keeps its mode, and
-    /// until the commit its content.
+    /// Prepares to write `target`. Follows symbolic links. If `target` exists, it keeps its mode,
+    /// and it keeps its content until the commit.
     pub fn create(target: &Path) -> Result<Self> {
         let failed = |error| Error::file("cannot write", target, error);
         let resolved = target.canonicalize().unwrap_or_else(|_| target.to_path_buf());
@@ -47,7 +47,7 @@ impl OutputFile {
         let mode = std::fs::metadata(&resolved).ok().map(|existing| existing.permissions().mode());
         let (file, temporary) = open_beside(&resolved).map_err(failed)?;
         if let Some(mode) = mode {
-            // If the mode cannot be kept, the output is still useful.
+            // A failure to keep the mode is ignored, because the output is still useful.
             let _ = file.set_permissions(Permissions::from_mode(mode & 0o777));
         }
         let file = Some(std::io::BufWriter::with_capacity(BUFFER_BYTES, file));
@@ -83,7 +83,7 @@ impl OutputFile {
         FileSink { name: self.name.clone(), state: self.state.clone() }
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     pub fn commit(mut self) -> Result<()> {
         self.try_commit().map_err(|source| {
             let what = format!("cannot write '{}'", self.name);
@@ -145,8 +145,8 @@ impl ByteSink for FileSink {
     }
 }
 
-/// Creates a file in the target's directory: without a name if the file system supports it, else
-/// with a temporary name.
+/// Creates a file in the target's directory. The file has no name if the file system supports this,
+/// and a temporary name otherwise.
 fn open_beside(target: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
     let mut nameless = File::options();
     nameless.write(true).mode(0o666).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
@@ -157,8 +157,8 @@ fn open_beside(target: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
         .map(|(file, path)| (file, Some(path)))
 }
 
-/// Gives a file without a name a temporary name, because linking cannot replace the target but
-/// renaming can.
+/// Gives a temporary name to a file without a name. Renaming then replaces the target, which
+/// linking cannot do.
 fn link(file: &File, target: &Path) -> std::io::Result<PathBuf> {
     let from = c_path(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
     let link = |path: &Path| {
@@ -181,7 +181,7 @@ fn with_temporary_name<T>(
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = directory(target).join(format!(".crossdock-{}-{n}.part", std::process::id()));
         match create(&path) {
-            // The file was left by a process that had the same id and was killed.
+            // A process with the same id left the file when it was killed.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             result => return result.map(|created| (created, path)),
         }

@@ -17,14 +17,14 @@ pub use vec::VecSink;
 
 use crate::error::Result;
 
-/// The name of standard output, for users and as an extension of formats.
+/// The name of standard output in messages. It is also used as a file extension of formats.
 pub(crate) const STANDARD_OUTPUT: &str = "-";
 
 /// A destination of bytes. If it is dropped before [`Output::commit`], no file remains.
 pub enum Output {
     /// A file, which may replace an existing one.
     File(OutputFile),
-    /// A pipe, a terminal or a device, to which bytes are written directly.
+    /// A pipe, a terminal or a device. Bytes are written to it directly.
     Stream(StreamSink),
     /// Memory.
     Memory(VecSink),
@@ -33,8 +33,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a path. A regular file is written under another name and renamed at the end. A named
-    /// pipe or a device is written directly.
+    /// Opens a path for writing. A regular file is written under another name and renamed at the
+    /// end. A named pipe or a device is written directly.
     pub fn create(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         match std::fs::metadata(path) {
@@ -50,13 +50,13 @@ impl Output {
         Ok(Self::Stream(StreamSink::stdout(cancel.clone())?))
     }
 
-    /// Wraps a sink. If the commit fails or never happens, the caller must discard what was written
-    /// to it.
+    /// Wraps a sink. If the commit fails or never happens, the caller must discard the bytes that
+    /// were written to the sink.
     pub fn to(sink: impl ByteSink + 'static) -> Self {
         Self::Other(SharedSink::new(Box::new(sink)))
     }
 
-    /// A name for messages.
+    /// The output's name for messages.
     pub fn name(&self) -> &str {
         match self {
             Self::File(file) => file.name(),
@@ -66,8 +66,8 @@ impl Output {
         }
     }
 
-    /// The temporary name until the commit, if any. A process that ends without dropping the output
-    /// should remove this file.
+    /// The temporary name that the file has until the commit, if any. A process that ends without
+    /// dropping the output should remove the file with this name.
     pub fn temporary_path(&self) -> Option<&Path> {
         match self {
             Self::File(file) => file.temporary_path(),
@@ -83,12 +83,12 @@ impl Output {
         }
     }
 
-    /// A sink for an exporter. Only one may be used at a time.
+    /// Returns a sink for an exporter. Only one sink of an output may be used at a time.
     pub fn sink(&self) -> Sink {
         Sink::new(self.bytes())
     }
 
-    /// The same, as a trait object.
+    /// Returns the sink as a trait object.
     pub(crate) fn bytes(&self) -> Box<dyn ByteSink> {
         match self {
             Self::File(file) => Box::new(file.sink()),
@@ -108,7 +108,7 @@ impl Output {
         }
     }
 
-    /// Completes the output: a file appears at its path.
+    /// Completes the output. A file then appears at its path.
     pub fn commit(self) -> Result<()> {
         match self {
             Self::File(file) => file.commit(),

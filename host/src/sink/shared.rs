@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{ByteSink, Result};
 
-/// Any sink, with its bytes counted. Clones share it.
+/// Wraps any sink and counts the bytes that are written to it. Clones share the sink and the count.
 #[derive(Clone)]
 pub struct SharedSink {
     name: Arc<str>,

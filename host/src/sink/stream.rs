@@ -28,15 +28,15 @@ pub struct StreamSink {
 
 struct State {
     file: File,
-    /// The maximum number of bytes per write for which a ready file does not block.
+    /// The maximum number of bytes that a single write to a ready file accepts without blocking.
     max_write_bytes: usize,
     buffer: Vec<u8>,
     bytes_written: u64,
 }
 
 impl StreamSink {
-    /// Opens an existing pipe or device. Opening a named pipe waits for a reader, or until `cancel`
-    /// is set.
+    /// Opens an existing pipe or device. Opening a named pipe waits until the pipe has a reader or
+    /// `cancel` is set.
     pub(crate) fn open(path: &Path, cancel: CancelFlag) -> Result<Self> {
         let is_pipe = || std::fs::metadata(path).is_ok_and(|existing| existing.file_type().is_fifo());
         loop {
@@ -61,7 +61,7 @@ impl StreamSink {
         Ok(Self { is_stdout: true, ..Self::new(File::from(fd), "standard output".into(), cancel) })
     }
 
-    /// Writes to `file`. Setting `cancel` ends a wait for the reader.
+    /// Creates a sink that writes to `file`. Setting `cancel` ends a wait for the reader.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
         let (file, max_write_bytes) = non_blocking(file);
         Self::with_max_write(file, max_write_bytes, name, cancel)
@@ -118,8 +118,8 @@ impl StreamSink {
     }
 }
 
-/// The file to write to instead of `file`, and the maximum number of bytes per write that does not
-/// block.
+/// Returns the file to write to instead of `file`, and the maximum number of bytes that a single
+/// write accepts without blocking.
 fn non_blocking(file: File) -> (File, usize) {
     let Ok(kind) = file.metadata().map(|metadata| metadata.file_type()) else {
         return (file, libc::PIPE_BUF);
@@ -128,8 +128,8 @@ fn non_blocking(file: File) -> (File, usize) {
         return (file, usize::MAX);
     }
     if kind.is_fifo() {
-        // O_NONBLOCK applies to the open file description, which other processes may share. So the
-        // pipe is opened again.
+        // The pipe is opened again, because O_NONBLOCK applies to the open file description, which
+        // other processes may share.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         if let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
             return (file, usize::MAX);

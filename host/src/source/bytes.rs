@@ -38,7 +38,7 @@ impl From<&'static [u8]> for Bytes {
 pub struct BytesSource(Bytes);
 
 impl BytesSource {
-    /// Creates a source of these bytes.
+    /// Creates a source of the given bytes.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }

@@ -13,39 +13,43 @@ use crate::error::{Error, Result};
 
 /// A regular file with the length that it had when it was opened.
 ///
-/// Its content is mapped, so that host memory is not copied. If another process truncates a mapped
-/// file, reading the missing part raises SIGBUS. The host checks the length before every batch and
-/// at the end ([`FileSource::check_length`]) and returns an error, which leaves only a short
-/// window. Signal handlers are the application's decision, so the library installs one only on
-/// request ([`crate::truncated::handle_sigbus`]; the Python package does, the command has its own).
-/// If the writers of a file are not trusted, open it with [`FileSource::unmapped`].
+/// The file is mapped, so that its bytes are not copied in host memory. If another process
+/// truncates a mapped file, reading the missing part raises SIGBUS. Therefore, the host checks the
+/// length before every batch and at the end ([`FileSource::check_length`]) and returns an error, so
+/// that SIGBUS can only occur shortly after a check. Signal handlers are the application's
+/// decision, so the library installs a handler only on request
+/// ([`crate::truncated::handle_sigbus`]). The Python package makes this request, and the command
+/// has its own handler. If the writers of a file are not trusted, open it with
+/// [`FileSource::unmapped`].
 pub struct FileSource {
     file: Arc<File>,
     name: String,
     bytes: u64,
-    /// Mapped at the first use. `Some(None)`: the file cannot or must not be mapped.
+    /// The mapping, which is created at the first use. `Some(None)`: the file cannot or must not be
+    /// mapped.
     mapping: OnceLock<Option<Arc<Mapping>>>,
 }
 
-/// The minimum number of bytes of a mapping that another thread removes. Removing a mapping of
-/// gigabytes takes a considerable part of the time of a copy to a device.
+/// Mappings with at least this number of bytes are removed on another thread. The removal of a
+/// mapping of several gigabytes takes a considerable part of the time of a copy to a device.
 const MIN_THREAD_BYTES: usize = 64 << 20;
 
 impl FileSource {
-    /// A source of an open file. The file is mapped when an importer uses its bytes in place.
+    /// Creates a source of an open file. The file is mapped when an importer uses its bytes in
+    /// place.
     pub fn new(file: File, name: String) -> Result<Self> {
         let metadata = file.metadata().map_err(|error| Error::io(format!("cannot open '{name}'"), error))?;
         Ok(Self { bytes: metadata.len(), file: Arc::new(file), name, mapping: OnceLock::new() })
     }
 
-    /// A source of an open file that is never mapped, only read with `pread`.
+    /// Creates a source of an open file that is never mapped. The file is only read with `pread`.
     pub fn unmapped(file: File, name: String) -> Result<Self> {
         let source = Self::new(file, name)?;
         source.leave_unmapped();
         Ok(source)
     }
 
-    /// Prevents mapping, unless the file is already mapped.
+    /// Prevents the file from being mapped, unless it is already mapped.
     pub(crate) fn leave_unmapped(&self) {
         self.mapping.get_or_init(|| None);
     }
@@ -55,8 +59,8 @@ impl FileSource {
         self.mapping.get()?.as_deref().map(Mapping::bytes)
     }
 
-    /// Whether each page of the file causes its own page fault, as on tmpfs, so that reading the
-    /// file once is faster than mapping it. Other file systems map many cached pages at a time.
+    /// Whether each page of the file causes its own page fault, as on tmpfs. Reading such a file
+    /// once is faster than mapping it. Other file systems map many cached pages at a time.
     pub(crate) fn has_single_pages(&self) -> bool {
         let mut stat = std::mem::MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: the descriptor is open and `stat` is writable; all zeros is a valid `statfs` if
@@ -71,7 +75,8 @@ impl FileSource {
     /// Checks that the file has not been truncated since it was opened.
     ///
     /// # Errors
-    /// [`Error::Data`] if the file is shorter now, [`Error::Io`] if its length cannot be read.
+    /// [`Error::Data`] if the file is shorter than when it was opened, [`Error::Io`] if its length
+    /// cannot be read.
     pub fn check_length(&self) -> Result<()> {
         let now = self
             .file
@@ -90,8 +95,8 @@ impl FileSource {
         ))
     }
 
-    /// Removes the pages that were read from the memory of this process, possibly on another
-    /// thread. The pages stay in the system's page cache.
+    /// Removes pages from the memory of this process after they were read. Another thread may do
+    /// this. The pages stay in the system's page cache.
     pub(crate) fn trim(&self) {
         let Some(Some(mapping)) = self.mapping.get() else { return };
         if mapping.trimming.swap(true, Ordering::Relaxed) {
@@ -107,14 +112,14 @@ impl FileSource {
 impl Drop for FileSource {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take().flatten() {
-            // The last of the Arcs unmaps the file, on either thread.
+            // The last Arc to be dropped unmaps the file, on either thread.
             run_on_thread(mapping.bytes().len(), move || drop(mapping));
         }
     }
 }
 
-/// Runs `work` for a mapping of `bytes` bytes on another thread, if the mapping is large and a
-/// thread can be started. Returns whether it did.
+/// Runs `work`, which removes a mapping of `bytes` bytes, on another thread if the mapping is large
+/// and a thread can be started. Returns whether another thread runs it.
 fn run_on_thread(bytes: usize, work: impl FnOnce() + Send + 'static) -> bool {
     let thread = std::thread::Builder::new().name("crossdock-unmap".into());
     bytes >= MIN_THREAD_BYTES && thread.spawn(work).is_ok()
@@ -146,7 +151,7 @@ impl ByteSource for FileSource {
         // A file that cannot be mapped can still be read.
         let map = || Mapping::new(self.file.clone()).ok().flatten();
         let bytes = self.mapping.get_or_init(map).as_deref().map(Mapping::bytes)?;
-        // If the file has grown, the length at opening applies.
+        // If the file has grown, only the bytes up to its length at opening are used.
         bytes.get(..usize::try_from(self.bytes).ok()?)
     }
 }
@@ -157,7 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// The KiB of the file that are resident in this process; `None` if it is not mapped.
+    /// The number of KiB of the file that are resident in this process; `None` if the file is not
+    /// mapped.
     fn resident(name: &str) -> Option<u64> {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut lines = maps.lines().skip_while(|line| !line.ends_with(name));

@@ -23,14 +23,14 @@ use crate::error::{Error, Result};
 pub enum Input {
     /// A regular file.
     File(Arc<FileSource>),
-    /// A source that is read once, in order.
+    /// A file that is read once, in order, for example a pipe.
     Pipe(Arc<PipeSource>),
     /// Any other source.
     Bytes(Arc<dyn ByteSource>),
 }
 
 impl Input {
-    /// Opens a path. A regular file may be mapped; anything else is read in order.
+    /// Opens a path for reading. A regular file may be mapped; any other file is read in order.
     pub fn open(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         let failed = |error| Error::file("cannot open", path, error);
@@ -49,8 +49,8 @@ impl Input {
         Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
     }
 
-    /// Prevents mapping of a file: if the file is truncated, reads return an error instead of
-    /// raising SIGBUS, but its bytes must be copied.
+    /// Prevents a file from being mapped. If the file is truncated, reads then return an error
+    /// instead of raising SIGBUS, but its bytes must be copied.
     pub fn without_mapping(self) -> Self {
         if let Self::File(file) = &self {
             file.leave_unmapped();
@@ -58,7 +58,8 @@ impl Input {
         self
     }
 
-    /// Standard input. A regular file at its start may be mapped; anything else is read in order.
+    /// Opens standard input. A regular file at its start may be mapped; any other file is read in
+    /// order.
     pub fn stdin(cancel: &CancelFlag) -> Result<Self> {
         let what = "cannot read standard input";
         let fd = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
@@ -71,12 +72,12 @@ impl Input {
         Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
     }
 
-    /// Bytes in memory.
+    /// Creates an input from bytes in memory.
     pub fn bytes(bytes: impl Into<Bytes>) -> Self {
         Self::Bytes(Arc::new(BytesSource::new(bytes)))
     }
 
-    /// A name for messages.
+    /// The input's name for messages.
     pub fn name(&self) -> &str {
         self.source().name()
     }
@@ -89,7 +90,7 @@ impl Input {
         }
     }
 
-    /// The bytes, if they are in memory.
+    /// The input's bytes, if they are in memory.
     pub(crate) fn in_memory(&self) -> Option<&[u8]> {
         match self {
             Self::File(file) => file.mapped(),
@@ -98,7 +99,7 @@ impl Input {
         }
     }
 
-    /// The source, for an importer.
+    /// Returns the source for an importer.
     pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {
             Self::File(file) => file.clone(),
@@ -107,7 +108,7 @@ impl Input {
         }
     }
 
-    /// Up to `bytes` bytes from the start, without consuming them.
+    /// Returns up to `bytes` bytes from the start of the input, without consuming them.
     pub(crate) fn head(&self, bytes: usize) -> Result<Vec<u8>> {
         let failed = |error| Error::data(format!("cannot read '{}'", self.name()), error);
         if let Self::Pipe(pipe) = self {

@@ -19,15 +19,16 @@ pub struct PipeSource {
 
 struct State {
     file: File,
-    /// Bytes that were read to recognise the format. The first of them is at `position`.
+    /// Bytes that were read to recognise the format. The first of these bytes is at `position`.
     ahead: Vec<u8>,
     position: u64,
-    /// The error that lost bytes of the stream, so that reading cannot continue.
+    /// An error after which bytes of the stream are lost, so that reading cannot continue.
     broken: Option<Error>,
 }
 
 impl PipeSource {
-    /// Reads `file` from its current position. Setting `cancel` ends a wait for bytes.
+    /// Creates a source that reads `file` from its current position. Setting `cancel` ends a wait
+    /// for bytes.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
         let state = Mutex::new(State { file, ahead: Vec::new(), position: 0, broken: None });
         Self { name, cancel, closed: AtomicBool::new(false), state }
@@ -38,7 +39,8 @@ impl PipeSource {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// The next bytes, without consuming them. Returns fewer than `bytes` only at the end.
+    /// Returns the next bytes, without consuming them. Returns fewer than `bytes` bytes only at the
+    /// end.
     pub fn peek(&self, bytes: usize) -> Result<Vec<u8>> {
         let mut state = self.state();
         let n_ahead = state.ahead.len();
@@ -78,7 +80,7 @@ impl PipeSource {
         Ok(done)
     }
 
-    /// An error if reading must stop.
+    /// Returns an error if reading must stop.
     fn check(&self) -> Result<()> {
         if self.cancel.is_cancelled() {
             return Err(Error::cancelled("cancelled"));

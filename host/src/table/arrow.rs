@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<abi::ArrowArray>(
 const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<abi::ArrowArray>());
 
 impl Table {
-    /// A table of record batches. On `cpu` it shares their buffers.
+    /// Creates a table from record batches. On the device "cpu", the table shares their buffers.
     pub fn from_record_batches(
         session: &Session,
         schema: SchemaRef,
@@ -32,19 +32,19 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches })
     }
 
-    /// A table of one record batch.
+    /// Creates a table from one record batch.
     pub fn from_record_batch(session: &Session, batch: &RecordBatch) -> Result<Self> {
         Self::from_record_batches(session, batch.schema(), std::slice::from_ref(batch))
     }
 
-    /// The table as record batches in host memory, which share buffers that are already there. The
-    /// contents are validated, because arrow-rs trusts them. Metadata that record batches cannot
-    /// hold is stored under the keys of [`crossdock_arrays::metadata`].
+    /// Returns the table as record batches in host memory. They share buffers that are already in
+    /// host memory. The contents are validated, because arrow-rs does not validate them. Metadata
+    /// that record batches cannot hold is stored under the keys of [`crossdock_arrays::metadata`].
     pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
         self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
     }
 
-    /// An empty batch of the table's schema.
+    /// Returns an empty batch with the table's schema.
     pub fn empty_batch(&self) -> Result<DeviceBatch> {
         let batch = import_record_batch(&self.session, &RecordBatch::new_empty(self.schema.clone()))?;
         to_device(&self.session, batch.with_schema(self.schema.clone()).map_err(in_table)?)

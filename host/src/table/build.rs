@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 
 impl Table {
-    /// Builds a table of one batch from a slice for each column of `schema`. The bytes are copied
+    /// Builds a table of one batch from one slice for each column of `schema`. The bytes are copied
     /// once, to the session's device.
     ///
     /// Columns of fixed width accept a slice of the Rust type, or raw little-endian bytes; temporal
@@ -19,8 +19,9 @@ impl Table {
     /// slices of strings, or offsets and data; boolean columns accept a slice of `bool`.
     ///
     /// # Errors
-    /// [`Error::Usage`] names the column, and what was expected and given: another number of
-    /// columns, another length, width or type, or a null in a column that is not nullable.
+    /// [`Error::Usage`] if the number of columns, or the length, width or type of a slice, differs
+    /// from the schema, or if a column that is not nullable has a null. The error names the column,
+    /// and what was expected and given.
     pub fn from_columns(session: &Session, schema: SchemaRef, columns: &[ColumnSlice<'_>]) -> Result<Self> {
         if columns.len() != schema.fields().len() {
             return Err(Error::usage(format!(
@@ -52,7 +53,8 @@ impl Table {
     }
 }
 
-/// The number of values in the slice, or the reason why it does not fit the field's type.
+/// Returns the number of values in the slice, or the reason why the slice does not fit the field's
+/// type.
 fn length(field: &Field, column: &ColumnSlice<'_>) -> Result<usize, String> {
     let data_type = field.data_type();
     let misfit = |got: &str| Err(format!("expected {}, got {got}", expected_slice(data_type)));
@@ -78,8 +80,8 @@ fn length(field: &Field, column: &ColumnSlice<'_>) -> Result<usize, String> {
             Ok(bytes.len() / width)
         }
         Values::Native { bytes, width_bytes, data_type: native } => {
-            // Integers and floats must have exactly the field's type; dates, times and decimals are
-            // stored as signed integers of their width.
+            // Integers and floats must have exactly the field's type. Dates, times and decimals are
+            // accepted as signed integers of the same width.
             let is_number = data_type.is_integer() || data_type.is_floating();
             let is_stored = !is_number && !matches!(data_type, DataType::FixedSizeBinary(_));
             let signed = native.is_signed_integer() || matches!(native, DataType::Decimal128(..));
@@ -106,7 +108,7 @@ fn expected_slice(data_type: &DataType) -> String {
     }
 }
 
-/// The bytes of one value, for types with a single buffer of values.
+/// The number of bytes of one value, for types with a single buffer of values.
 fn fixed_width(data_type: &DataType) -> Option<usize> {
     let row = layout(data_type);
     match row.buffers() {
@@ -194,7 +196,7 @@ fn upload(session: &Session, field: &Field, column: &ColumnSlice<'_>, len: usize
     DeviceArray::try_new(field.data_type().clone(), len, 0, Some(nulls), buffers, Vec::new(), None)
 }
 
-/// Concatenates values. Returns the buffers of offsets and data.
+/// Concatenates values. Returns the buffer of offsets and the buffer of data.
 fn pieces<'a>(session: &Session, values: impl Iterator<Item = &'a [u8]> + Clone) -> ApiResult<Vec<Buffer>> {
     let mut total = 0usize;
     let mut offsets = vec![0i32];
@@ -231,7 +233,7 @@ fn set_bits(to: &mut [u8], bit: impl Fn(usize) -> bool) {
     }
 }
 
-/// A buffer on the session's device. `write` must write all its bytes.
+/// Creates a buffer on the session's device. `write` must write all bytes of the buffer.
 fn put(session: &Session, bytes: usize, write: impl FnOnce(&mut [u8])) -> ApiResult<Buffer> {
     let buffer = session.memory().alloc_with(session.stream(), bytes, |to| {
         write(to);

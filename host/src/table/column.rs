@@ -1,4 +1,4 @@
-//! Columns of host applications, as slices.
+//! Columns that a host application passes as slices.
 
 use arrow_schema::DataType;
 
@@ -16,9 +16,9 @@ pub enum Values<'a> {
     Native {
         /// The slice's bytes.
         bytes: &'a [u8],
-        /// The bytes of one value.
+        /// The number of bytes of one value.
         width_bytes: usize,
-        /// The Arrow type of the Rust type.
+        /// The Arrow type that corresponds to the Rust type.
         data_type: &'a DataType,
     },
     /// The values of a column of fixed width, as little-endian bytes.
@@ -31,7 +31,8 @@ pub enum Values<'a> {
     Binary(&'a [&'a [u8]]),
     /// Concatenated strings or byte strings: value `i` is `data[offsets[i]..offsets[i + 1]]`.
     Offsets {
-        /// One more than there are values, ascending, at most `data.len()`.
+        /// The ascending offsets. Their number is the number of values plus one, and the last
+        /// offset is at most `data.len()`.
         offsets: &'a [i32],
         /// The bytes of all values.
         data: &'a [u8],
@@ -48,28 +49,28 @@ pub enum Validity<'a> {
 }
 
 impl<'a> ColumnSlice<'a> {
-    /// A column without nulls.
+    /// Creates a column without nulls.
     pub fn new(values: impl Into<Values<'a>>) -> Self {
         Self { values: values.into(), validity: None }
     }
 
-    /// A column of fixed width, from little-endian bytes.
+    /// Creates a column of fixed width from little-endian bytes.
     pub fn raw(bytes: &'a [u8]) -> Self {
         Self::new(Values::Raw(bytes))
     }
 
-    /// A column of concatenated strings or byte strings with offsets.
+    /// Creates a column from concatenated strings or byte strings, and their offsets.
     pub fn with_offsets(offsets: &'a [i32], data: &'a [u8]) -> Self {
         Self::new(Values::Offsets { offsets, data })
     }
 
-    /// Makes the values null where `validity` is false.
+    /// Makes a value null if its entry in `validity` is false.
     pub fn with_validity(mut self, validity: &'a [bool]) -> Self {
         self.validity = Some(Validity::Bools(validity));
         self
     }
 
-    /// Makes the values null whose bit is 0.
+    /// Makes a value null if its bit is 0.
     pub fn with_validity_bits(mut self, bits: &'a [u8]) -> Self {
         self.validity = Some(Validity::Bits(bits));
         self
@@ -78,7 +79,7 @@ impl<'a> ColumnSlice<'a> {
 
 /// A Rust number with the same representation as an Arrow type.
 pub trait Native: Sized + Copy + sealed::Sealed + 'static {
-    /// The Arrow type.
+    /// The Arrow type of the number.
     const TYPE: &'static DataType;
 }
 

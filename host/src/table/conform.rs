@@ -12,12 +12,13 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
 impl Table {
-    /// Converts the table to `target`. The columns must have the same names and order. Numbers are
-    /// cast if no value changes, and a column may become non-nullable if it has no nulls. The
-    /// metadata is that of `target`.
+    /// Converts the table to the schema `target`. The table and `target` must have the same column
+    /// names in the same order. Numbers are cast if no value changes, and a column may become
+    /// non-nullable if it has no nulls. The result has the metadata of `target`.
     ///
     /// # Errors
-    /// [`Error::Usage`] names the column that cannot be converted, and what was expected and given.
+    /// [`Error::Usage`] if a column cannot be converted. The error names the column, and what was
+    /// expected and given.
     pub fn conform(&self, target: &SchemaRef) -> Result<Table> {
         let names = |schema: &SchemaRef| -> Vec<String> {
             schema.fields().iter().map(|field| field.name().clone()).collect()
@@ -82,7 +83,8 @@ fn conform_column(field: &Field, column: &DeviceArray, stream: &Stream) -> Resul
     Ok(column)
 }
 
-/// Describes how two types differ, including the names and extension types of nested fields.
+/// Describes how two types differ. The description includes the names and extension types of nested
+/// fields.
 fn difference(expected: &Field, got: &Field) -> Option<String> {
     let (expected_type, actual_type) = (expected.data_type(), got.data_type());
     let is_ordered = |field: &Field| field.dict_is_ordered() == Some(true);

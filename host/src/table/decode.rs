@@ -9,13 +9,13 @@ use super::Table;
 use crate::error::{Error, Result};
 
 impl Table {
-    /// Decodes the dictionaries of the columns at `indices`, on their device. Values that are
-    /// dictionary-encoded themselves are not decoded further.
+    /// Decodes the dictionaries of the columns at `indices`, on the columns' device. If the values
+    /// of a dictionary are dictionary-encoded themselves, these values are not decoded.
     ///
     /// # Errors
-    /// [`Error::Usage`] if an index is out of range or its column is not dictionary-encoded,
-    /// [`Error::Data`] if a key is out of range or decoding does not support the type of the
-    /// values.
+    /// [`Error::Usage`] if an index is out of range or the column at the index is not
+    /// dictionary-encoded, [`Error::Data`] if a key is out of range or if decoding does not support
+    /// the type of the values.
     pub fn decode_dictionaries(&self, indices: &[usize]) -> Result<Table> {
         let mut fields: Vec<_> = self.schema.fields().iter().cloned().collect();
         let mut columns: Vec<_> = self.batches.iter().map(|batch| batch.columns().to_vec()).collect();

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 
 impl Table {
-    /// A table of one device record batch, which is not copied. It is released after the last of
-    /// its buffers is dropped and the host's last use has completed.
+    /// Creates a table from one device record batch without copying it. The batch is released after
+    /// the last of its buffers is dropped and the host's last use of them has completed.
     pub fn from_device_record_batch(
         session: &Session,
         array: Owned<abi::ArrowDeviceArray>,
@@ -26,8 +26,8 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches: vec![batch] })
     }
 
-    /// A table of device arrays of `field`'s type, which are not copied: structs become batches,
-    /// other arrays become chunks of a single column.
+    /// Creates a table from device arrays with the type of `field`, without copying them. Structs
+    /// become batches; other arrays become chunks of a single column.
     pub fn from_device_arrays(session: &Session, field: Field, arrays: &mut dyn Arrays) -> Result<Self> {
         let DataType::Struct(fields) = field.data_type() else {
             return Self::column_from_device_arrays(session, field, arrays);
@@ -41,8 +41,8 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches })
     }
 
-    /// A table with a single column of device arrays of `field`'s type, which may be a struct. They
-    /// are not copied.
+    /// Creates a table with a single column from device arrays with the type of `field`, which may
+    /// be a struct. The arrays are not copied.
     pub fn column_from_device_arrays(
         session: &Session,
         field: Field,
@@ -53,8 +53,9 @@ impl Table {
         Ok(table)
     }
 
-    /// Like [`Table::from_device_arrays`], for structs that may be null. If one is null, the
-    /// structs become a single column, and the second value is true; otherwise they become batches.
+    /// Like [`Table::from_device_arrays`], for structs that may be null. If a struct is null, the
+    /// structs become a single column, and the second result is true. Otherwise, the structs become
+    /// batches.
     pub fn from_device_arrays_with_nulls(
         session: &Session,
         field: Field,
@@ -109,8 +110,8 @@ impl Table {
         Ok(())
     }
 
-    /// The table as device record batches with schemas, on the session's device. They may outlive
-    /// the table, its session and its host.
+    /// Returns the table as device record batches with schemas, on the session's device. The record
+    /// batches may outlive the table, its session and its host.
     #[allow(clippy::type_complexity)]
     pub fn to_device_record_batches(
         &self,
@@ -122,8 +123,8 @@ impl Table {
             let raw = export_batch_to_external(&batch, false, self.session.stream()).map_err(failed)?;
             check_last_offsets(&raw, &self.schema, self.session.memory()).map_err(failed)?;
             let raw = raw.into_raw();
-            // SAFETY: `raw` came from an `Owned` batch without a schema, so the array is all that
-            // it owned.
+            // SAFETY: `raw` came from an `Owned` batch without a schema, so the batch owned only
+            // the array.
             Ok((unsafe { Owned::new(raw.array) }, schema))
         };
         self.batches.iter().map(export).collect()
@@ -163,8 +164,8 @@ fn device_batch(
 ) -> Result<DeviceBatch> {
     let mut raw = abi::Batch::new();
     raw.array = array.into_raw();
-    // SAFETY: the array came from an `Owned`, whose producer guarantees it; the batch has no schema
-    // to own.
+    // SAFETY: the array came from an `Owned`, whose producer guarantees that the array is valid.
+    // The batch has no schema, so it owns only the array.
     let raw = unsafe { Owned::new(raw) };
     validated(session, import_batch(raw, schema, session.memory()).map_err(in_table)?)
 }
@@ -188,7 +189,7 @@ mod tests {
             (0, true, false),
             (1, false, true),
             (1, true, true),
-            // A null count of -1 means that the nulls were not counted.
+            // A null count of -1 means that the producer did not count the nulls.
             (-1, false, false),
             (-1, true, true),
         ] {

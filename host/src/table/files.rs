@@ -16,9 +16,9 @@ use crate::writer::WriteOptions;
 /// The two forms of Arrow IPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpcForm {
-    /// With a footer, for random access.
+    /// The form with a footer, for random access.
     File,
-    /// Without a footer, for reading in order.
+    /// The form without a footer, for reading in order.
     Stream,
 }
 
@@ -32,11 +32,11 @@ impl IpcForm {
     }
 }
 
-/// The first bytes of a file: Arrow columnar format, "IPC File Format".
+/// The first bytes of an Arrow IPC file (Arrow columnar format, "IPC File Format").
 const FILE_MAGIC: &[u8] = b"ARROW1";
 
 impl Table {
-    /// Reads all batches of a reader.
+    /// Creates a table from all batches of a reader.
     pub fn from_reader(session: &Session, mut reader: Reader) -> Result<Self> {
         let schema = reader.schema().clone();
         let mut batches = Vec::new();
@@ -46,13 +46,13 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches })
     }
 
-    /// Reads a file. The format is recognised.
+    /// Reads a file. The host recognises the file's format.
     pub fn read(session: &Session, path: impl AsRef<Path>) -> Result<Self> {
         let input = Input::open(path, session.cancel_flag())?;
         Self::from_reader(session, session.read_shared(input, &ReadOptions::default())?)
     }
 
-    /// Reads Arrow IPC of either form from memory. On `cpu` the columns share `bytes`.
+    /// Reads Arrow IPC of either form from memory. On the device "cpu", the columns share `bytes`.
     pub fn from_ipc_bytes(session: &Session, bytes: impl Into<Bytes>) -> Result<Self> {
         Self::from_ipc_input(session, Input::bytes(bytes))
     }
@@ -62,21 +62,23 @@ impl Table {
         Self::from_ipc_input_with_progress(session, input, None)
     }
 
-    /// Like [`Self::from_ipc_input`], with a receiver of the bytes read so far. Its last call has
-    /// the number of bytes that the table was read from, which for a stream may be fewer than the
-    /// input has.
+    /// Like [`Self::from_ipc_input`], with a callback that receives the number of bytes read so
+    /// far. The last call of the callback passes the number of bytes that the table was read from.
+    /// For a stream, the input may contain more bytes.
     pub fn from_ipc_input_with_progress(
         session: &Session,
         input: Input,
         progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
-        // A file begins with its magic number; streams of old writers have none.
+        // An IPC file begins with its magic number. A stream does not, and streams of old writers
+        // have no magic number.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
         let options = ReadOptions { from: Some(form.name().into()), progress, ..ReadOptions::default() };
         Self::from_reader(session, session.read_shared(input, &options)?)
     }
 
-    /// Writes a file in the format of its extension. The file appears only when it is complete.
+    /// Writes a file in the format that the file's extension selects. The file appears only when it
+    /// is complete.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let output = Output::create(path, self.session.cancel_flag())?;
         self.write_to(output, &WriteOptions::default())

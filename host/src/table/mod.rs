@@ -1,4 +1,4 @@
-//! Tables of a schema and batches, for host applications.
+//! Tables for host applications. A table has a schema and batches.
 
 mod arrow;
 mod build;
@@ -31,10 +31,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of batches from the session or another session of its host.
+    /// Creates a table from batches of the session or of another session of the same host.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a batch has another schema.
+    /// [`Error::Usage`] if the schema of a batch differs from `schema`.
     pub fn from_batches(session: &Session, schema: SchemaRef, batches: Vec<DeviceBatch>) -> Result<Self> {
         for (i, batch) in batches.iter().enumerate() {
             if let Some(difference) = schema_difference(&schema, batch.schema()) {
@@ -66,12 +66,12 @@ impl Table {
         &self.session
     }
 
-    /// The bytes that the table's rows use of all buffers whose lengths are known.
+    /// The number of bytes that the table's rows use in all buffers of known length.
     pub fn bytes(&self) -> u64 {
         self.batches.iter().map(DeviceBatch::buffer_bytes).sum()
     }
 
-    /// The columns at `indices`, in that order. Shares the buffers.
+    /// Returns the columns at `indices`, in the order of `indices`. The result shares the buffers.
     ///
     /// # Errors
     /// [`Error::Usage`] if an index is out of range.
@@ -89,7 +89,8 @@ impl Table {
         Ok(Self { session: self.session.clone(), batches: batches.collect::<Result<_>>()?, schema })
     }
 
-    /// At most `rows` rows from row `offset` on, up to the end of the table. Shares the buffers.
+    /// Returns up to `rows` rows, starting at row `offset`. The result ends at the end of the table
+    /// and shares the buffers.
     pub fn slice(&self, offset: u64, rows: u64) -> Result<Table> {
         let (mut skip, mut remaining) = (offset, rows);
         let mut batches = Vec::new();
@@ -105,7 +106,7 @@ impl Table {
         Ok(Self { session: self.session.clone(), schema: self.schema.clone(), batches })
     }
 
-    /// The same columns with a schema of the same types.
+    /// Replaces the table's schema by a schema with the same types.
     ///
     /// # Errors
     /// [`Error::Data`] if the types differ.
@@ -115,7 +116,7 @@ impl Table {
         Ok(Self { session: self.session.clone(), schema: schema.clone(), batches })
     }
 
-    /// The table on another device. Batches that are already there share their buffers.
+    /// Moves the table to another device. Batches that are already on this device are not copied.
     ///
     /// # Errors
     /// [`Error::Device`] if the device does not exist or has too little memory.

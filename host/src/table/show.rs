@@ -9,15 +9,15 @@ use crate::error::{Error, Result};
 
 /// The first rows of a table, as text.
 pub struct Shown {
-    /// For each column: its name, its type, and a cell for each shown row. Each text is short and
-    /// has one line.
+    /// For each column: its name, its type, and a cell for each shown row. Each of these texts is
+    /// short and has one line.
     pub columns: Vec<Vec<String>>,
     /// The number of rows that are not shown.
     pub more_rows: u64,
 }
 
 impl Table {
-    /// The first `max_rows` rows of all batches. Only these are copied to the host.
+    /// Returns the first `max_rows` rows of the table. Only these rows are copied to the host.
     pub fn first_rows(&self, max_rows: usize) -> Result<Shown> {
         let mut columns = header(&self.schema);
         let mut remaining = max_rows;
@@ -35,8 +35,8 @@ impl Table {
         Ok(Shown { columns, more_rows: self.rows().saturating_sub(max_rows as u64) })
     }
 
-    /// Like [`Self::first_rows`], as lines: names, types, one line per row, and the number of
-    /// further rows.
+    /// Like [`Self::first_rows`], but returns lines of text: the names, the types, one line per
+    /// row, and the number of rows that are not shown.
     pub fn format(&self, max_rows: usize) -> Result<String> {
         let shown = self.first_rows(max_rows)?;
         let mut text = lines(&shown.columns);

@@ -19,8 +19,8 @@ use crate::wire::outgoing::Outgoing;
 type OptionParts = Vec<(String, String)>;
 
 impl Server {
-    /// Runs the function that a request names. `attachments` came with the request; `to` receives
-    /// those of the response.
+    /// Runs the function that a request names. `attachments` are the files and segments of the
+    /// request. `to` receives the files and segments of the response.
     pub(super) fn dispatch(
         &self,
         request: Request,
@@ -228,23 +228,22 @@ impl Server {
         BatchParts::write(batch, &instance.streams, to).map(|batch| Response::Batch(Some(batch)))
     }
 
-    /// Begins a call of an instance, which reports its progress to the host and which the host can
-    /// cancel.
+    /// Begins a call of `instance`. The call reports its progress to the host, and the host can
+    /// cancel it.
     fn begin_call(&self, parts: CallParts, instance: &Instance) -> ActiveCall<'_> {
         let cancel = CancelFlag::new();
         self.calls.insert(parts.id, cancel.clone());
         let progress = Some(self.host.clone().progress(parts.id));
         let settings = CallSettings { cancel, progress, ..parts.settings() };
         let stream = instance.streams.for_device(settings.device);
-        // SAFETY: `CallStream` needs a stream that outlives the call. This is the device's default
-        // stream, which `instance` keeps, and every caller keeps `instance` until the call has
-        // ended.
+        // SAFETY: `CallStream::new` requires a stream that outlives the call. `instance` owns this
+        // default stream of the device, and every caller keeps `instance` until the call ends.
         let settings = CallSettings { stream: unsafe { CallStream::new(stream.raw()) }, ..settings };
         ActiveCall { server: self, id: parts.id, settings }
     }
 }
 
-/// A call that the host can cancel until this is dropped.
+/// A call that the host can cancel until this value is dropped.
 struct ActiveCall<'a> {
     server: &'a Server,
     id: u64,
@@ -257,8 +256,8 @@ impl Drop for ActiveCall<'_> {
     }
 }
 
-/// Locks a stream or writer. After a panic in an earlier call, the plugin decides whether it still
-/// works.
+/// Locks a stream or writer. If an earlier call panicked, the plugin decides whether the object
+/// still works.
 fn lock_object<T>(object: &Mutex<T>) -> MutexGuard<'_, T> {
     object.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -49,7 +49,7 @@ impl HostClient {
         segments.iter().for_each(|segment| self.notify(&Callback::ReleaseSegment(segment.handle)));
     }
 
-    /// Sends a callback and ignores errors: if the host has ended, so does this process soon.
+    /// Sends a callback. Ignores errors, because this process ends soon after the host has ended.
     pub fn notify(&self, callback: &Callback) {
         let _ = self.call(callback, &[]);
     }
@@ -61,7 +61,7 @@ impl HostClient {
         }
     }
 
-    /// A function that reports the progress of a call.
+    /// Returns a function that reports the progress of a call.
     pub fn progress(self: Arc<Self>, call: u64) -> Arc<Progress> {
         let last_report = Mutex::new(None::<Instant>);
         Arc::new(move |done, total| {

@@ -1,4 +1,4 @@
-//! Sources and sinks of the host, as the plugin sees them.
+//! Sources and sinks that the host owns and the plugin uses.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::files::mapping::{Mapping, read_from};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Callback, InputParts, SinkParts};
 
-/// Maximum bytes of one callback.
+/// The maximum number of bytes that one callback reads or writes.
 const MAX_CALLBACK_BYTES: usize = 1 << 20;
 
-/// A source of the host, which this process maps or reads by callbacks.
+/// A source that the host owns. This process maps it, or reads it by callbacks.
 pub struct HostSource {
     parts: InputParts,
     mapping: Option<Arc<Mapping>>,
@@ -65,7 +65,7 @@ impl ByteSource for HostSource {
     }
 }
 
-/// A sink of the host.
+/// A sink that the host owns.
 pub struct HostSink {
     parts: SinkParts,
     host: Arc<HostClient>,

@@ -1,5 +1,5 @@
-//! Shared device segments in the plugin's process: those that the host sends, and those that the
-//! host allocates for it.
+//! Device segments that the plugin's process shares with the host. The host sends a segment, or
+//! allocates it at the plugin's request.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,24 +17,25 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Callback, CallbackReply};
 use crate::wire::outgoing::Outgoing;
 
-/// The host's segments, for one instance.
+/// The shared device segments of one instance.
 pub struct HostSegments {
     host: Arc<HostClient>,
     backend: Backend,
     stream: Stream,
 }
 
-/// The next id of a segment. Ids are unique in the process.
+/// The next id of a segment. Ids are unique within the process.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl HostSegments {
-    /// Segments on the device of `streams`. Returns `None` if they have none.
+    /// Creates segments on the device of `streams`. Returns `None` if `streams` has no device
+    /// stream.
     pub fn new(host: Arc<HostClient>, backend: Backend, streams: &Streams) -> Option<Self> {
         let stream = streams.device_stream()?.clone();
         Some(Self { host, backend, stream })
     }
 
-    /// The files and segments of a message from the host.
+    /// Returns the files and segments of a message from the host.
     pub fn incoming(&self, files: Vec<OwnedFd>, segments: &[SegmentParts]) -> Result<Incoming> {
         let mut files: Vec<Option<OwnedFd>> = files.into_iter().map(Some).collect();
         let mut buffers = Vec::new();
@@ -50,9 +51,8 @@ impl HostSegments {
     fn fill(&self, file: OwnedFd, file_bytes: u64, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
         let device = self.stream.device();
         let (owner, address) = open(&self.backend, device, file, file_bytes)?;
-        // SAFETY: the host allocated at least `bytes` bytes, which `open` mapped at the address and
-        // the owner keeps. The host does not access the segment before it receives the segment's
-        // id.
+        // SAFETY: `open` mapped at least `bytes` bytes at `address`, and `owner` keeps the mapping.
+        // The host does not access the segment before it receives the segment's id.
         let mut segment = unsafe { BufferMut::foreign(self.stream.memory(), &owner, device, address, bytes) };
         fill(&mut segment, buffers, &self.stream)
     }

@@ -18,7 +18,7 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
 use crate::wire::outgoing::Outgoing;
 
-/// An instance, with the streams and segments of its devices.
+/// A plugin instance, with the streams and segments of its devices.
 pub struct Instance {
     pub plugin: Box<dyn PluginInstance>,
     pub streams: Streams,
@@ -33,7 +33,7 @@ pub struct Attachments {
 
 /// A stream that the plugin opened.
 pub struct OpenStream {
-    // Dropped before its instance.
+    // Dropped before `instance`, because fields are dropped in the order of their declaration.
     pub stream: BatchStreamHandle,
     pub schema: SchemaRef,
     pub instance: Arc<Instance>,
@@ -41,7 +41,8 @@ pub struct OpenStream {
 
 /// A writer that the plugin began.
 pub struct OpenWriter {
-    // Dropped before its instance. `None` once it is finished.
+    // Dropped before `instance`, because fields are dropped in the order of their declaration.
+    // `None` once the writer is finished.
     pub writer: Option<WriterHandle>,
     pub schema: SchemaRef,
     pub instance: Arc<Instance>,
@@ -53,7 +54,7 @@ impl Instance {
         self.plugin.account().trace_host_call(what, f)
     }
 
-    /// An empty message in which arrays on the device are sent in segments.
+    /// Creates an empty message that sends arrays on the device in segments.
     pub fn outgoing(&self) -> Outgoing {
         Outgoing::to_host(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
     }
@@ -70,7 +71,7 @@ impl Instance {
     }
 }
 
-/// Decodes an array in the host's session of an instance.
+/// Asks the host to decode an array in the session that the host has for `instance`.
 pub fn decode_by_host(
     host: &HostClient,
     instance: u64,

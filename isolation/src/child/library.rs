@@ -1,4 +1,5 @@
-//! The interface of the host library to this crate, which stands below it.
+//! Declares the functions of the host library that this crate calls. This crate cannot depend on
+//! the host library.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,41 +12,41 @@ use crossdock_plugin_api::{
     SessionSettings, abi,
 };
 
-/// Decodes an array for a plugin's call, to a batch of one column.
+/// Decodes an array for a plugin's call. Returns a batch with one column.
 pub type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> Result<Owned<abi::Batch>> + Send + Sync;
 
 /// The host library in a plugin's process.
 pub trait HostLibrary: Send + Sync + 'static {
-    /// The default stream of a device, in a host without plugins.
+    /// The default stream of `device`, in a host without plugins.
     ///
     /// # Errors
     /// There is no such device.
     fn stream(&self, device: Device) -> Result<Stream>;
 
-    /// Creates a host over `backend` whose only plugin is that in `file`, and loads the plugin.
-    /// Messages call it `name`.
+    /// Creates a host that uses `backend`, and loads the plugin in `file` as its only plugin.
+    /// Messages name the plugin `name`.
     ///
     /// # Errors
     /// The plugin is rejected, or cannot be loaded.
     fn load(&self, file: File, name: String, backend: Backend) -> Result<Box<dyn LoadedPlugin>>;
 
-    /// Waits until all released plugin instances are destroyed, at most for `time`.
+    /// Waits at most for `time` until all released plugin instances are destroyed.
     fn settle_within(&self, time: Duration);
 }
 
-/// A plugin, loaded by a host of its own.
+/// A plugin that is the only plugin of its host.
 pub trait LoadedPlugin: Send + Sync {
-    /// The default stream of a device, in that host.
+    /// The default stream of `device`, in the plugin's host.
     ///
     /// # Errors
     /// There is no such device.
     fn stream(&self, device: Device) -> Result<Stream>;
 
-    /// Creates an instance in a new session on `device`. The session decodes arrays of other
-    /// encodings with `decoder`.
+    /// Creates an instance in a new session on `device`. The session calls `decoder` for encodings
+    /// that the plugin does not decode.
     ///
     /// # Errors
-    /// The plugin's error.
+    /// The plugin returned an error.
     fn create(
         &self,
         device: Device,
@@ -56,36 +57,36 @@ pub trait LoadedPlugin: Send + Sync {
 
 /// An instance of a plugin, with its session.
 pub trait PluginInstance: Send + Sync {
-    /// The account that records its calls.
+    /// The account that records the instance's calls.
     fn account(&self) -> &Account;
 
-    /// The formats that it reads.
+    /// The formats that the instance reads.
     fn importer_formats(&self) -> &[Format];
 
-    /// The formats that it writes.
+    /// The formats that the instance writes.
     fn exporter_formats(&self) -> &[Format];
 
-    /// The ids of the encodings that it decodes.
+    /// The ids of the encodings that the instance decodes.
     fn encodings(&self) -> &[String];
 
-    /// Its importer.
+    /// The instance's importer.
     ///
     /// # Errors
-    /// It has none.
+    /// The instance has no importer.
     fn importer(&self) -> Result<ImporterHandle<'_>>;
 
-    /// Its exporter.
+    /// The instance's exporter.
     ///
     /// # Errors
-    /// It has none.
+    /// The instance has no exporter.
     fn exporter(&self) -> Result<ExporterHandle<'_>>;
 
-    /// Its encodings, if it has any.
+    /// The instance's encodings. `None` if it decodes no encodings.
     fn encoding(&self) -> Option<EncodingHandle<'_>>;
 
-    /// A batch that the plugin returned, so that its release is recorded.
+    /// Wraps a batch that the plugin returned, so that its release is recorded.
     fn batch_from_plugin(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch>;
 
-    /// A batch to pass to the plugin, so that its release is recorded.
+    /// Wraps a batch for the plugin, so that its release is recorded.
     fn batch_to_plugin(&self, batch: Owned<abi::Batch>) -> Owned<abi::Batch>;
 }

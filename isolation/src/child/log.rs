@@ -6,7 +6,7 @@ use crossdock_plugin_api::abi;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// The levels of crossdock.h in the order of their numbers, which begin at 1.
+/// The log levels that crossdock.h numbers, in order, from 1.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
 /// A subscriber that passes each event's level and message to a function.

@@ -32,13 +32,14 @@ impl<T: Clone> ObjectTable<T> {
 
     pub fn remove(&self, id: u64) {
         let object = self.objects().remove(&id);
-        // After the lock is released: a drop may take long.
+        // The object is dropped after the lock is released, because a drop may take long.
         drop(object);
     }
 }
 
 impl ObjectTable<CancelFlag> {
-    /// The id of the host's call with this cancel flag; 0 for a call that the plugin made itself.
+    /// The id of the host's call that has the cancel flag of `call`. Returns 0 for a call that the
+    /// plugin itself began.
     pub fn call_id(&self, call: &Call<'_>) -> u64 {
         self.objects().iter().find(|(_, flag)| flag.is_of(call)).map_or(0, |(id, _)| *id)
     }

@@ -37,7 +37,7 @@ pub fn serve(library: impl HostLibrary) -> ExitCode {
     match run(Box::new(library)) {
         Ok(never) => match never {},
         Err(error) => {
-            // Read by users who start the program by hand. A host reports the exit status.
+            // For users who start the program by hand. A host reports the exit status instead.
             eprintln!(
                 "crossdock: {error}: this command is started by a host, which communicates with it through standard input"
             );
@@ -47,7 +47,7 @@ pub fn serve(library: impl HostLibrary) -> ExitCode {
 }
 
 fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
-    // The caller chooses the plugin's code, which would have rights that the caller does not have.
+    // The caller chooses the plugin, whose code would get rights that the caller does not have.
     refuse_if_privileged("no plugin is served here")?;
     close_other_files();
     let control = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -59,12 +59,12 @@ fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
     let device = std::env::var(DEVICE_VARIABLE).ok().map(|name| name.parse::<Device>()).transpose();
     let device = device.and_then(|device| confine(device, |device| library.stream(device)).map(|()| device));
     let (receiver, sender) = (Channel::from(control.try_clone()?), Channel::from(control));
-    // Practically no timeout: the host decides how long it takes.
+    // In effect no timeout, because the host decides how long a request may take.
     const STALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
     let host = Arc::new(HostClient(Channels::new(sender, MAX_CHANNELS, STALL_TIMEOUT)));
     let log_host = host.clone();
     let log = move |level, message| log_host.try_notify(&Callback::Log { level, message });
-    // Cannot fail: no code that sets a subscriber has run.
+    // This cannot fail, because no subscriber has been set before.
     let _ = tracing::subscriber::set_global_default(HostLogger(log));
     let server = Arc::new(Server::new(library, host, device));
     while let Ok(Some(message)) = receiver.receive() {
@@ -84,24 +84,25 @@ fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
     unsafe { libc::_exit(0) }
 }
 
-/// Closes all files but the standard ones, in case the host has left some open. This process has
-/// opened none yet.
+/// Closes all files except the standard streams, in case the host has left files open. This process
+/// has not opened any file yet.
 fn close_other_files() {
-    // SAFETY: close_range takes three integers, and this process uses none of these files. An older
-    // system returns ENOSYS.
+    // SAFETY: `close_range` takes three integers and accesses no memory, and this process uses none
+    // of the closed files. An older system returns ENOSYS.
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
 }
 
-/// How long instances may take to end. Shorter than the host's wait for the exit of the process.
+/// The time that plugin instances have to end. It is shorter than the time that the host waits for
+/// the exit of the process.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one host.
 pub struct Server {
     library: Box<dyn HostLibrary>,
     pub(super) host: Arc<HostClient>,
-    /// The process's device besides the CPU, or why it must not load a plugin.
+    /// The process's device besides the CPU, or the reason why the process must not load a plugin.
     device: Result<Option<Device>>,
-    /// The plugin, and the memory of its host library.
+    /// The plugin, and the backend of its host library.
     loaded: OnceLock<(Box<dyn LoadedPlugin>, Backend)>,
     pub(super) instances: ObjectTable<Arc<Instance>>,
     pub(super) streams: ObjectTable<Arc<Mutex<OpenStream>>>,
@@ -137,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Dispatches the request in a message, and returns its response or its error.
+    /// Dispatches the request in a message. Returns its response or its error.
     fn reply_to(&self, message: Message) -> Reply {
         let mut files = Outgoing::default();
         let request = messages::from_bytes::<(Request, Vec<SegmentParts>)>(&message.bytes);
@@ -163,7 +164,7 @@ impl Server {
         Reply { bytes, files, ..Reply::default() }
     }
 
-    /// A trace that sends its records to the host, whose trace began at `start`.
+    /// Returns a trace that sends its records to the host. The host's trace began at `start`.
     pub(super) fn trace(&self, start: Duration) -> Arc<Trace> {
         let host = self.host.clone();
         let forward = move |record: Record<'_>| {
@@ -211,7 +212,7 @@ impl Server {
         let device_stream = Some(stream).filter(|stream| stream.device() != Device::CPU);
         let streams = Streams::new(cpu_stream, device_stream);
         let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
-        // Arrays of other encodings are decoded in the host's session.
+        // Encodings that the plugin does not decode are decoded in the host's session.
         let (decoder_segments, decoder_streams) = (segments.clone(), streams.clone());
         let decoder = Arc::new(move |call: &Call<'_>, array| {
             let call = CallParts::new(call, calls.call_id(call), call.device());

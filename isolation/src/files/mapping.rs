@@ -1,4 +1,4 @@
-//! Files that are mapped for reading, and the lookup of the file that an address lies in.
+//! Maps files for reading, and finds the mapped file that contains an address.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,23 +16,24 @@ use crate::files::truncated::TruncatableMapping;
 
 /// A whole file, mapped for reading.
 pub struct Mapping {
-    /// To send the file on. `None` if too many received files are open already.
+    /// The file, for sending it to another process. `None` if too many received files are already
+    /// open.
     file: Option<Arc<OpenFile>>,
     id: FileId,
     start: NonNull<u8>,
     bytes: usize,
-    /// Returned to the [`ReceiveBudget`] on drop.
+    /// The budget that the mapping uses. It is returned to the [`ReceiveBudget`] on drop.
     reservation: Option<(MappingReservation, Option<Reservation>)>,
     /// Whether a thread is about to call [`Mapping::trim`].
     pub trimming: AtomicBool,
-    /// Known to the SIGBUS handler if other processes can truncate the file.
+    /// Registers the mapping with the SIGBUS handler if other processes can truncate the file.
     truncatable: Option<TruncatableMapping>,
 }
 
 /// The open file of a mapping.
 pub struct OpenFile {
     file: Arc<File>,
-    /// Whether the file is that of a message, and not a user's file.
+    /// Whether the file belongs to a message. Otherwise it is a user's file.
     pub is_message: bool,
     _slot: Option<OpenFileSlot>,
 }
@@ -51,13 +52,13 @@ impl AsFd for OpenFile {
     }
 }
 
-/// Limits the received files that are kept open. Buffers in the other ones are copied if they are
-/// sent on.
+/// Limits the number of received files that are kept open. If a received file is not kept open, its
+/// buffers are copied when they are sent to another process.
 struct OpenFileSlot(());
 
 impl OpenFileSlot {
     fn free_slots() -> &'static AtomicUsize {
-        /// Well below the usual limit of 1024 open files.
+        /// Far fewer than the usual limit of 1024 open files.
         static FREE: AtomicUsize = AtomicUsize::new(256);
         &FREE
     }
@@ -75,12 +76,12 @@ impl Drop for OpenFileSlot {
     }
 }
 
-/// Limits what the host holds of one plugin's messages: mapped files and, with an account, bytes of
-/// memory.
+/// Limits the files and memory that the host keeps for the messages of one plugin: the number of
+/// mapped files and, with an account, the bytes of memory.
 #[derive(Clone)]
 pub struct ReceiveBudget {
-    /// How many more files may be mapped. Linux limits a process to 65,530 mappings of any kind by
-    /// default.
+    /// The number of files that may still be mapped. By default, Linux limits a process to 65,530
+    /// mappings of any kind.
     remaining_files: Arc<AtomicUsize>,
     account: Option<Arc<Account>>,
 }
@@ -88,12 +89,13 @@ pub struct ReceiveBudget {
 impl ReceiveBudget {
     const MAX_FILES: usize = 16_384;
 
-    /// A budget of `files` mapped files and no limit of memory.
+    /// Creates a budget of `files` mapped files, without a memory limit.
     pub fn new(files: usize) -> Self {
         Self { remaining_files: Arc::new(AtomicUsize::new(files)), account: None }
     }
 
-    /// The same mapped files, with the memory limit of an account.
+    /// Returns a budget that shares its mapped files with this budget, and has the memory limit of
+    /// `account`.
     pub fn with_account(&self, account: Arc<Account>) -> Self {
         Self { account: Some(account), ..self.clone() }
     }
@@ -101,7 +103,7 @@ impl ReceiveBudget {
     /// Charges bytes to the account.
     ///
     /// # Errors
-    /// Out of memory.
+    /// Memory is exhausted.
     pub fn reserve(&self, bytes: usize) -> Result<Option<Reservation>> {
         self.account.as_ref().map(|account| account.reserve(bytes)).transpose()
     }
@@ -125,7 +127,7 @@ impl Default for ReceiveBudget {
     }
 }
 
-/// One mapped file of a [`ReceiveBudget`].
+/// The reservation of one mapped file in a [`ReceiveBudget`].
 struct MappingReservation(Arc<AtomicUsize>);
 
 impl Drop for MappingReservation {
@@ -134,8 +136,8 @@ impl Drop for MappingReservation {
     }
 }
 
-/// Copies bytes from `offset` on to `to`. Returns how many, which is less than `to.len()` only at
-/// the end.
+/// Copies bytes from `offset` onwards to `to`. Returns the number of copied bytes, which is less
+/// than `to.len()` only at the end of `bytes`.
 pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
     let n = rest.len().min(to.len());
@@ -143,11 +145,11 @@ pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
     n
 }
 
-/// Device and inode, which identify a file while it is open or mapped.
+/// The device and inode of a file. They identify the file while it is open or mapped.
 type FileId = (u64, u64);
 
-// SAFETY: the mapping is read-only and stays at its address; any thread may read and unmap it. The
-// other fields are Send.
+// SAFETY: the mapping is read-only and stays at its address, so any thread may read and unmap it.
+// The other fields are `Send`.
 unsafe impl Send for Mapping {}
 // SAFETY: the mapping is read-only; `trimming` is atomic, and the other fields are not changed
 // after `register`.
@@ -177,7 +179,7 @@ impl Mapping {
         Ok(mapping.map(|mapping| mapping.register(Some(OpenFile { file, is_message: true, _slot: None }))))
     }
 
-    /// Maps the file of a message from another process, within `budget` if the process is not
+    /// Maps the file of a message from another process. Has a `budget` if that process is not
     /// trusted. Returns `None` if the file is empty or cannot be mapped.
     ///
     /// # Errors
@@ -203,7 +205,7 @@ impl Mapping {
         else {
             return Ok(None);
         };
-        // SAFETY: the system chooses the address, so the call affects no other mapping.
+        // SAFETY: the system chooses the address, so the call changes no other mapping.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
@@ -225,13 +227,14 @@ impl Mapping {
         mapping
     }
 
-    /// The existing mapping of this file.
+    /// Returns the existing mapping of `file`.
     pub fn existing(file: &File) -> io::Result<Option<Arc<Self>>> {
         let stat = file.metadata()?;
         Ok(MAPPINGS.lock().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
     }
 
-    /// The open file that contains these bytes, their offset in it, and its length in bytes.
+    /// Returns the open file that contains `bytes`, the offset of `bytes` in it, and the length of
+    /// the file in bytes.
     pub fn file_containing(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64, u64)> {
         let mapping = MAPPINGS.lock().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
         let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
@@ -241,16 +244,17 @@ impl Mapping {
 
     /// The contents of the file.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `bytes` bytes are mapped readable until `self` is dropped. Files of messages are
-        // sealed. Other programs must not write to a user's file, as the documentation of mapped
-        // sources says; see also `truncated`.
+        // SAFETY: the `bytes` bytes at `start` are mapped for reading until `self` is dropped.
+        // Files of messages are sealed. The documentation of mapped sources requires that other
+        // programs do not write to a user's file. Module `truncated` handles truncated files.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Removes the pages from this process. They are read again from the file when needed.
+    /// Removes the pages from this process. The system reads them again from the file when they are
+    /// needed.
     pub fn trim(&self) {
-        // SAFETY: MADV_DONTNEED on a shared, read-only mapping of a file changes no contents. Its
-        // result does not matter.
+        // SAFETY: MADV_DONTNEED on a shared, read-only mapping of a file does not change the
+        // contents. An error has no effect on the mapping.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
         self.trimming.store(false, Ordering::Relaxed);
     }
@@ -266,10 +270,10 @@ impl Drop for Mapping {
             }
             mappings.by_address.remove(&self.start.as_ptr().addr());
         }
-        // Before the system can reuse the addresses.
+        // The mapping is unregistered before the system can reuse its addresses.
         drop(self.truncatable.take());
-        // SAFETY: `map` mapped these bytes, and this is the only place that unmaps them. Every
-        // reader holds an `Arc` of `self`.
+        // SAFETY: `map` mapped these bytes, and only this line unmaps them. Every reader holds an
+        // `Arc` of `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -6,18 +6,17 @@ use std::time::Duration;
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::io::Errno;
 
-/// All seals: neither the bytes, nor the length, nor the seals can change.
+/// All seals of a file. With them, neither its bytes, nor its length, nor its seals can change.
 pub const SEALS: SealFlags =
     SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
-/// Seals a file in memory (`memfd_create`): no process can change its bytes or its length from then
-/// on.
+/// Seals a file in memory (`memfd_create`), so that no process can change its bytes or its length.
 pub fn seal(file: impl AsFd) -> std::io::Result<()> {
-    /// The system itself waits for 150 ms in each attempt.
+    /// The maximum number of attempts. The system itself waits for 150 ms in each attempt.
     const ATTEMPTS: usize = 20;
     for _ in 1..ATTEMPTS {
         match fcntl_add_seals(&file, SEALS) {
-            // The system may hold a page for a moment, for example while it migrates memory.
+            // The system may hold a page for a short time, for example while it migrates memory.
             Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(5)),
             result => return Ok(result?),
         }

@@ -1,9 +1,9 @@
 //! Turns SIGBUS for mapped files that another program truncated into errors.
 //!
-//! The system sends SIGBUS to a thread that touches a page beyond the file's end. With
+//! The system sends SIGBUS to a thread that accesses a page after the file's end. With
 //! [`handle_sigbus`], such pages of mapped inputs read as zeros until the call of [`guarded`] that
-//! touched them has returned, and that call returns an error that names the file. Then the zeros
-//! are removed again: a reader outside of such a call gets the signal.
+//! accessed them has returned. This call returns an error that names the file. Then the zeros are
+//! removed, so that a thread that reads the page outside of [`guarded`] gets the signal.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,21 +48,22 @@ impl From<Truncated> for ApiError {
     }
 }
 
-/// Mappings that the signal handler knows. Readers of further ones get the signal.
+/// The maximum number of mappings that the signal handler handles. Threads that read additional
+/// mappings get the signal.
 const MAX_MAPPINGS: usize = 1024;
 /// The `start` of a free slot.
 const FREE: usize = 0;
-/// The `start` of a slot that is being filled in.
+/// The `start` of a slot that a thread is filling in.
 const CLAIMED: usize = 1;
 /// The `replaced_from` of a slot without replaced pages.
 const NONE_REPLACED: usize = usize::MAX;
 
-/// A mapping as the signal handler sees it, which must not take a lock.
+/// A slot of the table of mappings. The signal handler reads the table without a lock.
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     bytes: AtomicUsize,
-    /// Open while the slot is not free.
+    /// The file is open while the slot is not free.
     file: AtomicI32,
     /// The address of the first replaced page, or [`NONE_REPLACED`].
     replaced_from: AtomicUsize,
@@ -77,26 +78,28 @@ static SLOTS: [Slot; MAX_MAPPINGS] = [const {
         replaced_from: AtomicUsize::new(NONE_REPLACED),
     }
 }; MAX_MAPPINGS];
-/// How many calls of [`guarded`] are running.
+/// The number of running calls of [`guarded`].
 static CALLS: ThreadCount = ThreadCount::new();
-/// How many threads are replacing pages.
+/// The number of threads that are replacing pages.
 static REPLACING: ThreadCount = ThreadCount::new();
-/// How often pages were replaced.
+/// The number of times that pages were replaced.
 static REPLACED: AtomicUsize = AtomicUsize::new(0);
-/// The value of [`REPLACED`] when all replaced pages had been mapped from their files again.
+/// The value of [`REPLACED`] at the last time that all replaced pages were mapped from their files
+/// again.
 static RESTORED: AtomicUsize = AtomicUsize::new(0);
-/// The previous action of SIGBUS, set once the handler is installed.
+/// The action of SIGBUS before the handler was installed. It is set once the handler is installed.
 static PREVIOUS: OnceLock<Action> = OnceLock::new();
-/// Files of which pages were replaced, the newest last, each with the value of [`REPLACED`] at that
-/// time.
+/// The files whose pages were replaced, the newest last. Each file has the value of [`REPLACED`] at
+/// the time of its replacement.
 static TRUNCATED_FILES: ProcessWide<VecDeque<(usize, File)>> = ProcessWide::new();
-/// How many of them are kept for running calls.
+/// The maximum number of truncated files that are kept for running calls.
 const MAX_TRUNCATED_FILES: usize = 64;
 
-/// Path, length when mapped, and current length (bytes).
+/// The path of a file, its length when it was mapped, and its current length (both in bytes).
 type File = (String, u64, u64);
 
-/// Counts threads of this process. A forked child starts at 0. All methods are async-signal-safe.
+/// Counts threads of this process. In a forked child, the count starts at 0. All methods are
+/// async-signal-safe.
 struct ThreadCount(AtomicU64);
 
 impl ThreadCount {
@@ -116,7 +119,8 @@ impl ThreadCount {
         Self::of(self.0.load(Ordering::SeqCst), std::process::id())
     }
 
-    /// The count in `state`: the process id is in the upper half, the count in the lower half.
+    /// The count in `state`. The upper half of `state` is the process id, and the lower half is the
+    /// count.
     fn of(state: u64, process: u32) -> u32 {
         if state >> 32 == u64::from(process) { state as u32 } else { 0 }
     }
@@ -136,12 +140,12 @@ unsafe impl Send for Action {}
 // SAFETY: the value is never changed after `PREVIOUS` is set.
 unsafe impl Sync for Action {}
 
-/// Installs a handler that turns SIGBUS for a page of a mapped input into an error of the
-/// [`guarded`] call that touched it. Other SIGBUS signals go to the handler that was installed
-/// before. A second call does nothing.
+/// Installs a handler for SIGBUS. If a [`guarded`] call accesses a missing page of a mapped input,
+/// the call returns an error instead. The handler passes other SIGBUS signals to the handler that
+/// was installed before. A second call does nothing.
 ///
 /// # Errors
-/// The system's error, if the handler cannot be installed.
+/// The system cannot install the handler.
 pub fn handle_sigbus() -> io::Result<()> {
     if PREVIOUS.get().is_some() {
         return Ok(());
@@ -170,7 +174,7 @@ pub fn handle_sigbus() -> io::Result<()> {
     }
 }
 
-/// The handler of SIGBUS. It may use atomics and async-signal-safe functions only.
+/// Handles SIGBUS. May use only atomics and async-signal-safe functions.
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO, `info` points to the signal's description; `__errno_location` is
     // this thread's errno.
@@ -187,8 +191,8 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Replaces the pages from `address` to the end of its mapping by zeros: if the file ends before a
-/// page, it also ends before all later pages. Returns whether `address` lies in a known mapping.
+/// Replaces the pages from `address` to the end of its mapping by zeros. If the file ends before a
+/// page, it also ends before all later pages. Returns whether `address` is in a registered mapping.
 fn replace(address: usize) -> bool {
     if CALLS.count() == 0 {
         return false;
@@ -196,7 +200,8 @@ fn replace(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
         let end = slot.end.load(Ordering::Acquire);
-        // The second load detects that the slot was reused for another mapping in between.
+        // The second load detects that the slot was reused for another mapping after the first
+        // load.
         if start <= CLAIMED || !(start..end).contains(&address) || slot.start.load(Ordering::Acquire) != start
         {
             continue;
@@ -221,20 +226,20 @@ fn page_bytes() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Performs the previous action of the signal.
+/// Performs the action that SIGBUS had before the handler was installed.
 ///
 /// # Safety
-/// The arguments are those of a signal handler.
+/// The arguments must be the arguments of a signal handler.
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get().map_or(libc::SIG_DFL, |action| action.0.sa_sigaction);
     let wants_info = PREVIOUS.get().is_some_and(|action| action.0.sa_flags & libc::SA_SIGINFO != 0);
-    // SAFETY: `previous` is an installed handler with the signature that its SA_SIGINFO flag says,
-    // and the arguments are those of the caller's handler. `signal` and `raise` are
-    // async-signal-safe.
+    // SAFETY: `previous` is an installed handler, and its SA_SIGINFO flag selects the signature.
+    // The arguments are the arguments of the handler that called this function. `signal` and
+    // `raise` are async-signal-safe.
     unsafe {
         if previous == libc::SIG_DFL || previous == libc::SIG_IGN {
-            // On return, the access faults again and ends the process. A signal that another
-            // process sent is raised again.
+            // After the return, the access faults again and ends the process. A signal that another
+            // process sent does not repeat, so the code raises it again.
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
         } else if wants_info {
@@ -246,11 +251,12 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Runs `work`, which may read mapped files. If a file was truncated meanwhile, that is the error,
-/// whatever `work` returns: its result derives from zeros in part.
+/// Runs `work`, which may read mapped files. If a file was truncated during `work`, returns the
+/// error [`Truncated`] instead of the result, because `work` may have read zeros.
 ///
 /// # Errors
-/// Those of `work`, and [`Truncated`], which concurrent calls on other threads may get too.
+/// The errors of `work`, and [`Truncated`]. Concurrent calls on other threads may also return
+/// [`Truncated`].
 pub fn guarded<T, E: From<Truncated>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     if PREVIOUS.get().is_none() {
         return work();
@@ -265,12 +271,13 @@ pub fn guarded<T, E: From<Truncated>>(work: impl FnOnce() -> Result<T, E>) -> Re
 
 /// A running call of [`guarded`]. Its drop also runs if `work` unwinds.
 struct Call {
-    /// The value of [`REPLACED`] at the beginning.
+    /// The value of [`REPLACED`] at the beginning of the call.
     replaced: usize,
 }
 
 impl Call {
-    /// Restores all replaced pages first: this call would read their zeros without an error.
+    /// Restores all replaced pages first. Otherwise this call would read their zeros without an
+    /// error.
     fn begin() -> Self {
         CALLS.enter();
         loop {
@@ -282,7 +289,7 @@ impl Call {
         }
     }
 
-    /// The files of which pages were replaced since the beginning.
+    /// The files whose pages were replaced since the beginning of the call.
     fn truncated(&self) -> Option<Truncated> {
         // Wait for threads that have replaced pages but not yet incremented `REPLACED`.
         while REPLACING.count() > 0 {
@@ -304,7 +311,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // If `work` unwound, `truncated` did not restore the pages.
+        // If `work` unwound, `truncated` has not restored the pages.
         if REPLACED.load(Ordering::SeqCst) != RESTORED.load(Ordering::SeqCst) {
             restore();
         }
@@ -312,8 +319,8 @@ impl Drop for Call {
     }
 }
 
-/// Maps all replaced pages from their files again. Holds the lock that [`TruncatableMapping`] takes
-/// before a mapping ends.
+/// Maps all replaced pages from their files again. Meanwhile holds the lock that
+/// [`TruncatableMapping`] takes before a mapping ends.
 fn restore() {
     let mut truncated = TRUNCATED_FILES.lock();
     let replaced = REPLACED.load(Ordering::SeqCst);
@@ -361,12 +368,11 @@ fn record(truncated: &mut VecDeque<(usize, File)>, replaced: usize, file: File) 
     truncated.push_back((replaced, file));
 }
 
-/// Registers a mapping with the signal handler. It must be dropped before the mapping and its file
-/// are.
+/// Registers a mapping with the signal handler. Must be dropped before the mapping and its file.
 pub(crate) struct TruncatableMapping(&'static Slot);
 
 impl TruncatableMapping {
-    /// Returns `None` if all slots are in use.
+    /// Returns `None` if no slot is free.
     pub(crate) fn new(start: NonNull<u8>, bytes: usize, file: RawFd) -> Option<Self> {
         let start = start.as_ptr().addr();
         let claim = |slot: &&Slot| {
@@ -403,7 +409,7 @@ mod tests {
 
     const BYTES: usize = 100_000;
 
-    /// Serialises the tests, because concurrent calls may get each other's errors.
+    /// Runs the tests one after another, because concurrent calls may return each other's errors.
     fn serialised() -> MutexGuard<'static, ()> {
         static SERIAL: Mutex<()> = Mutex::new(());
         handle_sigbus().unwrap();
@@ -444,7 +450,8 @@ mod tests {
             assert!(error.message().starts_with(&expected), "{error}");
             assert_eq!(read(&whole).unwrap(), BYTES, "another file has all of its bytes");
         }
-        // The file is as long as before: its contents are read, and no page of zeros.
+        // The file has its old length again, so the call reads the file's contents instead of
+        // zeros.
         file.set_len(0).unwrap();
         std::fs::write(folder.path().join("truncated"), vec![2; BYTES]).unwrap();
         assert_eq!(read(&mapping).unwrap(), 2 * BYTES);

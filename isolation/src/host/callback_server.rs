@@ -25,9 +25,10 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
 use crate::wire::outgoing::Outgoing;
 
-/// The process may have replaced closed channels before this side notices that they are closed.
+/// Additional channels, because the process may replace closed channels before the host notices
+/// that they are closed.
 const SPARE_CHANNELS: usize = 16;
-/// Maximum bytes of one read for the process.
+/// The maximum number of bytes that one `Read` callback returns.
 const MAX_READ_BYTES: u64 = 1 << 20;
 
 type CallbackResult = std::result::Result<CallbackReply, Failure>;
@@ -49,15 +50,15 @@ pub struct CallbackServer {
     /// Open channels; `None` once the process has ended.
     channels: Mutex<Option<Vec<Arc<Channel>>>>,
     message_budget: MessageBudget,
-    /// Limits what the host holds of the plugin's messages, in this process of the plugin and
-    /// others.
+    /// Limits the files and memory that the host keeps for the plugin's messages. All processes of
+    /// the plugin share the limit.
     pub budget: ReceiveBudget,
-    /// How many callbacks were received.
+    /// The number of callbacks received.
     pub callback_count: AtomicU64,
-    /// How many callbacks are being handled.
+    /// The number of callbacks that the host is handling.
     pub active_callbacks: AtomicUsize,
-    /// How many of them are releasing a source or a sink, which may take as long as the
-    /// application's function takes.
+    /// The number of active callbacks that release a source or a sink. A release takes as long as
+    /// the application's function takes.
     pub active_releases: AtomicUsize,
 }
 
@@ -81,14 +82,14 @@ pub struct CallState {
 }
 
 impl CallState {
-    /// The state of a call; `None` for a request that belongs to no call.
+    /// Creates the state of a call. `call` is `None` for a request that belongs to no call.
     pub fn new(call: Option<&Call<'_>>) -> Self {
         let (done, total, cancel) = (AtomicU64::new(0), AtomicU64::new(0), CancelFlag::new());
         let validate = call.map_or(Validate::Full, Call::validate);
         Self { done, total, cancel, validate, byte_budget: call.map_or(0, Call::byte_budget) }
     }
 
-    /// The progress that the process reported: done and total.
+    /// The progress that the process reported: the amount done and the total.
     pub fn progress(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
@@ -156,14 +157,14 @@ impl CallbackServer {
         lock(&self.instances).insert(id, context);
     }
 
-    /// Adds a pending call until the guard is dropped.
+    /// Adds a pending call. Dropping the returned guard removes the call.
     pub fn add_call(&self, id: u64, state: Arc<CallState>) -> PendingCall<'_> {
         lock(&self.calls).insert(id, state);
         PendingCall { calls: &self.calls, id }
     }
 
     pub fn remove_instance(&self, id: u64) {
-        // Dropped after the lock is released, here and below.
+        // The context is dropped after the lock is released.
         let context = lock(&self.instances).remove(&id);
         drop(context);
     }
@@ -178,16 +179,18 @@ impl CallbackServer {
         drop(sink);
     }
 
-    /// An empty message to the process in which arrays on its device are sent in segments.
+    /// Creates an empty message to the process. Arrays on the process's device are sent in
+    /// segments.
     pub fn outgoing(&self) -> Outgoing {
         Outgoing::to_plugin(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
     }
 
-    /// Copies received segments, ready in the order of `stream`, the stream of an instance on their
-    /// device.
+    /// Copies received segments. The copies are ready in the order of `stream`, which is the
+    /// instance's stream on the segments' device.
     ///
     /// # Errors
-    /// The instance has no device, the process did not request the segments, or out of memory.
+    /// The instance has no device, the process did not request the segments, or memory is
+    /// exhausted.
     pub fn receive_segments(&self, parts: &[SegmentParts], stream: Option<&Stream>) -> Result<Vec<Buffer>> {
         if parts.is_empty() {
             return Ok(Vec::new());
@@ -198,8 +201,8 @@ impl CallbackServer {
         }
     }
 
-    /// Releases what the process used. Closes its channels too: other processes, even this one, may
-    /// have copies of their other ends.
+    /// Releases the process's segments and closes its channels. The channels must be closed because
+    /// this process or other processes may have copies of the process's ends.
     pub fn process_ended(&self) {
         if let Some(segments) = &self.segments {
             segments.release_all();
@@ -219,14 +222,14 @@ impl CallbackServer {
             }
         }
         control.close();
-        // The process cannot use its sources and sinks any more.
+        // The process can no longer use its sources and sinks.
         let sources = std::mem::take(&mut *lock(&self.sources));
         let sinks = std::mem::take(&mut *lock(&self.sinks));
         drop((sources, sinks));
     }
 
-    /// Handles callbacks on a channel until it is closed, in a thread of its own. Returns whether
-    /// that was possible.
+    /// Starts a thread that handles the callbacks on a channel until the channel is closed. Returns
+    /// whether the thread was started.
     fn serve(self: Arc<Self>, channel: Channel, threads: &ThreadGroup) -> bool {
         let channel = Arc::new(channel);
         {
@@ -244,7 +247,7 @@ impl CallbackServer {
         threads.spawn(serve).is_ok()
     }
 
-    /// Handles the callback in a message, and returns its reply or its error.
+    /// Handles the callback in a message. Returns its reply or its error.
     pub fn reply_to(&self, message: Message) -> Reply {
         self.callback_count.fetch_add(1, Ordering::Relaxed);
         self.active_callbacks.fetch_add(1, Ordering::Relaxed);
@@ -266,7 +269,7 @@ impl CallbackServer {
 
     fn handle_message(&self, message: Message, reply: &mut Reply) -> Result<CallbackReply> {
         let Message { bytes, files } = message;
-        // The bytes to write follow their callback and are not parsed.
+        // The bytes to write follow the callback in the message and are not parsed.
         let (head, _) = bytes.split_at(bytes.len().min(messages::MAX_UNCHARGED_BYTES));
         if let Ok((Callback::Write { sink }, rest)) = messages::from_prefix(head) {
             return self.write(sink, bytes.get(head.len() - rest.len()..).unwrap_or_default());
@@ -278,8 +281,7 @@ impl CallbackServer {
     fn handle(&self, callback: Callback, files: Vec<OwnedFd>, reply: &mut Reply) -> Result<CallbackReply> {
         match callback {
             Callback::Read { source, offset, bytes } => return self.read(source, offset, bytes, reply),
-            // The callback itself is shorter than the part of the message that `handle_message`
-            // parses.
+            // Not reached, because `handle_message` handles every `Write` callback itself.
             Callback::Write { sink } => return self.write(sink, &[]),
             Callback::CloseSource(source) => self.release(|| self.remove_source(source)),
             Callback::CloseSink(sink) => self.release(|| self.remove_sink(sink)),
@@ -361,8 +363,8 @@ impl CallbackServer {
         let files = Incoming::from_plugin(files, &self.budget)?.with_segments(segments);
         let tree = tree.read(&files)?;
         let schema = column_schema(tree.root()?)?;
-        // SAFETY: the default stream of the device lives as long as `context.memory`, which is kept
-        // until the call has ended.
+        // SAFETY: `CallStream::new` requires a stream that outlives the call. `context.memory`
+        // keeps the device's default stream, and `context` is kept until the call ends.
         let stream = unsafe { CallStream::new(context.streams.for_device(device).raw()) };
         let settings = CallSettings {
             stream,
@@ -403,7 +405,7 @@ mod tests {
         let object = Arc::new(());
         let (weak, same_threads) = (Arc::downgrade(&object), threads.clone());
         let work = move || {
-            // Would wait for itself.
+            // Without the exception for threads of the group, this thread would wait for itself.
             same_threads.wait_within(Duration::MAX);
             let _ = receiver.recv();
             drop(object);

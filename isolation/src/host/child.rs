@@ -1,5 +1,4 @@
-//! The process of an isolated plugin, as its host sees it: starts it, sends it requests, and ends
-//! it.
+//! Starts the process of an isolated plugin, sends it requests and ends it.
 
 use std::fs::File;
 use std::io;
@@ -34,9 +33,9 @@ use crate::wire::messages::{
 };
 use crate::wire::outgoing::Outgoing;
 
-/// A release that takes longer counts as a hang.
+/// The maximum time of a release. A process that takes longer counts as hanging.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A start of a CUDA driver that takes longer counts as a hang.
+/// The maximum time for the start of a CUDA driver. A process that takes longer counts as hanging.
 const DRIVER_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A plugin's process.
@@ -53,12 +52,13 @@ pub struct Child {
     is_ending: AtomicBool,
     /// Why the process has ended.
     end_reason: OnceLock<String>,
-    /// The process that started this one. Its forked children must not use the channels.
+    /// The id of the process that started the plugin's process. Forked children of the host must
+    /// not use the channels.
     host_id: u32,
 }
 
 impl Child {
-    /// Starts the process. It waits for [`Request::Load`] then.
+    /// Starts the process, which then waits for [`Request::Load`].
     ///
     /// # Errors
     /// The program cannot be started, or its process cannot be moved into the control group.
@@ -81,10 +81,11 @@ impl Child {
         if let Some(segments) = &segments {
             command.env(DEVICE_VARIABLE, segments.device().to_string());
         }
-        // Its own process group: a terminal's Ctrl-C reaches the host only.
+        // The process has its own process group, so that Ctrl-C in a terminal reaches only the
+        // host.
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(remote)));
-        // Not inherited: the host's standard output may be its result, and its standard error a
-        // terminal.
+        // The process does not inherit the host's standard output, which may carry the host's
+        // result, or its standard error, which may be a terminal.
         let (output, output_writer) = io::pipe().map_err(failed)?;
         command.stdout(output_writer.try_clone().map_err(failed)?).stderr(output_writer);
         let callbacks = Arc::new(CallbackServer::new(plugin.clone(), segments, trace, budget));
@@ -94,16 +95,16 @@ impl Child {
         let threads = ThreadGroup::default();
         let (server, server_threads) = (callbacks.clone(), threads.clone());
         let accept = move || server.accept_channels(&control, &server_threads);
-        // Threads are started before the process. If the start fails, they end when the other ends
-        // are closed.
+        // The threads are started before the process. If the start of the process fails, the remote
+        // ends are closed and the threads end.
         threads.spawn(accept).map_err(failed)?;
         let name = plugin.clone();
         threads.spawn(move || forward_output(output, &mut io::stderr(), &name)).map_err(failed)?;
         let process = command.spawn().map_err(failed)?;
         let id = process.id();
-        // Set only here.
+        // `set` cannot fail, because only this line sets the id.
         let _ = callbacks.process_id.set(id);
-        // Closes this process's copies of the other ends.
+        // Closes this process's copies of the remote ends.
         drop(command);
         let child = Self {
             plugin,
@@ -117,14 +118,14 @@ impl Child {
             end_reason: OnceLock::new(),
             host_id: std::process::id(),
         };
-        // Before the plugin is loaded.
+        // The process joins the group before it loads the plugin.
         child.group.iter().try_for_each(|group| group.add(id))?;
         Ok(child)
     }
 
-    /// Whether the process runs, and was started by this process.
+    /// Whether the process runs and this process started it.
     pub fn is_running(&self) -> bool {
-        // The thread that ends the process holds the lock for a while.
+        // Does not wait for the lock, because a thread that ends the process holds it for a while.
         if self.is_ending.load(Ordering::SeqCst) || self.is_in_forked_process() {
             return false;
         }
@@ -142,7 +143,7 @@ impl Child {
     /// Loads the plugin's file. Must be the first request.
     pub fn load(&self, request: &Request, file: &File) -> Result<()> {
         let has_driver = self.callbacks.segments.is_some();
-        // The process sends nothing while its driver starts.
+        // A process sends no messages while its driver starts, so the timeout is extended.
         let extend = |timeout: Duration| if has_driver { timeout.max(DRIVER_START_TIMEOUT) } else { timeout };
         let Deadlines { silence, call } = self.deadlines;
         let deadlines = Deadlines { silence: silence.map(extend), call: call.map(extend) };
@@ -154,32 +155,32 @@ impl Child {
     /// the release.
     pub fn release(&self, request: &Request) {
         let timeout = self.deadlines.silence.map_or(RELEASE_TIMEOUT, |silence| silence.min(RELEASE_TIMEOUT));
-        // An error means that the process has ended, and the object with it.
+        // An error means that the process has ended. Then the object no longer exists.
         let _ = self.exchange(request, &[], &[], None, Timeout::Release(timeout));
     }
 
-    /// The settings of a call for a request, with a new id.
+    /// Returns the settings of a call for a request, with a new call id.
     pub fn call_parts(&self, call: &Call<'_>) -> CallParts {
         CallParts::new(call, self.callbacks.next_id(), self.nearest_device(call.device()))
     }
 
-    /// The device if the process has it, else the CPU.
+    /// Returns `device` if the process has it, otherwise the CPU.
     pub fn nearest_device(&self, device: Device) -> Device {
         if self.has(device) { device } else { Device::CPU }
     }
 
-    /// Whether the process has this device.
+    /// Whether the process has `device`.
     pub fn has(&self, device: Device) -> bool {
         let is_device = |segments: &Arc<SharedDeviceSegments>| segments.device() == device;
         device == Device::CPU || self.callbacks.segments.as_ref().is_some_and(is_device)
     }
 
-    /// An empty message in which arrays on the process's device are sent in segments.
+    /// Creates an empty message. Arrays on the process's device are sent in segments.
     pub fn outgoing(&self) -> Outgoing {
         self.callbacks.outgoing()
     }
 
-    /// Sends a request and waits for the response. Arrays of the response must lie in host memory.
+    /// Sends a request and waits for the response. Arrays in the response must be in host memory.
     pub fn request(
         &self,
         request: Request,
@@ -189,8 +190,8 @@ impl Child {
         self.request_on(request, files, call, None)
     }
 
-    /// Sends a request and waits for the response. Arrays of the response that lie on the device of
-    /// `stream` are ready in its order.
+    /// Sends a request and waits for the response. Arrays in the response that are on the device of
+    /// `stream` are ready in the order of `stream`.
     ///
     /// # Errors
     /// The plugin returned an error, the process has ended or exceeded a deadline, or the call was
@@ -276,7 +277,7 @@ impl Child {
         let reason = match (kill_reason, status) {
             (Some(reason), _) => reason.to_owned(),
             // A process exits successfully when its connection is closed, so the I/O error is the
-            // cause.
+            // reason for its end.
             (None, Some(status)) if status.success() => format!("{} ({io_error})", describe(status)),
             (None, Some(status)) => {
                 self.group.as_ref().and_then(Group::out_of_memory_kill).unwrap_or_else(|| describe(status))

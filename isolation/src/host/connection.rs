@@ -14,7 +14,7 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
 
-/// A plugin's process, and the host's memory and streams for arrays from it.
+/// A plugin's process, and the memory and streams with which the host receives arrays from it.
 #[derive(Clone)]
 pub struct Connection {
     pub child: Arc<Child>,
@@ -37,7 +37,7 @@ impl Connection {
         self.request_with(request, &Outgoing::default(), call)
     }
 
-    /// Sends a request whose message or response has arrays.
+    /// Sends a request. The request or the response contains arrays.
     pub fn request_with(
         &self,
         request: Request,

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-/// How long the host waits for a plugin's process. A process that exceeds a deadline is killed.
+/// The time that the host waits for a plugin's process. The host kills a process that exceeds a
+/// deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// For a sign of life during a call: a callback or the response.
+    /// The maximum time without a sign of life during a call. Callbacks and the response are signs
+    /// of life.
     pub silence: Option<Duration>,
-    /// For the response to a call.
+    /// The maximum time until the response to a call.
     pub call: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! A plugin that runs in processes of its own, and these processes.
+//! A plugin that runs in its own processes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::messages::Request;
 
-/// A plugin with one process per session and device. Sessions share no process, so that a process
-/// sees the inputs of one session only.
+/// A plugin that has one process for each session and device. A process receives only the inputs of
+/// its own session, because sessions share no process.
 pub struct IsolatedPlugin {
     /// The plugin's name in messages.
     plugin: String,
@@ -28,7 +28,8 @@ pub struct IsolatedPlugin {
     deadlines: Deadlines,
     cgroup: Option<PathBuf>,
     running: Mutex<Running>,
-    /// Shared by all processes, including objects that remain of ended ones.
+    /// The budget of all processes of the plugin. It includes objects that remain after their
+    /// process has ended.
     budget: ReceiveBudget,
 }
 
@@ -36,11 +37,12 @@ pub struct IsolatedPlugin {
 type Running = HashMap<(u64, Option<Device>), Weak<Child>>;
 
 impl IsolatedPlugin {
-    /// The plugin in `file`, which messages call `plugin`.
+    /// Creates a plugin from `file`. Messages name the plugin `plugin`.
     ///
-    /// `program` runs it, else that of [`serve_with`], else the command beside this process's
-    /// executable. `check` decides whether the first or the last of these may be started. If there
-    /// is a `cgroup`, each process is in a control group below it.
+    /// `program` runs the plugin. Without `program`, the program of [`serve_with`] runs it, or else
+    /// the command `crossdock` in the folder of this process's executable. `check` decides whether
+    /// `program` or the command may be started. If `cgroup` is set, each process gets its own
+    /// control group in it.
     ///
     /// [`serve_with`]: crate::serve_with
     pub fn new(
@@ -55,12 +57,11 @@ impl IsolatedPlugin {
         Self { plugin, file, program, check, deadlines, cgroup, running, budget }
     }
 
-    /// The process of a session for a device: the running one, or a new one with the segments that
-    /// `create_segments` returns. Received messages are charged to `account`.
+    /// Returns the running process of a session for a device, or starts a process with the segments
+    /// that `create_segments` returns. Received messages are charged to `account`.
     ///
     /// # Errors
-    /// The process cannot be started, or cannot load the plugin. makes for it. What the host holds
-    /// of what it sends counts as `account`'s.
+    /// The process cannot be started, or cannot load the plugin.
     pub(crate) fn child(
         &self,
         session: u64,

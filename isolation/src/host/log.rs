@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use crossdock_plugin_api::abi;
 
-/// Logs a plugin's message, at a level of crossdock.h, under the target `crossdock::plugin`. A
-/// message of more than 8 KiB is truncated.
+/// Logs a plugin's message under the target `crossdock::plugin`. `level` is a log level of
+/// crossdock.h. A message longer than 8 KiB is truncated.
 pub fn log_plugin_message(plugin: &str, level: i32, message: &str) {
-    /// A subscriber may keep all messages, so that a plugin decides how much memory they take.
+    /// Limits the memory of a message, because a subscriber may keep all messages.
     const MAX_BYTES: usize = 8 << 10;
     let message = match message.len() {
         0..=MAX_BYTES => Cow::Borrowed(message),

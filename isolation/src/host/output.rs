@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 
-/// Further output of the process is dropped, so that a plugin cannot fill a disk with it.
+/// Output of the process after this many bytes is dropped, so that a plugin cannot fill a disk.
 const MAX_BYTES: usize = 1 << 20;
-/// Longer lines are split.
+/// The maximum length of a forwarded line. A longer line is split.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// Forwards output until its end, line by line, at most [`MAX_BYTES`] of it. Characters that
-/// control a terminal are replaced.
+/// Forwards the first [`MAX_BYTES`] of the output, line by line. Replaces characters that control a
+/// terminal.
 pub fn forward_output(mut from: impl Read, to: &mut impl Write, plugin: &str) {
     let (mut line, mut piece, mut remaining) = (Vec::new(), [0; MAX_LINE_BYTES], MAX_BYTES);
     while let Some(n) = read(&mut from, &mut piece) {
@@ -22,7 +22,7 @@ pub fn forward_output(mut from: impl Read, to: &mut impl Write, plugin: &str) {
     write_line(&mut line, &mut remaining, to, plugin);
 }
 
-/// Reads some bytes. Returns `None` at the end and after an error.
+/// Reads bytes into `piece`. Returns their number, or `None` at the end and after an error.
 fn read(from: &mut impl Read, piece: &mut [u8]) -> Option<usize> {
     loop {
         match from.read(piece) {
@@ -45,12 +45,12 @@ fn write_line(line: &mut Vec<u8>, remaining: &mut usize, to: &mut impl Write, pl
         text +=
             &format!("\nthe process of '{plugin}' wrote more than {MAX_BYTES} bytes: the rest is dropped\n");
     }
-    // If standard error is closed, there is no place to report it.
+    // If standard error is closed, the error cannot be reported.
     let _ = to.write_all(text.as_bytes());
 }
 
-/// Replaces control characters, and changes of the writing direction, which make a line look
-/// different from its contents.
+/// Replaces control characters and characters that change the writing direction, because they make
+/// a line look different from its contents.
 fn printable(letter: char) -> char {
     match letter {
         '\n' | '\t' => letter,

@@ -1,4 +1,4 @@
-//! Finds the program that runs isolated plugins, and its environment.
+//! Finds the program that runs isolated plugins, and selects its environment variables.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use crossdock_plugin_api::{Error, Result};
 
 use crate::sandbox::environment::{Environment, refuse_if_privileged};
 
-/// Returns why a program must not be started, if it must not.
+/// Checks whether a program may be started. Returns the reason if it must not be started.
 pub type ProgramCheck = fn(&Path) -> std::result::Result<(), String>;
 
-/// A program that calls [`serve`](crate::serve()) first.
+/// A program that calls [`serve`](crate::serve()) before any other work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The executable file.
     pub path: PathBuf,
     /// The command-line arguments, without the program's name.
     pub arguments: Vec<OsString>,
-    /// Environment variables, in addition to [`INHERITED_VARIABLES`]. The process has no others.
+    /// Environment variables of the process, in addition to [`INHERITED_VARIABLES`].
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -37,17 +37,17 @@ pub const INHERITED_VARIABLES: [&str; 10] = [
     "TSAN_OPTIONS",
 ];
 
-/// The program of [`serve_with`].
+/// The program that [`serve_with`] has set.
 static SERVE_PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// Sets the program that runs isolated plugins if the policy does not name one. It must call
-/// [`serve`](crate::serve()) first. Only the first call has an effect.
+/// Sets the program that runs isolated plugins if the policy does not name a program. The program
+/// must call [`serve`](crate::serve()) before any other work. Only the first call has an effect.
 pub fn serve_with(program: Program) {
-    // An error means that the program was set before.
+    // An error means that an earlier call has set the program.
     let _ = SERVE_PROGRAM.set(program);
 }
 
-/// The argument with which the command `crossdock` serves a plugin.
+/// The command-line argument that makes the command `crossdock` serve a plugin.
 pub const SERVE_ARGUMENT: &str = "isolated-plugin";
 
 impl Program {
@@ -57,13 +57,14 @@ impl Program {
         INHERITED_VARIABLES.iter().filter_map(inherited).chain(self.environment.iter().cloned())
     }
 
-    /// The program to start: `named`, else that of [`serve_with`], else the command beside this
-    /// process's executable. All but that of [`serve_with`] are checked.
+    /// Returns the program to start: `named`, or else the program of [`serve_with`], or else the
+    /// command `crossdock` in the folder of this process's executable. `check` checks every program
+    /// except the program of [`serve_with`].
     ///
     /// # Errors
     /// There is no program, the check fails, or this process is privileged.
     pub(crate) fn to_start(named: Option<&Self>, check: ProgramCheck) -> Result<Self> {
-        // The new process would inherit the rights, and `serve` would return an error.
+        // The new process would inherit the privileges, and `serve` would return an error.
         refuse_if_privileged("a plugin is to run in a process of its own, which is not started here")?;
         let checked = |program: Self| {
             let refused = |reason: String| {
@@ -91,7 +92,7 @@ impl Program {
         checked(command.map(Self::command).ok_or_else(not_found)?)
     }
 
-    /// The command `crossdock` at this path.
+    /// The command `crossdock` at `path`.
     pub fn command(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), arguments: vec![SERVE_ARGUMENT.into()], environment: Vec::new() }
     }

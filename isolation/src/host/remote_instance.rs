@@ -1,4 +1,4 @@
-//! A plugin instance whose code runs in another process, as its host sees it.
+//! A plugin instance whose code runs in another process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -30,19 +30,20 @@ pub struct RemoteInstance {
     exporter: Option<Vec<Format>>,
     encodings: Option<Vec<&'static str>>,
     decodes: bool,
-    /// For the memory of the formats and encodings.
+    /// Reserves the memory of the formats and encodings.
     _reservation: Option<Reservation>,
 }
 
-/// The program that a process returned for a node; `None` if it contains an unknown operator.
+/// Returns the program that a process sent for a node. Returns `None` if the program contains an
+/// unknown operator.
 pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
     let operator = |(code, index, a, b)| Operator::from_raw(abi::Operator { code, index, a, b });
     parts?.into_iter().map(operator).collect()
 }
 
 impl RemoteInstance {
-    /// Creates an instance for a session in the plugin's process, which is started if it does not
-    /// run. `create_host` creates a host object whose memory is charged to an account.
+    /// Creates an instance for a session in the plugin's process, and starts the process if it does
+    /// not run. `create_host` creates a host object that charges its memory to an account.
     ///
     /// # Errors
     /// The process cannot be started, or the plugin cannot be loaded or returned an error.
@@ -62,7 +63,8 @@ impl RemoteInstance {
         let account = backend.account(&format!("{name} (its process)"));
         let segment_account = account.clone();
         let segments = |device| {
-            // A host object of its own, because the process may outlive this instance.
+            // The segments have their own host object, because the process may outlive this
+            // instance.
             let memory = Memory::from_host(&create_host(segment_account.clone())?)?;
             Ok(SharedDeviceSegments::new(backend.clone(), segment_account, memory.default_stream(device)?))
         };
@@ -79,7 +81,7 @@ impl RemoteInstance {
         let (importer, exporter) = (formats(importer), formats(exporter));
         let reservation = incoming.into_reservation();
         let decodes = encodings.as_ref().is_none_or(|(_, decodes)| *decodes);
-        // From here on, a failure destroys the instance.
+        // After this line, dropping `remote` destroys the instance if an error occurs.
         let mut remote = Self {
             connection: connection.clone(),
             instance: id,
@@ -103,11 +105,11 @@ impl RemoteInstance {
     }
 }
 
-/// The process of an isolated plugin, by a weak reference.
+/// A weak reference to the process of an isolated plugin.
 pub struct PluginProcess(Weak<Child>);
 
 impl PluginProcess {
-    /// Whether the process has ended while an object of this process still refers to it.
+    /// Whether the process has ended and the host still has objects of the process.
     pub fn has_ended(&self) -> bool {
         self.0.upgrade().is_some_and(|child| !child.is_running())
     }
@@ -120,8 +122,8 @@ impl Drop for RemoteInstance {
     }
 }
 
-/// Interns ids of encodings, which are few, short, and the same in every instance. They are never
-/// freed, so each plugin may add at most 64 KiB.
+/// Interns ids of encodings. The ids are few and short, and all instances have the same ids. They
+/// are never freed, so each plugin may add at most 64 KiB.
 ///
 /// # Errors
 /// The plugin exceeds the limit.

@@ -1,4 +1,4 @@
-//! Streams and writers in a plugin's process, as the host sees them.
+//! Streams and writers whose plugin runs in another process.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::wire::array_transfer::{BatchParts, read_schema};
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
 
-/// Makes a source available to the process until it is dropped. Also keeps the mapping, in which
-/// received buffers may lie.
+/// Makes a source available to the process until this value is dropped. Also keeps the source's
+/// mapping, because received buffers may point into it.
 pub struct SourceRegistration {
     child: Arc<Child>,
     id: u64,
@@ -27,7 +27,8 @@ impl Drop for SourceRegistration {
     }
 }
 
-/// Makes a source available to the process: its mapping if it has one, else by callbacks.
+/// Makes a source available to the process, through its mapping if it has one, otherwise by
+/// callbacks.
 pub fn register_source(
     child: &Arc<Child>,
     source: Source,
@@ -44,13 +45,13 @@ pub fn register_source(
     Ok((InputParts { id, name, bytes, whole }, registration))
 }
 
-/// A stream of batches.
+/// A stream of batches in the plugin's process.
 pub struct RemoteStream {
     connection: Connection,
     id: u64,
     schema: SchemaRef,
     _source: SourceRegistration,
-    /// For the memory of the schema.
+    /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
 }
 
@@ -90,7 +91,7 @@ impl Drop for RemoteStream {
     }
 }
 
-/// A writer of batches.
+/// A writer of batches in the plugin's process.
 pub struct RemoteWriter {
     connection: Connection,
     id: u64,

@@ -9,21 +9,21 @@ use crossdock_plugin_api::Call;
 use crate::host::callback_server::{CallState, CallbackServer};
 use crate::host::deadlines::Deadlines;
 
-/// How long a process may take to end a cancelled call, or to exit.
+/// The time that a process has to end a cancelled call, or to exit.
 pub const GRACE: Duration = Duration::from_secs(2);
 
-/// The limit of the wait.
+/// The limit of the time that the host waits for a response.
 #[derive(Clone, Copy)]
 pub enum Timeout {
     Deadlines(Deadlines),
-    /// For the release of an object.
+    /// The limit for the release of an object.
     Release(Duration),
 }
 
-/// Why the wait ended without a response.
+/// The reason why a wait ended without a response.
 pub enum WaitError {
     Io(io::Error),
-    /// The process did not end a cancelled call in time.
+    /// The process did not end a cancelled call within [`GRACE`].
     Cancelled,
     Silence(Duration),
     CallTooLong(Duration),
@@ -43,9 +43,9 @@ pub struct ResponseWait<'a, 'call> {
     state: &'a CallState,
     timeout: Timeout,
     start: Instant,
-    /// The progress that the caller knows: done and total.
+    /// The progress that was last reported to the caller: the amount done and the total.
     reported: (u64, u64),
-    /// The number of callbacks at the last sign of life, and its time.
+    /// The number of callbacks at the last sign of life of the process, and the time of this sign.
     last_sign: (u64, Instant),
     cancelled_at: Option<Instant>,
 }
@@ -62,8 +62,8 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
         Self { callbacks, call, state, timeout, start, reported, last_sign, cancelled_at: None }
     }
 
-    /// Reports progress to the caller, and checks whether to go on. Calls `cancel` once, after the
-    /// caller cancelled the call.
+    /// Reports progress to the caller, and checks whether the wait may continue. Calls `cancel`
+    /// once, after the caller has cancelled the call.
     ///
     /// # Errors
     /// `cancel` failed, or the timeout is exceeded.
@@ -79,12 +79,13 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
             }
         }
         let count = self.callbacks.callback_count.load(Ordering::Relaxed);
-        // While the host handles a callback, the process waits for the host.
+        // The process is alive if it has sent a callback, or if it waits for the host to handle
+        // one.
         if count != self.last_sign.0 || self.callbacks.active_callbacks.load(Ordering::Relaxed) > 0 {
             self.last_sign = (count, Instant::now());
         }
-        // The time that the host needs to release sources and sinks does not count. Their number is
-        // limited.
+        // The limit does not include the time in which the host releases sources and sinks. The
+        // number of sources and sinks is limited.
         if self.callbacks.active_releases.load(Ordering::Relaxed) > 0 {
             self.start = Instant::now();
         }
@@ -101,7 +102,7 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
     }
 
     fn check_cancelled(&mut self, cancel: impl Fn() -> io::Result<()>) -> Result<(), WaitError> {
-        // Also ends callbacks that the host handles for the call.
+        // The flag also ends callbacks that the host handles for the call.
         self.state.cancel.cancel();
         let cancelled_at = match self.cancelled_at {
             Some(time) => time,
@@ -114,7 +115,7 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
         if cancelled_at.elapsed() > GRACE { Err(WaitError::Cancelled) } else { Ok(()) }
     }
 
-    /// Reports the progress at the end of the wait.
+    /// Reports the progress to the caller at the end of the wait.
     pub fn report_final_progress(&self) {
         let (done, total) = self.state.progress();
         if let Some(call) = self.call.filter(|_| (done, total) != (0, 0)) {

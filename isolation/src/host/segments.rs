@@ -11,11 +11,11 @@ use crossdock_plugin_api::{Device, Error, Result};
 use crate::locks::lock;
 use crate::wire::device_segments::{SegmentParts, SegmentSender, SentSegment, fill};
 
-/// The segments that a process may have requested and not used. It uses at most one per response or
-/// callback.
+/// The maximum number of segments that a process has requested and not used. A process uses at most
+/// one segment for each response or callback.
 const MAX_SEGMENTS: usize = 64;
 
-/// The shared device segments of one process, on its device.
+/// The shared device segments of one process.
 pub struct SharedDeviceSegments {
     backend: Backend,
     account: Arc<Account>,
@@ -26,17 +26,17 @@ pub struct SharedDeviceSegments {
 }
 
 impl SharedDeviceSegments {
-    /// Segments on the stream's device, charged to the account.
+    /// Creates segments on the device of `stream` and charges them to `account`.
     pub fn new(backend: Backend, account: Arc<Account>, stream: Stream) -> Self {
         Self { backend, account, stream, requested: Mutex::new(Some(HashMap::new())) }
     }
 
-    /// Allocates a segment: its memory, its file and the file's length in bytes.
+    /// Allocates a segment. Returns its memory, its file and the length of the file in bytes.
     fn allocate(&self, bytes: usize) -> Result<(BufferMut, OwnedFd, u64)> {
         let device = self.stream.device();
         let block = self.account.allocate_exportable(device, bytes)?;
-        // SAFETY: the line above allocated the block on `device` with this backend, and it is moved
-        // into the buffer.
+        // SAFETY: the line above allocated `block` on `device` in the host that the memory belongs
+        // to, and `block` is moved into the buffer.
         let segment = unsafe { BufferMut::from_block(self.stream.memory(), device, block) };
         let (file, file_bytes) = self.backend.export_file(segment.address())?;
         Ok((segment, file, file_bytes))
@@ -46,11 +46,12 @@ impl SharedDeviceSegments {
         lock(&self.requested)
     }
 
-    /// Allocates a segment for a message of the process: its file and the file's length in bytes.
+    /// Allocates a segment for a message of the process. Returns its file and the length of the
+    /// file in bytes.
     ///
     /// # Errors
-    /// Out of device memory, the id is in use, too many segments are unused, or the process has
-    /// ended.
+    /// Device memory is exhausted, the id is in use, too many segments are unused, or the process
+    /// has ended.
     pub fn request(&self, id: u64, bytes: u64) -> Result<(OwnedFd, u64)> {
         let too_long = |_| Error::out_of_memory(format!("a segment of {bytes} bytes"));
         let (segment, file, file_bytes) = self.allocate(usize::try_from(bytes).map_err(too_long)?)?;
@@ -68,11 +69,11 @@ impl SharedDeviceSegments {
         Ok((file, file_bytes))
     }
 
-    /// Copies the contents of requested segments to memory that the process cannot reach, on
-    /// `stream`, and releases the segments.
+    /// Copies the contents of requested segments on `stream` to memory that the process cannot
+    /// access, and releases the segments.
     ///
     /// # Errors
-    /// The process requested no such segment, or out of memory.
+    /// The process did not request one of the segments, or memory is exhausted.
     pub fn copy_out(&self, segments: &[SegmentParts], stream: &Stream) -> Result<Vec<Buffer>> {
         let copy_out = |parts: &SegmentParts| {
             let segment = self.requested().as_mut().and_then(|requested| requested.remove(&parts.handle));
@@ -97,7 +98,7 @@ impl SharedDeviceSegments {
         drop(segment);
     }
 
-    /// Releases all requested segments. The process has ended.
+    /// Releases all requested segments after the process has ended.
     pub fn release_all(&self) {
         let segments = self.requested().take();
         drop(segments);
@@ -131,8 +132,8 @@ mod tests {
     const GPU: Device = Device::cuda(0);
     const BYTES: usize = 3 << 20;
 
-    /// Segments for a process, and a stream of the host. `None` if there is no GPU; the reason is
-    /// printed for `test`.
+    /// Returns the segments of a process, and a stream of the host. If the machine has no GPU,
+    /// prints the reason for the test `test` and returns `None`.
     fn segments(test: &str) -> Option<(TestHost, SharedDeviceSegments, Stream)> {
         let backend = Backend::builder().limit_bytes(1 << 30).build();
         if let Err(missing) = backend.cuda() {
@@ -159,7 +160,7 @@ mod tests {
         let Some((host, segments, stream)) = segments("process_cannot_change_received_buffers") else {
             return;
         };
-        // The process's own backend.
+        // A plugin's process has its own backend.
         let process = TestHost::over(Backend::builder().build());
         let process_stream = process.stream(GPU);
         let (file, file_bytes) = segments.request(7, BYTES as u64).unwrap();
@@ -197,7 +198,7 @@ mod tests {
         let sent = segments.fill_segment(&[(buffer.clone(), 0)], BYTES).unwrap();
         let mapped = open_read_only(host.backend(), GPU, sent.file.unwrap(), sent.bytes).unwrap();
         assert!(contents(&mapped.slice(0, BYTES).unwrap(), &stream) == vec![3; BYTES]);
-        // SAFETY: `mapped` has at least `BYTES` bytes, and the owner keeps it.
+        // SAFETY: `mapped` has at least `BYTES` bytes, and its owner keeps the mapping.
         let mut written = unsafe {
             BufferMut::foreign(
                 stream.memory(),
@@ -241,7 +242,7 @@ mod tests {
         segments.release_all();
         assert!(segments.request(1000, 64).map(drop).unwrap_err().message().contains("has ended"));
         assert!(error(0).message().contains("did not request"));
-        // Unused segments are released.
+        // `assert_nothing_leaked` fails if unused segments were not released.
         host.assert_nothing_leaked();
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::locks::lock;
 
-/// Counts running threads.
+/// Counts the running threads of a group.
 #[derive(Clone, Default)]
 pub struct ThreadGroup(Arc<(Mutex<usize>, Condvar)>);
 
-/// Decrements the count on drop.
+/// A running thread. Dropping this value decrements the count of the group.
 struct RunningThread(ThreadGroup);
 
 impl ThreadGroup {
@@ -27,9 +27,10 @@ impl ThreadGroup {
         std::thread::Builder::new().name(Self::NAME.into()).spawn(work).map(drop)
     }
 
-    /// Waits until all threads have ended: they may hold memory and streams, which must not outlive
-    /// their host. The wait is limited to `time`, because they may call functions of the
-    /// application. Returns at once on a thread of a group.
+    /// Waits at most for `time` until all threads of the group have ended. The threads may hold
+    /// memory and streams, which must not outlive their host. The time is limited because the
+    /// threads may call functions of the application. A call on a thread of the group returns at
+    /// once.
     pub fn wait_within(&self, time: Duration) {
         if std::thread::current().name() != Some(Self::NAME) {
             drop(self.0.1.wait_timeout_while(lock(&self.0.0), time, |running| *running > 0));

@@ -10,7 +10,8 @@ use crossdock_plugin_api::{Error, Result};
 use crate::sandbox::confine;
 
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
-/// More than a plugin needs, and too few to harm the system.
+/// The maximum number of threads of a process: more than a plugin needs, and too few to harm the
+/// system.
 const MAX_THREADS: u32 = 4096;
 
 /// The control group of one process.
@@ -20,13 +21,13 @@ pub struct Group {
 }
 
 impl Group {
-    /// Creates a group below `parent`. Its memory limit corresponds to that of
-    /// [`confine::limit_memory`] for the host's limit (bytes; 0: no limit), but it includes files
+    /// Creates a group in the group `parent`. The group's memory limit is derived from
+    /// `memory_limit_bytes` (0: no limit) as in [`confine::limit_memory`], but also includes files
     /// in memory.
     ///
     /// # Errors
-    /// `parent` is not a control group, lacks a controller, or this user must not create groups in
-    /// it.
+    /// `parent` is not a control group or lacks a controller, or this user has no permission to
+    /// create groups in it.
     pub fn new(parent: &Path, memory_limit_bytes: u64, has_cuda: bool) -> Result<Self> {
         let available = read(parent, "cgroup.controllers")?;
         if let Some(missing) = CONTROLLERS.into_iter().find(|name| !has_word(&available, name)) {
@@ -42,7 +43,7 @@ impl Group {
         let group = Self { folder, memory_bytes: confine::max_memory_bytes(memory_limit_bytes, has_cuda) };
         if let Some(bytes) = group.memory_bytes {
             write(&group.folder, "memory.max", bytes)?;
-            // The file is missing if the system does not account for swap.
+            // The file does not exist if the system does not account for swap.
             if group.folder.join("memory.swap.max").exists() {
                 write(&group.folder, "memory.swap.max", 0)?;
             }
@@ -56,7 +57,8 @@ impl Group {
         write(&self.folder, "cgroup.procs", process)
     }
 
-    /// The reason for the end of the process if the system killed it because of its memory.
+    /// If the system killed the process because of its memory, returns this as the reason for its
+    /// end.
     pub fn out_of_memory_kill(&self) -> Option<String> {
         let events = read(&self.folder, "memory.events").ok()?;
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
@@ -67,16 +69,16 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Fails if the system has not finished the process yet. A later host removes the group
-        // then.
+        // This fails if the system has not finished the process yet. Then a later host removes the
+        // group.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
 const PREFIX: &str = "crossdock-";
 
-/// Creates a folder with a new name. A folder of an earlier host with the same process id may
-/// remain.
+/// Creates a folder with a new name, because a folder of an earlier host with the same process id
+/// may remain.
 fn create_group_folder(parent: &Path) -> Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -90,7 +92,8 @@ fn create_group_folder(parent: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Removes the groups of hosts that were killed. The system keeps groups that contain a process.
+/// Removes the groups of hosts that were killed. The system does not remove groups that contain a
+/// process.
 fn remove_stale_groups(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -131,7 +134,7 @@ fn failed(path: &Path, why: impl Display) -> Error {
 mod tests {
     use super::*;
 
-    /// A folder with the files of a control group.
+    /// Creates a folder with the files of a control group.
     fn parent(controllers: &str, enabled: &str) -> tempfile::TempDir {
         let parent = tempfile::tempdir().unwrap();
         std::fs::write(parent.path().join("cgroup.controllers"), controllers).unwrap();

@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use crate::sandbox::system_calls::filter_system_calls;
 
-/// Readable paths: the shared libraries, and files that they read.
+/// Readable paths: the folders of shared libraries, and files that these libraries read.
 const READABLE: [&str; 10] = [
     "/usr",
     "/lib",
@@ -31,7 +31,8 @@ const READABLE: [&str; 10] = [
     "/dev/null",
 ];
 
-/// Further readable paths for the CUDA driver: information about itself and the devices.
+/// Additional readable paths for the CUDA driver. They contain information about the driver and the
+/// devices.
 const READABLE_FOR_CUDA: [&str; 7] = [
     "/proc/driver/nvidia",
     "/proc/devices",
@@ -42,16 +43,16 @@ const READABLE_FOR_CUDA: [&str; 7] = [
     "/sys/module/nvidia_uvm",
 ];
 
-/// Irrevocably takes from this process the rights that a plugin does not need. The device, if there
-/// is one, is started between the two steps: after files are denied, so that the driver's threads
-/// are confined too, and before system calls are denied that only the start needs. `stream` opens
-/// the device.
+/// Irrevocably gives up the rights of this process that a plugin does not need. If there is a
+/// device, `stream` opens it between the two steps of the confinement. The first step, which denies
+/// access to files, comes before the start of the device, so that it also confines the driver's
+/// threads. The second step denies system calls, some of which only the start of the device needs.
 ///
 /// # Errors
-/// The system does not support the confinement, or the device does not start. The process must not
-/// load a plugin then.
+/// The system does not support the confinement, or the device does not start. Then the process must
+/// not load a plugin.
 pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Stream>) -> Result<()> {
-    // Capabilities belong to a thread, so this comes before other threads are started.
+    // Each thread has its own capabilities, so this process drops them before it starts threads.
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
@@ -68,7 +69,7 @@ pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Str
     filter_system_calls(device.is_some())
 }
 
-/// Uses each kind of memory once, because the driver initialises parts at their first use.
+/// Uses each kind of memory once, because the driver initialises its parts at their first use.
 fn start(stream: &Stream) -> Result<()> {
     let memory = stream.memory();
     let zeros = memory.alloc_pinned(64)?.freeze_now();
@@ -79,14 +80,15 @@ fn start(stream: &Stream) -> Result<()> {
     stream.synchronize()
 }
 
-/// The character devices of the CUDA driver, which it opens repeatedly and controls by `ioctl`.
+/// The character devices of the CUDA driver. The driver opens them repeatedly and controls them by
+/// `ioctl`.
 fn device_files() -> Vec<PathBuf> {
     let is_nvidia = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("nvidia");
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     entries.filter(is_nvidia).map(|entry| entry.path()).collect()
 }
 
-/// Denies all files but those that a plugin needs, and the network.
+/// Denies access to the network and to all files that a plugin does not need.
 fn restrict_files(has_cuda: bool) -> Result<()> {
     let failed = |error: landlock::RulesetError| {
         Error::unsupported(format!("this system cannot confine a process (Landlock): {error}"))
@@ -99,11 +101,12 @@ fn restrict_files(has_cuda: bool) -> Result<()> {
     let readable = READABLE.iter().chain(for_cuda).map(|path| Path::new(path).to_owned()).chain(libraries);
     let devices = if has_cuda { device_files() } else { Vec::new() };
     let use_device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir;
-    // The driver writes the names of its threads, and does not start if it cannot.
+    // The driver writes the names of its threads, and does not start if it cannot write them.
     let threads = has_cuda.then_some("/proc/self/task");
     let name_threads = read | AccessFs::WriteFile | AccessFs::Truncate;
     let ruleset = Ruleset::default()
-        // The first version is required; later ones deny more.
+        // The system must support the first version of Landlock. Later versions deny more if the
+        // system supports them.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1))
         .map_err(failed)?
@@ -127,15 +130,16 @@ fn restrict_files(has_cuda: bool) -> Result<()> {
     }
 }
 
-/// Memory of a process in addition to the host's memory limit for the plugin.
+/// The memory that a process may allocate in addition to the host's memory limit for the plugin.
 const BASE_BYTES: u64 = 256 << 20;
-/// Memory that the CUDA driver allocates after its start, for code and streams.
+/// The memory that the CUDA driver allocates for code and streams after its start.
 const DRIVER_BYTES: u64 = 1 << 30;
 
-/// Limits the memory of this process to the host's limit (bytes; 0: no limit), however it is
-/// allocated. The limit applies to data (`RLIMIT_DATA`), because drivers reserve much address
-/// space, and does not include memory that a driver has already allocated. Device memory is limited
-/// by the process's own host library. Also disables core dumps.
+/// Limits the memory of this process to `memory_limit_bytes` (0: no limit) and the additional
+/// memory that a process needs. The limit applies to all data of the process (`RLIMIT_DATA`),
+/// whichever allocator is used. It does not apply to address space, because drivers reserve much of
+/// it, or to memory that a driver has already allocated. The process's own host library limits
+/// device memory. Also disables core dumps.
 ///
 /// # Errors
 /// The system rejects the limits.
@@ -152,14 +156,14 @@ pub fn limit_memory(memory_limit_bytes: u64, has_cuda: bool) -> Result<()> {
     Ok(())
 }
 
-/// The maximum memory of a process without the driver's, from the host's limit (bytes; 0: no
-/// limit).
+/// The maximum memory of a process without the memory of the driver. `memory_limit_bytes` is the
+/// host's limit (0: no limit).
 fn plugin_bytes(memory_limit_bytes: u64) -> Option<u64> {
     (memory_limit_bytes > 0).then(|| memory_limit_bytes.saturating_add(BASE_BYTES))
 }
 
-/// The maximum host memory of a process including the driver's, from the host's limit (bytes; 0: no
-/// limit).
+/// The maximum host memory of a process, including the memory of the driver. `memory_limit_bytes`
+/// is the host's limit (0: no limit).
 pub fn max_memory_bytes(memory_limit_bytes: u64, has_cuda: bool) -> Option<u64> {
     let driver_bytes = if has_cuda { DRIVER_BYTES } else { 0 };
     plugin_bytes(memory_limit_bytes).map(|bytes| bytes.saturating_add(driver_bytes))

@@ -6,8 +6,8 @@ use crossdock_plugin_api::{Error, Result};
 
 const WHY: &str = "(it is set-user-ID, set-group-ID or has file capabilities)";
 
-/// The environment variables. A process with more rights than its caller must not let them decide
-/// what it runs.
+/// The environment variables of a process. A process with more rights than its caller must not let
+/// the variables decide which programs it runs.
 pub struct Environment {
     variable: fn(&str) -> Option<OsString>,
     is_privileged: bool,
@@ -19,13 +19,13 @@ impl Environment {
         Self { variable: |name| std::env::var_os(name), is_privileged: is_privileged() }
     }
 
-    /// Variables as `variable` returns them: for tests.
+    /// Takes the variables from the function `variable`, for tests.
     pub fn new(variable: fn(&str) -> Option<OsString>, is_privileged: bool) -> Self {
         Self { variable, is_privileged }
     }
 
-    /// The value of a variable, unless it is empty. In a privileged process, passes a warning to
-    /// `warn` and returns `None`.
+    /// The value of a variable. Returns `None` for an empty variable. In a privileged process,
+    /// passes a warning to `warn` and returns `None`.
     pub fn value(&self, name: &str, warn: impl FnOnce(String)) -> Option<OsString> {
         let value = (self.variable)(name).filter(|value| !value.is_empty())?;
         if self.is_privileged {
@@ -36,8 +36,8 @@ impl Environment {
     }
 }
 
-/// Returns an error in a privileged process: one that is set-user-ID, set-group-ID, or has file
-/// capabilities. The error's message begins with `what`.
+/// Returns an error in a privileged process. A process is privileged if its executable file is
+/// set-user-ID or set-group-ID or has file capabilities. The error's message begins with `what`.
 ///
 /// # Errors
 /// The process is privileged.
@@ -49,7 +49,7 @@ pub fn refuse_if_privileged(what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process has rights from its executable file that its caller may not have.
+/// Whether the executable file gives the process rights that its caller may not have.
 fn is_privileged() -> bool {
     // SAFETY: these functions have no preconditions. `getauxval` returns 0 for a missing entry.
     unsafe {

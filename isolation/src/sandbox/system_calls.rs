@@ -8,8 +8,8 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Allowed system calls. Others fail with EPERM, except those with rules in
-/// [`filter_system_calls`].
+/// The allowed system calls. All other system calls fail with EPERM, except the system calls that
+/// have rules in [`filter_system_calls`].
 const ALLOWED: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk,
@@ -27,7 +27,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_set_mempolicy,
     libc::SYS_memfd_create,
     libc::SYS_membarrier,
-    // Files. Landlock decides which can be opened.
+    // Files. Landlock decides which files the process can open.
     libc::SYS_openat,
     libc::SYS_close,
     libc::SYS_close_range,
@@ -62,7 +62,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
-    // Open sockets.
+    // Sockets that are open already.
     libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_recvmsg,
@@ -109,11 +109,11 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_getrandom,
-    // A separate filter lets it fail with ENOSYS.
+    // A separate filter makes this call fail with ENOSYS.
     libc::SYS_clone3,
 ];
 
-/// Old system calls that only this architecture has.
+/// Old system calls that only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const ALSO_ALLOWED: &[libc::c_long] = &[
     libc::SYS_arch_prctl,
@@ -131,13 +131,13 @@ const ALSO_ALLOWED: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALSO_ALLOWED: &[libc::c_long] = &[];
 
-/// Socket options that make the system pass credentials or open files of senders.
+/// Socket options that make the system pass credentials or open files of a sender to the receiver.
 const SENDER_OPTIONS: [i32; 4] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPIDFD, SO_PASSRIGHTS];
 // Linux constants that the crate libc lacks for some C libraries.
 const SO_PASSPIDFD: i32 = 76;
 const SO_PASSRIGHTS: i32 = 83;
-/// Allowed commands of `fcntl`: none that changes an open file (flags, locks, leases, signals),
-/// which the host may share.
+/// The allowed commands of `fcntl`. None of them changes the flags, locks, leases or signals of an
+/// open file, because the process may share the file with the host.
 const FILE_COMMANDS: [i32; 7] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -148,7 +148,7 @@ const FILE_COMMANDS: [i32; 7] = [
     libc::F_GET_SEALS,
 ];
 
-/// Limits this process to the system calls that a plugin needs, for all its threads.
+/// Limits all threads of this process to the system calls that a plugin needs.
 ///
 /// # Errors
 /// The system does not support seccomp filters.
@@ -171,38 +171,40 @@ pub fn filter_system_calls(has_cuda: bool) -> Result<()> {
     let apply = |rules, otherwise, matched| {
         let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| failed(&error))?;
         let program = BpfProgram::try_from(filter).map_err(|error| failed(&error))?;
-        // A CUDA driver has started threads.
+        // This includes the threads that a CUDA driver has started.
         seccompiler::apply_filter_all_threads(&program).map_err(|error| failed(&error))
     };
-    // The flags of `clone3` lie in memory, which filters cannot read. C libraries fall back to
-    // `clone`.
+    // The flags of `clone3` are in memory, which filters cannot read. After ENOSYS, C libraries
+    // call `clone` instead.
     let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
     apply(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), SeccompAction::Allow, not_implemented)?;
     let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> =
         ALLOWED.iter().chain(ALSO_ALLOWED).map(|call| (*call, Vec::new())).collect();
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![when(0, thread, SeccompCmpOp::MaskedEq(thread))?]);
-    // Only stream sockets: a datagram socket, even one of a pair, can send to any other socket.
+    // Only stream sockets are allowed, because a datagram socket can send to any other socket, even
+    // if it was created as one of a pair.
     const TYPE_MASK: u64 = 0xf;
     let (local, stream) = (is_int(0, libc::AF_UNIX, SeccompCmpOp::Eq)?, SeccompCmpOp::MaskedEq(TYPE_MASK));
     rules.insert(libc::SYS_socketpair, vec![all(vec![local, is_int(1, libc::SOCK_STREAM, stream)?])?]);
-    // Only for this process: a user may set limits and affinities of all their processes.
+    // The process may set only its own limits and affinities. Without the filter, it could set
+    // those of all processes of its user.
     for call in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity] {
         rules.insert(call, vec![all(vec![is_int(0, 0, SeccompCmpOp::Eq)?])?]);
     }
     let commands = FILE_COMMANDS.map(|command| all(vec![is_int(1, command, SeccompCmpOp::Eq)?]));
     rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<Result<_>>()?);
-    // These options make the system pass information about senders, even open files, to the other
-    // end.
+    // These options make the system pass information about senders, and even open files, to the
+    // receiver.
     let others = SENDER_OPTIONS.map(|option| is_int(2, option, SeccompCmpOp::Ne));
     rules.insert(libc::SYS_setsockopt, vec![all(others.into_iter().collect::<Result<_>>()?)?]);
-    // Signals to this process and its threads, which `abort` sends.
+    // Signals to this process and its threads are allowed, because `abort` sends them.
     let process = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![when(0, process, SeccompCmpOp::Eq)?]);
     rules.insert(libc::SYS_kill, vec![when(0, process, SeccompCmpOp::Eq)?]);
     if has_cuda {
-        // The driver's requests: of type 'F', and below 256 for unified memory. Terminals have
-        // neither.
+        // The driver's requests have the type 'F', or numbers below 256 for unified memory.
+        // Requests to terminals have neither.
         let of_driver = |bits: u64, value| all(vec![is_int(1, value, SeccompCmpOp::MaskedEq(bits))?]);
         rules.insert(libc::SYS_ioctl, vec![of_driver(0xff00, 0x4600)?, of_driver(0xffff_ff00, 0)?]);
     }

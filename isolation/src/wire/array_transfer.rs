@@ -1,5 +1,5 @@
-//! Array transfer: batches and encoded arrays as plain data, whose buffers are places in files and
-//! shared device segments.
+//! Array transfer: represents batches and encoded arrays as plain data. Each buffer is a place in a
+//! file or a shared device segment.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::wire::device_segments::Streams;
 use crate::wire::incoming::{Incoming, Place};
 use crate::wire::outgoing::Outgoing;
 
-/// A batch without its schema, which both sides know.
+/// A batch without its schema, because both processes know the schema.
 #[derive(Serialize, Deserialize)]
 pub struct BatchParts {
     rows: u64,
     metadata: Vec<(String, String)>,
-    /// The arrays of all columns in pre-order. A dictionary follows the children.
+    /// The arrays of all columns in pre-order. A dictionary follows the children of its array.
     arrays: Vec<ArrayParts>,
 }
 
@@ -38,7 +38,7 @@ struct ArrayParts {
     has_dictionary: bool,
 }
 
-/// An encoded array, or a subtree of one.
+/// An encoded array, or a subtree of an encoded array.
 #[derive(Serialize, Deserialize)]
 pub struct TreeParts {
     nodes: Vec<NodeRecord>,
@@ -47,10 +47,11 @@ pub struct TreeParts {
 
 #[derive(Serialize, Deserialize)]
 struct BufferRecord {
-    /// `None` for a buffer on a device that is not transferred: only its metadata is.
+    /// `None` for a buffer on a device whose buffers are not transferred. Then only the metadata of
+    /// the buffer is sent.
     place: Option<Place>,
     bytes: u64,
-    /// The address is a multiple of it (bytes).
+    /// The alignment in bytes. The address of the buffer is a multiple of it.
     alignment: u64,
     device: DeviceParts,
 }
@@ -68,8 +69,9 @@ struct NodeRecord {
 
 /// Serializes a schema.
 pub fn write_schema(of: &abi::ArrowSchema) -> Result<Vec<u8>> {
-    // SAFETY: `schema::write` needs a schema that follows the C Data Interface. All callers pass
-    // one that the host or a plugin exported through crossdock.h, which demands that.
+    // SAFETY: `schema::write` requires a schema that follows the C Data Interface. All callers pass
+    // a schema that the host or a plugin exported through crossdock.h, which has the same
+    // requirement.
     unsafe { schema::write(of) }
 }
 
@@ -80,17 +82,17 @@ pub fn read_schema(bytes: &[u8]) -> Result<(Owned<abi::ArrowSchema>, SchemaRef)>
     Ok((raw, schema))
 }
 
-/// The schema of the column that a node decodes to.
+/// Returns the schema of the column to which a node decodes.
 pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
-    // SAFETY: `EncodedArray` has checked the node's schema, and `node` borrows the array while it
-    // is read.
+    // SAFETY: `EncodedArray` has checked the node's schema, and `node` borrows the array until the
+    // schema is imported.
     let field = unsafe { import_field_ref(node.schema()?) }?;
     Ok(Arc::new(Schema::new(vec![field])))
 }
 
 impl BatchParts {
-    /// Adds a batch to a message. Buffers that lie in no file yet are copied into one, or into a
-    /// shared segment if they lie on a device that the message accepts.
+    /// Adds a batch to a message. A buffer that is in no file yet is copied into a file. If the
+    /// buffer is on a device that the message accepts, it is copied into a shared segment instead.
     pub fn write(mut batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
         let stream = streams.for_device(batch.device());
         batch.resolve_sizes(stream)?;
@@ -115,10 +117,10 @@ impl BatchParts {
         Ok(Self { rows: batch.len() as u64, metadata, arrays })
     }
 
-    /// The batch, after the checks that do not read buffers.
+    /// Returns the batch after all checks that do not read buffers.
     ///
     /// # Errors
-    /// The arrays do not fit the schema, or a place lies outside the message's files and segments.
+    /// The arrays do not fit the schema, or a place is outside the message's files and segments.
     pub fn read(self, schema: &SchemaRef, from: &Incoming) -> Result<DeviceBatch> {
         let mut parts = self.arrays.into_iter();
         let mut columns = Vec::new();
@@ -137,7 +139,7 @@ impl BatchParts {
     }
 }
 
-/// Collects views of all buffers that lie in host memory.
+/// Collects views of all buffers in host memory.
 fn collect_views<'a>(
     array: &'a DeviceArray,
     stream: &Stream,
@@ -159,8 +161,9 @@ fn collect_views<'a>(
         .try_for_each(|child| collect_views(child, stream, to, views))
 }
 
-/// The bytes that an array's rows use of its first buffer after the validity, and the buffer's
-/// bytes. `None` if the layout has no such buffer.
+/// Returns the number of bytes that the array's rows use of the first buffer after the validity
+/// bitmap, the length of this buffer in bytes, and the buffer. Returns `None` if the layout has no
+/// such buffer.
 fn used_and_total_bytes(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> {
     let layout = array.layout();
     let bits = match layout.buffers().first()? {
@@ -173,8 +176,9 @@ fn used_and_total_bytes(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> 
     Some(((array.len() + 1).saturating_mul(bits) / 8, buffer.len().unwrap_or(0), buffer))
 }
 
-/// Whether other rows take most of a buffer, as in a slice: they would be copied with every such
-/// slice. Does not apply to buffers in mapped files, which are sent without a copy.
+/// Whether the batch uses only a small part of a buffer, for example because it is a slice. Such a
+/// buffer would be copied whole with every slice. Buffers in mapped files do not count, because
+/// they are sent without a copy.
 fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     const MIN_SAVED_BYTES: usize = 64 << 10;
     for (used, total, buffer) in batch.columns().iter().filter_map(used_and_total_bytes) {
@@ -188,7 +192,7 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether the buffers contain rows outside the array, which the plugin could read.
+/// Whether the buffers contain rows outside the array. The plugin could read these rows.
 fn has_other_rows(array: &DeviceArray) -> bool {
     const MAX_PADDING: usize = 64;
     let is_longer = used_and_total_bytes(array).is_some_and(|(used, total, _)| total > used + MAX_PADDING);
@@ -228,7 +232,8 @@ fn write_array(
         .try_for_each(|child| write_array(child, stream, to, out))
 }
 
-/// Reads the array and its children. The recursion is as deep as the type, whose depth is limited.
+/// Reads the array and its children. The depth of the recursion is the depth of the type, which is
+/// limited.
 fn read_array(
     data_type: &DataType,
     parts: &mut impl Iterator<Item = ArrayParts>,
@@ -261,15 +266,15 @@ fn read_array(
 }
 
 impl TreeParts {
-    /// Parts with `n` equal nodes and no buffers, which form no tree.
+    /// Creates parts with `n` equal nodes without buffers. The nodes form no tree.
     #[cfg(test)]
     pub fn of_equal_nodes(node: EncodedNode<'_>, n: usize) -> Self {
         let one = || Self::write(node, &mut Outgoing::default()).unwrap_or_else(|error| panic!("{error}"));
         Self { nodes: (0..n).flat_map(|_| one().nodes).collect(), buffers: Vec::new() }
     }
 
-    /// Adds a node and all nodes below it to a message. Of a buffer on a device that the message
-    /// does not accept, only the metadata is sent.
+    /// Adds a node and all its descendants to a message. If a buffer is on a device that the
+    /// message does not accept, only the metadata of the buffer is sent.
     pub fn write(root: EncodedNode<'_>, to: &mut Outgoing) -> Result<Self> {
         let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
         for index in root.index()..root.end() {
@@ -287,15 +292,15 @@ impl TreeParts {
                 buffers.push(write_buffer(&node.buffer(i)?, to)?);
             }
         }
-        // Before the borrow of the array ends.
+        // The segments are filled before the borrow of the array ends.
         to.fill_segments()?;
         Ok(Self { nodes, buffers })
     }
 
-    /// The encoded array.
+    /// Returns the encoded array.
     ///
     /// # Errors
-    /// The nodes form no tree, or a place lies outside the message's files and segments.
+    /// The nodes form no tree, or a place is outside the message's files and segments.
     pub fn read(self, from: &Incoming) -> Result<EncodedArray> {
         let node = |record: NodeRecord| -> Result<NodeParts> {
             let logical_type = match record.schema {
@@ -319,21 +324,21 @@ impl TreeParts {
 }
 
 fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<BufferRecord> {
-    // A buffer that was moved out of a node that is decoded already is all zeros.
+    // If a buffer was moved out of a node that is already decoded, all its fields are zero.
     let (alignment, device, bytes) = (buffer.alignment.max(1), buffer.device, buffer.bytes);
     let place = if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
         let too_long = |_| Error::internal("a buffer that is longer than the address space");
         let bytes = usize::try_from(bytes).map_err(too_long)?;
-        // SAFETY: the buffer belongs to an `EncodedArray`, which the caller borrows, lies in host
-        // memory and is not released, so that `bytes` bytes are readable at its address.
+        // SAFETY: the buffer belongs to an `EncodedArray` that the caller borrows. It is in host
+        // memory and not released, so `bytes` bytes are readable at its address.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), bytes) };
         Some(to.place(bytes, alignment)?)
     } else if to.accepts_device(Device::from_arrow(device.r#type, device.id)) && bytes > 0 {
         let owner = ForeignOwner::new(());
         let address = buffer.address.addr() as u64;
-        // SAFETY: `bytes` bytes lie at the address on `device`, and the event belongs to the
-        // buffer. The caller borrows the array until `TreeParts::write` has copied the buffer, so
-        // no owner needs to keep it.
+        // SAFETY: the buffer has `bytes` bytes at the address on `device`, and the event belongs to
+        // the buffer. It needs no owner, because the caller borrows the array until
+        // `TreeParts::write` has copied the buffer.
         let borrowed = unsafe {
             let ready = Ready::from_sync_event(buffer.sync_event, &owner);
             Buffer::foreign(&owner, device, address, Some(bytes), ready)
@@ -349,9 +354,9 @@ fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::Enco
     let placeholder = || {
         let address = if record.bytes == 0 { 0 } else { record.alignment };
         let owner = ForeignOwner::new(());
-        // SAFETY: the address is never dereferenced: the buffer has no bytes, or it lies on a
-        // device, and a plugin's process decodes only arrays whose buffers lie in host memory or
-        // were transferred.
+        // SAFETY: no code dereferences the address. Either the buffer has no bytes, or it is on a
+        // device. A plugin's process decodes only arrays whose buffers are in host memory or were
+        // transferred.
         unsafe { Buffer::foreign(&owner, record.device.into(), address, Some(record.bytes), Ready::Now) }
     };
     let buffer = match record.place {
@@ -360,20 +365,21 @@ fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::Enco
         None => return Err(Error::bad_data(format!("a buffer of {} bytes that was not sent", record.bytes))),
     };
     let mut raw = buffer.to_encoded().into_raw();
-    // In a segment on a device, the alignment may be smaller than the declared one.
+    // In a device segment, the alignment of a buffer may be smaller than the declared alignment.
     let max_alignment = if buffer.device() == Device::CPU {
         u64::MAX
     } else {
         1 << buffer.address().trailing_zeros().min(63)
     };
     raw.alignment = record.alignment.min(max_alignment);
-    // SAFETY: `raw` is the buffer that `to_encoded` exported. `EncodedArray::new` checks that the
-    // address of host memory is a multiple of the alignment; for device memory the line above does.
+    // SAFETY: `raw` is the buffer that `to_encoded` exported. For host memory, `EncodedArray::new`
+    // checks that the address is a multiple of the alignment. For device memory, the lines above
+    // limit the alignment.
     Ok(unsafe { Owned::new(raw) })
 }
 
-/// Copies all host buffers of an array into shared memory, so that sending it to plugins' processes
-/// any number of times copies it once.
+/// Copies all host buffers of an array into shared memory, so that the array is copied only once
+/// even if it is sent to plugins' processes several times.
 pub fn to_shared_memory(array: EncodedArray) -> Result<EncodedArray> {
     let mut to = Outgoing::to_plugin(None);
     let tree = TreeParts::write(array.root()?, &mut to)?;
@@ -409,7 +415,7 @@ pub(crate) mod tests {
 
     const ROWS: usize = 1 << 20;
 
-    /// A tree of one node of an unknown encoding.
+    /// Creates a tree of one node with an unknown encoding.
     pub fn one_node(length: u64, buffers: Vec<Owned<abi::EncodedBuffer>>) -> EncodedArray {
         let node = NodeParts {
             encoding: "test".into(),
@@ -422,7 +428,7 @@ pub(crate) mod tests {
         EncodedArray::new(vec![node], buffers).unwrap()
     }
 
-    /// A column of numbers, in memory that is not shared.
+    /// Creates a column of numbers in memory that is not shared.
     fn numbers(stream: &Stream) -> DeviceBatch {
         let values = stream.memory().alloc_with(stream, 8 * ROWS, |to| {
             let values = to.chunks_mut(8).zip(0u64..);
@@ -436,8 +442,8 @@ pub(crate) mod tests {
         DeviceBatch::try_new(Arc::new(schema), ROWS, vec![column]).unwrap()
     }
 
-    /// Sends a batch to the host: the total length of the files, and the batch that the receiver
-    /// reads.
+    /// Sends a batch to the host. Returns the total length of the files in bytes, and the batch
+    /// that the host reads.
     fn send(batch: &DeviceBatch, stream: &Stream) -> (u64, DeviceBatch) {
         let mut to = Outgoing::default();
         let streams = Streams::new(stream.clone(), None);
@@ -464,14 +470,14 @@ pub(crate) mod tests {
             let (bytes, received_slice) = send(&slice, &stream);
             assert!(bytes <= 8 * rows as u64 + 64, "{bytes} bytes for {rows} rows");
             assert_eq!(first_difference(&slice, &received_slice, &stream).unwrap(), None);
-            // A received batch lies in a file already, which is sent whole.
+            // A received batch is already in a file, which is sent whole.
             let (bytes, resent) = send(&received.slice(start, rows).unwrap(), &stream);
             assert_eq!(bytes, 8 * ROWS as u64, "the file that it lies in");
             assert_eq!(first_difference(&slice, &resent, &stream).unwrap(), None);
         }
     }
 
-    /// The total length of the files in which a plugin gets a batch.
+    /// Returns the total length in bytes of the files that a plugin receives for a batch.
     fn bytes_sent_to_plugin(batch: &DeviceBatch, stream: &Stream) -> u64 {
         let mut to = Outgoing::to_plugin(None);
         let streams = Streams::new(stream.clone(), None);
@@ -484,7 +490,8 @@ pub(crate) mod tests {
     fn plugin_receives_only_the_sent_part_of_a_file() {
         let host = TestHost::new();
         let stream = host.stream(Device::CPU);
-        // A batch that another plugin sent is sent on in its file if it is the whole file.
+        // The file of a batch from another plugin is sent without a copy if the batch covers the
+        // whole file.
         let (_, received) = send(&numbers(&stream), &stream);
         assert_eq!(bytes_sent_to_plugin(&received, &stream), 8 * ROWS as u64);
         for (start, rows) in [(0, 1000), (ROWS / 2, ROWS / 2), (1, ROWS - 1)] {
@@ -494,14 +501,14 @@ pub(crate) mod tests {
                 "{bytes} bytes for {rows} rows"
             );
         }
-        // A user's file, of which the batch is a part.
+        // The batch is a part of a user's file.
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, &[7; 4 * 4096]).unwrap();
         let mapping = Mapping::new(Arc::new(file)).unwrap().unwrap();
         let owner = ForeignOwner::new(mapping.clone());
         let part = &mapping.bytes()[4096..4096 + 800];
         let address = part.as_ptr().addr() as u64;
-        // SAFETY: 800 bytes of the mapping, which the owner keeps.
+        // SAFETY: the buffer is 800 bytes of the mapping, and `owner` keeps the mapping.
         let values = unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(800), Ready::Now) };
         let buffers = vec![None, Some(values)];
         let column =
@@ -561,7 +568,7 @@ pub(crate) mod tests {
         let from = Incoming::from_plugin(Vec::new(), &ReceiveBudget::default()).unwrap();
         let error = parts().read(&from).err().unwrap();
         assert!(error.message().contains("64 bytes that was not sent"), "{error}");
-        // The host is trusted.
+        // Messages from the host are trusted, so they may contain such a buffer.
         assert!(parts().read(&Incoming::from_host(Vec::new()).unwrap()).is_ok());
     }
 }

@@ -1,8 +1,8 @@
 //! Channels: Unix sockets that carry messages of bytes and open files between a host and a plugin's
 //! process.
 //!
-//! A channel carries one request and its response at a time. New channels, and messages without a
-//! response, go over the control socket, which is the process's standard input.
+//! A channel carries one request and its response at a time. New channels and messages without a
+//! response are sent over the control socket, which is the standard input of the process.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,19 +19,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-/// Maximum bytes of one message. Array contents travel in files, so a longer message is malformed.
+/// The maximum length of one message in bytes. A longer message is malformed, because files carry
+/// the contents of arrays.
 const MAX_BYTES: usize = 16 << 20;
-/// Maximum open files of one message (Linux allows 253).
+/// The maximum number of open files in one message (Linux allows 253).
 pub const MAX_FILES: usize = 250;
 /// A message begins with its length in bytes and its number of files, both `u32`, little-endian.
 const HEAD_BYTES: usize = 8;
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// How often a thread that waits for a socket calls its `wait` function.
+/// The interval at which a thread that waits for a socket calls its `wait` function.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Default timeout of a message between its first and its last byte.
+/// The default time limit from the first to the last byte of a message.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// A function that is called while a socket is not ready. An error of it ends the wait.
+/// A function that is called while a socket is not ready. If it returns an error, the wait ends.
 pub type Wait<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
 
 /// A received message.
@@ -41,7 +42,7 @@ pub struct Message {
     pub files: Vec<OwnedFd>,
 }
 
-/// A message to send in reply to another: `payload` follows `bytes`.
+/// A message that replies to another message. `payload` is sent after `bytes`.
 #[derive(Default)]
 pub struct Reply {
     pub bytes: Vec<u8>,
@@ -63,23 +64,23 @@ pub fn check_len(bytes: usize) -> Result<(), Error> {
     )))
 }
 
-/// Limits the messages that one process is receiving or handling at once: the bytes of large ones,
-/// and the files of all.
+/// Limits the messages that one process receives or handles at the same time. Counts the bytes of
+/// large messages, and the files of all messages.
 #[derive(Default)]
 pub struct MessageBudget {
     bytes: AtomicUsize,
     files: AtomicUsize,
-    /// Held while files are received: they are open before they can be counted.
+    /// Locked while a thread receives files, because the files are open before they can be counted.
     receiving: Mutex<()>,
 }
 
 impl MessageBudget {
-    /// A message takes many times its length once it is parsed.
+    /// The limit is low because a parsed message takes many times its length in memory.
     const MAX_BYTES: usize = 2 * MAX_BYTES;
-    /// Leaves the host enough of the usual limit of 1024 open files.
+    /// The host needs the rest of the usual limit of 1024 open files.
     const MAX_FILES: usize = 2 * MAX_FILES;
-    /// Messages up to this length are not counted: many threads may write through sinks at once, in
-    /// pieces of this length.
+    /// Messages up to this length are not counted, because many threads may write through sinks at
+    /// the same time, and each of their messages may have this length.
     const MAX_UNCOUNTED_BYTES: usize = (1 << 20) + (64 << 10);
 
     /// Keeps other threads from receiving files until the guard is dropped.
@@ -107,7 +108,7 @@ fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
     result.map(drop).map_err(exceeded)
 }
 
-/// A part of a [`MessageBudget`], returned on drop.
+/// A part of a [`MessageBudget`]. Dropping it returns the part to the budget.
 struct MessageReservation<'a> {
     budget: &'a MessageBudget,
     bytes: usize,
@@ -134,7 +135,7 @@ impl Drop for MessageReservation<'_> {
 /// One end of a channel.
 pub struct Channel {
     socket: UnixStream,
-    /// Timeout of a message between its first and its last byte.
+    /// The time limit from the first to the last byte of a message.
     stall_timeout: Option<Duration>,
 }
 
@@ -152,13 +153,13 @@ impl Channel {
         }
     }
 
-    /// Sends one message: `bytes` followed by `payload`.
+    /// Sends one message that consists of `bytes` and `payload`.
     pub fn send(&self, bytes: &[u8], payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_while(bytes, payload, files, &mut || Ok(()))
     }
 
-    /// Sends one message. Calls `wait` repeatedly while the socket is full; an error of `wait` ends
-    /// the transmission.
+    /// Sends one message. Calls `wait` repeatedly while the socket is full. If `wait` returns an
+    /// error, the transmission ends.
     pub fn send_while<E: From<io::Error>>(
         &self,
         bytes: &[u8],
@@ -166,7 +167,8 @@ impl Channel {
         files: &[BorrowedFd<'_>],
         wait: Wait<'_, E>,
     ) -> Result<(), E> {
-        let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a message of too many bytes or files");
+        let too_long =
+            || io::Error::new(io::ErrorKind::InvalidInput, "a message has too many bytes or files");
         let len = bytes.len() + payload.len();
         let len = u32::try_from(len).ok().filter(|_| len <= MAX_BYTES).ok_or_else(too_long)?;
         let mut head = [0; HEAD_BYTES];
@@ -186,7 +188,7 @@ impl Channel {
                 result => break result.map_err(io::Error::from)?,
             }
         };
-        // The system sent the files with the first byte.
+        // The system has sent the files with the first byte.
         let mut piece_start = 0;
         for piece in [&head, bytes, payload] {
             let rest = piece.get(sent.saturating_sub(piece_start)..).unwrap_or_default();
@@ -196,7 +198,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends further bytes of a message that began at `start`.
+    /// Sends the remaining bytes of a message that began at `start`.
     fn send_rest<E: From<io::Error>>(
         &self,
         mut rest: &[u8],
@@ -217,7 +219,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits until the socket is ready to go on with a message that began at `start`.
+    /// Waits until the socket is ready to continue a message that began at `start`.
     fn wait_for<E: From<io::Error>>(
         &self,
         events: PollFlags,
@@ -231,25 +233,25 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for the next message. Returns `None` if the other end is closed.
+    /// Waits for the next message. Returns `None` if the remote end is closed.
     pub fn receive(&self) -> io::Result<Option<Message>> {
         self.receive_while(&mut || Ok(()))
     }
 
-    /// Waits for the next message. Once it has begun, calls `wait` repeatedly while it makes no
-    /// progress; an error of `wait` ends the reception.
+    /// Waits for the next message. After the first byte, calls `wait` repeatedly while no bytes
+    /// arrive. If `wait` returns an error, the reception ends.
     pub fn receive_while<E: From<io::Error>>(&self, wait: Wait<'_, E>) -> Result<Option<Message>, E> {
         Ok(self.receive_within(&MessageBudget::default(), wait)?.map(|(message, _)| message))
     }
 
-    /// Waits for the next message, which counts against `budget`.
+    /// Waits for the next message, and counts it against `budget`.
     fn receive_within<'a, E: From<io::Error>>(
         &self,
         budget: &'a MessageBudget,
         wait: Wait<'_, E>,
     ) -> Result<Option<(Message, MessageReservation<'a>)>, E> {
         let mut head = [0; HEAD_BYTES];
-        // No timeout before the first byte.
+        // The time limit does not apply before the first byte.
         let (received, mut reservation, files) = self.receive_first(&mut head, budget)?;
         if received == 0 {
             return Ok(None);
@@ -273,7 +275,7 @@ impl Channel {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
         }
         reservation.add_bytes(len)?;
-        // The allocation grows with the bytes that arrive: the declared length may be wrong.
+        // The allocation grows with the received bytes, because the declared length may be wrong.
         const FIRST_BYTES: usize = 64 << 10;
         let (mut bytes, mut received) = (Vec::new(), 0);
         while received < len {
@@ -284,8 +286,8 @@ impl Channel {
         Ok(Some((Message { bytes, files }, reservation)))
     }
 
-    /// Waits for the first bytes of a message, with which its files come. The files are counted
-    /// before other threads can receive theirs.
+    /// Waits for the first bytes of a message. The files of the message arrive with these bytes,
+    /// and are counted before other threads can receive files.
     fn receive_first<'a>(
         &self,
         head: &mut [u8],
@@ -325,17 +327,18 @@ impl Channel {
         }
     }
 
-    /// Bytes of an ancillary buffer that has space for at most `files` files.
+    /// The length in bytes of an ancillary buffer that has space for at most `files` files.
     const fn space_for(files: usize) -> usize {
-        // The buffer is a multiple of a word, and a word holds two file descriptors: round down.
+        // The length of the buffer is a multiple of a word. A word holds two file descriptors, so
+        // an odd number of files is rounded down.
         match files / 2 * 2 {
             0 => 0,
             files => rustix::cmsg_space!(ScmRights(files)),
         }
     }
 
-    /// Fills `rest` with further bytes of a message that began at `start`. The system closes files
-    /// that come with them.
+    /// Fills `rest` with the remaining bytes of a message that began at `start`. The system closes
+    /// files that arrive with these bytes.
     fn receive_rest<E: From<io::Error>>(
         &self,
         mut rest: &mut [u8],
@@ -357,13 +360,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Sets the timeout of a message between its first and its last byte.
+    /// Sets the time limit from the first to the last byte of a message.
     pub fn with_stall_timeout(self, timeout: Duration) -> Self {
         Self { stall_timeout: Some(timeout), ..self }
     }
 
-    /// Waits until something can be received, or the other end is closed. Returns whether that
-    /// happened within `time`.
+    /// Waits at most for `time` until bytes arrive or the remote end is closed. Returns whether one
+    /// of these happened.
     pub fn is_ready_within(&self, time: Duration) -> io::Result<bool> {
         self.is_ready_for(PollFlags::IN, time)
     }
@@ -377,8 +380,8 @@ impl Channel {
         }
     }
 
-    /// Handles one message after another, within `budget`, until the other end is closed or a reply
-    /// cannot be sent.
+    /// Handles messages one after another, within `budget`, until the remote end is closed or a
+    /// reply cannot be sent.
     pub fn serve(&self, budget: &MessageBudget, handle: impl Fn(Message) -> Reply) {
         while let Ok(Some((message, _reservation))) = self.receive_within::<io::Error>(budget, &mut || Ok(()))
         {
@@ -390,9 +393,9 @@ impl Channel {
         }
     }
 
-    /// Shuts the socket down in both directions, which ends the waits of both ends.
+    /// Shuts the socket down in both directions. This ends the waits at both ends.
     pub fn close(&self) {
-        // Fails if the other end is closed already.
+        // This fails if the remote end is already closed.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 }
@@ -441,7 +444,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for byte in message {
-                    // Fails once the receiver has closed the channel.
+                    // This fails after the receiver has closed the channel.
                     let result = (&remote.socket).write(&[byte]);
                     if result.is_err() {
                         break;
@@ -470,7 +473,7 @@ mod tests {
             send_c.send(b"small", &[], &[]).unwrap();
             assert_eq!(c.receive_within(&budget, &mut no_limit).unwrap().unwrap().0.bytes, b"small");
             scope.spawn(|| {
-                // Fails: the receiver rejects it after the head.
+                // This fails because the receiver rejects the message after its head.
                 let _ = send_c.send(&large, &[], &[]);
             });
             let error = c.receive_within(&budget, &mut no_limit).map(drop).unwrap_err();

@@ -1,12 +1,12 @@
-//! A pool of at most so many channels. A thread that needs one takes an idle one, opens one, or
-//! waits.
+//! A pool with a limited number of channels. A thread that needs a channel takes an idle channel,
+//! opens a channel, or waits.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// Channels of type `T`.
+/// A pool of channels of type `T`.
 pub struct ChannelPool<T> {
     state: Mutex<State<T>>,
     /// Notified when a channel has become idle, was closed, or could not be opened.
@@ -16,12 +16,12 @@ pub struct ChannelPool<T> {
 
 struct State<T> {
     idle: Vec<T>,
-    /// Idle channels and taken ones.
+    /// The number of idle channels and taken channels.
     count: usize,
 }
 
 impl<T> ChannelPool<T> {
-    /// An empty pool.
+    /// Creates an empty pool for at most `max` channels.
     pub fn new(max: usize) -> Self {
         let state = State { idle: Vec::new(), count: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), max }
@@ -43,8 +43,8 @@ impl<T> ChannelPool<T> {
         !state.idle.is_empty() || state.count < self.max
     }
 
-    /// Takes an idle channel, or opens one, one thread at a time. Returns `None` if neither was
-    /// possible within `timeout`.
+    /// Takes an idle channel, or opens a channel. Only one thread at a time opens a channel.
+    /// Returns `None` if neither was possible within `timeout`.
     ///
     /// # Errors
     /// `open` failed.
@@ -64,13 +64,14 @@ impl<T> ChannelPool<T> {
         let channel = open();
         match &channel {
             Ok(_) => state.count += 1,
-            // The capacity is still free, and this thread consumed the notification: pass it on.
+            // The capacity is still free, but this thread consumed the notification. It notifies
+            // another thread.
             Err(_) => self.changed.notify_one(),
         }
         channel.map(Some)
     }
 
-    /// Returns a channel that was taken; `None` if it was closed.
+    /// Returns a taken channel to the pool. `None` means that the channel was closed.
     pub fn put_back(&self, channel: Option<T>) {
         let mut state = self.lock();
         match channel {

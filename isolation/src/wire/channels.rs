@@ -1,4 +1,4 @@
-//! The channels on which one process sends requests to the other.
+//! Channels on which one process sends requests to another process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::wire::channel::{Channel, Message, POLL_INTERVAL};
 use crate::wire::channel_pool::ChannelPool;
 
-/// More requests of one process at once are pointless.
+/// The maximum number of requests that one process sends at the same time. A higher limit has no
+/// benefit.
 pub const MAX_CHANNELS: usize = 64;
 
 /// The open channels of a process, and the control socket over which it opens them.
@@ -19,28 +20,29 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// How long a request waits for an idle channel if `max` channels are busy.
+    /// The time that a request waits for an idle channel if `max` channels are busy.
     const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// At most `max` channels, opened over `control`. It is an error if a message that has begun to
-    /// arrive takes longer than `stall_timeout`; the wait for a message has no limit.
+    /// Creates at most `max` channels, which are opened over `control`. A request fails if a
+    /// message takes longer than `stall_timeout` from its first to its last byte. The time until
+    /// the first byte has no limit.
     pub fn new(control: Channel, max: usize, stall_timeout: Duration) -> Self {
         let control = control.with_stall_timeout(stall_timeout);
         Self { control, pool: ChannelPool::new(max), max, stall_timeout }
     }
 
-    /// Sends a message that has no response, over the control socket.
+    /// Sends a message without a response over the control socket.
     pub fn notify(&self, bytes: &[u8]) -> io::Result<()> {
         self.pool.exclusive(|| self.control.send(bytes, &[], &[]))
     }
 
-    /// Whether a request would be sent without waiting for a channel.
+    /// Whether a request can be sent without waiting for a channel.
     pub fn has_capacity(&self) -> bool {
         self.pool.has_capacity()
     }
 
-    /// Sends a request and returns the response. Calls `wait` repeatedly until the response is
-    /// there; an error of `wait` ends the request.
+    /// Sends a request and returns the response. Calls `wait` repeatedly until the response
+    /// arrives. If `wait` returns an error, the request ends.
     ///
     /// # Errors
     /// `wait` failed, no channel became idle, or the other process closed the connection.
@@ -53,7 +55,7 @@ impl Channels {
     ) -> Result<Message, E> {
         let channel = self.take()?;
         let response = request_on(&channel, bytes, payload, files, wait);
-        // A channel that failed is closed before the pool counts it as closed.
+        // A failed channel is closed before the pool counts it as closed.
         let channel = response.is_ok().then_some(channel);
         self.pool.put_back(channel);
         response
@@ -74,8 +76,8 @@ impl Channels {
         Ok(local)
     }
 
-    /// Closes the control socket, which ends the other process's wait for channels. No channel can
-    /// be opened from then on.
+    /// Closes the control socket. This ends the other process's wait for new channels, and no more
+    /// channels can be opened.
     pub fn close(&self) {
         self.control.close();
     }
@@ -110,7 +112,7 @@ mod tests {
         Ok(())
     }
 
-    /// The other end of the channel that was opened over `control`.
+    /// Returns the remote end of the channel that was opened over `control`.
     fn accept(control: &Channel) -> Channel {
         control.receive().unwrap().unwrap().files.pop().unwrap().into()
     }
@@ -135,7 +137,7 @@ mod tests {
             channel.send(b"1", &[], &[]).unwrap();
             assert_eq!(first.join().unwrap().unwrap(), b"1");
             assert_eq!(channel.receive().unwrap().unwrap().bytes, b"second");
-            // A closed channel is replaced by another.
+            // The pool replaces the closed channel by a new channel.
             drop(channel);
             assert!(second.join().unwrap().is_err());
             let third = request(b"third");
@@ -185,14 +187,14 @@ mod tests {
                 let channel = accept(&remote);
                 assert_eq!(channel.receive().unwrap().unwrap().bytes, b"request");
                 let socket = UnixStream::from(OwnedFd::from(channel));
-                // One byte of a hundred.
+                // The head declares 100 bytes, but only one byte follows.
                 (&socket).write_all(&[100, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
                 is_stalled.store(true, Ordering::Relaxed);
                 assert_eq!((&socket).read(&mut [0]).unwrap(), 0, "the requester closed its end");
             });
             expect_refused(b"request");
         });
-        // More than the socket buffers; the other end does not read.
+        // The message is longer than the socket's buffers, and the remote end does not read.
         expect_refused(&vec![1; 8 << 20]);
     }
 }

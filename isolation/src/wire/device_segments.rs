@@ -1,10 +1,11 @@
 //! Shared device segments: device memory that the host allocates and that both processes map.
 //!
-//! A segment is sent to the plugin's process as an open file. Device memory cannot be sealed, so
-//! both sides copy: the sender copies its buffers into a segment on the device and waits for the
-//! copy; the host copies received buffers out of the segment before it validates them. Thus a
-//! process sees no other memory of the host, and cannot change what the host has validated. The
-//! host never opens a file of a process: a process refers to a segment by its id.
+//! The host sends a segment to the plugin's process as an open file. Device memory cannot be
+//! sealed, so both sides copy. The sender copies its buffers into a segment on the device and waits
+//! for the copies. The host copies received buffers out of the segment before it validates them.
+//! Therefore a process can access no other device memory of the host, and cannot change data that
+//! the host has validated. The host never opens a file from a process, because a process refers to
+//! a segment by its id.
 
 use std::os::fd::OwnedFd;
 
@@ -16,20 +17,20 @@ use serde::{Deserialize, Serialize};
 /// A segment of a message.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct SegmentParts {
-    /// To the plugin's process: the index of the segment's file in the message. To the host: the id
-    /// of the segment.
+    /// In a message to the plugin's process: the index of the segment's file in the message. In a
+    /// message to the host: the id of the segment.
     pub handle: u64,
-    /// The length of the file in bytes.
+    /// The length of the segment's file in bytes.
     pub bytes: u64,
 }
 
-/// A segment that buffers were copied into.
+/// A segment into which buffers were copied.
 pub struct SentSegment {
     pub id: u64,
     pub bytes: u64,
-    /// The segment's file, from the host.
+    /// The segment's file. Set in a segment that the host sends.
     pub file: Option<OwnedFd>,
-    /// The segment's memory, in the host.
+    /// The segment's memory. Set in a segment that the host sends.
     pub memory: Option<Buffer>,
 }
 
@@ -41,22 +42,23 @@ pub trait SegmentSender: Send + Sync {
     /// Copies each buffer to its offset in a segment of `bytes` bytes, and waits for the copies.
     ///
     /// # Errors
-    /// Out of device memory, or the device fails.
+    /// Device memory is exhausted, or the device fails.
     fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment>;
 }
 
-/// Copies each buffer to its offset, and waits for the copies.
+/// Copies each buffer to its offset in `segment`, and waits for the copies.
 pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Stream) -> Result<()> {
     let mut copies = Copies::new();
     for (buffer, offset) in buffers {
         copies.push(segment, *offset, buffer, 0, buffer.len().unwrap_or(0))?;
     }
     copies.submit(stream)?;
-    // The receiver does not wait: an event of a plugin's process might never be reached.
+    // The sender waits for the copies, because the receiver does not wait: the event of a plugin's
+    // process might never complete.
     stream.synchronize()
 }
 
-/// Maps a segment that the host sent: its owner and its address.
+/// Maps a segment that the host sent. Returns the owner and the address of the mapping.
 pub fn open(backend: &Backend, device: Device, file: OwnedFd, bytes: u64) -> Result<(ForeignOwner, u64)> {
     let memory = backend.open_file(device, file, bytes)?;
     let address = memory.address();
@@ -67,11 +69,13 @@ pub fn open(backend: &Backend, device: Device, file: OwnedFd, bytes: u64) -> Res
 pub fn open_read_only(backend: &Backend, device: Device, file: OwnedFd, bytes: u64) -> Result<Buffer> {
     let (owner, address) = open(backend, device, file, bytes)?;
     // SAFETY: `open` mapped `bytes` bytes at the address, and the owner keeps the mapping.
-    // `Ready::Now`: the host waited for its copies in `fill` before it sent the segment.
+    // `Ready::Now` is correct because the host waited for its copies in `fill` before it sent the
+    // segment.
     Ok(unsafe { Buffer::foreign(&owner, device, address, Some(bytes), Ready::Now) })
 }
 
-/// The default streams of the CPU and of the device of a plugin instance, if it has one.
+/// The default stream of the CPU and, if a plugin instance has a device, the default stream of the
+/// device.
 #[derive(Clone)]
 pub struct Streams {
     cpu: Stream,
@@ -83,12 +87,13 @@ impl Streams {
         Self { cpu, device }
     }
 
-    /// The stream of `device`, or of the CPU if `device` is another one.
+    /// Returns the stream of `device` if the instance has this device, otherwise the stream of the
+    /// CPU.
     pub fn for_device(&self, device: Device) -> &Stream {
         self.device.as_ref().filter(|stream| stream.device() == device).unwrap_or(&self.cpu)
     }
 
-    /// The stream of the device.
+    /// The default stream of the instance's device. `None` if it has no device.
     pub fn device_stream(&self) -> Option<&Stream> {
         self.device.as_ref()
     }

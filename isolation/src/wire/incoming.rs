@@ -1,8 +1,8 @@
 //! The files and shared device segments of a received message.
 //!
-//! The sender writes buffers into a file in memory and seals it, so that neither side can change it
-//! from then on. Buffers in a mapped file are sent as that file and an offset. The receiver maps
-//! each file once, for reading, as long as a buffer uses it.
+//! The sender writes buffers into a file in memory and seals the file, so that no process can
+//! change it afterwards. A buffer in a mapped file is sent as this file and an offset. The receiver
+//! maps each file once for reading, and keeps the mapping as long as a buffer uses it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 use crate::files::mapping::{Mapping, ReceiveBudget};
 use crate::files::seal::SEALS;
 
-/// Where a buffer lies: in a file or a shared device segment of its message.
+/// The place of a buffer in a file or a shared device segment of its message.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub(crate) within: Within,
-    /// From the beginning of the file or segment (bytes).
+    /// The offset from the beginning of the file or segment (bytes).
     pub(crate) offset: u64,
-    /// The length of the buffer.
+    /// The length of the buffer in bytes.
     pub bytes: u64,
 }
 
@@ -50,12 +50,12 @@ impl Place {
 /// The files and segments of a received message.
 #[derive(Default)]
 pub struct Incoming {
-    /// `None` for the files of segments.
+    /// The mapped files. `None` for a file that belongs to a segment.
     files: Vec<Option<MappedFile>>,
     segments: Vec<Buffer>,
-    /// Whether the host sent it.
+    /// Whether the host sent the message.
     is_trusted: bool,
-    /// The memory of the parsed message.
+    /// Reserves the memory of the parsed message.
     reservation: Option<Reservation>,
 }
 
@@ -65,7 +65,7 @@ struct MappedFile {
 }
 
 impl Incoming {
-    /// Files that this process has written itself.
+    /// Maps files that this process has written itself.
     pub fn from_this_process(files: Vec<OwnedFd>) -> Result<Self> {
         let map = |file: OwnedFd| {
             let file = File::from(file);
@@ -79,12 +79,13 @@ impl Incoming {
         Ok(Self { files, segments: Vec::new(), is_trusted: true, reservation: None })
     }
 
-    /// The files of a message from the host, which does not change them.
+    /// Maps the files of a message from the host. The host does not change these files.
     pub fn from_host(files: Vec<OwnedFd>) -> Result<Self> {
         Self::from_host_without_segments(files.into_iter().map(Some).collect())
     }
 
-    /// The files of a message from the host; `None` for the files of segments.
+    /// Maps the files of a message from the host. `files` has `None` for a file that belongs to a
+    /// segment.
     pub fn from_host_without_segments(files: Vec<Option<OwnedFd>>) -> Result<Self> {
         Ok(Self { is_trusted: true, ..Self::from_files(files, None, |_| Ok(()))? })
     }
@@ -98,8 +99,8 @@ impl Incoming {
         Self { reservation, ..self }
     }
 
-    /// The reservation for the memory of the parsed message, to be kept with the objects that are
-    /// made from it.
+    /// Returns the reservation for the memory of the parsed message. The objects that are created
+    /// from the message should keep it.
     pub fn into_reservation(self) -> Option<Reservation> {
         self.reservation
     }
@@ -109,10 +110,10 @@ impl Incoming {
         self.is_trusted
     }
 
-    /// The files of a message from a plugin.
+    /// Maps the files of a message from a plugin.
     ///
     /// # Errors
-    /// A file is neither a sealed file in memory nor a file that this process has mapped already,
+    /// A file is neither a sealed file in memory nor a file that this process has already mapped,
     /// or the budget is exceeded.
     pub fn from_plugin(files: Vec<OwnedFd>, budget: &ReceiveBudget) -> Result<Self> {
         let files = files.into_iter().map(Some).collect();
@@ -147,10 +148,10 @@ impl Incoming {
         Ok(Self { files, segments: Vec::new(), is_trusted: false, reservation: None })
     }
 
-    /// The buffer at a place: in host memory, or on the device of a segment.
+    /// Returns the buffer at a place. The buffer is in host memory, or on the device of a segment.
     ///
     /// # Errors
-    /// The place lies outside the message's files and segments.
+    /// The place is outside the message's files and segments.
     pub fn buffer(&self, place: Place) -> Result<Buffer> {
         static NOTHING: [u64; 8] = [0; 8];
         let outside = |_| Error::bad_data(format!("a buffer at {}, outside shared memory", place.offset));
@@ -169,7 +170,7 @@ impl Incoming {
             }
             _ => {
                 let owner = ForeignOwner::new(());
-                // SAFETY: a buffer of 0 bytes at the address of a static.
+                // SAFETY: the buffer has 0 bytes, and its address is the address of a static.
                 return Ok(unsafe {
                     Buffer::foreign(&owner, Device::CPU, NOTHING.as_ptr() as u64, Some(0), Ready::Now)
                 });
@@ -179,7 +180,7 @@ impl Incoming {
             || Error::bad_data(format!("a buffer in file {index}, but the message has {}", self.files.len()));
         let file = self.files.get(index as usize).and_then(Option::as_ref).ok_or_else(missing)?;
         let bytes = file.mapping.bytes();
-        // SAFETY: the mapping is readable as long as it exists, and the owner keeps it.
+        // SAFETY: the mapping is readable while it exists, and the owner keeps it.
         let whole = unsafe {
             Buffer::foreign(
                 &file.owner,
@@ -192,7 +193,7 @@ impl Incoming {
         whole.slice(offset, size)
     }
 
-    /// The mapping of the file that a place lies in.
+    /// Returns the mapping of the file that contains a place.
     pub fn mapping(&self, place: Place) -> Option<Arc<Mapping>> {
         let Within::File(index) = place.within else { return None };
         self.files.get(index as usize)?.as_ref().map(|file| file.mapping.clone())
@@ -203,8 +204,8 @@ fn cannot_map() -> Error {
     Error::out_of_memory("cannot map shared memory")
 }
 
-/// Rejects sparse files in memory: reading them would allocate their pages at the expense of this
-/// process.
+/// Rejects sparse files in memory, because reading them would allocate their pages and use memory
+/// of this process.
 fn check_is_allocated(file: &File) -> Result<()> {
     const SLACK: u64 = 1 << 20;
     let stat = file.metadata()?;
@@ -231,7 +232,7 @@ mod tests {
     use crate::wire::outgoing::Outgoing;
 
     fn bytes_of(buffer: &Buffer) -> &[u8] {
-        // SAFETY: the buffer lies in host memory, and is borrowed.
+        // SAFETY: the buffer is in host memory, and is borrowed while the slice is used.
         unsafe { std::slice::from_raw_parts(buffer.address() as *const u8, buffer.len().unwrap()) }
     }
 
@@ -303,7 +304,7 @@ mod tests {
         assert_eq!(sent.len(), 1, "once");
         let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         assert_eq!(inode(fstat(sent[0]).unwrap()), inode(fstat(&user).unwrap()), "no copy");
-        // Descriptors of one open file share an offset.
+        // The descriptors of one open file share an offset.
         let before = (&user).stream_position().unwrap();
         rustix::fs::seek(sent[0], rustix::fs::SeekFrom::Start(3)).unwrap();
         assert_eq!((&user).stream_position().unwrap(), before);
@@ -339,14 +340,14 @@ mod tests {
         let second_again = second.iter().map(|file| file.try_clone().unwrap()).collect();
         let first = Incoming::from_plugin(files(1), &budget).unwrap();
         let _second = Incoming::from_plugin(second, &budget).unwrap();
-        // A file that is mapped already is not counted twice.
+        // The budget does not count a file again that is already mapped.
         assert!(Incoming::from_plugin(second_again, &budget).is_ok());
         let error = Incoming::from_plugin(files(3), &budget).err().unwrap();
         assert!(error.message().contains("which is the maximum"), "{error}");
         assert!(Incoming::from_plugin(files(3), &ReceiveBudget::default()).is_ok(), "of another plugin");
         drop(first);
         assert!(Incoming::from_plugin(files(3), &budget).is_ok());
-        // A file that cannot be mapped is not counted.
+        // The budget does not count a file that cannot be mapped.
         let empty = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fcntl_add_seals(&empty, SEALS).unwrap();
         assert!(Incoming::from_plugin(vec![empty], &budget).is_err());

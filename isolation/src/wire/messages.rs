@@ -1,8 +1,8 @@
-//! Requests, responses and callbacks: the calls of crossdock.h as plain data, with ids in the place
-//! of objects.
+//! Requests, responses and callbacks. They represent the calls of crossdock.h as plain data, with
+//! ids instead of objects.
 //!
-//! Both processes run the same build (see [`Request::Load`]), so the format of the messages is not
-//! kept stable.
+//! The format of the messages may change between builds, because both processes run the same build
+//! (see [`Request::Load`]).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,37 +21,38 @@ use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::SegmentParts;
 use crate::wire::incoming::Place;
 
-/// The environment variable that names the device of a plugin's process. The process reads it
-/// before it can receive messages, because it must start the device before it gives up its rights.
+/// The environment variable that names the device of a plugin's process. The device is not sent in
+/// a message, because the process must start the device before it gives up its rights and receives
+/// messages.
 pub const DEVICE_VARIABLE: &str = "CROSSDOCK_ISOLATED_DEVICE";
 
-/// A message without a response, over the control socket. An empty message there passes a new
-/// channel.
+/// A message without a response, sent over the control socket. An empty message on this socket
+/// passes a new channel.
 #[derive(Serialize, Deserialize)]
 pub enum Notice {
     /// Asks the process to end this call.
     Cancel(u64),
 }
 
-/// A message with the shared device segments that its arrays lie in.
+/// A message, with the shared device segments that contain its arrays.
 #[derive(Serialize, Deserialize)]
 pub struct WithSegments<T> {
     pub message: T,
     pub segments: Vec<SegmentParts>,
 }
 
-/// A call from the host to the plugin's process. The ids of instances, streams and writers are
-/// those of earlier responses.
+/// A call from the host to the plugin's process. The ids of instances, streams and writers are ids
+/// that earlier responses returned.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
-    /// Loads the plugin in the message's one file. Always the first request.
+    /// Loads the plugin in the only file of the message. Always the first request.
     Load {
-        /// The host's version, which must be the process's.
+        /// The host's version. The process must have the same version.
         version: String,
         /// The plugin's name in messages.
         plugin: String,
         memory_limit_bytes: u64,
-        /// When the host's trace began; `None` if the host records no trace.
+        /// The time when the host's trace began. `None` if the host records no trace.
         trace_start: Option<Duration>,
     },
     Create(Settings),
@@ -112,7 +113,7 @@ pub enum Request {
         instance: u64,
         call: CallParts,
         tree: TreeParts,
-        /// The decoded batches of the nodes below the root, in pre-order.
+        /// The decoded batches of the root's descendants, in pre-order.
         children: Vec<Option<BatchParts>>,
     },
     Lower {
@@ -129,7 +130,8 @@ pub enum Response {
         id: u64,
         importer: Option<Vec<FormatParts>>,
         exporter: Option<Vec<FormatParts>>,
-        /// The ids of the encodings, and whether the plugin decodes them itself.
+        /// The ids of the encodings, and whether the plugin itself decodes arrays with these
+        /// encodings.
         encodings: Option<(Vec<String>, bool)>,
     },
     Stream {
@@ -144,14 +146,15 @@ pub enum Response {
         device: DeviceParts,
         decoded: Vec<bool>,
     },
-    /// The operators; `None` if the encoding has no program for the node.
+    /// The operators of the program. `None` if the encoding has no program for the node.
     Program(Option<Vec<OperatorParts>>),
 }
 
-/// The fields of an operator of crossdock.h: code, index, a, b.
+/// The fields of an operator of crossdock.h: `code`, `index`, `a` and `b`.
 pub type OperatorParts = (u32, u32, u64, u64);
 
-/// A call from the plugin's process to the host, during a request or from a thread of the plugin.
+/// A call from the plugin's process to the host, sent during a request or from a thread of the
+/// plugin.
 #[derive(Serialize, Deserialize)]
 pub enum Callback {
     Read {
@@ -160,24 +163,25 @@ pub enum Callback {
         bytes: u64,
     },
     CloseSource(u64),
-    /// The bytes to write follow the message.
+    /// Writes bytes to a sink. The bytes follow the message.
     Write {
         sink: u64,
     },
     CloseSink(u64),
-    /// Decodes an array in the session that the instance belongs to.
+    /// Decodes an array in the session to which the instance belongs.
     Decode {
         instance: u64,
         call: CallParts,
         tree: TreeParts,
         segments: Vec<SegmentParts>,
     },
-    /// Allocates a shared device segment of at least `bytes` bytes, known by `id`.
+    /// Allocates a shared device segment of at least `bytes` bytes. Later messages refer to it by
+    /// `id`.
     AllocateSegment {
         id: u64,
         bytes: u64,
     },
-    /// Releases a segment that will not be used in a message.
+    /// Releases a segment that no message will use.
     ReleaseSegment(u64),
     Progress {
         call: u64,
@@ -188,7 +192,7 @@ pub enum Callback {
         level: i32,
         message: String,
     },
-    /// The begin or end of a call in the process, for the host's trace.
+    /// The beginning or end of a call in the process, for the host's trace.
     Record {
         thread: i32,
         ns: u64,
@@ -214,7 +218,7 @@ impl From<Phase<'_>> for PhaseParts {
 }
 
 impl From<PhaseParts> for Phase<'static> {
-    /// Truncates all texts to 1000 characters: the process decides their lengths.
+    /// Truncates all texts to 1000 characters, because the process could send texts of any length.
     fn from(parts: PhaseParts) -> Self {
         const MAX_CHARS: usize = 1000;
         let truncate = |text: String| text.chars().take(MAX_CHARS).collect();
@@ -231,10 +235,10 @@ impl From<PhaseParts> for Phase<'static> {
 #[derive(Serialize, Deserialize)]
 pub enum CallbackReply {
     Done,
-    /// The bytes follow the message.
+    /// The bytes that were read. They follow the message.
     Bytes,
     Batch(WithSegments<BatchParts>),
-    /// The segment's length in bytes. Its file comes with the message.
+    /// The length of the segment in bytes. The message contains the segment's file.
     Segment(u64),
 }
 
@@ -265,7 +269,7 @@ pub struct InputParts {
     pub id: u64,
     pub name: String,
     pub bytes: Option<u64>,
-    /// All of the input's bytes, if the process can map them.
+    /// All bytes of the input. `None` if the process cannot map them.
     pub whole: Option<Place>,
 }
 
@@ -295,16 +299,18 @@ pub struct PlanParts {
     reason: String,
 }
 
-/// An upper bound of the host's memory per byte of a message, for the parsed message and all that
-/// is derived from it.
+/// An upper bound of the memory that the host uses for each byte of a message. Includes the parsed
+/// message and all objects derived from it.
 const MEMORY_PER_MESSAGE_BYTE: usize = 128;
-/// Messages up to this length are not charged. Few are longer, and few are pending at once.
+/// The maximum length of a message that is not charged. Few messages are longer, and few messages
+/// are pending at the same time.
 pub const MAX_UNCHARGED_BYTES: usize = 16 << 10;
 
-/// Charges the memory that a message of a plugin's process will take, before it is parsed.
+/// Charges the memory that a message of a plugin's process will use. Called before the message is
+/// parsed.
 ///
 /// # Errors
-/// Out of memory: the message exceeds the host's memory limit.
+/// Memory is exhausted, because the message exceeds the host's memory limit.
 pub fn charge(message_bytes: usize, budget: &ReceiveBudget) -> Result<Option<Reservation>> {
     if message_bytes <= MAX_UNCHARGED_BYTES {
         return Ok(None);
@@ -320,7 +326,7 @@ pub fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
         .map_err(|error| Error::internal(format!("cannot serialize a message: {error}")))
 }
 
-/// Parses a message that consists of all the bytes.
+/// Parses a message that consists of all `bytes`.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     match from_prefix(bytes)? {
         (value, []) => Ok(value),
@@ -328,7 +334,7 @@ pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
-/// Parses a message at the beginning of the bytes, and returns the bytes that follow.
+/// Parses a message at the beginning of `bytes`. Returns the message and the bytes that follow it.
 pub fn from_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
     postcard::take_from_bytes(bytes)
         .map_err(|error| Error::bad_data(format!("a malformed message of {} bytes: {error}", bytes.len())))
@@ -369,7 +375,8 @@ impl CallParts {
 }
 
 impl FormatParts {
-    /// The format as the host sees it: its arrays lie in host memory if the process has no device.
+    /// The format for the host. If the process has no device, the format's arrays are in host
+    /// memory.
     pub fn new(format: &Format, has_device: bool) -> Self {
         let device_types = if has_device { format.device_types.clone() } else { vec![Device::CPU.r#type] };
         let options = format.options.iter().map(|o| (o.key.clone(), o.description.clone()));

@@ -15,44 +15,47 @@ use crate::wire::channel::MAX_FILES;
 use crate::wire::device_segments::{SegmentParts, SegmentSender};
 use crate::wire::incoming::{Place, Within};
 
-/// The alignment of buffers in files (bytes): a cache line, as Arrow recommends.
+/// The alignment of buffers in files, in bytes. It is the length of a cache line, which Arrow
+/// recommends.
 const ALIGNMENT: u64 = 64;
-/// Mappings begin at pages, so that no larger alignment can be promised.
+/// Mappings begin at pages, so a larger alignment cannot be guaranteed.
 const MAX_ALIGNMENT: u64 = 4096;
 
 /// The files and segments of a message to send.
 #[derive(Default)]
 pub struct Outgoing {
     files: Vec<SentFile>,
-    /// The file that takes buffers of no mapped file: its index, and the number of bytes written.
+    /// The file into which this message copies buffers: its index, and the number of bytes written.
     pub(crate) own_file: Option<(u32, u64)>,
     mapped_files: MappedFiles,
-    /// Takes buffers on its device. Without it, they are copied to the host.
+    /// Sends buffers on its device in segments. Without a sender, device buffers are copied to host
+    /// memory.
     segment_sender: Option<Arc<dyn SegmentSender>>,
     segments: Vec<SegmentParts>,
-    /// Buffers to copy into the next segment, with their offsets.
+    /// Buffers to copy into the next segment, with their offsets in the segment.
     pending: Vec<(Buffer, usize)>,
     pending_bytes: usize,
-    /// The memory of the segments, kept until the response arrives.
+    /// The memory of the segments. Kept until the response arrives.
     segment_memory: Vec<Buffer>,
 }
 
-/// Which mapped files are sent as descriptors. A receiver can read the whole file, not only the
-/// buffer's part of it.
+/// Selects the mapped files that are sent as descriptors. A receiver of a descriptor can read the
+/// whole file, including bytes outside the buffer.
 #[derive(Default)]
 enum MappedFiles {
-    /// All: to the host, which may read them.
+    /// All mapped files, for messages to the host. The host may read all of their bytes.
     #[default]
     All,
     /// Files of earlier messages. Buffers in a user's file are copied.
     Messages,
-    /// Files of which every byte is sent.
+    /// Files whose bytes are all sent.
     Whole(Vec<Arc<OpenFile>>),
 }
 
 enum SentFile {
     Own(File),
-    /// With the same file opened again if the receiver must not share this process's open file.
+    /// A mapped file. If the receiver must not share this process's open file, also contains the
+    /// same file opened again.
     Mapped(Arc<OpenFile>, Option<File>),
     Segment(OwnedFd),
 }
@@ -69,26 +72,27 @@ impl AsFd for SentFile {
 }
 
 impl Outgoing {
-    /// A message to the host. Buffers on the device of `segment_sender` are copied into segments.
+    /// Creates a message to the host. Buffers on the device of `segment_sender` are copied into
+    /// segments.
     pub fn to_host(segment_sender: Option<Arc<dyn SegmentSender>>) -> Self {
         Self { segment_sender, ..Self::default() }
     }
 
-    /// A message to a plugin's process. It receives no other bytes of any file than those that are
-    /// sent.
+    /// Creates a message to a plugin's process. The process can read only the bytes of a file that
+    /// are sent.
     pub fn to_plugin(segment_sender: Option<Arc<dyn SegmentSender>>) -> Self {
         Self { mapped_files: MappedFiles::Messages, ..Self::to_host(segment_sender) }
     }
 
-    /// Sends the file of an input as a descriptor, if `bytes` are the whole file.
+    /// Sends the file of an input as a descriptor only if `bytes` are the whole file.
     pub fn restrict_to_input(&mut self, bytes: &[u8]) {
         let location = Mapping::file_containing(bytes);
         let whole = location.filter(|(_, offset, len)| *offset == 0 && *len == bytes.len() as u64);
         self.mapped_files = MappedFiles::Whole(whole.map(|(file, ..)| file).into_iter().collect());
     }
 
-    /// Sends the file of an earlier message as a descriptor only if `parts`, all buffers of this
-    /// message, cover it.
+    /// Sends the file of an earlier message as a descriptor only if `parts` cover it. `parts` are
+    /// all buffers of this message.
     pub fn restrict_to<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
         if matches!(self.mapped_files, MappedFiles::All) {
             return;
@@ -115,8 +119,8 @@ impl Outgoing {
         self.mapped_files = MappedFiles::Whole(whole.collect());
     }
 
-    /// Whether mapped files are sent as descriptors, including bytes that belong to no buffer of
-    /// the message.
+    /// Whether mapped files are sent as descriptors even if they contain bytes that belong to no
+    /// buffer of the message.
     pub fn sends_whole_files(&self) -> bool {
         matches!(self.mapped_files, MappedFiles::All)
     }
@@ -134,8 +138,9 @@ impl Outgoing {
         self.segment_sender.as_ref().is_some_and(|sender| sender.device() == device)
     }
 
-    /// Adds a buffer on an accepted device, at a multiple of `alignment` (bytes, a power of two) in
-    /// its segment. The buffer must stay valid until [`Outgoing::fill_segments`] has copied it.
+    /// Adds a buffer on an accepted device. The buffer's offset in the segment is a multiple of
+    /// `alignment` (bytes, a power of two). The buffer must stay valid until
+    /// [`Outgoing::fill_segments`] has copied it.
     ///
     /// # Errors
     /// The buffer's length is unknown, or the segment would be longer than the address space.
@@ -155,10 +160,10 @@ impl Outgoing {
         Ok(Place { within, offset: offset as u64, bytes: bytes as u64 })
     }
 
-    /// Copies the buffers of [`Outgoing::place_on_device`] into one segment.
+    /// Copies the buffers that [`Outgoing::place_on_device`] added into one segment.
     ///
     /// # Errors
-    /// Out of device memory, or the device fails.
+    /// Device memory is exhausted, or the device fails.
     pub fn fill_segments(&mut self) -> Result<()> {
         let (pending, bytes) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.pending_bytes));
         let Some(sender) = self.segment_sender.as_ref().filter(|_| !pending.is_empty()) else {
@@ -179,10 +184,12 @@ impl Outgoing {
         &self.segments
     }
 
-    /// Adds a buffer in host memory, at a multiple of `alignment` (bytes, a power of two).
+    /// Adds a buffer in host memory. The receiver maps the buffer at a multiple of `alignment`
+    /// (bytes, a power of two).
     ///
     /// # Errors
-    /// The alignment is larger than a page, the buffers lie in too many files, or out of memory.
+    /// The alignment is larger than a page, the buffers are in too many files, or memory is
+    /// exhausted.
     pub fn place(&mut self, bytes: &[u8], alignment: u64) -> Result<Place> {
         let size = bytes.len() as u64;
         if bytes.is_empty() {
@@ -220,7 +227,7 @@ impl Outgoing {
         Ok(Place { within: Within::File(index), offset, bytes: size })
     }
 
-    /// Adds a mapped file and returns its index. Returns `None` for a user's file that a plugin
+    /// Adds a mapped file and returns its index. Returns `None` for a user's file that the plugin
     /// must not share and that cannot be opened again.
     fn push_mapped(&mut self, file: Arc<OpenFile>) -> Result<Option<u32>> {
         let is_same =

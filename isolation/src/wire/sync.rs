@@ -1,4 +1,4 @@
-//! The synchronisation types of [`super::channel_pool`]. Its model in tests/models uses loom's
-//! instead.
+//! The synchronisation types of [`super::channel_pool`]. The model of the pool in tests/models uses
+//! the types of loom instead.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

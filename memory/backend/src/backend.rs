@@ -26,13 +26,14 @@ const DEFAULT_POOL_BYTES: usize = 256 << 20;
 pub struct Backend(Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// The host's devices, `cpu` first. CUDA devices are numbered after them.
+    /// The host devices, `cpu` first. Pinned memory and the CUDA devices have the indices after
+    /// these.
     devices: Vec<Entry>,
     policies: Policies,
-    /// Number of forks when it was built.
+    /// Number of forks when the backend was built.
     forks: u32,
     ledger: Ledger,
-    /// Exists if there is a budget.
+    /// `Some` if there is a budget.
     foreign: Option<Arc<ForeignMemory>>,
     trace: Option<Arc<Trace>>,
     cuda: OnceLock<Result<Platform, CudaMissing>>,
@@ -42,7 +43,8 @@ pub(crate) struct Inner {
 pub struct WeakBackend(std::sync::Weak<Inner>);
 
 impl WeakBackend {
-    /// The backend, if it or memory of it is still alive.
+    /// Returns the backend if it is still alive. Accounts and allocated blocks keep a backend
+    /// alive.
     pub fn upgrade(&self) -> Option<Backend> {
         self.0.upgrade().map(Backend)
     }
@@ -59,13 +61,14 @@ pub struct BackendBuilder {
 }
 
 impl Backend {
-    /// The default configuration: no limit, pools of 256 MiB per device, no faults, no test device.
+    /// Returns the default configuration: no limit, pools of 256 MiB for host memory, no faults, no
+    /// test device.
     pub fn builder() -> BackendBuilder {
         let pool_bytes = DEFAULT_POOL_BYTES;
         BackendBuilder { limit_bytes: None, pool_bytes, faults: None, untouchable: false, trace: None }
     }
 
-    /// Opens an account, one for each plugin instance and one for the host itself. Allocations and
+    /// Opens an account. Each plugin instance has one, and the host itself has one. Allocations and
     /// copies are counted under `name`.
     pub fn account(&self, name: &str) -> Arc<Account> {
         Account::open(self.0.clone(), name)
@@ -80,26 +83,27 @@ impl Backend {
         Arc::ptr_eq(&self.0, other)
     }
 
-    /// Everything that is still allocated. If everything should have been freed, these are leaks.
+    /// Lists everything that is still allocated. The entries are leaks if everything should have
+    /// been freed by now.
     pub fn leaks(&self) -> Vec<Leak> {
         self.ledger().leaks()
     }
 
-    /// The devices, `cpu` first. CUDA devices are included once the driver has been looked for, by
-    /// [`Backend::cuda`] or the first use of a CUDA device.
+    /// Returns the devices, `cpu` first. CUDA devices are included after the backend has looked for
+    /// the driver, which it does in [`Backend::cuda`] and at the first use of a CUDA device.
     pub fn devices(&self) -> Vec<DeviceDescription> {
         let host = self.0.devices.iter().map(|entry| entry.backend.describe());
         host.chain(self.0.known_cuda().into_iter().flat_map(Platform::describe)).cloned().collect()
     }
 
-    /// The CUDA driver and its devices, or what is missing. The first call looks for the driver and
-    /// starts it, which takes as long as the driver needs.
+    /// Returns the CUDA driver and its devices, or the reason why there are none. The first call
+    /// looks for the driver and starts it, which may take long.
     pub fn cuda(&self) -> Result<&CudaPresence, &CudaMissing> {
         self.0.cuda().map(Platform::presence)
     }
 
-    /// Whether an external stream is known to have run all its work, so that it need not be waited
-    /// for. Also `false` if the query would take longer than recording an event.
+    /// Whether an external stream is known to have run all its work, so that no other work needs to
+    /// wait for it. Also returns `false` if the query would take longer than recording an event.
     ///
     /// # Safety
     /// `stream` is a live stream of the device, or any value if the device has no streams.
@@ -109,8 +113,8 @@ impl Backend {
         backend.is_ok_and(|device| unsafe { device.stream_is_idle(stream) })
     }
 
-    /// Whether a stream of a device is under graph capture, as far as the driver knows. The query
-    /// has no side effects.
+    /// Whether the driver reports that a stream of a device is under graph capture. The query has
+    /// no side effects.
     ///
     /// # Safety
     /// `stream` is a live stream of the device, or any value if the device has no streams.
@@ -120,18 +124,18 @@ impl Backend {
         backend.is_ok_and(|device| unsafe { device.raw_stream_is_capturing(stream) })
     }
 
-    /// Exports `bytes` bytes at `address` to other processes on this machine: memory of a CUDA
-    /// device from [`Account::allocate_shareable`], or external memory from `cuMemAlloc`. A process
-    /// that opens it waits for the event at `sync_event` (NULL: the memory is ready), and can
-    /// access the whole allocation.
+    /// Exports `bytes` bytes at `address` to other processes on this machine. The memory was
+    /// allocated by [`Account::allocate_shareable`], or by another library with `cuMemAlloc`. A
+    /// process that opens the memory waits for the event at `sync_event`, and can access the whole
+    /// allocation. If `sync_event` is NULL, the memory is ready.
     ///
     /// # Errors
-    /// If the memory cannot be exported (memory of a pool cannot; the error gives advice), or if
-    /// the driver has no CUDA IPC.
+    /// If the memory cannot be exported, or if the driver does not support CUDA IPC. Memory of a
+    /// pool cannot be exported; the error then gives advice.
     ///
     /// # Safety
     /// `sync_event` is NULL or points to the handle of a live event. The memory and the result are
-    /// kept until every opener has closed the memory.
+    /// kept until every process that opened the memory has closed it.
     pub unsafe fn export_ipc(
         &self,
         address: u64,
@@ -139,24 +143,26 @@ impl Backend {
         sync_event: *mut std::ffi::c_void,
     ) -> Result<IpcExport> {
         let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        // SAFETY: `export_ipc` has the same contract as this function.
+        // SAFETY: `Platform::export_ipc` has the same contract as this function.
         unsafe { cuda.export_ipc(address, bytes, sync_event) }
     }
 
     /// Opens memory that another process exported. The result owns the mapping, and is the owner of
-    /// buffers over it.
+    /// the buffers in the mapping.
     ///
     /// # Errors
-    /// If this process exported it, which the driver rejects; if its GPU is not visible here; if
-    /// the exporter has ended; or if the range is not in the allocation.
+    /// If this process itself exported the memory, which the driver rejects; if the GPU of the
+    /// memory is not visible to this process; if the exporting process has ended; or if the range
+    /// is not in the allocation.
     pub fn open_ipc(&self, description: &IpcDescription) -> Result<IpcMemory> {
         let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
         cuda.open_ipc(description)
     }
 
-    /// Bytes of a CUDA device's memory that are in use and not in this backend's pool: allocations
-    /// of other libraries in this process and of other processes. GPU drivers count in units of 2
-    /// MiB. `None` for other devices, and for devices that have not been started.
+    /// Returns the number of bytes of a CUDA device's memory that are in use outside this backend's
+    /// pool. These bytes are allocations of other processes, and of other libraries in this
+    /// process. GPU drivers count in units of 2 MiB. Returns `None` for other devices, and for
+    /// devices that have not been started.
     ///
     /// # Errors
     /// If the driver returns an error.
@@ -168,9 +174,9 @@ impl Backend {
         }
     }
 
-    /// Exports memory of [`Account::allocate_exportable`] as an open file for other processes.
-    /// Returns the file and the number of bytes. No event is passed: work whose results the other
-    /// process must see has completed before.
+    /// Exports memory that [`Account::allocate_exportable`] allocated, as an open file for other
+    /// processes. Returns the file and its number of bytes. No event is passed, so all work whose
+    /// results the other process reads must have completed before this call.
     ///
     /// # Errors
     /// If the memory cannot be exported as a file.
@@ -181,16 +187,17 @@ impl Backend {
 
     /// Opens memory on `device` that another process exported as `file` with `bytes` bytes. The
     /// other process is trusted to state both correctly. The result owns the mapping, and is the
-    /// owner of buffers over it.
+    /// owner of the buffers in the mapping.
     ///
     /// # Errors
-    /// If the file is not exported memory, has another size, or is on another device.
+    /// If the file is not exported memory, if its size is not `bytes`, or if its memory is on
+    /// another device.
     pub fn open_file(&self, device: Device, file: OwnedFd, bytes: u64) -> Result<FileMemory> {
         let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
         cuda.open_file(device, file, bytes)
     }
 
-    /// Returns cached memory of the pools to the system. The result is the number of bytes.
+    /// Frees the memory that the pools cache. Returns the number of bytes freed.
     pub fn trim(&self) -> usize {
         self.0.trim(usize::MAX)
     }
@@ -203,8 +210,9 @@ impl Backend {
         }
     }
 
-    /// Blocks like [`Backend::settle`], and leaks whatever is released after that. For use before
-    /// the environment of external release callbacks ends, such as an interpreter.
+    /// Blocks like [`Backend::settle`]. Memory that is released after this call is leaked. For use
+    /// before the end of an environment in which external release callbacks run, such as an
+    /// interpreter.
     pub fn settle_and_leak(&self) {
         if let Some(cuda) = self.0.known_cuda() {
             cuda.reaper().flush_and_leak();
@@ -222,7 +230,7 @@ impl Backend {
         self.0.trace.as_ref()
     }
 
-    /// The session's budget in bytes, if there is one.
+    /// The budget in bytes, if there is one.
     pub fn limit_bytes(&self) -> Option<usize> {
         self.0.policies.limit_bytes()
     }
@@ -236,15 +244,15 @@ impl fmt::Debug for Backend {
 }
 
 impl BackendBuilder {
-    /// Sets the budget: the maximum number of bytes allocated at once on all devices, including the
-    /// cache of the pools of host memory. The pool of a CUDA device caches at most as many bytes
-    /// again.
+    /// Sets the budget: the maximum number of bytes that are allocated at the same time, summed
+    /// over all devices. Bytes that the pools of host memory cache count as allocated. In addition,
+    /// the pool of each CUDA device caches at most `limit_bytes` bytes.
     pub fn limit_bytes(mut self, limit_bytes: usize) -> Self {
         self.limit_bytes = Some(limit_bytes);
         self
     }
 
-    /// Sets how many freed bytes the pool of each device caches; 0 disables the pools.
+    /// Sets how many freed bytes the pool of a device caches; 0 disables the pools of all devices.
     pub fn pool_bytes(mut self, cap_bytes: usize) -> Self {
         self.pool_bytes = cap_bytes;
         self
@@ -297,7 +305,7 @@ impl BackendBuilder {
 }
 
 impl Inner {
-    /// The devices that may have allocations: the host's, and the CUDA devices that have been
+    /// The devices that may have allocations: the host devices, and the CUDA devices that have been
     /// started.
     fn active(&self) -> impl Iterator<Item = &dyn DeviceBackend> {
         self.active_entries().map(|entry| &*entry.backend)
@@ -308,24 +316,25 @@ impl Inner {
         self.devices.iter().chain(cuda.flat_map(|cuda| (0..cuda.len()).filter_map(|i| cuda.started(i))))
     }
 
-    /// The host's devices, which exist from the beginning.
+    /// The host devices that exist from the start of the backend.
     pub(crate) fn host_devices(&self) -> impl Iterator<Item = Device> {
         self.devices.iter().map(|entry| entry.backend.describe().device)
     }
 
-    /// All devices, for plugins. Looks for the driver.
+    /// Describes all devices, for plugins. Looks for the CUDA driver if necessary.
     pub(crate) fn describe(&self) -> Vec<&DeviceDescription> {
         let host = self.devices.iter().map(|entry| entry.backend.describe());
         host.chain(self.cuda().into_iter().flat_map(Platform::describe)).collect()
     }
 
-    /// Whether this process was forked after the backend was built. Then nothing of it is released
-    /// here.
+    /// Whether this process was forked after the backend was built. A forked process releases
+    /// nothing that belongs to the backend.
     pub(crate) fn is_inherited(&self) -> bool {
         self.forks != forks::count()
     }
 
-    /// Adds counters for the CUDA devices to an account, if `index` is one of them.
+    /// Adds counters for pinned memory and for all CUDA devices to an account, if `index` is the
+    /// index of one of them.
     pub(crate) fn add_devices(&self, counters: &AccountCounters, index: usize) {
         if let (true, Some(cuda)) = (index >= self.devices.len(), self.known_cuda()) {
             counters.add_devices(|| (0..cuda.len()).filter_map(|i| cuda.device(i)).collect());
@@ -386,8 +395,8 @@ impl Inner {
         }
     }
 
-    /// The device with this index, which comes from [`Inner::index_of`] or from a stream of this
-    /// backend.
+    /// Returns the device with this index. The index comes from [`Inner::index_of`] or from a
+    /// stream of this backend.
     pub(crate) fn device(&self, index: usize) -> Result<&dyn DeviceBackend> {
         self.entry(index).map(|entry| &*entry.backend)
     }
@@ -400,13 +409,14 @@ impl Inner {
         }
     }
 
-    /// Whether the device with this index is a CUDA device, whose streams run later. Pinned memory
-    /// is the host's.
+    /// Whether the device with this index is a CUDA device, whose work runs after the call that
+    /// enqueues it. Pinned memory has the index `devices.len()` and is host memory.
     pub(crate) fn is_cuda(&self, index: usize) -> bool {
         index > self.devices.len()
     }
 
-    /// The device of pinned memory: the host's own memory until a CUDA device has been started.
+    /// Returns the index of the device of pinned memory. This is `cpu` until a CUDA device has been
+    /// started.
     pub(crate) fn pinned_index(&self) -> usize {
         match self.known_cuda() {
             Some(cuda) if cuda.is_started() => self.devices.len(),
@@ -414,7 +424,7 @@ impl Inner {
         }
     }
 
-    /// The index of `device`. An error if it does not exist.
+    /// Returns the index of `device`, or an error if the device does not exist.
     pub(crate) fn index_of(&self, device: Device) -> Result<usize> {
         match device.r#type {
             abi::DEVICE_CPU => return Ok(0),
@@ -446,7 +456,7 @@ impl Inner {
         self.active_entries().any(|entry| std::ptr::eq(&entry.default_stream, stream))
     }
 
-    /// The stream behind a handle; `None` for NULL.
+    /// Returns the stream that `handle` refers to; `None` for NULL.
     ///
     /// # Safety
     /// `handle` is NULL or a live stream that a backend created.
@@ -466,8 +476,8 @@ impl Inner {
         Ok(Some(stream))
     }
 
-    /// The device that `address` belongs to, and its block if known. The host if the address is
-    /// unknown.
+    /// Returns the device that `address` belongs to, and the block of the address if it is known.
+    /// Returns `cpu` if the address is unknown.
     pub(crate) fn locate(&self, address: *const std::ffi::c_void) -> Result<Location> {
         for (index, entry) in self.devices.iter().enumerate() {
             if let Some(Block { base, bytes }) = entry.backend.find_block(address) {
@@ -488,8 +498,8 @@ impl Inner {
             .map_err(|nth| Error::device(format!("{what} number {nth} was set to fail by the fault plan")))
     }
 
-    /// Explains a failed allocation: the account, the size, the reason, and the current
-    /// allocations.
+    /// Converts a failed allocation to an error that states the account, the size, the reason, and
+    /// the current allocations.
     #[cold]
     pub(crate) fn explain(
         &self,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An operation that a fault plan can fail.
+/// An operation that a fault plan can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// An allocation, pinned or not. The second attempt after trimming the pools counts as another
-    /// allocation.
+    /// An allocation of pinned or other memory. If an allocation is tried again after the pools
+    /// were trimmed, the second attempt counts as a further allocation.
     Allocate,
     /// A call of `copy` or `fill`.
     Copy,
@@ -17,37 +17,38 @@ pub enum Operation {
     Event,
 }
 
-/// A fault plan. Clones share the plan: pass one to [`crate::BackendBuilder::faults`] and keep the
-/// other.
+/// A fault plan. Clones share the plan: pass one clone to [`crate::BackendBuilder::faults`], and
+/// keep another clone to control the plan.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<[Counter; 4]>);
 
 #[derive(Default)]
 struct Counter {
     count: AtomicU64,
-    /// The occurrence that fails; 0 for none.
+    /// Number of the operation that fails; 0 if none fails.
     failing: AtomicU64,
 }
 
 impl Faults {
-    /// A plan that fails nothing, and counts all operations.
+    /// Creates a plan that counts all operations and lets none of them fail.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fails the `nth` operation from now on, once; 1 is the next one, 0 cancels the fault.
+    /// Makes the `nth` such operation from now on fail, once. 1 is the next operation; 0 cancels
+    /// the fault.
     pub fn fail(&self, operation: Operation, nth: u64) {
         let counter = self.counter(operation);
         let failing = if nth == 0 { 0 } else { counter.count.load(Ordering::Relaxed).saturating_add(nth) };
         counter.failing.store(failing, Ordering::Relaxed);
     }
 
-    /// Number of such operations so far, including failed ones.
+    /// Number of operations of this kind so far, including failed operations.
     pub fn count(&self, operation: Operation) -> u64 {
         self.counter(operation).count.load(Ordering::Relaxed)
     }
 
-    /// Counts an operation. `Err` with its number if it must fail.
+    /// Counts an operation. If it must fail, returns its number as the error.
     pub(crate) fn pass(&self, operation: Operation) -> Result<(), u64> {
         let counter = self.counter(operation);
         let occurrence = counter.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

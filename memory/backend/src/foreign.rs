@@ -1,4 +1,5 @@
-//! Charges the budget for foreign memory, from the moment a plugin hands it over until its release.
+//! Charges the budget for foreign memory, from the moment at which a plugin hands the memory over
+//! until the memory is released.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,20 +11,20 @@ use crate::resource::Budget;
 /// budget.
 pub(crate) struct ForeignMemory {
     budget: Arc<Budget>,
-    /// The number of forks at its creation.
+    /// Number of forks when this was created.
     forks: u32,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The live blocks of the host: length in bytes by address.
+    /// Length in bytes of each live block of the host, by address.
     blocks: BTreeMap<u64, u64>,
     /// Bytes charged at present, by account name.
     charged: BTreeMap<String, u64>,
 }
 
-/// A charge for foreign memory, which ends when this is dropped.
+/// A charge against the budget for foreign memory. Dropping it returns the bytes to the budget.
 pub struct Charge {
     foreign: Arc<ForeignMemory>,
     account: String,
@@ -52,7 +53,8 @@ impl ForeignMemory {
         self.state().charged.iter().map(|(name, bytes)| (name.clone(), *bytes)).collect()
     }
 
-    /// Number of bytes in these disjoint ranges that are in no block of the host.
+    /// Total number of bytes in the ranges that are not in a block of the host. The ranges
+    /// (address, length in bytes) are disjoint.
     pub(crate) fn foreign_bytes(&self, ranges: impl Iterator<Item = (u64, u64)>) -> u64 {
         let state = self.state();
         let is_inside = |address: u64| {
@@ -65,7 +67,7 @@ impl ForeignMemory {
             .fold(0, u64::saturating_add)
     }
 
-    /// Records a charge of `bytes` that was taken out of the budget.
+    /// Records that `bytes` bytes of the budget were charged for `account`.
     pub(crate) fn add_charge(self: &Arc<Self>, account: &str, bytes: usize) -> Charge {
         *self.state().charged.entry(account.to_string()).or_default() += bytes as u64;
         Charge { foreign: self.clone(), account: account.to_string(), bytes }
@@ -81,8 +83,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // In a forked child other threads' locks stay locked, and the parent's budget is not the
-        // child's.
+        // A forked child must not lock `state`, because another thread may have held the lock at
+        // the fork. It must not change the budget, which belongs to the parent.
         if self.foreign.forks != forks::count() {
             return;
         }

@@ -1,15 +1,16 @@
-//! Counts forks. A forked child inherits memory without the threads, lock owners and driver state
-//! behind it, so that it must not release what was created before the fork.
+//! Counts forks. A forked child inherits the memory of its parent, but not the threads, lock owners
+//! and driver state that belong to it. Therefore the child must not release objects that were
+//! created before the fork.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Number of forks between the first call of this function and this process.
+/// Number of forks between the process that first called this function and the current process.
 pub fn count() -> u32 {
-    // No `OnceLock`: a child that is forked while another thread runs its initialiser would wait
-    // for that thread forever. Two threads may both register the handler; the child then counts by
-    // two.
+    // This is not a `OnceLock`, because a child that is forked while another thread runs the
+    // initialiser would wait for that thread forever. Two threads may both register the handler.
+    // Each fork is then counted twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     if !IS_REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handler only increments a counter. If the system has no memory to register

@@ -2,8 +2,8 @@
 //!
 //! A [`Backend`] holds the devices, the budget, the pools and the ledger of one host. It opens an
 //! [`Account`] for each plugin instance. The instance receives [`Account::memory`], the interface
-//! `crossdock.host.memory/1`: everything that a plugin allocates, copies and launches goes through
-//! it and is counted under the account's name.
+//! `crossdock.host.memory/1`. The plugin allocates, copies and launches kernels through this
+//! interface, and the ledger counts all of this under the account's name.
 //!
 //! ```
 //! use crossdock_memory_backend::Backend;
@@ -25,39 +25,43 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! **Devices.** `cpu` always exists, `untouchable` ([`BackendBuilder::untouchable`]) in tests.
-//! Their streams are immediate: a function returns when its work is complete, and there are no
-//! events. `cuda:N` exists if there is a driver, which is looked for when a CUDA device is first
-//! named; each device is started at its first use. Work on a CUDA stream runs later, in stream
-//! order. Nothing here waits for it, except functions that document it and copies to memory that is
-//! not pinned. [`Backend::cuda`] returns the CUDA devices, or what is missing.
+//! **Devices.** `cpu` always exists; `untouchable` ([`BackendBuilder::untouchable`]) exists in
+//! tests. The streams of both are immediate: a function returns when its work is complete, and
+//! there are no events. `cuda:N` exists if there is a CUDA driver. The backend looks for the driver
+//! when a CUDA device is first named, and starts each device at its first use. Work on a CUDA
+//! stream runs later, in stream order. The backend does not wait for this work, except in functions
+//! that document it and in copies to memory that is not pinned. [`Backend::cuda`] returns the CUDA
+//! devices, or the reason why there are none.
 //!
 //! **Pinned memory** is ordinary host memory until a CUDA device has been started, and pinned by
-//! the driver after that. The ledger lists it as `cuda_host:0`. Copies from and to other host
-//! memory go through up to 100 MiB of pinned chunks per device, which belong to no account.
+//! the driver after that. The ledger lists pinned memory as `cuda_host:0`. Copies between a CUDA
+//! device and host memory that is not pinned use up to 100 MiB of pinned chunks per device. The
+//! chunks belong to no account.
 //!
 //! **CUDA IPC.** [`Account::allocate_shareable`] returns blocks that another process can open:
 //! [`Backend::export_ipc`] describes a range of a block, and [`Backend::open_ipc`] opens it in the
 //! other process. The description includes the event after which the range may be read. Opened
-//! memory belongs to the exporter and is not in the ledger of the opener.
+//! memory belongs to the process that exported it, and is not in the ledger of the process that
+//! opened it.
 //!
 //! **Files.** [`Account::allocate_exportable`] returns blocks that can be passed to another process
 //! as an open file ([`Backend::export_file`], [`Backend::open_file`]). Neither process has to
 //! outlive the other, and no event is passed.
 //!
 //! **Lifetime.** A block keeps its account open, and an account keeps its backend alive. A block is
-//! freed through the account that allocated it, whatever memory object `free` is called with, and
-//! freeing never waits: see `cuda::pool`. A stream belongs to one backend; other backends reject
-//! it.
+//! freed through the account that allocated it, even if `free` is called with the memory object of
+//! another account. Freeing never waits; see `cuda::pool`. A stream belongs to one backend; other
+//! backends reject it.
 //!
-//! **Pointers.** `pointer` knows blocks of `untouchable`, and all addresses that a started CUDA
-//! driver knows, with base and length. It takes any other address for host memory, without looking
-//! up its block.
+//! **Pointers.** `pointer` returns the device, base and length of blocks of `untouchable`, and of
+//! all addresses that belong to a started CUDA driver. It reports any other address as host memory,
+//! without base and length.
 //!
 //! **NULL streams.** `alloc` uses the default stream of its device. `fill` and `launch` use the
-//! default stream of the device that their (first) address belongs to, `cpu` if that is unknown. A
-//! copy uses the default stream of the CUDA device that is its target, or else its source. A copy
-//! of CUDA memory on a stream of a host device is complete when the call returns.
+//! default stream of the device that their first address belongs to, or of `cpu` if that device is
+//! unknown. A copy to a CUDA device uses the default stream of its target. A copy from a CUDA
+//! device to the host uses the default stream of its source. A copy of CUDA memory on a stream of a
+//! host device is complete when the call returns.
 //!
 //! The backend has no global state, holds no lock while it runs a kernel's CPU implementation, and
 //! lets no panic escape.

@@ -13,8 +13,8 @@ pub(crate) struct Policies {
     faults: Option<Faults>,
 }
 
-/// Size of the pool of pinned memory, in pools of other memory. Pinning is slow (half a second per
-/// GiB).
+/// Size of the pool of pinned memory, as a multiple of the size of the pools of other host memory.
+/// The pool is large because pinning memory is slow (0.5 s per GiB).
 const PINNED_POOL_FACTOR: usize = 8;
 
 impl Policies {
@@ -39,8 +39,9 @@ impl Policies {
         self.pool_bytes.saturating_mul(PINNED_POOL_FACTOR)
     }
 
-    /// Maximum number of bytes that the pool of a CUDA device caches: all, because allocating again
-    /// takes fifty times as long as reuse.
+    /// Maximum number of bytes that the pool of a CUDA device caches. Unless pools are disabled,
+    /// only the budget limits this number, because an allocation by the driver takes 50 times as
+    /// long as the reuse of cached memory.
     pub(crate) fn device_pool_bytes(&self) -> u64 {
         match self.pool_bytes {
             0 => 0,
@@ -48,7 +49,7 @@ impl Policies {
         }
     }
 
-    /// Adds a pool, unless pools are disabled.
+    /// Adds a pool to `memory`, unless pools are disabled.
     pub(crate) fn pooled(&self, memory: impl Resource + 'static) -> Box<dyn Resource> {
         if self.pool_bytes == 0 {
             return Box::new(memory);
@@ -56,7 +57,7 @@ impl Policies {
         Box::new(Pool::new(memory, self.pool_bytes, self.budget.clone()))
     }
 
-    /// Adds the budget and the fault plan.
+    /// Applies the budget and the fault plan to `memory`.
     pub(crate) fn apply(&self, mut memory: Box<dyn Resource>) -> Box<dyn Resource> {
         if let Some(budget) = &self.budget {
             memory = Box::new(Limited::new(memory, budget.clone()));

@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A process-wide value behind a lock.
 ///
-/// A fork copies a locked `Mutex` without the thread that would unlock it. So a forked child has
-/// its own lock: over the parent's value, or over `T::default()` if another thread held the
-/// parent's lock at the fork and may have been changing the value.
+/// A fork copies a locked `Mutex` without the thread that would unlock it. Therefore a forked child
+/// creates its own lock, and moves the parent's value into it. If another thread held the parent's
+/// lock at the fork, that thread may have been changing the value, so the child begins with
+/// `T::default()`.
 pub struct ProcessWide<T>(AtomicPtr<Owned<T>>);
 
 /// The value of one process, which is never freed.
@@ -28,7 +29,7 @@ impl<T: Default + Send + 'static> ProcessWide<T> {
         let process = std::process::id();
         loop {
             let current = self.0.load(Ordering::Acquire);
-            // SAFETY: the pointer is NULL or leaked below.
+            // SAFETY: the pointer is NULL, or points to a value that `Box::leak` below leaked.
             let owned: Option<&'static Owned<T>> = unsafe { current.as_ref() };
             if let Some(owned) = owned
                 && owned.process == process
@@ -36,11 +37,12 @@ impl<T: Default + Send + 'static> ProcessWide<T> {
                 return owned.value.lock().unwrap_or_else(PoisonError::into_inner);
             }
             let new: &'static Owned<T> = Box::leak(Box::new(Owned { process, value: Mutex::default() }));
-            // Locked before another thread can see it.
+            // The new value is locked before another thread can access it.
             let mut value = new.value.lock().unwrap_or_else(PoisonError::into_inner);
             let pointer = std::ptr::from_ref(new).cast_mut();
             if self.0.compare_exchange(current, pointer, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // Another thread was first. Each thread leaks at most one value here.
+                // Another thread stored its value first, so `new` is leaked. Each thread leaks at
+                // most one value here.
                 continue;
             }
             match owned.map(|parents| parents.value.try_lock()) {

@@ -1,9 +1,9 @@
 //! Records calls across the plugin boundary in the JSON array form of Chrome's trace event format,
 //! which Perfetto opens.
 //!
-//! A call is recorded when it begins and when it ends, each time by one write to the file, so that
-//! the trace of a crashed process is complete up to the crash. The closing bracket of the array is
-//! omitted, which the format allows.
+//! A call is recorded when it begins and again when it ends. Each record is one write to the file,
+//! so that the trace of a crashed process is complete up to the crash. The closing bracket of the
+//! array is omitted, which the format allows.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::forks;
 
 thread_local! {
-    /// Number of bytes noted for the innermost call of this thread.
+    /// Number of bytes that [`note_bytes`] noted for the innermost call of this thread.
     static BYTES: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -39,12 +39,12 @@ pub struct Record<'a> {
     pub phase: Phase<'a>,
 }
 
-/// The beginning or end of a call, with what is known at that time.
+/// The beginning or end of a call, with the data that is known at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase<'a> {
     /// The call begins.
     Begin {
-        /// The plugin that is called or calls.
+        /// The plugin that is called, or that calls the host.
         plugin: Cow<'a, str>,
         /// The function that is called.
         what: Cow<'a, str>,
@@ -60,12 +60,13 @@ pub enum Phase<'a> {
     },
 }
 
-/// A trace. Calls of a forked child are not recorded.
+/// A trace. Calls in a forked child are not recorded.
 pub struct Trace {
     target: Target,
     start: Duration,
     forks: u32,
-    /// A write failed. Recording stops, because a partial record makes the file invalid.
+    /// Whether a write failed. Recording then stops, because a partial record makes the file
+    /// invalid.
     broken: AtomicBool,
 }
 
@@ -83,8 +84,9 @@ impl Trace {
     pub fn create(path: impl AsRef<Path>) -> std::io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         let mut file = File::options().write(true).create(true).truncate(false).open(&path)?;
-        // The lock comes before the truncation. Not every file system has locks, and a pipe cannot
-        // hold another trace.
+        // The file is locked before it is truncated, so that a trace that is being written is not
+        // lost. Other errors of `try_lock` are ignored, because not every file system supports
+        // locks. A pipe is not locked, because it cannot contain another trace.
         if file.metadata()?.is_file() {
             if let Err(TryLockError::WouldBlock) = file.try_lock() {
                 return Err(Error::new(ErrorKind::ResourceBusy, "another trace is being written to it"));
@@ -95,8 +97,9 @@ impl Trace {
         Ok(Self::new(Target::File(path, file), monotonic_time()))
     }
 
-    /// A part of the trace of another process, which began at `start` on `CLOCK_MONOTONIC`.
-    /// `forward` sends each record to that process, which adds it with [`Trace::add`].
+    /// Creates a part of the trace of another process. That trace began at `start` on
+    /// `CLOCK_MONOTONIC`. `forward` sends each record to that process, which adds it with
+    /// [`Trace::add`].
     pub fn forwarded(start: Duration, forward: impl Fn(Record<'_>) + Send + Sync + 'static) -> Self {
         Self::new(Target::Forwarded(Box::new(forward)), start)
     }
@@ -115,7 +118,7 @@ impl Trace {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// Adds a record of another process.
+    /// Adds a record of the process with the id `process`.
     pub fn add(&self, process: u32, record: &Record<'_>) {
         let Target::File(path, file) = &self.target else { return };
         if !self.is_complete() || forks::count() != self.forks {
@@ -140,7 +143,7 @@ impl Trace {
     }
 }
 
-/// The clock that all processes share.
+/// Reads `CLOCK_MONOTONIC`, the clock that all processes share.
 fn monotonic_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a local. Every Linux has this clock.
@@ -148,7 +151,7 @@ fn monotonic_time() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A record as a line of the trace format.
+/// Formats a record as a line of the trace file.
 fn line(process: u32, record: &Record<'_>) -> String {
     let Record { thread, ns, phase } = record;
     let (us, ns) = (ns / 1000, ns % 1000);
@@ -208,7 +211,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A JSON string.
+/// Displays a text as a JSON string.
 struct Quoted<'a>(std::fmt::Arguments<'a>);
 
 impl Display for Quoted<'_> {

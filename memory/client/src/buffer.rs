@@ -26,14 +26,14 @@ pub struct Buffer {
 const UNKNOWN: u64 = u64::MAX;
 
 impl Buffer {
-    /// A range of foreign memory. `owner` is dropped, which releases the memory, when its last
-    /// buffer has been dropped and our work on it is complete. `bytes` is `None` if the length is
-    /// unknown.
+    /// Creates a buffer over a range of foreign memory. The memory is released once `owner` and its
+    /// last buffer have been dropped, and all work that was enqueued through this crate on the
+    /// memory is complete. `bytes` is `None` if the length is unknown.
     ///
     /// # Safety
     /// Once `ready` has passed, `address..+bytes` is readable memory of `device`. The memory and
-    /// the event in `ready` stay valid until `owner` is dropped. A range of unknown length is as
-    /// long as the array that it becomes a part of requires.
+    /// the event in `ready` stay valid until they are released through `owner`. A range of unknown
+    /// length has at least the number of bytes that its array requires.
     pub unsafe fn foreign(
         owner: &ForeignOwner,
         device: Device,
@@ -70,8 +70,8 @@ impl Buffer {
         &self.ready
     }
 
-    /// Sets the length, which the caller derives from the contents (an offset read from the device,
-    /// or the width of a type times a number of values).
+    /// Sets the length in bytes. The caller has computed it from the contents of the array: from an
+    /// offset that it read from the device, or as the width of the type times the number of values.
     ///
     /// # Errors
     /// If the length is known and shorter than `bytes`.
@@ -89,7 +89,8 @@ impl Buffer {
         Ok(self)
     }
 
-    /// Returns the range `offset..offset + bytes`. An error if the length is unknown.
+    /// Returns the range `offset..offset + bytes` as a buffer. Returns an error if the length of
+    /// this buffer is unknown, or if the range lies outside this buffer.
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<Self> {
         self.check(offset, bytes)?;
         Ok(Self { address: self.address + offset as u64, bytes: bytes as u64, ..self.clone() })
@@ -109,8 +110,8 @@ impl Buffer {
         Err(Error::bad_data(format!("bytes {offset}..+{bytes} lie outside a buffer of {len}")))
     }
 
-    /// Gives the host access to all bytes: in place if the host can reach them, else as a copy,
-    /// which is counted. Blocks until they are ready.
+    /// Gives the host read access to all bytes: in place if the host can dereference their address,
+    /// otherwise in a copy, which the ledger counts. Blocks this thread until the bytes are ready.
     pub fn host_view(&self, stream: &Stream) -> Result<HostView<'_>> {
         let bytes = self
             .len()
@@ -118,20 +119,22 @@ impl Buffer {
         HostView::new(self, 0, bytes, stream)
     }
 
-    /// Gives the host access to the range `offset..offset + bytes`.
+    /// Gives the host read access to the range `offset..offset + bytes`, as [`Buffer::host_view`]
+    /// does for the whole buffer.
     pub fn host_view_of(&self, offset: usize, bytes: usize, stream: &Stream) -> Result<HostView<'_>> {
         self.check(offset, bytes)?;
         HostView::new(self, offset, bytes, stream)
     }
 
-    /// Marks the memory as exported to another library, which may release it while its own work
-    /// still runs. The memory is then reused only after all work in flight on its device. Not
-    /// needed between host and plugins, which complete their work before they release.
+    /// Marks the memory as exported to another library, which may release it while work of that
+    /// library on the memory still runs. The memory is then reused only once all work in flight on
+    /// its device has run. Memory that the host and plugins exchange need not be marked, because
+    /// they complete their work on it before they release it.
     pub fn mark_exported(&self) {
         self.owner.note_exported();
     }
 
-    /// Marks the range as used by the work enqueued on `stream` so far. Its memory is not released
+    /// Marks the buffer as used by the work enqueued on `stream` so far. The memory is not released
     /// before that work has run.
     pub fn mark_used(&self, stream: &Stream) -> Result<()> {
         stream.note_uses(Ok(()), || std::iter::once(&*self.owner))
@@ -161,31 +164,33 @@ impl fmt::Debug for Buffer {
 pub struct ForeignOwner(Arc<Owner>);
 
 impl ForeignOwner {
-    /// Dropping `owner` releases the memory.
+    /// Creates an owner that releases the memory by dropping `owner`.
     pub fn new(owner: impl Any + Send + Sync) -> Self {
         Self(Owner::foreign(Box::new(owner)))
     }
 
-    /// For memory on `device` that came from the other side of the plugin boundary. Its producer
-    /// relies on us to track what other libraries do with it. See [`Buffer::mark_exported`].
+    /// Creates the owner of memory on `device` that was received across the plugin boundary. The
+    /// producer relies on this side to track whether other libraries use the memory; see
+    /// [`Buffer::mark_exported`].
     pub fn from_peer(owner: impl Any + Send + Sync, device: Device, memory: &Memory) -> Self {
         match device.r#type {
             abi::DEVICE_CUDA | abi::DEVICE_CUDA_HOST | abi::DEVICE_CUDA_MANAGED => {
                 Self(Owner::peer(Box::new(owner), memory.clone()))
             }
-            // On host devices, work is complete when the call returns.
+            // On host devices, work is complete when the call that enqueues it returns.
             _ => Self::new(owner),
         }
     }
 
-    /// Releases the memory by calling `release`, once: after our last use, on a thread of the host
-    /// if that use has not completed yet, else where the last buffer is dropped.
+    /// Creates an owner that releases the memory by calling `release` once, after the last use of
+    /// the memory. If that use is complete when the last buffer is dropped, the thread that drops
+    /// the buffer calls `release`. Otherwise a thread of the host calls it later.
     pub fn on_release(release: impl FnOnce() + Send + 'static) -> Self {
         Self::new(OnRelease(Mutex::new(Some(Box::new(release)))))
     }
 }
 
-/// Calls the function when it is dropped.
+/// Calls the function when this value is dropped.
 struct OnRelease(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Drop for OnRelease {
@@ -210,12 +215,12 @@ impl BufferMut {
         Self { owner, memory, address, bytes, device }
     }
 
-    /// Wraps a block that the host's memory allocated in another way than through
-    /// [`Memory::alloc`]. It is freed through `memory` when its last buffer is dropped.
+    /// Wraps a block that the host allocated by another function than [`Memory::alloc`]. The block
+    /// is freed through `memory` when its last buffer is dropped.
     ///
     /// # Safety
-    /// `block` is a block on `device` of the host that `memory` belongs to, and nothing else uses
-    /// or frees it.
+    /// The host that `memory` belongs to allocated `block` on `device`. Nothing else uses or frees
+    /// the block.
     pub unsafe fn from_block(memory: &Memory, device: Device, block: abi::Allocation) -> Self {
         let owner = Owner::block(memory.clone(), block.block);
         Self::new(owner, memory.clone(), block.address as u64, block.bytes, device)
@@ -224,8 +229,8 @@ impl BufferMut {
     /// Wraps writable foreign memory.
     ///
     /// # Safety
-    /// `owner` keeps `bytes` writable bytes at `address` on `device` alive, and nothing else reads
-    /// or writes them until the work enqueued on them here has run.
+    /// `owner` keeps `bytes` writable bytes at `address` on `device` alive. Nothing else reads or
+    /// writes these bytes until the work that is enqueued on this buffer has run.
     pub unsafe fn foreign(
         memory: &Memory,
         owner: &ForeignOwner,
@@ -256,21 +261,20 @@ impl BufferMut {
         self.device
     }
 
-    /// The bytes, if the host can write them in place; `None` on other devices.
+    /// Returns the bytes if the host can write them in place; otherwise returns `None`.
     pub fn host_slice_mut(&mut self) -> Option<&mut [u8]> {
         if self.bytes == 0 {
             return Some(&mut []);
         }
         let start = self.memory.host_address(self.device, self.address, self.bytes)?;
         // SAFETY: `host_address` returned the start of `bytes` accessible bytes. `&mut self` is the
-        // only reference to them: a `BufferMut` is not cloned, and freezing consumes it. The host
-        // mapped the memory, so that reading unwritten bytes yields arbitrary values, all valid for
-        // u8.
+        // only reference to them: a `BufferMut` is not cloned, and freezing consumes it. The memory
+        // is mapped, so that unwritten bytes have arbitrary values, all of which are valid for u8.
         Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes) })
     }
 
-    /// Makes the buffer immutable. Readers wait for the work enqueued so far on `stream`, which
-    /// wrote it.
+    /// Makes the buffer immutable. Readers wait for the work enqueued so far on `stream`, which is
+    /// the stream that wrote the buffer.
     pub fn freeze(self, stream: &Stream) -> Result<Buffer> {
         let ready = stream.record()?;
         Ok(self.freeze_after(ready))
@@ -288,7 +292,8 @@ impl BufferMut {
         }
     }
 
-    /// Makes a buffer immutable that the host wrote, or a stream that has completed.
+    /// Makes the buffer immutable. Readers do not wait, because the host wrote the bytes, or
+    /// because the stream that wrote them has run all its work.
     pub fn freeze_now(self) -> Buffer {
         self.freeze_after(Ready::Now)
     }

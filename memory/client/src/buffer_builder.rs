@@ -8,8 +8,8 @@ use crate::{Buffer, BufferMut, Memory, Stream};
 const FIRST_BYTES: usize = 1 << 10;
 
 /// A growing buffer of bytes in host memory, for producers that do not know the final length.
-/// Unlike a `Vec`, it allocates from the host, so that its bytes are counted and limited by the
-/// budget.
+/// Unlike a `Vec`, it allocates through the host's memory interface, so that the ledger counts its
+/// bytes and the budget limits them.
 pub struct BufferBuilder {
     memory: Memory,
     stream: Stream,
@@ -18,13 +18,13 @@ pub struct BufferBuilder {
 }
 
 impl BufferBuilder {
-    /// An empty builder that has not allocated yet.
+    /// Creates an empty builder, which has not allocated memory yet.
     pub fn new(memory: &Memory) -> Result<Self> {
         let stream = memory.default_stream(Device::CPU)?;
         Ok(Self { memory: memory.clone(), stream, block: None, len: 0 })
     }
 
-    /// Number of bytes.
+    /// Number of bytes appended so far.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -37,7 +37,7 @@ impl BufferBuilder {
     /// Reserves capacity for `more` bytes beyond the current length, in one allocation.
     ///
     /// # Errors
-    /// If the host cannot allocate them; the bytes added so far stay.
+    /// If the host cannot allocate the memory. The builder then keeps the bytes appended so far.
     pub fn reserve(&mut self, more: usize) -> Result<()> {
         let too_many = || Error::out_of_memory(format!("{more} bytes after {}", self.len));
         let needed = self.len.checked_add(more).ok_or_else(too_many)?;
@@ -71,7 +71,7 @@ impl BufferBuilder {
         Ok(())
     }
 
-    /// The bytes added so far.
+    /// Returns the bytes appended so far.
     pub fn bytes(&mut self) -> Result<&mut [u8]> {
         let len = self.len;
         match &mut self.block {
@@ -80,7 +80,7 @@ impl BufferBuilder {
         }
     }
 
-    /// Finishes the buffer.
+    /// Returns the appended bytes as an immutable buffer.
     pub fn freeze(self) -> Result<Buffer> {
         let block = match self.block {
             Some(block) => block,

@@ -9,27 +9,27 @@ use crate::memory::call;
 use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Stream};
 
-/// Collects copies between any devices and enqueues them together. Sources are borrowed until
-/// [`Copies::submit`]. Targets are kept alive, and must not be frozen before it.
+/// Collects copies between any devices and enqueues them together. Until [`Copies::submit`],
+/// sources are borrowed, and targets are kept alive and must not be frozen.
 #[derive(Default)]
 pub struct Copies<'a> {
     copies: Vec<abi::Copy>,
     sources: Vec<&'a Buffer>,
-    /// Owners of the targets. [`Copies::push`] borrows a target only for its own call, because one
-    /// buffer is the target of many copies; the owner keeps the memory alive until the copies are
-    /// enqueued.
+    /// Owners of the targets, which keep the memory alive until the copies are enqueued.
+    /// [`Copies::push`] borrows a target only for the duration of its call, so that one buffer can
+    /// be the target of several copies.
     targets: Vec<Arc<Owner>>,
     to_host: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// An empty list.
+    /// Creates an empty list of copies.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a copy from one buffer to another. Target ranges must not overlap: copies have no order
-    /// among themselves.
+    /// Adds a copy from one buffer to another. Target ranges must not overlap, because the copies
+    /// run in no particular order.
     pub fn push(
         &mut self,
         to: &mut BufferMut,
@@ -52,7 +52,7 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
-    /// Adds a copy to the host; [`Copies::submit`] then waits until it is complete.
+    /// Adds a copy to host memory. [`Copies::submit`] then blocks until all copies are complete.
     pub fn push_to_host(&mut self, to: &'a mut [u8], from: &'a Buffer, from_offset: usize) -> Result<()> {
         from.check(from_offset, to.len())?;
         self.to_host |= !to.is_empty();
@@ -73,8 +73,8 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Enqueues all copies on `stream`, after the events of their sources. Blocks only if a copy
-    /// goes to the host.
+    /// Enqueues all copies on `stream`, after the events of their sources. Blocks only if
+    /// [`Copies::push_to_host`] added a copy.
     pub fn submit(self, stream: &Stream) -> Result<()> {
         if self.copies.is_empty() {
             return Ok(());

@@ -5,11 +5,11 @@ use crossdock_plugin_api::{Device, Owned, abi};
 use crate::{Buffer, ForeignOwner, Ready};
 
 impl Buffer {
-    /// Takes ownership of the buffer of an encoded array, which is released when the last buffer in
-    /// it is dropped. Returns `None` if it has no bytes.
+    /// Takes ownership of `raw`, a buffer of an encoded array. `raw` is released when the last
+    /// clone or slice of the returned buffer is dropped. Returns `None` if `raw` has 0 bytes.
     ///
     /// # Safety
-    /// Until its release, `raw` has `bytes` readable bytes at `address` on `device`, and
+    /// Until `raw` is released, its `address` refers to `bytes` readable bytes on `device`, and its
     /// `sync_event` is NULL or points to a live event.
     pub unsafe fn from_encoded(raw: Owned<abi::EncodedBuffer>) -> Option<Buffer> {
         if raw.bytes == 0 {
@@ -26,7 +26,7 @@ impl Buffer {
         }
     }
 
-    /// Exports the range as a buffer of an encoded array. A buffer of unknown length is exported
+    /// Exports this buffer as a buffer of an encoded array. A buffer of unknown length is exported
     /// with 0 bytes.
     pub fn to_encoded(&self) -> Owned<abi::EncodedBuffer> {
         let address = self.address();
@@ -44,10 +44,10 @@ impl Buffer {
     }
 }
 
-/// An encoded buffer that several of our buffers share.
+/// A buffer of an encoded array that several [`Buffer`]s share.
 struct Shared(#[allow(dead_code)] Owned<abi::EncodedBuffer>);
 
-// SAFETY: the only operation on it is the drop, which one thread runs.
+// SAFETY: the value is only dropped, by one thread; nothing accesses it through a shared reference.
 unsafe impl Sync for Shared {}
 
 unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {

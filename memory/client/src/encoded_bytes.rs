@@ -5,21 +5,22 @@ use crossdock_plugin_api::{Device, EncodedArray, Error, Owned, Result, Source};
 
 use crate::{Buffer, BufferMut, ForeignOwner, Memory, Ready, Stream};
 
-/// Initial capacity in bytes for data from a pipe. It grows with the data that arrives, because the
-/// declared size may be wrong.
+/// Initial size in bytes of the buffer for data from a pipe. The buffer grows as data arrives,
+/// because the declared size may be wrong.
 const FIRST_PIPE_BYTES: u64 = 1 << 20;
 
-/// Number of bytes of a file that are read between two calls of `progress`.
+/// Number of bytes that are read from a file between two calls of `progress`.
 const PROGRESS_BYTES: usize = 8 << 20;
 
-/// Reads the encoded array in `source`. Its buffers refer to the source's mapping if it has one.
-/// Otherwise the whole source is read into host memory, which is pinned if `device`, the later
-/// target of the buffers, is not the host. Buffers that do not meet their alignment are copied.
-/// `progress` is called with the number of bytes read and the total, and cancels with an error.
+/// Reads the encoded array in `source`. If the source has a mapping, the buffers of the array refer
+/// to the mapping. Otherwise the whole source is read into host memory. This memory is pinned
+/// unless `device`, to which the caller moves the buffers later, is the host. A buffer whose
+/// address is not a multiple of its alignment is copied. `progress` is called with the number of
+/// bytes read and the total number of bytes. If it returns an error, reading stops with that error.
 ///
 /// # Errors
 /// - bad data: `source` does not contain exactly one encoded array
-/// - unsupported: another version of the format
+/// - unsupported: `source` has another version of the format
 /// - the errors of `source` and of `progress`
 pub fn read_encoded(
     memory: &Memory,
@@ -32,15 +33,15 @@ pub fn read_encoded(
         Some(map) => {
             let (address, bytes) = (map.address(), map.len() as u64);
             let owner = ForeignOwner::new(map);
-            // SAFETY: the mapping is readable host memory while a reference to it exists, and the
-            // owner holds one.
+            // SAFETY: the mapping is readable host memory while a reference to it exists, and
+            // `owner` holds a reference.
             unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(bytes), Ready::Now) }
         }
         None => read_all(memory, source, &stream, device, &progress)?.freeze_now(),
     };
     let bytes = whole.host_view(&stream)?;
-    // The tree is allocated on the heap. This block, which is never written, charges its size to
-    // the budget.
+    // The tree of nodes is allocated on the heap. `counted` is an unused block of the tree's size,
+    // so that the tree counts against the budget.
     let counted = match Head::read(&bytes)?.tree_bytes() {
         0 => None,
         bytes => {
@@ -53,19 +54,20 @@ pub fn read_encoded(
     let mut buffers = Vec::new();
     for place in array.buffer_ranges() {
         let mut buffer = aligned_slice(&whole, place, &stream)?.to_encoded().into_raw();
-        // The original alignment, so that writing the array again gives the same bytes.
+        // The buffer keeps the alignment that the source states, so that writing the array again
+        // produces the same bytes.
         buffer.alignment = place.alignment;
         if place.bytes == 0 {
             buffer.address = std::ptr::null();
         }
-        // SAFETY: `buffer` is the one from `into_raw`, and `aligned_slice` made its address a
-        // multiple of the alignment.
+        // SAFETY: `into_raw` passed the ownership of `buffer`, and `aligned_slice` made its address
+        // a multiple of the alignment.
         buffers.push(unsafe { Owned::new(buffer) });
     }
     array.with_buffers(buffers, counted)
 }
 
-/// The buffer at `place`, copied if its address is not aligned.
+/// Returns the buffer at `place`. Copies it if its address is not a multiple of its alignment.
 fn aligned_slice(whole: &Buffer, place: &BufferRange, stream: &Stream) -> Result<Buffer> {
     let too_large = |_| Error::internal("a buffer's offset or length exceeds usize");
     let (offset, bytes) = (usize::try_from(place.offset), usize::try_from(place.bytes));
@@ -107,7 +109,7 @@ fn read_all(
     Ok(whole)
 }
 
-/// Reads the rest of a pipe whose first bytes have been read.
+/// Reads a pipe to its end. `first` holds the bytes that were read before.
 fn read_pipe(
     source: &Source,
     head: &Head,
@@ -133,7 +135,7 @@ fn read_pipe(
 }
 
 /// Reads until `to` is full or the source ends. Returns the number of bytes read. `progress` is
-/// called with the position after each read.
+/// called after each read, with the position in the source.
 fn fill(source: &Source, offset: u64, to: &mut [u8], progress: impl Fn(u64) -> Result<()>) -> Result<usize> {
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -152,11 +154,11 @@ fn bytes_mut(block: &mut BufferMut) -> Result<&mut [u8]> {
         .ok_or_else(|| Error::internal("the host cannot reach the memory that it allocated"))
 }
 
-/// Writes the array as bytes, in pieces. Buffers on devices are copied to the host. Returns the
-/// number of bytes.
+/// Writes the array as bytes, by several calls of `write`. Buffers in device memory are copied to
+/// the host. Returns the total number of bytes written.
 ///
 /// # Errors
-/// - the array lacks a buffer, or has a type that the format cannot describe: see
+/// - a buffer of the array is missing, or the format cannot describe the type of the array; see
 ///   [`blob::write_header`]
 /// - the errors of copying and of `write`
 pub fn write_encoded(
@@ -175,8 +177,8 @@ pub fn write_encoded(
             // SAFETY: this function owns the array, so that no other reference to its buffers
             // exists.
             let raw = unsafe { node.take_buffer(i) }?;
-            // SAFETY: the buffer's release callback keeps its contract: the producer of the array
-            // guarantees the range and the event.
+            // SAFETY: the producer of the array guarantees that the range is readable and the event
+            // is live until the buffer is released, as `from_encoded` requires.
             if let Some(buffer) = unsafe { Buffer::from_encoded(raw) } {
                 let stream = memory.default_stream(buffer.device())?;
                 write(&buffer.host_view(&stream)?)?;

@@ -8,7 +8,8 @@ use crossdock_plugin_api::{Result, abi};
 use crate::memory::call;
 use crate::{ForeignOwner, Memory};
 
-/// A point on a stream of the host. Once the event has passed, all work enqueued before it has run.
+/// A point on a stream of the host. Once the event has passed, all work that was enqueued on the
+/// stream before the event has run.
 #[derive(Clone)]
 pub struct Event(Arc<Inner>);
 
@@ -47,10 +48,11 @@ impl Event {
         &self.0.memory
     }
 
-    /// The pointer for `ArrowDeviceArray.sync_event`, valid as long as the event.
+    /// Returns the pointer for `ArrowDeviceArray.sync_event`. It is valid as long as the event
+    /// exists.
     pub fn sync_event(&self) -> *mut c_void {
         let table = self.0.memory.table();
-        // SAFETY: the table's own function, on an event that this table created.
+        // SAFETY: `event_raw` requires an event of its own table, and this table created the event.
         table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 }
@@ -68,17 +70,17 @@ impl Drop for Inner {
 /// When a buffer's bytes may be read.
 #[derive(Clone, Default)]
 pub enum Ready {
-    /// Now.
+    /// The bytes may be read at once.
     #[default]
     Now,
-    /// After an event of the host.
+    /// The bytes may be read once an event of the host has passed.
     After(Event),
-    /// After an external `sync_event`.
+    /// The bytes may be read once an external `sync_event` has passed.
     AfterForeign(ForeignEvent),
 }
 
-/// An external `sync_event`: a pointer to the handle of the event, and the owner of the array that
-/// keeps the event alive.
+/// An external `sync_event`: a pointer to the handle of the event, and the owner of the array. The
+/// event is valid as long as the owner exists.
 #[derive(Clone)]
 pub struct ForeignEvent {
     event: *mut c_void,
@@ -94,8 +96,8 @@ impl Ready {
     /// Converts an `ArrowDeviceArray.sync_event`.
     ///
     /// # Safety
-    /// `event` is NULL, or points to the handle of an event of the array's device, valid until
-    /// `array` is dropped.
+    /// `event` is NULL or points to the handle of an event of the array's device. The handle and
+    /// the event stay valid until `array` releases the memory.
     pub unsafe fn from_sync_event(event: *mut c_void, array: &ForeignOwner) -> Self {
         if event.is_null() {
             return Ready::Now;
@@ -103,8 +105,8 @@ impl Ready {
         Ready::AfterForeign(ForeignEvent { event, _array: array.clone() })
     }
 
-    /// The pointer for a `sync_event`, valid as long as `self` and the buffer that `self` belongs
-    /// to.
+    /// Returns the pointer for a `sync_event`. It is valid as long as `self` and the buffer of
+    /// `self` exist.
     pub fn sync_event(&self) -> *mut c_void {
         match self {
             Ready::Now => std::ptr::null_mut(),
@@ -113,7 +115,7 @@ impl Ready {
         }
     }
 
-    /// Whether both are known to be the same event.
+    /// Whether `self` and `other` are known to refer to the same event.
     pub(crate) fn is_same(&self, other: &Ready) -> bool {
         match (self, other) {
             (Ready::Now, Ready::Now) => true,

@@ -6,21 +6,22 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crossdock_plugin_api::{Device, Error, Host, Result, abi};
 
-/// One of the host's kernels, declared as a static by the plugin. It gets a slot in the kernel
-/// cache of every memory when it is first launched.
+/// A kernel of the host, which the plugin declares as a static and launches by name. Its first
+/// launch assigns it an index into the kernel cache of every `Memory`.
 pub struct HostKernel {
     name: &'static CStr,
     arguments: &'static CStr,
-    /// Its slot in [`HostKernelCache`], counted from 1; 0 if it has none yet.
+    /// The index into [`HostKernelCache`] plus 1; 0 until the first launch.
     slot: AtomicUsize,
 }
 
 impl HostKernel {
-    /// Number of kernels of one plugin that are cached. Others are looked up at each launch.
+    /// Maximum number of kernels of one plugin that are cached. Further kernels are looked up at
+    /// each launch.
     pub const MAX_CACHED: usize = 128;
 
     /// Declares the kernel `name`. `arguments` describes the arguments after the head of a job, in
-    /// the notation of `crossdock_host_kernels.find`: "rvwv(vv)".
+    /// the notation of `crossdock_host_kernels.find`, such as "rvwv(vv)".
     pub const fn new(name: &'static CStr, arguments: &'static CStr) -> Self {
         Self { name, arguments, slot: AtomicUsize::new(0) }
     }
@@ -30,16 +31,16 @@ impl HostKernel {
         self.arguments
     }
 
-    /// Index in the cache of every memory.
+    /// Returns the index of this kernel in every cache. The first call assigns the index.
     fn slot(&self) -> usize {
-        /// Number of slots taken by kernels of this plugin.
+        /// Number of indices assigned so far in this plugin.
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
         match self.slot.load(Ordering::Relaxed) {
             0 => {
                 let new = TAKEN.fetch_add(1, Ordering::Relaxed) + 1;
                 match self.slot.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => new - 1,
-                    // Another thread was first; the slot taken here stays unused.
+                    // Another thread assigned an index first, so that `new` stays unused.
                     Err(current) => current - 1,
                 }
             }
@@ -48,16 +49,18 @@ impl HostKernel {
     }
 }
 
-/// The device types that are cached, each with its own part of the table.
+/// The device types whose kernels are cached, in the order of [`HostKernelCache::kernels`].
 const DEVICE_TYPES: [i32; 4] =
     [abi::DEVICE_CPU, abi::DEVICE_CUDA, abi::DEVICE_CUDA_HOST, abi::DEVICE_EXT_DEV];
 
-/// The kernels of one host. The cache belongs to the memory, because the plugin's statics serve
-/// several hosts.
+/// Caches the kernels of one host. Each `Memory` has its own cache, because several hosts share the
+/// statics of the plugin.
 pub(crate) struct HostKernelCache {
-    /// The interface, and the functions that both sides have; `None` if the host does not offer it.
+    /// The host's object, and a copy of the functions that both sides have. `None` if the host does
+    /// not offer the interface.
     interface: Option<(NonNull<abi::HostKernels>, abi::HostKernels)>,
-    /// For each device type, one kernel per slot; NULL until it has been looked up.
+    /// For each device type, the kernels by index. An entry is NULL until its kernel has been
+    /// looked up.
     kernels: [Box<[AtomicPtr<abi::Kernel>]>; DEVICE_TYPES.len()],
 }
 
@@ -72,7 +75,7 @@ impl HostKernelCache {
         Self { interface, kernels: DEVICE_TYPES.map(|_| empty()) }
     }
 
-    /// The kernel for devices of this type, from the cache if possible.
+    /// Returns the kernel for the type of `device`. Looks it up unless it is cached.
     pub(crate) fn kernel(&self, kernel: &'static HostKernel, device: Device) -> Result<NonNull<abi::Kernel>> {
         let of_type = DEVICE_TYPES.iter().zip(&self.kernels).find(|(of, _)| **of == device.r#type);
         let entry = of_type.and_then(|(_, kernels)| kernels.get(kernel.slot()));
@@ -102,8 +105,8 @@ impl HostKernelCache {
         let (object, table) = self.interface.as_ref().ok_or_else(missing)?;
         let find = table.find.ok_or_else(missing)?;
         let mut out = std::ptr::null();
-        // SAFETY: the host's own function on its own object; the strings are static, and `out` is a
-        // local.
+        // SAFETY: `find` of the host's table is called with the host's object; the strings are
+        // static, and `out` is a local.
         Error::check(|err| unsafe {
             find(object.as_ptr(), device, kernel.name.as_ptr(), kernel.arguments.as_ptr(), &mut out, err)
         })?;
@@ -112,7 +115,7 @@ impl HostKernelCache {
     }
 }
 
-/// Advice for hosts without the interface.
+/// Advice in errors about hosts that lack the interface.
 pub(crate) const ADVICE: &str = "use a newer host, or a build of the plugin for this one";
 
 #[cfg(test)]

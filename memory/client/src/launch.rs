@@ -23,7 +23,7 @@ unsafe impl Send for Kernel {}
 pub type CpuImplementation = unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code;
 
 impl Kernel {
-    /// A kernel with a CPU implementation only.
+    /// Creates a kernel that has a CPU implementation and no CUDA image.
     pub const fn host(name: &'static CStr, cpu_implementation: CpuImplementation) -> Self {
         Self(abi::Kernel {
             struct_size: size_of::<abi::Kernel>(),
@@ -49,7 +49,7 @@ impl Kernel {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: `host` was called with a NUL-terminated name.
+        // SAFETY: `Kernel::host` took the name from a `CStr`, so that it is NUL-terminated.
         let name = unsafe { CStr::from_ptr(self.0.name) };
         f.debug_tuple("Kernel").field(&name).finish()
     }
@@ -62,16 +62,17 @@ pub enum Arg<'a> {
     Value(u64),
     /// `bytes` bytes of `buffer`, beginning at `offset`, that the kernel reads.
     Read { buffer: &'a Buffer, offset: usize, bytes: usize },
-    /// An empty range to read.
+    /// An empty range, for an argument that the kernel reads.
     ReadNothing,
     /// `bytes` bytes of `buffer`, beginning at `offset`, that the kernel writes.
     Write { buffer: &'a mut BufferMut, offset: usize, bytes: usize },
-    /// A range that the kernel writes, one of several of the same buffer.
+    /// A range that the kernel writes, for launches that write several ranges of the same buffer.
     WriteTo(&'a WriteRange),
 }
 
-/// A range of a mutable buffer, for a launch that writes several ranges of it. It keeps the memory
-/// alive without borrowing the buffer. The buffer must not be frozen before the launch.
+/// A range of a mutable buffer, for a launch that writes several ranges of the same buffer. The
+/// range keeps the memory alive without borrowing the buffer. The buffer must not be frozen before
+/// the launch.
 #[derive(Clone)]
 pub struct WriteRange {
     owner: Arc<Owner>,
@@ -81,7 +82,7 @@ pub struct WriteRange {
 }
 
 impl BufferMut {
-    /// The range `offset..offset + bytes`, for a launch.
+    /// Returns the range `offset..offset + bytes` as an argument for a launch.
     pub fn write_range(&mut self, offset: usize, bytes: usize) -> Result<WriteRange> {
         check_written(self, offset, bytes)?;
         let address = self.address() + offset as u64;
@@ -100,8 +101,8 @@ fn check_written(buffer: &BufferMut, offset: usize, bytes: usize) -> Result<()> 
 }
 
 impl Stream {
-    /// Enqueues `kernel` with `args`, after the events of the buffers that it reads. The ranges are
-    /// checked here; the kernel itself must stay within them.
+    /// Enqueues `kernel` with `args`, after the events of the buffers that it reads. This function
+    /// checks that each range is within its buffer. The kernel itself must stay within the ranges.
     ///
     /// # Safety
     /// `args` match the kernel's declaration in order, number and meaning. No [`WriteRange`] among
@@ -120,12 +121,12 @@ impl Stream {
     /// plugin.
     ///
     /// # Errors
-    /// The errors of `launch`, and `VERSION` if the host has no such kernel or its arguments
-    /// differ.
+    /// The errors of `launch`. `VERSION` if the host has no kernel with this name, or if the host's
+    /// kernel has other arguments.
     ///
     /// # Safety
-    /// `args` is a list of jobs, each with its head, as documented for `crossdock_host_kernels` in
-    /// the header, with the arguments that the named kernel expects. The requirements of
+    /// `args` is a list of jobs as the header documents for `crossdock_host_kernels`. Each job
+    /// consists of its head and the arguments that the named kernel expects. The requirements of
     /// [`launch`](Self::launch) apply as well.
     pub unsafe fn launch_by_name(
         &self,
@@ -205,11 +206,11 @@ fn range(kind: u32, address: u64, offset: usize, bytes: usize) -> abi::Arg {
     }
 }
 
-/// For CPU implementations: the bytes of an argument that the kernel reads.
+/// Returns the bytes of an argument that the kernel reads. For use in CPU implementations.
 ///
 /// # Safety
 /// `arg` is an argument of a CPU implementation that the host is running, and the slice is not used
-/// after it returns.
+/// after the implementation returns.
 pub unsafe fn bytes_of_host_arg<'a>(arg: &abi::Arg) -> &'a [u8] {
     if arg.bytes == 0 {
         return &[];
@@ -218,10 +219,11 @@ pub unsafe fn bytes_of_host_arg<'a>(arg: &abi::Arg) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(arg.value as *const u8, arg.bytes as usize) }
 }
 
-/// For CPU implementations: the bytes of an argument that the kernel writes.
+/// Returns the bytes of an argument that the kernel writes. For use in CPU implementations.
 ///
 /// # Safety
-/// The requirements of [`bytes_of_host_arg`]; and the arguments of the launch do not overlap.
+/// The requirements of [`bytes_of_host_arg`]. In addition, the arguments of the launch do not
+/// overlap.
 pub unsafe fn bytes_of_host_arg_mut<'a>(arg: &abi::Arg) -> &'a mut [u8] {
     if arg.bytes == 0 {
         return &mut [];

@@ -1,9 +1,10 @@
 //! Provides memory on any device through the host's memory interface, `crossdock.host.memory/1`.
 //!
 //! A [`Buffer`] is a range of bytes on a device. It holds the owner that keeps the bytes alive and
-//! the event after which they may be read. Its address is a number: only [`Buffer::host_view`]
-//! gives access to the bytes, in place if the host can reach them, as a copy otherwise. Work is
-//! enqueued on a [`Stream`]; consumers make streams wait, not threads.
+//! the event after which they may be read. Its address is only a number. [`Buffer::host_view`]
+//! gives the host access to the bytes: in place if the host can dereference the address, otherwise
+//! in a copy. Work is enqueued on a [`Stream`]. A consumer of a buffer makes its stream, not its
+//! thread, wait for the event.
 
 mod buffer;
 mod buffer_builder;

@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::{ALIGNMENT, BufferMut, Stream};
 
 /// The memory interface of a host. Cheap to clone. It holds a reference to the host, so that
-/// allocations may outlive the plugin's own handle.
+/// allocations may outlive the plugin's own handle of the host.
 #[derive(Clone)]
 pub struct Memory(pub(crate) Arc<Inner>);
 
@@ -20,7 +20,7 @@ pub(crate) struct Inner {
     object: NonNull<abi::Memory>,
     /// The functions that both this plugin and the host have.
     table: abi::Memory,
-    /// The host kernels that were looked up.
+    /// Caches the kernels of the host.
     pub(crate) host_kernels: HostKernelCache,
     _host: Host,
 }
@@ -46,14 +46,14 @@ pub struct DeviceInfo {
     pub host_accessible: bool,
 }
 
-/// Calls a function of the table; an error if this host lacks the function.
+/// Calls a function of the table. Returns an error if this host lacks the function.
 macro_rules! call {
     ($memory:expr, $f:ident, $($arg:expr),*) => {{
         let table = $memory.table();
         match table.$f {
-            // SAFETY: the table's own function on its own object. This table created the handles in
-            // the arguments; the pointers are to locals or to ranges that the safe caller borrows
-            // for the call.
+            // SAFETY: the function is called with the object of its own table, and with handles
+            // that this table created. The pointers are to locals, or to ranges that the caller
+            // borrows for the call.
             Some(f) => $crate::memory::check(|err| unsafe { f($memory.object(), $($arg,)* err) }),
             None => Err(crossdock_plugin_api::Error::unsupported(concat!(
                 "this host's memory interface has no function '", stringify!($f), "'"))),
@@ -68,7 +68,7 @@ pub(crate) fn check(f: impl FnOnce(*mut abi::Error) -> abi::Code) -> Result<()> 
 }
 
 impl Memory {
-    /// The memory that `host` offers.
+    /// Returns the memory interface that `host` offers.
     pub fn from_host(host: &Host) -> Result<Self> {
         // SAFETY: `abi::Memory` is what the header defines for this id.
         let memory = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) };
@@ -83,8 +83,8 @@ impl Memory {
         })))
     }
 
-    /// Checks that the host also offers kernels that are launched by name. For use in `create`, in
-    /// plugins that cannot work without them.
+    /// Checks that the host also offers kernels that are launched by name. Plugins that cannot work
+    /// without such kernels call this function in `create`.
     ///
     /// # Errors
     /// `VERSION` if the host does not offer `crossdock.host.kernels/1`.
@@ -108,7 +108,7 @@ impl Memory {
         self.0.object.as_ptr()
     }
 
-    /// All devices that can run work.
+    /// Returns all devices that can run work.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
         let mut n = 0;
         call!(self, devices, std::ptr::null_mut(), 0, &mut n)?;
@@ -119,8 +119,8 @@ impl Memory {
         infos
             .iter()
             .map(|info| {
-                // SAFETY: the strings belong to the host, which is alive, and are valid as long as
-                // it.
+                // SAFETY: the strings belong to the host and are valid as long as the host, which
+                // is alive.
                 let (name, description) = unsafe { (info.name.get()?, info.description.get()?) };
                 Ok(DeviceInfo {
                     device: info.device,
@@ -133,14 +133,14 @@ impl Memory {
             .collect()
     }
 
-    /// The device's default stream.
+    /// Returns the device's default stream.
     pub fn default_stream(&self, device: Device) -> Result<Stream> {
         let mut raw = std::ptr::null_mut();
         call!(self, stream_default, device, &mut raw)?;
         Ok(Stream::new(self.clone(), device, raw, false))
     }
 
-    /// A new stream of the device.
+    /// Creates a stream of the device.
     pub fn create_stream(&self, device: Device) -> Result<Stream> {
         let mut raw = std::ptr::null_mut();
         call!(self, stream_create, device, &mut raw)?;
@@ -148,10 +148,10 @@ impl Memory {
     }
 
     /// Wraps an external stream: `raw` is a `CUstream`, 1 for the legacy default stream, or 2 for
-    /// the per-thread default stream of the calling thread. Work is ordered with it as with any
-    /// other stream. Buffers that are allocated on it may outlive it. Dropping the last clone does
-    /// not destroy the external stream. On host devices `raw` is ignored, because their work is
-    /// complete when the call returns.
+    /// the per-thread default stream of the calling thread. Work on the external stream is ordered
+    /// as on any other stream. Buffers that are allocated on the stream may outlive it. Dropping
+    /// the last clone does not destroy the external stream. On host devices `raw` is ignored,
+    /// because their work is complete when the call returns.
     ///
     /// # Errors
     /// If `raw` is NULL on a CUDA device, or belongs to another device or context, or if the host
@@ -159,15 +159,15 @@ impl Memory {
     ///
     /// # Safety
     /// On a CUDA device `raw` is a live stream, and stays alive while the result or a clone of it
-    /// is in use. Buffers allocated on it and events recorded on it may live longer.
+    /// is in use. Buffers allocated on the stream and events recorded on it may outlive the stream.
     pub unsafe fn adopt_stream(&self, device: Device, raw: *mut c_void) -> Result<Stream> {
         let mut out = std::ptr::null_mut();
         call!(self, stream_adopt, device, raw, &mut out)?;
         Ok(Stream::new(self.clone(), device, out, true))
     }
 
-    /// Allocates `bytes` uninitialised bytes on the stream's device, usable in stream order and
-    /// aligned to [`ALIGNMENT`].
+    /// Allocates `bytes` uninitialised bytes on the stream's device, aligned to [`ALIGNMENT`]. Work
+    /// that is enqueued on `stream` after this call may use them.
     pub fn alloc(&self, stream: &Stream, bytes: usize) -> Result<BufferMut> {
         let mut out = abi::Allocation::default();
         call!(self, alloc, stream.device(), bytes, ALIGNMENT, stream.raw(), &mut out)?;
@@ -194,9 +194,10 @@ impl Memory {
         ))
     }
 
-    /// Allocates a buffer on the stream's device and lets `fill` write its bytes: in place if the
-    /// host can reach them, else in pinned memory that is copied on the stream. Work on other
-    /// streams waits for the event of [`BufferMut::freeze`].
+    /// Allocates a buffer on the stream's device, and calls `fill` to write its bytes. `fill`
+    /// writes in place if the host can dereference the buffer's address. Otherwise it writes to
+    /// pinned memory, which is then copied to the buffer on `stream`. Work on other streams must
+    /// wait for the event that [`BufferMut::freeze`] records.
     pub fn alloc_with(
         &self,
         stream: &Stream,
@@ -225,15 +226,16 @@ impl Memory {
         Ok((out.device, (!out.base.is_null() && out.bytes > 0).then_some((out.base as u64, out.bytes))))
     }
 
-    /// The address at which the host can dereference `bytes` bytes at `address` of `device`. `None`
-    /// if it cannot, and for 0 bytes.
+    /// Returns the address at which the host can dereference the `bytes` bytes at `address` of
+    /// `device`. Returns `None` if the host cannot dereference them, or if `bytes` is 0.
     #[inline]
     pub(crate) fn host_address(&self, device: Device, address: u64, bytes: usize) -> Option<NonNull<u8>> {
         if bytes == 0 {
             return None;
         }
         let f = self.table().host_address?;
-        // SAFETY: the table's own function on its own object; it treats the address as a number.
+        // SAFETY: `host_address` is called with the object of its own table, and treats the address
+        // as a number.
         NonNull::new(unsafe { f(self.object(), device, address as *const _, bytes) }.cast())
     }
 }

@@ -1,4 +1,4 @@
-//! Owners of memory: keep it alive, and release it after its last use.
+//! Owners of memory, which keep the memory alive and release it after its last use.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -12,11 +12,12 @@ use crate::{Event, Memory};
 /// The owner of a block or of a foreign array, shared by all buffers in it.
 pub(crate) struct Owner {
     kind: Kind,
-    /// Events after our uses, on devices whose work completes later.
+    /// Events after the work that uses the memory. Host devices need none, because their work is
+    /// complete when the call that enqueues it returns.
     uses: Mutex<Uses>,
-    /// Whether another library has the memory.
+    /// Whether the memory was exported to another library.
     exported: AtomicBool,
-    /// Whether a use has no event and could not be waited for.
+    /// Whether some work that uses the memory has no event and could not be waited for.
     unknown_use: AtomicBool,
     /// Whether the memory must not be written any more.
     frozen: AtomicBool,
@@ -25,8 +26,8 @@ pub(crate) struct Owner {
 #[derive(Default)]
 struct Uses {
     events: Vec<Event>,
-    /// Number of events at which passed events are dropped, because a long-lived buffer has many
-    /// uses.
+    /// Length of `events` at which passed events are removed, so that the list of a long-lived
+    /// buffer stays short.
     sweep_at: usize,
 }
 
@@ -35,12 +36,12 @@ enum Kind {
     Block { memory: Memory, block: *mut abi::Block },
     /// Foreign memory, released by dropping the owner.
     Foreign(Option<Box<dyn Any + Send + Sync>>),
-    /// Foreign memory from the other side of the plugin boundary. Its producer relies on us to
-    /// track what other libraries do with it.
+    /// Foreign memory that was received across the plugin boundary. Its producer relies on this
+    /// side to track whether other libraries use it.
     Peer(Option<Box<dyn Any + Send + Sync>>, Memory),
 }
 
-// SAFETY: only one call of `free` uses the block handle, and any thread may make it.
+// SAFETY: `drop` passes the block handle to `free` once, and any thread may call `free`.
 unsafe impl Send for Owner {}
 // SAFETY: the block handle is used by `drop` only; all other state is atomic or behind a lock.
 unsafe impl Sync for Owner {}
@@ -68,7 +69,7 @@ impl Owner {
         })
     }
 
-    /// Notes that work enqueued before `event` uses the range.
+    /// Notes that work enqueued before `event` uses the memory.
     pub(crate) fn note_use(&self, event: &Event) {
         const MIN_SWEEP: usize = 8;
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,8 +80,8 @@ impl Owner {
         uses.events.push(event.clone());
     }
 
-    /// Notes a use whose end is unknown. A block is then freed like an exported one; a foreign
-    /// array is never released.
+    /// Notes that work without an event uses the memory, so that the end of this use is unknown. A
+    /// block is then freed like an exported block; foreign memory is never released.
     pub(crate) fn note_unknown_use(&self) {
         self.unknown_use.store(true, Ordering::Relaxed);
         self.note_exported();
@@ -94,8 +95,8 @@ impl Owner {
         self.frozen.load(Ordering::Relaxed)
     }
 
-    /// Notes that another library has the range: it is freed only after all work in flight on the
-    /// device.
+    /// Notes that the memory was exported to another library. It is then freed only once all work
+    /// in flight on the device has run.
     pub(crate) fn note_exported(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
@@ -118,8 +119,8 @@ impl Drop for Owner {
                 std::mem::forget(owner.take());
             }
             Kind::Peer(owner, memory) if *self.exported.get_mut() => {
-                // Hosts without `call_after_all` run plugins that wait for other libraries' work
-                // themselves.
+                // On hosts without `call_after_all`, plugins wait for the work of other libraries
+                // themselves, so that `call_after` is sufficient.
                 let table = memory.table();
                 release_after(owner.take(), &uses, memory, table.call_after_all.or(table.call_after));
             }
@@ -134,8 +135,8 @@ impl Drop for Owner {
 type CallAfter =
     unsafe extern "C" fn(*const abi::Memory, *const *mut abi::Event, usize, abi::Callback, *mut c_void);
 
-/// Releases a foreign array after our last use of it. If work is still in flight, the host releases
-/// it later on its own thread, so that this thread does not wait.
+/// Releases foreign memory after its last use. If that use is still in flight, a thread of the host
+/// releases the memory later, so that this thread does not wait.
 fn release_after(
     owner: Option<Box<dyn Any + Send + Sync>>,
     uses: &[Event],
@@ -144,14 +145,14 @@ fn release_after(
 ) {
     let Some(owner) = owner else { return };
     let Some(call_after) = call_after else {
-        // Without `call_after` there is no safe moment to release the array. Leaking it is better
+        // Without `call_after` there is no safe moment to release the memory. Leaking it is better
         // than freeing memory that a kernel uses.
         return std::mem::forget(owner);
     };
     let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
     let data = Box::into_raw(Box::new(owner)).cast();
-    // SAFETY: the table's own function, on events that this table created. `data` is the argument
-    // that `release` expects, and is used once.
+    // SAFETY: `call_after` is called with the object of its own table, and with events that this
+    // table created. `data` is the argument that `release` expects, and is used once.
     unsafe { call_after(memory.object(), raw.as_ptr(), raw.len(), abi::Callback(Some(release)), data) };
 }
 

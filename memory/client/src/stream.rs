@@ -32,7 +32,8 @@ impl Stream {
         Self(Arc::new(Inner { memory, device, raw, owned }))
     }
 
-    /// The stream of a plugin call, borrowed for the call. NULL is the device's default stream.
+    /// Wraps the stream that was passed to a plugin call, and borrows it for the call. NULL selects
+    /// the device's default stream.
     ///
     /// # Safety
     /// `raw` is NULL or a live stream of `device` that the host of `memory` created.
@@ -54,7 +55,7 @@ impl Stream {
         &self.0.memory
     }
 
-    /// The handle for the memory interface.
+    /// The handle that the functions of the memory interface accept.
     pub fn raw(&self) -> *mut abi::Stream {
         self.0.raw
     }
@@ -62,7 +63,8 @@ impl Stream {
     /// The native handle, a `CUstream`; NULL on devices that have none.
     pub fn native(&self) -> *mut c_void {
         let table = self.0.memory.table();
-        // SAFETY: the table's own function, on a stream that this table created.
+        // SAFETY: `stream_raw` requires a stream of its own table, and this table created the
+        // stream.
         table.stream_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 
@@ -82,8 +84,8 @@ impl Stream {
         }
     }
 
-    /// Waits for several events, skipping consecutive equal ones: the buffers of a batch often
-    /// share one.
+    /// Makes later work on this stream wait for several events. Skips an event that is the same as
+    /// the previous event, because the buffers of a batch often share an event.
     pub(crate) fn wait_each<'a>(&self, events: impl Iterator<Item = &'a Ready>) -> Result<()> {
         let mut last = &Ready::Now;
         for ready in events {
@@ -95,7 +97,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Records an event after the work enqueued so far. [`Ready::Now`] if all of it has run.
+    /// Records an event after the work enqueued so far. Returns [`Ready::Now`] if all of that work
+    /// has run.
     pub fn record(&self) -> Result<Ready> {
         let mut raw = std::ptr::null_mut();
         call!(self.0.memory, event_record, self.0.raw, &mut raw)?;
@@ -109,8 +112,9 @@ impl Stream {
         call!(self.0.memory, stream_synchronize, self.0.raw)
     }
 
-    /// Freeing memory needs events, and a capture would record these into the graph. So work that
-    /// needs an event is rejected under capture, before any of it is enqueued.
+    /// Returns an error if the stream is under graph capture. Freeing memory needs events, which a
+    /// capture would record into the graph. Therefore work that needs an event is rejected under
+    /// capture, before any of the work is enqueued.
     pub(crate) fn reject_capture(&self, what: &str) -> Result<()> {
         if !self.is_capturing()? {
             return Ok(());
@@ -152,8 +156,8 @@ impl Stream {
         self.note_uses(enqueued, || std::iter::once(&**to.owner()))
     }
 
-    /// Records that work that uses `owners` has been enqueued. If enqueueing failed, part of the
-    /// work may have been.
+    /// Notes that the work just enqueued uses the memory of `owners`. `enqueued` is the result of
+    /// enqueueing the work. If it is an error, part of the work may have been enqueued.
     pub(crate) fn note_uses<'a, Owners: Iterator<Item = &'a Owner>>(
         &self,
         enqueued: Result<()>,
@@ -163,7 +167,7 @@ impl Stream {
             Ok(Ready::After(event)) => {
                 let mut last = std::ptr::null();
                 for owner in owners() {
-                    // Consecutive ranges of one allocation need one note.
+                    // Consecutive ranges of the same allocation need only one note.
                     if !std::ptr::eq(owner, last) {
                         owner.note_use(&event);
                     }
@@ -179,8 +183,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for work on `owners` for which there is no event. If even that fails, the owners are
-    /// not released before all work on the device is complete.
+    /// Waits for work that uses the memory of `owners` and has no event. If waiting fails, marks
+    /// the owners with [`Owner::note_unknown_use`].
     pub(crate) fn synchronize_or_leak<'a, Owners: Iterator<Item = &'a Owner>>(
         &self,
         owners: impl Fn() -> Owners,

@@ -16,7 +16,7 @@ enum Inner<'a> {
 }
 
 impl<'a> HostView<'a> {
-    /// The caller has checked the range against the buffer.
+    /// The caller must have checked that the range is within the buffer.
     pub(crate) fn new(buffer: &'a Buffer, offset: usize, bytes: usize, stream: &Stream) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self(Inner::InPlace(&[])));
@@ -44,7 +44,7 @@ impl<'a> HostView<'a> {
         let start = slice.as_ptr();
         let mut copies = Copies::new();
         copies.push_to_host(slice, buffer, offset)?;
-        // After an error the copy may still be writing to this memory.
+        // If `submit` fails, a copy that it enqueued may still be writing to this memory.
         copies.submit(stream).inspect_err(|_| copy.owner().note_unknown_use())?;
         Ok(Self(Inner::Copied(copy, start)))
     }
@@ -55,9 +55,10 @@ impl<'a> HostView<'a> {
     }
 }
 
-// SAFETY: the pointer is into the `BufferMut` next to it, whose memory is only read from now on.
+// SAFETY: the pointer in `Copied` is to the memory of the `BufferMut` in the same variant, which is
+// only read from now on.
 unsafe impl Send for HostView<'_> {}
-// SAFETY: all access through `&HostView` reads.
+// SAFETY: `&HostView` gives read access only.
 unsafe impl Sync for HostView<'_> {}
 
 impl Deref for HostView<'_> {

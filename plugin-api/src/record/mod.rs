@@ -86,7 +86,7 @@ impl Contract {
         Some((abi.major, abi.minor))
     }
 
-    /// Compares this ABI with an earlier release of the same minor version.
+    /// Compares this ABI with that of an earlier release of the same minor version.
     pub fn compare(&self, released: &Self) -> Compatibility {
         let (mut breaks, mut appends) = (Vec::new(), Vec::new());
         table::compare(&released.layout, &self.layout, &mut breaks, &mut appends);
@@ -107,7 +107,7 @@ impl Contract {
         let (current, previous) = (self.version().unwrap_or_default(), (abi.major, abi.minor));
         if current < previous {
             return Err(format!(
-                "the ABI version is {}.{}, but {abi} was released before",
+                "the ABI version is {}.{}, expected at least {abi}, which has been released",
                 current.0, current.1
             ));
         }

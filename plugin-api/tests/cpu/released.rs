@@ -188,7 +188,7 @@ fn allows_breaks_under_a_new_minor_version_and_rejects_lower_versions() {
         current.layout.replacen(&version, &next, 1).replacen("     40 buffers\n", "     48 buffers\n", 1);
     assert_eq!(current.may_follow(FIRST, &released), Ok(()));
     let later = Abi { minor: abi::ABI_MINOR + 1, ..FIRST };
-    assert!(released.may_follow(later, &current).unwrap_err().contains("was released before"));
+    assert!(released.may_follow(later, &current).unwrap_err().contains("which has been released"));
 }
 
 #[test]

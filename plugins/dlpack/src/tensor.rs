@@ -188,7 +188,7 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
 
 /// Converts to DLPack's device numbers.
 pub(crate) fn to_dlpack(device: Device) -> Result<DLDevice> {
-    let out_of_range = |_| Error::internal(format!("{device} has no number in DLPack"));
+    let out_of_range = |_| Error::internal(format!("DLPack has no device type for {device}"));
     Ok(DLDevice {
         device_type: DLDeviceType(u32::try_from(device.r#type).map_err(out_of_range)?),
         device_id: i32::try_from(device.id.max(0)).map_err(out_of_range)?,

@@ -460,7 +460,7 @@ def test_tensors_of_several_devices_become_one_table(request, session_on, how):
         del table, device_column, tensors, more
 
 
-def test_consumer_may_decline_ordering(driver, column):
+def test_consumer_may_skip_stream_synchronization(driver, column):
     capsule = column.__dlpack__(stream=-1, **VERSIONED)
     before = driver.violations()
     download_values(driver, capsule, driver.stream())

@@ -183,7 +183,7 @@ def test_missing_file_or_directory_raises_the_exception_of_open(session, tmp_pat
         assert str(raised.value) == str(expected.value)
 
 
-def test_error_for_unsupported_file_names_it(session, tmp_path):
+def test_error_contains_the_path_of_an_unsupported_file(session, tmp_path):
     letter = b"Dear Sir or Madam, this is no table, though it is long enough to be one."
     for name, read_path, expected in [
         ("letter.arrow", session.read_ipc, cd.DataError),

@@ -204,7 +204,9 @@ impl Malformation<Change> {
         // not affect.
         let (array, schema_struct) = unsafe { (Owned::new(array), Owned::new(schema_struct)) };
         let mut schema_struct = Some(schema_struct);
-        let once = || schema_struct.take().ok_or_else(|| Error::internal("one array has one schema"));
+        let once = || {
+            schema_struct.take().ok_or_else(|| Error::internal("the schema of an array was requested twice"))
+        };
         kind.capsules_of(schema, vec![array], stream, once)
     }
 }

@@ -85,7 +85,7 @@ fn attempts(context: &CaseContext, defect: Defect, has_error_struct: bool) -> Ch
     let attempts = raw.attempts(&read, &written, defect, has_error_struct);
     let mut attempts = attempts.map_err(|error| failed("the suite's own schema", "a schema", error))?;
     if defect == Defect::Format {
-        // The case `encoding.unknown_id` reports a check that succeeds.
+        // A `check` that succeeds is ignored here: the case `encoding.unknown_id` reports it.
         let check = raw.check(encoding::unknown(context)?, has_error_struct);
         attempts.extend(check.filter(|attempt| attempt.code != 0));
     }

@@ -1,4 +1,4 @@
-//! Accounts: implement the memory interface in Rust, for one plugin instance each.
+//! Implements the memory interface in Rust. Each plugin instance has its own account.
 
 mod reservation;
 mod streams;
@@ -42,7 +42,7 @@ pub(crate) struct Block {
     kind: MemoryKind,
 }
 
-/// The resource of a device that a block came from.
+/// Selects the resource of a device that a block was allocated from.
 #[derive(Clone, Copy)]
 enum MemoryKind {
     Pool,
@@ -96,13 +96,13 @@ impl Account {
         self.backend.trace().is_some()
     }
 
-    /// Charges the budget for foreign memory that the plugin handed over, until the charge is
-    /// dropped. Of the ranges of host memory (address and length in bytes, without duplicates),
-    /// only those outside the blocks of this backend are charged. Returns `None` if there is no
-    /// budget, or nothing to charge.
+    /// Charges the budget for foreign memory that the plugin handed over, until the returned charge
+    /// is dropped. `ranges` are ranges of host memory (address and length in bytes) without
+    /// duplicates. Ranges in blocks of this backend are not charged. Returns `None` if there is no
+    /// budget, or if no bytes need to be charged.
     ///
     /// # Errors
-    /// Out of memory: the budget does not leave that much. The error names this account and the
+    /// Out of memory if fewer bytes are left in the budget. The error names this account and the
     /// current allocations.
     pub fn charge_foreign(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<Option<Charge>> {
         let Some(foreign) = self.backend.foreign() else { return Ok(None) };
@@ -121,8 +121,8 @@ impl Account {
         })
     }
 
-    /// Runs `f`, a call of the plugin's function `what` by the host, and traces it if tracing is
-    /// on.
+    /// Runs `f`, in which the host calls the plugin's function `what`. Records the call if calls
+    /// are traced.
     ///
     /// # Errors
     /// The errors of `f`.
@@ -134,8 +134,8 @@ impl Account {
         trace::record(self.backend.trace(), Caller::Host, self.name(), what, f)
     }
 
-    /// Runs `f`, a call of the host's function `what` by the plugin, and traces it if tracing is
-    /// on.
+    /// Runs `f`, in which the plugin calls the host's function `what`. Records the call if calls
+    /// are traced.
     ///
     /// # Errors
     /// The errors of `f`.
@@ -190,7 +190,8 @@ impl Account {
             )));
         }
         let device_backend = self.backend.device(index)?;
-        // The external stream may have been destroyed by the time the block is freed.
+        // An external stream may have been destroyed by the time the block is freed, so the block
+        // then belongs to the default stream.
         let home = if stream.adopted { self.backend.default_stream(index)? } else { stream };
         if device_backend.stream_is_capturing(stream)? || device_backend.stream_is_capturing(home)? {
             return Err(Error::device(format!(
@@ -210,7 +211,8 @@ impl Account {
         Ok(allocation)
     }
 
-    /// Allocates host memory that CUDA devices access at full speed, once one has been started.
+    /// Allocates host memory. If a CUDA device has been started, the memory is pinned, so that CUDA
+    /// devices access it at full speed.
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
         let index = self.backend.pinned_index();
         let request = Request { bytes, alignment: MIN_ALIGNMENT };
@@ -218,10 +220,10 @@ impl Account {
     }
 
     /// Allocates memory on a CUDA device that [`crate::Backend::export_ipc`] can share with other
-    /// processes. It can be used at once on every stream, and is counted and limited as any other
-    /// memory. It is freed through `free` of any memory object of this backend, after its last use,
-    /// without blocking. The device allocates it in units of 2 MiB, and each allocation takes 40 µs
-    /// or more: use it for shared memory only.
+    /// processes. The memory can be used at once on every stream. It is counted and limited like
+    /// any other memory. `free` of any memory object of this backend frees it after its last use,
+    /// without blocking. The device allocates it in units of 2 MiB, and each allocation takes at
+    /// least 40 µs. Therefore use this function only for memory that is shared.
     ///
     /// # Errors
     /// If `device` is not an existing CUDA device, or if the device or the budget has no memory
@@ -236,7 +238,7 @@ impl Account {
     /// [`Account::allocate_shareable`].
     ///
     /// # Errors
-    /// Those of [`Account::allocate_shareable`].
+    /// The errors of [`Account::allocate_shareable`].
     pub fn allocate_exportable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
         self.allocate_kind(device, bytes, MemoryKind::Exportable)
     }
@@ -288,8 +290,8 @@ impl Account {
                     _ => memory.allocate(request, stream),
                 }
             }
-            // Also if nothing was trimmed: while the driver rejects a much too large allocation of
-            // another thread, it may reject small ones.
+            // Tries again even if nothing was trimmed, because the driver may reject small
+            // allocations while it rejects a much too large allocation of another thread.
             Err(AllocError::System { .. } | AllocError::Device(_)) => {
                 self.backend.trim(usize::MAX);
                 memory.allocate(request, stream)

@@ -1,4 +1,4 @@
-//! Reservations: charge an account for host memory that it does not allocate itself.
+//! Reservations, which charge an account for host memory that it does not allocate itself.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use crossdock_plugin_api::Result;
 
 use super::Account;
 
-/// Index of the host's memory among all devices.
+/// Index of `cpu` in the list of all devices.
 const HOST_INDEX: usize = 0;
 
-/// Bytes of host memory charged to an account that did not allocate them. They count against the
-/// limit until this is dropped.
+/// Bytes of host memory that are charged to an account although another component allocates them.
+/// They count against the budget until the reservation is dropped.
 pub struct Reservation {
     account: Arc<Account>,
     bytes: usize,
@@ -21,8 +21,8 @@ impl Account {
     /// them.
     ///
     /// # Errors
-    /// Out of memory: the limit does not leave that much, even after trimming the pools. The error
-    /// lists the current allocations.
+    /// Out of memory if fewer than `bytes` bytes are left in the budget, even after trimming the
+    /// pools. The error lists the current allocations.
     pub fn reserve(&self, bytes: usize) -> Result<Reservation> {
         self.backend
             .charge(bytes)

@@ -12,7 +12,8 @@ use crate::fault::Operation;
 use crate::vtable::Call;
 
 impl Account {
-    /// The stream, or for NULL the default stream of the device that `address` belongs to.
+    /// Returns the stream. If it is NULL, returns the default stream of the device that `address`
+    /// belongs to.
     ///
     /// # Safety
     /// `stream` satisfies [`Inner::stream`].
@@ -28,7 +29,7 @@ impl Account {
         }
     }
 
-    /// The device of a stream, and the stream. NULL is an error, because it does not select a
+    /// Returns the device of a stream, and the stream. Rejects NULL, because it does not select a
     /// device.
     ///
     /// # Safety
@@ -75,7 +76,7 @@ impl Account {
         Ok(Box::into_raw(Box::new(Stream::adopted(backend, device_index, native))).cast())
     }
 
-    /// Destroys a stream. Default streams stay.
+    /// Destroys a stream. Does nothing for a default stream.
     ///
     /// # Safety
     /// `handle` satisfies [`Inner::stream`] and is not used any more.
@@ -87,14 +88,14 @@ impl Account {
         }
         self.backend.device(stream.device_index)?.stream_destroy(stream);
         self.counters.add_streams(stream.device_index, -1);
-        // SAFETY: `handle` is a Box: it belongs to this backend and is not a default stream. By
-        // this function's contract it is not used any more.
+        // SAFETY: a stream of this backend that is not a default stream was created with
+        // `Box::into_raw`. By this function's contract it is not used any more.
         drop(unsafe { Box::from_raw(handle.cast::<Stream>()) });
         Ok(())
     }
 
-    /// Makes later work on the stream wait for the event. On a host device this thread waits,
-    /// because work on it is complete when its call returns.
+    /// Makes later work on the stream wait for the event. If the stream belongs to a host device,
+    /// this thread waits, because work on host devices is complete when the call returns.
     ///
     /// # Safety
     /// `stream` satisfies [`Inner::stream`]; `event` is a live event.
@@ -129,7 +130,8 @@ impl Account {
         }
     }
 
-    /// The event behind a handle; `None` for NULL, which means that all work has run.
+    /// Returns the event that the handle refers to; `None` for NULL, which means that all work has
+    /// run.
     ///
     /// # Safety
     /// `event` is NULL or a live event.
@@ -152,14 +154,15 @@ impl Account {
         if self.backend.is_inherited() || event.is_null() {
             return Ok(());
         }
-        // SAFETY: `event` is live by this function's contract, which also gives up the reference
-        // that the handle holds.
+        // SAFETY: `event` is live by this function's contract. The caller does not use it any more,
+        // so that `take_event_handle` may take the reference that the handle holds.
         let event = unsafe { self.cuda_of(event)?.take_event_handle(event) }?;
         self.counters.add_events(self.backend.index_of(event.device())?, -1);
         Ok(())
     }
 
-    /// Records an event after the work enqueued on the stream. NULL if all of it has run.
+    /// Records an event after the work enqueued on the stream. Returns NULL if all of that work has
+    /// run.
     ///
     /// # Safety
     /// `stream` satisfies [`Inner::stream`].
@@ -175,7 +178,7 @@ impl Account {
         Ok(event)
     }
 
-    /// Makes the call once all events have passed.
+    /// Runs `call` once all events have passed.
     ///
     /// # Safety
     /// The events are live.
@@ -184,8 +187,8 @@ impl Account {
         unsafe { self.call_later(events, false, call) }
     }
 
-    /// Makes the call once all events, and all work now in flight on the devices that have been
-    /// started, have passed.
+    /// Runs `call` once all events have passed, and all work that is now in flight on started
+    /// devices has run.
     ///
     /// # Safety
     /// The events are live.
@@ -204,7 +207,7 @@ impl Account {
         for event in events {
             // SAFETY: the events are live by this function's contract.
             let event = unsafe { self.event(*event) }?;
-            // The reaper handles events that cannot be queried.
+            // Events whose query fails are kept as pending: the reaper handles them.
             pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
         }
         match self.backend.known_cuda().filter(|_| after_all || !pending.is_empty()) {

@@ -10,8 +10,8 @@ use crate::fault::Operation;
 
 impl Account {
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`]. The ranges are memory of the devices that they name,
-    /// and stay allocated until the copies have run.
+    /// `stream` satisfies [`Inner::stream`]. Each range is memory of the device that its copy names
+    /// for it, and stays allocated until the copies have run.
     pub(crate) unsafe fn copy(&self, stream: *mut abi::Stream, copies: &[abi::Copy]) -> Result<()> {
         // SAFETY: this function has the contract of `Inner::stream`.
         let stream = unsafe { self.backend.stream(stream) }?;
@@ -33,12 +33,12 @@ impl Account {
             };
             let batch = resolved.get(done..done + len).unwrap_or(&[]);
             let transfers: Vec<Transfer> = batch.iter().map(|copy| copy.transfer()).collect();
-            // SAFETY: all ranges were resolved for their lengths; the caller guarantees that they
-            // are memory of their devices.
+            // SAFETY: `resolve_copy` resolved all ranges for their lengths; by this function's
+            // contract they are memory of their devices.
             unsafe { engine.copy(on, &transfers) }?;
             if usable_stream.is_none() && stream.is_some() {
-                // The given stream is a host device's, whose work is complete when the call
-                // returns. So this work must be, too.
+                // `stream` belongs to a host device, so this work must be complete when the call
+                // returns.
                 engine.stream_synchronize(on)?;
             }
             for copy in batch {
@@ -83,14 +83,14 @@ impl Account {
         self.backend.fault(Operation::Copy, "copy")?;
         let device = self.backend.device(stream.device_index)?;
         let address = device.resolve(to, bytes).map_err(|e| e.context("fill"))?;
-        // SAFETY: `to` was resolved for `bytes` bytes; the caller guarantees that they are memory
+        // SAFETY: `to` was resolved for `bytes` bytes; by this function's contract they are memory
         // of the device.
         unsafe { device.fill(stream, address, value, bytes) }
     }
 
     /// # Safety
     /// The requirements of [`DeviceBackend::launch`] for the kernel and its arguments; `stream`
-    /// satisfies [`Inner::stream`]. If it is NULL, the address of the first range selects the
+    /// meets those of [`Inner::stream`]. If it is NULL, the address of the first range selects the
     /// device.
     pub(crate) unsafe fn launch(
         &self,
@@ -105,15 +105,15 @@ impl Account {
         // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
         let stream = unsafe { self.stream_for(stream, first) }?;
         self.backend.fault(Operation::Launch, "launch")?;
-        // SAFETY: the caller guarantees the kernel and its arguments; `check_args` checked their
-        // number and kinds.
+        // SAFETY: by this function's contract the kernel is complete and the arguments match it;
+        // `check_args` checked their number and kinds.
         unsafe { self.backend.device(stream.device_index)?.launch(stream, kernel, grid, args) }?;
         self.counters.add_launch();
         Ok(())
     }
 }
 
-/// Checks number and kinds of the arguments, which the kernel itself cannot check.
+/// Checks the number and the kinds of the arguments, which the kernel itself cannot check.
 fn check_args(args: &[abi::Arg]) -> Result<()> {
     if args.len() > abi::MAX_KERNEL_ARGS {
         return Err(Error::invalid_argument(format!(

@@ -1,8 +1,8 @@
 //! Completes pending CUDA work of other threads before the process ends and the driver shuts down.
 //!
-//! The last reference to a backend may be dropped on its reaper's thread, which is then not joined,
-//! or on a thread of another component that cleans up. Without this module, the process could end
-//! while such a thread is between two calls of the driver.
+//! The last reference to a backend may be dropped on the thread of its reaper, which then is not
+//! joined, or on a cleanup thread of another component. Without this module, the process could end
+//! while such a thread is between two calls to the driver.
 
 use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -13,31 +13,31 @@ use crate::process_wide::ProcessWide;
 /// Maximum time that unfinished work delays the end of the process.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Number of forks when the driver was started.
+/// Value of `forks::count` when the driver was started.
 static FORKS: OnceLock<u32> = OnceLock::new();
 /// The reapers whose threads were started in this process.
 static REAPERS: ProcessWide<Vec<Weak<dyn Flush>>> = ProcessWide::new();
 static HOOKS: ProcessWide<Vec<fn(Instant)>> = ProcessWide::new();
 
-/// An object with pending work on a thread of its own.
+/// An object that has pending work on its own thread.
 pub(super) trait Flush: Send + Sync {
-    /// Waits until the work is done, at most until `until`.
+    /// Blocks until the work is done or `until` has passed. `None` means no time limit.
     fn flush(&self, until: Option<Instant>);
 }
 
 /// Registers `wait`, which is called at the end of a process that has started the CUDA driver,
-/// before the driver shuts down. It must block until the work of its thread is done, at most until
-/// the given time.
+/// before the driver shuts down. `wait` must block until the work of its thread is done, or the
+/// time that it receives has passed.
 pub fn before_exit(wait: fn(Instant)) {
     HOOKS.lock().push(wait);
 }
 
-/// Installs the handler. Called after the driver has been started, so that this handler runs before
-/// the driver's.
+/// Installs the exit handler. Must be called after the driver has been started: exit handlers run
+/// in reverse order, so this handler then runs before the driver's handler.
 pub(super) fn install_handler() {
     FORKS.get_or_init(|| {
-        // SAFETY: the handler is a function of this library; the system removes it when the library
-        // is unloaded. If registration fails, the process ends without waiting.
+        // SAFETY: `finish` is a static function, and the system unregisters it when this library is
+        // unloaded. If the registration fails, the process ends without waiting.
         unsafe { libc::atexit(finish) };
         forks::count()
     });
@@ -50,7 +50,8 @@ pub(super) fn register(reaper: Weak<dyn Flush>) {
 }
 
 extern "C" fn finish() {
-    // A forked child does not have the threads, and locks may be locked forever.
+    // A forked child process does not have the parent's threads, and a lock that one of these
+    // threads held at the fork stays locked forever.
     if FORKS.get() != Some(&forks::count()) {
         return;
     }
@@ -59,7 +60,8 @@ extern "C" fn finish() {
         let reapers = REAPERS.lock().clone();
         reapers.iter().filter_map(Weak::upgrade).for_each(|reaper| reaper.flush(Some(until)));
     };
-    // The reapers' work may add work for the hooks, and the other way round.
+    // The jobs of the reapers may add work for the hooks, and the hooks may add jobs for the
+    // reapers, so the reapers are flushed again after the hooks.
     wait();
     let hooks = HOOKS.lock().clone();
     hooks.into_iter().for_each(|hook| hook(until));

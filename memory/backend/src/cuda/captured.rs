@@ -1,4 +1,4 @@
-//! Blocks that were freed while their stream was under graph capture.
+//! Keeps blocks that were freed while their stream was under graph capture.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,13 @@ use super::context::Gpu;
 use super::driver::{DevicePtr, RawStream};
 use super::event::CudaEvent;
 
-/// A capturing stream would record a free into the graph, and its earlier work cannot be waited for
-/// without breaking the capture. So these blocks are kept until the capture is seen to have ended.
+/// Keeps freed blocks until the graph capture of their stream has ended. During the capture, a free
+/// on the stream would be recorded into the graph, and waiting for the stream's earlier work would
+/// break the capture.
 #[derive(Default)]
 pub(crate) struct Captured {
     blocks: Mutex<Vec<FreedBlock>>,
-    /// Number of blocks, to return early without the lock.
+    /// Length of `blocks`, which can be read without locking them.
     count: AtomicUsize,
 }
 
@@ -20,11 +21,11 @@ pub(crate) struct Captured {
 pub(crate) struct FreedBlock {
     pub base: DevicePtr,
     pub bytes: usize,
-    /// The stream on which it was allocated.
+    /// The stream on which the block was allocated.
     pub home: RawStream,
-    /// Events after its uses.
+    /// Events that were recorded after the uses of the block.
     pub uses: Vec<Arc<CudaEvent>>,
-    /// Whether another library has it.
+    /// Whether the block was exported to another library.
     pub exported: bool,
 }
 
@@ -38,7 +39,7 @@ impl Captured {
         self.count.store(blocks.len(), Ordering::Relaxed);
     }
 
-    /// Removes and returns the blocks whose stream is no longer under capture. The context is
+    /// Removes and returns the blocks whose stream is no longer under capture. The context must be
     /// current.
     pub(crate) fn take_ended(&self, gpu: &Gpu) -> Vec<FreedBlock> {
         if self.count.load(Ordering::Relaxed) == 0 {

@@ -23,9 +23,10 @@ pub(crate) struct Gpu {
     context: Context,
     idle_events: Mutex<Vec<Handle>>,
     idle_streams: Mutex<Vec<Handle>>,
-    /// All streams created so far, destroyed at the end.
+    /// All streams created so far, which `drop` destroys.
     streams: Mutex<Vec<Handle>>,
-    /// Whether the handle of a stream was passed to other code, which may capture it.
+    /// Whether the native handle of any stream was passed to other code, which may put the stream
+    /// under graph capture.
     exposed: AtomicBool,
 }
 
@@ -52,7 +53,7 @@ impl Gpu {
         capability: (u32, u32),
     ) -> Result<Arc<Self>> {
         let (mut handle, mut context) = (0, std::ptr::null_mut());
-        // SAFETY: the driver is started; both pointers are to locals.
+        // SAFETY: the driver is started; both pointers point to local variables.
         unsafe {
             driver.check("cuDeviceGet", (driver.device_get)(&mut handle, ordinal))?;
             driver
@@ -77,10 +78,10 @@ impl Gpu {
         self.try_enter().map_err(Error::from)
     }
 
-    /// Makes the context current on this thread, with the driver's error.
+    /// Does the same as [`Self::enter`], but returns the error as a [`DriverError`].
     pub(crate) fn try_enter(&self) -> Result<Entered, DriverError> {
         let mut previous = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer points to a local variable.
         let code = unsafe { (self.driver.ctx_get_current)(&mut previous) };
         self.driver.check_code("cuCtxGetCurrent", code)?;
         if previous == self.context {
@@ -92,8 +93,8 @@ impl Gpu {
         Ok(Entered { driver: self.driver, previous: Some(previous) })
     }
 
-    /// While the guard lives, this thread's calls of the driver break no graph capture of other
-    /// threads. Use it only for work unrelated to such captures.
+    /// While the guard lives, calls to the driver on this thread do not break graph captures of
+    /// other threads. Use the guard only for work that is unrelated to such captures.
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
         self.driver.relaxed()
     }
@@ -102,38 +103,40 @@ impl Gpu {
         self.context
     }
 
-    /// An event without timing, from the cache or new. The context is current.
+    /// Returns an event without timing, from the cache or newly created. The context must be
+    /// current.
     pub(crate) fn take_event(&self) -> Result<RawEvent> {
         if let Some(event) = lock(&self.idle_events).pop() {
             return Ok(event.0);
         }
         let mut event = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (self.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
         self.driver.check("cuEventCreate", code)?;
         Ok(event)
     }
 
-    /// Returns an event to the cache. Waits that were enqueued for it refer to the recorded work,
-    /// not to the event.
+    /// Returns an event to the cache. Waits that are already enqueued refer to the work that the
+    /// event recorded, so the event can be reused.
     pub(crate) fn return_event(&self, event: RawEvent) {
         lock(&self.idle_events).push(Handle(event));
     }
 
-    /// A stream that does not synchronise with the legacy default stream. The context is current.
+    /// Returns a stream that does not synchronise with the legacy default stream, from the cache or
+    /// newly created. The context must be current.
     pub(crate) fn take_stream(&self) -> Result<RawStream> {
         if let Some(stream) = lock(&self.idle_streams).pop() {
             return Ok(stream.0);
         }
         let mut stream = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (self.driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) };
         self.driver.check("cuStreamCreate", code)?;
         lock(&self.streams).push(Handle(stream));
         Ok(stream)
     }
 
-    /// Returns a stream to the cache. Its enqueued work still runs.
+    /// Returns a stream to the cache. Work that is already enqueued on it still runs.
     pub(crate) fn return_stream(&self, stream: RawStream) {
         lock(&self.idle_streams).push(Handle(stream));
     }
@@ -143,22 +146,23 @@ impl Gpu {
         self.exposed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stream is known to be under graph capture; `false` if no stream was exposed. The
-    /// context is current.
+    /// Whether a stream is known to be under graph capture. Returns `false` without asking the
+    /// driver if [`Self::note_exposed`] was never called. The context must be current.
     pub(crate) fn is_known_to_capture(&self, stream: RawStream) -> bool {
         self.exposed.load(Ordering::Relaxed) && self.is_capturing(stream).unwrap_or(false)
     }
 
-    /// Whether a stream is under graph capture. The context is current.
+    /// Whether a stream is under graph capture. The context must be current.
     pub(crate) fn is_capturing(&self, stream: RawStream) -> Result<bool> {
         let mut status = 0;
-        // SAFETY: `stream` is a live stream of this context, and the pointer is to a local.
+        // SAFETY: `stream` is a live stream of this context, and the pointer points to a local
+        // variable.
         let code = unsafe { (self.driver.stream_is_capturing)(stream, &mut status) };
         self.driver.check("cuStreamIsCapturing", code)?;
         Ok(status != 0)
     }
 
-    /// Whether all work of a stream has run; `false` under capture.
+    /// Whether all work of a stream has run; `false` while the stream is under graph capture.
     pub(crate) fn is_idle(&self, stream: RawStream) -> Result<bool> {
         let _entered = self.enter()?;
         if self.is_capturing(stream)? {
@@ -171,8 +175,8 @@ impl Gpu {
 
     /// Makes later work on `stream` wait for `event`.
     pub(crate) fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
-        // SAFETY: both are alive: our streams are never destroyed before the context, and the
-        // caller holds the event.
+        // SAFETY: the stream is alive, because `Gpu` destroys its streams only in `drop`, and the
+        // caller keeps the event alive.
         let code = unsafe { (self.driver.stream_wait_event)(stream, event, 0) };
         self.driver.check("cuStreamWaitEvent", code)
     }
@@ -185,7 +189,8 @@ impl Gpu {
         result
     }
 
-    /// Runs `work` on a cached stream, in the order of `stream`.
+    /// Runs `work` on a cached stream, after the work enqueued so far on `stream` and before later
+    /// work on `stream`.
     pub(crate) fn run_on_cached_stream(
         &self,
         entered: &Entered,
@@ -194,7 +199,7 @@ impl Gpu {
     ) -> Result<()> {
         let cached = self.take_stream()?;
         let result = self.follow(entered, cached, stream).and_then(|()| work(cached));
-        // After an error, part of the work may be enqueued.
+        // This is also necessary after an error, because part of the work may have been enqueued.
         let followed = self.follow(entered, stream, cached);
         if followed.is_err() {
             let _relaxed = self.relaxed();
@@ -205,22 +210,22 @@ impl Gpu {
         result.and(followed)
     }
 
-    /// The context of a stream; the current context for default streams.
+    /// The context of `stream`. For a default stream, this is the current context.
     pub(crate) fn context_of(&self, _entered: &Entered, stream: RawStream) -> Result<Context> {
         let mut context = std::ptr::null_mut();
-        // SAFETY: `stream` is live by the contract of `stream_adopt`, and the pointer is to a
-        // local.
+        // SAFETY: `stream` is live by the contract of `stream_adopt`, and the pointer points to a
+        // local variable.
         let code = unsafe { (self.driver.stream_get_ctx)(stream, &mut context) };
         self.driver.check("cuStreamGetCtx", code)?;
         Ok(context)
     }
 
     /// Records an event after all work in flight in the context, including work of other libraries.
-    /// The context is current.
+    /// The context must be current.
     ///
     /// # Errors
-    /// The driver's errors. Older drivers lack the function, and it fails, and invalidates the
-    /// capture, while a stream of the context is under graph capture.
+    /// Returns an error if the driver lacks `cuCtxRecordEvent`, or if the driver returns one. While
+    /// a stream of the context is under graph capture, the call fails and invalidates the capture.
     pub(crate) fn record_everything(&self) -> Result<RawEvent> {
         let Some(record) = self.driver.ctx_record_event else {
             return Err(Error::unsupported("no cuCtxRecordEvent"));
@@ -256,12 +261,13 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         let Ok(_entered) = self.enter() else { return };
         for stream in lock(&self.streams).drain(..) {
-            // SAFETY: `take_stream` created the stream, and handles are only valid while the `Gpu`
-            // exists.
+            // SAFETY: `take_stream` created the stream, and its handle may be used only while the
+            // `Gpu` exists.
             unsafe { (self.driver.stream_destroy)(stream.0) };
         }
         for event in lock(&self.idle_events).drain(..) {
-            // SAFETY: `take_event` created the event, and it was returned.
+            // SAFETY: `take_event` created the event, and `return_event` received it from its only
+            // user.
             unsafe { (self.driver.event_destroy)(event.0) };
         }
     }
@@ -271,7 +277,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Restores the previously current context when dropped, for the caller's own CUDA code.
+/// Restores the previously current context when dropped, because the caller's own CUDA code may
+/// rely on it.
 pub(crate) struct Entered {
     driver: Driver,
     previous: Option<Context>,
@@ -280,7 +287,7 @@ pub(crate) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(previous) = self.previous {
-            // SAFETY: the context was current on this thread; NULL means none.
+            // SAFETY: `previous` was the current context of this thread; NULL means no context.
             unsafe { (self.driver.ctx_set_current)(previous) };
         }
     }
@@ -290,7 +297,7 @@ impl Driver {
     /// See [`Gpu::relaxed`].
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer points to a local variable.
         let code = unsafe { (self.thread_exchange_capture_mode)(&mut mode) };
         Relaxed { driver: self, previous: (code == SUCCESS).then_some(mode) }
     }
@@ -305,7 +312,7 @@ pub(crate) struct Relaxed<'a> {
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
         if let Some(mode) = &mut self.previous {
-            // SAFETY: the pointer is to a field.
+            // SAFETY: the pointer points to a field.
             unsafe { (self.driver.thread_exchange_capture_mode)(mode) };
         }
     }

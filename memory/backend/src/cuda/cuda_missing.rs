@@ -1,4 +1,4 @@
-//! Errors of starting CUDA.
+//! Describes errors that occur when CUDA is started.
 
 use thiserror::Error;
 
@@ -13,15 +13,16 @@ pub enum CudaMissing {
     /// The driver is too old.
     #[error("the CUDA driver lacks '{symbol}'; install a newer NVIDIA driver")]
     Symbol {
-        /// The function that it lacks.
+        /// The function that the driver lacks.
         symbol: &'static str,
     },
     /// The driver returned an error.
     #[error("the CUDA driver returned {code} from {function}: {}", advice(*code))]
     Driver {
-        /// The function that returned it.
+        /// The function that returned the error.
         function: &'static str,
-        /// The code, as a number because newer drivers have further codes.
+        /// The error code. It is a number, because newer drivers may return codes that are unknown
+        /// here.
         code: i32,
     },
     /// The driver has no devices.

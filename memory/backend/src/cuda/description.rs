@@ -8,15 +8,17 @@ use twox_hash::XxHash64;
 
 use super::driver::IPC_HANDLE_BYTES;
 
-/// An exported range of device memory, for another process on the same machine. Keep it secret: a
-/// process that has its bytes can read and write the whole allocation that contains the range.
+/// An exported range of device memory, for another process on the same machine. Keep the
+/// description secret, because a process that has its bytes can read and write the whole allocation
+/// that contains the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpcDescription {
-    /// Id of the exporting process, different in every process.
+    /// The id that `this_process` returned in the exporting process.
     pub(super) process: u64,
-    /// UUID of the GPU, because ordinals differ between processes.
+    /// UUID of the GPU. It is used instead of the ordinal, because ordinals differ between
+    /// processes.
     pub(super) gpu: [u8; 16],
-    /// Offset of the range in the allocation, which the driver's handle refers to.
+    /// Offset in bytes of the range in the allocation to which the driver's handle refers.
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) memory: [u8; IPC_HANDLE_BYTES],
@@ -30,7 +32,7 @@ impl IpcDescription {
     /// Length of [`IpcDescription::to_bytes`] in bytes.
     pub const BYTES: usize = 8 + 8 + 16 + 8 + 8 + 2 * IPC_HANDLE_BYTES + CHECKSUM_BYTES;
 
-    /// Serialises the description, to be sent to the other process in any way.
+    /// Serialises the description. The bytes can be sent to the other process in any way.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { process, gpu, offset, bytes, memory, event } = self;
         let numbers = [process, offset, bytes].map(|number| number.to_le_bytes());
@@ -43,9 +45,9 @@ impl IpcDescription {
     /// Parses the output of [`IpcDescription::to_bytes`].
     ///
     /// # Errors
-    /// If the bytes are not a description, are of another version, or are damaged: a driver that
-    /// opens a damaged handle may crash. Whether the range is in its allocation is checked when it
-    /// is opened.
+    /// If the bytes are not a description, have another version, or are damaged. A checksum detects
+    /// damage, because a driver that opens a damaged handle may crash. Whether the range is inside
+    /// its allocation is checked only when the memory is opened.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bad = |what: String| Error::bad_data(format!("a description of CUDA IPC memory {what}"));
         if bytes.len() != Self::BYTES {
@@ -100,7 +102,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// An id of this process. The pid is not enough: two containers have a process 1 each.
+/// An id of this process. The process id is not enough, because processes in two containers may
+/// have the same process id.
 pub(super) fn this_process() -> u64 {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))

@@ -1,4 +1,4 @@
-//! CUDA devices.
+//! Implements `DeviceBackend` for CUDA devices.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -27,16 +27,16 @@ pub(crate) struct CudaDeviceBackend {
     exportable: Box<dyn Resource>,
     modules: Modules,
     staging: Staging,
-    /// The pinned blocks of this backend.
+    /// The address ranges of this backend's pinned blocks.
     pinned: Arc<Ranges>,
     backend: usize,
     default_queries: QueryThrottle,
 }
 
-/// Decides when to query a default stream. Between the first kernel of a context and the next wait
-/// for the whole context, the driver takes 1.4 us to query the legacy default stream, instead of
-/// 0.2 us, while an event takes 0.25 us. After a slow query the next ones are skipped, and the
-/// stream counts as busy.
+/// Skips queries of a default stream while they are slow. From the first kernel launch of a context
+/// until the next wait for the whole context, a query of the legacy default stream takes 1.4 us
+/// instead of 0.2 us. The caller can use an event instead, which takes 0.25 us. So after a slow
+/// query, the next [`Self::SKIPPED`] queries are skipped, and the stream counts as busy.
 #[derive(Default)]
 struct QueryThrottle {
     count: AtomicU32,
@@ -46,10 +46,12 @@ struct QueryThrottle {
 impl QueryThrottle {
     const MAX_DURATION: Duration = Duration::from_nanos(1_000);
     const SKIPPED: u32 = 100;
-    /// Only some queries are timed, because reading the clock takes a fifth of a query's time.
+    /// One query in this number is timed, because reading the clock takes a fifth of the time of a
+    /// query.
     const TIMING_INTERVAL: u32 = 32;
 
-    // Lost updates of the counters only delay a query or a time measurement.
+    // The counters may lose updates of concurrent calls, which only delays a query or a time
+    // measurement.
     fn run(&self, query: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let to_skip = self.to_skip.load(Relaxed);
         if to_skip > 0 {
@@ -71,8 +73,8 @@ impl QueryThrottle {
     }
 }
 
-/// Minimum size of a copy for which the driver is asked whether other code pinned the host memory.
-/// Staging smaller copies is cheaper than the query.
+/// Minimum size in bytes of a copy for which the driver is asked whether other code pinned the host
+/// memory. Staging smaller copies is cheaper than the query.
 const MIN_PINNED_QUERY_BYTES: usize = 64 << 10;
 
 impl CudaDeviceBackend {
@@ -102,8 +104,8 @@ impl CudaDeviceBackend {
         }
     }
 
-    /// Rejects operations that would break a capture or be broken by it. Only a stream whose native
-    /// handle was exposed can be under capture.
+    /// Returns an error if `stream` is under graph capture, which the operation `what` would break.
+    /// Only a stream whose native handle was exposed can be under capture.
     fn reject_capture(&self, _entered: &Entered, stream: &Stream, what: &str) -> Result<()> {
         if !stream.exposed.load(Relaxed) || !self.gpu.is_capturing(stream.raw)? {
             return Ok(());
@@ -114,7 +116,8 @@ impl CudaDeviceBackend {
         )))
     }
 
-    /// Whether the range is pinned, so that devices access it at full speed and in stream order.
+    /// Whether the range of host memory is pinned. Devices access pinned memory at full speed and
+    /// in stream order.
     fn is_pinned(&self, address: usize, bytes: usize) -> bool {
         if self.pinned.find(address).is_some_and(|range| range.translate(address, bytes).is_some()) {
             return true;
@@ -125,7 +128,7 @@ impl CudaDeviceBackend {
         let mut kind = 0u32;
         let mut which = [POINTER_MEMORY_TYPE];
         let mut values = [(&raw mut kind).cast::<c_void>()];
-        // SAFETY: the lists have one entry each, and the local has the attribute's type.
+        // SAFETY: both lists have one entry, and `kind` has the type of the attribute.
         let code = unsafe {
             (self.gpu.driver.pointer_get_attributes)(
                 1,
@@ -138,11 +141,12 @@ impl CudaDeviceBackend {
     }
 
     /// # Safety
-    /// `transfer` satisfies [`DeviceBackend::copy`]; the context is current.
+    /// `transfer` satisfies the requirements of [`DeviceBackend::copy`], and the context is
+    /// current.
     unsafe fn copy_one(&self, stream: &Stream, transfer: &Transfer) -> Result<()> {
         let (to, from) = (transfer.to as u64, transfer.from as u64);
-        // SAFETY: both ranges were resolved by this function's contract, and `stream` is a stream
-        // of this context.
+        // SAFETY: by this function's contract both ranges were resolved and stay allocated, and
+        // `stream` is a stream of this context.
         let code = unsafe { (self.gpu.driver.memcpy_async)(to, from, transfer.bytes, stream.raw) };
         self.gpu.driver.check("cuMemcpyAsync", code)
     }
@@ -170,7 +174,7 @@ impl DeviceBackend for CudaDeviceBackend {
     }
 
     fn find_block(&self, _address: *const c_void) -> Option<Block> {
-        // The platform asks the driver, which knows the addresses of all devices.
+        // `Platform::locate` asks the driver instead, which can find the addresses of all devices.
         None
     }
 
@@ -215,7 +219,8 @@ impl DeviceBackend for CudaDeviceBackend {
             }
             Ok(())
         };
-        // Staging uses several threads, for each of which this handle means another stream.
+        // Staging uses several threads, and `STREAM_PER_THREAD` is a different stream on each
+        // thread.
         if stream.raw == STREAM_PER_THREAD {
             self.gpu.run_on_cached_stream(&entered, stream.raw, stage)
         } else {
@@ -228,8 +233,8 @@ impl DeviceBackend for CudaDeviceBackend {
             return Ok(());
         }
         let _entered = self.gpu.enter()?;
-        // SAFETY: the range was resolved by this function's contract, and `stream` is a stream of
-        // this context.
+        // SAFETY: by this function's contract the range was resolved and stays allocated, and
+        // `stream` is a stream of this context.
         let code = unsafe { (self.gpu.driver.memset_d8_async)(to as u64, value, bytes, stream.raw) };
         self.gpu.driver.check("cuMemsetD8Async", code)
     }
@@ -246,8 +251,9 @@ impl DeviceBackend for CudaDeviceBackend {
         let function = self.modules.function(kernel, grid.shared_bytes).map_err(named)?;
         let mut block = MaybeUninit::<abi::KernelArgs>::uninit();
         let pointer = block.as_mut_ptr();
-        // SAFETY: these are fields of a local. `args` fit by this function's contract. The driver
-        // copies the remaining elements, which no kernel reads.
+        // SAFETY: the pointers point to fields of the local `block`, and by this function's
+        // contract `args` has at most as many elements as its list. The other elements stay
+        // uninitialised. The driver copies them, but no kernel reads them.
         unsafe {
             (&raw mut (*pointer).n_args).write(args.len() as u64);
             (&raw mut (*pointer).host_twin).write(kernel.host_twin);
@@ -305,8 +311,8 @@ impl DeviceBackend for CudaDeviceBackend {
     }
 
     unsafe fn raw_stream_is_capturing(&self, raw: *mut c_void) -> bool {
-        // The legacy default stream cannot be queried while another stream of the context is under
-        // capture; that counts as a capture.
+        // An error counts as a capture, because the legacy default stream cannot be queried while
+        // another stream of the context is under capture.
         self.gpu.enter().is_ok_and(|_entered| self.gpu.is_capturing(raw).unwrap_or(true))
     }
 

@@ -1,7 +1,7 @@
-//! Loads the driver's functions by name. They are declared to return integers, so that unknown
-//! error codes are ordinary values.
+//! Loads the driver's functions by name. They are declared to return integers, because a driver may
+//! return error codes that are unknown here.
 //!
-//! CUDA 12.2 is required. Newer functions are `Option`s.
+//! A driver of CUDA 12.2 or later is required. Functions that were added later are `Option`s.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -20,7 +20,7 @@ pub(crate) type Function = *mut c_void;
 pub(crate) type MemHandle = u64;
 /// An address on a device.
 pub(crate) type DevicePtr = u64;
-/// A `CUdevice`: the ordinal.
+/// A `CUdevice`, which is the ordinal of a device.
 pub(crate) type Ordinal = c_int;
 
 macro_rules! driver {
@@ -36,10 +36,10 @@ macro_rules! driver {
         }
 
         impl Driver {
-            /// Loads the library, until the process ends.
+            /// Loads the library, which stays loaded until the process ends.
             pub(crate) fn load() -> Result<Self, CudaMissing> {
-                // SAFETY: loads the library by the driver's official names; only the driver's own
-                // initialisers run.
+                // SAFETY: `is_culib_present` loads a library only by the official names of the
+                // driver, so only the driver's own initialisers run.
                 if !unsafe { sys::is_culib_present() } {
                     return Err(CudaMissing::Library);
                 }
@@ -55,8 +55,9 @@ macro_rules! driver {
             }
         }
 
-        /// The bindings are those of CUDA 12.2, so that a newer function does not compile here.
-        /// Whether a driver of that age supports everything can only be tested with one.
+        /// The bindings in `cudarc` are those of CUDA 12.2, so this test does not compile if a
+        /// required function is newer. Only a test with a driver of CUDA 12.2 could show that it
+        /// supports everything.
         #[cfg(test)]
         #[test]
         fn requires_no_function_newer_than_cuda_12_2() {
@@ -213,15 +214,15 @@ pub(crate) const POOL_RELEASE_THRESHOLD: c_int = 4;
 pub(crate) const POOL_RESERVED_CURRENT: c_int = 5;
 pub(crate) const POOL_USED_CURRENT: c_int = 7;
 
-/// All contexts of the process can use the pages.
+/// `CU_MEMHOSTALLOC_PORTABLE`: all contexts of the process can use the memory.
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const STREAM_PER_THREAD: RawStream = std::ptr::without_provenance_mut(2);
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
-/// Only together with `EVENT_DISABLE_TIMING`.
+/// `CU_EVENT_INTERPROCESS`, which is valid only together with `EVENT_DISABLE_TIMING`.
 pub(crate) const EVENT_INTERPROCESS: c_uint = 4;
-/// The only flag for opening memory, which is required.
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, which `cuIpcOpenMemHandle` requires.
 pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 pub(crate) const CAPTURE_MODE_RELAXED: c_int = 2;
 

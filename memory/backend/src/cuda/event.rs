@@ -1,4 +1,4 @@
-//! CUDA events that cross the plugin boundary.
+//! Defines CUDA events whose handles cross the plugin boundary.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,15 +9,17 @@ use super::context::{Entered, Gpu};
 use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
 use crate::device::Stream;
 
-/// An event on a stream. The handle that crosses the boundary is an `Arc` of it as a raw pointer.
+/// An event that was recorded on a stream. Its handle, which crosses the plugin boundary, is the
+/// raw pointer of an `Arc<CudaEvent>`.
 #[repr(C)]
 pub(crate) struct CudaEvent {
-    /// The backend that it belongs to, so that handles of two backends cannot be mixed.
+    /// The number of the backend to which the event belongs. Other backends reject its handle.
     backend: usize,
     /// The native handle. A `sync_event` points to this field.
     raw: RawEvent,
-    /// The stream on which it was recorded: later work there needs no wait. NULL for an external
-    /// stream, whose handle may since belong to another stream.
+    /// The stream on which the event was recorded. Later work on that stream need not wait for the
+    /// event. NULL for an external stream, because the driver may have reused its handle for
+    /// another stream.
     stream: RawStream,
     gpu: Arc<Gpu>,
 }
@@ -29,7 +31,7 @@ unsafe impl Send for CudaEvent {}
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
-    /// The device on which it was recorded.
+    /// The device on which the event was recorded.
     pub(crate) fn device(&self) -> Device {
         self.gpu.device
     }
@@ -58,7 +60,7 @@ impl CudaEvent {
         Arc::into_raw(self).cast_mut().cast()
     }
 
-    /// The event behind a handle. The handle keeps its reference.
+    /// Returns the event of a handle. The handle keeps its own reference to the event.
     ///
     /// # Safety
     /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`].
@@ -72,13 +74,13 @@ impl CudaEvent {
         }
     }
 
-    /// The event behind a handle, together with the handle's reference.
+    /// Returns the event of a handle, and takes ownership of the handle's reference to it.
     ///
     /// # Safety
     /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`], and is not used any more.
     pub(crate) unsafe fn take_handle(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
-        // SAFETY: `handle` is NULL or live by this function's contract, which also gives up its
-        // reference.
+        // SAFETY: by this function's contract `handle` is NULL or live, and the caller passes
+        // ownership of its reference.
         unsafe { Ok(Arc::from_raw(Self::check_handle(backend, handle)?)) }
     }
 
@@ -86,7 +88,8 @@ impl CudaEvent {
     /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`].
     unsafe fn check_handle(backend: usize, handle: *mut abi::Event) -> Result<*const Self> {
         let event = handle.cast::<Self>().cast_const();
-        // SAFETY: `event` is not NULL, aligned, and live by this function's contract.
+        // SAFETY: the checks before the dereference reject NULL and misaligned handles, and by this
+        // function's contract all other handles are live.
         if event.is_null() || !event.is_aligned() || unsafe { (*event).backend } != backend {
             return Err(Error::invalid_argument(format!("event {handle:p} does not belong to this host")));
         }

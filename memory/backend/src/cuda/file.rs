@@ -1,9 +1,10 @@
 //! Exports device memory to other processes as an open file.
 //!
-//! The file refers to a kernel object, so that the driver reports an error if it is passed a wrong
-//! file. The memory exists as long as a process has the file open or mapped: the processes need not
-//! coordinate its release, and the end of one process does not invalidate the memory of another.
-//! (The driver guarantees neither for CUDA IPC handles.)
+//! The file refers to a kernel object, so the driver returns an error for a file that is not
+//! exported memory. The memory exists as long as any process has the file open or the memory
+//! mapped. Processes therefore need not coordinate its release, and the end of one process does not
+//! invalidate memory that another process uses. The driver guarantees neither of the two for CUDA
+//! IPC handles.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -24,7 +25,7 @@ use super::reaper::{Job, Reaper};
 use crate::device::Stream;
 use crate::resource::{AllocError, Region, Request, Resource, Uses};
 
-/// Allocates memory by handle, maps it, and unmaps it after its last use.
+/// Allocates memory with `cuMemCreate`, maps it, and unmaps it after its last use.
 pub(crate) struct ExportableMemory {
     gpu: Arc<Gpu>,
     backend: usize,
@@ -38,7 +39,8 @@ impl ExportableMemory {
         Self { gpu, backend, reaper, granularity: OnceLock::new() }
     }
 
-    /// Size of the mapping for `bytes` bytes.
+    /// Size in bytes of the mapping for a block of `bytes` bytes. `None` if the size overflows, or
+    /// before the first allocation.
     fn mapped_bytes(&self, bytes: usize) -> Option<usize> {
         bytes.max(1).checked_next_multiple_of(*self.granularity.get()?)
     }
@@ -50,13 +52,13 @@ impl ExportableMemory {
         let mut props = props_of(*ordinal);
         let mut granularity = 0;
         let mut memory = 0;
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers point to local variables.
         let code =
             unsafe { (driver.mem_get_granularity)(&mut granularity, &raw const props, GRANULARITY_MINIMUM) };
         driver.check_code("cuMemGetAllocationGranularity", code).map_err(AllocError::Device)?;
         self.granularity.get_or_init(|| granularity.max(1));
         let bytes = self.mapped_bytes(bytes).ok_or(AllocError::TooLarge)?;
-        // SAFETY: the pointers are to locals; the context is current.
+        // SAFETY: the pointers point to local variables; the context is current.
         let code = unsafe { (driver.mem_create)(&mut memory, bytes, &raw mut props, 0) };
         driver.check_code("cuMemCreate", code).map_err(AllocError::Device)?;
         let base = map(&self.gpu, &entered, memory, bytes).map_err(AllocError::Device)?;
@@ -71,11 +73,11 @@ impl Resource for ExportableMemory {
     }
 
     fn release(&self, region: Region, uses: Uses<'_>, _exported: bool) {
-        // SAFETY: by the contract of `free`, its events are live.
+        // SAFETY: by the contract of `free`, the events in `uses` are live.
         let events =
             uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
         let base = region.reachable.as_ptr() as u64;
-        // The same size as in `create`.
+        // `create` mapped this number of bytes.
         let bytes = self.mapped_bytes(region.request.bytes).unwrap_or(0);
         unmap_later(&self.gpu, &self.reaper, (base, bytes), events.collect());
     }
@@ -89,8 +91,8 @@ impl Resource for ExportableMemory {
     }
 }
 
-/// Memory of another process. It is unmapped after this is dropped and all work in flight on its
-/// device has run.
+/// Mapped memory of another process. After the value has been dropped, the memory is unmapped once
+/// all work in flight on its device has run.
 pub struct FileMemory {
     gpu: Arc<Gpu>,
     reaper: Arc<Reaper>,
@@ -121,12 +123,13 @@ fn props_of(ordinal: i32) -> MemProps {
     }
 }
 
-/// Maps the whole memory for its device. Releases the handle; the mapping stays valid.
+/// Maps all memory of the handle `memory` for its device. Always releases the handle, without which
+/// the mapping stays valid.
 fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result<u64, DriverError> {
     let driver = &gpu.driver;
     let mut base = 0;
     let map_handle = || {
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (driver.mem_address_reserve)(&mut base, bytes, 0, 0, 0) };
         driver.check_code("cuMemAddressReserve", code)?;
         // SAFETY: the range was reserved above, and nothing is mapped in it.
@@ -137,7 +140,7 @@ fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result
         })?;
         let location = MemLocation { r#type: LOCATION_DEVICE, id: gpu.ordinal };
         let access = MemAccess { location, flags: ACCESS_READ_WRITE };
-        // SAFETY: the range was mapped above; `access` is one description.
+        // SAFETY: the range was mapped above; `access` is one description, as the count states.
         let code = unsafe { (driver.mem_set_access)(base, bytes, &access, 1) };
         driver.check_code("cuMemSetAccess", code).inspect_err(|_| unmap(gpu, base, bytes))
     };
@@ -147,9 +150,9 @@ fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result
     result.map(|()| base)
 }
 
-/// Unmaps a range that nothing on the device uses any more. The context is current.
+/// Unmaps a range that nothing on the device uses any more. The context must be current.
 fn unmap(gpu: &Gpu, base: u64, bytes: usize) {
-    // SAFETY: `map` mapped this range with these numbers.
+    // SAFETY: `map` reserved and mapped this range with the same address and size.
     unsafe {
         (gpu.driver.mem_unmap)(base, bytes);
         (gpu.driver.mem_address_free)(base, bytes);
@@ -181,17 +184,19 @@ impl Platform {
         let _relaxed = gpu.relaxed();
         let driver = &gpu.driver;
         let (mut memory, mut file) = (0, -1);
-        // SAFETY: the pointer is to a local, and the driver checks the address.
+        // SAFETY: the pointer points to a local variable, and the driver checks the address.
         let code = unsafe { (driver.mem_retain_handle)(&mut memory, location.base as u64) };
         driver.check("cuMemRetainAllocationHandle", code).map_err(failed)?;
-        // SAFETY: the pointer is to a local; `memory` is the handle from above.
+        // SAFETY: the pointer points to a local variable; `memory` is the handle that the previous
+        // call returned.
         let code = unsafe { (driver.mem_export)(&mut file, memory, HANDLE_FILE, 0) };
         // SAFETY: the call above returned the handle; this is its only release.
         unsafe { (driver.mem_release)(memory) };
         driver.check("cuMemExportToShareableHandle", code).map_err(failed)?;
-        // SAFETY: the driver opened the file for the caller, which owns it.
+        // SAFETY: the driver opened the file descriptor for this call, which owns it.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: `fcntl` takes numbers only. F_SETFD does not fail for an open file.
+        // SAFETY: with F_SETFD, `fcntl` takes only numbers. It does not fail for an open file
+        // descriptor.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
         Ok((file, location.bytes as u64))
     }
@@ -210,11 +215,13 @@ impl Platform {
         let driver = &gpu.driver;
         let mut memory = 0;
         let number = file.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: the pointer is to a local; the file is open, and the driver checks it.
+        // SAFETY: the pointer points to a local variable; the file is open, and the driver checks
+        // it.
         let code = unsafe { (driver.mem_import)(&mut memory, number, HANDLE_FILE) };
         driver.check("cuMemImportFromShareableHandle", code).map_err(failed)?;
         let mut props = props_of(-1);
-        // SAFETY: the pointer is to a local; `memory` is the handle from above.
+        // SAFETY: the pointer points to a local variable; `memory` is the handle that the previous
+        // call returned.
         let code = unsafe { (driver.mem_get_properties)(&mut props, memory) };
         let result = driver.check("cuMemGetAllocationPropertiesFromHandle", code);
         if result.is_err() || props.location.id != gpu.ordinal {

@@ -1,5 +1,5 @@
-//! Shares device memory with other processes through CUDA IPC, with the event after which it may be
-//! read.
+//! Shares device memory with other processes through CUDA IPC, together with an event after which
+//! the memory may be read.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use super::driver::{
 use super::platform::Platform;
 use super::reaper::{Job, Reaper};
 
-/// Memory exported to other processes. It owns the event that they wait for, but not the memory.
-/// Keep both until every opener has closed the memory: the driver leaves other uses undefined.
+/// An export of device memory to other processes. It owns the event that these processes wait for,
+/// but not the memory. Keep the export and the memory until every process that opened the memory
+/// has closed it, because the driver does not define what happens otherwise.
 pub struct IpcExport {
     description: IpcDescription,
     gpu: Arc<Gpu>,
@@ -43,8 +44,9 @@ impl Drop for IpcExport {
     }
 }
 
-/// Opened memory of another process. Dropping it closes the memory once all work in flight on its
-/// device has run, without blocking. The exporter must not free the memory before that.
+/// Opened memory of another process. Dropping the value does not block: the memory is closed later,
+/// once all work in flight on its device has run. The exporter must not free the memory before it
+/// is closed.
 pub struct IpcMemory {
     gpu: Arc<Gpu>,
     reaper: Arc<Reaper>,
@@ -52,7 +54,7 @@ pub struct IpcMemory {
     base: u64,
     offset: u64,
     bytes: u64,
-    /// Boxed, because `sync_event` points to it.
+    /// Boxed, because the pointer that `sync_event` returns must stay valid if the value is moved.
     event: Box<RawEvent>,
 }
 
@@ -63,7 +65,7 @@ unsafe impl Send for IpcMemory {}
 unsafe impl Sync for IpcMemory {}
 
 impl IpcMemory {
-    /// The device, numbered as in this process.
+    /// The device, with its number in this process.
     pub fn device(&self) -> Device {
         self.gpu.device
     }
@@ -95,7 +97,8 @@ impl Drop for IpcMemory {
             }
             destroy_event(&gpu, event.0);
         });
-        // Other libraries may be using the memory, and do not report when they are done.
+        // Waits for all work on the device, because other libraries may be using the memory and do
+        // not report when they are done.
         self.reaper.add(Job { events: Vec::new(), everything_on: vec![self.gpu.clone()], then });
     }
 }
@@ -107,20 +110,20 @@ unsafe impl Send for Handle {}
 
 fn destroy_event(gpu: &Gpu, event: RawEvent) {
     if let Ok(_entered) = gpu.enter() {
-        // SAFETY: the caller owns the event and does not use it again. Waits that were enqueued for
-        // it refer to the recorded work.
+        // SAFETY: the caller owns the event and does not use it again. Waits that are already
+        // enqueued refer to the work that the event recorded, not to the event.
         unsafe { (gpu.driver.event_destroy)(event) };
     }
 }
 
-/// Closes memory that was opened once.
+/// Closes memory that `open_ipc` opened.
 fn close(gpu: &Gpu, _entered: &Entered, base: u64) {
     let _relaxed = gpu.relaxed();
     // SAFETY: `open_ipc` opened the memory, and nothing on the device uses it any more.
     unsafe { (gpu.driver.ipc_close_mem_handle)(base) };
 }
 
-/// The driver's attributes of an address.
+/// The attributes that the driver reports for an address.
 #[derive(Default)]
 struct PointerAttributes {
     kind: u32,
@@ -147,7 +150,7 @@ impl PointerAttributes {
             (&raw mut attributes.base).cast(),
             (&raw mut attributes.bytes).cast(),
         ];
-        // SAFETY: both lists have five entries, and every field has its attribute's type.
+        // SAFETY: both lists have five entries, and every field has the type of its attribute.
         let code =
             unsafe { (driver.pointer_get_attributes)(5, which.as_mut_ptr(), values.as_mut_ptr(), address) };
         driver.check("cuPointerGetAttributes", code)?;
@@ -177,7 +180,7 @@ impl Platform {
         let _entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
         let mut memory = IpcHandle([0; IPC_HANDLE_BYTES]);
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (driver.ipc_get_mem_handle)(&mut memory, attributes.base) };
         let failed =
             |e: Error| e.context(format_args!("memory of {device} cannot be shared with other processes"));
@@ -185,7 +188,7 @@ impl Platform {
         let uuid = uuid_of(driver, gpu.ordinal)?;
         let mut event: RawEvent = std::ptr::null_mut();
         let flags = EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut event, flags) }).map_err(failed)?;
         // From here on, `export` destroys the event if an error occurs.
         let mut export = IpcExport {
@@ -203,7 +206,7 @@ impl Platform {
         // SAFETY: by this function's contract `sync_event` is NULL or points to an event's handle.
         unsafe { record_after(gpu, event, sync_event) }.map_err(failed)?;
         let mut handle = IpcHandle([0; IPC_HANDLE_BYTES]);
-        // SAFETY: the pointer is to a local, and `event` is live.
+        // SAFETY: the pointer points to a local variable, and `event` is live.
         let code = unsafe { (driver.ipc_get_event_handle)(&mut handle, event) };
         driver.check("cuIpcGetEventHandle", code).map_err(failed)?;
         export.description.event = handle.0;
@@ -246,8 +249,8 @@ impl Platform {
             e.context(format_args!("memory of another process on {} cannot be opened", gpu.device))
         };
         let mut base = 0;
-        // SAFETY: the pointer is to a local, and the driver checks the handle, which is passed by
-        // value; the context is current.
+        // SAFETY: the pointer points to a local variable, and the driver checks the handle, which
+        // is passed by value; the context is current.
         let code = unsafe {
             (driver.ipc_open_mem_handle)(&mut base, IpcHandle(description.memory), IPC_LAZY_PEER_ACCESS)
         };
@@ -264,8 +267,8 @@ impl Platform {
                 )));
             }
             let mut event: RawEvent = std::ptr::null_mut();
-            // SAFETY: the pointer is to a local, and the driver checks the handle, which is passed
-            // by value; the context is current.
+            // SAFETY: the pointer points to a local variable, and the driver checks the handle,
+            // which is passed by value; the context is current.
             let code = unsafe { (driver.ipc_open_event_handle)(&mut event, IpcHandle(description.event)) };
             driver.check("cuIpcOpenEventHandle", code)?;
             let reaper = self.reaper().clone();
@@ -278,7 +281,7 @@ impl Platform {
         let driver = self.driver();
         for ordinal in 0..self.presence().devices.len() {
             let mut handle: Ordinal = 0;
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer points to a local variable.
             let code = unsafe { (driver.device_get)(&mut handle, ordinal as i32) };
             if code == SUCCESS && uuid_of(driver, handle)? == *uuid {
                 return self.started_gpu(ordinal);
@@ -291,8 +294,8 @@ impl Platform {
     }
 }
 
-/// Records `event` after the event at `sync_event`, on a separate stream, so that no other stream
-/// waits for the exported memory. The context is current.
+/// Records `event` after the event at `sync_event`. Uses a separate stream, so that the wait delays
+/// no other stream. The context must be current.
 ///
 /// # Safety
 /// `sync_event` is NULL or points to the handle of a live event.
@@ -313,7 +316,7 @@ unsafe fn record_after(gpu: &Gpu, event: RawEvent, sync_event: *mut c_void) -> R
 
 fn uuid_of(driver: &Driver, handle: Ordinal) -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
-    // SAFETY: the pointer is to a local of 16 bytes.
+    // SAFETY: the pointer points to a local variable of 16 bytes.
     driver.check("cuDeviceGetUuid", unsafe { (driver.device_get_uuid)(&mut uuid, handle) })?;
     Ok(uuid)
 }

@@ -1,5 +1,5 @@
-//! CUDA devices, through the driver library alone: no toolkit and no other CUDA library is needed
-//! at run time.
+//! Supports CUDA devices through the driver library only. Neither the CUDA toolkit nor any other
+//! CUDA library is needed at run time.
 
 mod at_exit;
 mod captured;

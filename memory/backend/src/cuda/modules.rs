@@ -1,4 +1,4 @@
-//! Selects and loads the images of kernels. Equal images are loaded once.
+//! Selects and loads kernel images. Images with equal contents are loaded once.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -14,8 +14,8 @@ use super::driver::{Function, Module, SUCCESS};
 /// by content.
 pub(crate) struct Modules {
     gpu: Arc<Gpu>,
-    /// Functions by image and name. The image is identified by its address and length, because
-    /// plugins stay mapped until the process ends.
+    /// Functions by image and name. The address and length of an image identify it, because plugins
+    /// stay mapped until the process ends.
     functions: RwLock<HashMap<ImageRange, HashMap<CString, Handle>>>,
     loaded: Mutex<HashMap<u64, Vec<Loaded>>>,
 }
@@ -35,7 +35,7 @@ unsafe impl Send for Handle {}
 // SAFETY: the driver accepts modules and functions on several threads at the same time.
 unsafe impl Sync for Handle {}
 
-/// Maximum shared memory in bytes that a kernel can use without setting an attribute.
+/// Maximum dynamic shared memory in bytes that a kernel can use without a change of its attributes.
 const MAX_DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 
 impl Modules {
@@ -43,7 +43,7 @@ impl Modules {
         Self { gpu, functions: RwLock::default(), loaded: Mutex::default() }
     }
 
-    /// The kernel's function on this device. The context is current.
+    /// The kernel's function on this device. The context must be current.
     pub(crate) fn function(&self, kernel: &abi::Kernel, shared_bytes: u32) -> Result<Function> {
         if kernel.image.is_null() || kernel.name.is_null() {
             return Err(Error::unsupported(format!(
@@ -85,7 +85,8 @@ impl Modules {
         let module = self.module(image)?;
         let driver = &self.gpu.driver;
         let mut function: Function = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local, the module is loaded, and the name is NUL-terminated.
+        // SAFETY: the pointer points to a local variable, the module is loaded, and the name is
+        // NUL-terminated.
         let code = unsafe { (driver.module_get_function)(&mut function, module, name.as_ptr()) };
         driver.check("cuModuleGetFunction", code).map_err(|e| e.context("its image has no such function"))?;
         Ok(function)
@@ -104,8 +105,9 @@ impl Modules {
         if chosen.is_empty() {
             return Err(Error::bad_data(format!("an image for {} has no bytes", self.gpu.device)));
         }
-        // An image in a plugin's constants may be at any address, but a driver may expect an
-        // aligned ELF file. It reads PTX up to a NUL, which the image may lack.
+        // Copies the image for two reasons: it may be at any address in a plugin's constants,
+        // whereas a driver may expect ELF files to be aligned; and it may lack the NUL up to which
+        // the driver reads PTX.
         let mut aligned = vec![0u64; chosen.len() / 8 + 1];
         // SAFETY: `aligned` has at least `chosen.len()` bytes.
         unsafe {
@@ -113,8 +115,8 @@ impl Modules {
         }
         let mut module: Module = std::ptr::null_mut();
         let driver = &self.gpu.driver;
-        // SAFETY: the image is complete; the driver finds its length in it, or at the NUL after
-        // PTX.
+        // SAFETY: `aligned` contains the whole image. The driver reads the length of an ELF file
+        // from the file itself, and reads PTX up to the NUL that `aligned` appends.
         let code = unsafe { (driver.module_load_data)(&mut module, aligned.as_ptr().cast()) };
         driver.check("cuModuleLoadData", code)?;
         candidates.push(Loaded { image: image.into(), module: Handle(module) });
@@ -126,24 +128,26 @@ impl Drop for Modules {
     fn drop(&mut self) {
         let Ok(_entered) = self.gpu.enter() else { return };
         let driver = &self.gpu.driver;
-        // SAFETY: the context is current. A module may be unloaded only when none of its kernels
-        // runs.
+        // SAFETY: the context is current. The wait is necessary because a module may be unloaded
+        // only when none of its kernels runs.
         if unsafe { (driver.ctx_synchronize)() } != SUCCESS {
             return;
         }
         let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in loaded.values().flatten() {
-            // SAFETY: `module` loaded it, and no kernel of it is launched any more.
+            // SAFETY: `Modules::module` loaded the module, and none of its kernels runs or will be
+            // launched.
             unsafe { (driver.module_unload)(module.module.0) };
         }
     }
 }
 
-/// The image of a set that a device of this compute capability runs: "sm_90", or "compute_70" if it
-/// is compiled when it is loaded.
+/// Returns the name of the image in a set that a device of this compute capability runs. The name
+/// is "sm_90", for example, or "compute_70" if the image is PTX, which the driver compiles when it
+/// loads it.
 ///
 /// # Errors
-/// If the set has no image for it, or `images` is not a set.
+/// If the set has no image for the compute capability, or `images` is not a set.
 pub fn code_for(images: &[u8], capability: (u32, u32)) -> Result<String> {
     match pick(images, capability)? {
         Some((best, _)) => Ok(name(&best)),
@@ -156,13 +160,13 @@ fn name(image: &abi::Image) -> String {
     format!("{kind}_{}", image.architecture)
 }
 
-/// The image for a device of this compute capability: one image of a set, or all of `bytes` if they
-/// are not a set.
+/// Returns the image for a device of this compute capability. If `bytes` is a set, this is one
+/// image of the set; otherwise it is all of `bytes`.
 pub(crate) fn choose(bytes: &[u8], capability: (u32, u32)) -> Result<&[u8]> {
     Ok(pick(bytes, capability)?.map_or(bytes, |(_, image)| image))
 }
 
-/// The best image of a set; `None` if `bytes` are not a set.
+/// The best image of a set for the compute capability; `None` if `bytes` is not a set.
 fn pick(bytes: &[u8], (major, minor): (u32, u32)) -> Result<Option<(abi::Image, &[u8])>> {
     const HEAD: usize = size_of::<abi::ImageSet>();
     let Some(head) = bytes.get(..HEAD).filter(|head| head.starts_with(&abi::IMAGE_SET_MAGIC.to_ne_bytes()))
@@ -196,7 +200,7 @@ fn pick(bytes: &[u8], (major, minor): (u32, u32)) -> Result<Option<(abi::Image, 
     let Some(best) = best.or_else(|| ptx.max_by_key(|image| image.architecture)) else {
         let has: Vec<String> = images.iter().map(name).collect();
         return Err(Error::unsupported(format!(
-            "the device has compute capability {major}.{minor}, but the set has only {}",
+            "the device has compute capability {major}.{minor}, but the image set has only {}",
             has.join(", ")
         )));
     };
@@ -255,7 +259,7 @@ mod tests {
         let error = choose(&set, (6, 1)).unwrap_err();
         assert_eq!(
             error.message(),
-            "the device has compute capability 6.1, but the set has only compute_70, sm_80, sm_86, sm_90, compute_80"
+            "the device has compute capability 6.1, but the image set has only compute_70, sm_80, sm_86, sm_90, compute_80"
         );
     }
 

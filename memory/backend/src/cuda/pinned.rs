@@ -50,7 +50,7 @@ impl Resource for PinnedMemory {
         let mut base: *mut c_void = std::ptr::null_mut();
         let code = {
             let _relaxed = gpu.relaxed();
-            // SAFETY: the pointer is to a local; the context is current.
+            // SAFETY: the pointer points to a local variable; the context is current.
             unsafe { (gpu.driver.mem_host_alloc)(&mut base, bytes, HOST_ALLOC_PORTABLE) }
         };
         let error = || AllocError::Device(gpu.driver.error("cuMemHostAlloc", code));
@@ -64,7 +64,7 @@ impl Resource for PinnedMemory {
     fn release(&self, region: Region, _uses: Uses<'_>, _exported: bool) {
         let Some(gpu) = self.started.all().into_iter().next() else { return };
         if let Ok(_entered) = gpu.enter() {
-            // SAFETY: `allocate` got this address from `cuMemHostAlloc`, and nothing uses the
+            // SAFETY: `cuMemHostAlloc` returned this address to `allocate`, and nothing uses the
             // memory any more.
             unsafe { (gpu.driver.mem_free_host)(region.reachable.as_ptr().cast()) };
         }
@@ -79,7 +79,7 @@ impl Resource for PinnedMemory {
     }
 }
 
-/// Delays releases until the devices are done with the memory, without blocking.
+/// Releases memory once the devices are done with it, without blocking the caller.
 pub(crate) struct Deferred<R> {
     inner: Arc<R>,
     backend: usize,
@@ -99,7 +99,7 @@ impl<R: Resource + 'static> Resource for Deferred<R> {
     }
 
     fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
-        // SAFETY: by the contract of `free`, its events are live.
+        // SAFETY: by the contract of `free`, the events in `uses` are live.
         let events =
             uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
         let is_pending = |event: &Arc<CudaEvent>| !matches!(event.is_done(), Ok(true));

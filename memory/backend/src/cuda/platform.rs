@@ -1,4 +1,4 @@
-//! The CUDA devices of a backend, started at their first use, and the state that they share.
+//! Starts the CUDA devices of a backend at their first use, and owns the state that they share.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,8 @@ use crate::entry::Entry;
 use crate::policies::Policies;
 use crate::resource::{Pool, Published, Ranges, Resource};
 
-/// Devices are numbered from `first`: pinned host memory, then the GPUs by ordinal.
+/// The CUDA devices of a backend. In the backend's list of devices, pinned host memory has the
+/// index `first`, and the GPUs follow in the order of their ordinals.
 pub(crate) struct Platform {
     driver: Driver,
     presence: CudaPresence,
@@ -90,7 +91,7 @@ impl Platform {
         1 + self.devices.len()
     }
 
-    /// The `i`-th device. Starts it if necessary.
+    /// Returns device `i`, where 0 is pinned memory. Starts the device if necessary.
     pub(crate) fn entry(&self, i: usize) -> Result<&Entry> {
         match i.checked_sub(1) {
             None => Ok(&self.pinned),
@@ -98,7 +99,7 @@ impl Platform {
         }
     }
 
-    /// The `i`-th device, if it has been started.
+    /// Returns device `i`, where 0 is pinned memory, if the device has been started.
     pub(crate) fn started(&self, i: usize) -> Option<&Entry> {
         match i.checked_sub(1) {
             None => Some(&self.pinned),
@@ -106,8 +107,9 @@ impl Platform {
         }
     }
 
-    /// Calls `then` after `events`, and with `after_all` after all work now in flight on any
-    /// device. The host waits for that work only if the driver cannot record an event after it.
+    /// Calls `then` once `events` have passed. If `after_all` is set, all work that is now in
+    /// flight on any device must also have run. The reaper's thread blocks for that work only if
+    /// the driver cannot record an event after it.
     pub(crate) fn call_after(
         &self,
         mut events: Vec<Arc<CudaEvent>>,
@@ -127,12 +129,13 @@ impl Platform {
         self.reaper.add(Job { events, everything_on, then });
     }
 
-    /// Whether a device has been started. Before that there is no context to pin memory in.
+    /// Whether any GPU has been started. Otherwise there is no context in which memory can be
+    /// pinned.
     pub(crate) fn is_started(&self) -> bool {
         self.devices.iter().any(|slot| matches!(slot.get(), Some(Ok(_))))
     }
 
-    /// The id of the `i`-th device, started or not.
+    /// The id of device `i`, where 0 is pinned memory. The device need not have been started.
     pub(crate) fn device(&self, i: usize) -> Option<Device> {
         match i.checked_sub(1) {
             None => Some(HostDevice::PINNED),
@@ -140,12 +143,12 @@ impl Platform {
         }
     }
 
-    /// Descriptions of all devices, started or not.
+    /// Descriptions of all GPUs, including those that have not been started.
     pub(crate) fn describe(&self) -> &[DeviceDescription] {
         &self.descriptions
     }
 
-    /// The index among the backend's devices.
+    /// The index of `device` in the backend's list of devices.
     pub(crate) fn index_of(&self, device: Device) -> Option<usize> {
         if device.r#type == abi::DEVICE_CUDA_HOST {
             return Some(self.first);
@@ -201,18 +204,18 @@ impl Platform {
         Ok(StartedDevice { entry, gpu, pool })
     }
 
-    /// Enables access between a new device and the devices started before, if the hardware supports
-    /// it. Otherwise the driver copies between them through the host.
+    /// Enables access between a newly started GPU and the GPUs that were started earlier, if the
+    /// hardware supports it. Otherwise the driver copies between the GPUs through the host.
     fn enable_peer_access(&self, gpu: &Arc<Gpu>, pool: &DevicePool) {
         let others = self.devices.iter().filter_map(|slot| slot.get()?.as_ref().ok());
         for other in others {
             let can_access = |a: &Gpu, b: &Gpu| {
                 let mut can = 0;
-                // SAFETY: the pointer is to a local.
+                // SAFETY: the pointer points to a local variable.
                 let code = unsafe { (self.driver.device_can_access_peer)(&mut can, a.ordinal, b.ordinal) };
                 code == SUCCESS && can != 0
             };
-            // An error only makes copies slower.
+            // Errors are ignored, because without the access copies are only slower.
             if can_access(gpu, &other.gpu) {
                 drop(other.pool.share_with(gpu));
             }
@@ -222,7 +225,7 @@ impl Platform {
         }
     }
 
-    /// The event behind a handle.
+    /// Returns the event of a handle. The handle keeps its own reference to the event.
     ///
     /// # Safety
     /// `handle` satisfies [`CudaEvent::from_handle`].
@@ -231,7 +234,7 @@ impl Platform {
         unsafe { CudaEvent::from_handle(self.backend, handle) }
     }
 
-    /// The event behind a handle, together with the handle's reference.
+    /// Returns the event of a handle, and takes ownership of the handle's reference to it.
     ///
     /// # Safety
     /// `handle` satisfies [`CudaEvent::take_handle`].
@@ -275,14 +278,14 @@ impl Platform {
             .for_each(|device| device.pool.settle());
     }
 
-    /// Bytes of a device that are in use and not in this backend's pool; `None` if it has not been
-    /// started.
+    /// Bytes of a device's memory that are in use outside this backend's pool; `None` if the device
+    /// has not been started.
     pub(crate) fn external_bytes(&self, ordinal: usize) -> Result<Option<u64>> {
         let device = self.devices.get(ordinal).and_then(|slot| slot.get()?.as_ref().ok());
         device.map(|device| device.pool.external_bytes()).transpose()
     }
 
-    /// The device and allocation of an address, if the driver knows it.
+    /// The device and the allocation that contain an address; `None` if the driver reports neither.
     pub(crate) fn locate(&self, address: *const c_void) -> Result<Option<Location>> {
         let (mut kind, mut ordinal, mut managed) = (0u32, -1i32, 0u32);
         let (mut base, mut bytes) = (0u64, 0usize);
@@ -300,7 +303,8 @@ impl Platform {
             (&raw mut base).cast(),
             (&raw mut bytes).cast(),
         ];
-        // SAFETY: both lists have five entries, and every local has its attribute's type.
+        // SAFETY: both lists have five entries, and every local variable has the type of its
+        // attribute.
         let code = unsafe {
             (self.driver.pointer_get_attributes)(5, which.as_mut_ptr(), values.as_mut_ptr(), address as u64)
         };

@@ -18,15 +18,15 @@ use super::reaper::{Job, Reaper};
 use crate::device::Stream;
 use crate::resource::{AllocError, Region, Request, Resource, Uses};
 
-/// Minimum alignment of the driver's blocks in bytes.
+/// Minimum alignment in bytes of the blocks that the driver allocates.
 const NATURAL_ALIGNMENT: usize = 256;
 
 /// A `CUmemoryPool` that only this backend uses, unlike the device's default pool.
 ///
-/// Freeing never waits. A block that was used only on the stream it was allocated on is freed in
-/// the order of that stream. A block that was used on other streams is freed after all its uses,
-/// and an exported block after all work in flight: a separate stream waits for these, so that no
-/// stream that still has work is delayed.
+/// Freeing a block never waits. A block that was used only on the stream that allocated it is freed
+/// in the order of that stream. A block that was used on other streams is freed after all its uses,
+/// and an exported block is freed after all work in flight. In these two cases a separate stream
+/// does the waiting, so that streams that still have work are not delayed.
 pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
@@ -45,7 +45,7 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl DevicePool {
-    /// An empty pool that caches up to `max_cached_bytes` freed bytes.
+    /// Creates an empty pool that caches up to `max_cached_bytes` bytes of freed blocks.
     pub(crate) fn new(
         gpu: Arc<Gpu>,
         backend: usize,
@@ -62,7 +62,7 @@ impl DevicePool {
             reserved: [0; 56],
         };
         let mut pool: MemPool = std::ptr::null_mut();
-        // SAFETY: the pointers are to locals; the context is current.
+        // SAFETY: the pointers point to local variables; the context is current.
         unsafe {
             gpu.driver.check("cuMemPoolCreate", (gpu.driver.mem_pool_create)(&mut pool, &props))?;
             let threshold = (&raw mut max_cached_bytes).cast();
@@ -81,7 +81,7 @@ impl DevicePool {
             location: MemLocation { r#type: LOCATION_DEVICE, id: peer.ordinal },
             flags: ACCESS_READ_WRITE,
         };
-        // SAFETY: the pool is alive, and `access` is one description.
+        // SAFETY: the pool is alive, and `access` is one description, as the count states.
         let code = unsafe { (self.gpu.driver.mem_pool_set_access)(self.pool.0, &access, 1) };
         self.gpu.driver.check("cuMemPoolSetAccess", code)
     }
@@ -89,22 +89,22 @@ impl DevicePool {
     fn attribute(&self, which: i32) -> u64 {
         let mut value = 0u64;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: the pool is alive, and the local has the attribute's type.
+        // SAFETY: the pool is alive, and `value` has the type of the attribute.
         unsafe { (self.gpu.driver.mem_pool_get_attribute)(self.pool.0, which, (&raw mut value).cast()) };
         value
     }
 
-    /// Bytes of the device that are in use and not in this pool.
+    /// Bytes of the device's memory that are in use outside this pool.
     pub(crate) fn external_bytes(&self) -> Result<u64> {
         let _entered = self.gpu.enter()?;
         let _relaxed = self.gpu.relaxed();
         let (mut free, mut total) = (0usize, 0usize);
         let reserved_before = self.attribute(POOL_RESERVED_CURRENT);
-        // SAFETY: the pointers are to locals; the context is current.
+        // SAFETY: the pointers point to local variables; the context is current.
         let code = unsafe { (self.gpu.driver.mem_get_info)(&mut free, &mut total) };
         self.gpu.driver.check("cuMemGetInfo", code)?;
-        // The maximum, because the pool may grow or shrink between the calls, and its memory must
-        // not count.
+        // Subtracts the larger of two sizes of the pool, because the pool may grow or shrink
+        // between the calls, and its memory must not count as external.
         let reserved = reserved_before.max(self.attribute(POOL_RESERVED_CURRENT));
         Ok((total.saturating_sub(free) as u64).saturating_sub(reserved))
     }
@@ -118,7 +118,8 @@ impl DevicePool {
         }
     }
 
-    /// Frees blocks that were released during a capture that has ended. The context is current.
+    /// Frees blocks that were released during a capture that has ended. The context must be
+    /// current.
     fn free_after_capture(&self) {
         self.captured.take_ended(&self.gpu).into_iter().for_each(|block| self.free_block(block));
     }
@@ -127,12 +128,13 @@ impl DevicePool {
         if self.free_in_stream_order(&block).is_ok() {
             return;
         }
-        // If the stream order is unavailable (an old driver, or an open capture), the reaper waits.
+        // If the block cannot be freed in stream order (because the driver is too old, or a capture
+        // is open), the reaper waits and then frees it.
         let (gpu, pending_frees) = (self.gpu.clone(), self.pending_frees.clone());
         let FreedBlock { base, bytes, uses: events, .. } = block;
         let then = Box::new(move || {
             if let Ok(_entered) = gpu.enter() {
-                // The attempt above failed before the driver took the block.
+                // `free_in_stream_order` failed before the driver freed the block.
                 pending_frees.free(base, bytes);
             }
         });
@@ -182,7 +184,7 @@ impl Resource for DevicePool {
         self.pending_frees.make_room(stream.raw);
         let mut base = 0u64;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: the pointer is to a local; pool and stream belong to this context.
+        // SAFETY: the pointer points to a local variable; pool and stream belong to this context.
         let code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
         driver.check_code("cuMemAllocFromPoolAsync", code).map_err(AllocError::Device)?;
         let address = if slack == 0 { base } else { base.next_multiple_of(request.alignment as u64) };
@@ -194,7 +196,7 @@ impl Resource for DevicePool {
     }
 
     fn release(&self, region: Region, uses: Uses<'_>, exported: bool) {
-        // SAFETY: by the contract of `free`, its events are live.
+        // SAFETY: by the contract of `free`, the events in `uses` are live.
         let uses =
             uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
         let block = FreedBlock {
@@ -219,8 +221,8 @@ impl Resource for DevicePool {
         self.reaper.flush();
         if let Ok(_entered) = self.gpu.enter() {
             self.free_after_capture();
-            // SAFETY: the context is current. Memory that was freed in the order of work in flight
-            // is free after this.
+            // SAFETY: the context is current. The wait completes all frees that were enqueued in
+            // the order of a stream.
             unsafe { (self.gpu.driver.ctx_synchronize)() };
             self.pending_frees.settle();
             let _relaxed = self.gpu.relaxed();
@@ -233,7 +235,7 @@ impl Resource for DevicePool {
 
     fn cached_bytes(&self) -> usize {
         let unused = self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT));
-        // The driver counts pending frees as in use.
+        // Adds the bytes of pending frees, because the driver counts them as in use.
         unused as usize + self.pending_frees.pending_bytes() + self.captured.bytes()
     }
 }
@@ -241,10 +243,10 @@ impl Resource for DevicePool {
 impl Drop for DevicePool {
     fn drop(&mut self) {
         if let Ok(_entered) = self.gpu.enter() {
-            // Blocks that are still under capture leak, because they cannot be freed.
+            // Blocks whose stream is still under capture leak, because they cannot be freed.
             self.free_after_capture();
-            // SAFETY: this is the only owner of the pool. The driver destroys it when its last
-            // block has been freed: see `PendingFrees`.
+            // SAFETY: `self` is the only owner of the pool. The driver destroys the pool once its
+            // last block has been freed, which `PendingFrees` does.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
         }
     }

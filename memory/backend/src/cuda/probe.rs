@@ -1,4 +1,4 @@
-//! Looks for the driver and its devices.
+//! Finds the CUDA driver and its devices.
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,34 +13,35 @@ use super::driver::{
 /// A working driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaPresence {
-    /// The CUDA version that the driver supports: (13, 0).
+    /// The CUDA version that the driver supports, as (major, minor): for example (13, 0).
     pub driver_version: (u32, u32),
     /// The devices, at least one.
     pub devices: Vec<CudaDevice>,
-    /// Functions of newer drivers that this one lacks, and what is slower without them.
+    /// Functions of newer drivers that this driver lacks, each with a description of what is slower
+    /// without it.
     pub lacks: Vec<(&'static str, &'static str)>,
 }
 
 /// One CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
-    /// `cuda:N`.
+    /// The id of the device, which is displayed as `cuda:N`.
     pub device: Device,
-    /// The driver's name for it.
+    /// The name that the driver reports for the device.
     pub name: String,
     /// Device memory in bytes.
     pub memory_bytes: u64,
-    /// (9, 0) for Hopper.
+    /// The compute capability as (major, minor): for example (9, 0) for Hopper.
     pub compute_capability: (u32, u32),
     /// Whether the device has memory pools, which are required to use it.
     pub memory_pools: bool,
 }
 
-/// Loads and starts the driver, and describes its devices. Takes a few hundred milliseconds if
-/// there is a driver; [`crate::Backend::cuda`] caches the result.
+/// Loads and starts the driver, and describes its devices. Takes a few hundred milliseconds if a
+/// driver is installed; [`crate::Backend::cuda`] caches the result.
 ///
 /// # Errors
-/// What is missing, with advice. Never panics.
+/// Returns what is missing, with advice. Never panics.
 pub fn probe() -> Result<CudaPresence, CudaMissing> {
     start().map(|(_, presence)| presence)
 }
@@ -64,7 +65,7 @@ pub(crate) fn start() -> Result<(Driver, CudaPresence), CudaMissing> {
 impl Driver {
     fn presence(&self) -> Result<CudaPresence, CudaMissing> {
         let (mut version, mut n) = (0, 0);
-        // SAFETY: every pointer is to a local, and `cuInit` comes first.
+        // SAFETY: every pointer points to a local variable, and `cuInit` is called first.
         unsafe {
             check("cuInit", (self.init)(0))?;
             check("cuDriverGetVersion", (self.driver_get_version)(&mut version))?;
@@ -90,8 +91,8 @@ impl Driver {
         let mut handle = 0;
         let mut text = [0 as c_char; 256];
         let mut memory_bytes = 0;
-        // SAFETY: the driver is started; every pointer is to a local of the length that is passed
-        // with it.
+        // SAFETY: the driver is started; every pointer points to a local variable, and the length
+        // that is passed with `text` is its length.
         unsafe {
             check("cuDeviceGet", (self.device_get)(&mut handle, ordinal))?;
             check("cuDeviceGetName", (self.device_get_name)(text.as_mut_ptr(), text.len() as c_int, handle))?;
@@ -99,7 +100,8 @@ impl Driver {
         }
         let attribute = |which| {
             let mut value = 0;
-            // SAFETY: the driver is started; the pointer is to a local, and `handle` is a device.
+            // SAFETY: the driver is started; the pointer points to a local variable, and `handle`
+            // is a device.
             check("cuDeviceGetAttribute", unsafe { (self.device_get_attribute)(&mut value, which, handle) })?;
             Ok(u32::try_from(value).unwrap_or(0))
         };

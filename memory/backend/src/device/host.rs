@@ -1,4 +1,5 @@
-//! Host devices: `cpu`, and `untouchable`, which provides the same memory at other addresses.
+//! Implements the host devices: `cpu`, `cuda_host` for pinned memory, and the test device
+//! `untouchable`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -18,14 +19,15 @@ pub(crate) struct HostDevice {
 
 /// The meaning of the device's addresses.
 pub(crate) enum Addresses {
-    /// Host addresses. Addresses in `hidden`, the blocks of `untouchable`, are rejected.
+    /// The addresses are host addresses. Addresses in `hidden`, which lists the blocks of
+    /// `untouchable`, are rejected.
     Plain { hidden: Option<Arc<Ranges>> },
-    /// Aliases of memory at other addresses.
+    /// The addresses are aliases of memory that the host accesses at other addresses.
     Aliases(Arc<Ranges>),
 }
 
 impl HostDevice {
-    /// `cpu`. `hidden` are the blocks of the test device, if it exists.
+    /// Creates `cpu`. `hidden` lists the blocks of the test device, if that device exists.
     pub(crate) fn cpu(memory: Box<dyn Resource>, hidden: Option<Arc<Ranges>>) -> Self {
         let description = DeviceDescription {
             device: Device::CPU,
@@ -37,7 +39,7 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Plain { hidden } }
     }
 
-    /// `untouchable`, whose `memory` registers its blocks in `ranges`.
+    /// Creates `untouchable`. `memory` registers its blocks in `ranges`.
     pub(crate) fn untouchable(memory: Box<dyn Resource>, ranges: Arc<Ranges>) -> Self {
         let description = DeviceDescription {
             device: Device::UNTOUCHABLE,
@@ -49,10 +51,10 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Aliases(ranges) }
     }
 
-    /// The device of pinned memory, which all CUDA devices read and write.
+    /// The device of pinned memory. All CUDA devices can read and write this memory.
     pub(crate) const PINNED: Device = Device { id: 0, r#type: abi::DEVICE_CUDA_HOST, reserved: 0 };
 
-    /// `cuda_host`: host memory that the driver has pinned.
+    /// Creates `cuda_host`, the device of host memory that the driver has pinned.
     pub(crate) fn pinned(memory: Box<dyn Resource>) -> Self {
         let description = DeviceDescription {
             device: Self::PINNED,
@@ -64,7 +66,7 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Plain { hidden: None } }
     }
 
-    /// `args` with addresses that a CPU implementation can dereference.
+    /// Returns `args` with addresses that a CPU implementation can dereference.
     fn resolve_args(&self, args: &[abi::Arg]) -> Result<Vec<abi::Arg>> {
         let resolve = |(i, arg): (usize, &abi::Arg)| {
             let bytes = usize::try_from(arg.bytes).unwrap_or(usize::MAX);
@@ -121,8 +123,8 @@ impl DeviceBackend for HostDevice {
 
     fn find_block(&self, address: *const c_void) -> Option<Block> {
         match &self.addresses {
-            // Finding the block of a host address needs a map of all blocks, which would cost each
-            // allocation more than the result is worth.
+            // To find the block of a host address, the backend would have to maintain a map of all
+            // blocks, which would slow down each allocation.
             Addresses::Plain { .. } => None,
             Addresses::Aliases(ranges) => {
                 ranges.find(address as usize).map(|range| Block { base: range.base, bytes: range.bytes })
@@ -139,7 +141,8 @@ impl DeviceBackend for HostDevice {
 
     unsafe fn copy(&self, _stream: &Stream, transfers: &[Transfer]) -> Result<()> {
         for Transfer { to, from, bytes, .. } in transfers.iter().filter(|transfer| transfer.bytes > 0) {
-            // SAFETY: both ranges were resolved by `copy`'s contract; `ptr::copy` allows overlap.
+            // SAFETY: by the contract of `copy` both ranges were resolved; `ptr::copy` allows
+            // overlap.
             unsafe { std::ptr::copy(*from, *to, *bytes) };
         }
         Ok(())
@@ -147,7 +150,7 @@ impl DeviceBackend for HostDevice {
 
     unsafe fn fill(&self, _stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            // SAFETY: the range was resolved by `fill`'s contract.
+            // SAFETY: by the contract of `fill` the range was resolved.
             unsafe { std::ptr::write_bytes(to, value, bytes) };
         }
         Ok(())

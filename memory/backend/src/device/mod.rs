@@ -1,5 +1,4 @@
-//! The interface that every device implements. Host devices are one implementation; others are in
-//! separate modules.
+//! Defines the interface that every device implements, and implements it for host devices.
 
 mod host;
 mod stream;
@@ -33,13 +32,13 @@ pub struct DeviceDescription {
 /// call returns.
 pub(crate) type EventHandle = *mut abi::Event;
 
-/// One device of a [`crate::Backend`]. Addresses and ranges come from plugins: each function checks
-/// what it can, and its errors name the problem. Functions return when the work is enqueued; on
-/// host devices it is then complete.
+/// One device of a [`crate::Backend`]. Addresses and ranges come from plugins, so each function
+/// checks them if it can. Functions return when their work is enqueued. On host devices the work is
+/// complete at that time.
 pub(crate) trait DeviceBackend: Send + Sync {
     fn describe(&self) -> &DeviceDescription;
 
-    /// The source of its memory, including policies.
+    /// The source of the device's memory, with all policies applied.
     fn memory(&self) -> &dyn Resource;
 
     /// The source of memory for CUDA IPC, if there is one.
@@ -52,30 +51,32 @@ pub(crate) trait DeviceBackend: Send + Sync {
         None
     }
 
-    /// The address at which this device's own functions access `bytes` bytes at the public
-    /// `address`.
+    /// Returns the address at which this device's own functions access the `bytes` bytes at the
+    /// public address `address`.
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;
 
-    /// The block that `address` belongs to, if the device knows it.
+    /// Returns the block that `address` belongs to, if the device can find it.
     fn find_block(&self, address: *const c_void) -> Option<Block>;
 
-    /// The address at which the host can dereference the range; NULL if it cannot.
+    /// Returns the address at which the host can dereference the range; NULL if the host cannot.
     fn host_address(&self, address: *const c_void, bytes: usize) -> *mut c_void;
 
-    /// Enqueues the copies, in any order among themselves. Host memory that the device cannot
-    /// access itself has been read or written when this returns.
+    /// Enqueues the copies, which may run in any order. Host memory that the device cannot access
+    /// itself has been read or written when this function returns.
     ///
     /// # Safety
-    /// All addresses were resolved for their lengths, and stay allocated until the copies have run.
+    /// [`DeviceBackend::resolve`] returned all addresses for their lengths, and the memory stays
+    /// allocated until the copies have run.
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()>;
 
     /// # Safety
-    /// `to` was resolved for `bytes` bytes, which stay allocated until the fill has run.
+    /// [`DeviceBackend::resolve`] returned `to` for `bytes` bytes, which stay allocated until the
+    /// fill has run.
     unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()>;
 
     /// # Safety
-    /// The kernel's struct is complete. The arguments match the kernel's declaration, are at most
-    /// [`abi::MAX_KERNEL_ARGS`], and have known kinds.
+    /// The kernel's struct is complete. The arguments match the kernel's declaration and have known
+    /// kinds. There are at most [`abi::MAX_KERNEL_ARGS`] arguments.
     unsafe fn launch(
         &self,
         stream: &Stream,
@@ -91,7 +92,8 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// # Safety
     /// `raw` is NULL or a live stream of the device, or any value if the device has no streams.
     unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void>;
-    /// Whether an external stream has run all its work, if the query is cheaper than an event.
+    /// Whether an external stream is known to have run all its work. Returns `false` if the query
+    /// would take longer than recording an event.
     ///
     /// # Safety
     /// `raw` satisfies [`DeviceBackend::stream_adopt`].
@@ -116,7 +118,7 @@ pub(crate) trait DeviceBackend: Send + Sync {
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool>;
     /// Notes that the native handle of a stream was passed to other code.
     fn note_exposed(&self) {}
-    /// Records an event. NULL if all work has run.
+    /// Records an event. Returns NULL if all work on the stream has run.
     fn event_record(&self, stream: &Stream) -> Result<EventHandle>;
 }
 
@@ -145,7 +147,8 @@ pub(crate) struct Block {
     pub bytes: usize,
 }
 
-/// Rejects ranges that cannot exist: those that begin at NULL, or wrap around.
+/// Rejects ranges that cannot exist: those that begin at NULL, wrap around, or are longer than
+/// `isize::MAX` bytes.
 pub(crate) fn check_range(address: *const c_void, bytes: usize, device: &str) -> Result<*mut u8> {
     let number = address as usize;
     if number.checked_add(bytes).is_none_or(|_| bytes > isize::MAX as usize) || (bytes > 0 && number == 0) {

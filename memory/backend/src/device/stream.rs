@@ -5,15 +5,16 @@ use std::sync::atomic::AtomicBool;
 
 /// A stream of one device. Its address is the handle that crosses the boundary.
 pub(crate) struct Stream {
-    /// The backend that it belongs to, so that handles of two backends cannot be mixed.
+    /// Identifies the backend that the stream belongs to. Other backends reject the handle.
     pub backend: usize,
     pub device_index: usize,
     /// The native handle; NULL on devices without streams.
     pub raw: *mut c_void,
-    /// Whether `raw` was passed to other code, which may use it without our knowledge.
+    /// Whether `raw` was passed to other code, which may enqueue work that the backend cannot
+    /// track.
     pub exposed: AtomicBool,
-    /// Whether it is an external stream. Its owner may destroy it after the handle, so nothing that
-    /// outlives the handle may refer to `raw`.
+    /// Whether `raw` is an external stream. Its owner may destroy it once this handle has been
+    /// destroyed, so nothing that outlives this handle may refer to `raw`.
     pub adopted: bool,
 }
 
@@ -22,7 +23,7 @@ impl Stream {
         Self { backend, device_index, raw, exposed: AtomicBool::new(false), adopted: false }
     }
 
-    /// An external stream.
+    /// Creates the handle of an external stream.
     pub(crate) const fn adopted(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
         Self { backend, device_index, raw, exposed: AtomicBool::new(true), adopted: true }
     }

@@ -11,9 +11,11 @@ use super::{AccountUse, CopyTraffic, Device, DeviceUse, Traffic};
 pub(crate) struct AccountCounters {
     name: String,
     devices: Vec<DeviceCounters>,
-    /// CUDA devices, which are looked for at their first use and numbered after the others.
+    /// Counters of pinned memory and the CUDA devices, which are found at the first use of such a
+    /// device. Their indices follow the indices of `devices`.
     cuda_devices: OnceLock<Vec<DeviceCounters>>,
-    /// Host to device, device to host, device to device, host to host.
+    /// Copies from host to device, device to host, device to device, and host to host, in this
+    /// order.
     copied: [TrafficCounters; 4],
     launches: AtomicU64,
 }
@@ -23,7 +25,8 @@ struct DeviceCounters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     peak_bytes: AtomicU64,
-    /// An account may destroy what another one created; its count is then negative.
+    /// Number of streams created minus number destroyed. An account may destroy streams that
+    /// another account created, so the difference may be negative.
     streams: AtomicI64,
     events: AtomicI64,
 }
@@ -46,7 +49,7 @@ impl AccountCounters {
         &self.name
     }
 
-    /// Adds the CUDA devices.
+    /// Adds counters for the CUDA devices at the first call.
     pub(crate) fn add_devices(&self, devices: impl FnOnce() -> Vec<Device>) {
         self.cuda_devices.get_or_init(|| devices().into_iter().map(DeviceCounters::new).collect());
     }
@@ -62,7 +65,7 @@ impl AccountCounters {
         let Some(counters) = self.device(device_index) else { return };
         counters.blocks.fetch_add(1, Relaxed);
         let live_bytes = counters.bytes.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-        // The load avoids a write for allocations below the peak.
+        // The load avoids a write if this allocation does not raise the peak.
         if live_bytes > counters.peak_bytes.load(Relaxed) {
             counters.peak_bytes.fetch_max(live_bytes, Relaxed);
         }
@@ -74,14 +77,14 @@ impl AccountCounters {
         counters.bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// Adds `delta` streams.
+    /// Adds `delta` to the number of streams.
     pub(crate) fn add_streams(&self, device_index: usize, delta: i64) {
         if let Some(counters) = self.device(device_index) {
             counters.streams.fetch_add(delta, Relaxed);
         }
     }
 
-    /// Adds `delta` events.
+    /// Adds `delta` to the number of events.
     pub(crate) fn add_events(&self, device_index: usize, delta: i64) {
         if let Some(counters) = self.device(device_index) {
             counters.events.fetch_add(delta, Relaxed);
@@ -133,8 +136,8 @@ impl AccountCounters {
     }
 }
 
-/// The accounts of a backend. Closed accounts are summed by name, so that the size is bounded by
-/// the number of names.
+/// The accounts of a backend. Closed accounts are summed by name, so that the number of names
+/// limits the size of the ledger.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Accounts>);
 

@@ -29,11 +29,12 @@ pub struct LedgerSnapshot {
 pub struct AccountUse {
     /// The name of the account.
     pub name: String,
-    /// One entry for each device of the backend, in its order.
+    /// An entry for each host device, and for each CUDA device that the account has used, in the
+    /// order of the backend's devices.
     pub devices: Vec<DeviceUse>,
-    /// Copies. Fills do not count.
+    /// Copies, without fills.
     pub copied: CopyTraffic,
-    /// Kernels launched.
+    /// Number of kernels launched.
     pub launches: u64,
 }
 
@@ -42,20 +43,21 @@ pub struct AccountUse {
 pub struct DeviceUse {
     /// The device.
     pub device: Device,
-    /// Requested bytes of the live blocks.
+    /// Sum of the bytes requested for the live blocks.
     pub live_bytes: u64,
     /// Number of live blocks.
     pub live_blocks: u64,
     /// Maximum of `live_bytes` so far.
     pub peak_bytes: u64,
-    /// Streams that were created or adopted, and not destroyed.
+    /// Number of streams that were created or adopted, and have not been destroyed.
     pub live_streams: u64,
-    /// Events that were recorded and not destroyed. Host devices have none.
+    /// Number of events that were recorded and have not been destroyed. Host devices have no
+    /// events.
     pub live_events: u64,
 }
 
-/// Copies by direction. A device is any device that the host cannot access, including the test
-/// device.
+/// Copies by direction. "Device" means any device whose memory the host cannot access, including
+/// the test device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyTraffic {
     /// Host to device.
@@ -71,13 +73,13 @@ pub struct CopyTraffic {
 /// Copies in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// Copies.
+    /// Number of copies.
     pub copies: u64,
 }
 
-/// What an account has not released on one device.
+/// Blocks, streams and events that an account has not released on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Name of the account.
@@ -93,24 +95,24 @@ pub struct Leak {
     /// Number of events.
     pub events: u64,
     /// Number of references to the host that keep a plugin instance from being destroyed. The host
-    /// sets this.
+    /// sets this number; the backend leaves it at 0.
     pub references: u64,
 }
 
 impl LedgerSnapshot {
-    /// Bytes in live blocks, over all accounts and devices.
+    /// Number of bytes in live blocks, summed over all accounts and devices.
     pub fn live_bytes(&self) -> u64 {
         self.accounts.iter().flat_map(|account| &account.devices).map(|device| device.live_bytes).sum()
     }
 
-    /// Copies of all accounts.
+    /// Copies summed over all accounts.
     pub fn copied(&self) -> CopyTraffic {
         let mut sum = CopyTraffic::default();
         self.accounts.iter().for_each(|account| sum += account.copied);
         sum
     }
 
-    /// Everything that was not released, by account and device.
+    /// Lists everything that was not released, by account and device.
     pub fn leaks(&self) -> Vec<Leak> {
         let of_account = |account: &AccountUse| {
             let name = account.name.clone();
@@ -133,7 +135,7 @@ impl LedgerSnapshot {
 }
 
 impl CopyTraffic {
-    /// The copies since `earlier`.
+    /// Returns the copies that were made after `earlier` was read.
     pub fn since(self, earlier: CopyTraffic) -> CopyTraffic {
         CopyTraffic {
             host_to_device: self.host_to_device.since(earlier.host_to_device),
@@ -143,7 +145,7 @@ impl CopyTraffic {
         }
     }
 
-    /// Bytes in all four directions.
+    /// Number of bytes copied in all four directions.
     pub fn bytes(&self) -> u64 {
         let CopyTraffic { host_to_device, device_to_host, device_to_device, host_to_host } = self;
         host_to_device.bytes + device_to_host.bytes + device_to_device.bytes + host_to_host.bytes

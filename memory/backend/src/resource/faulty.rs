@@ -1,10 +1,10 @@
-//! Fails allocations, for tests.
+//! Makes allocations fail, for tests.
 
 use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
 use crate::fault::{Faults, Operation};
 
-/// Fails the allocations that the fault plan names.
+/// Returns an error for the allocations that the fault plan names.
 pub(crate) struct Faulty<R> {
     inner: R,
     faults: Faults,

@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use super::{AllocError, MAX_PAGE_BYTES, MIN_ALIGNMENT, Region, Request, Resource, Uses, last_os_error};
 use crate::device::Stream;
 
-/// Minimum size of blocks that are mappings of their own, so that untouched pages cost nothing and
-/// freed pages return to the system.
+/// Minimum size in bytes of blocks that get their own mapping, so that pages that are never
+/// accessed use no memory, and freed pages return to the system.
 const MIN_MAPPED_BYTES: usize = 256 << 10;
-/// Minimum size of blocks that begin at a huge page and request huge pages, which reduces page
-/// faults by a factor of 512.
+/// Minimum size in bytes of blocks that are aligned to a huge page and request huge pages, which
+/// reduces the number of page faults by a factor of 512.
 const MIN_HUGE_BYTES: usize = HUGE_PAGE_BYTES;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -18,7 +18,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) struct HostMemory;
 
 impl HostMemory {
-    /// The alignment that a block of this size has anyway.
+    /// The alignment in bytes that a block of this size has even if a smaller one is requested.
     pub(crate) fn natural_alignment(bytes: usize) -> usize {
         if bytes >= MIN_MAPPED_BYTES { 4096 } else { MIN_ALIGNMENT }
     }
@@ -28,7 +28,8 @@ impl Resource for HostMemory {
     fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
         let address = match Plan::of(request)? {
             Plan::Heap(layout) => {
-                // SAFETY: `Plan::of` creates no layout of zero bytes.
+                // SAFETY: `alloc` requires a layout of at least one byte, and `Plan::of` creates no
+                // smaller one.
                 NonNull::new(unsafe { alloc(layout) }).ok_or(AllocError::System { errno: libc::ENOMEM })?
             }
             Plan::Map { bytes, alignment } => map(bytes, alignment)?,
@@ -41,8 +42,8 @@ impl Resource for HostMemory {
             // SAFETY: `allocate` used this layout for the same request, and `region`, taken by
             // value, is the only owner.
             Ok(Plan::Heap(layout)) => unsafe { dealloc(region.address.as_ptr(), layout) },
-            // SAFETY: `allocate` mapped this many bytes here for the same request, and `region` is
-            // the only owner.
+            // SAFETY: `allocate` mapped this many bytes at this address for the same request, and
+            // `region` is the only owner.
             Ok(Plan::Map { bytes, .. }) => unsafe { unmap(region.address, bytes) },
             // A rejected request was never allocated.
             Err(_) => {}
@@ -71,7 +72,7 @@ impl Plan {
             return layout.map(Plan::Heap).map_err(|_| AllocError::TooLarge);
         }
         let alignment = if bytes >= MIN_HUGE_BYTES { alignment.max(HUGE_PAGE_BYTES) } else { alignment };
-        // Keeps both sums in `map` from overflowing.
+        // With this bound, the sums of sizes here and in `map` do not overflow.
         if bytes > isize::MAX as usize - MAX_PAGE_BYTES - alignment {
             return Err(AllocError::TooLarge);
         }
@@ -79,7 +80,7 @@ impl Plan {
     }
 }
 
-/// Maps zeroed pages; `bytes` is a multiple of [`MAX_PAGE_BYTES`].
+/// Maps zeroed pages; `bytes` must be a multiple of [`MAX_PAGE_BYTES`].
 fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, AllocError> {
     let slack = if alignment > 4096 { alignment } else { 0 };
     let total_bytes = bytes + slack;
@@ -100,8 +101,8 @@ fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, AllocError> {
     }
     let start = start.cast::<u8>();
     let offset = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
-    // SAFETY: `offset`, `bytes` and the rest are the `total_bytes` mapped above, and both ends
-    // consist of whole pages.
+    // SAFETY: `offset`, `bytes` and `slack - offset` add up to the `total_bytes` that were mapped
+    // above, and the ranges that are unmapped at both ends consist of whole pages.
     unsafe {
         let aligned = start.add(offset);
         if offset > 0 {
@@ -111,7 +112,7 @@ fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, AllocError> {
             libc::munmap(aligned.add(bytes).cast(), slack - offset);
         }
         if bytes >= MIN_HUGE_BYTES {
-            // A hint, ignored if huge pages are disabled.
+            // This is a hint, which the system ignores if huge pages are disabled.
             libc::madvise(aligned.cast(), bytes, libc::MADV_HUGEPAGE);
         }
         NonNull::new(aligned).ok_or(AllocError::System { errno: libc::ENOMEM })

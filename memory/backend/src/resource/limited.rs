@@ -6,8 +6,8 @@ use super::sync::{Arc, AtomicUsize};
 use super::{AllocError, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
-/// The budget: maximum number of bytes over all devices. Live blocks count with their requested
-/// size, cached blocks with their actual size.
+/// The maximum number of bytes that all devices together may use. Live blocks count with their
+/// requested size, cached blocks with their actual size.
 pub(crate) struct Budget {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
@@ -22,7 +22,7 @@ impl Budget {
         self.limit_bytes
     }
 
-    /// Charges `bytes`, all or nothing.
+    /// Charges all of `bytes`, or returns an error and charges nothing.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
         match self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
@@ -34,7 +34,7 @@ impl Budget {
         }
     }
 
-    /// Returns `bytes` that were charged.
+    /// Returns `bytes` charged bytes to the budget.
     pub(crate) fn release(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -57,8 +57,8 @@ impl<R: Resource> Resource for Limited<R> {
         if request.bytes > self.budget.limit_bytes {
             self.budget.charge(request.bytes)?;
         }
-        // The memory comes first: taking a block out of the pool returns its bytes to the budget,
-        // which makes room for the charge.
+        // Allocates before it charges the budget: the budget counts a block in the pool until the
+        // block is taken out, so the charge may fit only after the allocation.
         let region = self.inner.allocate(request, stream)?;
         match self.budget.charge(request.bytes) {
             Ok(()) => Ok(region),

@@ -1,7 +1,7 @@
-//! Sources of memory that compose: a resource either owns memory (`HostMemory`, `AliasedMemory`) or
-//! wraps another resource and adds one policy. From the outside in, the chain of a device is
-//! `Counted` (per account) over `Faulty` over `Limited` over `Published` over `Pool` over the
-//! memory itself, without the policies that are off.
+//! Composes sources of memory. A resource either allocates memory itself (`HostMemory`,
+//! `AliasedMemory`), or wraps another resource and adds one policy. From the outermost to the
+//! innermost resource, the chain of a device is `Counted` (one per account), `Faulty`, `Limited`,
+//! `Published`, `Pool`, and the source of the memory. Policies that are turned off are left out.
 
 mod counted;
 mod faulty;
@@ -45,16 +45,17 @@ pub(crate) struct Request {
     pub alignment: usize,
 }
 
-/// An allocated range of memory. Its request selects the allocator that releases it.
+/// An allocated range of memory. Its `request` selects the allocator that releases it.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// The public address.
+    /// The address that callers use.
     pub address: NonNull<u8>,
-    /// The address for this crate's own access: an alias on `untouchable`, the start of the
-    /// allocation on CUDA.
+    /// The address that this crate uses itself. On the untouchable device it is an alias of
+    /// `address`, and on CUDA devices it is the start of the allocation.
     pub reachable: NonNull<u8>,
     pub request: Request,
-    /// The native handle of the stream on which it was allocated; NULL on devices without streams.
+    /// The native handle of the stream on which the region was allocated; NULL on devices without
+    /// streams.
     pub home: *mut std::ffi::c_void,
 }
 
@@ -78,23 +79,23 @@ pub(crate) enum AllocError {
 
 /// A source of memory on one device.
 pub(crate) trait Resource: Send + Sync {
-    /// Allocates uninitialised memory, usable in the order of `stream`. A request of 0 bytes
-    /// returns a unique address, too.
+    /// Allocates uninitialised memory, usable in the order of `stream`. A request of 0 bytes also
+    /// returns a unique address.
     fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError>;
 
-    /// Releases a region that this resource allocated, after the events in `uses`, and if
-    /// `exported`, after all work in flight on the device.
+    /// Releases a region that this resource allocated, once the events in `uses` have passed. If
+    /// `exported` is set, all work in flight on the device must also have run.
     fn release(&self, region: Region, uses: Uses<'_>, exported: bool);
 
-    /// Returns at least `bytes` bytes of cached memory to the system, or all if there are fewer.
-    /// The result is the number of bytes.
+    /// Returns at least `bytes` bytes of cached memory to the system, or all cached memory if there
+    /// is less. The result is the number of bytes that were returned.
     fn trim(&self, bytes: usize) -> usize;
 
     /// Number of cached bytes.
     fn cached_bytes(&self) -> usize;
 }
 
-/// Events after the uses of a block.
+/// Events that were recorded after the uses of a block.
 pub(crate) type Uses<'a> = &'a [*mut crossdock_plugin_api::abi::Event];
 
 /// The error of the last system call.

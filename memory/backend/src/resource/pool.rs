@@ -7,10 +7,11 @@ use super::sync::{Arc, AtomicUsize, Mutex, MutexGuard};
 use super::{AllocError, Budget, HostMemory, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
-/// Free lists by size class, with four classes per doubling: a block wastes at most a fifth of its
-/// size, and reuse is a push or a pop. The cache counts against `cap_bytes`, and against the budget
-/// if there is one. For devices with immediate streams only, because a block may be reused as soon
-/// as it is released.
+/// Keeps one free list per size class, so that caching a block is a push and reusing it is a pop.
+/// There are four classes per doubling of the size, so a block of more than 256 bytes wastes at
+/// most a fifth of its size. Cached bytes count against `cap_bytes`, and against the budget if
+/// there is one. A block may be reused as soon as it is released, so on devices whose streams do
+/// not run work immediately, `Deferred` must delay the release.
 pub(crate) struct Pool<R: Resource> {
     inner: R,
     cap_bytes: usize,
@@ -29,8 +30,9 @@ impl<R: Resource> Pool<R> {
         self.classes.get(index).map(|list| list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts `bytes` as cached; `false` if there is no room for them. To stay below the cap, other
-    /// blocks are evicted. To stay within the budget, the block is not cached.
+    /// Counts `bytes` as cached. Returns `false` if the block must not be cached. If the cap would
+    /// be exceeded, blocks of other classes are evicted. If the budget would be exceeded, nothing
+    /// is evicted and the result is `false`.
     fn try_count(&self, bytes: usize, class_index: usize) -> bool {
         if bytes > self.cap_bytes || self.budget.as_ref().is_some_and(|budget| budget.charge(bytes).is_err())
         {
@@ -54,12 +56,15 @@ impl<R: Resource> Pool<R> {
         }
     }
 
-    /// Releases cached blocks, largest first to need few calls. Blocks of class `spared` stay.
+    /// Releases cached blocks until at least `bytes` bytes are freed, and returns the number of
+    /// freed bytes. Begins with the largest blocks, which takes the fewest calls, and skips the
+    /// class `spared`.
     fn evict(&self, bytes: usize, spared: Option<usize>) -> usize {
         let mut freed = 0;
         for index in (0..N_CLASSES).rev().filter(|index| Some(*index) != spared) {
             while freed < bytes {
-                // The lock ends with this statement, because returning pages to the system is slow.
+                // The lock is released at the end of this statement, because returning pages to the
+                // system is slow.
                 let Some(region) = self.class(index).and_then(|mut list| list.pop()) else { break };
                 freed += region.request.bytes;
                 self.uncount(region.request.bytes);
@@ -112,11 +117,12 @@ impl<R: Resource> Drop for Pool<R> {
     }
 }
 
-/// Larger blocks are not cached.
+/// Maximum size in bytes of a cached block.
 const MAX_BLOCK_BYTES: usize = 1 << 30;
 const N_CLASSES: usize = 4 + (MAX_BLOCK_BYTES.ilog2() as usize - 8) * 4;
 
-/// A size class: 64, 128, 192 or 256 bytes, then four steps per doubling.
+/// A size class. The smallest sizes are 64, 128, 192 and 256 bytes. Above 256 bytes, there are four
+/// classes per doubling of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class {
     index: usize,
@@ -124,8 +130,8 @@ struct Class {
 }
 
 impl Class {
-    /// `None` for requests that bypass the pool: very large blocks, and alignments above that of
-    /// their class.
+    /// The class of a request. `None` for requests that bypass the pool because they exceed
+    /// [`MAX_BLOCK_BYTES`], or the alignment of the blocks of their class.
     fn of(request: Request) -> Option<Self> {
         let Request { bytes, alignment } = request;
         let class = if bytes <= 256 {

@@ -1,4 +1,4 @@
-//! Tracks the live blocks of a device whose addresses must be translated.
+//! Tracks the live blocks of a device that publishes other addresses than those of its memory.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -19,14 +19,16 @@ pub(crate) struct Range {
     reachable: NonNull<u8>,
 }
 
-// SAFETY: the pointer is only a number here; code that dereferences it states why it may.
+// SAFETY: `reachable` is only stored here. Code that dereferences it states in its own SAFETY
+// comment why that is sound.
 unsafe impl Send for Range {}
-// SAFETY: the pointer is only a number here; code that dereferences it states why it may.
+// SAFETY: `reachable` is only stored here. Code that dereferences it states in its own SAFETY
+// comment why that is sound.
 unsafe impl Sync for Range {}
 
 impl Range {
-    /// The address at which this crate accesses `bytes` bytes at `address`. `None` if they are not
-    /// in this range.
+    /// Translates the public address `address` to the address at which this crate accesses the same
+    /// `bytes` bytes. Returns `None` if the bytes are not all in this range.
     pub(crate) fn translate(&self, address: usize, bytes: usize) -> Option<*mut u8> {
         let offset = address.checked_sub(self.base)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
@@ -35,7 +37,8 @@ impl Range {
 }
 
 impl Ranges {
-    /// The live block that contains `address`. The address just after a block belongs to no block.
+    /// The live block that contains `address`. The address after the last byte of a block does not
+    /// belong to the block.
     pub(crate) fn find(&self, address: usize) -> Option<Range> {
         let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.range(..=address).next_back().map(|(_, range)| *range)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 static STREAM: Stream = Stream::new(0, 0, null_mut());
 const LIMIT_BYTES: usize = 1 << 30;
 
-/// The parts of a chain: an index into `BASES`, and a bit for each of `POLICIES`.
+/// The resources of which the tests compose chains: one of `BASES`, and any subset of `POLICIES`.
 const BASES: [&str; 2] = ["host", "aliased"];
 const POLICIES: [&str; 5] = ["pool", "published", "limited", "faulty", "counted"];
 
@@ -164,7 +164,7 @@ fn pool_reuses_the_block_released_last() {
     let address = first.address;
     release(&pool, first);
     assert_eq!(pool.cached_bytes(), 1024);
-    // 897 to 1024 bytes are one class.
+    // Sizes from 897 to 1024 bytes belong to one class.
     let again = allocate(&pool, 900, 64);
     assert_eq!((again.address, pool.cached_bytes()), (address, 0));
     release(&pool, again);

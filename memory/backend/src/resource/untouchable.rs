@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use super::{AllocError, MAX_PAGE_BYTES, Region, Request, Resource, Uses, last_os_error};
 use crate::device::Stream;
 
-/// Maps an anonymous file twice for each block: once without access rights at the public address,
-/// so that reads and writes that take it for host memory fault, and once at an address that only
-/// this crate knows.
+/// Maps an anonymous file twice for each block. The mapping at the public address has no access
+/// rights, so that code that dereferences the address as host memory faults. The other mapping can
+/// be read and written, and only this crate has its address.
 pub(crate) struct AliasedMemory;
 
 impl Resource for AliasedMemory {
@@ -48,7 +48,8 @@ fn mapped_bytes(request: Request) -> Result<usize, AllocError> {
     Ok(request.bytes.max(1).next_multiple_of(MAX_PAGE_BYTES))
 }
 
-/// The descriptor of an anonymous file. The mappings keep the content after it is closed.
+/// The descriptor of an anonymous file. The mappings keep the contents alive after the descriptor
+/// is closed.
 struct File(i32);
 
 impl File {
@@ -81,8 +82,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(file: &File, bytes: usize, rights: i32, alignment: usize) -> Result<Self, AllocError> {
-        // Reserves more than necessary, maps the file over an aligned part, and returns the rest,
-        // to meet any alignment.
+        // To meet any alignment, reserves more address space than necessary, maps the file over an
+        // aligned part of it, and unmaps the rest.
         let slack = if alignment > 4096 { alignment } else { 0 };
         // SAFETY: a new mapping at an address that the kernel chooses overlaps no existing memory.
         let start = unsafe {
@@ -100,8 +101,8 @@ impl Mapping {
         }
         let start = start.cast::<u8>();
         let offset = if slack == 0 { 0 } else { start.align_offset(alignment).min(slack) };
-        // SAFETY: `offset`, `bytes` and the rest are the bytes reserved above; the file covers
-        // `bytes` of them.
+        // SAFETY: `offset`, `bytes` and `slack - offset` add up to the size that was reserved
+        // above, and the file has `bytes` bytes.
         unsafe {
             let aligned = start.add(offset);
             if offset > 0 {

@@ -1,4 +1,4 @@
-//! The functions for devices, blocks, copies and launches.
+//! The functions of `crossdock_memory` for devices, blocks, copies and launches.
 
 use std::ffi::c_void;
 
@@ -88,8 +88,8 @@ pub(super) unsafe extern "C" fn free(
         enter_quietly(memory, "memory.free", |_| {
             if !block.is_null() {
                 let uses = list(uses, n_uses, "free").unwrap_or_default();
-                // A later version may define more flags. Treating the block as exported is correct
-                // for all of them.
+                // A later version may define further flags. Treating the block as exported is safe
+                // for any flag.
                 Block::free(block, uses, flags != 0);
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! The functions of `crossdock_memory`: each calls [`Account`] through the FFI door.
+//! The functions of `crossdock_memory`. Each function calls [`Account`] through the FFI door.
 
 mod blocks;
 mod streams;
@@ -11,7 +11,7 @@ use crate::account::Account;
 
 pub(crate) use streams::Call;
 
-/// The interface of the account that `account` will point to.
+/// Returns the function table for the account that `account` will point to.
 pub(crate) fn table(account: *const Account) -> abi::Memory {
     abi::Memory {
         struct_size: size_of::<abi::Memory>(),
@@ -99,7 +99,7 @@ unsafe fn account<'a>(memory: *const abi::Memory) -> Result<&'a Account> {
         .ok_or_else(|| Error::invalid_argument("the memory object has no private_data"))
 }
 
-/// Enters a function that returns no code.
+/// Calls [`enter`] for a function that returns no code. Discards errors.
 ///
 /// # Safety
 /// `memory` is NULL or a live `crossdock_memory` of this crate.
@@ -108,7 +108,7 @@ unsafe fn enter_quietly(memory: *const abi::Memory, what: &str, body: impl FnOnc
     let _code = unsafe { enter(memory, what, std::ptr::null_mut(), body) };
 }
 
-/// An out parameter; an error if it is NULL.
+/// Returns a reference to an out parameter, or an error if the pointer is NULL.
 ///
 /// # Safety
 /// `place` is NULL or valid for a write of `T`.

@@ -1,4 +1,4 @@
-//! The functions for streams and events.
+//! The functions of `crossdock_memory` for streams and events.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event:
 }
 
 pub(super) unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Event) -> *mut c_void {
-    // NULL is also the value of `sync_event` if there is nothing to wait for.
+    // NULL is the value of `sync_event` if there is no event to wait for.
     let mut raw = std::ptr::null_mut();
     // SAFETY: the caller meets the requirements of `crossdock_memory.event_raw`.
     unsafe {
@@ -240,7 +240,7 @@ pub(crate) struct Call {
     data: *mut c_void,
 }
 
-// SAFETY: by the documentation of `call_after` the host may call it on any thread.
+// SAFETY: by the documentation of `call_after` the host may call the callback on any thread.
 unsafe impl Send for Call {}
 
 impl Call {

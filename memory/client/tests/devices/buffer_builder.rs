@@ -10,7 +10,7 @@ fn appends_pieces_of_any_length_in_host_memory() {
     let mut builder = BufferBuilder::new(&host.memory()).unwrap();
     assert!(builder.is_empty() && builder.bytes().unwrap().is_empty());
     let expected: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
-    // Pieces of many lengths, including 0.
+    // Appends pieces of many lengths, including 0 bytes.
     let (mut at, mut piece) = (0, 0);
     while at < expected.len() {
         let end = (at + piece).min(expected.len());

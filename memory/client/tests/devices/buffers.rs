@@ -1,5 +1,5 @@
-//! Tests buffers, streams and launches on the real backend, on devices that the host can and cannot
-//! access.
+//! Tests buffers, streams and launches with the real backend, on devices that the host can access
+//! and on devices that it cannot access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,8 +92,8 @@ unsafe extern "C" fn add_on_cpu(args: *const abi::Arg, n: usize) -> abi::Code {
     if n != 3 {
         return abi::INTERNAL;
     }
-    // SAFETY: the launch passes three arguments: the summand, a range to read and a range to write,
-    // of equal length.
+    // SAFETY: the launch passes three arguments: the summand, a range to read, and a range to
+    // write. Both ranges have the same length.
     unsafe {
         let (add, from, to) = (&*args, &*args.add(1), &*args.add(2));
         for (from, to) in bytes_of_host_arg(from).iter().zip(bytes_of_host_arg_mut(to)) {
@@ -151,7 +151,7 @@ fn foreign_memory_is_released_with_its_last_buffer() {
     assert_eq!(whole.len(), None);
     // SAFETY: the static has 4 bytes.
     let known = unsafe { whole.clone().with_len(4) }.unwrap();
-    // SAFETY: the length is known, so that `with_len` checks it.
+    // SAFETY: `with_len` checks `5` itself, because the length is known.
     assert!(unsafe { known.clone().with_len(5) }.is_err(), "a known length cannot be increased");
     let host = TestHost::new();
     assert!(

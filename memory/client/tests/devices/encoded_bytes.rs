@@ -1,5 +1,5 @@
-//! Tests reading and writing encoded arrays as bytes, with every kind of source and buffers on
-//! every device.
+//! Tests reading encoded arrays from bytes and writing them as bytes, with every kind of source and
+//! with buffers on every device.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use crossdock_memory::{ALIGNMENT, Buffer, Code, Device, Error, Result, read_enco
 use crossdock_plugin_api::{ByteSource, EncodedArray, LogicalType, NodeParts, Source};
 use crossdock_test_support::{TestHost, devices};
 
-/// A source whose content begins at offset `skew`; mapped or not, with a known length or a pipe.
+/// A source whose content begins at offset `skew` of `bytes`. It can be a mapping, a file of known
+/// length, or a pipe.
 struct Bytes {
     bytes: Vec<u8>,
     skew: usize,
@@ -45,11 +46,11 @@ impl ByteSource for Bytes {
     }
 }
 
-/// The content as a mapping, as a misaligned mapping, as a readable source, and as a pipe that
-/// returns pieces.
+/// Returns sources with the content `bytes`: a mapping, a misaligned mapping, a file that is read,
+/// and a pipe that returns only a part of the content per read.
 fn sources(bytes: &[u8]) -> [(&'static str, Bytes); 4] {
     let of = |skew, is_mapped, is_pipe| {
-        // Without `skew` the content begins at a multiple of the alignment.
+        // If `skew` is 0, the content begins at a multiple of `ALIGNMENT`.
         let mut moved = vec![0; bytes.len() + 2 * ALIGNMENT];
         let skew = skew + moved.as_ptr().align_offset(ALIGNMENT);
         moved.truncate(skew + bytes.len());
@@ -76,7 +77,8 @@ fn content(i: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + i) as u8).collect()
 }
 
-/// A root and a child node, with buffers of these lengths on `device`.
+/// Returns an array with a root node and a child node. Their buffers on `device` have the given
+/// lengths in bytes.
 fn tree(host: &TestHost, device: Device, lengths: &[usize]) -> EncodedArray {
     let node = |id: &str, n_buffers, n_children| NodeParts {
         encoding: id.into(),
@@ -114,7 +116,7 @@ fn read(host: &TestHost, source: Bytes, device: Device) -> Result<EncodedArray> 
     read_encoded(&host.memory(), &Source::new(Arc::new(source)), device, |_, _| Ok(()))
 }
 
-/// The contents of all buffers, after a check of their device and alignment.
+/// Checks the device and the alignment of all buffers, and returns their contents.
 fn contents(host: &TestHost, array: &EncodedArray) -> Vec<Vec<u8>> {
     let stream = host.stream(Device::CPU);
     let nodes = (0..array.n_nodes()).map(|index| array.node(index).unwrap());
@@ -223,7 +225,7 @@ fn rejects_writing_an_array_without_a_taken_buffer() {
 #[test]
 fn progress_reports_every_piece_and_can_cancel() {
     let host = TestHost::new();
-    // More than one read.
+    // The array is so large that reading it takes more than one read.
     let bytes = bytes_of(&host, tree(&host, Device::CPU, &[9 << 20, 1]));
     let total = bytes.len() as u64;
     for (name, source) in sources(&bytes) {

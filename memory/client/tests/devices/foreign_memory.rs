@@ -1,4 +1,4 @@
-//! Tests foreign memory, which is released after our last use, and external streams.
+//! Tests external streams, and foreign memory, which is released after its last use.
 
 use std::ffi::c_void;
 use std::io::Write;
@@ -17,7 +17,8 @@ fn releases_foreign_memory_once_after_its_last_use() {
             to.fill(5);
             Ok(())
         };
-        // A buffer of the host serves as foreign memory; the release sends it released here.
+        // A buffer of the host serves as foreign memory. The release callback sends this buffer
+        // back.
         let foreign = host.memory().alloc_with(&stream, 4096, fill).unwrap().freeze(&stream).unwrap();
         let (sender, receiver) = mpsc::channel();
         let (address, ready) = (foreign.address(), foreign.ready().clone());
@@ -57,7 +58,7 @@ fn shareable_block_works_as_a_buffer() {
     let buffer = buffer.freeze(&stream).unwrap();
     let mut copy = memory.alloc(&other, 4096).unwrap();
     other.copy(&mut copy, 0, &buffer, 0, 4096).unwrap();
-    // The copy is still reading the block.
+    // The block is dropped while the copy may still be reading it.
     drop(buffer);
     let copy = copy.freeze(&other).unwrap();
     assert!(copy.host_view(&stream).unwrap().iter().all(|byte| *byte == 9));

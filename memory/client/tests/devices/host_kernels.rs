@@ -6,7 +6,7 @@ use crossdock_memory::{Arg, Code, Device, Host, HostKernel, Kernel, Memory, Resu
 use crossdock_plugin_api::abi;
 use crossdock_test_support::{DEVICES, TestHost};
 
-/// A host with the memory of a test host and its own kernels.
+/// A host that offers the memory interface of a test host, and kernels of its own.
 #[repr(C)]
 struct KernelHost {
     table: abi::Host,
@@ -87,7 +87,7 @@ unsafe extern "C" fn find(
     abi::OK
 }
 
-/// Fills all WRITE arguments with a number.
+/// A kernel that fills all WRITE arguments with the byte `NUMBER`.
 unsafe extern "C" fn write<const NUMBER: u8>(args: *const abi::Arg, n: usize) -> abi::Code {
     // SAFETY: `args` points to the `n` arguments of the launch.
     for arg in unsafe { std::slice::from_raw_parts(args, n) } {
@@ -108,7 +108,7 @@ fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Resu
     let stream = memory.default_stream(device)?;
     let mut to = memory.alloc(&stream, 1)?;
     let mut args = [Arg::Write { buffer: &mut to, offset: 0, bytes: 1 }];
-    // SAFETY: the kernels of this file take any arguments.
+    // SAFETY: the kernels of this file accept any arguments.
     unsafe { stream.launch_by_name(kernel, GRID, &mut args) }?;
     Ok(to.freeze(&stream)?.host_view(&stream)?[0])
 }

@@ -1,4 +1,4 @@
-//! Tests of the client on every device.
+//! Tests the client of the memory interface on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod buffer_builder;

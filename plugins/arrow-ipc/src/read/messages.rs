@@ -97,7 +97,7 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let room =
         file.len().checked_sub(FILE_TAIL_BYTES).filter(|_| file.len() >= min_bytes).ok_or_else(|| {
             Error::bad_data(format!(
-                "it is truncated: an Arrow IPC file has {} bytes, expected at least {min_bytes}",
+                "it is truncated: it ends after {} bytes, an Arrow IPC file has at least {min_bytes}",
                 file.len()
             ))
         })?;
@@ -205,7 +205,9 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
     let word = |at: usize| {
         let word = head.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok());
         word.ok_or_else(|| {
-            Error::bad_data(format!("it is truncated: {remaining} bytes are left, expected a message"))
+            Error::bad_data(format!(
+                "it is truncated: it ends {remaining} bytes after a message, expected the next one"
+            ))
         })
     };
     let (prefix, end_bytes) = match frame::read_first(word(0)?)? {
@@ -216,7 +218,7 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
     let (got, end) = (head.len(), prefix_bytes + metadata_bytes);
     if within(end) < end {
         return Err(Error::bad_data(format!(
-            "it is truncated: a message has {end} bytes of metadata, but only {remaining} bytes are left"
+            "it is truncated: a message has {end} bytes of metadata, but the data ends after {remaining} of them"
         )));
     }
     if got < end {

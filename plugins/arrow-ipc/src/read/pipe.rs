@@ -80,7 +80,7 @@ pub fn open(
     match reader.fill(&mut word)? {
         0 => return Err(Error::bad_data("it is empty, expected an Arrow IPC file or stream")),
         4 => {}
-        n => return Err(Error::bad_data(format!("it is truncated: its size is {n} bytes"))),
+        n => return Err(Error::bad_data(format!("it is truncated: it ends after {n} bytes"))),
     }
     let is_file = MAGIC.starts_with(&word);
     let first = if is_file {
@@ -299,7 +299,7 @@ impl Reader {
         match self.fill(to)? {
             n if n == expected => Ok(()),
             n => Err(Error::bad_data(format!(
-                "it is truncated: expected {expected} bytes at offset {at}, got {n}"
+                "it is truncated: expected {expected} bytes at offset {at}, but it ends after {n} of them"
             ))),
         }
     }
@@ -319,7 +319,7 @@ impl Reader {
                 4 => {}
                 n => {
                     return Err(Error::bad_data(format!(
-                        "it is truncated: {n} bytes are left, expected a message"
+                        "it is truncated: it ends {n} bytes after a message, expected the next one"
                     )));
                 }
             }
@@ -473,7 +473,7 @@ impl Reader {
         }
         let Some((before, tail)) = rest.split_last_chunk::<{ FILE_TAIL_BYTES as usize }>() else {
             return Err(Error::bad_data(format!(
-                "it is truncated: expected the footer of an Arrow IPC file, got {} bytes",
+                "it is truncated: it ends {} bytes after the last message, expected the footer of an Arrow IPC file",
                 rest.len()
             )));
         };

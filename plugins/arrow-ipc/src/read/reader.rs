@@ -171,8 +171,9 @@ impl Reader {
             let next = next.unwrap_or_else(Pending::Failed);
             let is_enough = match &next {
                 Pending::Batch { body, .. } if body.is_in_place() => true,
-                // Starting this batch took as long as reading it. One more batch is started, so
-                // that a copy is in flight while the caller processes the current batch.
+                // `start` has read this batch completely, and its copy to the device is enqueued.
+                // One more batch is started, so that a copy runs while the caller processes the
+                // current batch.
                 Pending::Batch { body, .. } if body.is_enqueued() => !self.pending.is_empty(),
                 _ => false,
             };

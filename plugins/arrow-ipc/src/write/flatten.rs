@@ -130,8 +130,9 @@ impl Flattener<'_> {
                 out.variadic.push(data.len());
                 for buffer in data {
                     let bytes = buffer.as_ref().map_or(Some(0), Buffer::len);
-                    let bytes = bytes
-                        .ok_or_else(|| Error::internal("a data buffer of views has an unknown length"))?;
+                    let bytes = bytes.ok_or_else(|| {
+                        Error::internal("the length of a data buffer of a view array is unknown")
+                    })?;
                     out.chunks.push(Chunk::from_range(buffer.as_ref(), 0, bytes)?);
                 }
             }

@@ -38,10 +38,10 @@ fn invalid_index<I: Index>(indices: &[I], number: usize, offset: usize, len: usi
     let got = indices[number];
     match number.checked_sub(1).map(|before| indices[before]) {
         Some(before) if got <= before => Error::bad_data(format!(
-            "patches: expected strictly increasing indices, got {got} after {before} at index {number}"
+            "patches: expected strictly increasing indices, got {got} after {before} as number {number}"
         )),
         _ => Error::bad_data(format!(
-            "patches: expected indices from {offset} on and below {offset} + {len}, got {got} at index {number}"
+            "patches: expected indices from {offset} to below {offset} + {len}, got {got} as number {number}"
         )),
     }
 }
@@ -96,16 +96,16 @@ mod tests {
         };
         assert_eq!(
             error(&[1, 1], 0),
-            "patches: expected strictly increasing indices, got 1 after 1 at index 1"
+            "patches: expected strictly increasing indices, got 1 after 1 as number 1"
         );
         assert_eq!(
             error(&[4, 3], 0),
-            "patches: expected strictly increasing indices, got 3 after 4 at index 1"
+            "patches: expected strictly increasing indices, got 3 after 4 as number 1"
         );
         let outside = "patches: expected indices from";
-        assert_eq!(error(&[1, 10], 0), format!("{outside} 0 on and below 0 + 10, got 10 at index 1"));
-        assert_eq!(error(&[6, 9], 7), format!("{outside} 7 on and below 7 + 10, got 6 at index 0"));
-        assert_eq!(error(&[65535], 0), format!("{outside} 0 on and below 0 + 10, got 65535 at index 0"));
+        assert_eq!(error(&[1, 10], 0), format!("{outside} 0 to below 0 + 10, got 10 as number 1"));
+        assert_eq!(error(&[6, 9], 7), format!("{outside} 7 to below 7 + 10, got 6 as number 0"));
+        assert_eq!(error(&[65535], 0), format!("{outside} 0 to below 0 + 10, got 65535 as number 0"));
         assert!(for_each_patch(&[u64::MAX], 0, usize::MAX, |_, _| ()).is_err());
     }
 

@@ -40,7 +40,9 @@ pub fn for_each_run<E: Index>(
     if from == len {
         return Ok(());
     }
-    Err(Error::bad_data(format!("run-end: expected a last end of at least {offset} + {len}, got {previous}")))
+    Err(Error::bad_data(format!(
+        "run-end: expected the last run to end at {offset} + {len} or later, got {previous}"
+    )))
 }
 
 /// Writes the values of all runs to `out`.
@@ -121,8 +123,8 @@ mod tests {
             "run-end: expected strictly increasing ends, got 4 after 5 at index 1"
         );
         assert_eq!(error(&[0], 0, 0), "run-end: expected strictly increasing ends, got 0 after 0 at index 0");
-        assert_eq!(error(&[2, 4], 1, 4), "run-end: expected a last end of at least 1 + 4, got 4");
-        assert_eq!(error(&[], 0, 1), "run-end: expected a last end of at least 0 + 1, got 0");
+        assert_eq!(error(&[2, 4], 1, 4), "run-end: expected the last run to end at 1 + 4 or later, got 4");
+        assert_eq!(error(&[], 0, 1), "run-end: expected the last run to end at 0 + 1 or later, got 0");
         assert!(expand(&[u64::MAX], &[1u8], usize::MAX, &mut [0]).is_err());
         assert!(expand::<u8, u8>(&[], &[], 0, &mut []).is_ok());
     }

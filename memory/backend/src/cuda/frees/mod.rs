@@ -9,29 +9,31 @@ use crossdock_plugin_api::Result;
 use crate::cuda::context::Gpu;
 use crate::cuda::driver::{DevicePtr, RawEvent, RawStream, SUCCESS};
 
-/// Pending frees of a pool: blocks that were used on other streams than the one they were allocated
-/// on, or exported to other libraries.
+/// Pending frees of a pool. They concern blocks that were used on a stream other than the one that
+/// allocated them, and blocks that were exported to other libraries.
 ///
-/// A separate stream waits for everything that must come first, and each block stays here until an
-/// event on that stream has passed. The next allocation or release checks the events, and frees
-/// passed blocks with `cuMemFree`, after which any stream may reuse them. A free in the order of
-/// the separate stream would make the memory available to other streams only after the driver
-/// itself has seen it pass: see docs/decisions/0007. No thread waits.
+/// A separate stream waits for all uses of a block, and the block stays pending until an event on
+/// that stream has passed. Each allocation and each release of the pool queries the events. It
+/// frees the blocks whose events have passed with `cuMemFree`, after which any stream may reuse
+/// their memory. If the blocks were freed in the order of the separate stream, their memory would
+/// become available to other streams later, when the driver itself has noticed that the free has
+/// run: see docs/decisions/0007. No thread waits.
 pub(crate) struct PendingFrees {
     gpu: Arc<Gpu>,
-    /// Runs only waits, and frees that could not be made in another way.
+    /// The separate stream. It runs only waits, and frees that were not possible in another way.
     stream: Stream,
     state: Mutex<State>,
-    /// Number of pending blocks, to return early without the lock.
+    /// Number of pending blocks, which can be read without locking `state`.
     count: AtomicUsize,
 }
 
-/// Above this number of pending bytes, the allocating stream waits for all of them.
+/// If more bytes than this are pending, the stream of the next allocation waits for all pending
+/// frees.
 const MAX_PENDING_BYTES: usize = 256 << 20;
 
 #[derive(Default)]
 struct State {
-    /// In the order in which their events pass.
+    /// The pending blocks, in the order in which their events pass.
     pending: VecDeque<Block>,
     pending_bytes: usize,
 }
@@ -55,13 +57,13 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl PendingFrees {
-    /// Creates the separate stream. The context is current.
+    /// Creates the separate stream. The context must be current.
     pub(crate) fn new(gpu: Arc<Gpu>) -> Result<Self> {
         let stream = Stream(gpu.take_stream()?);
         Ok(Self { gpu, stream, state: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
-    /// The stream that waits for everything that must come before a free.
+    /// The separate stream, which waits for all uses of a block before the block is freed.
     pub(crate) fn stream(&self) -> RawStream {
         self.stream.0
     }
@@ -72,10 +74,11 @@ impl PendingFrees {
     }
 
     /// Takes ownership of a block and frees it after the work enqueued so far on the separate
-    /// stream. After an error the caller keeps the block. The context is current.
+    /// stream. After an error the caller keeps the block. The context must be current.
     pub(crate) fn add(&self, base: DevicePtr, bytes: usize) -> Result<()> {
         let mut state = self.lock();
-        // The lock is held, so that the list is in the order of the stream.
+        // Recorded while the lock is held, so that the list has the order of the events on the
+        // stream.
         let after = self.gpu.record(self.stream.0)?;
         state.pending.push_back(Block { base, bytes, after });
         state.pending_bytes += bytes;
@@ -83,17 +86,18 @@ impl PendingFrees {
         Ok(())
     }
 
-    /// Frees blocks whose events have passed, unless another thread is doing so. The context is
-    /// current.
+    /// Frees blocks whose events have passed, unless another thread is doing so. The context must
+    /// be current.
     pub(crate) fn try_free_passed(&self) {
         if let Some(mut state) = self.try_lock_pending() {
             self.free_passed(&mut state);
         }
     }
 
-    /// Frees passed blocks before an allocation on `stream`. If too many bytes remain pending,
-    /// `stream` waits for all of them and frees them in its order, which makes them available to
-    /// its own next allocation at once.
+    /// Frees the blocks whose events have passed, before an allocation on `stream`. If more than
+    /// [`MAX_PENDING_BYTES`] bytes remain pending, `stream` waits for all pending blocks and frees
+    /// them in stream order, which makes their memory available to the next allocation on `stream`
+    /// at once.
     pub(crate) fn make_room(&self, stream: RawStream) {
         let Some(mut state) = self.try_lock_pending() else { return };
         self.free_passed(&mut state);
@@ -102,18 +106,20 @@ impl PendingFrees {
         };
         let _relaxed = self.gpu.relaxed();
         if self.gpu.wait(stream, newest.after).is_ok() {
-            // Blocks that the driver rejects stay pending.
+            // Blocks that the driver does not free stay pending.
             self.free_in_order(&mut state, stream);
         }
     }
 
-    /// Blocks until all pending blocks have passed, and frees them. The context is current.
+    /// Blocks until the events of all pending blocks have passed, and frees these blocks. The
+    /// context must be current.
     pub(crate) fn settle(&self) {
         let newest = self.lock().pending.back().copied();
         let _relaxed = self.gpu.relaxed();
         if let Some(newest) = newest {
-            // Without the lock. If the event has been returned and reused meanwhile, the blocks
-            // pending here have passed, and this waits for newer work.
+            // Waits without holding the lock. If another thread returns the event to the cache
+            // meanwhile and the event is reused, the events of these blocks have passed, and this
+            // call waits for newer work.
             // SAFETY: the event belongs to this context; events are destroyed only with the
             // context.
             unsafe { (self.gpu.driver.event_synchronize)(newest.after) };
@@ -121,11 +127,11 @@ impl PendingFrees {
         }
     }
 
-    /// Frees a block that nothing uses any more. The context is current.
+    /// Frees a block that nothing uses any more. The context must be current.
     pub(crate) fn free(&self, base: DevicePtr, bytes: usize) {
         let _relaxed = self.gpu.relaxed();
         if !self.try_free(base) {
-            // Try again later. If not even an event can be recorded, the block leaks.
+            // Try again later. If the event for this cannot be recorded, the block leaks.
             drop(self.add(base, bytes));
         }
     }
@@ -157,23 +163,22 @@ impl PendingFrees {
         self.count.store(state.pending.len(), Ordering::Relaxed);
     }
 
-    /// Frees a block that nothing uses; `false` if the driver rejects it.
+    /// Frees a block that nothing uses any more. Returns `false` if the driver does not free it.
     fn try_free(&self, base: DevicePtr) -> bool {
         let driver = &self.gpu.driver;
-        // SAFETY: the block was allocated from the pool and not freed yet, and the host has seen
-        // that all its uses have run. If the first function fails, the stream order gives the same
-        // guarantee.
+        // SAFETY: the block was allocated from the pool and has not been freed, and all its uses
+        // have run, as the callers ensure. This satisfies the requirements of both functions.
         unsafe {
             (driver.mem_free)(base) == SUCCESS || (driver.mem_free_async)(base, self.stream.0) == SUCCESS
         }
     }
 
-    /// Frees all pending blocks in the order of `stream`, which comes after their uses.
+    /// Frees all pending blocks in the order of `stream`, which already waits for their uses.
     fn free_in_order(&self, state: &mut State, stream: RawStream) {
         let mut freed_bytes = 0;
         state.pending.retain(|block| {
-            // SAFETY: the block was allocated from the pool and not freed yet, and `stream` comes
-            // after its uses.
+            // SAFETY: the block was allocated from the pool and has not been freed, and `stream`
+            // already waits for its uses.
             let is_rejected = unsafe { (self.gpu.driver.mem_free_async)(block.base, stream) } != SUCCESS;
             if !is_rejected {
                 freed_bytes += block.bytes;

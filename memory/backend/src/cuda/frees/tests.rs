@@ -18,11 +18,11 @@ use crate::cuda::driver::{
 static REAL: OnceLock<Driver> = OnceLock::new();
 static TEST_LOCK: Mutex<()> = Mutex::new(());
 
-/// Event queries return "not ready".
+/// Whether event queries return "not ready".
 static NEVER_READY: AtomicBool = AtomicBool::new(false);
 static MEM_FREE_FAILS: AtomicBool = AtomicBool::new(false);
 static MEM_FREE_ASYNC_FAILS: AtomicBool = AtomicBool::new(false);
-/// Number of calls of `cuMemFree`, and the streams of `cuMemFreeAsync`.
+/// Number of calls to `cuMemFree`, and the streams that were passed to `cuMemFreeAsync`.
 static MEM_FREE_CALLS: AtomicUsize = AtomicUsize::new(0);
 static MEM_FREE_ASYNC_STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
@@ -32,7 +32,7 @@ unsafe extern "C" fn query(event: RawEvent) -> c_int {
     if NEVER_READY.load(Ordering::Relaxed) {
         NOT_READY
     } else {
-        // SAFETY: the caller passes an event, as the driver's function requires.
+        // SAFETY: the caller passes a live event, as `cuEventQuery` requires.
         unsafe { (REAL.get().unwrap().event_query)(event) }
     }
 }
@@ -42,7 +42,7 @@ unsafe extern "C" fn mem_free(base: DevicePtr) -> c_int {
         return ERROR_CODE;
     }
     MEM_FREE_CALLS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the argument satisfies the same contract.
+    // SAFETY: the caller satisfies the contract of the replaced function.
     unsafe { (REAL.get().unwrap().mem_free)(base) }
 }
 
@@ -51,7 +51,7 @@ unsafe extern "C" fn mem_free_async(base: DevicePtr, stream: RawStream) -> c_int
         return ERROR_CODE;
     }
     MEM_FREE_ASYNC_STREAMS.lock().unwrap().push(stream as usize);
-    // SAFETY: the arguments satisfy the same contract.
+    // SAFETY: the caller satisfies the contract of the replaced function.
     unsafe { (REAL.get().unwrap().mem_free_async)(base, stream) }
 }
 
@@ -95,7 +95,7 @@ impl Fixture {
             reserved: [0; 56],
         };
         let mut pool = std::ptr::null_mut();
-        // SAFETY: the pointers are to locals; the context is current.
+        // SAFETY: the pointers point to local variables; the context is current.
         assert_eq!(unsafe { (driver.mem_pool_create)(&mut pool, &props) }, SUCCESS);
         let frees = Some(PendingFrees::new(gpu.clone()).unwrap());
         Some(Self { frees, pool, home, user, _entered: entered, gpu, _guard: guard })
@@ -114,7 +114,7 @@ impl Fixture {
     /// Allocates a block, and writes to it on another stream.
     fn used_block(&self) -> DevicePtr {
         let mut base = 0;
-        // SAFETY: the pointer is to a local, and the block has 4096 bytes.
+        // SAFETY: the pointer points to a local variable, and the block has 4096 bytes.
         unsafe {
             let driver = &self.gpu.driver;
             assert_eq!((driver.mem_alloc_from_pool_async)(&mut base, 4096, self.pool, self.home), SUCCESS);
@@ -131,7 +131,8 @@ impl Fixture {
         self.frees().add(base, bytes).unwrap();
     }
 
-    /// Frees passed blocks until `done`, because queries may lag behind.
+    /// Calls `try_free_passed` until `done` returns true, because a query may report a passed event
+    /// late.
     fn free_passed_until(&self, done: impl Fn() -> bool) {
         let n_calls = (0..100_000).take_while(|_| !done()).map(|_| self.frees().try_free_passed()).count();
         assert!(done(), "not after {n_calls} calls");
@@ -224,7 +225,7 @@ fn settle_waits_until_all_blocks_are_freed() {
 #[test]
 fn freeing_breaks_no_capture() {
     let Some(fixture) = Fixture::new("freeing_breaks_no_capture") else { return };
-    // SAFETY: these are the signatures in the driver's header.
+    // SAFETY: the types are the signatures in the driver's header.
     let (begin, end) = unsafe {
         type Begin = unsafe extern "C" fn(RawStream, c_int) -> c_int;
         type End = unsafe extern "C" fn(RawStream, *mut *mut std::ffi::c_void) -> c_int;
@@ -236,7 +237,7 @@ fn freeing_breaks_no_capture() {
     let capturing = fixture.gpu.take_stream().unwrap();
     const THREAD_LOCAL: c_int = 1;
     let mut graph = std::ptr::null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer points to a local variable.
     unsafe {
         assert_eq!(begin(capturing, THREAD_LOCAL), SUCCESS);
         fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);

@@ -1,4 +1,4 @@
-//! Runs jobs once a device is done with something, on a thread of its own.
+//! Runs jobs on a separate thread, once a device has completed the work that they depend on.
 
 mod queue;
 mod sync;
@@ -14,9 +14,9 @@ use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 use super::event::CudaEvent;
 use queue::{Queue, Status, Work};
 
-/// Runs jobs after events, without blocking the threads that add them. The thread is started with
-/// the first job. It holds no lock while it runs a job, and ends when the reaper has been dropped
-/// and all jobs are done.
+/// Runs jobs once their events have passed, without blocking the threads that add the jobs. The
+/// reaper's thread is started with the first job. It holds no lock while it runs a job, and ends
+/// when the reaper has been dropped and all jobs are done.
 #[derive(Default)]
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
@@ -52,7 +52,8 @@ impl Reaper {
                 let shared: Arc<dyn Flush> = self.shared.clone();
                 at_exit::register(Arc::downgrade(&shared));
             }
-            // If no thread can be started, run the jobs here: late, but safely.
+            // If the thread cannot be started, this thread runs the jobs, and blocks until they are
+            // done.
             Err(_) => {
                 drop(is_running);
                 self.shared.jobs.drain();
@@ -60,11 +61,13 @@ impl Reaper {
         }
     }
 
-    /// Blocks until all jobs added so far, and the jobs that these add, are done. Does not wait for
-    /// jobs that need the end of a graph capture, which the caller may have to end.
+    /// Blocks until all jobs that were added so far are done, and also the jobs that these jobs
+    /// add. Does not wait for jobs that can run only after the end of a graph capture, because the
+    /// caller may have to end the capture itself.
     pub(crate) fn flush(&self) {
-        // The release of an array that passed through several plugins adds one job for each. The
-        // bound is needed because other threads may add jobs forever.
+        // The release of an array that passed through several plugins adds one job per plugin, each
+        // after the previous one has run. The number of rounds is bounded, because other threads
+        // may add jobs forever.
         const MAX_ROUNDS: usize = 64;
         for _ in 0..MAX_ROUNDS {
             let n_added = self.shared.jobs.n_added();
@@ -79,22 +82,22 @@ impl Reaper {
     pub(crate) fn flush_and_leak(&self) {
         self.flush();
         self.shared.jobs.leak();
-        // For jobs added in between.
+        // Completes jobs that were added between the two previous calls.
         self.flush();
     }
 }
 
 impl Drop for Reaper {
-    /// Does not join the thread: the last reference may be dropped on any thread, with a lock held
-    /// that a release callback on the reaper's thread needs, such as Python's. [`at_exit`] waits at
-    /// the end of the process.
+    /// Does not join the thread. The last reference may be dropped on a thread that holds a lock,
+    /// such as Python's global interpreter lock, and a release callback on the reaper's thread may
+    /// need this lock. [`at_exit`] waits for the jobs when the process ends.
     fn drop(&mut self) {
         self.shared.jobs.end();
     }
 }
 
 impl Flush for Shared {
-    /// Blocks until the jobs added so far are done, at most until `until`.
+    /// Blocks until the jobs that were added so far are done, or `until` has passed.
     fn flush(&self, until: Option<Instant>) {
         if !self.is_this_thread() {
             self.jobs.flush(until);
@@ -120,7 +123,7 @@ impl Shared {
         });
         if let Some(gpu) = gpu {
             let mut mode = CAPTURE_MODE_RELAXED;
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer points to a local variable.
             unsafe { (gpu.driver.thread_exchange_capture_mode)(&mut mode) };
         }
     }
@@ -141,8 +144,8 @@ impl Work for Job {
             match event.is_done() {
                 Ok(true) => {}
                 Ok(false) => return Status::Pending,
-                // The event cannot be queried. Waiting for the whole device works unless the device
-                // is broken.
+                // The event cannot be queried, so this thread waits for the whole device, which
+                // works unless the device is broken.
                 Err(_) => match wait_for_all(event.gpu()) {
                     Status::Ready => {}
                     otherwise => return otherwise,
@@ -164,22 +167,22 @@ fn wait_for_all(gpu: &Gpu) -> Status {
     let Ok(_entered) = gpu.enter() else { return Status::Never };
     // SAFETY: the context is current.
     let wait = || unsafe { (gpu.driver.ctx_synchronize)() };
-    // A single error, such as lack of memory, does not mean that the device is broken; a broken
-    // device keeps failing.
+    // Waits again after an error. One error, such as a lack of memory, does not mean that the
+    // device is broken, but a broken device returns an error every time.
     let code = match wait() {
         SUCCESS => SUCCESS,
         _ => wait(),
     };
     match code {
         SUCCESS => Status::Ready,
-        // The driver must not wait while a capture is open.
+        // The driver does not permit this wait while a capture is open.
         900..=908 => Status::Captured,
         _ => Status::Never,
     }
 }
 
-/// The id of this thread. Works even after its thread-local variables have been destroyed, as at
-/// the end of a process.
+/// The id of this thread. Works even after the thread-local variables of this thread have been
+/// destroyed, for example at the end of the process.
 fn this_thread() -> libc::pthread_t {
     // SAFETY: `pthread_self` has no requirements.
     unsafe { libc::pthread_self() }

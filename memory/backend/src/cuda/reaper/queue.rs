@@ -1,4 +1,4 @@
-//! A queue of jobs that wait for a device, and of threads that wait for jobs. tests/models runs
+//! Queues jobs that wait for a device, and lets threads wait until jobs are done. tests/models runs
 //! this file under loom.
 
 use std::collections::BTreeMap;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// A job.
+/// A job of a [`Queue`].
 pub(crate) trait Work: Sized {
     fn status(&self) -> Status;
 
-    /// Runs the job if `status` is ready, and returns it if it must wait.
+    /// Runs the job if `status` is [`Status::Ready`]. Returns the job if it must still wait.
     fn run(self, status: &Status) -> Option<Self>;
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Status {
     Never,
 }
 
-/// Holds no lock while it checks or runs a job.
+/// A queue of jobs. It holds no lock while it checks or runs a job.
 pub(crate) struct Queue<W> {
     state: Mutex<State<W>>,
     changed: Condvar,
@@ -34,19 +34,20 @@ pub(crate) struct Queue<W> {
 struct State<W> {
     /// The jobs that no thread is checking, with their numbers.
     jobs: Vec<(u64, W)>,
-    /// The numbers of all unfinished jobs, including those being checked, and whether the last
-    /// check found the job waiting for the end of a graph capture.
+    /// Maps the number of each unfinished job, including jobs that are being checked, to whether
+    /// its last check returned [`Status::Captured`].
     unfinished: BTreeMap<u64, bool>,
     next: u64,
     /// Number of completed rounds over all jobs.
     rounds: u64,
     ending: bool,
-    /// New jobs are leaked, because the process is ending and what they would call no longer
-    /// exists.
+    /// Whether new jobs are leaked. They are if the process is ending, because the code that they
+    /// would call may no longer exist.
     leaking: bool,
 }
 
-/// Bounds of the pause between two rounds: short after a job has run, longer while none does.
+/// Bounds of the pause between two rounds. The pause is shortest after a round that finished a job,
+/// and doubles after each other round.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 const MAX_PAUSE: Duration = Duration::from_millis(2);
 
@@ -59,7 +60,7 @@ impl<W> Default for Queue<W> {
 }
 
 impl<W: Work> Queue<W> {
-    /// Adds a job. `false` if it was leaked instead.
+    /// Adds a job. Returns `false` if the job was leaked instead.
     pub(crate) fn add(&self, job: W) -> bool {
         let mut state = self.state();
         if state.leaking {
@@ -80,12 +81,14 @@ impl<W: Work> Queue<W> {
         self.state().next
     }
 
-    /// Blocks until all jobs added so far are done, at most until `until`. Does not wait for jobs
-    /// that need the end of a graph capture, which the caller may have to end.
+    /// Blocks until all jobs that were added so far are done, or `until` has passed. Does not wait
+    /// for jobs that can run only after the end of a graph capture, because the caller may have to
+    /// end the capture itself.
     pub(crate) fn flush(&self, until: Option<Instant>) {
         let mut state = self.state();
-        // The last check may be outdated: a capture may have ended since. The second round to
-        // complete from now on began after this call, so it has checked all these jobs again.
+        // The last check of a job may be outdated, because a capture may have ended since then. So
+        // this call waits for two more rounds: the second of them begins after this call, and
+        // checks all these jobs again.
         let (end, fresh) = (state.next, state.rounds + 2);
         let is_done = |state: &State<W>| {
             let mut remaining = state.unfinished.range(..end).peekable();
@@ -111,7 +114,7 @@ impl<W: Work> Queue<W> {
         self.changed.notify_all();
     }
 
-    /// Runs jobs until [`Self::end`] is called and all are done.
+    /// Runs jobs until [`Self::end`] has been called and all jobs are done.
     pub(crate) fn run(&self) {
         let mut pause = MIN_PAUSE;
         loop {
@@ -130,7 +133,7 @@ impl<W: Work> Queue<W> {
         }
     }
 
-    /// Runs all jobs, and returns.
+    /// Runs jobs on this thread until none is left.
     pub(crate) fn drain(&self) {
         while !self.state().jobs.is_empty() {
             if !self.round() {
@@ -139,20 +142,21 @@ impl<W: Work> Queue<W> {
         }
     }
 
-    /// Checks each job once. Returns whether any has run.
+    /// Checks each job once, and runs the jobs that are ready. Returns whether any job was
+    /// finished.
     pub(crate) fn round(&self) -> bool {
         let jobs = {
             let mut state = self.state();
             let jobs = std::mem::take(&mut state.jobs);
-            // A job that is being checked may also be running.
+            // Jobs that are being checked do not count as captured, because they may be running.
             state.unfinished.extend(jobs.iter().map(|(number, _)| (*number, false)));
             jobs
         };
         let mut has_progress = false;
         for (number, job) in jobs {
             let status = job.status();
-            // `run` consumes the job, so that nothing of it is left when waiting threads learn that
-            // it is done: they may end the process.
+            // `run` consumes the job, so that the job has been destroyed before waiting threads are
+            // notified that it is done. These threads may then end the process.
             let pending = job.run(&status);
             let mut state = self.state();
             match pending {

@@ -1,3 +1,4 @@
-//! The synchronisation types of [`super::queue`]. Its models in tests/models have loom's instead.
+//! Re-exports the synchronisation types that [`super::queue`] uses. Its models in tests/models use
+//! loom's types instead.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Queue, Status, Work};
 
-/// More than enough to wake a thread on any machine.
+/// Longer than it takes to wake a thread on any machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A job that adds itself again when it runs, so that the queue is never empty.

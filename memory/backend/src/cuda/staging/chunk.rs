@@ -1,4 +1,4 @@
-//! Chunks of pinned memory, with the event after which they may be reused.
+//! Defines chunks of pinned memory, each with an event after which the chunk may be reused.
 
 use crossdock_plugin_api::Result;
 
@@ -6,18 +6,18 @@ use super::Cuda;
 use super::copy_plan::{CopyPlan, Slice};
 use crate::cuda::driver::{EVENT_DISABLE_TIMING, RawEvent, RawStream, SUCCESS};
 
-/// Minimum size in bytes for populating pages in advance.
+/// Minimum size in bytes of a range whose pages are populated in advance.
 const MIN_POPULATE_BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 
-/// A range of one of the ring's slabs, used by one owner at a time.
+/// A range of pinned memory in one of the ring's slabs. It has one owner at a time.
 pub(super) struct Chunk {
     start: *mut u8,
     event: RawEvent,
-    /// Whether the device may still use it, until `event` has passed.
+    /// Whether the device may still be using the chunk, which it does until `event` has passed.
     pending: bool,
-    /// The stream on which `event` was last recorded. Only compared, because the stream may have
-    /// been destroyed.
+    /// The stream on which `event` was last recorded. It is only compared and never passed to the
+    /// driver, because the stream may have been destroyed.
     stream: RawStream,
 }
 
@@ -25,18 +25,18 @@ pub(super) struct Chunk {
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    /// Creates a chunk with its own event. The context is current, and `start` points to as many
-    /// bytes of pinned memory as the ring's chunks have.
+    /// Creates a chunk with its own event. The context must be current, and `start` must point to
+    /// pinned memory of the size of the ring's chunks.
     pub(super) fn new(cuda: &Cuda, start: *mut u8) -> Result<Self> {
         let mut event = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (cuda.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
         cuda.driver.check("cuEventCreate", code)?;
         Ok(Self { start, event, pending: false, stream: std::ptr::null_mut() })
     }
 
-    /// Whether it is known to be free. If the query fails, it counts as busy, and waiting for it
-    /// returns the error.
+    /// Whether the chunk is known to be free. If the query fails, the chunk counts as busy, and
+    /// [`Self::wait`] returns the error.
     pub(super) fn is_free(&mut self, cuda: &Cuda) -> bool {
         let _relaxed = cuda.driver.relaxed();
         // SAFETY: the event belongs to this chunk and is alive.
@@ -44,12 +44,13 @@ impl Chunk {
         !self.pending
     }
 
-    /// Whether it was in use by work on `stream` at the last query.
+    /// Whether work on `stream` was using the chunk at the last query.
     pub(super) fn is_pending_on(&self, stream: RawStream) -> bool {
         self.pending && self.stream == stream
     }
 
-    /// Blocks until the device is done with the chunk. After an error that is unknown.
+    /// Blocks until the device is done with the chunk. After an error, the device may still be
+    /// using it.
     pub(super) fn wait(&mut self, cuda: &Cuda) -> Result<()> {
         if self.is_free(cuda) {
             return Ok(());
@@ -62,30 +63,33 @@ impl Chunk {
         Ok(())
     }
 
-    /// Copies the host's bytes of part `n` into the chunk.
+    /// Copies the bytes of part `n` from host memory into the chunk.
     pub(super) fn gather(&mut self, plan: &CopyPlan, n: usize) {
         for Slice { piece, offset, .. } in plan.part(n) {
-            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to it. The
-            // source is readable by the contract of `host_to_device`, whose call waits for this.
+            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to the
+            // chunk. The source is readable by the contract of `host_to_device`, which does not
+            // return before this copy is done.
             unsafe {
                 std::ptr::copy_nonoverlapping(piece.host.cast_const(), self.start.add(*offset), piece.bytes)
             };
         }
     }
 
-    /// Copies the bytes of part `n`, which have arrived in the chunk, to the host.
+    /// Copies the bytes of part `n`, which have arrived in the chunk, to their targets in host
+    /// memory.
     pub(super) fn scatter(&mut self, plan: &CopyPlan, n: usize) {
         for Slice { piece, offset, .. } in plan.part(n) {
-            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to it. The
-            // target is writable by the contract of `device_to_host`, whose call waits for this.
+            // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to the
+            // chunk. The target is writable by the contract of `device_to_host`, which does not
+            // return before this copy is done.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.start.add(*offset).cast_const(), piece.host, piece.bytes)
             };
         }
     }
 
-    /// Enqueues the device's copies of part `n`, and an event after them. The chunk is in use until
-    /// the event has passed, even after an error.
+    /// Enqueues the copies of part `n` on `stream`, and records the chunk's event after them. The
+    /// chunk is in use until the event has passed, even after an error.
     pub(super) fn enqueue(
         &mut self,
         cuda: &Cuda,
@@ -99,8 +103,9 @@ impl Chunk {
             let chunk_address = self.start.wrapping_add(run.offset) as u64;
             let (to, from) =
                 if to_device { (run.device, chunk_address) } else { (chunk_address, run.device) };
-            // SAFETY: the range is in the chunk, which is not used again before its event has
-            // passed. The device's range is valid by the contract of `Staging`'s functions.
+            // SAFETY: the host range is in the chunk, which is not used again before its event has
+            // passed. The device range is valid by the contract of `host_to_device` or
+            // `device_to_host`.
             let code = unsafe { (cuda.driver.memcpy_async)(to, from, run.bytes, stream) };
             enqueued = cuda.driver.check("cuMemcpyAsync", code);
             if enqueued.is_err() {
@@ -113,7 +118,8 @@ impl Chunk {
         self.pending = recorded.is_ok();
         self.stream = stream;
         if recorded.is_err() {
-            // Without an event, wait for the stream. If that fails too, the device has stopped.
+            // If no event was recorded, this thread waits for the stream. If that fails too, the
+            // device has stopped.
             let _relaxed = cuda.driver.relaxed();
             // SAFETY: `stream` is a live stream of this context.
             unsafe { (cuda.driver.stream_synchronize)(stream) };
@@ -121,22 +127,24 @@ impl Chunk {
         enqueued.and(recorded)
     }
 
-    /// Destroys the event. The device is done with the chunk.
+    /// Destroys the event. The device must be done with the chunk.
     pub(super) fn destroy(self, cuda: &Cuda) {
         // SAFETY: `new` created the event, and `self` is its only owner.
         unsafe { (cuda.driver.event_destroy)(self.event) };
     }
 }
 
-/// Populates the pages of part `n`'s targets at once while the bytes are in flight. An error is
-/// ignored: then writing faults the pages one by one.
+/// Populates the pages of part `n`'s targets in host memory while the bytes are in flight, with one
+/// system call per target. An error is ignored, because the pages are then populated one by one
+/// when they are written.
 pub(super) fn populate(plan: &CopyPlan, n: usize) {
     for Slice { piece, .. } in plan.part(n) {
         let start = (piece.host as usize).next_multiple_of(PAGE_BYTES);
         let end = (piece.host as usize).saturating_add(piece.bytes) & !(PAGE_BYTES - 1);
         if end.saturating_sub(start) >= MIN_POPULATE_BYTES {
-            // SAFETY: the range consists of whole pages of a target, which the caller lets us
-            // write. This faults them in as writing would, without changing their contents.
+            // SAFETY: the range consists of whole pages of a target, which is writable by the
+            // contract of `device_to_host`. The call populates the pages without changing their
+            // contents.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_POPULATE_WRITE) };
         }
     }

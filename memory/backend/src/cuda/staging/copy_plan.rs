@@ -1,4 +1,4 @@
-//! Divides a list of copies into parts of at most one chunk each.
+//! Divides a list of copies into parts that each fit into one chunk.
 
 use std::ops::Range;
 
@@ -12,37 +12,40 @@ pub(super) struct Piece {
     pub bytes: usize,
 }
 
-/// The part of a piece that is in one part.
+/// The bytes of one piece that belong to one part of the plan.
 #[derive(Clone, Copy)]
 pub(super) struct Slice {
     pub piece: Piece,
-    /// Offset in the chunk.
+    /// Offset of the slice in the chunk in bytes.
     pub offset: usize,
-    /// Whether it continues the previous slice, in the chunk and in one allocation of the device.
+    /// Whether the slice directly follows the previous slice, both in the chunk and within one
+    /// allocation on the device.
     joins: bool,
 }
 
-/// All slices, and the slices of each part.
+/// All slices, and for each part the range of its slices.
 pub(super) struct CopyPlan {
     slices: Vec<Slice>,
     parts: Vec<Range<usize>>,
 }
 
-/// A range of the chunk that is copied to or from one range of the device.
+/// A range of the chunk that is copied to or from one range of device memory.
 pub(super) struct Run {
     pub offset: usize,
     pub device: DevicePtr,
     pub bytes: usize,
 }
 
-/// Slices that do not join start at separate cache lines.
+/// Alignment in bytes of slices that do not join the previous slice, so that they start at a new
+/// cache line.
 const ALIGNMENT: usize = 64;
 
 impl CopyPlan {
-    /// Divides `pieces`: small pieces share a part, large ones are split. `max_bytes` receives the
-    /// number of bytes before a part and returns the part's maximum size, a multiple of the
-    /// alignment. `are_in_one_allocation` tells whether two adjacent pieces on the device, given by
-    /// their addresses, belong to one allocation: the driver rejects copies across the end of one.
+    /// Divides `pieces` into parts. Small pieces share a part, and large pieces are split.
+    /// `max_bytes` receives the number of bytes in all previous parts and returns the maximum size
+    /// of the next part, a multiple of [`ALIGNMENT`]. `are_in_one_allocation` receives the
+    /// addresses of two pieces that are adjacent on the device and returns whether they belong to
+    /// one allocation, because the driver rejects a copy that crosses the end of an allocation.
     pub(super) fn new(
         pieces: &[Piece],
         max_bytes: impl Fn(usize) -> usize,
@@ -93,7 +96,7 @@ impl CopyPlan {
         self.parts.get(n).and_then(|range| self.slices.get(range.clone())).unwrap_or_default()
     }
 
-    /// The copies of part `n`: slices that join are one copy.
+    /// The copies of part `n`. Slices that join form one copy.
     pub(super) fn runs(&self, n: usize) -> impl Iterator<Item = Run> {
         self.part(n).chunk_by(|_, next| next.joins).filter_map(|slices| {
             let first = slices.first()?;
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn adjacent_ranges_of_two_allocations_are_two_copies() {
-        // One cache line each, so that they are adjacent in the chunk as well.
+        // Each piece has the size of a cache line, so that the pieces are adjacent in the chunk as
+        // well.
         let pieces = [piece(64, 1000, 64), piece(128, 2000, 64), piece(192, 3000, 64)];
         let plan = CopyPlan::new(&pieces, |_| 1024, |a, b| (a, b) != (64, 128));
         assert_eq!(runs(&plan), [(0, 64, 64), (64, 128, 128)]);

@@ -1,4 +1,4 @@
-//! Jobs: a list of copies that its caller and the worker threads process.
+//! Processes a list of copies on the caller's thread and on worker threads.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::ring::Ring;
 use super::workers::Workers;
 use crate::cuda::driver::RawStream;
 
-/// Maximum number of chunks that the device may be ahead of the copies to the host. Less than the
+/// Maximum number of chunks that one copy to the host may use at the same time. It is less than the
 /// whole ring, so that other jobs get chunks.
 const MAX_IN_FLIGHT: usize = MAX_CHUNKS / 4 * 3;
 
@@ -24,9 +24,9 @@ pub(super) enum Direction {
 
 /// Copies in one direction on one stream.
 ///
-/// To the device, every thread takes the next part, fills a chunk and enqueues it. To the host, the
-/// caller enqueues the parts, and every thread takes an enqueued part, waits for it and writes it
-/// out.
+/// For copies to the device, every thread takes the next part, fills a chunk and enqueues it. For
+/// copies to the host, the caller enqueues the parts, and every thread takes an enqueued part,
+/// waits for it, and copies it from the chunk to its targets.
 pub(super) struct Job {
     direction: Direction,
     stream: RawStream,
@@ -37,18 +37,18 @@ pub(super) struct Job {
 
 #[derive(Default)]
 struct State {
-    /// The next part to take.
+    /// For copies to the device: the index of the next part to take.
     next: usize,
-    /// To the host: enqueued chunks with their parts, oldest first.
+    /// For copies to the host: the enqueued chunks with the indices of their parts, oldest first.
     in_flight: VecDeque<(Chunk, usize)>,
     /// Number of parts that threads are processing.
     busy: usize,
     failed: Option<Error>,
 }
 
-// SAFETY: the ranges in `plan` are valid until the caller's call returns, which is after all
-// threads are done with them, and the parts do not overlap. The driver accepts the stream on any
-// thread.
+// SAFETY: the ranges in `plan` are valid until the caller's call returns, which does not happen
+// before all threads are done with them, and the parts do not overlap. The driver accepts the
+// stream on any thread.
 unsafe impl Send for Job {}
 // SAFETY: all mutable state is behind a lock. The ranges in `plan` are valid until the caller's
 // call returns, and every part is processed by one thread.
@@ -79,7 +79,8 @@ impl Job {
         Ok(())
     }
 
-    /// Runs the caller's share. Returns when no thread is working on the job.
+    /// Runs parts of the job on the caller's thread. Returns when no thread is working on the job
+    /// any more.
     pub(super) fn lead(&self, ring: &Ring, workers: &Workers) -> Result<()> {
         if self.direction == Direction::ToHost {
             self.enqueue_parts(ring, workers);
@@ -89,15 +90,15 @@ impl Job {
         while state.busy > 0 {
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // After a failure some chunks are still in flight. The error stays set, so that threads
-        // that come late do nothing.
+        // After a failure some chunks are still in flight. `failed` stays set, so that a thread
+        // that finds the job later does nothing.
         for (chunk, _) in state.in_flight.drain(..) {
             ring.put(chunk);
         }
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether there is work for another thread.
+    /// Whether the job has a part that another thread can process.
     pub(super) fn has_work(&self) -> bool {
         let state = self.lock();
         state.failed.is_none()
@@ -107,7 +108,7 @@ impl Job {
             }
     }
 
-    /// Processes one part, if there is one.
+    /// Processes one part. Returns `false` if no part can be processed now.
     pub(super) fn run_part(&self, ring: &Ring) -> bool {
         match self.direction {
             Direction::ToDevice => self.send_part(ring),
@@ -134,8 +135,8 @@ impl Job {
         true
     }
 
-    /// Enqueues all parts, as far ahead as there are chunks, and writes out arrived parts while
-    /// there are none.
+    /// Enqueues all parts. While no chunk is available for the next part, copies enqueued parts to
+    /// their targets.
     fn enqueue_parts(&self, ring: &Ring, workers: &Workers) {
         for n in 0..self.plan.len() {
             let chunk = loop {
@@ -150,7 +151,8 @@ impl Job {
                 match chunk {
                     Ok(Some(chunk)) => break Ok(chunk),
                     Ok(None) if self.run_part(ring) => {}
-                    // Other threads are writing out all parts in flight, and one will be done soon.
+                    // Other threads are copying all parts in flight to their targets, and one of
+                    // them will soon return its chunk.
                     Ok(None) if has_others => self.wait_for_others(),
                     Ok(None) => break ring.take(self.stream),
                     Err(error) => break Err(error),
@@ -189,7 +191,7 @@ impl Job {
         true
     }
 
-    /// Records the end of one part's processing.
+    /// Records the result of processing one part.
     fn finish_part(&self, result: Result<Option<(Chunk, usize)>>) {
         let mut state = self.lock();
         state.busy -= 1;

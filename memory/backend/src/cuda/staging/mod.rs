@@ -1,22 +1,25 @@
 //! Copies between a device and ordinary host memory at the speed of the link.
 //!
-//! The driver's own copy reaches a sixth of that: it uses one small pinned buffer on the caller's
-//! thread. Here several threads copy to or from a ring of pinned chunks, while the device copies
-//! other chunks. With sixteen cores and an H200 (link 55.5 GB/s) this moves 51 GB/s in either
-//! direction. Measurements behind the design:
+//! The driver's own copy reaches a sixth of that speed, because it uses one small pinned buffer on
+//! the caller's thread. Here several threads copy to or from a ring of pinned chunks, while the
+//! device copies other chunks. With sixteen cores and an H200, whose link has a speed of 55.5 GB/s,
+//! this copies 51 GB/s in either direction. The design is based on measurements:
 //!
-//! - Chunks of 2 MiB: 1 MiB gives 47 GB/s and 512 KiB 43, because the link idles between copies; 8
-//!   MiB gains little.
-//! - Ordinary `memcpy`: non-temporal stores, prefetching and huge pages gain nothing once chunks
-//!   are large.
-//! - All copies run on the caller's stream: several streams are no faster, and one stream keeps the
-//!   order.
-//! - Waiting for events by spinning, the driver's default: sleeping threads cost 2 GB/s to the
-//!   device, and 5 to fresh host memory.
-//! - Small last parts on the way to the host: 1 GB/s of a copy of 256 MiB, 3 of one of 64 MiB.
-//! - Copying a mapped file instead of registering it: registering gives 28 GB/s.
+//! - Chunks have 2 MiB. Chunks of 1 MiB reach only 47 GB/s, and chunks of 512 KiB only 43 GB/s,
+//!   because the link is idle between copies. Chunks of 8 MiB are hardly faster.
+//! - The threads use ordinary `memcpy`. With large chunks, non-temporal stores, prefetching and
+//!   huge pages are no faster.
+//! - All copies run on the caller's stream. Several streams are no faster, and one stream keeps the
+//!   copies in order.
+//! - Threads wait for events by spinning, which is the driver's default. With sleeping threads,
+//!   copies to the device are 2 GB/s slower, and copies to newly allocated host memory are 5 GB/s
+//!   slower.
+//! - The last parts of a copy to the host are small. This makes a copy of 256 MiB 1 GB/s faster,
+//!   and a copy of 64 MiB 3 GB/s faster.
+//! - Mapped files are copied through chunks. Registering their memory with the driver instead
+//!   reaches only 28 GB/s.
 //!
-//! Small copies stay on the caller's thread, packed into a chunk.
+//! Small copies run on the caller's thread alone, and share a chunk.
 
 mod chunk;
 mod copy_plan;
@@ -38,21 +41,24 @@ use self::workers::Workers;
 use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
 
 const CHUNK_BYTES: usize = 2 << 20;
-/// Three for each of twelve threads, and a quarter of all for concurrent copies.
+/// Three chunks for each of twelve threads, and a quarter of all chunks for concurrent copies.
 const MAX_CHUNKS: usize = 48;
-/// Size of chunks for small copies, so that many of these can be in flight.
+/// Size in bytes of the chunks for small copies. It is small, so that many small copies can be in
+/// flight.
 const SMALL_CHUNK_BYTES: usize = 64 << 10;
 const MAX_SMALL_CHUNKS: usize = 64;
-/// Copies up to this size stay on the caller's thread, which is done before other threads wake up.
+/// Copies of up to this number of bytes run on the caller's thread alone, which completes them
+/// before other threads could wake up.
 const MAX_SINGLE_THREAD_BYTES: usize = 512 << 10;
-/// Minimum size of a part for another thread.
+/// Minimum size in bytes of the parts of a copy that runs on several threads.
 const MIN_PART_BYTES: usize = 256 << 10;
 
-/// Size of the last parts on the way to the host: they are written out while nothing else arrives,
-/// so they are spread over more threads.
+/// Size in bytes of the last parts of a copy to the host. While the threads copy these parts to
+/// their targets, no other parts arrive, so the parts are small to occupy more threads.
 const LAST_PART_BYTES: usize = 512 << 10;
 
-/// The staging of one device. Chunks and threads are created when first needed, and kept.
+/// The chunks and worker threads for the copies of one device. Both are created when they are first
+/// needed, and then kept.
 pub(crate) struct Staging {
     cuda: Cuda,
     small: Ring,
@@ -60,7 +66,7 @@ pub(crate) struct Staging {
     large: Arc<Ring>,
 }
 
-/// A device's driver and context.
+/// The driver, and the context of one device.
 #[derive(Clone, Copy)]
 struct Cuda {
     driver: Driver,
@@ -68,14 +74,14 @@ struct Cuda {
 }
 
 impl Cuda {
-    /// Whether two addresses, the second of them higher, belong to one allocation. `false` if the
-    /// driver does not know.
+    /// Whether `lower` and `upper` belong to one allocation. `false` if the driver reports no
+    /// allocation for `upper`.
     fn are_in_one_allocation(&self, lower: DevicePtr, upper: DevicePtr) -> bool {
         let mut start: DevicePtr = 0;
         let mut which = [POINTER_RANGE_START];
         let mut values = [(&raw mut start).cast::<c_void>()];
-        // SAFETY: the lists have one entry each, and the local has the attribute's type. The driver
-        // treats the address as a number.
+        // SAFETY: both lists have one entry, and `start` has the type of the attribute. The driver
+        // does not dereference the address.
         let code = unsafe {
             (self.driver.pointer_get_attributes)(1, which.as_mut_ptr(), values.as_mut_ptr(), upper)
         };
@@ -89,7 +95,7 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 impl Staging {
-    /// Allocates and starts nothing yet. `context` must outlive the result.
+    /// Does not allocate chunks or start threads yet. `context` must outlive the result.
     pub(crate) fn new(driver: Driver, context: Context) -> Self {
         let cuda = Cuda { driver, context };
         let large = Arc::new(Ring::new(cuda, CHUNK_BYTES, 4, MAX_CHUNKS));
@@ -101,12 +107,13 @@ impl Staging {
         }
     }
 
-    /// Copies each `(to, from, bytes)`, in any order. When it returns, all sources have been read
-    /// and may change, and the copies are enqueued, so that later work on `stream` comes after
-    /// them.
+    /// Copies each `(to, from, bytes)` of `pieces`, in any order. When the function returns, all
+    /// sources have been read and may change. The copies have been enqueued on `stream`, so later
+    /// work on it runs after them.
     ///
     /// # Errors
-    /// The driver's error, with the function's name. Some pieces may have been copied.
+    /// Returns the driver's error, which names the driver's function. Some pieces may have been
+    /// copied.
     ///
     /// # Safety
     /// The context is current on this thread, and `stream` belongs to it and is not under capture.
@@ -124,11 +131,11 @@ impl Staging {
         self.run(Direction::ToDevice, stream, &pieces)
     }
 
-    /// Copies each `(to, from, bytes)` after the work enqueued on `stream`, in any order. Returns
-    /// when all bytes have arrived.
+    /// Copies each `(to, from, bytes)` of `pieces`, in any order, after the work that is enqueued
+    /// on `stream`. Returns when all bytes have been written to their targets.
     ///
     /// # Errors
-    /// Those of [`Staging::host_to_device`].
+    /// The same as for [`Staging::host_to_device`].
     ///
     /// # Safety
     /// The context is current on this thread, and `stream` belongs to it and is not under capture.

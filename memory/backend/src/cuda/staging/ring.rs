@@ -1,4 +1,4 @@
-//! The chunks of a device, allocated when needed and kept.
+//! Manages the chunks of a device, which are allocated when they are needed, and then kept.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -10,16 +10,16 @@ use super::Cuda;
 use super::chunk::Chunk;
 use crate::cuda::driver::{HOST_ALLOC_PORTABLE, RawStream};
 
-/// All chunks of one size.
+/// All chunks of one size on one device.
 pub(super) struct Ring {
     cuda: Cuda,
     chunk_bytes: usize,
-    /// Number of chunks per allocation: pinning takes a third of a millisecond per MiB, and more
-    /// for each call.
+    /// Number of chunks per allocation. Chunks are not allocated one by one, because each call that
+    /// pins memory has a fixed cost besides a third of a millisecond per MiB.
     slab_chunks: usize,
     max_chunks: usize,
-    /// Maximum number of chunks in use by one stream, so that other streams can go on while it does
-    /// not.
+    /// Maximum number of chunks that one stream may use, so that a stream that makes no progress
+    /// does not block other streams.
     max_per_stream: usize,
     state: Mutex<State>,
     returned: Condvar,
@@ -39,8 +39,8 @@ impl State {
         self.idle.iter().filter(|chunk| chunk.is_pending_on(stream)).count()
     }
 
-    /// A chunk that is free. A stream's work completes in order, so only the first of its chunks is
-    /// queried.
+    /// The index of a free chunk. Of the chunks that `stream` uses, only the first is queried,
+    /// because the work of a stream completes in order.
     fn find_free(&mut self, stream: RawStream, cuda: &Cuda) -> Option<usize> {
         let mut was_queried = false;
         self.idle.iter_mut().position(|chunk| {
@@ -49,7 +49,8 @@ impl State {
         })
     }
 
-    /// The chunk to wait for: preferably one of the stream's own work, which must complete anyway.
+    /// Removes and returns the chunk to wait for. A chunk that `stream` itself uses is preferred,
+    /// because its work must complete anyway.
     fn take_oldest(&mut self, stream: RawStream) -> Option<Chunk> {
         let index = self.idle.iter().position(|chunk| chunk.is_pending_on(stream));
         self.idle.remove(index.unwrap_or(0))
@@ -83,8 +84,8 @@ impl Ring {
         self.chunk_bytes
     }
 
-    /// A free or new chunk for a copy on `stream`; `None` if all are in use. The context is
-    /// current.
+    /// Returns a free or new chunk for a copy on `stream`; `None` if all chunks, or too many for
+    /// `stream`, are in use. The context must be current.
     pub(super) fn try_take(&self, stream: RawStream) -> Result<Option<Chunk>> {
         let mut state = self.lock();
         if state.is_pending_on(stream) >= self.max_per_stream {
@@ -97,7 +98,8 @@ impl Ring {
             return Ok(None);
         }
         state.n_allocated += self.slab_chunks;
-        // Pinning takes milliseconds, during which other threads can continue.
+        // The lock is released during the allocation, which takes milliseconds, so that other
+        // threads can continue.
         drop(state);
         let slab = self.allocate();
         let mut state = self.lock();
@@ -110,7 +112,8 @@ impl Ring {
             }
             Err(error) => {
                 state.n_allocated -= self.slab_chunks;
-                // With fewer chunks, copies only become slower.
+                // If other chunks exist, the error is ignored, because with fewer chunks copies
+                // only become slower.
                 if state.n_allocated > 0 { Ok(None) } else { Err(error) }
             }
         };
@@ -118,8 +121,8 @@ impl Ring {
         chunk
     }
 
-    /// A chunk for a copy on `stream`. Blocks until one is free, so the caller must not hold a
-    /// chunk that only it can return.
+    /// Returns a chunk for a copy on `stream`. Blocks until a chunk is free, so the caller must not
+    /// own another chunk, because only the caller could return that one.
     pub(super) fn take(&self, stream: RawStream) -> Result<Chunk> {
         loop {
             if let Some(chunk) = self.try_take(stream)? {
@@ -143,7 +146,7 @@ impl Ring {
         }
     }
 
-    /// Returns a chunk, which the device may still be using.
+    /// Puts a chunk back into the ring. The device may still be using it.
     pub(super) fn put(&self, chunk: Chunk) {
         self.lock().idle.push_back(chunk);
         self.returned.notify_one();
@@ -153,7 +156,7 @@ impl Ring {
         let mut start = std::ptr::null_mut();
         let bytes = self.chunk_bytes * self.slab_chunks;
         let relaxed = self.cuda.driver.relaxed();
-        // SAFETY: the pointer is to a local; the context is current.
+        // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (self.cuda.driver.mem_host_alloc)(&mut start, bytes, HOST_ALLOC_PORTABLE) };
         drop(relaxed);
         self.cuda.driver.check("cuMemHostAlloc", code).map_err(|e| {
@@ -182,7 +185,7 @@ impl Ring {
         unsafe { (self.cuda.driver.mem_free_host)(slab.0) };
     }
 
-    /// Numbers of all chunks and of chunks without an owner.
+    /// The number of all chunks, and the number of chunks without an owner.
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
         let state = self.lock();
@@ -202,7 +205,7 @@ impl Drop for Ring {
             return;
         }
         let mut previous = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local, and the context outlives the ring.
+        // SAFETY: the pointer points to a local variable, and the context outlives the ring.
         unsafe {
             (cuda.driver.ctx_get_current)(&mut previous);
             (cuda.driver.ctx_set_current)(cuda.context);
@@ -213,7 +216,7 @@ impl Drop for Ring {
             chunk.destroy(&cuda);
         }
         state.slabs.into_iter().for_each(|slab| self.free(slab, None));
-        // SAFETY: the context was current on this thread; NULL means none.
+        // SAFETY: `previous` was the current context of this thread; NULL means no context.
         unsafe { (cuda.driver.ctx_set_current)(previous) };
     }
 }

@@ -40,7 +40,7 @@ impl Fixture {
         Self::with_driver(test, bytes, |driver| driver)
     }
 
-    /// With a driver in which `change` replaced some functions.
+    /// Creates a fixture with a driver in which `change` has replaced some functions.
     fn with_driver(test: &str, bytes: usize, change: impl FnOnce(Driver) -> Driver) -> Option<Self> {
         let gpu = gpu(test)?;
         let entered = gpu.enter().unwrap();
@@ -55,7 +55,7 @@ impl Fixture {
             reserved: [0; 56],
         };
         let (mut pool, mut block) = (std::ptr::null_mut(), 0);
-        // SAFETY: the pointers are to locals; the context is current.
+        // SAFETY: the pointers point to local variables; the context is current.
         unsafe {
             assert_eq!((driver.mem_pool_create)(&mut pool, &props), SUCCESS);
             assert_eq!((driver.mem_alloc_from_pool_async)(&mut block, bytes, pool, stream), SUCCESS);
@@ -86,7 +86,8 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         let driver = self.gpu.driver;
-        // SAFETY: the constructor created them, and nothing uses them any more.
+        // SAFETY: the constructor created the block, the stream and the pool, and nothing uses them
+        // any more.
         unsafe {
             (driver.mem_free_async)(self.block, self.stream);
             (driver.stream_synchronize)(self.stream);
@@ -106,7 +107,7 @@ fn assert_all_chunks_returned(ring: &Ring) {
     assert_eq!(n_allocated, n_idle, "chunks were lost");
 }
 
-/// More bytes than all chunks together.
+/// A size in bytes that exceeds the size of all chunks together.
 const LARGE: usize = (MAX_CHUNKS + 3) * CHUNK_BYTES + 12_345;
 
 #[test]
@@ -166,7 +167,7 @@ fn copies_many_pieces_of_all_sizes() {
     }
 }
 
-/// Blocks of a pool can be adjacent, and the driver rejects a copy across the end of one.
+/// Blocks of a pool can be adjacent, but the driver rejects a copy that crosses the end of a block.
 #[test]
 fn does_not_copy_across_adjacent_blocks() {
     let Some(fixture) = Fixture::new("does_not_copy_across_adjacent_blocks", 512) else { return };
@@ -174,7 +175,8 @@ fn does_not_copy_across_adjacent_blocks() {
     let driver = fixture.gpu.driver;
     let mut blocks = vec![0; 40];
     for block in &mut blocks {
-        // SAFETY: the pointer is to an element; the context is current, and the pool is the test's.
+        // SAFETY: the pointer points to an element of `blocks`; the context is current, and the
+        // test owns the pool.
         let code = unsafe { (driver.mem_alloc_from_pool_async)(block, BYTES, fixture.pool, fixture.stream) };
         assert_eq!(code, SUCCESS);
     }
@@ -243,7 +245,7 @@ fn copies_on_many_threads_at_once() {
     assert_all_chunks_returned(&fixture.staging.small);
 }
 
-/// The driver that the failing functions call.
+/// The real driver, which the replaced functions call.
 static REAL: OnceLock<Driver> = OnceLock::new();
 /// An address that belongs to no device.
 const NOWHERE: DevicePtr = 0x10;
@@ -259,7 +261,7 @@ unsafe extern "C" fn memcpy_failing_for_nowhere(
     if nowhere.contains(&to) || nowhere.contains(&from) {
         return INVALID_VALUE;
     }
-    // SAFETY: the arguments satisfy the same contract.
+    // SAFETY: the caller satisfies the contract of the replaced function.
     unsafe { (REAL.get().unwrap().memcpy_async)(to, from, bytes, stream) }
 }
 
@@ -271,7 +273,7 @@ unsafe extern "C" fn event_record_failing(_: RawEvent, _: RawStream) -> c_int {
     INVALID_VALUE
 }
 
-/// For queries and waits.
+/// Replaces `cuEventQuery` and `cuEventSynchronize`.
 unsafe extern "C" fn event_query_failing(_: RawEvent) -> c_int {
     INVALID_VALUE
 }

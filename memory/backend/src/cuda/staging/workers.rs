@@ -1,4 +1,4 @@
-//! The threads that copy to and from chunks.
+//! Runs the threads that copy to and from chunks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,12 +11,13 @@ use super::job::Job;
 use super::ring::Ring;
 use crate::cuda::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 
-/// Six threads fill the link with existing bytes; the others make up for page faults. More would
-/// take cores from the threads that produce the bytes.
+/// Maximum number of threads that work on a job. Six threads saturate the link if no page faults
+/// occur, and the other six make up for page faults. More threads would take cores from the threads
+/// that produce the bytes.
 const MAX_THREADS: usize = 12;
 
-/// Threads that are started with the first job and joined when this is dropped. The caller works
-/// too, so one thread fewer is started.
+/// Threads that are started with the first job and joined when `Workers` is dropped. The caller
+/// also works on its job, so `width - 1` threads are started.
 pub(super) struct Workers {
     cuda: Cuda,
     width: usize,
@@ -48,8 +49,8 @@ impl Workers {
         self.width
     }
 
-    /// Offers `job` to the threads while `lead` runs. `lead` returns when no thread is working on
-    /// the job.
+    /// Offers `job` to the threads while `lead` runs. `lead` must return only when no thread is
+    /// working on the job any more.
     pub(super) fn with(&self, job: &Arc<Job>, lead: impl FnOnce() -> Result<()>) -> Result<()> {
         self.threads.get_or_init(|| self.spawn());
         self.shared.lock().jobs.push_back(job.clone());
@@ -61,7 +62,8 @@ impl Workers {
 
     /// Wakes a thread for one more part.
     pub(super) fn wake(&self) {
-        // The threads look for work under this lock, so that none of them misses the notification.
+        // Takes the lock before the notification, because the threads look for work while they hold
+        // it. So no thread misses the notification.
         drop(self.shared.lock());
         self.shared.changed.notify_one();
     }
@@ -72,7 +74,7 @@ impl Workers {
     }
 
     fn spawn(&self) -> Vec<JoinHandle<()>> {
-        // If a thread cannot be started, the caller does its work.
+        // If a thread cannot be started, the caller and the other threads do its work.
         (1..self.width)
             .filter_map(|_| {
                 let (cuda, shared) = (self.cuda, self.shared.clone());
@@ -96,8 +98,8 @@ impl Drop for Workers {
 impl Shared {
     fn work(&self, cuda: Cuda) {
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: the context outlives the threads, and the pointer is to a local. The relaxed mode
-        // keeps this thread's calls from breaking graph captures of other threads.
+        // SAFETY: the context outlives the threads, and the pointer points to a local variable. The
+        // relaxed mode keeps this thread's calls from breaking graph captures of other threads.
         let code = unsafe {
             (cuda.driver.thread_exchange_capture_mode)(&mut mode);
             (cuda.driver.ctx_set_current)(cuda.context)
