@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE / "seeds"
 GOLDEN = HERE.parent / "tests" / "python" / "vortex" / "golden"
-# Larger trees of the tests are skipped.
+# Trees of the tests that have more bytes are skipped.
 MAX_BYTES = 2048
 
 
@@ -34,7 +34,8 @@ def pack(folder):
     SEEDS.mkdir(exist_ok=True)
     for target in sorted(path for path in folder.iterdir() if path.is_dir()):
         with zipfile.ZipFile(SEEDS / f"{target.name}.zip", "w", zipfile.ZIP_DEFLATED) as file:
-            # Numbered and without timestamps, so that the same inputs result in the same zip.
+            # The names are numbers and the entries have no timestamps, so that equal inputs result
+            # in equal zip files.
             for number, data in enumerate(sorted(path.read_bytes() for path in target.iterdir())):
                 info = zipfile.ZipInfo(f"{number:04}")
                 info.compress_type = zipfile.ZIP_DEFLATED

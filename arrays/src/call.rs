@@ -24,8 +24,8 @@ impl DeviceBatch {
         if self.device() == target || has_no_buffers {
             return Ok(self);
         }
-        // A copy between host and device runs on a stream of the device, so choose a stream of
-        // whichever of the two is not the CPU.
+        // A copy between host and device runs on a stream of the device, so choose a stream of the
+        // device that is not the CPU.
         let stream_device = if target == Device::CPU { self.device() } else { target };
         self.move_to(&call_stream(memory, call, stream_device)?, target)
     }

@@ -25,16 +25,17 @@ pub fn cast(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<(Devi
     let stream = stream_on(array.device(), stream)?;
     let converted = as_type(array, to, &stream)?;
     let back = as_type(&converted, array.data_type(), &stream)?;
-    // A conversion gives all NaNs the same bits. To not count this as a difference, compare with
-    // the original after the same conversion.
+    // A conversion gives all NaNs the same bits. To avoid a difference between NaNs, the result is
+    // compared with an original that was converted in the same way.
     let original = match array.data_type().is_floating() {
         true => as_type(array, array.data_type(), &stream)?,
         false => array.clone(),
     };
     let mut difference = difference(&original, &back, &stream)?;
     if difference.is_none() && array.data_type().is_integer() && to.is_integer() {
-        // Compare as floats: if the conversion made the sign bit of an integer a value bit,
-        // converting it back restores the same integer and hides the difference.
+        // The values are compared as floats. A conversion may turn the sign bit of an integer into
+        // a value bit. Converting the result back to the original type would restore the same
+        // integer and hide the difference.
         let floats = |array: &DeviceArray| as_type(array, &DataType::Float64, &stream);
         difference = self::difference(&floats(array)?, &floats(&converted)?, &stream)?;
     }

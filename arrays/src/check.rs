@@ -7,10 +7,10 @@ use crate::layout::{BufferKind, ChildRule, Layout, layout};
 use crate::{DeviceArray, MAX_DEPTH};
 
 impl DeviceArray {
-    /// Checks the parts of the array against the layout table, and sets the values that they imply:
-    /// buffer lengths, null counts of arrays that cannot have nulls, the depth and the device.
-    /// `layout` is the row of the array's type. The types of the children must be correct already;
-    /// [`Self::check_types`] checks them.
+    /// Checks the parts of the array against the layout table, and sets the values that follow from
+    /// the parts: buffer lengths, null counts of arrays that cannot have nulls, the depth and the
+    /// device. `layout` is the row of the array's type. The types of the children must be correct
+    /// already; [`Self::check_types`] checks them.
     pub(crate) fn complete(&mut self, layout: &Layout<'_>) -> Result<()> {
         let Some(end) = self.end() else {
             let (offset, len) = (self.offset, self.len);
@@ -59,7 +59,7 @@ impl DeviceArray {
         Ok(self)
     }
 
-    /// The index in the buffers of the position after the last value.
+    /// The index, in the buffers, of the position after the last value.
     fn end(&self) -> Option<usize> {
         self.offset.checked_add(self.len).filter(|end| i64::try_from(*end).is_ok())
     }
@@ -178,7 +178,8 @@ impl DeviceArray {
     }
 }
 
-/// Checks a known buffer length, and sets an unknown one to the length that the array implies.
+/// Checks a known buffer length. Replaces an unknown buffer length by the length that the array
+/// implies.
 fn fit(
     slot: &mut Option<Buffer>,
     kind: BufferKind,

@@ -11,8 +11,8 @@ use crate::nulls::stream_on;
 use crate::take::{can_take, take};
 
 /// Returns the field of a decoded column. `has_nulls` is true if one of the column's dictionaries
-/// contains a null. The field has the metadata of the column, and those metadata of the
-/// dictionary's values whose keys the column does not use.
+/// contains a null. The field has the metadata of the column and the metadata of the dictionary's
+/// values. If both contain the same key, the column's pair is used.
 ///
 /// # Errors
 /// Returns an error if the field's type is not a dictionary.

@@ -69,7 +69,7 @@ impl<'a> HostArray<'a> {
         self.layout.children.iter().map(|field| field.name().as_str())
     }
 
-    /// The bytes of buffer `i`, where the validity bitmap has no index.
+    /// The bytes of buffer `i` of the layout, not counting the validity bitmap.
     fn bytes(&self, i: usize) -> &[u8] {
         self.buffer(i + usize::from(self.layout.has_validity))
     }
@@ -78,8 +78,8 @@ impl<'a> HostArray<'a> {
         self.buffers.get(i).and_then(Option::as_ref).map_or(&[], |view| view)
     }
 
-    /// The bytes of all values of a fixed-width array without nulls, which allow a fast comparison;
-    /// `None` for other arrays.
+    /// The bytes of all values of a fixed-width array without nulls; `None` for other arrays. These
+    /// bytes can be compared without reading value by value.
     pub(crate) fn plain_bytes(&self) -> Option<&[u8]> {
         let [BufferKind::Fixed { bytes }] = self.layout.buffers() else { return None };
         if self.validity || self.dictionary.is_some() {

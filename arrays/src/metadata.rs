@@ -72,8 +72,8 @@ pub fn from_dictionary_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a 
     metadata
 }
 
-/// Converts a schema's metadata to the pairs of the producer. Pairs with the same key have the
-/// producer's order.
+/// Converts a schema's metadata to the pairs of the producer. Pairs with the same key keep their
+/// order.
 pub fn pairs(metadata: &Metadata) -> Vec<Pair> {
     pairs_without_lists(metadata, &[EXTRA_PAIRS])
 }
@@ -106,8 +106,8 @@ fn is_reserved(key: &str) -> bool {
     [EXTRA_PAIRS, DICTIONARY_VALUES].contains(&key)
 }
 
-/// Returns all pairs except the lists under the keys in `lists`. The pairs in the list
-/// [`EXTRA_PAIRS`] are added.
+/// Returns the producer's pairs. Omits the lists under the keys in `lists`, and adds the pairs of
+/// the list [`EXTRA_PAIRS`].
 fn pairs_without_lists(metadata: &Metadata, lists: &[&str]) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(metadata.len());
     let mut extra = Vec::new();

@@ -7,8 +7,8 @@ use crate::host::{HostArray, Value};
 use crate::layout::shown;
 use crate::{DeviceArray, DeviceBatch};
 
-/// The rows of an array that are checked. These are all rows of a column, or the rows of a child
-/// that a row of its parent refers to.
+/// The rows of an array that are checked: all rows of a column, or the rows of a child to which a
+/// row of the child's parent refers.
 enum Rows<'a> {
     Column,
     ChildOf { parent: &'a DeviceArray, index: usize, above: &'a Rows<'a> },
@@ -106,7 +106,7 @@ fn nulls_below(array: &DeviceArray, stream: &Stream) -> Result<usize> {
 }
 
 impl Rows<'_> {
-    /// For each of `len` values, whether a row refers to it.
+    /// Returns, for each of `len` values, whether a row refers to the value.
     fn reached(&self, len: usize, stream: &Stream) -> Result<Vec<bool>> {
         let Rows::ChildOf { parent, index, above } = self else { return Ok(vec![true; len]) };
         let mut reached = vec![false; len];

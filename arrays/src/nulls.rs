@@ -13,8 +13,8 @@ impl DeviceArray {
         Ok(count_nulls(&[&uncounted], stream)?.first().copied().unwrap_or(0))
     }
 
-    /// Returns the null count. If it is unknown, a kernel counts, and the call blocks until the
-    /// count is read.
+    /// Returns the null count. If the null count is unknown, a kernel counts the nulls, and the
+    /// call blocks until the count is read.
     pub fn count_nulls(&self, stream: &Stream) -> Result<usize> {
         match self.null_count {
             Some(n) => Ok(n),

@@ -88,8 +88,9 @@ fn size_request(array: &DeviceArray, stream: &Stream) -> Result<Option<SizeReque
     Ok(Some(SizeRequest { source: offsets.clone(), at, n: 1, width }))
 }
 
-/// The producer may have stored the sizes of the data buffers of a view array in host memory or on
-/// the device. This asks the driver in which of them.
+/// Returns the buffer of sizes with its actual device. The producer may have stored the sizes of
+/// the data buffers of a view array in host memory or on the device, so the function asks the
+/// driver.
 fn with_actual_device(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
     if sizes.device() == Device::CPU {
         return Ok(sizes.clone());
@@ -154,7 +155,7 @@ impl DeviceArray {
 }
 
 /// Returns an error if a size exceeds the address space or, on a device, the allocation that
-/// contains the address. This check precedes the allocation of memory for a copy.
+/// contains the buffer. Callers check a size before they allocate memory for a copy.
 fn check_allocation(buffer: &Buffer, bytes: usize, memory: &Memory) -> Result<()> {
     let end = buffer.address().checked_add(bytes as u64).filter(|end| *end <= i64::MAX as u64);
     let end = end.ok_or_else(|| {

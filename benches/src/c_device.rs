@@ -27,7 +27,7 @@ pub fn batches(bench: &Bench, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Measures batches on a CUDA device, where each batch has an event.
+/// Measures export and import of batches on a CUDA device, where each batch has an event.
 pub fn on_cuda() -> Result<()> {
     let backend = Backend::builder().build();
     if let Err(reason) = backend.cuda() {
@@ -74,8 +74,8 @@ fn measure(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
     let mut writer = plugin.exporter()?.begin(&call, "arrow-c-device", &schema, &options, None)?;
     let (mut exports, mut imports) = (Vec::new(), Vec::new());
     let copied_before = host.backend().ledger().copied();
-    // A few batches at a time, as in applications: an exported batch is still in the cache when it
-    // is imported.
+    // Exports a few batches before they are imported, as applications do. An exported batch is then
+    // still in the cache when it is imported.
     for _ in 0..ROUNDS {
         let mut capsules = Vec::new();
         for _ in 0..BATCHES {

@@ -17,7 +17,7 @@ use crate::Result;
 
 const VALUES: usize = 100_000_000;
 const ROUNDS: usize = 20;
-/// One value out of this number is patched.
+/// The number of values for each patched value.
 const PATCH_EVERY: usize = 100;
 /// The mean length of runs.
 const RUN: usize = 64;
@@ -45,7 +45,7 @@ pub fn rates() -> Result<()> {
 
 struct Rows<'a> {
     stream: &'a Stream,
-    /// Bytes that a fill writes per second.
+    /// The bytes per second that a fill writes.
     fill: f64,
 }
 
@@ -55,8 +55,8 @@ fn noise(i: usize) -> u64 {
 }
 
 impl Rows<'_> {
-    /// Runs one round to warm up, then many rounds of `bytes` each in one batch of jobs. The
-    /// findings are read at the end.
+    /// Runs one round to warm up, then five runs of `ROUNDS` rounds that write `bytes` bytes each.
+    /// All jobs of a run are one batch, whose results are read at the end of the run.
     fn row<'b>(
         &mut self,
         name: &str,
@@ -225,8 +225,8 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Measures kernels that read at least as much as they write. Their rates include the bytes
-    /// read.
+    /// Measures kernels that read at least as many bytes as they write. Their rates count the bytes
+    /// that are read and the bytes that are written.
     fn parts(&mut self) -> Result<()> {
         println!("| in the following rows, bytes read and written | | |");
         let from = self.words(VALUES, 8, noise)?;
@@ -250,7 +250,7 @@ impl Rows<'_> {
                 Ok(checks.widen_long(of(width, true), &mut to, 0, to_width)?)
             })?;
         }
-        // Days, seconds and microseconds, all small.
+        // All days, seconds and microseconds are small numbers.
         for widths in [[2, 4, 4], [4, 4, 8], [8, 8, 8]] {
             let parts = widths.map(|width| self.words(VALUES, width, |i| noise(i) % 20_000));
             let [days, seconds, microseconds] = parts;

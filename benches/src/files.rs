@@ -11,8 +11,8 @@ use crossdock_plugin_api::{CallSettings, Device, Options, Validate};
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// Runs Crossdock and the peer alternately. Each runs twice, and the second run counts, so that the
-/// page cache is warm for both.
+/// Runs Crossdock and the peer alternately. In each turn, the work runs twice and only the second
+/// run is measured, so that the page cache is warm for both programs.
 fn alternate(
     bench: &Bench,
     mut work: impl FnMut() -> Result<()>,
@@ -31,7 +31,7 @@ fn alternate(
 
 fn session(validate: Validate) -> Result<Session> {
     let session = crate::load::host()?.session().validate(validate).open()?;
-    // Plugins load here, because loading is measured separately.
+    // Loads the plugins before the measurement, because another benchmark measures loading.
     session.plugins();
     Ok(session)
 }
@@ -93,7 +93,8 @@ pub fn read(bench: &Bench, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Copies a stream. Crossdock's time includes the whole process, pyarrow's only the work.
+/// Copies a stream. Crossdock's time is that of the whole process, pyarrow's time only that of the
+/// copy.
 pub fn copy(bench: &Bench, table: &mut Table) -> Result<()> {
     let command = crate::load::folder()?.join("crossdock");
     let path = bench.data.join("flights.none.arrows");

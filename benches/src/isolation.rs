@@ -58,8 +58,8 @@ fn row(what: &str, in_process: u64, isolated: u64, bytes: Option<u64>) {
     );
 }
 
-/// Reads a file to the session's device, and waits until the data is ready. Returns the bytes of
-/// the batches.
+/// Reads a file to the session's device, and waits until the data is ready. Returns the number of
+/// bytes in the batches.
 fn read(session: &Session, path: &Path) -> Result<u64> {
     let mut bytes = 0;
     for batch in session.read(Input::open(path, session.cancel_flag())?, &ReadOptions::default())? {
@@ -69,8 +69,8 @@ fn read(session: &Session, path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Prints tables of the same work in this process and in an isolated one, on the CPU and, if there
-/// is one, on a CUDA device.
+/// Prints tables that compare the same work in this process and in an isolated process: on the CPU
+/// and, if there is a CUDA device, on that device.
 pub fn costs(bench: &Bench) -> Result<()> {
     costs_on(bench, Device::CPU)?;
     if devices().contains(&Device::cuda(0)) {

@@ -43,13 +43,13 @@ pub fn rates() -> Result<()> {
 
 struct Rows<'a> {
     stream: &'a Stream,
-    /// Bytes that a copy reads and writes per second.
+    /// The bytes per second that a copy reads and writes, added together.
     copy: f64,
 }
 
 impl Rows<'_> {
-    /// Runs once to warm up, then many times, and waits for the device at the end. Each run reads
-    /// and writes `bytes` bytes.
+    /// Runs `work` once to warm up, then `ROUNDS` times, and waits for the device at the end. Each
+    /// run reads and writes `bytes` bytes in total.
     fn row(&mut self, name: &str, bytes: usize, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<()> {
         work(self.stream)?;
         self.stream.synchronize()?;
@@ -66,8 +66,8 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Like [`Self::row`], for jobs with results, `n` of them in one launch, because reading the
-    /// results blocks.
+    /// Like [`Self::row`], for jobs that return results. One launch runs `n` jobs, because reading
+    /// the results blocks.
     fn checks<'a>(
         &mut self,
         name: &str,
@@ -177,7 +177,7 @@ impl Rows<'_> {
         })
     }
 
-    /// Strings of 16 bytes.
+    /// Measures kernels on strings of 16 bytes.
     fn text(&mut self) -> Result<()> {
         let n = LARGE_BYTES / 64;
         let offsets = self.stream.memory().alloc_with(self.stream, (n + 1) * 4, |to| {
@@ -231,7 +231,7 @@ impl Rows<'_> {
             let side = 1usize << ((LARGE_BYTES / width).ilog2() / 2);
             let (element, row) = (width as i64, (width * side) as i64);
             let moved_bytes = side * side * width * 2;
-            // Also rows whose distance is not a power of two, and few columns.
+            // Also measures a row pitch that is not a power of two, and a matrix with few columns.
             let odd = side - side / 256;
             for (name, columns, rows) in [
                 ("transposed", side, side),

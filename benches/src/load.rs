@@ -9,7 +9,7 @@ use crossdock::Host;
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// The folder of this program and the plugins.
+/// Returns the folder that contains this program and the plugins.
 pub fn folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     Ok(program.parent().map(PathBuf::from).unwrap_or_default())

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// Columns without nulls, because pyarrow exports no others as DLPack.
+/// The columns without nulls. pyarrow cannot export columns with nulls as DLPack tensors.
 const PLAIN: &str = "year,month,day,sched_dep_time,sched_arr_time,flight,distance,hour,minute";
 
 pub fn routes(bench: &Bench, table: &mut Table) -> Result<()> {

@@ -1,6 +1,6 @@
-//! The program of `cargo xtask bench`: measures Crossdock's speed, compared to pyarrow or to a
-//! bound of the machine in the same run. Figures are medians. The two sides run alternately, so
-//! that changes of the machine's speed affect both.
+//! The program of `cargo xtask bench`: measures Crossdock's speed, and compares it to pyarrow or to
+//! a bound of the machine in the same run. Figures are medians. Crossdock and pyarrow run
+//! alternately, so that changes of the machine's speed affect both.
 
 mod bench;
 mod c_device;
@@ -49,7 +49,8 @@ struct Arguments {
     child: Option<Child>,
 }
 
-/// Commands to child processes of this program, for figures that a process can measure only once.
+/// Commands for child processes of this program. They measure figures that a process can measure
+/// only once.
 #[derive(Subcommand)]
 enum Child {
     /// Load the plugins and print the time in ns
@@ -87,7 +88,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     if wanted("kernels") {
         eprintln!("kernels ...");
         kernels::rates()?;
-        // The kernels need neither the peer nor files.
+        // The kernel benchmarks need neither pyarrow nor input files.
         if arguments.only.as_deref() == Some("kernels") {
             return Ok(());
         }

@@ -10,9 +10,9 @@ use crossdock_plugin_api::{Error, Options, Progress, Release, Result, abi as api
 
 use crate::abi::{self, SizedStruct};
 
-/// The number of elements above which a list is rejected as not plausible.
+/// Maximum number of elements of a list. A longer list is rejected as implausible.
 const MAX_LIST_LEN: usize = 1 << 20;
-/// The size in bytes above which a settings struct is rejected as not plausible.
+/// Maximum size of a settings struct in bytes. A larger struct is rejected as implausible.
 const MAX_SETTINGS_BYTES: usize = 1 << 16;
 
 /// # Errors
@@ -23,8 +23,8 @@ pub fn check_not_null<T>(pointer: *const T, what: &str) -> Result<()> {
 
 /// An object that a function returns in an out parameter.
 pub trait Out: Release {
-    /// The size of the struct's first version, in bytes. A shorter struct has no complete
-    /// `release`.
+    /// Minimum size of the struct in bytes: the size of its first version. A smaller struct does
+    /// not contain the whole field `release`.
     const MIN_SIZE: usize;
 }
 
@@ -73,9 +73,10 @@ pub fn flags(flags: u32, known: u32, what: &str) -> Result<u32> {
     }
 }
 
-/// Copies the fields that both versions of a settings struct have. All other fields of the result
-/// have their defaults. If `from` is NULL, all fields have their defaults. Fields that this library
-/// does not support must be zero, so that no setting is silently ignored.
+/// Copies the fields that a settings struct has both in the caller's version and in this library's
+/// version. All other fields of the result have their defaults. If `from` is NULL, all fields have
+/// their defaults. Fields that this library does not support must be zero, so that no setting is
+/// silently ignored.
 ///
 /// # Safety
 /// `from` is null or points to `struct_size` bytes.
@@ -95,8 +96,7 @@ pub unsafe fn settings<T: SizedStruct>(from: *const T, what: &str) -> Result<T> 
     // SAFETY: `from` has `size` bytes by the requirement of this function, and `settings` has at
     // least `known` bytes.
     unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut settings).cast(), known) };
-    // SAFETY: `from` has `size` bytes. The slice begins `known` bytes after the first byte and ends
-    // at the last byte.
+    // SAFETY: `from` has `size` bytes. The slice contains all bytes after the first `known` bytes.
     let unknown = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
     if unknown.iter().any(|byte| *byte != 0) {
         return Err(Error::version(format!(
@@ -194,7 +194,7 @@ pub unsafe fn schema(schema: *const api::ArrowSchema) -> Result<SchemaRef> {
     unsafe { crossdock_arrays::import_schema_ref(schema) }.map(Arc::new)
 }
 
-/// The application's argument for its callbacks.
+/// The pointer that the application's callbacks receive as an argument.
 #[derive(Clone, Copy)]
 pub struct Data(pub *mut c_void);
 
@@ -206,7 +206,8 @@ unsafe impl Send for Data {}
 unsafe impl Sync for Data {}
 
 impl Data {
-    /// A method, so that closures capture the struct and not its field, which is not Send.
+    /// Returns the pointer. A closure that accesses the field captures only the field, which is not
+    /// `Send`. A closure that calls this method captures the struct.
     pub fn get(self) -> *mut c_void {
         self.0
     }

@@ -33,12 +33,12 @@ pub unsafe extern "C" fn crossdock_host_candidates(
             other => return Err(Error::invalid_argument(format!("load is {other}, expected 0 or 1"))),
         };
         let candidates = list(handle, load)?;
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { candidates.put(out, "crossdock_host_candidates") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -64,7 +64,7 @@ fn list(handle: &HostHandle, load: bool) -> Result<Owned<Candidates>> {
         release: Some(lists::release::<Candidates>),
         private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     Ok(unsafe { Owned::new(raw) })
 }
 

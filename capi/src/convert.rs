@@ -30,18 +30,18 @@ pub unsafe extern "C" fn crossdock_session_convert(
             // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
             unsafe { arguments::check_out(out) }?;
         }
-        // SAFETY: `convert` requires arguments that meet the requirements of the header, as the
-        // caller's do.
+        // SAFETY: `convert` requires arguments that meet the requirements of the header, which this
+        // function also requires.
         let report = unsafe { convert(handle, input, output, settings) }?;
         if out.is_null() {
             return Ok(());
         }
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { list(&report).put(out, "crossdock_session_convert") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(session, err, body) }
 }
 
@@ -117,7 +117,7 @@ fn list(report: &HostReport) -> Owned<Report> {
         release: Some(lists::release::<Report>),
         private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }
 

@@ -1,6 +1,6 @@
-//! The FFI door: every exported function, and every function of an exported object, is one call
-//! into this module. It stops unwinding, converts errors to codes, and passes log messages to the
-//! host's listener.
+//! Implements the FFI door. Every exported function, and every function of an exported object,
+//! makes one call into this module. The module stops unwinding, converts errors to codes, and
+//! passes log messages to the host's listener.
 
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Error, Result, abi};
@@ -14,12 +14,12 @@ pub struct Door {
 }
 
 impl Door {
-    /// The FFI door of an object whose host has this listener.
+    /// Returns the FFI door for an object whose host has this listener.
     pub fn new(listener: Option<Dispatch>) -> Self {
         Self { poison: Poison::new(), listener }
     }
 
-    /// The FFI door of an object that the object of `self` creates.
+    /// Returns the FFI door for a new object. `self` is the FFI door of the object that creates it.
     pub fn for_new_object(&self) -> Self {
         Self::new(self.listener.clone())
     }
@@ -54,7 +54,7 @@ impl Door {
 
 /// An object behind an opaque handle.
 pub trait Handle {
-    /// The name in error messages.
+    /// The name of the object in error messages.
     const WHAT: &'static str;
 
     /// The FFI door for calls of this object.
@@ -64,14 +64,14 @@ pub trait Handle {
 /// Runs `body` on the object behind a handle.
 ///
 /// # Safety
-/// `handle` is null or a handle that exists, and `err` is null or points to an initialised
-/// `crossdock_error`.
+/// `handle` is null or a handle that is not destroyed, and `err` is null or points to an
+/// initialised `crossdock_error`.
 pub unsafe fn with<H: Handle>(
     handle: *const H,
     err: *mut abi::Error,
     body: impl FnOnce(&H) -> Result<()>,
 ) -> abi::Code {
-    // SAFETY: a handle that is not null exists, by the requirement of this function.
+    // SAFETY: a handle that is not null is not destroyed, by the requirement of this function.
     match unsafe { handle.as_ref() } {
         // SAFETY: `Door::enter` needs a null or initialised `err`, which this function requires.
         Some(handle) => unsafe { handle.door().enter(err, || body(handle)) },

@@ -6,8 +6,8 @@ use crossdock::metadata::MetadataError;
 use crossdock_plugin_api::{Code, Error};
 
 /// Converts an error of the host. The message is one line with the texts of all layers of the
-/// error. The code is that of the innermost layer that has a code. The details are those of the
-/// plugin.
+/// error. The code is taken from the innermost layer that has a code, and the details from the
+/// plugin's error.
 pub fn from_host(error: HostError) -> Error {
     let line = error.one_line();
     match &error {

@@ -1,4 +1,4 @@
-//! Hosts.
+//! Implements the functions that operate on hosts.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -40,8 +40,8 @@ pub unsafe extern "C" fn crossdock_host_create(
     let body = || {
         // SAFETY: the header requires settings that are NULL or have `struct_size` bytes.
         let settings = unsafe { arguments::settings(settings, "the host's settings") }?;
-        // The listener is created before all checks, because it releases the log's data also on
-        // failure.
+        // The listener is created before all checks, because the log's data must be released even
+        // if a check fails.
         let listener = log::listener(&settings)?;
         arguments::check_not_null(out, "out")?;
         // SAFETY: the header requires that lists and texts of the settings are valid for the call.
@@ -91,8 +91,8 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     Ok(builder)
 }
 
-/// The folder of the plugins that are installed with this library: `crossdock/plugins` in the
-/// directory of the library's file.
+/// Returns the folder `crossdock/plugins` beside the library's file. It contains the plugins that
+/// are installed with the library.
 fn installed_plugins() -> Option<PathBuf> {
     // SAFETY: all zeros are valid for this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -133,8 +133,8 @@ pub unsafe extern "C" fn crossdock_host_load(
         let name = unsafe { arguments::name(name, "the plugin's name") }?;
         handle.host.load(&name).map(drop).map_err(error::from_host)
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn crossdock_host_ledger(
         // SAFETY: the header requires an `out` that is NULL or has `struct_size` writable bytes.
         unsafe { arguments::write_out(out, sums) }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -183,12 +183,12 @@ pub unsafe extern "C" fn crossdock_host_settle(
         // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
         unsafe { arguments::check_out(out) }?;
         let leaks = list(&handle.host.settle());
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { leaks.put(out, "crossdock_host_settle") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -213,6 +213,6 @@ fn list(leaks: &[crossdock::memory::Leak]) -> Owned<Leaks> {
         release: Some(lists::release::<abi::Leaks>),
         private_data: Box::into_raw(storage).cast(),
     };
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }

@@ -31,8 +31,8 @@ impl ForeignBytes {
     fn slice(&self) -> &[u8] {
         match self.bytes {
             0 => &[],
-            // SAFETY: `new` requires `bytes` valid bytes until `release` is called, which `drop`
-            // does.
+            // SAFETY: `new` requires bytes that are valid until `release` is called. Only `drop`
+            // calls it.
             n => unsafe { std::slice::from_raw_parts(self.data.get().cast(), n) },
         }
     }

@@ -17,7 +17,7 @@ impl Texts {
         self.add_bytes(text.replace('\0', "").as_bytes())
     }
 
-    /// Adds bytes without a NUL, such as a path.
+    /// Adds bytes that contain no NUL, such as a path.
     pub fn add_bytes(&mut self, bytes: &[u8]) -> api::Str {
         let text = CString::new(bytes).unwrap_or_default();
         let str = api::Str { data: text.as_ptr(), bytes: text.count_bytes() };
@@ -26,7 +26,7 @@ impl Texts {
     }
 }
 
-/// The memory of a list, behind its `private_data`.
+/// The memory of a list, to which the list's `private_data` points.
 pub struct ListStorage<T> {
     rows: Vec<T>,
     extra_texts: Vec<api::Str>,

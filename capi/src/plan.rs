@@ -31,12 +31,12 @@ pub unsafe extern "C" fn crossdock_session_plan(
         let (to, from) = (write::required_format(options.to)?, session::device(from));
         let columns = handle.session.plan_columns(&to, &schema, from, &options.options);
         let plan = list(&columns.map_err(error::from_host)?);
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { plan.put(out, "crossdock_session_plan") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(session, err, body) }
 }
 
@@ -60,7 +60,7 @@ fn list(columns: &[ColumnPlan]) -> Owned<api::Plan> {
     (raw.columns, raw.n_columns) = storage.rows();
     raw.release = Some(release);
     raw.private_data = Box::into_raw(storage).cast();
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }
 

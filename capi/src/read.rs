@@ -39,12 +39,12 @@ unsafe fn read(
         };
         let reader = open(handle, &settings, options)?;
         let stream = stream::export(reader, handle.session.clone(), handle.door.for_new_object());
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { stream.put(out, "reading") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(session, err, body) }
 }
 
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn crossdock_session_read_path(
         let input = Input::open(path, handle.session.cancel_flag()).map_err(error::from_host)?;
         open_input(handle, input, &options)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -89,8 +90,8 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because `release` is called also on failure. An invalid range
-    // is rejected by the check in the closure, and is never read.
+    // This is done before all checks, because `release` must be called even if a check fails. An
+    // invalid range is rejected by the check in the closure, and is never read.
     let is_valid = bytes == 0 || (!data.is_null() && bytes <= isize::MAX as usize);
     // SAFETY: the header requires bytes that stay valid and unchanged until `release` is called.
     let foreign_bytes = unsafe {
@@ -105,7 +106,8 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
         }
         open_input(handle, Input::Bytes(Arc::new(foreign_bytes)), &options)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -121,7 +123,7 @@ pub unsafe extern "C" fn crossdock_session_read_source(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes also on failure.
+    // This is done before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires a source that is NULL or valid, and passes its ownership.
     let source = unsafe { Owned::take(source) };
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
@@ -132,7 +134,8 @@ pub unsafe extern "C" fn crossdock_session_read_source(
         let source = ForeignSource::new(unsafe { Source::from_raw(source) });
         open_input(handle, Input::Bytes(Arc::new(source)), &options)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -149,7 +152,7 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes also on failure.
+    // This is done before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires `n_capsules` valid capsules, and passes their ownership.
     let capsules = unsafe { take_all(capsules, n_capsules) };
     let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
@@ -165,7 +168,8 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
         let schema = schema.as_deref();
         handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { read(session, settings, out, err, open) }
 }
 

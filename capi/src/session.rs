@@ -1,4 +1,4 @@
-//! Sessions.
+//! Implements the functions that create, cancel and destroy sessions.
 
 use crossdock::Session;
 use crossdock_plugin_api::{Device, Error, Result, Validate, abi as api};
@@ -43,8 +43,8 @@ pub unsafe extern "C" fn crossdock_session_create(
         unsafe { door::put_handle(out, session) };
         Ok(())
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(host, err, body) }
 }
 
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn crossdock_session_destroy(session: *mut SessionHandle) 
 /// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crossdock_session_cancel(session: *mut SessionHandle) {
-    // SAFETY: the header requires a session that is NULL or exists.
+    // SAFETY: the header requires a session that is NULL or not destroyed.
     if let Some(handle) = unsafe { session.as_ref() } {
         handle.session.cancel_flag().cancel();
     }

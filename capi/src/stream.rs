@@ -15,7 +15,8 @@ struct ExportedReader {
 }
 
 const _: fn() = || {
-    // [serial]: the application may call it on any thread, one call at a time.
+    // A stream is [serial] (crossdock.h): the application may call it on any thread, one call at a
+    // time.
     fn any_thread<T: Send>() {}
     any_thread::<ExportedReader>();
 };
@@ -27,7 +28,7 @@ pub fn export(reader: Reader, session: Session, door: Door) -> Owned<api::BatchS
     raw.get_next = Some(get_next);
     raw.release = Some(release);
     raw.private_data = Box::into_raw(Box::new(ExportedReader { reader, session, door })).cast();
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }
 
@@ -81,8 +82,8 @@ unsafe extern "C" fn get_schema(
     let body = |reader: &mut Reader, _: &Session| {
         arguments::check_not_null(out, "get_schema: out")?;
         let schema = crossdock_arrays::export_schema(reader.schema())?;
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { schema.put(out, "get_schema") }
     };
     // SAFETY: crossdock.h requires a stream that is valid and used by one call at a time, and an
@@ -109,8 +110,8 @@ unsafe extern "C" fn get_next(
             // owns nothing.
             None => unsafe { Owned::new(api::Batch::new()) },
         };
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { batch.put(out, "get_next") }
     };
     // SAFETY: crossdock.h requires a stream that is valid and used by one call at a time, and an

@@ -32,12 +32,12 @@ unsafe fn write(
         let writer = begin(handle, &schema, options)?;
         let session = (handle.session.clone(), handle.validate_structs);
         let writer = writer::export(writer, returns_capsules, schema, session, handle.door.for_new_object());
-        // SAFETY: `out` is a writable struct with its `struct_size`: checked above, and required by
-        // the header.
+        // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
+        // `check_out` has checked that it is not null and large enough.
         unsafe { writer.put(out, "writing") }
     };
-    // SAFETY: the header requires a handle that is NULL or exists, and an `err` that is NULL or
-    // initialised.
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
     unsafe { door::with(session, err, body) }
 }
 
@@ -45,8 +45,8 @@ unsafe fn write(
 /// The settings are null or have `struct_size` bytes, and their texts and lists are valid for the
 /// call.
 pub unsafe fn options(settings: *const WriteSettings) -> Result<WriteOptions> {
-    // SAFETY: the requirements of `settings`, `optional_text` and `options` are parts of that of
-    // this function.
+    // SAFETY: this function requires everything that `settings`, `optional_text` and `options`
+    // require.
     unsafe {
         let settings = arguments::settings(settings, "the settings for writing")?;
         Ok(WriteOptions {
@@ -75,7 +75,8 @@ pub unsafe extern "C" fn crossdock_session_write_path(
         let output = Output::create(path, handle.session.cancel_flag()).map_err(error::from_host)?;
         handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
     out: *mut api::Writer,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes also on failure.
+    // This is done before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires a sink that is NULL or valid, and passes its ownership.
     let sink = unsafe { Owned::take(sink) };
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
@@ -103,7 +104,8 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
         let output = Output::to(ForeignSink::new(unsafe { Sink::from_raw(sink) }));
         handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
@@ -123,7 +125,8 @@ pub unsafe extern "C" fn crossdock_session_write_capsules(
         let to = required_format(options.to)?;
         handle.session.write_capsules(&to, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: the arguments are those of the exported function, whose requirements are the same.
+    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
+    // function also requires.
     unsafe { write(session, schema, settings, out, err, true, begin) }
 }
 

@@ -23,7 +23,8 @@ struct ExportedWriter {
 }
 
 const _: fn() = || {
-    // [serial]: the application may call it on any thread, one call at a time.
+    // A writer is [serial] (crossdock.h): the application may call it on any thread, one call at a
+    // time.
     fn any_thread<T: Send>() {}
     any_thread::<ExportedWriter>();
 };
@@ -44,12 +45,12 @@ pub fn export(
     raw.finish = Some(finish);
     raw.release = Some(release);
     raw.private_data = Box::into_raw(Box::new(exported)).cast();
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }
 
 impl ExportedWriter {
-    /// Takes the writer out, so that a failure of the caller drops it.
+    /// Moves the writer out, so that it is dropped if the caller fails.
     fn take(&mut self) -> Result<Writer> {
         self.writer.take().ok_or_else(|| Error::invalid_argument(self.end_reason))
     }
@@ -147,7 +148,7 @@ unsafe extern "C" fn write(
     out: *mut api::Capsules,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes also on failure.
+    // This is done before all checks, because ownership passes even if a check fails.
     // SAFETY: crossdock.h requires a batch that is NULL or valid, and passes its ownership.
     let batch = unsafe { Owned::take(batch) };
     let body = |exported: &mut ExportedWriter| {
@@ -206,7 +207,7 @@ fn list(capsules: Vec<Capsule>) -> Owned<api::Capsules> {
         (raw.capsules, raw.n_capsules) = (structs.as_mut_ptr(), structs.len());
         raw.release = Some(release_list);
     }
-    // SAFETY: `raw` was created above and is moved.
+    // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
 }
 

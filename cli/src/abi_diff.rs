@@ -132,8 +132,8 @@ impl Changes {
         }
     }
 
-    /// Adds the items that only one of the two plugins has. The arguments of `breaks` are whether
-    /// the item was added, and the item.
+    /// Adds the items that only one of the two plugins has. `breaks` gets whether the item was
+    /// added, and the item. It returns what the difference breaks.
     fn items(
         &mut self,
         what: &str,
@@ -157,8 +157,8 @@ impl Changes {
         }));
     }
 
-    /// Adds changed sizes of structs. Within an ABI version, hosts accept structs that have grown
-    /// at their end, and shorter structs that lack fields at their end.
+    /// Adds the structs with different sizes. Within an ABI version, hosts accept structs with
+    /// additional fields at the end and structs that lack fields at the end.
     fn sizes(&mut self, old: &[u32], new: &[u32]) {
         let structs = abi::BUILT_SIZES.iter().zip(struct_names());
         for (i, (host_size, name)) in structs.enumerate() {

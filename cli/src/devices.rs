@@ -69,7 +69,7 @@ fn as_json(device: &CudaDevice) -> Value {
     })
 }
 
-/// The driver's version, and what prevents or slows down the use of a device.
+/// Describes the driver's version, and everything that prevents or slows down the use of a device.
 fn explain(cuda: &CudaPresence) -> String {
     let mut out = format!("cuda: driver for CUDA {}.{}\n", cuda.driver_version.0, cuda.driver_version.1);
     for (function, cost) in &cuda.lacks {
@@ -107,8 +107,8 @@ mod tests {
             compute_capability,
             memory_pools,
         };
-        // The kernels contain compiled code for the first device. The second device is too old for
-        // any code, and the third device is newer than all compiled code.
+        // The kernels contain compiled code for the first device. All compiled code is too new for
+        // the second device and too old for the third device.
         let devices = vec![device(0, (9, 0), true), device(1, (1, 0), false), device(2, (99, 0), true)];
         let lacks = vec![("cuSomething", "copies are slower")];
         let text = explain(&CudaPresence { driver_version: (13, 0), devices, lacks });

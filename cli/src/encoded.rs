@@ -77,7 +77,7 @@ impl Encoded {
     }
 }
 
-/// Hexadecimal digits, or a file.
+/// Parses `hex:` and hexadecimal digits, or opens the file with this path.
 fn bytes(text: &str) -> Result<Input> {
     match text.strip_prefix("hex:") {
         Some(digits) => Ok(Input::bytes(from_hex(digits)?)),
@@ -126,7 +126,7 @@ fn child(session: &Session, file: &Path) -> Result<EncodedArray> {
             names.join(", ")
         )));
     };
-    // A column with a name would become the field of a struct.
+    // The name is removed, because a column with a name would become the field of a struct.
     let schema = Arc::new(Schema::new(vec![field.as_ref().clone().with_name("")]));
     let nameless = table.batches().iter().map(|batch| batch.clone().with_schema(schema.clone()));
     let nameless = nameless.collect::<crossdock::api::Result<Vec<_>>>();

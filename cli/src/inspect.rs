@@ -39,11 +39,11 @@ pub struct Inspect {
     json: bool,
 }
 
-/// Whether the file is an encoded array. `false` if it cannot be read; the caller reports the
-/// error.
+/// Returns whether the file is an encoded array. Returns `false` if the file cannot be read,
+/// because the caller reports that error.
 fn is_encoded_array(path: &Path) -> bool {
     let mut magic = [0; blob::MAGIC.len()];
-    // A read of a pipe or a terminal could block.
+    // Only regular files are read, because reading a pipe or a terminal could block.
     let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let mut read = |path| File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     is_file && read(path).is_ok() && magic == blob::MAGIC
@@ -121,7 +121,7 @@ fn json_signature(signature: &Signature) -> serde_json::Value {
     }
 }
 
-/// The libraries that would be loaded with a plugin.
+/// Formats the libraries that the loader would load together with a plugin.
 fn json_needs(needs: &Needs) -> serde_json::Value {
     let glibc = needs.glibc.map(|(major, minor)| format!("{major}.{minor}"));
     json!({ "libraries": needs.libraries, "search_paths": needs.search_paths, "glibc": glibc })

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::options;
 
-/// The format, the plugin that reads it, and the columns, without reading rows. `None` if no plugin
-/// recognises the file.
+/// Describes the format, the plugin that reads it, and the columns, without reading rows. Returns
+/// `None` if no plugin recognises the file.
 pub fn of_file(path: &Path, plugins: &options::PluginArgs, as_json: bool) -> Result<Option<String>> {
     let session = plugins.host(plugins.policy()?).build_lenient().session().open()?;
     let input = Input::open(path, &CancelFlag::new())?;

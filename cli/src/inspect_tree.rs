@@ -68,7 +68,7 @@ fn node_infos(session: &Session, array: &EncodedArray) -> ApiResult<Vec<NodeInfo
         plugins.first().map(|plugin| (id.clone(), plugin.name().to_owned()))
     };
     let decoders: HashMap<String, String> = encodings.iter().filter_map(first).collect();
-    // The texts of types are cached, because trees have few distinct types.
+    // The texts of types are cached, because a tree has many nodes but few distinct types.
     let mut types: HashMap<Vec<u8>, Type> = HashMap::new();
     // For each ancestor, the number of children that are not visited yet.
     let mut unvisited: Vec<usize> = Vec::new();

@@ -1,5 +1,5 @@
-//! Handles Ctrl-C: the first one cancels the work, which leaves no unfinished output; the second
-//! one ends the process.
+//! Handles Ctrl-C. The first Ctrl-C cancels the work and leaves no unfinished output. The second
+//! Ctrl-C ends the process.
 
 use std::sync::OnceLock;
 
@@ -13,8 +13,8 @@ pub fn cancel_on_signal(flag: &CancelFlag) {
         return;
     }
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // Without SA_RESTART, a blocked read or write returns.
-        // SAFETY: an all-zero sigaction is valid, and has an empty mask and no flags.
+        // The flags do not contain SA_RESTART, so that a signal interrupts a blocked read or write.
+        // SAFETY: an all-zero sigaction is valid. It has an empty mask and no flags.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
         // SAFETY: `action` is valid, and `on_signal` makes only async-signal-safe calls.

@@ -30,7 +30,8 @@ pub struct Lock {
 impl Lock {
     pub fn run(self) -> Result<(), Failure> {
         let mut policy = self.plugins.policy()?;
-        // Plugins that the lock does not contain must be found, too.
+        // The old lock is removed from the policy, because it would hide plugins that it does not
+        // contain.
         let old = policy.lock.take();
         let file =
             self.output.clone().or(old.map(|lock| lock.file)).unwrap_or_else(|| "crossdock.lock".into());
@@ -51,7 +52,7 @@ impl Lock {
         write_output(&format!("{table}written to '{}'\n", file.display()))
     }
 
-    /// The plugins that would be used.
+    /// Returns the lock entries of the plugins that a host with this policy would use.
     fn find(&self, policy: Policy) -> Result<Vec<Locked>> {
         let host = self.plugins.host(policy).build()?;
         let policy = host.catalog().policy();
@@ -70,7 +71,7 @@ impl Lock {
     }
 }
 
-/// One line for each plugin that differs.
+/// Returns one line for each plugin that differs between the two locks.
 fn differences(old: &policy::Lock, new: &policy::Lock) -> Vec<String> {
     let mut all: BTreeMap<&str, (Vec<&Locked>, Vec<&Locked>)> = BTreeMap::new();
     old.plugins.iter().for_each(|plugin| all.entry(&plugin.name).or_default().0.push(plugin));

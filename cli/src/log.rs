@@ -9,10 +9,10 @@ use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::terminal::report;
 
-/// The environment variable that names the least important level to show.
+/// The environment variable that sets the least severe level of printed events.
 pub const VARIABLE: &str = "CROSSDOCK_LOG";
 
-/// Starts to print events. The default level is that of warnings.
+/// Starts printing events. The default level is `warn`.
 ///
 /// # Errors
 /// [`Error::Usage`] if the variable's value is not a level.
@@ -21,7 +21,8 @@ pub fn start() -> Result<(), Error> {
         None => Level::WARN,
         Some(text) => parse(&text.to_string_lossy())?,
     };
-    // This fails only if there is a subscriber already, and the process has just started.
+    // This fails only if a subscriber is already set. None is set, because the process has just
+    // started.
     let _ = tracing::subscriber::set_global_default(Lines { level });
     Ok(())
 }
@@ -65,7 +66,7 @@ impl Subscriber for Lines {
         report(kind, &(text.plugin + &text.message));
     }
 
-    // Spans are never enabled.
+    // The span functions do nothing, because spans are never enabled.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }

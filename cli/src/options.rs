@@ -40,8 +40,8 @@ pub struct PluginArgs {
 impl PluginArgs {
     /// The policy of these options.
     pub fn policy(&self) -> Result<Policy> {
-        // The options decide which code runs, as do the environment variables that a privileged
-        // process ignores.
+        // These options decide which code runs. A privileged process rejects them, and it ignores
+        // the environment variables that have the same effect.
         if self.policy.is_some() {
             not_for_privileged("--policy is refused")?;
         }
@@ -182,7 +182,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("crossdock.toml");
         std::fs::write(&policy, "").unwrap();
-        // Independently of the umask.
+        // Sets the mode explicitly, because the umask could change the mode of the new file.
         std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
         let which = |isolate: &[&str]| {
             let isolate = isolate.iter().map(ToString::to_string).collect();

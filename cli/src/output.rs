@@ -1,4 +1,4 @@
-//! The result on standard output, and the reasons why there is none.
+//! Writes the result of a command to standard output, and lists the ways in which a command fails.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ pub enum Failure {
     Host(Error),
     /// Standard output could not be written.
     Output(std::io::Error),
-    /// The command printed its result, which is negative: exit status 1 without a message.
+    /// The command printed a negative result. The exit status is 1, without an error message.
     Negative,
 }
 

@@ -33,8 +33,8 @@ pub struct Plugins {
     json: bool,
 }
 
-/// A candidate and its status: an instance, or the id and the message of the reason why it is not
-/// used.
+/// A candidate and its outcome: the loaded plugin, or the id and the message of the reason why the
+/// candidate is not used.
 struct Verdict<'a> {
     candidate: &'a Candidate,
     outcome: Result<Arc<Plugin>, (String, String)>,
@@ -107,7 +107,7 @@ fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
     Verdict { candidate, outcome }
 }
 
-/// The status of a candidate that is not used for this reason.
+/// Returns the status of a candidate that is not used for the reason with this id.
 fn status(reason: &str) -> &'static str {
     if reason == "shadowed" { "shadowed" } else { "refused" }
 }

@@ -1,4 +1,4 @@
-//! Standard error: messages, and a progress bar.
+//! Prints messages and a progress bar on standard error.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ fn bar() -> MutexGuard<'static, Option<ProgressBar>> {
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows a bar of bytes, if standard error is a terminal.
+    /// Shows a bar that counts bytes, if standard error is a terminal.
     pub fn show() -> Option<Self> {
         Self::with("{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
     }
 
-    /// Shows a bar of a number of items, if standard error is a terminal.
+    /// Shows a bar that counts items, if standard error is a terminal.
     pub fn show_count() -> Option<Self> {
         Self::with("{bar:30} {pos}/{len}")
     }
@@ -42,7 +42,7 @@ impl Progress {
         Some(Self(new))
     }
 
-    /// Returns a function that moves the bar to `done` of `total`, which is 0 if it is unknown.
+    /// Returns a function that moves the bar to `done` of `total`. An unknown `total` is 0.
     pub fn listener(&self) -> impl Fn(u64, u64) + Send + Sync + 'static {
         let bar = self.0.clone();
         move |done, total| {

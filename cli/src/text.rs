@@ -2,7 +2,7 @@
 
 use crossdock::printable;
 
-/// "1.5 GiB", "12 B".
+/// Formats a number of bytes with a binary unit, for example "1.5 GiB" or "12 B".
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -14,7 +14,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// "1,234,567".
+/// Formats a number with thousands separators, for example "1,234,567".
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -27,7 +27,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// "1.20 s", "35.1 ms".
+/// Formats a duration in seconds or milliseconds, for example "1.20 s" or "35.1 ms".
 pub fn time(time: std::time::Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.2} ms", seconds * 1e3) }

@@ -1,6 +1,6 @@
 //! Handles SIGBUS, which the system sends if a mapped input is truncated while it is read. The
-//! library leaves signals to applications; this one prints an error and removes the unfinished
-//! output.
+//! library handles this signal only on request. The command uses its own handler instead, which
+//! prints an error and removes the unfinished output.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,13 +15,14 @@ const CLEAR_BAR: &[u8] = b"\r\x1b[K";
 
 /// The path of the unfinished output, which the handler removes.
 static UNFINISHED: OnceLock<CString> = OnceLock::new();
-/// Several threads may get the signal at the same time; one of them ends the process.
+/// Several threads may get the signal at the same time. Only one of them ends the process.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Makes the handler remove this file.
+/// Tells the handler to remove this file.
 pub fn remove_on_signal(unfinished: &Path) {
     if let Ok(path) = CString::new(unfinished.as_os_str().as_bytes()) {
-        // A process has one output. Its temporary path is unused once the output is complete.
+        // One path is enough, because a process has one output. Once the output is complete, no
+        // file has the temporary path.
         let _ = UNFINISHED.set(path);
     }
 }
@@ -32,8 +33,8 @@ pub fn install_handler() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_signal as extern "C" fn(_, *mut libc::siginfo_t, _) as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: `action` is valid, and `on_signal` has the type for SA_SIGINFO and makes only
-    // async-signal-safe calls.
+    // SAFETY: `action` is valid. `on_signal` has the signature that SA_SIGINFO requires and makes
+    // only async-signal-safe calls.
     unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) };
 }
 
@@ -57,9 +58,10 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
         // SAFETY: _exit is async-signal-safe and has no preconditions.
         unsafe { libc::_exit(1) };
     }
-    // If SIGBUS was not caused by an access after the end of a file, the default action follows.
-    // SAFETY: both calls are async-signal-safe, and `signal` is a valid signal. It is delivered
-    // again when the handler returns.
+    // If SIGBUS has another cause than an access after the end of a file, the default action
+    // follows.
+    // SAFETY: both calls are async-signal-safe, and `signal` is a valid signal. The system delivers
+    // the raised signal when the handler returns.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

@@ -1,4 +1,5 @@
-//! Reads bytes as an Arrow IPC stream or file. A table must be valid and equal after a round trip.
+//! Reads bytes as an Arrow IPC stream or file. A table that was read must be valid, and it must be
+//! equal after a round trip.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
-//! Imports Arrow's C structs with random counts, offsets, formats, names and metadata, and correct
-//! buffer sizes. A batch must be valid and support all operations, and must be released once.
+//! Imports Arrow's C structs with random counts, offsets, formats, names and metadata, and with
+//! correct buffer sizes. An imported batch must be valid and support all operations, and its array
+//! must be released exactly once.
 #![no_main]
 
 use std::ffi::{CString, c_char, c_void};
@@ -14,7 +15,7 @@ use crossdock_test_support::TestHost;
 use libfuzzer_sys::fuzz_target;
 
 const MAX_DEPTH: usize = 4;
-/// Format string, number of buffers, number of children.
+/// Each entry is a format string, its number of buffers, and its number of children.
 const FORMATS: [(&str, usize, usize); 49] = [
     ("n", 0, 0),
     ("b", 2, 0),
@@ -66,7 +67,8 @@ const FORMATS: [(&str, usize, usize); 49] = [
     ("+r", 0, 2),
     ("?", 2, 0),
 ];
-/// Maximum declared number of metadata pairs, and of bytes in a key or a value.
+/// The maximum number of metadata pairs, and the maximum number of bytes of a key or a value, that
+/// the metadata declares.
 const MAX_PAIRS: i64 = 512;
 const MAX_PART_BYTES: i64 = 256;
 const INDICES: [&str; 4] = ["c", "S", "i", "l"];
@@ -120,7 +122,7 @@ unsafe extern "C" fn release_array(array: *mut abi::ArrowArray) {
 /// Generates the schema and the array of a column.
 struct Generator<'a, 'b> {
     from: &'a mut Bytes<'b>,
-    /// Size of each buffer, in pre-order.
+    /// The size of each buffer in bytes, in pre-order of the arrays.
     sizes: Vec<i64>,
 }
 
@@ -161,8 +163,8 @@ impl Generator<'_, '_> {
         CString::new(bytes).expect("no zero byte")
     }
 
-    /// Arrow metadata with random counts and lengths. The declared bytes exist, because a reader
-    /// cannot check them.
+    /// Returns Arrow metadata with random counts and lengths. The metadata has all bytes that it
+    /// declares, because a reader cannot check their number.
     fn metadata(&mut self) -> Vec<u8> {
         let pairs = i64::from(self.from.byte() % 4);
         let mut bytes = Vec::new();
@@ -177,7 +179,7 @@ impl Generator<'_, '_> {
             let n = number(self, &mut bytes, usual, MAX_PART_BYTES);
             bytes.extend(self.from.take(n));
         }
-        // Zeros are pairs with an empty key and an empty value.
+        // A reader reads the added zeros as pairs with an empty key and an empty value.
         bytes.resize(bytes.len() + 8 * MAX_PAIRS as usize, 0);
         bytes
     }
@@ -189,7 +191,8 @@ impl Generator<'_, '_> {
         dictionary: Option<abi::ArrowSchema>,
     ) -> abi::ArrowSchema {
         let n_children = self.from.count(children.len() as i64).min(children.len() as i64);
-        // The bits above the flags select the random parts.
+        // The low three bits of `choice` select the flags, and the other bits select the random
+        // parts.
         let choice = self.from.byte();
         let format = match choice >> 3 & 7 {
             7 => self.text(b""),
@@ -223,7 +226,8 @@ impl Generator<'_, '_> {
         children: Vec<abi::ArrowArray>,
         dictionary: Option<abi::ArrowArray>,
     ) -> abi::ArrowArray {
-        // The data has 64 bytes more than the declared size, for any alignment.
+        // The data is 64 bytes larger than the size given to the importer, so that any alignment
+        // fits.
         let address_of = |generator: &mut Self, data: &Vec<u8>| -> *const c_void {
             match generator.from.byte() {
                 0..=8 => std::ptr::null(),

@@ -1,6 +1,7 @@
-//! Imports DLPack tensors with random fields. A column must be valid and equal after a round trip,
-//! and each tensor must be freed once. An importer cannot check the memory that a tensor declares,
-//! so tensors that reach beyond their memory are skipped, except if they exceed the address space.
+//! Imports DLPack tensors with random fields. An imported column must be valid and equal after a
+//! round trip, and each tensor must be freed exactly once. An importer cannot check the memory that
+//! a tensor declares. Tensors that reach beyond their memory are therefore skipped, except for
+//! tensors that exceed the address space.
 #![no_main]
 
 use std::ffi::c_void;
@@ -21,7 +22,7 @@ use dlpark::ffi::{
 use libfuzzer_sys::fuzz_target;
 
 const DATA_BYTES: usize = 4096;
-/// Greater than every address.
+/// A number that is greater than every address.
 const MAX_ADDRESS: i128 = 1 << 63;
 
 static FREED: AtomicUsize = AtomicUsize::new(0);
@@ -49,7 +50,7 @@ unsafe extern "C" fn free_legacy(tensor: *mut DLManagedTensor) {
     free(unsafe { Box::from_raw(tensor) }.manager_ctx);
 }
 
-/// The range of bytes of all elements, relative to the pointer.
+/// Returns the range of bytes that the elements occupy, relative to the tensor's data pointer.
 fn extent(dtype: DLDataType, shape: &[i64], strides: &[i64], offset: u64) -> (i128, i128) {
     let bytes = (i128::from(dtype.bits) * i128::from(dtype.lanes) + 7) / 8;
     let (mut low, mut high) = (i128::from(offset), i128::from(offset) + bytes);
@@ -71,7 +72,7 @@ fn row_major(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// A tensor and its parts; `None` if it would reach beyond its memory.
+/// Generates a tensor and its parts. Returns `None` if the tensor would reach beyond its memory.
 fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
     let codes = [0, 1, 2, 4, 5, 6, 7, 8, 14, 17, from.byte()];
     let bits = [8, 16, 32, 64, 1, 4, 6, 128, 0, from.byte()];
@@ -86,7 +87,8 @@ fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
     };
     let byte_offset = from.choose(&[0, 0, 0, 1, 8, 64, 2048, u64::MAX]);
     let (low, high) = extent(dtype, &shape, &strides, byte_offset);
-    // Also limits overlapping elements (stride 0), which would take too long.
+    // The number of elements has a limit, because tensors with overlapping elements (stride 0)
+    // would otherwise take too long.
     let elements = shape.iter().fold(1, |product: i128, n| product.saturating_mul(i128::from((*n).max(1))));
     let fits = low >= -(DATA_BYTES as i128) && high <= DATA_BYTES as i128 && elements <= DATA_BYTES as i128;
     let is_invalid = shape.iter().any(|n| *n < 0) || low < -MAX_ADDRESS || high > MAX_ADDRESS;
@@ -101,7 +103,7 @@ fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
         device_type: DLDeviceType(from.choose(&[1, 1, 1, 1, 1, 1, 2, 13, 99])),
         device_id: from.choose(&[0, 0, 0, 0, 0, 7, -1]),
     };
-    // The pointer is in the middle of the memory, for negative strides.
+    // The pointer is in the middle of the memory, so that elements with negative strides fit.
     let middle = parts._data.as_mut_ptr().wrapping_add(DATA_BYTES);
     let tensor = DLTensor {
         data: if from.byte() > 250 { std::ptr::null_mut() } else { middle.cast() },
@@ -118,7 +120,8 @@ fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
 fn capsule(from: &mut Bytes<'_>) -> Option<Capsule> {
     let (dl_tensor, parts) = tensor(from)?;
     let manager_ctx = parts.cast();
-    // SAFETY: each name matches the kind of the object, which its function frees.
+    // SAFETY: each name matches the type of the object, and each function frees an object of this
+    // type.
     Some(unsafe {
         if from.byte() & 1 == 0 {
             let deleter = Some(free_legacy as unsafe extern "C" fn(_));

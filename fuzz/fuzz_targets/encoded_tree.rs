@@ -1,4 +1,4 @@
-//! Decodes bytes as an encoded tree. A column must be valid for its type.
+//! Decodes bytes as an encoded tree. A decoded column must be valid for its type.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ const CHECKSUM: std::ops::Range<usize> = 12..16;
 const TOTAL_BYTES: std::ops::Range<usize> = 16..24;
 const HEADER_BYTES: std::ops::Range<usize> = 24..32;
 
-/// Corrects length and checksum, so that the fuzzer reaches the code behind their checks.
+/// Corrects the header's length and checksum, so that the fuzzer reaches the code after their
+/// checks.
 fn with_valid_header(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let total = bytes.len() as u64;

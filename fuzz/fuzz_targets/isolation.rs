@@ -1,5 +1,5 @@
-//! Reads messages of an isolated plugin process, and the files sent with them, as a host does. The
-//! result must be an error or a batch on which all operations succeed.
+//! Reads messages from an isolated plugin process, and the files that are sent with them, as a host
+//! does. The result must be an error, or a batch on which all operations succeed.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -13,10 +13,10 @@ use libfuzzer_sys::fuzz_target;
 
 static ENTRY: abi::PluginEntry = entry::<Encodings>();
 const MAX_FILES: u8 = 4;
-/// The maximum is low because each message takes long.
+/// The maximum is low, because handling a message takes long.
 const MAX_MESSAGES: usize = 16;
 
-/// Reads a file or a message: a kind, a length, and that number of bytes.
+/// Takes a file or a message from the fuzzer's bytes: a kind, a length, and that number of bytes.
 fn piece(from: &mut Bytes<'_>) -> (u8, Vec<u8>) {
     let kind = from.byte();
     let length = usize::from(u16::from_le_bytes([from.byte(), from.byte()])).min(from.0.len());
@@ -38,7 +38,7 @@ fn send(
         match kind % 4 {
             0 => connection.receive_raw(&bytes)?,
             1 => connection.receive_callback(bytes, files),
-            // Errors are expected.
+            // An error is a valid result.
             _ => {
                 if let Ok(Some(batch)) = connection.receive_response(bytes, files) {
                     let stream = session.memory().default_stream(batch.device())?;

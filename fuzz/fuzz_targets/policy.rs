@@ -8,7 +8,7 @@ use crossdock::load::signature_in;
 use crossdock::policy::{Lock, Policy};
 use libfuzzer_sys::fuzz_target;
 
-/// The public key of the signatures of `PLUGIN` in the seeds. The secret key was discarded.
+/// The public key for the signatures of `PLUGIN` in the seeds. The secret key was discarded.
 const KEY: &str = "RWR7MHSze/2ygU6IbJr4j4vmV3XFPn0aaVg6CsRNFs1pQ5hjHQy1Nh9n";
 const PLUGIN: &[u8] = b"bytes";
 
@@ -19,7 +19,7 @@ fn policy_with_key(file: &Path) -> Policy {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // A lock that the policy names does not exist in this folder.
+    // In this folder, the lock that a policy names does not exist.
     let file = Path::new("/proc/self/fdinfo/none.toml");
     // An error is a valid result.
     drop(Policy::from_text(file, text));

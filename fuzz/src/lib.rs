@@ -35,7 +35,7 @@ pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi
     host.and_then(|host| host.session().open()).expect("a session")
 }
 
-/// Reads bytes in the format `from`.
+/// Reads a table from bytes in the format with the name `from`.
 ///
 /// # Errors
 /// Fails for malformed bytes.
@@ -51,7 +51,7 @@ pub fn read(session: &Session, from: &str, bytes: Vec<u8>) -> Result<Table> {
     Ok(table)
 }
 
-/// Runs all operations on a batch, and compares their results with it.
+/// Runs all operations on a batch, and compares the results with the batch.
 ///
 /// # Errors
 /// Fails if the batch is invalid, or if a result would be too large.
@@ -60,7 +60,7 @@ pub fn read(session: &Session, from: &str, bytes: Vec<u8>) -> Result<Table> {
 /// Panics if a result differs from the batch.
 pub fn exercise(batch: &DeviceBatch, stream: &Stream) -> crossdock_arrays::Result<()> {
     validate(batch, Level::Full, stream)?;
-    // Operations on a valid batch fail only for results that are too large.
+    // The batch is valid, so an operation fails only if its result is too large.
     let compact = batch.compact(stream)?;
     let difference = first_difference(batch, &compact, stream)?;
     assert!(difference.is_none(), "{difference:?}");
@@ -72,7 +72,7 @@ pub fn exercise(batch: &DeviceBatch, stream: &Stream) -> crossdock_arrays::Resul
     Ok(())
 }
 
-/// The fuzzer's bytes, followed by zeros.
+/// The fuzzer's bytes. Reads after the end return zeros.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
@@ -96,7 +96,7 @@ impl Bytes<'_> {
         from[self.byte() as usize % from.len()]
     }
 
-    /// Mostly `usual`, and sometimes any number.
+    /// Returns `usual` in most cases, and otherwise another number, which may be invalid.
     pub fn count(&mut self, usual: i64) -> i64 {
         match self.byte() {
             0..=239 => usual,

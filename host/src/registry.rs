@@ -52,8 +52,8 @@ impl Way {
         }
     }
 
-    /// The option that names a format, up to its value: an argument of Python or a flag of the
-    /// command.
+    /// The text of the option that selects a format, without the value: `format=` in Python,
+    /// `--from ` or `--to ` on the command line.
     fn option(self) -> &'static str {
         match self {
             _ if is_python() => "format=",
@@ -124,8 +124,8 @@ impl<'a> Registry<'a> {
     }
 
     /// Chooses the format of bytes to read. The candidates are the formats that `wanted` selects,
-    /// or all formats. The input's first bytes decide, then the extension of its name. If neither
-    /// decides, a candidate that is the only one is chosen.
+    /// or all formats. The input's first bytes decide. If they do not decide, the extension of the
+    /// input's name decides. If the extension does not decide either, the only candidate is chosen.
     pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::In)?;
         let longest = |c: &Choice| {
@@ -155,9 +155,9 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Compares the format that the caller named with the input's first bytes. If the first bytes
-    /// are the magic number of another format, the named format is rejected if it has magic
-    /// numbers. If it has no magic numbers, the input is read with a warning.
+    /// Compares the format that the caller named with the input's first bytes. If these bytes are
+    /// the magic number of another format, the named format is rejected if it has magic numbers. If
+    /// it has no magic numbers, the input is read and a warning is logged.
     fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
         if best > 0 {
             return Ok(());
@@ -178,8 +178,8 @@ impl<'a> Registry<'a> {
     }
 
     /// Chooses the format of bytes to write. The candidates are the formats that `wanted` selects,
-    /// or all formats. The output's extension ("-" for standard output) decides. If it does not
-    /// decide, a candidate that is the only one is chosen.
+    /// or all formats. The output's extension decides; it is "-" for standard output. If the
+    /// extension does not decide, the only candidate is chosen.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
         self.by_extension(&all, wanted, name, Way::Out)?.ok_or_else(|| {

@@ -127,7 +127,7 @@ fn instance_is_destroyed_after_the_last_reference_of_its_exported_objects() {
     exporting::release();
     assert_eq!(leaks(), ["'exporting' holds 1 reference to its host, and is not destroyed"]);
     assert_eq!(exporting::DESTROYED.load(Ordering::SeqCst), 0);
-    // Another host does not report the instance.
+    // A leak check of another host does not report the instance.
     assert_eq!(self::host().settle(), []);
     exporting::release();
     assert_eq!(leaks(), [""; 0]);

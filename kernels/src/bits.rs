@@ -4,16 +4,16 @@ use crossdock_memory::Buffer;
 
 use crate::jobs::JobArg;
 
-/// The first byte and the number of bytes that contain bits `first..first + len`, and the first
-/// bit's position in the first byte.
+/// The range of bytes that contain bits `first..first + len`, as the first byte and the number of
+/// bytes, and the position of the first bit in the first byte.
 pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
     let at = first / 8;
     let shift = first % 8;
     (at, (shift + len).div_ceil(8), shift)
 }
 
-/// Passes a range of a bitmap as two arguments: the bytes that contain it, and the position of its
-/// first bit in them.
+/// Passes a range of a bitmap as two arguments: the bytes that contain the range, and the position
+/// of the range's first bit in these bytes.
 pub(crate) fn args(bits: &Buffer, first: usize, len: usize) -> [JobArg<'_>; 2] {
     let (offset, bytes, shift) = span(first, len);
     [JobArg::Read(bits, offset, bytes), JobArg::Value(shift as u64)]

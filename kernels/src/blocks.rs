@@ -14,8 +14,9 @@ pub struct BlockCodes<'a> {
     pub codes: Integers<'a>,
     /// The position of the first code in its block, below 1024.
     pub first: usize,
-    /// The index in `values` at which each block's dictionary begins, plus a constant: the entry of
-    /// the first block is subtracted. A dictionary ends where the next one begins.
+    /// For each block, the index in `values` at which the block's dictionary begins, plus a
+    /// constant. The constant is the first entry, so the first dictionary begins at index 0. A
+    /// dictionary ends where the next dictionary begins.
     pub begins: Integers<'a>,
     /// The dictionaries of all blocks, concatenated.
     pub values: Source<'a>,

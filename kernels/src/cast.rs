@@ -46,8 +46,8 @@ number_types!(
 );
 
 impl<'a> Checks<'a> {
-    /// Converts `n` numbers from byte `first` of `from` on, and writes them from byte `at` of `to`
-    /// on. The returned cell contains the index of the first number that the target type cannot
+    /// Converts the `n` numbers at byte `first` of `from`, and writes the results to byte `at` of
+    /// `to`. The returned cell has the index of the first number that the target type cannot
     /// represent.
     ///
     /// - A float becomes an integer by truncation towards 0, saturating at the bounds of the type;

@@ -6,8 +6,8 @@ use crossdock_memory::{BufferMut, Error, Result, Stream, WriteRange};
 /// once.
 ///
 /// Initially, all bits of a cell are set. A check lowers its cell to the first index with an error.
-/// A kernel that counts adds to its cell, which wraps, so the cell contains the count minus one. A
-/// kernel that reads a number stores it in its cell.
+/// A kernel that counts adds to its cell with wrapping, so the cell contains the count minus one. A
+/// kernel that reads a number stores the number in its cell.
 pub(crate) struct Cells {
     buffer: BufferMut,
     n: usize,

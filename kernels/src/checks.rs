@@ -37,7 +37,8 @@ impl<'a> Checks<'a> {
         self.jobs.push(row, blocks, args)
     }
 
-    /// Like [`Self::push`], for a job that runs after the jobs of this kernel in earlier rounds.
+    /// Like [`Self::push`], for a job with a round. The job runs after the jobs that the same
+    /// kernel has in earlier rounds.
     pub(crate) fn push_after(
         &mut self,
         row: &'static Row,

@@ -32,8 +32,8 @@ pub struct Codes<'a> {
     pub escapes: bool,
 }
 
-/// The positions of the decoded bytes, written by [`Checks::measure_codes`]. They let threads start
-/// decoding anywhere in the codes.
+/// The positions of the decoded bytes, written by [`Checks::measure_codes`]. With these positions,
+/// a thread can start decoding anywhere in the codes.
 pub struct Marks<B> {
     /// For each segment, the position of its first byte in its chunk.
     marks: B,
@@ -137,15 +137,17 @@ impl Marks<Buffer> {
 pub struct CodeCells {
     /// The first token whose length is not 1 to 8 bytes. Used only if there are escapes.
     pub table: usize,
-    /// The first code without a token, or the first code of a chunk that follows so many escapes
-    /// that the kernel cannot decide whether it is a literal byte.
+    /// The first code without a token, or the first code of a chunk with too many preceding
+    /// escapes. For such a chunk, the kernel cannot decide whether the first code is a literal
+    /// byte.
     pub code: usize,
     /// The number of decoded bytes, as a [number](crate::Findings::number).
     pub bytes: usize,
 }
 
 impl<'a> Checks<'a> {
-    /// Measures the decoded sizes of codes. Offsets out of range are clamped to the range of codes.
+    /// Measures the decoded sizes of codes. Offsets that are out of range are clamped to the range
+    /// of the codes.
     pub fn measure_codes(&mut self, codes: Codes<'a>, marks: &mut Marks<BufferMut>) -> Result<CodeCells> {
         let first = self.cells(3);
         let [table, code, bytes] = [first, first + 1, first + 2];

@@ -39,8 +39,8 @@ impl<'a> Jobs<'a> {
     /// byte become 0.
     pub fn concatenate_bits(&mut self, parts: &[BitRange<'a>], to: &mut BufferMut, at: usize) -> Result<()> {
         // The number of bits written so far. A job may begin in the last byte of the previous job,
-        // and keeps the bits of this byte. So consecutive jobs must not run at the same time, and
-        // each job has its own round.
+        // and keeps the bits that the previous job wrote to this byte. So consecutive jobs must not
+        // run at the same time, and each job has its own round.
         let mut done = 0;
         for (round, parts) in parts.chunks(MAX_PARTS).enumerate() {
             let bits: usize = parts.iter().map(|part| part.len).sum();

@@ -91,9 +91,9 @@ fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<(
     )))
 }
 
-/// Predicts whether the kernel copies by tiles: adjacent elements belong to a dimension other than
-/// the last, and both dimensions are long enough. If the prediction is wrong, only the number of
-/// blocks is not optimal.
+/// Predicts whether the kernel copies by tiles. The kernel does so if the dimension with adjacent
+/// elements is not the last dimension, and if both dimensions are long enough. If the prediction is
+/// wrong, only the number of blocks is not optimal.
 fn by_tiles(dims: &[Dim], width: usize) -> bool {
     let side_by_side = |dim: &Dim| dim.stride == width as i64;
     let fits = |dim: &Dim| dim.size >= MIN_TILE_SIDE;

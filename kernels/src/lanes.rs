@@ -21,8 +21,8 @@ pub struct Deltas<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Writes the running sums of each lane, which start with the lane's base, in the order of the
-    /// values before the transposition of FastLanes. Sums wrap.
+    /// Writes the running sums of each lane, which start with the lane's base. The sums have the
+    /// order that the values had before the transposition of FastLanes. Sums wrap.
     pub fn sum_lanes(&mut self, from: Deltas<'a>, to: &mut BufferMut, words: Words) -> Result<()> {
         words.check(&[])?;
         let available = from.blocks.saturating_mul(BLOCK);

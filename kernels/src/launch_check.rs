@@ -6,9 +6,9 @@ use crossdock_plugin_api::abi;
 
 use crate::table::{Kind, Row, TABLE};
 
-/// Checks the arguments of a launch, for a simulated driver: the heads lead from job to job, the
-/// arguments match the kernel's row, and the jobs cover all blocks. Returns `None` for a kernel
-/// that is not in the table.
+/// Checks the arguments of a launch, for a simulated driver: each head leads to the head of the
+/// next job, the arguments match the kernel's row, and the jobs cover all blocks. Returns `None`
+/// for a kernel that is not in the table.
 pub fn check_launch(name: &CStr, blocks: u32, args: &[abi::Arg]) -> Option<Result<(), String>> {
     let row = TABLE.iter().find(|row| row.name == name)?;
     Some(row.check_jobs(blocks, args))

@@ -10,7 +10,7 @@ use crate::words::check_offset_width;
 impl<'a> Checks<'a> {
     /// Finds the first of `len` values, from value `first` on, that has a negative offset, a
     /// negative size, or an end beyond `limit`. Null values are checked too, because Arrow requires
-    /// it.
+    /// valid ranges for them.
     pub fn list_views(
         &mut self,
         offsets: &'a Buffer,

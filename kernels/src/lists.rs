@@ -37,11 +37,11 @@ pub struct Lists<'a> {
 pub struct ListCells {
     /// The first list that is not within the elements.
     pub wrong: usize,
-    /// The total number of elements, as a [number](crate::Findings::number). If it does not fit
-    /// into an `i32`, the cell contains any number that does not fit.
+    /// The total number of elements, as a [number](crate::Findings::number). If the total does not
+    /// fit into an `i32`, the cell contains an arbitrary number that does not fit either.
     pub elements: usize,
-    /// The first list with elements whose position is not the one that they have after gathering.
-    /// Without such a list, gathering need not copy.
+    /// The first list whose elements change their position when they are gathered. If there is no
+    /// such list, the elements need not be copied.
     pub moved: usize,
 }
 
@@ -91,8 +91,8 @@ impl<'a> Checks<'a> {
         let blocks = warps_of(bytes / 8);
         let measured = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.wrong, 1)];
         self.push(&MEASURE_LISTS, blocks, lists.args()?.chain(measured))?;
-        // In a later round: this kernel may already have jobs from another caller, and would then
-        // run before the kernel that measures lists.
+        // This job needs a later round, because its kernel may already have jobs from another
+        // caller. Without the round, the kernel would run before the kernel that measures lists.
         let sum = [JobArg::write(scratch, 0, bytes)?, JobArg::Cells(cells.elements, 1)];
         self.push_after(&ADD_SIZES, 1, 1, sum)?;
         let placed = [

@@ -16,7 +16,7 @@ pub struct Offsets<'a> {
     pub width_bytes: usize,
     /// The index of the first value's offset.
     pub first: usize,
-    /// The number of values. There is one offset more.
+    /// The number of values. The number of offsets is `len + 1`.
     pub len: usize,
 }
 
@@ -31,8 +31,8 @@ impl<'a> Offsets<'a> {
 }
 
 impl<'a> Checks<'a> {
-    /// Finds the first offset, counted from `first`, that is negative, below the one before it, or
-    /// above `limit`.
+    /// Finds the first offset that is negative, less than the preceding offset, or greater than
+    /// `limit`. The index of the result is counted from `first`.
     pub fn offsets(&mut self, offsets: Offsets<'a>, limit: u64) -> Result<usize> {
         check_offset_width(offsets.width_bytes)?;
         let cell = self.cells(1);

@@ -7,9 +7,9 @@ use crate::jobs::{JobArg, long_blocks};
 use crate::rows::CHECK_RUN_ENDS;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` run ends, from entry `first` on, that is not greater than the one
-    /// before it (or than 0). The result is `len` if the last end is less than `covered`, the
-    /// number of values that the runs must cover.
+    /// Finds the first of `len` run ends, from entry `first` on, that is not greater than the
+    /// preceding run end or, without a preceding run end, than 0. The result is `len` if the last
+    /// end is less than `covered`, the number of values that the runs must cover.
     pub fn run_ends(
         &mut self,
         ends: &'a Buffer,

@@ -73,9 +73,10 @@ fn check_value_width(width: usize) -> Result<()> {
 }
 
 impl<'a> Checks<'a> {
-    /// Applies `steps` to each value and writes it to its position. The returned cell contains the
-    /// position in the list of indices of the first index that is out of range or not greater than
-    /// the index before it. The value of such an index is not written.
+    /// Applies `steps` to each value and writes it to its position. The returned cell has the
+    /// position, in the list of indices, of the first invalid index. An index is invalid if it is
+    /// out of range or not greater than the preceding index. The value of an invalid index is not
+    /// written.
     pub fn patch(
         &mut self,
         patches: Patches<'a>,
@@ -139,7 +140,8 @@ impl<'a> Checks<'a> {
 
     /// Writes, for each of `len` positions from `first` on, the value of the first run whose end is
     /// greater than the position. The returned cell has the first end that is not greater than the
-    /// one before it (or than 0), or the number of ends if the last end is too small.
+    /// preceding end (or, without a preceding end, than 0). If the last end is too small, the cell
+    /// has the number of ends.
     #[allow(clippy::too_many_arguments)]
     pub fn expand_runs(
         &mut self,

@@ -63,9 +63,9 @@ impl<'a> Checks<'a> {
     }
 
     /// Like [`Self::unpack`], with `patches`. If `stepped` is set, `steps` are also applied to the
-    /// patches. The returned cell contains the position in the list of indices of the first index
-    /// that is out of range or not greater than the index before it. After such an error, some
-    /// patches may be missing.
+    /// patches. The returned cell has the position, in the list of indices, of the first invalid
+    /// index. An index is invalid if it is out of range or not greater than the preceding index.
+    /// After such an error, some patches may be missing.
     pub fn unpack_patched(
         &mut self,
         packed: Packed<'a>,
@@ -91,8 +91,8 @@ impl<'a> Checks<'a> {
             JobArg::Value(stepped.into()),
             JobArg::Cells(cell, 1),
         ];
-        // More blocks than can run at the same time, to balance their run times. But only a few
-        // more, because each warp must search for its first patch.
+        // There are a few more blocks than can run at the same time, which balances their run
+        // times. There are not many more, because each warp must search for its first patch.
         let row = match words.width_bytes {
             1 => &UNPACK_PATCHED_1,
             2 => &UNPACK_PATCHED_2,

@@ -15,10 +15,10 @@ use crate::{Checks, bits};
 const WINDOW: usize = abi::MAX_KERNEL_ARGS - 8;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` views, from view `first` on, that is valid (`validity`: bitmap and
-    /// its first bit) and malformed: a negative length, a range outside of its data buffer, a
-    /// prefix that differs from the data, nonzero bytes after an inline value, or, if `utf8`, text
-    /// that is not UTF-8.
+    /// Finds the first of `len` views, from view `first` on, that is not null (`validity`: bitmap
+    /// and its first bit) and malformed. A view is malformed if it has a negative length, a range
+    /// outside of its data buffer, a prefix that differs from the data, nonzero bytes after an
+    /// inline value or, if `utf8` is set, text that is not UTF-8.
     ///
     /// If the data buffers exceed the limit of one job, several jobs share the cell. Each job
     /// checks the views that refer to its window of buffers. The first job also checks the views

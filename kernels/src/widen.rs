@@ -46,8 +46,8 @@ impl IntType {
 }
 
 impl<'a> Checks<'a> {
-    /// Converts integers of 1, 2, 4 or 8 bytes to words of these widths, by sign extension or
-    /// truncation, applies `steps`, and writes them.
+    /// Converts integers of 1, 2, 4 or 8 bytes to words of 1, 2, 4 or 8 bytes by sign extension or
+    /// truncation, applies `steps`, and writes the words.
     pub fn widen(
         &mut self,
         from: Integers<'a>,

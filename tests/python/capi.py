@@ -1,5 +1,5 @@
-"""Calls libcrossdock.so through ctypes: the part of crossdock-host.h that imports and exports Python's
-capsules. The structs are defined in crossdock.h and in Arrow's C interfaces.
+"""Calls functions of libcrossdock.so through ctypes, and converts between its capsules and Python's capsules.
+The structs are defined in crossdock.h and in Arrow's C interfaces.
 
 Reading and writing is zero-copy: pyarrow's arrays use the memory of Crossdock or of the producer. The memory
 is released when pyarrow releases the arrays."""
@@ -241,7 +241,7 @@ def _to_crossdock(name, value):
     pointer = capsule_pointer(value) if is_capsule(value) else value
     number = max(_owners, default=0) + 1
     _owners[number] = value
-    # The struct is moved by copying its bytes, so the name must outlive it.
+    # The struct is moved by copying its bytes, so the name must live longer than this struct.
     name = ctypes.cast(_interned_name(name), c_char_p)
     return sized(Capsule, name=name, pointer=pointer, release=_release_passed, private_data=number)
 

@@ -34,7 +34,8 @@ def test_golden_cases_round_trip_through_a_device(convert_on_cuda, tmp_path, cas
 
 
 def test_golden_cases_exist(cuda, golden):
-    """Skipped if there are no golden files, in which case the tests of golden cases have no cases."""
+    """This test is skipped if the golden files are missing. The tests of golden cases then have no cases to
+    run."""
     assert CASES
 
 

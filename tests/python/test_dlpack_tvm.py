@@ -39,7 +39,7 @@ FROM_PY_OBJECT = PYFUNCTYPE(c_int, ctypes.py_object, c_void_p)
 
 
 class ExchangeApi(Structure):
-    """DLPackExchangeAPI of version 1.3."""
+    """The C struct DLPackExchangeAPI of DLPack 1.3."""
 
     _fields_ = [
         ("major", c_uint32),

@@ -17,7 +17,8 @@ CASES = golden_cases()
 
 
 def test_golden_cases_exist_in_both_forms(golden):
-    """Skipped if there are no golden files, in which case the tests of golden cases have no cases."""
+    """This test is skipped if the golden files are missing. The tests of golden cases then have no cases to
+    run."""
     for case in CASES:
         for suffix in GOLDEN_SUFFIXES.values():
             assert case.with_name(case.name + suffix).is_file(), f"{case}{suffix} is not in {golden}"

@@ -75,7 +75,7 @@ fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
         return Ok(Next::New(first));
     }
     Ok(match today.compare(released) {
-        // The comments of the header may differ.
+        // The contract is already recorded, even if the comments of the header differ.
         Compatibility::Same => Next::OnRecord(*abi),
         _ => Next::New(Abi { appended: abi.appended + 1, ..*abi }),
     })

@@ -23,7 +23,7 @@ pub struct Options {
     built: Option<PathBuf>,
 }
 
-/// Builds the libraries, unless a folder has them, and installs them.
+/// Installs the libraries. Builds them first, unless the options name a folder that contains them.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let built = match &options.built {
         Some(built) => built.clone(),

@@ -11,7 +11,7 @@ fn hashed(bytes: impl Iterator<Item = u8>) -> u64 {
     })
 }
 
-/// A hash for random selection. The hashes of the same bytes with different numbers are
+/// A hash for random selection. Hashes of the same bytes with different values of `number` are
 /// independent.
 pub fn mixed<'a>(number: u64, bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let hash = hashed(bytes.into_iter().copied().chain(number.to_le_bytes()));

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets for a limited time.
 //!
-//! Replaces `cargo fuzz`, which then need not be installed. Builds the targets with the flags for
-//! libFuzzer, and limits the time of each target.
+//! Does not need `cargo fuzz`. Builds the targets with the flags for libFuzzer, and limits the time
+//! for which each target runs.
 
 use crate::cargo::{Workspace, run as run_command, show};
 use crate::nightly;
@@ -123,8 +123,8 @@ impl Fuzzer {
         let runs = Mutex::new(Vec::new());
         let work = || -> Result<()> {
             loop {
-                // Not a `while let`, which would hold the lock while the target runs, so that no
-                // other target could run.
+                // A `while let` would hold the lock while the target runs, and no other target
+                // could run.
                 let next = lock(&pending).next();
                 let Some(target) = next else { return Ok(()) };
                 let outcome = self.one(target, seconds, seed)?;

@@ -54,8 +54,8 @@ pub fn run(workspace: &Workspace) -> Result<()> {
 
     let bundle = fresh(workspace.root.join("dist/gpu-bundle"))?;
     let packed = bundle.join("programs.tar.xz");
-    // The programs contain much of the same code. A compression window larger than a program
-    // reduces the bundle to a fifth.
+    // The programs contain much of the same code. A compression window that is larger than a
+    // program reduces the bundle to a fifth of its size.
     let mut tar = Command::new("tar");
     tar.env("XZ_OPT", "-T0 --lzma2=preset=5,dict=96MiB").arg("-C").arg(&unpacked).arg("-cJf").arg(&packed);
     run_command(tar.args(["--sort=name", "."]))?;

@@ -87,7 +87,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 
 fn progress(done: usize, runs: usize) {
     if done.is_multiple_of(runs.div_ceil(20)) || done == runs {
-        // A closed standard error is ignored.
+        // The error is ignored, because standard error may be closed.
         drop(writeln!(std::io::stderr(), "{done} of {runs} runs"));
     }
 }

@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 const PACKAGE: &str = "crossdock-sim-cuda-driver";
 const BUILT: &str = "libcrossdock_sim_cuda_driver.so";
-/// The SONAME, and the name for linking. Programs may open the library by either name.
+/// The SONAME of the library, and its name for the linker. Programs may open the library by either
+/// name.
 const LIBRARY: &str = "libcuda.so.1";
 const LINK: &str = "libcuda.so";
 

@@ -215,7 +215,7 @@ fn next(seed: &mut u32) -> u32 {
 }
 
 fn say(line: &str) {
-    // A closed standard error is ignored.
+    // The error is ignored, because standard error may be closed.
     drop(writeln!(std::io::stderr(), "{line}"));
 }
 

@@ -19,12 +19,12 @@ pub struct Builder {
     nulls: usize,
     pub(super) validity: Bits,
     bits: Bits,
-    /// The buffers of the layout, without the validity bitmap. For view types, one data buffer is
-    /// added at the end.
+    /// The buffers of the layout, without the validity bitmap. For view types, the last entry is an
+    /// additional data buffer.
     buffers: Vec<Vec<u8>>,
     pub(super) children: Vec<Builder>,
-    /// The dictionaries whose values the keys refer to. The number is added to each key that refers
-    /// to that dictionary.
+    /// The dictionaries to which the keys refer. The number next to a dictionary is added to each
+    /// key that refers to this dictionary.
     dictionaries: Vec<(DeviceArray, usize)>,
 }
 
@@ -147,8 +147,8 @@ impl Builder {
         }
     }
 
-    /// Appends `len` offsets, shifted by the length of the data that this builder already has.
-    /// Returns the part of `from`'s data that these values use.
+    /// Appends `len` offsets, converted so that the new data begins at the end of this builder's
+    /// data. Returns the range of the data of `from` that the values use.
     fn append_offsets(
         &mut self,
         from: &HostArray<'_>,

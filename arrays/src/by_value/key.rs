@@ -8,8 +8,8 @@ use crossdock_memory::{Error, Result};
 use super::bits::bit;
 use super::view::HostArray;
 
-/// Maximum size of one encoded value. A list of nulls can have any length, although its input needs
-/// no bytes.
+/// Maximum size of one encoded value. Without this limit, a list of nulls could have an encoding of
+/// any length, although its input needs no bytes.
 const MAX_ENCODED_BYTES: usize = 64 << 20;
 
 fn too_long(array: &HostArray<'_>) -> Error {

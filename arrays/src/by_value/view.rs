@@ -61,8 +61,7 @@ impl<'a> HostArray<'a> {
         self.array.data_type()
     }
 
-    /// Buffer `i` of the layout, where the validity bitmap has no index. Empty if the buffer is
-    /// missing.
+    /// Buffer `i` of the layout, not counting the validity bitmap. Empty if the buffer is missing.
     pub(super) fn buffer(&self, i: usize) -> &[u8] {
         let i = i + usize::from(self.layout.has_validity);
         self.buffers.get(i).and_then(Option::as_deref).unwrap_or(&[])

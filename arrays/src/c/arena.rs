@@ -1,5 +1,5 @@
-//! Allocates all nodes, lists and sizes of an exported batch at once. They are freed when the last
-//! node is released.
+//! Allocates all nodes, lists and sizes of an exported batch at once. The allocation is freed when
+//! the last node is released.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -21,8 +21,8 @@ pub(super) struct Size {
     pub nodes: usize,
     /// Number of entries in the nodes' lists of buffers.
     pub buffers: usize,
-    /// Number of entries in the nodes' lists of children and in the lists of the sizes of views'
-    /// data buffers.
+    /// Number of entries in the nodes' lists of children, plus the number of entries in the view
+    /// arrays' lists of data buffer sizes.
     pub other_words: usize,
 }
 
@@ -42,8 +42,8 @@ unsafe impl<Owner: Send> Send for Arena<Owner> {}
 impl<Owner> Drop for Arena<Owner> {
     fn drop(&mut self) {
         if let Some(heap) = self.heap {
-            // SAFETY: `Builder::new` created `heap` with `Box::into_raw`, and all nodes in it are
-            // released, so this is the last use of it.
+            // SAFETY: `Builder::new` created `heap` with `Box::into_raw`. All nodes in `heap` are
+            // released, so no code uses `heap` after this line.
             drop(unsafe { Box::from_raw(heap.as_ptr()) });
         }
     }
@@ -54,7 +54,8 @@ const INLINE_WORDS: usize = 32;
 
 /// Allocates the words in a fixed order: nodes, then lists, then sizes.
 pub(super) struct Builder<Owner> {
-    /// The arena is on the heap, so that its words never move. `finish` passes its ownership on.
+    /// The arena is on the heap, so that its words never move. `finish` passes the ownership of the
+    /// arena to the nodes.
     arena: *mut Arena<Owner>,
     /// The words of the arena. They are zeroed.
     words: *mut u64,
@@ -191,7 +192,7 @@ unsafe extern "C" fn release<Owner>(array: *mut abi::ArrowArray) {
 unsafe fn release_tree(node: *mut abi::ArrowArray) -> usize {
     let mut n = 1;
     // SAFETY: the node's lists are in the arena, which the caller keeps alive. The depth of the
-    // recursion is at most `MAX_DEPTH`, because `DeviceArray` limits its depth to that.
+    // recursion is at most `MAX_DEPTH`, because `DeviceArray` limits its depth to `MAX_DEPTH`.
     unsafe {
         (*node).release = None;
         let children = (0..(*node).n_children as usize).map(|i| *(*node).children.add(i));

@@ -1,7 +1,7 @@
 //! Imports `ArrowArray` and `ArrowDeviceArray`.
 //!
-//! An import copies nothing. It queries a device only if the result of a call has no event: then it
-//! asks whether the result is ready.
+//! An import copies nothing. It queries a device only if the result of a call has no event. In this
+//! case, the import asks the device whether the result is ready.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 
 /// Maximum number of data buffers of a view array. Concatenation creates fewer buffers, and the
-/// host can visit this many in reasonable time.
+/// host can visit this number of buffers in reasonable time.
 const MAX_VARIADIC: i64 = 1 << 20;
 
 /// Imports a batch that has the given schema. The producer's array is released when the last buffer
@@ -100,8 +100,8 @@ fn check_types(expected: &Schema, actual: &Schema) -> Result<()> {
     )))
 }
 
-/// Imports a batch of plain columns. `addresses` are the addresses of the first value of each
-/// column.
+/// Imports a batch of plain columns. `addresses` contains, for each column, the address of the
+/// first value.
 fn import_plain(
     array: Owned<abi::ArrowDeviceArray>,
     addresses: Vec<u64>,
@@ -138,7 +138,7 @@ fn import_plain(
     DeviceBatch::from_checked_columns(schema.clone(), len, columns, device)
 }
 
-/// Checks that [`import_batch`] would accept `array` as a batch of `schema`, without importing it.
+/// Checks, without importing `array`, that [`import_batch`] would accept it as a batch of `schema`.
 /// Returns whether all null counts are known.
 ///
 /// # Errors
@@ -182,8 +182,8 @@ fn in_field(e: Error, field: &Field) -> Error {
     if field.name().is_empty() { e } else { e.context(format!("'{}'", shown(field.name()))) }
 }
 
-/// A bitwise copy of the outermost struct. It is read after the original has moved into its owner,
-/// and it is never released.
+/// A bitwise copy of the outermost struct. The copy is read after the original has moved into its
+/// owner. The copy is never released.
 struct Root {
     array: std::mem::ManuallyDrop<abi::ArrowArray>,
 }
@@ -250,9 +250,9 @@ fn checked_device(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
 }
 
 /// Determines when the result of a call on `stream` is ready. If the array has an event, that event
-/// decides. If the array is on another device than the stream, the default stream of the array's
-/// device decides. If that device has no default stream, the call gave it no work, and the result
-/// is ready.
+/// decides. If the array and the stream are on different devices, the default stream of the array's
+/// device decides. If the array's device has no default stream, the call gave this device no work,
+/// and the result is ready.
 fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let on_stream = match array.device_type {
@@ -358,8 +358,8 @@ impl Reader {
         let children = unsafe { self.children(raw, &layout, depth) }?;
         // SAFETY: the caller guarantees that `raw` is valid and that `self.owner` keeps it alive.
         let dictionary = unsafe { self.dictionary(raw, data_type, &layout, depth) }?;
-        // A type without a validity bitmap has no nulls of its own, so a null count that an old
-        // producer declares for it is ignored.
+        // A type without a validity bitmap has no nulls of its own. Old producers may declare a
+        // null count for such a type, which is ignored.
         let null_count = if layout.has_validity { null_count } else { None };
         let data_type = data_type.clone();
         let mut array = DeviceArray {
@@ -426,7 +426,7 @@ impl Reader {
         let min_buffers = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
         let max_buffers = if layout.variadic { min_buffers + MAX_VARIADIC } else { min_buffers };
         // Unions had a validity buffer before format version 5. Some producers still pass an entry
-        // for it in the list of buffers, also for null arrays and run-end encoded arrays.
+        // for this buffer in the list of buffers, also for null arrays and run-end encoded arrays.
         let legacy = !layout.has_validity && raw.n_buffers == min_buffers + 1;
         if !(min_buffers..=max_buffers).contains(&raw.n_buffers) && !legacy {
             let more = if layout.variadic { " or more" } else { "" };

@@ -197,8 +197,8 @@ impl Out {
         Ok(())
     }
 
-    /// The address and the size to export for a buffer. An empty buffer is exported as NULL, except
-    /// that empty offsets are exported as one zero offset.
+    /// Returns the address and the size to export for a buffer. An empty buffer is exported as
+    /// NULL. The exception is an empty buffer of offsets, which is exported as one zero offset.
     fn buffer(&self, buffer: Option<&Buffer>, kind: Option<BufferKind>) -> (*const c_void, i64) {
         match (buffer.filter(|buffer| !buffer.is_empty()), kind) {
             (Some(buffer), _) => {

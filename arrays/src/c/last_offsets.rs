@@ -10,10 +10,9 @@ use crate::layout::{BufferKind, layout, shown};
 /// Rejects a batch if the last offset of one of its arrays exceeds the declared size of the data.
 ///
 /// Arrow's own structs have no buffer sizes, so their consumers trust the last offset and would
-/// read beyond the end of the data. This check is for batches that such consumers receive after
-/// only the layout was checked. It covers memory that the host can read without a copy. For other
-/// memory, the device's driver rejects a copy that exceeds an allocation.
-///
+/// read beyond the end of the data. Call this function before such a consumer receives a batch of
+/// which only the layout was checked. The check covers memory that the host can read without a
+/// copy. For other memory, the device's driver rejects a copy that exceeds an allocation.
 /// # Errors
 ///
 /// Returns an error if an offset is out of range.

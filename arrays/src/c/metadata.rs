@@ -1,6 +1,6 @@
-//! Reads and writes the metadata of an `ArrowSchema`. The encoding is the number of pairs, and then
-//! for each key and each value its length and its bytes. All numbers have 32 bits in native byte
-//! order.
+//! Reads and writes the metadata of an `ArrowSchema`. The encoding begins with the number of pairs.
+//! Then follow, for each key and each value, its length and its bytes. All numbers have 32 bits in
+//! native byte order.
 
 use std::ffi::c_char;
 

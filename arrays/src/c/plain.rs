@@ -13,8 +13,8 @@ use crate::{DeviceArray, DeviceBatch};
 /// Calls `each` with the address of the first value of each column, in order. Returns true if the
 /// batch is on `device`, is ready, and consists of plain columns whose values have the given widths
 /// in bytes. If the result is false, `each` may have been called for some of the columns. The
-/// caller can then use [`crate::import_batch`], which accepts all valid batches and describes what
-/// is wrong with an invalid one.
+/// caller can then use [`crate::import_batch`], which accepts all valid batches and describes the
+/// errors of invalid batches.
 pub fn plain_values(
     batch: &Owned<abi::Batch>,
     device: Device,
@@ -39,8 +39,8 @@ pub fn plain_values(
         let child = unsafe { (*root.children.add(i)).as_ref() };
         let value = child.and_then(|child| {
             let column = Column::of(child, root.length, width)?;
-            // A null count of 0 may be wrong if there is a validity bitmap. Such a batch is left to
-            // `import_batch`, which counts the nulls.
+            // A null count of 0 may be wrong if there is a validity bitmap. The caller passes such
+            // a batch to `import_batch`, which counts the nulls.
             let no_nulls = column.validity == 0 && matches!(child.null_count, 0 | -1);
             let has_all_bytes = declared_size(batch, 2 + i * 2).is_none_or(|size| size >= column.end as i64);
             let first = child.offset as u64 * width as u64;
@@ -70,7 +70,7 @@ pub(super) fn plain_columns(batch: &Owned<abi::Batch>, schema: &Schema) -> Optio
     let mut addresses = Vec::with_capacity(fields.len());
     let widths = fields.iter().map(|field| field.data_type().primitive_width().unwrap_or(0));
     let plain = plain_values(batch, device, widths, |address| addresses.push(address));
-    // `import_batch` reports impossible sizes, so a batch that has them is left to it.
+    // A batch with impossible sizes is not plain here, because `import_batch` reports such sizes.
     let has_possible_sizes = |(i, address): (usize, &u64)| {
         let (validity, values) = (declared_size(batch, 1 + i * 2), declared_size(batch, 2 + i * 2));
         let end = values.map(|size| u64::try_from(size).ok().and_then(|size| address.checked_add(size)));
@@ -104,9 +104,9 @@ pub(super) fn export_plain_batch(batch: &DeviceBatch, to_external: bool) -> Opti
     Some(unsafe { export_plain(device, batch.len(), buffers, span, Ready::Now) })
 }
 
-/// Whether a batch has only the fixed-width columns of `schema`, all null counts are known, and
-/// only nullable fields have nulls. [`crate::import_batch`] accepts every such batch on any device.
-/// It also accepts some of the batches for which the result is false.
+/// Returns true only if a batch has exactly the columns of `schema`, all of fixed width, all null
+/// counts are known, and only nullable fields have nulls. [`crate::import_batch`] accepts every
+/// such batch on any device. It also accepts some of the batches for which the result is false.
 pub(super) fn is_plain(array: &Owned<abi::ArrowDeviceArray>, schema: &Schema) -> bool {
     let root = &array.array;
     let device = Device::from_arrow(array.device_type, array.device_id);

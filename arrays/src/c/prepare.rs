@@ -10,12 +10,13 @@ use crate::nulls;
 /// The owners of the exported buffers, and the exported values that the tree of arrays does not
 /// contain.
 pub(super) struct Prepared {
-    /// At least one buffer of each allocation or imported array, which keeps that memory alive.
+    /// Owners that keep the exported memory alive: at least one buffer of each allocation and of
+    /// each imported array.
     buffers: Vec<Buffer>,
     /// Null counts of the arrays with an unknown count, in pre-order.
     pub(super) null_counts: std::vec::IntoIter<usize>,
-    /// The addresses of the lists of sizes of the view arrays' data buffers, in pre-order. The
-    /// lists are in pinned memory. Empty on the CPU.
+    /// For each view array, in pre-order, the address of the list of the sizes of its data buffers.
+    /// The lists are in pinned memory. Empty on the CPU.
     pub(super) view_sizes: std::vec::IntoIter<u64>,
     /// The address of 8 zero bytes on the device; `None` if the zero bytes in the arena are used.
     pub(super) zero: Option<u64>,
@@ -126,8 +127,8 @@ impl<'a> Survey<'a> {
                 continue;
             };
             self.empty_offsets |= buffer.is_empty();
-            // Most batches are in one allocation or in one imported array. Keeping an owner twice
-            // is harmless, so this compares only the last few buffers.
+            // Most batches are in one allocation or in one imported array. It is harmless to keep
+            // an owner twice, so the search for the owner covers only the last few buffers.
             if !self.buffers.iter().rev().take(4).any(|buffers| buffers.same_owner(buffer)) {
                 self.buffers.push(buffer.clone());
             }
@@ -142,8 +143,8 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Whether an export must create the buffer with the sizes of the data buffers, because the
-/// producer's buffer cannot be exported.
+/// Whether an export must create the buffer that contains the sizes of the data buffers. This is
+/// necessary if the producer's buffer of sizes cannot be exported.
 pub(super) fn needs_own_sizes(array: &DeviceArray) -> bool {
     array.view_sizes.is_none() || variadic_sizes(array).is_ok()
 }

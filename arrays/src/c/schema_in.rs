@@ -12,8 +12,8 @@ use crate::MAX_DEPTH;
 use crate::layout::parse_format;
 use crate::metadata::with_dictionary_values;
 
-/// Maximum number of children of a schema. No table has more, and the host can visit this many in
-/// reasonable time.
+/// Maximum number of children of a schema. No real table has more children, and the host can visit
+/// this number of children in reasonable time.
 const MAX_CHILDREN: i64 = 1 << 20;
 
 /// Reads the schema from an `ArrowSchema` of a struct type, including metadata, nullability,
@@ -87,7 +87,7 @@ struct Names {
 }
 
 impl Names {
-    /// Returns a field's name, in which invalid bytes are replaced if that is allowed.
+    /// Returns a field's name. If replacements are allowed, invalid bytes in the name are replaced.
     fn accept<'a>(&mut self, name: std::result::Result<&'a str, String>) -> Result<Cow<'a, str>> {
         let lossy = match name {
             Ok(name) => return Ok(name.into()),

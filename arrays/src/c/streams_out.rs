@@ -31,8 +31,8 @@ impl ArrayQueue {
         Ok(())
     }
 
-    /// Converts the queue to a C Device Stream. If the queue is empty, the stream's device type is
-    /// that of `declared`.
+    /// Converts the queue to a C Device Stream. If the queue is empty, the stream has the device
+    /// type of `declared`.
     pub fn into_device_stream(
         self,
         schema: impl Into<StreamSchema>,

@@ -70,8 +70,8 @@ pub(super) fn unify(
     chunks_with_common.collect::<Result<_>>().map(Some)
 }
 
-/// Rewrites the keys of a chunk for another dictionary. Value `i` of the chunk's dictionary has the
-/// index `positions[i]` in that dictionary.
+/// Rewrites the keys of a chunk for the common dictionary. Value `i` of the chunk's dictionary has
+/// the index `positions[i]` in the common dictionary.
 fn with_common_dictionary(
     chunk: &DeviceArray,
     positions: &[usize],

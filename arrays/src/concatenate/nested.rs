@@ -12,8 +12,8 @@ use crate::DeviceArray;
 use crate::layout::{BufferKind, Children};
 use crate::numbers::{self, Numbers};
 
-/// A range of run ends: `n` integers of `width` bytes, the first at byte `at` of a buffer. The last
-/// run may end beyond the end of its array.
+/// A range of run ends: `n` integers of `width` bytes, which begin at byte `at` of a buffer. The
+/// last run may end beyond the end of its array.
 pub(super) struct Ends {
     pub from: Buffer,
     pub at: usize,
@@ -66,7 +66,7 @@ impl Plan {
         let mut rows = 0;
         for chunk in chunks {
             if rows > 0 && !chunk.is_empty() {
-                // `check_reach` was called before and rejected sums that do not fit into `i32`.
+                // `check_reach` has rejected sums that do not fit into `i32`.
                 let before = fields.iter().zip(&before).map(|((id, _), n)| (id, *n as i32)).collect();
                 let (ids, offsets) = (ids + rows, offsets + rows * WIDTH);
                 self.unions.push(Dense { ids, offsets, n: chunk.len(), before });
@@ -134,8 +134,8 @@ fn numbers_of(ends: &DeviceArray) -> Result<&Buffer> {
     buffer.ok_or_else(|| Error::bad_data("the run ends of an array are missing"))
 }
 
-/// Finds the range of runs that contain an array's rows. On a device, each run end that this reads
-/// needs a separate copy.
+/// Finds the range of runs that contain an array's rows. On a device, the search needs a separate
+/// copy for each run end that it reads.
 fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
     let Some(ends) = chunk.children().first() else { return Err(Error::internal("runs without ends")) };
     let (source, width, n) = (numbers_of(ends)?, width_of(ends), ends.len());

@@ -31,8 +31,8 @@ pub(super) struct Copied {
     pub to: usize,
 }
 
-/// Bitmaps to concatenate. Each entry has a buffer, its first bit, and the number of bits. If there
-/// is no buffer, all bits are set.
+/// Bitmaps to concatenate. Each entry has a buffer, the index of the first bit, and the number of
+/// bits. If an entry has no buffer, all its bits are set.
 pub(super) struct Bitmap {
     pub parts: Vec<(Option<(Buffer, usize)>, usize)>,
     pub to: usize,
@@ -46,8 +46,8 @@ pub(super) struct Rebase {
     pub base: i64,
 }
 
-/// Views to renumber: their number, and the number of data buffers of the preceding chunks, which
-/// is added to each view's buffer index.
+/// Views to renumber: the number of views, and the number of data buffers of the preceding chunks.
+/// The latter is added to the buffer index of each view.
 pub(super) struct Views {
     pub to: usize,
     pub n: usize,

@@ -64,8 +64,8 @@ pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
     })
 }
 
-/// Returns the type that a format string and the fields of the children describe. `sorted` is the
-/// flag of a map that its keys are sorted. For a dictionary, the result is the type of its keys.
+/// Returns the type that a format string and the fields of the children describe. `sorted` states
+/// whether the keys of a map are sorted. For a dictionary, the result is the type of its keys.
 ///
 /// # Errors
 ///

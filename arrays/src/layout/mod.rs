@@ -24,7 +24,7 @@ pub enum BufferKind {
         bytes: usize,
     },
     /// Offsets: the begin of each value in the data or in the child, and the end of the last value.
-    /// There is one entry more than there are values.
+    /// The number of offsets is the number of values plus one.
     Offsets {
         /// Bytes per entry, 4 or 8.
         width: usize,
@@ -102,7 +102,7 @@ pub enum ChildRule {
     None,
     /// Row i of each child belongs to row i of the array (struct, sparse union).
     SameRows,
-    /// Rows i * n to (i + 1) * n of the child belong to row i of the array (fixed-size list).
+    /// Rows `i * n..(i + 1) * n` of the child belong to row `i` of the array (fixed-size list).
     Times(usize),
     /// The offsets buffer contains the range of each row in the child (list, map).
     Offsets,
@@ -206,8 +206,8 @@ impl<'a> Layout<'a> {
         usize::from(self.has_validity) + usize::from(self.n_kinds)
     }
 
-    /// The kind of buffer `i`. If the type has a validity bitmap, that is buffer 0, with the kind
-    /// [`BufferKind::Bits`]. `None` beyond the last buffer.
+    /// The kind of buffer `i`. If the type has a validity bitmap, the bitmap is buffer 0 and has
+    /// the kind [`BufferKind::Bits`]. `None` beyond the last buffer.
     pub fn kind(&self, i: usize) -> Option<BufferKind> {
         if self.has_validity && i == 0 {
             return Some(BufferKind::Bits);

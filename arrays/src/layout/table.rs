@@ -99,8 +99,8 @@ plain! {
 /// Returns the row of `data_type`.
 ///
 /// Every Arrow type has a row. A type with a unit that Arrow does not allow for it (such as a
-/// `Time32` in nanoseconds) has the row of the same type with a valid unit. It has no format
-/// string, so it cannot be imported or exported.
+/// `Time32` in nanoseconds) has the row of the same type with a valid unit. A type with an invalid
+/// unit has no format string, so it cannot be imported or exported.
 pub fn layout(data_type: &DataType) -> Layout<'_> {
     if let Some(row) = plain_layout(data_type) {
         return row;

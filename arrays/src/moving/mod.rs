@@ -62,8 +62,8 @@ fn relocate(
 ) -> Result<Vec<DeviceArray>> {
     let mut arrays = arrays.to_vec();
     crate::sizes::resolve(&mut arrays.iter_mut().collect::<Vec<_>>(), stream).map_err(|(_, e)| e)?;
-    // Copies run on the caller's stream if it belongs to the source or target device, else on the
-    // default stream of the target device.
+    // Copies run on the caller's stream if that stream belongs to the source or target device.
+    // Otherwise they run on the default stream of the target device.
     let target = stream_on(to, stream)?;
     let copier = if stream.device() == from { stream.clone() } else { target.clone() };
     let plan = Plan::new(&arrays, align_bits, &copier)?;

@@ -15,8 +15,8 @@ pub(super) struct Piece<'a> {
     pub bytes: usize,
     /// Position in the new allocation, in bytes.
     pub to: usize,
-    /// The first bit and the number of bits, if bits are copied instead of bytes. The copy begins
-    /// at bit 0.
+    /// The first bit and the number of bits, if bits are copied instead of bytes. The first bit
+    /// becomes bit 0 of the copy.
     pub bits: Option<(usize, usize)>,
 }
 
@@ -229,8 +229,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The range of a child's values that belong to values `begin..end` of the parent, where index 0 is
-/// the start of the parent's buffers.
+/// Returns the range of a child's values that belong to values `begin..end` of the parent. Index 0
+/// is the start of the parent's buffers.
 fn child_range(
     layout: &Layout<'_>,
     child: &DeviceArray,

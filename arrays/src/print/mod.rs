@@ -17,8 +17,9 @@ use crate::host::HostArray;
 /// Maximum number of characters in a cell.
 const MAX_CELL_CHARS: usize = 40;
 
-/// Formats the first `max_rows` rows as a table: names, types, a line for each row, and the number
-/// of rows that are not shown. Copies only the shown values to the host, on `stream`.
+/// Formats the first `max_rows` rows as a table. The table has the names and types of the columns,
+/// a line for each row, and the number of rows that are not shown. Copies only the shown values to
+/// the host, on `stream`.
 pub fn format_batch(batch: &DeviceBatch, max_rows: usize, stream: &Stream) -> Result<String> {
     let rows = batch.len().min(max_rows);
     let mut columns = header(batch.schema());

@@ -45,8 +45,8 @@ pub(super) fn timestamp(ticks: i128, unit: TimeUnit, suffix: &str) -> String {
     format!("{}T{}{suffix}", date(ticks.div_euclid(day)), time_of_day(ticks.rem_euclid(day), unit))
 }
 
-/// Formats an interval. It consists of months (4 bytes), of days and milliseconds (8 bytes), or of
-/// months, days and nanoseconds (16 bytes).
+/// Formats an interval. The size determines the units: months (4 bytes), days and milliseconds (8
+/// bytes), or months, days and nanoseconds (16 bytes).
 pub(super) fn interval(bytes: &[u8]) -> String {
     let int32 = |i| integer(bytes, i, 4, true).unwrap_or(0);
     match bytes.len() {

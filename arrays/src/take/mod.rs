@@ -164,8 +164,8 @@ pub fn expand_runs(
     select_values(stream, values, len, None, &select)
 }
 
-/// A function that selects the values to take, in order. It returns the index of the first invalid
-/// code or run end instead if there is one.
+/// A function that selects the values to take, in order. If there is an invalid code or run end,
+/// the function returns the index of the first one instead.
 type Select<'a> = dyn Fn(&Slots) -> Result<std::result::Result<Buffer, u64>> + 'a;
 
 /// Selects values of any type. A value of the result is valid if it is valid in `outer` and in
@@ -199,8 +199,8 @@ fn select_values(
     DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None).map(Ok)
 }
 
-/// Returns the array with known buffer lengths. The lengths of the data buffers of view arrays may
-/// be unknown before.
+/// Returns the array with known buffer lengths. Resolves the lengths of the data buffers of view
+/// arrays if they are unknown.
 fn with_known_sizes(stream: &Stream, array: &DeviceArray) -> Result<DeviceArray> {
     let mut array = array.clone();
     array.resolve_sizes(stream)?;
@@ -282,7 +282,7 @@ pub fn merge_validity(
 }
 
 /// Returns bits `first..first + len` as a buffer that begins at bit 0. If `first` is the first bit
-/// of a byte, the buffer is shared, else it is copied.
+/// of a byte, the result shares memory with `bits`, else the bits are copied.
 pub fn byte_aligned_bits(stream: &Stream, bits: &Buffer, first: usize, len: usize) -> Result<Buffer> {
     if first.is_multiple_of(8) {
         return bits.slice(first / 8, len.div_ceil(8));

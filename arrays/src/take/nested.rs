@@ -30,14 +30,15 @@ pub(super) fn check_can_take(data_type: &DataType) -> Result<()> {
     Err(Error::unsupported(format!("cannot take rows of values of type {data_type}")))
 }
 
-/// The width in bytes of an index of one of `rows` rows, which is 4 or 8. The largest integer of
-/// this width is reserved as an index that refers to no row.
+/// The width in bytes of the index of a row, 4 or 8, if there are `rows` rows. The largest integer
+/// of this width is reserved as an index that refers to no row.
 pub fn row_width(rows: usize) -> usize {
     if u32::try_from(rows).is_ok() { 4 } else { 8 }
 }
 
 /// The indices of rows to take, in order. An index may be out of range only if its row is null in
-/// this array or in a parent. The result for such an index has no bits set, or no elements.
+/// this array or in a parent. The value that is taken for such an index has no bits set or, for a
+/// list, no elements.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     /// The indices. Each has 4 or 8 bytes.

@@ -9,7 +9,7 @@ use crate::host::integer;
 use crate::layout::shown;
 
 impl Check<'_> {
-    /// Returns the error of this check if its result cell `cell` reports one.
+    /// Returns an error if `cell`, the result cell of this check, reports an error.
     pub(super) fn result(&self, findings: &Findings, cell: usize, stream: &Stream) -> Result<()> {
         if let Rule::NullCount { declared, .. } = self.rule {
             let counted = findings.count(cell);

@@ -12,12 +12,13 @@ use crate::Result;
 struct Kind {
     name: &'static str,
     values: usize,
-    /// Maximum number of codes of a value, and of bytes of a token.
+    /// The maximum number of codes in a value, and the maximum number of bytes in a token.
     codes: usize,
     bytes: usize,
     /// Number of tokens.
     tokens: usize,
-    /// Codes per escape for FSST; `None` for OnPair.
+    /// For FSST, about one code out of this number is an escape. `None` for OnPair, which has no
+    /// escapes.
     escapes: Option<usize>,
 }
 
@@ -103,7 +104,8 @@ impl Rows<'_> {
         Ok(buffer.freeze(self.stream)?)
     }
 
-    /// Prints the median of five runs of many rounds. Each round finishes its work.
+    /// Prints the median of five runs of `ROUNDS` rounds. Each round completes its work before the
+    /// next round begins.
     fn timed(&self, name: &str, bytes: usize, mut round: impl FnMut() -> Result<()>) -> Result<()> {
         round()?;
         self.stream.synchronize()?;
@@ -198,7 +200,7 @@ impl Rows<'_> {
     }
 }
 
-/// The views to create of `len` values, whose data is one part.
+/// Describes `len` views to create. The data of all views is in one buffer.
 fn views_into<'a, 'b>(data: &'a Buffer, bytes: usize, len: usize, views: &'b mut BufferMut) -> Views<'a, 'b> {
     Views { data: source(data, bytes), part_shift: 31, len, views, offsets: None }
 }

@@ -15,14 +15,15 @@ use crate::Result;
 
 /// The size of a column in one batch of the file's table.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Buffers to decompress per core; compression, which is slower, gets fewer.
+/// The number of buffers to decompress per core. Measurements of compression use a quarter of the
+/// buffers, because compression is slower.
 const BUFFERS_PER_CORE: usize = 32;
-/// Number of buffers with different values, as the columns have.
+/// The number of distinct buffers. Their values differ, as those of the columns do.
 const CONTENTS: usize = 8;
 const PREFIX_BYTES: usize = 8;
 
-/// A codec and its input: buffers as in a file. Each compressed buffer has separate memory, and
-/// together they exceed all caches.
+/// A codec and its input, which has buffers like those of the file. Each compressed buffer has its
+/// own memory, and all compressed buffers together are larger than the caches.
 pub struct PlainCodec {
     codec: Codec,
     uncompressed: Vec<Vec<u8>>,
@@ -31,7 +32,7 @@ pub struct PlainCodec {
 }
 
 impl PlainCodec {
-    /// Creates the buffers; `None` for no codec.
+    /// Creates the buffers. Returns `None` if `name` is not the name of a codec.
     pub fn new(name: &str) -> Result<Option<Self>> {
         let codec = match name {
             "lz4" => Codec::Lz4,
@@ -62,8 +63,8 @@ impl PlainCodec {
     }
 }
 
-/// The speed in GB/s at which all threads together read a file into their memory, in pieces of a
-/// buffer's size.
+/// Returns the speed, in GB/s, at which the threads of all cores together read a file into memory.
+/// Each read has the size of a buffer.
 pub fn read_speed(path: &Path) -> Result<f64> {
     let file = File::open(path)?;
     let pieces: Vec<_> =
@@ -73,8 +74,9 @@ pub fn read_speed(path: &Path) -> Result<f64> {
     on_all_cores(std::thread::available_parallelism()?.get(), &pieces, read)
 }
 
-/// The speed in GB/s of `work` on all buffers. Threads keep their memory between calls and take the
-/// next buffer, so that all finish at the same time.
+/// Returns the speed, in GB/s, at which all cores together apply `work` to the buffers. Each thread
+/// reuses one output buffer. A thread that is done takes the next buffer, so that all threads
+/// finish at about the same time.
 fn on_all_cores<T: Sync>(
     cores: usize,
     buffers: &[T],

@@ -38,8 +38,8 @@ impl ReadMode {
     }
 }
 
-/// Creates a batch on the host with small integers, as measurements have, which LZ4 compresses to
-/// half.
+/// Creates a batch on the host. Its integers are small, as in measured data, and LZ4 compresses
+/// them to half of their size.
 pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
     let memory = bench.session.memory();
     let stream = memory.default_stream(Device::CPU)?;
@@ -64,7 +64,7 @@ pub fn fill(to: &mut [u8], seed: u64) {
     }
 }
 
-/// Writes a file of a table of about `bytes` bytes. Returns the exact number.
+/// Writes a file with a table of about `bytes` bytes. Returns the exact size of the table.
 pub fn write(bench: &Bench, path: &Path, bytes: u64, codec: &str) -> Result<u64> {
     let batch = batch(bench)?;
     let batches = (bytes / BATCH_BYTES).max(2);

@@ -9,7 +9,7 @@ use crate::Result;
 const BLOCK_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 8;
 
-/// Speeds in GB/s.
+/// The measured speeds of copies between host and device, in GB/s.
 pub struct Link {
     pub to_device: f64,
     pub to_host: f64,

@@ -1,8 +1,8 @@
 //! Measures Arrow IPC files with a GPU: from the page cache, from pinned memory, and back.
 //!
-//! Each figure is compared to its bound, the speed of the link or of the plain codec. Bound and
-//! figure are measured alternately, and each ratio is of one such pair. Bytes are those of the
-//! uncompressed table.
+//! Each figure is compared to its bound, which is the speed of the link or of the plain codec. Each
+//! ratio is the ratio of a figure to the bound that was measured immediately before. All speeds
+//! count the bytes of the uncompressed table.
 
 mod bench;
 mod codec;
@@ -62,12 +62,12 @@ pub fn figures(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The upper bound of a case.
+/// The measured speed that a case cannot exceed.
 #[derive(Clone, Copy)]
 enum Bound {
     ToDevice,
     ToHost,
-    /// The link alone, without a codec.
+    /// The speed of the link to the host. The case uses no codec.
     ArraysToHost,
 }
 
@@ -94,8 +94,8 @@ fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) ->
     let mut cases = Vec::new();
     for mode in [ReadMode::Mapped, ReadMode::ReadAt, ReadMode::Pinned] {
         let what = format!("{codec}, {} to device arrays", mode.name());
-        // The file is opened for each run, as in a program: an old mapping has its pages already.
-        // Memory is pinned only once.
+        // Each run opens the file again, as a program does, because the pages of an old mapping are
+        // already mapped. The file is read into pinned memory only once.
         let pinned = if mode == ReadMode::Pinned { data::source(bench, path, mode)? } else { None };
         if mode == ReadMode::Pinned && pinned.is_none() {
             continue;
@@ -119,8 +119,8 @@ fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) ->
     for _ in 0..bench.runs {
         reads.push(codec::read_speed(path)?);
         for case in &mut cases {
-            // The bound is measured right before, because other load on the machine changes from
-            // second to second.
+            // The bound is measured immediately before the case, because other load on the machine
+            // changes from second to second.
             let bound = match (case.bound, &plain) {
                 (Bound::ToDevice, Some(plain)) => {
                     record(&mut decompression, plain.decompression_speed()?).min(link.to_device)
@@ -172,7 +172,7 @@ struct TemporaryFile(PathBuf);
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let path: &Path = &self.0;
-        // The file may not exist.
+        // An error is ignored because the file may not exist.
         drop(std::fs::remove_file(path));
     }
 }

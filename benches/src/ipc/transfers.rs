@@ -16,7 +16,7 @@ pub fn batches(bench: &Bench, source: &Arc<dyn ByteSource>) -> Result<Vec<Device
     Ok(batches)
 }
 
-/// Reads the file until all arrays are ready on the device.
+/// Reads all batches of the file, and waits until their arrays are ready on the device.
 pub fn read(bench: &Bench, source: &Arc<dyn ByteSource>) -> Result<()> {
     each_batch(bench, source, |_| ())
 }

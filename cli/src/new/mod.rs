@@ -38,7 +38,7 @@ pub struct New {
     checkout: Option<PathBuf>,
 }
 
-/// The metadata, library names and messages have space for names of this length.
+/// Plugin metadata, library names and messages have space for names of up to 40 bytes.
 const MAX_NAME_LEN: usize = 40;
 const MAX_ID_LEN: usize = 200;
 
@@ -77,7 +77,7 @@ impl New {
         fs::create_dir(folder).map_err(|error| cannot_create(folder, error))?;
         for (path, content) in &files {
             if let Err(error) = write(&folder.join(path), content) {
-                // This command created the folder, so that an incomplete project can be removed.
+                // This command created the folder, so it may remove the incomplete project.
                 let _ = fs::remove_dir_all(folder);
                 return Err(error.into());
             }
@@ -138,7 +138,7 @@ impl New {
                 checkout.display()
             ))
         })?;
-        // A JSON string is also a TOML string.
+        // A JSON string is also a valid TOML string.
         Ok(format!("{{ path = {} }}", serde_json::Value::from(path.to_string_lossy())))
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().canonicalize().unwrap();
         let expected = format!("{{ path = \"{}\" }}", root.join("host").display());
         assert_eq!(dependency(Some(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))), Ok(expected));
-        // A folder that is not the root of a checkout.
+        // This folder is not the root of a checkout.
         let error = dependency(Some(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
         assert!(error.contains("there is no host/Cargo.toml"), "{error}");
     }

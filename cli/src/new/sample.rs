@@ -1,14 +1,15 @@
-//! The sample with which `crossdock verify` runs a new plugin.
+//! Generates the sample input that `crossdock verify` passes to a new plugin.
 
 use arrow_schema::{DataType, Field};
 use crossdock::discovery::Search;
 use crossdock::source::Input;
 use crossdock::{EncodedParts, Host, Result};
 
-/// Three numbers in the format of the templates.
+/// Three numbers in the format that the template plugins read.
 pub const LINES: &[u8] = b"1\n-20\n300\n";
 
-/// A node in the encoding of the templates: differences from the reference 1000.
+/// Returns a tree of one node in the encoding of the template plugins, which stores differences
+/// from 1000.
 pub fn tree(id: &str) -> Result<Vec<u8>> {
     let session = Host::builder().search(Search::nowhere()).build()?.session().open()?;
     let stored = [1i32, -2, 0].map(i32::to_le_bytes).concat();

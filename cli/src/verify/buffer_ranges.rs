@@ -29,7 +29,7 @@ pub fn buffer_ranges(batch: &DeviceBatch) -> Vec<BufferRange> {
     ranges.filter(|range| range.bytes > 0).collect()
 }
 
-/// An array, its children and its dictionary, at all levels.
+/// Returns the array and all its descendants, including dictionaries.
 pub fn nested_arrays(array: &DeviceArray) -> Vec<&DeviceArray> {
     let mut all = vec![array];
     let mut next = 0;

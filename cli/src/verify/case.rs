@@ -12,7 +12,7 @@ pub use super::verdict::{
 
 /// One rule, and the check of it.
 pub struct Case {
-    /// `group.name`, which stays the same from release to release.
+    /// The name in the form `group.name`. It does not change between releases.
     pub name: &'static str,
     /// The rule, in one sentence.
     pub rule: &'static str,
@@ -25,14 +25,14 @@ pub struct Case {
     pub check: fn(&CaseContext) -> Check,
 }
 
-/// A case to run, on one device if the case depends on devices.
+/// A case to run. If the case depends on devices, the run uses one of them.
 #[derive(Clone, Copy)]
 pub struct Run {
     pub case: &'static Case,
     pub device: Option<Device>,
     pub seed: u64,
-    /// Whether no other case may run at the same time, because its effects could be attributed to
-    /// the plugin.
+    /// Whether the case must run alone, because effects of other cases could be attributed to the
+    /// plugin.
     pub is_exclusive: bool,
 }
 
@@ -104,8 +104,8 @@ impl Outcome {
         }
     }
 
-    /// Reads what [`Outcome::to_json`] wrote, for the outcomes that a case's process reports
-    /// itself.
+    /// Reads a value that [`Outcome::to_json`] wrote. Only outcomes that a case's process reports
+    /// itself are supported.
     pub fn from_json(value: &Value) -> Option<Self> {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
         Some(match value.get("outcome")?.as_str()? {
@@ -137,8 +137,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// Whether `name` contains `pattern`, or, if the pattern has stars, matches it with any text in
-/// their places.
+/// Returns whether `name` matches `pattern`. A pattern without stars matches if `name` contains it.
+/// Otherwise the pattern must match the whole name, and each star matches any text.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return name.contains(pattern) };
     let Some(mut remaining) = name.strip_prefix(start) else { return false };

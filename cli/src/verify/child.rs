@@ -37,7 +37,7 @@ pub fn run(
 }
 
 /// Makes the system end this process with its parent, so that a killed command leaves no process
-/// that blocks in a plugin, and disables core files, since some cases crash on purpose.
+/// that blocks in a plugin. Also disables core files, because some cases crash on purpose.
 fn end_with_parent() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: prctl gets two integers, and setrlimit a pointer to a local that it only reads.

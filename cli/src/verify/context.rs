@@ -19,7 +19,7 @@ use super::subject::Subject;
 use super::verdict::{Check, failed, skipped};
 use super::watch::{HostOptions, Watch};
 
-/// What a case runs with.
+/// The plugin, device, seed and sessions that a case uses.
 pub struct CaseContext {
     pub case: &'static str,
     pub plugin: PathBuf,
@@ -29,7 +29,7 @@ pub struct CaseContext {
     /// The time limit of the whole case.
     pub limit: Duration,
     pub backend: Backend,
-    /// The suite's own sessions, without plugins, which own the objects that the suite itself
+    /// The suite's own sessions, which have no plugins. They own the objects that the suite itself
     /// creates and reads.
     sessions: Vec<Session>,
     /// All watched hosts. Objects that were passed to the plugin may hold references to them until
@@ -100,14 +100,14 @@ impl CaseContext {
         instance.map_err(|error| failed("create", "an instance", error))
     }
 
-    /// Calls the plugin's `create`; the inner result is the plugin's.
+    /// Calls the plugin's `create`. The inner result is the result that the plugin returned.
     pub fn create(&self, watch: Watch) -> Check<Result<Subject, Error>> {
         let entry = self.entry()?;
         let stream = self.session(self.device)?.memory().create_stream(self.device);
         let stream = stream.map_err(|error| failed("the suite's own memory", "a stream", error))?;
-        // SAFETY: `entry` comes from a loaded plugin, whose code stays mapped; a watched host is
-        // never freed. Cases drop what an instance opened before the instance, except those whose
-        // rule is that this order does not matter.
+        // SAFETY: `entry` comes from a loaded plugin, whose code stays mapped, and a watched host
+        // is never freed. Cases drop the objects that an instance opened before they drop the
+        // instance, except cases for the rule that this order does not matter.
         let instance = unsafe { Subject::create(entry, watch, stream, &self.backend) };
         if instance.is_err() {
             watch.end();

@@ -57,7 +57,7 @@ impl ReleaseCounts {
         })
     }
 
-    /// Describes the first object that was released although one of these batches uses its memory.
+    /// Describes the first object that was released although one of `batches` uses its memory.
     pub fn early_release(&self, batches: &[DeviceBatch]) -> Option<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let released_owner = |range: &BufferRange| {
@@ -72,8 +72,8 @@ impl ReleaseCounts {
     }
 }
 
-/// An Arrow struct and its count. It is never freed, so that a second release is counted and has no
-/// other effect.
+/// An Arrow struct and the count of its releases. The value is never freed, so that a second
+/// release is counted and has no other effect.
 struct Counted<T> {
     inner: T,
     count: Arc<ReleaseCount>,
@@ -81,7 +81,7 @@ struct Counted<T> {
 
 macro_rules! counted {
     ($($name:ident $release:ident $t:ident;)*) => { $(
-        /// Replaces the release function of the struct by one that counts.
+        /// Replaces the release function of the struct with a function that counts releases.
         pub fn $name(inner: Owned<abi::$t>, count: Arc<ReleaseCount>) -> Owned<abi::$t> {
             let mut raw = abi::$t::default();
             let inner = inner.into_raw();
@@ -155,7 +155,7 @@ pub enum CapsuleKind {
 
 impl CapsuleKind {
     /// Returns the kind of capsules that a format reads or writes. The names of the format's
-    /// capsules determine it.
+    /// capsules determine the kind.
     pub fn of(format: &Format) -> Option<Self> {
         const NAMES: [(&str, CapsuleKind); 4] = [
             ("arrow_device_array", CapsuleKind::Device),
@@ -185,8 +185,8 @@ impl CapsuleKind {
         self.capsules_of(table_schema, arrays, stream, || schema(table_schema, counts))
     }
 
-    /// The capsules of these arrays. Kinds with separate schema capsules get them from
-    /// `schema_capsule`.
+    /// Makes the capsules for `arrays`. If the kind has separate schema capsules, `schema_capsule`
+    /// returns their schemas.
     pub fn capsules_of(
         self,
         schema: &SchemaRef,

@@ -1,6 +1,6 @@
 //! Records which parts of the plugin ran. Each case's process sends its record with its outcome,
-//! and the command joins the records, so that the report names what the plugin offers and no case
-//! exercised.
+//! and the command joins the records, so that the report can list the parts that the plugin offers
+//! but no case exercised.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,13 +38,13 @@ impl Part {
     }
 }
 
-/// The record of one process, or of all.
+/// The record of one process, or the joined record of all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// The parts that the plugin offers, each with the input that the suite needs to exercise it.
     offered: BTreeMap<Part, String>,
     exercised: BTreeSet<Part>,
-    /// Whether a function that works on data was called, with any result.
+    /// Whether a function that works on data was called, even if the call failed.
     called: bool,
     /// Whether the case used random numbers, so that its result may depend on the seed.
     pub seeded: bool,
@@ -141,8 +141,8 @@ impl Coverage {
         })
     }
 
-    /// Reads what [`Coverage::to_json`] wrote. Anything else is ignored, because the plugin may
-    /// have written to the socket.
+    /// Reads a value that [`Coverage::to_json`] wrote. Any other value is ignored, because the
+    /// plugin may have written it to the socket.
     pub fn from_json(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_string);
         let part = |value: &Value| Some(Part { verb: text(value.get(0)?)?, name: text(value.get(1)?)? });

@@ -1,4 +1,5 @@
-//! Decodes encoded arrays with a watched instance, in the order of a session: children first.
+//! Decodes encoded arrays with a watched instance, in the same order as a session: children before
+//! their parents.
 
 use std::sync::{Arc, OnceLock};
 
@@ -91,7 +92,7 @@ fn is_own(ids: &[String], node: EncodedNode<'_>) -> bool {
     ids.iter().any(|id| id == node.encoding())
 }
 
-/// The parts of a node and its descendants. Takes their buffers out of the array.
+/// Returns the parts of a node and its descendants, and moves their buffers out of the array.
 pub fn parts(array: &EncodedArray, index: usize) -> Result<(Vec<NodeParts>, EncodedBuffers)> {
     let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
     for at in index..array.node(index)?.end() {
@@ -107,8 +108,8 @@ pub fn parts(array: &EncodedArray, index: usize) -> Result<(Vec<NodeParts>, Enco
             n_children: node.n_children() as u32,
         });
         for i in 0..node.n_buffers() {
-            // SAFETY: callers pass an array that nothing else uses: a new one, or a new share of
-            // one.
+            // SAFETY: callers pass an array that nothing else uses: either a new array or a new
+            // share of an array.
             buffers.push(unsafe { node.take_buffer(i) }?);
         }
     }
@@ -133,14 +134,14 @@ impl Tree {
                 .plugins(&context.plugin)
                 .build_lenient();
             let session = host.session().open().map_err(|error| Error::unsupported(error.one_line()))?;
-            // If another thread was faster, its session is used.
+            // If another thread has already stored its session, that session is used.
             let _ = self.session.set(session);
         }
         self.session.get().ok_or_else(|| Error::internal("the session was not stored"))
     }
 
-    /// The values that an unwatched session decodes on the CPU. They need the plugin instance that
-    /// this value owns.
+    /// Decodes the tree on the CPU in an unwatched session. The returned values need the plugin
+    /// instance that `self` owns.
     pub fn expected(&self, context: &CaseContext) -> Result<DeviceBatch> {
         let batch = self.session(context)?.decode(self.array.share()?);
         batch.map_err(|error| Error::unsupported(error.one_line()))
@@ -159,7 +160,8 @@ impl Tree {
         Arc::strong_count(&self.array) > 1
     }
 
-    /// Whether one of these batches uses the memory of a buffer, although the plugin holds none.
+    /// Returns whether one of `batches` uses the memory of the tree's buffers although the plugin
+    /// holds none of the buffers.
     pub fn is_used_without_ownership(&self, batches: &[DeviceBatch]) -> Result<bool> {
         let mut ranges = Vec::new();
         for at in 0..self.array.n_nodes() {
@@ -175,7 +177,8 @@ impl Tree {
         Ok(!self.is_held() && batches.iter().flat_map(buffer_ranges).any(|used| is_in_buffer(&used)))
     }
 
-    /// Decodes the tree with the plugin. The releases of the batches of its children are counted.
+    /// Decodes the tree with the plugin, and counts the releases of the decoded children that the
+    /// plugin receives.
     pub fn decode(
         &self,
         context: &CaseContext,
@@ -189,7 +192,7 @@ impl Tree {
         decoding.node(0, call.device)
     }
 
-    /// Decodes the tree with the subject's default call, without counts.
+    /// Decodes the tree with the subject's default call, without counting releases.
     pub fn decode_once(&self, context: &CaseContext, subject: &Subject) -> Result<RawBatch> {
         self.decode(context, subject, &subject.call(), &ReleaseCounts::default())
     }

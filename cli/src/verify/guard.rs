@@ -1,4 +1,4 @@
-//! Buffers that end at a guard page, so that a read past the end of one crashes.
+//! Buffers that end at a guard page, so that a read past the end of a buffer crashes.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ struct Pages {
 
 // SAFETY: `Pages` owns its mapping, which any thread may unmap.
 unsafe impl Send for Pages {}
-// SAFETY: a shared `Pages` gives no access to the bytes; the buffers made of it are only read once
-// they are filled.
+// SAFETY: a shared `Pages` gives no access to the bytes. The buffers in the pages are filled before
+// they are shared, and are not written to afterwards.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -44,8 +44,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped these bytes, and the buffers inside hold an `Arc` of this value, so
-        // none is left.
+        // SAFETY: `new` mapped these bytes. No buffer in them is left, because each buffer holds an
+        // `Arc` of this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -59,8 +59,8 @@ fn guarded(buffer: &[u8]) -> Option<Buffer> {
     // SAFETY: sysconf gets an integer and has no preconditions.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
     let offset = (pages.bytes - page - buffer.len()) / MAX_ALIGNMENT * MAX_ALIGNMENT;
-    // SAFETY: `offset` is at most the accessible bytes less `buffer.len()`, and the new mapping
-    // overlaps no other memory.
+    // SAFETY: `offset` plus `buffer.len()` is at most the number of accessible bytes, and the new
+    // mapping overlaps no other memory.
     let start = unsafe {
         let start = pages.start.add(offset);
         std::ptr::copy_nonoverlapping(buffer.as_ptr(), start.as_ptr(), buffer.len());
@@ -93,7 +93,7 @@ pub fn columns(batch: &RecordBatch) -> Option<RecordBatch> {
     RecordBatch::try_new(batch.schema(), columns).ok()
 }
 
-/// Copies an encoded array's buffer in host memory to a guarded one. Other buffers are returned
+/// Copies an encoded array's buffer in host memory to a guarded buffer. Returns any other buffer
 /// unchanged.
 ///
 /// # Errors
@@ -103,8 +103,8 @@ pub fn encoded(buffer: Owned<abi::EncodedBuffer>) -> Result<Owned<abi::EncodedBu
     if len == 0 || buffer.device != Device::CPU {
         return Ok(buffer);
     }
-    // SAFETY: the suite made the buffer of `len` bytes, the check above says that they are in host
-    // memory, and `buffer` owns them until the end of this function.
+    // SAFETY: the suite made the buffer with `len` bytes, the check above ensures that they are in
+    // host memory, and `buffer` owns them until the end of this function.
     let slice = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), len) };
     let copy = guarded(slice).ok_or_else(|| Error::out_of_memory("cannot map pages"))?;
     let copy = Box::new(copy);

@@ -20,11 +20,11 @@ pub type Visitor = dyn Fn(HostCall) + Send + Sync;
 static VISITOR: RwLock<Option<Arc<Visitor>>> = RwLock::new(None);
 
 thread_local! {
-    /// Whether this thread runs the visitor, whose own calls are not visited.
+    /// Whether this thread is running the visitor. Calls that the visitor makes are not visited.
     static IS_VISITING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, and `visitor` within each call that the plugin makes to the host in the meantime, on
+/// Runs `f`. In the meantime, `visitor` runs within each call that the plugin makes to the host, on
 /// any thread.
 pub fn with_visitor<T>(visitor: Arc<Visitor>, f: impl FnOnce() -> T) -> T {
     let set = |visitor| *VISITOR.write().unwrap_or_else(PoisonError::into_inner) = visitor;
@@ -34,7 +34,7 @@ pub fn with_visitor<T>(visitor: Arc<Visitor>, f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `f`, whose calls to the host are not visited.
+/// Runs `f` without visiting the calls that it makes to the host.
 pub fn without_visitor<T>(f: impl FnOnce() -> T) -> T {
     let before = IS_VISITING.replace(true);
     let result = f();

@@ -23,13 +23,14 @@ impl IpcFormat {
         }
     }
 
-    /// Whether a plugin's format is this one: it recognises the bytes or the file extension.
+    /// Returns whether a plugin's format is this Arrow IPC format, because the plugin's format
+    /// recognises the bytes or has the same file extension.
     pub fn is_of(self, format: &Format, bytes: &[u8]) -> bool {
         let has_extension = || format.endings.iter().any(|extension| extension == self.extension());
         format.bytes && (format.matches(bytes) || has_extension())
     }
 
-    /// A table, with buffers padded to multiples of `alignment` bytes.
+    /// Writes a table, and pads its buffers to multiples of `alignment` bytes.
     pub fn bytes(
         self,
         schema: &Schema,

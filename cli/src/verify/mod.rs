@@ -110,7 +110,7 @@ pub struct Verify {
 
 impl Verify {
     pub fn run(self) -> Result<(), Failure> {
-        // The command loads the plugin without regard to the policy.
+        // The command loads the plugin without applying the plugin policy.
         options::not_for_privileged("`crossdock verify` is refused")?;
         if let Some(name) = &self.alone {
             return self.run_alone(name);
@@ -186,7 +186,7 @@ impl Verify {
         Ok(selected)
     }
 
-    /// One run, or one for each device.
+    /// Returns one run for each device if the case depends on devices, otherwise a single run.
     fn runs_of(&self, case: &'static Case, seed: u64) -> Vec<Run> {
         let run = |device: Option<Device>| {
             let on_cuda = device.is_some_and(|device| device.r#type == abi::DEVICE_CUDA);

@@ -69,7 +69,7 @@ impl Starter {
         command.env("MALLOC_PERTURB_", PERTURB).process_group(0);
         command.stdin(OwnedFd::from(child_end)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        // The command holds a copy of the child's end of the socket.
+        // Closes the copy of the child's end of the socket that the command holds.
         drop(command);
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         let ended = &AtomicBool::new(false);

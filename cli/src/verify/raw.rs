@@ -62,7 +62,7 @@ pub struct Attempt {
     pub input: Option<String>,
 }
 
-/// The argument of a call that the plugin must reject.
+/// The defective argument because of which the plugin must reject a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     Format,
@@ -298,8 +298,8 @@ impl Raw {
         let (expected, actual) = (size_of_val(&batch), batch.base.struct_size);
         let size = (actual != expected)
             .then(|| format!("a batch whose struct_size was changed from {expected} to {actual}"));
-        // SAFETY: the batch is empty or was initialised by `get_next`, and the stream by `open`;
-        // both are released only here.
+        // SAFETY: `get_next` initialised the batch or left it empty, and `open` initialised the
+        // stream. Both are released only here.
         unsafe {
             drop(Owned::new(std::mem::take(&mut batch.base)));
             if let Some(release) = out.base.release {
@@ -345,8 +345,8 @@ fn sample_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]))
 }
 
-/// Describes the violation if the callee did not take ownership of an input, or did not release it
-/// once.
+/// Describes the violation if the callee did not take ownership of an input, or did not release the
+/// input exactly once.
 fn input_violation(was_taken: bool, release: Option<String>, what: &str) -> Option<String> {
     if was_taken { release } else { Some(format!("the ownership of {what} was not taken")) }
 }
@@ -365,7 +365,8 @@ fn drop_stream(code: abi::Code, out: abi::BatchStream) {
     drop((code == abi::OK).then(|| unsafe { Owned::new(out) }));
 }
 
-/// Calls a function, and returns its code and a violation in the error struct.
+/// Calls a function. Returns its code, and describes the violation if the error struct breaks a
+/// rule.
 fn call(has_error_struct: bool, f: impl FnOnce(*mut abi::Error) -> abi::Code) -> (abi::Code, Option<String>) {
     if !has_error_struct {
         return (f(std::ptr::null_mut()), None);

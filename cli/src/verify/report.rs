@@ -16,7 +16,7 @@ use crate::terminal;
 /// The results of a run. As text, each result is printed when it is added.
 pub struct Report {
     pub plugin: PathBuf,
-    /// The result of each case with the first seed, or with the seed that it failed with.
+    /// The result of each case with the first seed, or with the seed with which the case failed.
     pub results: Vec<CaseResult>,
     /// The seeds that were tried, in order.
     seeds: Vec<u64>,
@@ -27,9 +27,9 @@ pub struct Report {
 
 #[derive(Clone, Copy)]
 pub struct ReportOptions {
-    /// Whether all cases run. Only then is it known what was not exercised.
+    /// Whether all cases run. Otherwise the report cannot tell which parts were not exercised.
     pub is_complete: bool,
-    /// Whether it is a failure if something was not exercised.
+    /// Whether the run fails if a part of the plugin was not exercised.
     pub is_strict: bool,
 }
 
@@ -76,7 +76,7 @@ impl Report {
         if self.options.is_complete { self.coverage.not_exercised() } else { Vec::new() }
     }
 
-    /// Whether it is a failure if something was not exercised.
+    /// Whether the run fails if a part of the plugin was not exercised.
     pub fn is_strict(&self) -> bool {
         self.options.is_strict
     }
@@ -117,7 +117,7 @@ impl Report {
         })
     }
 
-    /// The number of skipped cases of each kind, without zeros.
+    /// The number of skipped cases of each kind, without the kinds that have none.
     fn skipped(&self) -> impl Iterator<Item = (SkipKind, usize)> + '_ {
         let is_of =
             |outcome: &Outcome, kind| matches!(outcome, Outcome::Skipped(skipped) if skipped.kind == kind);
@@ -126,7 +126,7 @@ impl Report {
         counts.filter(|(_, n)| *n > 0)
     }
 
-    /// The summary: what was not exercised, and the number of cases by outcome.
+    /// The summary: the parts that were not exercised, and the number of cases by outcome.
     fn summary(&self) -> String {
         let mut text = String::new();
         for same_need in self.not_exercised().chunk_by(|one, other| one.1 == other.1) {
@@ -150,7 +150,7 @@ impl Report {
     /// Prints the summary or the JSON report.
     ///
     /// # Errors
-    /// A case did not pass, or the run is strict and something was not exercised.
+    /// A case did not pass, or the run is strict and a part of the plugin was not exercised.
     pub fn finish(self) -> Result<(), Failure> {
         write_output(&if self.json { self.to_json().to_string() } else { self.summary() })?;
         let s = |n: usize| if n == 1 { "" } else { "s" };

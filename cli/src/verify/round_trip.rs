@@ -28,9 +28,9 @@ pub struct Readable {
     /// The capsules that the suite makes as input. Without a kind, the input is what the plugin
     /// itself writes.
     pub kind: Option<CapsuleKind>,
-    /// The importer's description if the suite makes capsules, otherwise the exporter's. This is
-    /// the description by the interface that receives the suite's batches. The importer and the
-    /// exporter may support different devices.
+    /// The format as described by the interface that receives the suite's batches: the importer if
+    /// the suite makes capsules, otherwise the exporter. The two interfaces may support different
+    /// devices.
     pub batch_format: Format,
     /// The name that every column has after reading, if the format does not store names.
     column_name: Option<String>,
@@ -74,8 +74,8 @@ pub fn readable(context: &CaseContext, subject: &Subject) -> Check<Vec<Readable>
     Ok(readable)
 }
 
-/// The name that the format gives its column, which may be empty. `None` if the format accepts
-/// other names.
+/// Returns the name that the format gives a column, which may be empty, or `None` if the format
+/// also accepts other names.
 fn column_name(
     context: &CaseContext,
     subject: &Subject,
@@ -107,8 +107,8 @@ fn renamed(column: &RecordBatch, name: &str) -> Option<RecordBatch> {
     RecordBatch::try_new(Arc::new(Schema::new(vec![field])), column.columns().to_vec()).ok()
 }
 
-/// Whether the format can be opened with the column's schema as the expected one. Columns that
-/// cannot be written count as readable, because another case reports them.
+/// Returns whether the format can be opened with the column's schema as the expected schema.
+/// Columns that cannot be written count as readable, because another case reports them.
 fn can_be_read_back(subject: &Subject, format: &Format, batch_format: &Format, column: &RecordBatch) -> bool {
     let schema: SchemaRef = Arc::new(without_metadata(&column.schema()));
     let empty = write(subject, &subject.call(), batch_format, &schema, &[], &ReleaseCounts::default());
@@ -146,8 +146,8 @@ pub fn writable(context: &CaseContext, subject: &Subject) -> Check<Vec<Format>> 
     Ok(usable)
 }
 
-/// The device of batches for a format: the case's device if the format supports it, else the CPU,
-/// as a host chooses it.
+/// Returns the device of batches for a format: the case's device if the format supports it, else
+/// the CPU. A host chooses the device in the same way.
 fn device_for(context: &CaseContext, format: &Format) -> Option<Device> {
     let has_device = CapsuleKind::of(format).is_none_or(CapsuleKind::has_device);
     if has_device && format.accepts_device(context.device.r#type) {
@@ -165,7 +165,8 @@ impl CaseContext {
         self.table(batch, device.ok_or_else(no_device)?)
     }
 
-    /// The columns, each in its own batch, that the exporter's plan does not call unsupported.
+    /// Returns the columns, each in its own batch, that are supported according to the exporter's
+    /// plan.
     pub fn accepted(
         &self,
         subject: &Subject,
@@ -185,8 +186,8 @@ impl CaseContext {
         Ok(accepted)
     }
 
-    /// Whether an importer of Arrow capsules does not call the table unsupported. Other cases
-    /// report other errors.
+    /// Returns false if an importer of Arrow capsules reports that the table is unsupported. Other
+    /// cases report other errors.
     fn is_accepted(
         &self,
         subject: &Subject,
@@ -224,8 +225,8 @@ impl CaseContext {
             None => all,
         };
         let accepted = self.accepted(subject, &readable.batch_format, all)?;
-        // A format may store a type as another one, and then rejects the original type as the
-        // expected one.
+        // If a format stores a type as another type, it may reject the original type in the
+        // expected schema.
         let (readable_columns, rejected): (Vec<_>, Vec<_>) = accepted
             .into_iter()
             .partition(|column| can_be_read_back(subject, &readable.format, &readable.batch_format, column));
@@ -297,7 +298,7 @@ pub fn write(
     Ok(if format.bytes { WriterOutput::Bytes(sink.bytes()) } else { WriterOutput::Capsules(capsules) })
 }
 
-/// Writes a table, with the bytes of a byte format to `sink`.
+/// Writes a table. A byte format writes its bytes to `sink`.
 pub fn write_to(
     subject: &Subject,
     call: &CallSettings,
@@ -328,7 +329,7 @@ impl WriterOutput {
     }
 }
 
-/// The input for a format: Arrow capsules, or what the plugin itself writes.
+/// Makes the input for a format: Arrow capsules, or the output of the plugin's own exporter.
 pub fn input(
     subject: &Subject,
     readable: &Readable,
@@ -389,7 +390,7 @@ pub fn read(
     Ok(table)
 }
 
-/// Reads a table, after the plugin has written it if the suite does not make the input itself.
+/// Reads a table. If the suite does not make the input itself, the plugin writes it first.
 pub fn read_back(
     context: &CaseContext,
     subject: &Subject,
@@ -411,7 +412,7 @@ pub fn expected_schema(readable: &Readable, schema: &SchemaRef) -> Option<Schema
     readable.kind.is_none().then(|| Arc::new(without_metadata(schema)))
 }
 
-/// The schema with the same names and types.
+/// Returns a schema with the same names and types but without metadata.
 pub fn without_metadata(schema: &Schema) -> Schema {
     let plain = |field: &Arc<arrow_schema::Field>| {
         let field = field.as_ref().clone();

@@ -98,8 +98,8 @@ fn skipped_for(dependency: &str) -> Outcome {
     Outcome::Skipped(Skipped { kind: SkipKind::Dependency, reason })
 }
 
-/// Runs the cases, `jobs` at a time, each after those of its dependencies that are in `runs`, and
-/// passes the results to `report` in the order in which the cases end.
+/// Runs the cases, `jobs` at a time. Each case runs after those of its dependencies that are in
+/// `runs`. Passes each result to `report` when the case has ended.
 ///
 /// # Errors
 /// The first error of `start`. No further case is started after it.
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn exclusive_case_runs_alone() {
-        // Each case that may run in parallel waits for another one.
+        // Each case that may run in parallel waits until another such case runs.
         let runs = CASES.iter().filter(|case| case.name != "middle");
         let runs = runs
             .map(|case| Run { case, device: None, seed: 1, is_exclusive: case.name == "apart" })

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The number of seeds that a run tries by default.
 const MAX_DEFAULT_SEEDS: u64 = 8;
-/// The time after which a run without `--seeds` ends. If twice the time of the first seed is
-/// longer, the run ends after that time instead.
+/// The time limit of a run without `--seeds`. If the first seed takes more than half of this time,
+/// the limit is twice the time of the first seed.
 const MIN_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The seeds of a run.
@@ -18,7 +18,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// The `n` seeds from `first` on. If both are `None`, the time limits their number.
+    /// Makes the `n` seeds that start with `first`. If both are `None`, the number of seeds is
+    /// limited by time.
     pub fn new(first: Option<u64>, n: Option<u64>) -> Self {
         let is_time_limited = first.is_none() && n.is_none();
         let n = n.unwrap_or(if is_time_limited { MAX_DEFAULT_SEEDS } else { 1 });

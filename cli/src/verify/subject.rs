@@ -30,8 +30,8 @@ impl Subject {
         stream: Stream,
         backend: &Backend,
     ) -> Result<Self, Error> {
-        // SAFETY: the caller keeps the requirements of `Instance::create`; the host of a `Watch` is
-        // valid.
+        // SAFETY: the caller fulfils the requirements of `Instance::create`, and the host of a
+        // `Watch` is valid.
         let instance = unsafe { Instance::create(entry, watch.as_ptr()) }?;
         Ok(Self { instance: ManuallyDrop::new(instance), watch, stream, backend: backend.clone() })
     }
@@ -60,8 +60,9 @@ impl Subject {
         &self.stream
     }
 
-    /// Destroys the instance if its host has no more references than that of `fresh`, an instance
-    /// that exported nothing. Otherwise a host must keep the instance, which is returned.
+    /// Destroys the instance, unless its host has more references than the host of `fresh`, an
+    /// instance that exported nothing. In that case a host must keep the instance, so it is
+    /// returned.
     pub fn end_early(self, fresh: &Subject) -> Option<Subject> {
         (self.watch.references() > fresh.watch.references()).then_some(self)
     }

@@ -18,11 +18,12 @@ pub struct Form {
     pub rows: usize,
     /// Whether fields are nullable, some values are null, and texts contain quotes and line breaks.
     pub nulls: bool,
-    /// Whether the columns are slices of longer ones, with offsets other than 0.
+    /// Whether the columns are slices of longer columns, with offsets other than 0.
     pub sliced: bool,
 }
 
-/// The forms that cases try: whole words of bitmaps, nulls, no rows, and slices.
+/// The forms that cases try: without nulls and with whole words in bitmaps, with nulls, without
+/// rows, and as slices.
 pub const FORMS: [Form; 4] = [
     Form { rows: 64, nulls: false, sliced: false },
     Form { rows: 37, nulls: true, sliced: false },

@@ -1,4 +1,4 @@
-//! DLPack tensors that the suite makes: of every layout, and malformed ones.
+//! DLPack tensors that the suite makes: tensors of every layout, and malformed tensors.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -69,7 +69,8 @@ pub struct Layout {
     /// The strides in elements. `None` stands for a NULL pointer, which means row-major order and
     /// is allowed only in the legacy struct.
     pub strides: Option<&'static [i64]>,
-    /// The number of bytes from an address that is aligned for any element to `data`.
+    /// The number of bytes between `data` and the address before it that is aligned for any
+    /// element.
     pub lead: usize,
     pub byte_offset: usize,
 }
@@ -100,12 +101,13 @@ pub const LAYOUTS: [Layout; 14] = [
 ];
 
 impl Layout {
-    /// Whether the struct can express the layout: the versioned one requires strides.
+    /// Returns whether the struct can express the layout. The versioned struct requires strides.
     pub fn fits(&self, kind: TensorStruct) -> bool {
         self.strides.is_some() || kind == TensorStruct::Legacy
     }
 
-    /// The positions of the elements in row-major order, in elements from the first one.
+    /// Returns the position of each element, in row-major order. A position is the distance from
+    /// the first element, in elements.
     fn positions(&self) -> Vec<i64> {
         let mut positions = vec![0];
         for (i, size) in self.shape.iter().enumerate() {
@@ -287,14 +289,14 @@ unsafe fn delete(context: *mut c_void) {
 }
 
 unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
-    // SAFETY: only `TestTensor::capsule` sets this deleter, in a struct whose `manager_ctx` it sets
-    // too.
+    // SAFETY: only `TestTensor::capsule` sets this deleter, and it also sets the `manager_ctx` of
+    // the same struct.
     unsafe { delete((*tensor).manager_ctx) }
 }
 
 unsafe extern "C" fn delete_versioned(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: only `TestTensor::capsule` sets this deleter, in a struct whose `manager_ctx` it sets
-    // too.
+    // SAFETY: only `TestTensor::capsule` sets this deleter, and it also sets the `manager_ctx` of
+    // the same struct.
     unsafe { delete((*tensor).manager_ctx) }
 }
 

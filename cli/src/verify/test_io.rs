@@ -12,7 +12,7 @@ use super::watch::INJECTED_FAILURE;
 #[derive(Clone, Default)]
 pub struct TestSource {
     pub bytes: Vec<u8>,
-    /// Whether the source is a pipe: of unknown length, and read in order.
+    /// Whether the source is a pipe, which has an unknown length and must be read in order.
     pub pipe: bool,
     /// Whether the source also offers its content as mapped memory.
     pub map: bool,
@@ -31,7 +31,7 @@ pub struct ReadState {
     reads: AtomicU64,
     /// The offset at which the last read of a pipe ended.
     next: AtomicU64,
-    /// The number of reads of a pipe at another offset than `next`.
+    /// The number of reads of a pipe at an offset that differs from `next`.
     jumps: AtomicU64,
 }
 
@@ -106,7 +106,8 @@ impl TestSink {
         Arc::new(Self { failing: AtomicU64::new(nth), ..Self::default() })
     }
 
-    /// A `Sink` that writes to this value, and holds a reference to it until it is released.
+    /// Returns a `Sink` that writes to this value, and that holds a reference to this value until
+    /// the sink is released.
     pub fn sink(self: &Arc<Self>) -> Sink {
         Sink::new(Box::new(SinkHandle(self.clone())))
     }

@@ -38,7 +38,7 @@ impl SkipKind {
         }
     }
 
-    /// The phrase in text reports, after a number of cases.
+    /// The phrase that follows the number of cases in text reports.
     pub fn phrase(self) -> &'static str {
         match self {
             Self::NotOffered => "not offered by the plugin",
@@ -86,8 +86,8 @@ pub fn missing_sample(reason: impl fmt::Display) -> Stop {
     Stop::Skipped(Skipped { kind: SkipKind::NoSample, reason: reason.to_string() })
 }
 
-/// Skips the case unless it had at least one input that the plugin `verb` ("reads", "decodes"):
-/// without such an input, the case has not checked the rule.
+/// Skips the case unless it had at least one input that the plugin `verb` ("reads", "decodes"),
+/// because without such an input the case has not checked the rule.
 pub fn require_input(has_any: bool, verb: &str) -> Check {
     if has_any {
         Ok(())

@@ -38,7 +38,8 @@ impl CommandDir {
         self.command().args(args).output().unwrap()
     }
 
-    /// The exit status and the one line on standard error.
+    /// Runs the command, which must fail and print one line on standard error. Returns the exit
+    /// status and the line.
     pub fn fails(&self, args: &[&str]) -> (i32, String) {
         let output = self.run(args);
         let line = String::from_utf8(output.stderr).unwrap();

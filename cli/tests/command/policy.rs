@@ -239,8 +239,8 @@ fn lock_is_not_group_writable_with_any_umask() {
 
 /// The exit status and the changes: what changed, how, and whether that is breaking.
 fn diff(dir: &CommandDir, new: &[&str], linked: &[&str]) -> (Option<i32>, Vec<(String, String, bool)>) {
-    // With the definition RAN, the plugin uses the C library, as most plugins do, and a file shows
-    // whether the plugin's code ran.
+    // With the definition RAN, the plugin uses the C library, as most plugins do, and its
+    // constructor creates the file `ran`.
     let ran = dir.path().join("ran");
     let ran_definition = format!("RAN=\"{}\"", ran.display());
     let old = [
@@ -297,7 +297,8 @@ fn abi_diff_shows_changes_and_whether_they_break_hosts() {
         assert_eq!(status, Some(1), "{definitions:?} {linked:?}: {changes:?}");
         assert!(changes.contains(&change(what, how, true)), "{what}: {changes:?}");
     }
-    // A change of the ABI's minor version also excludes hosts.
+    // A change of the ABI's minor version is also breaking, because some hosts can no longer load
+    // the plugin.
     let (status, changes) = diff(&dir, &["MINOR=2"], &[]);
     assert_eq!((status, changes), (Some(1), vec![change("abi", "changed", true)]));
     let (status, changes) = diff(&dir, &["PANIC=\"abort\"", "TOOLCHAIN=\"rustc 1.95.0\""], &[]);

@@ -35,8 +35,8 @@ fn skipped(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// Makes the command call `set` (`setresuid`, `setresgid`), with the caller's real id and this
-/// effective id.
+/// Makes the new process call `set` (`setresuid` or `setresgid`) before it runs the command. The
+/// real id becomes the id of the caller, and the effective id becomes `effective`.
 fn with_ids(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> Command {
     let other = move || {
         // SAFETY: the system call gets integers. It affects only this thread, which is the only one
@@ -103,8 +103,8 @@ fn serves_and_starts_no_isolated_plugins() {
         "{}",
         words(&output)
     );
-    // Because a privileged process does not serve as an isolated plugin, the command does not start
-    // one either.
+    // A privileged process cannot run an isolated plugin, so the command does not start such a
+    // process.
     c_plugin(dir.path(), "libcrossdock_nothing_plugin.so", &[]);
     let list = |command: &mut Command, more: &[&str]| {
         let more = more.iter().map(OsStr::new);
@@ -162,8 +162,8 @@ fn process_with_file_capabilities_is_privileged() {
     if !is_root(TEST) {
         return;
     }
-    // A copy, because the attribute would apply to all hard links, in a folder that other users can
-    // access.
+    // The program is a copy, because the attribute would apply to all hard links of the command.
+    // Other users can access its folder.
     let dir = CommandDir::new();
     let folder = temporary();
     set_mode(folder.path(), 0o755);

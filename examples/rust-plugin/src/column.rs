@@ -8,14 +8,14 @@ use crossdock_plugin_api::{Device, Error, Owned, Result, abi, door::Poison};
 /// A column of fixed width, on any device.
 pub struct Column {
     len: usize,
-    /// The number of values in the buffers before the first value of the column, at most 7. Not 0
-    /// if the first value's bit is not the first bit of a byte in `validity`.
+    /// The number of values in the buffers before the first value of the column, at most 7. It is
+    /// not 0 if the bit of the first value is not the first bit of a byte in `validity`.
     skip: usize,
     null_count: i64,
     /// The validity bitmap; `None` if all values are valid.
     validity: Option<Buffer>,
-    /// `skip` values that do not belong to the column, then the values of the column. `None` if
-    /// there are no values.
+    /// The buffer of values. It begins with `skip` values that do not belong to the column. `None`
+    /// if the column has no values.
     values: Option<Buffer>,
 }
 
@@ -85,8 +85,8 @@ impl Column {
         self.skip
     }
 
-    /// `skip` values that do not belong to the column, then the values of the column. `None` if
-    /// there are no values.
+    /// The buffer of values. It begins with `skip` values that do not belong to the column. `None`
+    /// if the column has no values.
     pub fn values(&self) -> Option<&Buffer> {
         self.values.as_ref()
     }

@@ -29,8 +29,8 @@ pub struct XorNode {
     pub len: usize,
     /// Bytes per value.
     pub width: usize,
-    /// Maximum size of the buffer of values. It includes up to 7 values before the first value,
-    /// which [`crate::column`] may keep.
+    /// Maximum size in bytes of the buffer of values. It includes up to 7 values before the first
+    /// value, which [`crate::column`] may keep.
     pub bytes: usize,
     /// The reference words, repeated to eight bytes.
     pattern: u64,

@@ -45,7 +45,8 @@ pub fn node(encoding: &str, data_type: DataType, length: u64, n_buffers: u32, n_
     }
 }
 
-/// An array of these nodes, in pre-order, with the buffers of all nodes.
+/// An array with the given nodes, in pre-order, and with the buffers of these nodes, in the same
+/// order.
 pub fn tree(nodes: Vec<NodeParts>, buffers: Vec<Vec<u8>>) -> EncodedArray {
     let buffers = buffers.into_iter().map(|bytes| foreign_buffer(bytes).to_encoded());
     EncodedArray::new(nodes, buffers.collect()).unwrap()

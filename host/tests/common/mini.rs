@@ -3,7 +3,7 @@
 //! - `mini`: the bytes `MINI`, then `i32` values, in batches of four;
 //! - `mini-capsules`: device arrays in capsules;
 //! - `mini-of-host`: the bytes `HOST` and the same values, only in host memory;
-//! - `mini-odd`, read only: the bytes `ODD!`; no rows, and columns that not every format accepts.
+//! - `mini-odd`, read only: the bytes `ODD!`; no rows, and columns that some formats reject.
 //!
 //! Writing the value -666 fails. Writing the value -667 panics, and so does writing capsules of a
 //! column named "panic". Reading a batch of one value from capsules returns no batch.

@@ -62,7 +62,7 @@ pub fn refusal_under(path: &Path, policy: &Arc<Policy>) -> (&'static str, String
     (refused.reason.id(), refused.to_string())
 }
 
-/// The lines of the file to which plugins append that are compiled with `-DRAN`.
+/// The lines of a file to which plugins that are compiled with `-DRAN` append their names.
 pub fn lines(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().map(str::to_string).collect()

@@ -19,7 +19,8 @@ use crate::common::encoding::{self, foreign_buffer, node};
 
 const LARGE: usize = 3 << 19;
 
-/// Returns the bytes of its source as one batch, in the kind of memory that the format names.
+/// A plugin that returns the bytes of its source as one batch. The name of the format selects which
+/// kind of memory contains the batch.
 struct Hoarder {
     memory: Memory,
     formats: Vec<Format>,

@@ -77,12 +77,12 @@ fn rejects_tables_with_too_many_entries() {
         let mut bytes = whole.clone();
         changes.iter().for_each(|(at, new)| bytes[*at..*at + new.len()].copy_from_slice(new));
         std::fs::write(&path, bytes).unwrap();
-        // The file is large enough for a table of any length.
+        // The file becomes so large that a table of any length fits into it.
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 32).unwrap();
         refusal(&path)
     };
-    // The header's count of program headers, and the field of the first section that replaces it
-    // (PN_XNUM).
+    // The file header's count of program headers is set to PN_XNUM, so that a field of the first
+    // section header replaces it. The field is set to a large count.
     let (sections, many) = (word(0x28) as usize, (1u32 << 24).to_le_bytes());
     let (id, sentence) = changed(&[(0x38, &[0xff, 0xff]), (sections + 44, &many)]);
     assert!(
@@ -125,7 +125,8 @@ fn rejects_files_in_directories_that_all_users_can_write() {
         }
         assert_eq!(inspect(&path).unwrap().refusal.unwrap().id(), "directory-mode");
     }
-    // The sticky bit protects the files, and a group may be the user's private one.
+    // These modes are accepted: with the sticky bit, only the owner of a file can replace it, and
+    // the group may be the user's private group.
     for mode in [0o1777, 0o775, 0o755] {
         set_mode(&open, mode);
         assert!(PluginFile::new(&path).check().is_ok(), "{mode:o}");
@@ -352,11 +353,12 @@ fn rejects_ambiguous_libraries_as_damaged() {
         refusal(&path)
     };
     let dynamic = segments(&good, SEGMENT_DYNAMIC)[0];
-    // The loader reads up to the DT_NULL entry, whatever the header declares (its length is at
-    // offset 32).
+    // The loader ignores the length that the header declares at offset 32, and reads the dynamic
+    // segment up to its DT_NULL entry.
     let (id, sentence) = patched(dynamic + 32, 16);
     assert!(id == "damaged" && sentence.contains("DT_NULL"), "{sentence}");
-    // The second segment gets the first one's address, at offset 16 of its header.
+    // The second segment gets the address of the first segment. A header contains the address at
+    // offset 16.
     let (id, sentence) = patched(segments(&good, SEGMENT_LOAD)[1] + 16, 0);
     assert!(id == "damaged" && sentence.contains("segments overlap"), "{sentence}");
 }
@@ -421,7 +423,8 @@ fn rejects_truncated_libraries_of_every_length() {
     for length in (0..bytes.len()).step_by(7) {
         let read = |bytes| Ok((Metadata::from_bytes(bytes)?, Needs::from_bytes(bytes)?));
         match read(&bytes[..length]) {
-            // Section headers come last and are not needed; all segments must be complete.
+            // The section headers at the end of the file may be missing, but all segments must be
+            // complete.
             Ok(read) => assert!(read == whole && length >= end, "{length} bytes, segments end at {end}"),
             Err(MetadataError::NotElf) => assert!(length < 4),
             Err(error) => assert!(matches!(error, MetadataError::Damaged(_)), "{length}: {error}"),

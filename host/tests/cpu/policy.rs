@@ -61,7 +61,8 @@ fn errors_in_a_policy_name_the_file_and_the_line() {
     assert!(both.contains("expected one of them"), "{both}");
 }
 
-/// Such a name is rejected, because a misspelt name would not isolate any plugin.
+/// A name that no plugin has is rejected, because it may be misspelt, and then the intended plugin
+/// would not be isolated.
 #[test]
 fn rejects_names_to_isolate_that_no_plugin_file_has() {
     let directory = temporary();

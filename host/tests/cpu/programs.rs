@@ -257,7 +257,8 @@ fn error_of(nodes: Vec<NodeParts>, buffers: &[Vec<u8>]) -> String {
 #[test]
 fn steps_after_patches_apply_to_patched_values() {
     let nodes = |length| {
-        // The indices are 1 and 2, less `first`, which is 1.
+        // The stored indices are 1 and 2. The program subtracts `first`, which is 1, from each
+        // index.
         let (indices, values) = (DataType::UInt16, DataType::Int32);
         vec![
             node("test.patches", DataType::Int32, length, 1, 2),

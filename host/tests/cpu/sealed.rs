@@ -58,7 +58,8 @@ fn rewritten_file_is_refused_without_a_copy() {
     let bad = plugin(directory.path(), "bad.so", "bad", &ran);
     let checked = PluginFile::new(&good).check().unwrap();
     std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
-    // Both writes may have the same timestamp.
+    // Sets another modification time, because the two versions of the file could otherwise have the
+    // same one.
     let file = std::fs::File::options().write(true).open(&good).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let refused = checked.load().expect_err("a refusal");

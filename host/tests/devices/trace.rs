@@ -40,7 +40,7 @@ struct Call {
     args: Value,
 }
 
-/// All calls in the file. Each must have ended, after the calls inside it.
+/// All calls in the file. Each call must have ended, and must have ended after the calls inside it.
 fn calls(path: &Path) -> Vec<Call> {
     let text = std::fs::read_to_string(path).unwrap();
     let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();

@@ -64,7 +64,8 @@ trait Number: Sized {
     type Bytes;
     fn load(bytes: Self::Bytes) -> Any;
     fn store(self) -> Self::Bytes;
-    /// Converts a number. Also returns whether this type can represent it, apart from rounding.
+    /// Converts a number. Also returns whether the target type can represent the number, apart from
+    /// rounding.
     fn from_any(any: Any) -> (Self, bool);
 }
 

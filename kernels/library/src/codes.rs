@@ -8,15 +8,15 @@ use crate::words::integers;
 /// The escape code: the next code is a literal byte.
 const ESCAPE: usize = 255;
 
-/// The minimum number of consecutive escape codes before a chunk for which the CUDA kernel reports
-/// an error, because it cannot decide whether the chunk begins with a literal byte.
+/// If at least this number of consecutive escape codes precedes a chunk, the CUDA kernel reports an
+/// error, because it cannot decide whether the chunk begins with a literal byte.
 const LOOK_BACK: usize = 32 * 32 * 16;
 
 /// Marks a literal byte in `starts`, where no value may begin.
 const NO_START: u8 = 255;
 
-/// The codes of a job. The job's first arguments are those that the launcher's `Codes::args`
-/// returns.
+/// The codes of a job, read from the first arguments of the job. The launcher's `Codes::args`
+/// returns these arguments.
 struct Coded<'a> {
     codes: &'a [u8],
     width: usize,
@@ -29,7 +29,7 @@ struct Coded<'a> {
     shift: u32,
 }
 
-/// The range of the `n` codes that belongs to values.
+/// The range of the codes that belong to values, among `n` codes.
 fn used_range(offsets: &[i64], n: usize) -> (usize, usize) {
     let clamped = |offset: Option<&i64>, min: usize| {
         offset.map_or(0, |at| usize::try_from(*at).unwrap_or(0).clamp(min, n))
@@ -51,8 +51,8 @@ pub(crate) struct Begins<'a> {
 }
 
 impl<'a> Begins<'a> {
-    /// Reads the arguments of a job. The first ones are those that the launcher's
-    /// `Codes::begins_args` returns.
+    /// Reads the arguments of a job. The launcher's `Codes::begins_args` returns the first of these
+    /// arguments.
     pub(crate) fn from_args(args: &Args<'a>) -> Option<Self> {
         let offsets = integers(args.read(2)?, args.index(3)?, args.value(4)? != 0)?;
         let (first, last) = used_range(&offsets, args.index(0)?);
@@ -61,8 +61,8 @@ impl<'a> Begins<'a> {
         Some(Self { offsets, first, last, segment_shift, shift, marks, bases, starts: args.read(8)? })
     }
 
-    /// The position of the code at an offset in the decoded bytes; at the last offset, the end of
-    /// the last code. `None` if the offset is out of range or refers to a literal byte.
+    /// The position, in the decoded bytes, of the code at `offset`. At the last offset, this is the
+    /// end of the last code. `None` if the offset is out of range or refers to a literal byte.
     pub(crate) fn begin(&self, offset: i64) -> Option<u64> {
         let at = usize::try_from(offset).ok().filter(|at| (self.first..=self.last).contains(at))?;
         let segment = at >> self.segment_shift;
@@ -76,7 +76,7 @@ impl<'a> Begins<'a> {
 /// A code in sequence.
 struct Code<'a> {
     at: usize,
-    /// Whether it is a literal byte, because an escape precedes it.
+    /// Whether an escape precedes the code, so that the code is a literal byte.
     is_literal: bool,
     bytes: &'a [u8],
 }
@@ -112,7 +112,7 @@ impl<'a> Coded<'a> {
         token.unwrap_or_default()
     }
 
-    /// Visits all codes. Then it visits the end position, as a code without bytes.
+    /// Visits all codes, and finally the end position, which is passed as a code without bytes.
     fn for_each_code(&self, mut visit: impl FnMut(Code<'a>)) {
         let mut is_literal = false;
         for at in self.first..self.last {

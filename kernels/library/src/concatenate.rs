@@ -16,8 +16,8 @@ pub(crate) fn concatenate(args: Args<'_>) -> Option<()> {
     let mut at = before;
     for i in (FIRST..args.len()).step_by(3) {
         let (source, first, len) = (args.read(i)?, args.index(i + 1)?, args.index(i + 2)?);
-        // Processes the source byte by byte. Bits beyond the length are cleared. If the bits of a
-        // source byte belong to two bytes of the target, they are split.
+        // Processes the source byte by byte. Bits beyond the length are cleared. A source byte is
+        // split if its bits belong to two bytes of the target.
         for (k, bit) in (0..len).step_by(8).enumerate() {
             let (skip, shift) = (first / 8, first % 8);
             let byte = if source.is_empty() { 0xff } else { bits::byte(source.get(skip..)?, shift, k) };

@@ -57,7 +57,7 @@ impl<'a> Args<'a> {
         Some(())
     }
 
-    /// Adds to a cell.
+    /// Adds `n` to a cell.
     pub(crate) fn add(&self, cell: usize, n: u64) -> Option<()> {
         let cell = <&mut [u8; 8]>::try_from(self.write(cell)?).ok()?;
         *cell = u64::from_ne_bytes(*cell).wrapping_add(n).to_ne_bytes();
@@ -88,8 +88,8 @@ pub(crate) unsafe fn door(
     }
 }
 
-/// The upper half of a job's head is its number of arguments, including the head. The lower half is
-/// ignored, because it numbers CUDA blocks.
+/// The upper half of a job's head contains the number of the job's arguments, including the head.
+/// The lower half numbers CUDA blocks and is ignored here.
 fn for_each_job(mut args: &[abi::Arg], body: impl Fn(Args<'_>) -> Option<()>) -> Option<()> {
     while let Some(head) = args.first().filter(|head| head.kind == abi::ARG_VALUE) {
         let n = usize::try_from(head.value >> 32).ok()?;

@@ -13,7 +13,8 @@ pub(crate) fn run(args: Args<'_>) -> Option<()> {
     let dims = dims?;
     let (inner, outer) = dims.split_last()?;
     let mut to = to.chunks_exact_mut(inner.size.checked_mul(width)?);
-    // Iterates over the rows of the inner dimension by counting up the indices of the outer ones.
+    // Iterates over the rows of the inner dimension. The indices of the outer dimensions count up
+    // like digits.
     let mut digits = vec![0; outer.len()];
     let mut at = first as i64;
     loop {

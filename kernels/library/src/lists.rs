@@ -51,8 +51,8 @@ impl<'a> ListArgs<'a> {
         })
     }
 
-    /// Calls `visit` with the index of each list, and with its begin and its number of elements, or
-    /// with `None` if the list is out of range.
+    /// Calls `visit` for each list. The arguments are the index of the list, and its begin and its
+    /// number of elements, or `None` if the list is out of range.
     fn for_each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
         let mut i = 0;
         for (begins, rest) in self.begins.chunks().zip(self.ends_or_sizes.chunks()) {
@@ -124,8 +124,8 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     with_offset_type!(width, T => write_rows::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
 }
 
-/// Writes the row of the element at each position. The positions after the last list's begin all
-/// belong to the last list.
+/// Writes, for each position, the row of the element at this position. All positions from the begin
+/// of the last list on belong to the last list.
 fn write_rows<const N: usize>(
     begins: &[i64],
     offsets: &[i64],

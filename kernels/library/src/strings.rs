@@ -19,8 +19,8 @@ pub(crate) fn by_codes(args: Args<'_>) -> Option<()> {
     write_views(&args, 12, &begins.offsets, Some(&lengths), |at| begins.begin(at))
 }
 
-/// Writes views for a job whose arguments continue at argument `at`. `begin` returns the position
-/// of the value at an offset.
+/// Writes the views of a job. The arguments for the views begin at argument `at`. `begin` returns
+/// the position of the value at an offset.
 fn write_views(
     args: &Args<'_>,
     at: usize,

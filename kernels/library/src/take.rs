@@ -16,7 +16,7 @@ pub(crate) fn patch(args: Args<'_>) -> Option<()> {
     args.report_wrong(6, first_wrong?)
 }
 
-/// Writes patches. Returns the index of the first wrong one, if there is one.
+/// Writes patches. Returns the index of the first wrong patch, if there is one.
 pub(crate) fn put<T: Stepped>(
     indices: impl Iterator<Item = u64>,
     first: u64,
@@ -97,8 +97,8 @@ pub(crate) fn take(args: Args<'_>) -> Option<()> {
     args.report_wrong(7, take_each((codes, code_width), validity, first, values, to, width)?)
 }
 
-/// Takes values. Returns the index of the first wrong code, if there is one. `codes` has the bytes
-/// of the codes and the width of one code.
+/// Takes values. Returns the index of the first wrong code, if there is one. `codes` contains the
+/// bytes of all codes, and the width of one code in bytes.
 pub(crate) fn take_each(
     codes: (&[u8], usize),
     validity: &[u8],
@@ -133,8 +133,8 @@ pub(crate) fn take_each(
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {
-    /// Writes the value of each run up to its end. The positions after the last run's begin all
-    /// belong to the last run.
+    /// Writes the value of each run up to the end of the run. All positions from the begin of the
+    /// last run on belong to the last run.
     fn each<const N: usize>(ends: &[u64], first: u64, values: &[u8], to: &mut [u8]) {
         let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let (runs, all) = (ends.len().min(values.len()), to.len());

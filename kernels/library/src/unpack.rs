@@ -69,8 +69,8 @@ fn unpack_words<T: Stepped>(
 
 /// The row and lane of a value in its block.
 fn row_and_lane(value: usize, lanes: usize) -> (usize, usize) {
-    // The order of groups of eight rows is their three-bit index, reversed. Each group is as wide
-    // as the lanes.
+    // The position of a group of eight rows is the three-bit index of the group with its bits in
+    // reverse order. Each group is as wide as the lanes.
     let position = value % 128 / lanes * lanes / 16;
     let group = position.reverse_bits() >> (usize::BITS - 3);
     (group * 8 + value / 128, value % lanes)

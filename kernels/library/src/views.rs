@@ -43,7 +43,8 @@ pub(crate) fn check(args: Args<'_>) -> Option<()> {
     args.report_wrong(6, first_wrong)
 }
 
-/// A range of an array's data buffers. A job checks only views that refer to its range.
+/// A range of the data buffers of an array. A job checks only the views that refer to a buffer in
+/// the range of the job.
 struct Window<'a> {
     /// Number of data buffers of the array.
     n_data: usize,
@@ -52,7 +53,8 @@ struct Window<'a> {
     data: &'a [&'a [u8]],
 }
 
-/// Whether a view is valid, as far as this window determines it.
+/// Whether a view is valid. The result is true for a view that refers to a buffer outside of this
+/// window, because another job checks that view.
 fn is_valid(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
     match value(view, window) {
         ViewValue::Value(value) => !utf8 || std::str::from_utf8(value).is_ok(),

@@ -150,7 +150,7 @@ fn splits_many_checks_into_several_launches() {
     on_every_device(|s| {
         let bits = buffer(s, &[0b1010_1010; 40]);
         let mut checks = Checks::new();
-        // More than fit into one launch.
+        // These are more jobs than fit into one launch.
         let cells: Vec<usize> = (0..100).map(|i| checks.null_count(&bits, i, 2 * i).unwrap()).collect();
         let findings = checks.run(s).unwrap();
         for (i, cell) in cells.into_iter().enumerate() {

@@ -13,8 +13,8 @@ use object::{Object, ObjectSymbol};
 /// The newest version that the driver of CUDA 12.2 accepts.
 const PTX_VERSION: (u32, u32) = (8, 2);
 
-/// The package's folder: where it was built, or the current folder of a test that was copied
-/// elsewhere.
+/// The package's folder. This is the folder in which the package was built or, if the test was
+/// copied elsewhere, the current folder.
 fn folder() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     if built.exists() { built } else { PathBuf::from(".") }
@@ -102,8 +102,8 @@ fn sources_and_table_have_the_same_argument_names() {
     for kernel in sources.split("\nKERNEL").skip(1) {
         let (head, rest) = kernel.split_once(')').unwrap();
         let name = head.split(['(', ',']).nth(1).unwrap();
-        // A kernel without a list of argument names calls the function before it, and has the same
-        // argument names.
+        // A kernel without a list of argument names calls the preceding function of the source, and
+        // has the argument names of that function.
         let list = rest.split("PARAMS(").nth(1).unwrap_or(shared);
         shared = rest.rsplit_once("PARAMS(").map_or(shared, |(_, last)| last);
         let (list, _) = list.split_once(')').unwrap();

@@ -1,5 +1,6 @@
-//! Tests that a forked child releases nothing that it inherited, and does not wait for threads of
-//! its parent. A program of its own, because a child has none of the threads of other tests.
+//! Tests that a forked child frees no memory of its parent, and does not wait for threads of its
+//! parent. These tests are a separate program, because a child has none of the threads that other
+//! tests start.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -36,8 +37,8 @@ fn child_frees_only_its_own_blocks() {
     assert_eq!(backend.ledger().live_bytes(), 0);
 }
 
-/// Forks while another thread holds the lock, or after it released the lock. Returns the value that
-/// the child sees.
+/// Forks while another thread holds the lock, or after that thread released it. Returns the value
+/// that the child reads.
 fn value_in_child(is_locked: bool) -> i32 {
     static VALUE: ProcessWide<i32> = ProcessWide::new();
     *VALUE.lock() = 7;

@@ -23,7 +23,7 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// A job for another number of values of the node's type, without decoded nodes.
+    /// Creates a job for `len` values of the node's type, without decoded nodes.
     pub fn part(&self, len: usize) -> Self {
         let node = Node { raw: self.node.raw, field: self.node.field.clone(), len };
         Self { node, below: Vec::new(), ..*self }

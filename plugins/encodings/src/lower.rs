@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::wire::PType;
 use crate::wire::metadata::{BitPacked, Patches, reference};
 
-/// The node's program; `None` if operators on words of 1 to 8 bytes cannot express it.
+/// The node's program. `None` if the operators on words of 1 to 8 bytes cannot decode the node.
 pub fn lower(node: &Node<'_>) -> Result<Option<Vec<Operator>>> {
     if !matches!(Slot::of(node.data_type()), Some(Slot::Bytes(1 | 2 | 4 | 8))) {
         return Ok(None);

@@ -14,7 +14,7 @@ use crate::wire::scalar::Scalar;
 pub struct SlotValue {
     /// The value, if it is a bool.
     pub bit: bool,
-    /// The bytes of the slot. A slot of fewer bytes uses the first bytes.
+    /// The bytes of the slot. If values have fewer than 32 bytes, only the first bytes are used.
     pub slot: [u8; 32],
     /// The data buffer of a view of more than 12 bytes.
     pub long: Option<Vec<u8>>,

@@ -148,7 +148,7 @@ impl Exported<'_> {
             let moved =
                 batches.iter().zip(&streams).map(|(batch, stream)| batch.move_to(stream, Device::CPU));
             let moved = moved.collect::<Result<Vec<_>>>()?;
-            // Wait once all copies are submitted, so that they overlap.
+            // Waits only after all copies are submitted, so that the copies overlap.
             streams.iter().try_for_each(Stream::synchronize)?;
             self.queue(&moved)
         })?;

@@ -288,7 +288,7 @@ fn import_arrays<'py>(
 }
 
 impl Request {
-    /// Returns the result of importing arrays of `field`.
+    /// Returns whether arrays of the type of `field` become a table or a column.
     fn structs(&self, field: &ArrowField) -> PyResult<Structs> {
         let is_struct = matches!(field.data_type(), DataType::Struct(_));
         let (function, kind) = (self.function, field.data_type());

@@ -25,7 +25,7 @@ pub struct Allocation {
 /// A failed copy.
 pub struct CopyError {
     pub error: Error,
-    /// The device may still access the host memory, for an unknown time.
+    /// Whether the device may still access the host memory, for an unknown time.
     pub in_use: bool,
 }
 
@@ -44,9 +44,9 @@ impl Allocation {
         self.is_exported.load(Ordering::Relaxed)
     }
 
-    /// Orders the work of external consumers, on the legacy default stream, after the work
-    /// submitted so far. From now on, each operation is ordered with the legacy default stream,
-    /// both ways.
+    /// Makes the legacy default stream wait for the work submitted so far, because external
+    /// consumers submit their work to this stream. From then on, each operation waits for the
+    /// legacy default stream, which in turn waits for the operation.
     pub fn mark_exported(&self) -> Result<()> {
         self.is_exported.store(true, Ordering::Relaxed);
         self.buffer.mark_exported();
@@ -171,7 +171,8 @@ impl Allocation {
     }
 }
 
-/// Makes `stream` wait for the work submitted so far to `other`, which may be of another backend.
+/// Makes `stream` wait for the work submitted so far to `other`, which may belong to another
+/// backend.
 fn wait_for(stream: &Stream, other: &Stream) -> Result<()> {
     let ready = other.record()?;
     let owner = ForeignOwner::new(ready.clone());

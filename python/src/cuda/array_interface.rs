@@ -18,7 +18,7 @@ use crate::objects::session::Shared;
 use crate::runtime::errors::{OrRaise, usage};
 use crate::runtime::process::ProcessLocal;
 
-/// The version that is exported. It is the first one with a stream.
+/// The version that is exported. It is the first version with the field `stream`.
 const VERSION: i64 = 3;
 
 /// Type codes and their letters in a typestr.

@@ -129,8 +129,8 @@ impl DeviceContext {
             // SAFETY: the account's backend allocated the block on this device, and only this
             // function has it.
             let block = unsafe { BufferMut::from_block(state.stream.memory(), state.device(), block) };
-            // The buffer is still written, on one stream. `Allocation` calls `mark_used` after each
-            // use, so that the memory is freed after the last use.
+            // The buffer stays writable, and all writes run on one stream. `Allocation` calls
+            // `mark_used` after each use, so that the memory is freed after the last use.
             Ok(block.freeze_now())
         });
         Ok(DeviceMemory::new(Allocation::new(state.clone(), memory.or_raise()?, true)))

@@ -48,7 +48,7 @@ impl HostBuffer {
         self.memory.get().map(|_| self.address)
     }
 
-    /// Always True.
+    /// Whether this is host memory. Always True.
     #[getter]
     fn is_cpu(&self) -> bool {
         true

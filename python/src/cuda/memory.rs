@@ -62,13 +62,13 @@ impl DeviceMemory {
     }
 }
 
-/// Size of a piece of a long copy. Signals are checked between two pieces.
+/// Number of bytes in each piece of a long copy. Signals are checked between two pieces.
 const PIECE_BYTES: usize = 256 << 20;
 
 /// An incomplete copy.
 struct Stopped {
     error: PyErr,
-    /// The device may still access the host memory.
+    /// Whether the device may still access the host memory.
     in_use: bool,
 }
 

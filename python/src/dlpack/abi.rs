@@ -134,7 +134,8 @@ const _: () = {
 /// A tensor, the arrays that it points to, and the owner of its data.
 #[repr(C)]
 struct OwnedTensor<T> {
-    // The first field, because the deleter receives its address as the address of the struct.
+    // This must be the first field, because the deleter uses the address of this field as the
+    // address of the whole struct.
     tensor: VersionedTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,

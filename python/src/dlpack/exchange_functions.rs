@@ -256,8 +256,8 @@ unsafe fn new_tensor(py: Python<'_>, prototype: *mut Tensor) -> PyResult<*mut Ve
         let legacy = unsafe { stream.memory().adopt_stream(device, LEGACY_STREAM as *mut c_void) };
         legacy.or_raise()?.wait(&stream.record().or_raise()?).or_raise()?;
     }
-    // The consumer writes the memory on streams of its own, so it is freed after all work in flight
-    // on the device.
+    // The consumer writes the memory on streams of its own, so the memory is freed after all work
+    // in flight on the device.
     let buffer: Buffer = buffer.freeze_now();
     buffer.mark_exported();
     let mut strides = vec![1i64; ndim];

@@ -146,8 +146,8 @@ pub fn unavailable(message: impl Into<String>) -> PyErr {
     raise(Kind::Export, message)
 }
 
-/// Converts an error of the plugin. If it rejects the data, the column cannot be exported:
-/// ExportError, as the standard requires.
+/// Converts an error of the plugin. Returns an ExportError if the plugin rejects the data, because
+/// the standard requires it for columns that cannot be exported.
 fn export_error(error: crossdock::Error) -> PyErr {
     use crossdock_plugin_api::Code;
     let rejects_data = match &error {
@@ -315,7 +315,8 @@ fn copy_to(
     Ok(tensor)
 }
 
-/// Returns the host's stream of a device: the session's, or the device's default stream.
+/// Returns the host's stream on a device. This is the session's stream if the session is on the
+/// device, else the device's default stream.
 pub fn stream_on(session: &HostSession, device: Device) -> PyResult<Stream> {
     let stream = session.stream();
     if stream.device() == device {

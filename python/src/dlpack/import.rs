@@ -189,7 +189,8 @@ fn read_columns(
     let first = devices.next();
     if devices.all(|device| Some(device) == first) {
         let capsules = tensors.into_iter().flatten().map(Managed::into_capsule).collect();
-        // The option separates names by commas. `read` sets the names themselves afterwards.
+        // Commas separate the names in the option, so they are replaced in names. `read` sets the
+        // original names afterwards.
         let list = names
             .filter(|_| schema.is_none())
             .map(|names| names.iter().map(|name| name.replace(',', ";")).collect::<Vec<_>>().join(","));

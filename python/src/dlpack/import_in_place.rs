@@ -55,8 +55,8 @@ pub fn plain(tensor: &Tensor, session_device: Device) -> Option<Plain> {
     is_plain.then_some(Plain { dtype, device, rows: usize::try_from(rows).ok()?, address, bytes })
 }
 
-/// A tensor that is a column in place. It is converted into a table when the table is needed: most
-/// tensors are exported as tensors again.
+/// A tensor whose memory a column uses in place. It is converted into a table only when the table
+/// is needed, because most tensors are exported as tensors again.
 pub struct InPlace {
     tensor: Managed,
     plain: Plain,

@@ -63,7 +63,7 @@ impl ImportedTensor {
         Ok(Self { tensor, readiness: Readiness::After(device, ready.or_raise()?) })
     }
 
-    /// Returns the event after which the tensor may be read. No stream waits.
+    /// Returns the event after which the tensor may be read. Does not make a stream wait.
     pub fn ready(&self) -> PyResult<Ready> {
         match &self.readiness {
             Readiness::Now => Ok(Ready::Now),
@@ -180,7 +180,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Boun
     match object.call_method(name, (), Some(&with_version)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             object.call_method(name, (), Some(&arguments)).inspect_err(|second| {
-                // The first error is about the unknown argument, so the second one is raised.
+                // The first error only reports the unknown argument, so the second error is raised.
                 second.set_cause(py, Some(error));
             })
         }
@@ -193,7 +193,8 @@ fn device_of(shared: &Shared, tensor: &Managed) -> Option<Device> {
     tensor.tensor().and_then(|tensor| cuda_device(tensor.device, shared.session.device()))
 }
 
-/// Returns the host's stream of a device: the session's, or the device's default stream.
+/// Returns the host's stream on a device. This is the session's stream if the session is on the
+/// device, else the device's default stream.
 pub fn stream_on(shared: &Shared, device: Device) -> PyResult<Stream> {
     let stream = shared.session.stream();
     if device == stream.device() {

@@ -20,7 +20,7 @@ use crate::runtime::process::{generation, must_leak};
 /// The newest DLPack version that is supported, and the version of exported tensors.
 pub const VERSION: (u32, u32) = (MAJOR, MINOR);
 
-/// The struct of a managed tensor.
+/// The C struct that represents a managed tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Versioned,
@@ -168,10 +168,11 @@ impl Drop for Managed {
     }
 }
 
-/// A tensor that refers to the data of another one.
+/// A tensor that refers to the data of another tensor.
 #[repr(C)]
 struct SharedTensor {
-    // The first field, because the deleter receives its address as the address of the struct.
+    // This must be the first field, because the deleter uses the address of this field as the
+    // address of the whole struct.
     tensor: VersionedTensor,
     _original: Arc<Managed>,
 }

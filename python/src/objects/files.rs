@@ -215,8 +215,8 @@ fn to_path(
     write_to(py, table, shared, progress, may_block, |flag| Output::create(path, flag), write)
 }
 
-/// Writes the table to the output of `open`. `may_block`: a write may block, whatever the table's
-/// size.
+/// Writes the table to the output that `open` returns. `may_block`: whether a write may block even
+/// if the table is small.
 fn write_to(
     py: Python<'_>,
     table: &HostTable,

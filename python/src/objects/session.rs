@@ -211,8 +211,8 @@ impl Session {
     /// list of them, or a dict of them by column name. A tensor is imported in place if it is on
     /// the session's device and its elements are contiguous; else it is copied. A capsule on a CUDA
     /// device must be ready on the legacy default stream.
-    /// schema: the requested type. A list of k times as many tensors as the schema has columns
-    /// gives k batches.
+    /// schema: the requested type. If the schema has n columns, a list of k * n tensors gives k
+    /// batches.
     /// bools: "bytes" (default, in place) or "bits". Not allowed together with `schema`, which
     /// determines the type of booleans.
     /// masks: boolean tensors in the structure of `x`; True marks a null row.

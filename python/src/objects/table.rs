@@ -49,7 +49,8 @@ pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     // A table that was built from batches of other tables may be on several devices.
     let table = detached(py, || table.move_to(device_of(table)))?;
     let one = reading(py, || {
-        // The result is an input batch if only one of them has rows, so it may have an offset.
+        // If only one of the batches has rows, `concatenate` returns this batch, which may have an
+        // offset.
         DeviceBatch::concatenate(table.batches(), session.stream())?.without_offsets(session.stream())
     })?;
     HostTable::from_batches(session, table.schema().clone(), vec![one.or_raise()?]).or_raise()

@@ -7,8 +7,8 @@ use crossdock::isolation::{self, Program};
 use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 
-/// Loads this extension module by its file, without the package and without start-up files, and
-/// serves.
+/// The Python program of an isolated process. It loads this extension module from its file, without
+/// the package, and serves the host.
 const SERVE: &str = "\
 import importlib.machinery as machinery, importlib.util as util, sys
 loader = machinery.ExtensionFileLoader('_native', sys.argv[1])
@@ -18,7 +18,7 @@ module.serve_isolated()
 ";
 
 /// Lets this interpreter's executable run isolated plugins. An embedded interpreter has no
-/// executable, so a policy has to name a program.
+/// executable, so a host in it needs a policy that names a program.
 pub fn serve_with(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let executable: Option<PathBuf> = module.py().import("sys")?.getattr("executable")?.extract()?;
     let file: Option<OsString> = module.getattr_opt("__file__")?.map(|file| file.extract()).transpose()?;

@@ -2,8 +2,8 @@
 //!
 //! A forked child inherits objects without their threads and without the driver's state. It may not
 //! use them and does not release them. At the end of the interpreter, pending releases run. Objects
-//! that are dropped later are leaked, because a thread that acquires the interpreter's lock then
-//! would end the process.
+//! that are dropped later are leaked, because releasing them could acquire the interpreter's lock,
+//! which would end the process at this point.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -64,7 +64,7 @@ impl<T> Drop for ProcessLocal<T> {
 /// memory, also after its session.
 static BACKENDS: ProcessWide<Vec<WeakBackend>> = ProcessWide::new();
 
-/// Adds a session's backend to those that [`end`] waits for.
+/// Adds a session's backend to the backends that [`end`] waits for.
 pub fn remember(backend: &Backend) {
     let mut backends = BACKENDS.lock();
     backends.retain(|backend| backend.upgrade().is_some());
@@ -101,9 +101,9 @@ pub struct InCall(PhantomData<*const ()>);
 /// Begins a call: work without the interpreter's lock, or a call of Python code.
 ///
 /// The interpreter's end waits for calls that have begun. A thread that begins a call later sleeps
-/// forever, as Python's own threads do since Python 3.14: the libraries that it would use are being
-/// unloaded, and earlier versions of Python end the thread by unwinding its stack, which aborts the
-/// process if Rust frames are on the stack.
+/// forever, as Python's own threads do since Python 3.14, because the libraries that it would use
+/// are being unloaded. Earlier versions of Python would end the thread by unwinding its stack,
+/// which aborts the process if Rust frames are on the stack.
 pub fn begin(py: Python<'_>) -> InCall {
     if DEPTH.get() == 0 {
         CALLS.fetch_add(1, Ordering::SeqCst);
@@ -135,8 +135,8 @@ pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     py.detach(work)
 }
 
-/// Runs pending releases of external arrays at the end of the interpreter, while it still runs.
-/// Some releases acquire the interpreter's lock, so this function releases it.
+/// Runs pending releases of external arrays at the end of the interpreter, while Python code can
+/// still run. Some releases acquire the interpreter's lock, so this function releases it.
 #[pyfunction]
 fn end(py: Python<'_>) {
     // Fails only if the same thread has called this before.

@@ -124,7 +124,8 @@ unsafe extern "C" fn release_imported(buffer: *mut abi::EncodedBuffer) {
 /// The memory that an exported capsule's pointer refers to.
 #[repr(C)]
 struct Exported {
-    // The first field, because the capsule's pointer is the address of the struct.
+    // This must be the first field, because the capsule's pointer is used both as its address and
+    // as the address of the whole struct.
     export: BufferExport,
     generation: u32,
     buffer: ManuallyDrop<Owned<abi::EncodedBuffer>>,

@@ -1,4 +1,4 @@
-//! Vortex's protocol, import and export.
+//! Imports and exports encoded arrays with Vortex's protocol.
 
 pub mod buffer;
 pub mod export;

@@ -111,8 +111,8 @@ class Cupy:
 
 
 class Jax:
-    """Has internal streams; exports wait on the host. Requests unversioned tensors, which have no read-only
-    flag, so Crossdock exports copies."""
+    """Uses internal streams. An export makes the host wait for the data. Requests unversioned tensors, which
+    have no read-only flag, so Crossdock exports copies."""
 
     imports_in_place = False
 

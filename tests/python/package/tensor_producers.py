@@ -35,9 +35,10 @@ class LiveTensor(tensors.ManagedTensor):
 
 
 def import_every_dtype(session):
-    """Imports a tensor of each dtype. Later imports of the session in place do not call the plugin."""
+    """Imports a tensor of each dtype. The session then imports further tensors in place without the plugin."""
     for dtype in tensors.NUMPY_DTYPES:
-        # The second tensor is on the session's device.
+        # The inner call copies the values to the session's device, so the outer call imports in
+        # place.
         session.from_dlpack(session.from_dlpack(tensors.sample(dtype, 3)))
 
 
@@ -60,7 +61,7 @@ class RecordingProducer:
 
 
 class ExchangeApi(Structure):
-    """DLPackExchangeAPI of version 1.3."""
+    """The C struct DLPackExchangeAPI of DLPack 1.3."""
 
     _fields_ = [
         ("major", c_uint32),

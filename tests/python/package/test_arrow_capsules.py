@@ -76,8 +76,8 @@ def test_source_is_released_with_its_last_capsule(session, protocol):
     del table
     gc.collect()
     assert not released
-    # One capsule is consumed, and of one pair only one capsule. All other capsules are not
-    # consumed.
+    # The first export is consumed. If an export is a pair of capsules, only the schema capsule of
+    # the second export is consumed. All other capsules are dropped without being consumed.
     imported = session.from_arrow(FixedResult(protocol, tuple(exports[0]) if len(exports[0]) > 1 else exports[0][0]))
     if len(exports[1]) > 1:
         pa.Schema._import_from_c_capsule(exports[1][0])
@@ -86,7 +86,7 @@ def test_source_is_released_with_its_last_capsule(session, protocol):
     assert not released and imported.num_rows == 3
     del imported
     gc.collect()
-    # A view that was dropped without the interpreter's lock is released by the next call.
+    # The next call releases views that were dropped without the interpreter's lock.
     session.synchronize()
     assert released == [True]
 

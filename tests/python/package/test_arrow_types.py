@@ -65,8 +65,8 @@ def test_each_stream_protocol_passes_samples_between_sessions(session, name, pro
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_columns_round_trip_with_their_field(session, name):
-    """A column makes a round trip as pyarrow.ChunkedArray, and each chunk as pyarrow.Array. Arrays that are no
-    struct arrays become columns."""
+    """A column makes a round trip as pyarrow.ChunkedArray, and each chunk as pyarrow.Array. Arrays that are
+    not struct arrays become columns."""
     schema, batches = sample(name)
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for i, field in enumerate(schema):

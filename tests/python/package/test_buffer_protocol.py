@@ -32,7 +32,7 @@ C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS = 0x38, 0x58, 0x98
 
 
 class View(ctypes.Structure):
-    """Py_buffer."""
+    """The C struct Py_buffer."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p),

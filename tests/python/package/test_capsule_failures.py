@@ -64,7 +64,7 @@ ALLOCATIONS = {
 
 @pytest.mark.parametrize("protocol, allocation", [(name, i) for name, all in ALLOCATIONS.items() for i in all])
 def test_failed_capsule_creation_releases_everything(session, protocol, allocation):
-    """The array capsule of a pair fails after the schema capsule was created."""
+    """Creating the array capsule of a pair fails after the schema capsule was created."""
     table = wide(session)
     export = getattr(table, protocol)
     export()
@@ -79,7 +79,7 @@ def test_failed_capsule_creation_releases_everything(session, protocol, allocati
     assert not Bytes.released
     del export, table
     gc.collect()
-    # A view that was dropped without the interpreter's lock is released by the next call.
+    # The next call releases views that were dropped without the interpreter's lock.
     session.synchronize()
     assert Bytes.released == 1
 

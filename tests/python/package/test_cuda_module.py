@@ -137,7 +137,7 @@ def test_reads_and_writes_ranges(context, buffer):
     assert buffer.copy_to_host(26) == buffer.copy_to_host(5, 0) == b""
     assert buffer.copy_from_host(b"ABC", position=1) == 3
     assert buffer.copy_from_host(b"DEFGHI", 4, 2) == 2
-    # Without a size, as many bytes are copied as fit.
+    # Without a size, only the bytes that fit into the buffer are copied.
     assert buffer.copy_from_host(b"XYZ-and-more", 23) == 3
     assert buffer.copy_from_host(b"much", 26) == 0
     assert buffer.copy_to_host() == b"aABCDEghijklmnopqrstuvwXYZ"

@@ -1,6 +1,6 @@
-"""Reads valid and damaged Arrow IPC from every kind of input. Each input has the same outcome from all of
-them: its rows, or an error. The Rust tests flip every bit of a file and a stream:
-plugins/arrow-ipc/tests/devices/ends_of_input.rs."""
+"""Reads valid and damaged Arrow IPC from every kind of source. The same bytes give the same result from every
+source: the rows, or an error. The Rust tests in plugins/arrow-ipc/tests/devices/ends_of_input.rs flip every
+bit of a file and of a stream."""
 
 import io
 import os

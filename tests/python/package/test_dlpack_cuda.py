@@ -81,7 +81,8 @@ def late(driver):
 
 
 class StreamProducer(RecordingProducer):
-    """A producer whose tensor is ready on a stream, for which it makes the consumer's stream wait."""
+    """A producer whose tensor is ready on the producer's stream. It makes the consumer's stream wait for this
+    stream."""
 
     def __init__(self, driver, stream, tensor, **more):
         super().__init__(tensor, **{"device": (CUDA, 0), **more})
@@ -330,7 +331,7 @@ def test_host_tensor_is_copied_to_the_sessions_device(cuda_session, driver):
 
 @pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
 def test_managed_memory_has_a_stream_and_pinned_memory_has_none(cuda_session, driver, kind):
-    """The producer of managed memory receives a stream, and the producer of pinned memory does not."""
+    """`__dlpack__` receives a stream if the memory is managed, and no stream if the memory is pinned."""
     pinned = c_void_p()
     driver.call("cuMemHostAlloc", byref(pinned), ctypes.c_size_t(BYTES), ctypes.c_uint32(1))
     ctypes.memmove(pinned, VALUES.tobytes(), BYTES)

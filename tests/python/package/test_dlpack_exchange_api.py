@@ -151,7 +151,8 @@ def test_exception_of_the_exchange_api_is_raised(session, kind):
         def __bool__(self):
             raise kind("not this one")
 
-    # A C function that raises the object's exception, which a Python function cannot.
+    # This C function calls `__bool__`, and leaves its exception set. A ctypes callback in Python
+    # cannot return with an exception.
     table = ExchangeApi(major=1, minor=3, current_work_stream=8)
     table.managed_tensor_from_py_object_no_sync = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, c_void_p).value
     Raising.__dlpack_c_exchange_api__ = api_capsule(table)

@@ -1,5 +1,5 @@
-"""`Session.from_dlpack`: the calls of the producer and the use of the result. The tests of the plugin dlpack
-cover the import itself."""
+"""`Session.from_dlpack`: how it calls the producer and uses the result. The tests of the plugin dlpack cover
+the import itself."""
 
 import gc
 import weakref

@@ -79,7 +79,7 @@ def test_consumers_stream_waits_for_pending_column(library, cuda_session, copy, 
 
 
 def test_library_reads_pending_column(library, cuda_session, late):
-    """The other library makes its own stream wait for the session's."""
+    """The other library makes its own stream wait for the session's stream."""
     array, stream = late
     with library.on(stream):
         column = cuda_session.from_dlpack(array)

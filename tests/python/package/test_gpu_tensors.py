@@ -120,7 +120,7 @@ def test_memory_lives_as_long_as_column_and_array(library, cuda_session):
 
 
 def test_numbers_round_trip_through_a_file(library, cuda_session, tmp_path):
-    """A library's results as a table are written, read, and exported to the library again."""
+    """A table of a library's arrays is written to a file, read, and exported to the library again."""
     values = {dtype: numbers(dtype) for dtype in DTYPES}
     arrays = {dtype: library.to_gpu(one) for dtype, one in values.items()}
     table = cuda_session.from_dlpack(arrays)

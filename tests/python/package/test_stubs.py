@@ -1,5 +1,5 @@
 """Type stubs: a correct program has no type error, and each misuse has one. `cargo xtask test` compares the
-stubs with the module by mypy's stubtest."""
+stubs with the module, using mypy's stubtest."""
 
 import os
 import pathlib

@@ -105,7 +105,7 @@ def both(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
-    """A plugin that has another name than the C example, but decodes the same encoding."""
+    """A plugin that decodes the same encoding as the C example, but has a different name."""
     folder = tmp_path_factory.mktemp("other")
     if not (ROOT / "examples" / "c-plugin").exists() or not shutil.which("make"):
         pytest.skip("building examples/c-plugin needs make and a checkout of the repository")

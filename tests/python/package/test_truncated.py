@@ -64,8 +64,8 @@ def test_truncated_file_raises_in_the_reading_call(tmp_path, operation):
     lines = out.stdout.splitlines()
     assert (out.returncode, len(lines)) == (0, 2), (out.stdout, out.stderr)
     for line in lines:
-        # If a large buffer is written, the kernel reads the page instead of this process. Its error
-        # becomes "cut short".
+        # If a large buffer is written, the kernel reads the page, and not this process. The
+        # kernel's error is reported as "cut short".
         assert "was truncated while it was mapped" in line or "cut short" in line, line
 
 

@@ -47,7 +47,8 @@ def outcome(session, tree):
     try:
         column.to_pyarrow().validate(full=True)
     except pa.ArrowInvalid as error:
-        # The decoder keeps decimals with more digits than their precision.
+        # The decoder does not check that decimals fit their precision. Only pyarrow's validation
+        # reports them.
         assert "does not fit in precision" in str(error)
     return True
 

@@ -106,8 +106,9 @@ VALID = {
         fsst(b"\0\1", [0, 1, 2], [4, 1], symbols=[BAD_TEXT, b"c"], valid=[False, True]),
         [None, "c"],
     ),
-    # More consecutive escapes than a thread of the kernel searches backwards, with an odd number on
-    # either side of a thread's start.
+    # A thread of the kernel searches backwards for escapes, up to a limit. This data has more
+    # consecutive escapes than the limit, with an odd number of them on either side of the point
+    # where a thread starts.
     "fsst: only escapes": (
         fsst(b"\1" + b"\xff" * 40_000 + b"\1", [0, 1, 40_001, 40_002], [1, 20_000, 1], dtype=BYTES),
         [b"c", b"\xff" * 20_000, b"c"],
@@ -256,11 +257,13 @@ def shared_type(depth, back=None):
     out = bytearray(struct.pack("<I", 12))
     tables, positions = [], []
     for _ in range(depth):
-        # The vtable of a DType, and the table: the kind, and the reference to the struct.
+        # Appends the vtable and the table of a DType. The table has the kind and the reference to
+        # the struct.
         out += struct.pack("<4H", 8, 12, 8, 4)
         tables.append(len(out))
         out += struct.pack("<iIB3x", 8, 16, dtypes.STRUCT)
-        # The vtable of a struct, and the table: the references to its names and types.
+        # Appends the vtable and the table of a struct. The table has the references to the names
+        # and types.
         out += struct.pack("<4H", 8, 12, 4, 8) + struct.pack("<iII", 8, 8, 24)
         out += struct.pack("<3I", 2, 8, 4) + struct.pack("<I4s", 1, b"a") + struct.pack("<I", 2)
         positions.append(len(out))

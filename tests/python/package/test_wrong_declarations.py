@@ -1,6 +1,6 @@
-"""Exports arrays and schemas with wrong declarations in every way. The values do not change, or the data is
-rejected. Full validation always rejects the data. The arrays are on the session's device. Buffer lengths
-cannot be checked, because Arrow's structs lack them."""
+"""Imports arrays and schemas with wrong declarations, and exports them with each function in EXPORTS. Either
+the values do not change, or the data is rejected. Full validation always rejects the data. The arrays are on
+the session's device. Buffer lengths cannot be checked, because Arrow's structs lack them."""
 
 import ctypes
 import io

@@ -257,7 +257,7 @@ def main(budget=None, device="cpu"):
     with open("/proc/self/statm") as statm:
         addresses = int(statm.read().split()[0]) * resource.getpagesize()
     if device == "cpu":
-        # A driver reserves address space.
+        # The limit applies only on the CPU, because a CUDA driver reserves much address space.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before, wrong = resident(), []

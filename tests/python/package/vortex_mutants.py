@@ -35,8 +35,8 @@ LENGTHS = [
     1 << 63,
     (1 << 64) - 1,
 ]
-# pyarrow's messages for invalid values that the decoder keeps: decimals with more digits than their
-# precision, dates with a fraction of a day, and times of more than a day.
+# pyarrow's messages for invalid values that the decoder does not reject: decimals with more digits
+# than their precision, dates with a fraction of a day, and times of more than a day.
 PYARROW_ERRORS = [
     "does not fit in precision",
     "does not represent a whole number of days",
@@ -146,8 +146,8 @@ def check(session, tree):
             try:
                 chunk.validate(full=True)
             except pa.ArrowInvalid as error:
-                # Numbers that are out of the range of their type are harmless, so the decoder keeps
-                # them.
+                # Numbers that are out of the range of their type are harmless, so the decoder does
+                # not reject them.
                 if not any(message in str(error) for message in PYARROW_ERRORS):
                     raise
                 chunk.validate()
@@ -169,7 +169,7 @@ def main(seed, first, count, path, device="cpu"):
     with open("/proc/self/statm") as statm:
         addresses = int(statm.read().split()[0]) * resource.getpagesize()
     if device == "cpu":
-        # A driver reserves address space.
+        # The limit applies only on the CPU, because a CUDA driver reserves much address space.
         resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before, decoded = resident(), 0

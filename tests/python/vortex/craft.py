@@ -61,7 +61,7 @@ def pack(values, width):
 
 
 def patches(values, positions, chunks=True, kind="u4"):
-    """Returns (metadata, children) of patches for the values at which the mask is set."""
+    """Returns (metadata, children) of patches for the values at which the mask `positions` is true."""
     positions = np.flatnonzero(positions)
     if not len(positions):
         return None, []

@@ -13,7 +13,8 @@ import pyarrow as pa
 import trees
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
-# Pairs of a number of rows, and the number of arrays of each encoding that have these rows.
+# Pairs (rows, count): for each encoding, the file has at most `count` arrays with this number of
+# rows.
 KEPT = ((37, 4), (1100, 1))
 # A constant date makes the file reproducible.
 DATE = (1980, 1, 1, 0, 0, 0)

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 
 use crate::{built_file, csv_plugin};
 
-/// A host with all shipped plugins, whose memory operations fail as `faults` says.
+/// Builds a host with all shipped plugins. Its memory operations fail according to `faults`.
 pub fn host(faults: Faults) -> Host {
     let mut search = Search::nowhere().with_path(csv_plugin());
     for plugin in ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"] {
@@ -30,13 +30,13 @@ pub fn assert_settled(host: &Host, what: &str) {
     assert!(leaks.is_empty(), "{what}: {leaks:?}");
 }
 
-/// All operations that can fail.
+/// All memory operations that tests can make fail.
 pub const OPERATIONS: [Operation; 4] =
     [Operation::Allocate, Operation::Copy, Operation::Launch, Operation::Event];
 
-/// Runs `run` once for each occurrence of the operation that `chosen` selects, and makes this
-/// occurrence fail. Each run must return either an error with a message or the right bytes, and
-/// must leak nothing. Returns the number of errors and the number of occurrences.
+/// Calls `run` once for each occurrence that `chosen` selects, and makes the operation fail at this
+/// occurrence. Each run must return either an error with a message or the right bytes, and must
+/// leak nothing. Returns the number of errors and the number of occurrences.
 pub fn each_failure<T>(
     (host, faults, operation): (&Host, &Faults, Operation),
     what: &str,
@@ -55,7 +55,7 @@ pub fn each_failure<T>(
         let result = run();
         faults.fail(operation, 0);
         match result {
-            // The pool tries to allocate a second time, which may succeed.
+            // The run may succeed, because the pool repeats a failed allocation once.
             Ok(again) => assert!(bytes(again) == expected, "{what}, {nth}: different bytes"),
             Err(error) => {
                 failed += 1;

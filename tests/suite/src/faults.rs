@@ -14,9 +14,9 @@ pub fn all() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| value == "all")
 }
 
-/// The indices below `len` of the failures or cases that this run tests. These are all indices if
-/// failures are injected at all occurrences or if the run is not a sample. Otherwise, one in
-/// `one_in` indices is selected, and at least one.
+/// Selects the failures or cases that this run tests, as indices less than `len`. Selects all
+/// indices if failures are injected at all occurrences or if the run is not a sample. Otherwise
+/// selects one in `one_in` indices, but at least one index.
 pub fn part(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     if all() { (0..len).collect() } else { sample::indices(key, len, one_in) }
 }
@@ -26,9 +26,9 @@ pub fn has_every_case() -> bool {
     all() || sample::number().is_none()
 }
 
-/// The first occurrences, the last occurrence, and a few others, because most others repeat the
-/// first ones with another batch. If failures are injected at all occurrences, returns all
-/// occurrences.
+/// Selects the first occurrences, the last occurrence, and a few occurrences between them. A
+/// selection is enough, because most later occurrences repeat the first occurrences with another
+/// batch. If failures are injected at all occurrences, selects all occurrences.
 pub fn chosen(occurrences: u64, first: u64, between: u64) -> BTreeSet<u64> {
     if all() { (1..=occurrences).collect() } else { some(occurrences, first, between) }
 }

@@ -1,5 +1,5 @@
-//! Trees that Vortex wrote, with several trees for each of its encodings, and the values that
-//! Vortex decodes from them. A script of the Python tests writes the archive
+//! Encoded arrays that Vortex wrote (trees), several for each encoding, and the values to which
+//! Vortex decodes them. A script of the Python tests writes the archive
 //! (`tests/python/vortex/make_golden.py`).
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub struct Golden {
 }
 
 impl Golden {
-    /// The encoding that the tree tests.
+    /// The id of the encoding that the tree is meant to test.
     pub fn encoding(&self) -> &str {
         self.name.split(", ").next().unwrap_or_default()
     }

@@ -90,7 +90,8 @@ pub fn assert_rejected(out: &Output, expected: &[&str], output: &Path) {
     assert_nothing_left(output);
 }
 
-/// Asserts that there is no output file, complete or partial, under any name.
+/// Asserts that the folder of `output` has no file whose name contains the name of `output`,
+/// because unfinished output files have such names.
 pub fn assert_nothing_left(output: &Path) {
     let folder = output.parent().unwrap();
     let name = output.file_name().unwrap().to_string_lossy().into_owned();
@@ -102,8 +103,8 @@ pub fn assert_nothing_left(output: &Path) {
     assert!(files.is_empty(), "files were not removed: {files:?}");
 }
 
-/// The plugin `csv` of `examples/c-plugin`, built with `make`. It has a folder of its own, so that
-/// only tests that name the folder load it.
+/// The plugin `csv` of `examples/c-plugin`, built with `make`. The library is in a separate folder,
+/// so that only tests that name the folder load it.
 pub fn csv_plugin() -> PathBuf {
     csv_plugin_with("csv-plugin", "")
 }
@@ -140,9 +141,9 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
 }
 
 /// The plugin `example` of `examples/rust-plugin`, built as its README says. On a machine without
-/// Cargo, returns the plugin that is stored beside the tests. It has a folder of its own, so that
-/// only tests that name the folder load it. If the plugin cannot be built, reports that `test` is
-/// skipped.
+/// Cargo, returns the plugin that is stored beside the tests. The library is in a separate folder,
+/// so that only tests that name the folder load it. If the plugin cannot be built, reports that
+/// `test` is skipped.
 pub fn example_plugin(test: &str) -> Option<PathBuf> {
     const FILE: &str = "libcrossdock_example_plugin.so";
     let stored = built().join("example-plugin").join(FILE);
@@ -165,8 +166,8 @@ pub fn example_plugin(test: &str) -> Option<PathBuf> {
     Some(target.join("debug").join(FILE))
 }
 
-/// Cargo with the environment of a user: without the variables that the Cargo that runs this test
-/// has set.
+/// Returns a command that runs Cargo as if a user had started it: without the environment variables
+/// that the outer Cargo, which runs this test, has set.
 pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
     let is_of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_HOME";

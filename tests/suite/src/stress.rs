@@ -9,8 +9,8 @@ pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("the variable is a number"))
 }
 
-/// Counts rounds, and aborts the process if no round ends within a time that is longer than any
-/// round.
+/// Counts rounds. Aborts the process if no round ends within a time limit that no correct round
+/// exceeds.
 #[derive(Clone)]
 pub struct Progress(Arc<AtomicU64>);
 

@@ -71,8 +71,8 @@ fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// Makes some calls of each function that the conversion calls fail with each of `codes`. Skips
-/// functions for which `is_excluded` returns true.
+/// Tests each driver function that the conversion calls: makes some of its calls fail, once with
+/// each code in `codes`. Skips functions for which `is_excluded` returns true.
 fn fail_calls(
     test: &str,
     conversion: &Conversion<'_>,
@@ -182,8 +182,8 @@ fn failed_driver_calls_for_shared_memory_are_harmless_or_reported() {
     if stderr.contains("this system cannot") {
         return skip(TEST, &stderr);
     }
-    // Other tests cover the functions that any conversion calls. The exception is a function that
-    // this conversion also calls for shared memory.
+    // Excludes the functions that every conversion calls, because other tests cover them. One of
+    // these functions is not excluded, because this conversion also calls it for shared memory.
     let plain = Conversion { from: conversion.from, options: &[] };
     let mut common_calls = plain.calls(&folder.path().join("here.arrow"));
     common_calls.remove("cuPointerGetAttributes");

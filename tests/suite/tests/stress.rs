@@ -1,7 +1,7 @@
-//! Runs eight threads on one host. They open and close sessions, cancel reads and conversions at
-//! any time, end pipes early, drop batches on other threads, and drop hosts while other hosts work.
-//! No thread may hang, and at the end nothing may have leaked. `CROSSDOCK_STRESS` sets the number
-//! of rounds, and `CROSSDOCK_STRESS_SEED` the seed.
+//! Runs eight threads on one host. The threads open and close sessions, cancel reads and
+//! conversions at any time, end pipes early, drop batches on other threads, and drop hosts while
+//! other hosts are in use. No thread may hang, and at the end nothing may have leaked.
+//! `CROSSDOCK_STRESS` sets the number of rounds, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
 //! The test needs a process of its own, because it aborts the process if no round ends for two
 //! minutes.

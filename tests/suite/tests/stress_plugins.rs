@@ -60,8 +60,8 @@ const REASONS: [&str; 9] = [
     "not-allowed",
 ];
 
-/// The folder with the changing plugins. Its files are links to copies that are created only once,
-/// because a file stays mapped for the life of the process once it was mapped.
+/// The folder with the changing plugins. Its files are links to copies. The copies are created only
+/// once, because a library that was loaded stays mapped until the process ends.
 struct ChangingFolder {
     folder: tempfile::TempDir,
     copies: Vec<PathBuf>,
@@ -145,7 +145,7 @@ impl ChangingFolder {
         *self.rejections.lock().unwrap().entry(id).or_default() += 1;
     }
 
-    /// Checks that the changing plugins explain an error.
+    /// Checks that the changes to the plugin files can have caused the error.
     fn check_error(&self, error: &Error) {
         match error {
             Error::Refused(refused) => self.count_rejection(refused),

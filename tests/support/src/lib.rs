@@ -58,7 +58,7 @@ impl TestHost {
         Self::over(Backend::builder().untouchable(true).build())
     }
 
-    /// A host whose operations fail as `faults` says.
+    /// A host whose memory operations fail according to `faults`.
     pub fn with_faults(faults: Faults) -> Self {
         Self::over(Backend::builder().untouchable(true).faults(faults).build())
     }

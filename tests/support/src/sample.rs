@@ -35,7 +35,8 @@ pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     }
 }
 
-/// The range of the numbered cases, out of `0..cases`, that run, if one in `one_in` cases runs.
+/// The part of the range `0..cases` with the numbers of the cases that run, if one in `one_in`
+/// cases runs.
 pub fn range(cases: u64, one_in: u64) -> std::ops::Range<u64> {
     number().map_or(0..cases, |number| window(number, cases, one_in))
 }

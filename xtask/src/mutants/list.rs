@@ -67,7 +67,7 @@ impl List {
         self.mutants.iter().any(|mutant| mutant.name == name)
     }
 
-    /// The places of the package's mutants, including excluded mutants, that are not in `these`.
+    /// The places of all mutants of the package that are not in `these`. Includes excluded mutants.
     pub fn others(&self, package: &str, these: &[Mutant]) -> Vec<&str> {
         let these: HashSet<&str> = these.iter().map(|mutant| mutant.place.as_str()).collect();
         let all = self.places.iter().filter(|(of, place)| of == package && !these.contains(place.as_str()));
@@ -131,8 +131,9 @@ fn number(mutants: &mut [Mutant]) {
     }
 }
 
-/// A sample of `size` mutants, selected by the seed. A change in one file affects the selection in
-/// other files only because the size of the sample is fixed.
+/// A sample of `size` mutants, selected by the seed. The rank of a mutant depends only on the seed
+/// and its name. A change in one file affects the selection in another file only because the size
+/// of the sample is fixed.
 pub fn sample(mut mutants: Vec<Mutant>, seed: u64, size: usize) -> Vec<Mutant> {
     mutants.sort_by_cached_key(|mutant| (mixed(seed, mutant.name.as_bytes()), mutant.name.clone()));
     mutants.truncate(size);

@@ -90,7 +90,7 @@ impl Report {
     /// Checks the results.
     ///
     /// # Errors
-    /// A mutant was missed and is not known to be equivalent.
+    /// Returns an error if a mutant was missed and is not known to be equivalent.
     pub fn check(&self) -> Result<()> {
         match self.unexplained().len() {
             0 => Ok(()),

@@ -12,9 +12,9 @@ use std::process::Command;
 /// into other programs, or switch stacks in a way that the sanitizer does not support.
 const EXCLUDED: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
 
-/// Excluded tests of the Python package. Some measure memory, which the sanitizer retains. Others
-/// start programs that cannot run with the sanitizer: compilers, type checkers, jax, and other
-/// interpreters.
+/// Excluded tests of the Python package. Some of these tests measure memory, and the sanitizer
+/// delays the release of memory. The other tests start programs that cannot run with the sanitizer:
+/// compilers, type checkers, jax, and other interpreters.
 const EXCLUDED_PYTHON: &[&str] = &[
     "test_leaks.py",
     "test_dlpack_leaks.py",
@@ -71,8 +71,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let packages: Vec<&str> = tested.map(|p| p.name.as_str()).collect();
     stream::line(&format!("the tests of {}", packages.join(", ")));
     let with_package = selected(crate::python::FOLDER);
-    // Builds the libraries that the tests load together with the Python module, so that Cargo
-    // chooses the same features for both.
+    // Builds the Python module in the same run of Cargo as the libraries that the tests load, so
+    // that Cargo chooses the same features for both.
     let mut built = packages.clone();
     if workspace.packages.iter().any(|p| is_in(&p.folder, LOADING) && selected(&p.folder)) {
         let loaded = workspace.packages.iter().filter(|package| {
@@ -147,8 +147,8 @@ fn runtime() -> Option<PathBuf> {
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
     let mut command = nightly::program("cargo");
     // Plugins use the sanitizer's functions of the program that loads them. The programs export
-    // only these functions: -rdynamic would keep all unused code, and a hundred such programs would
-    // fill a disk.
+    // only these functions, because -rdynamic would keep all unused code, and the programs are so
+    // many that they would fill a disk.
     let exported = ["__asan_*", "__lsan_*", "__sanitizer_*", "__interceptor_*"]
         .map(|name| format!(",--export-dynamic-symbol={name}"));
     command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));

@@ -43,8 +43,8 @@ impl Counts {
         }
     }
 
-    /// Moves tests that skipped themselves from passed to skipped, because the Rust test harness
-    /// counts them as passed.
+    /// Subtracts the tests that skipped themselves from the passed tests, because the Rust test
+    /// harness counts them as passed.
     pub fn without_self_skipped(mut self, self_skipped: u64) -> Self {
         self.passed = self.passed.saturating_sub(self_skipped);
         self

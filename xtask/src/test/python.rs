@@ -64,8 +64,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
     let leak_policy = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
     let mut all = Outcome::Passed(Counts::default());
     if let Some(filter) = run.filter.as_deref().filter(|filter| filter.contains(".py")) {
-        // A selected file or test runs on the simulated driver, which does not affect tests without
-        // devices.
+        // If the filter selects a file or test, it runs on the simulated driver, because the driver
+        // does not affect tests without devices.
         let folder = if filter.starts_with(PACKAGE) { PACKAGE } else { FOLDER };
         let mut command = pytest(folder);
         return stream::pytest(

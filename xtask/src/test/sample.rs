@@ -45,7 +45,8 @@ fn number(hash: &str) -> Option<u32> {
 }
 
 impl Tier {
-    /// The elements of `all` that run: one element in the short tier, otherwise all elements.
+    /// Selects the elements of `all` that run: one element in the short tier, otherwise all
+    /// elements.
     pub fn one_of<'a, T>(&self, what: &str, all: &'a [T]) -> &'a [T] {
         match self {
             Self::All => all,

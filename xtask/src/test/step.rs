@@ -3,8 +3,8 @@
 use super::sample::Tier;
 use clap::ValueEnum;
 
-/// The steps in the order in which they begin. docs/testing.md explains which faults only this step
-/// can find.
+/// The steps in the order in which they begin. For each step, docs/testing.md explains which faults
+/// only that step can find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Step {
     /// cargo fmt --check
@@ -65,8 +65,8 @@ impl Step {
     /// The steps for which this step waits, if they are selected.
     pub fn comes_after(self) -> &'static [Self] {
         match self {
-            // These steps would wait for Cargo's lock in any case. After the build, a failed build
-            // is reported earlier.
+            // If these steps began earlier, they would only compete with the build for Cargo's
+            // lock. They begin after the build, so that a failed build is reported sooner.
             Self::Clippy | Self::Doc | Self::StableAbi | Self::Kernels => &[Self::Build],
             Self::Wheel => &[Self::Build, Self::Venv],
             // Fuzzing comes after most other tests, because a fuzzer uses a whole core and would
@@ -101,8 +101,8 @@ impl Step {
             Self::Build => (280, 280),
             Self::Rust => (360, 520),
             Self::Asan => (380, 1800),
-            // The time of the short tier depends on the selected machine: the machine with peer
-            // access runs the fewest tests.
+            // In the short tier, the time depends on the selected machine, because the machine with
+            // peer access runs fewer tests than the others.
             Self::SimCuda => (350, 1200),
             Self::Clippy => (60, 60),
             Self::Python => (440, 600),

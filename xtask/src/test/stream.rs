@@ -56,8 +56,8 @@ pub fn cargo_test(command: &mut Command) -> Result<Outcome> {
 /// The exit status of pytest if no test was selected.
 const NO_TESTS: i32 = 5;
 
-/// Runs pytest, and counts the tests. If pytest selects no test, this is a failure unless
-/// `may_select_none`.
+/// Runs pytest, and counts the tests. If pytest selects no test, the step fails, unless
+/// `may_select_none` is true.
 pub fn pytest(command: &mut Command, may_select_none: bool) -> Result<Outcome> {
     let mut counts = Counts::default();
     let mut failed = Vec::new();

@@ -35,8 +35,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask/compare", &[]),
 ];
 
-/// The folders that the library of a plugin may use. A plugin must never use the host, another
-/// plugin, or the crates that own memory or kernels.
+/// The folders whose crates the library of a plugin may use. A plugin must never use the host,
+/// another plugin, or the crates that own memory or kernels.
 const PLUGIN_LIBRARY: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays"];
 
 /// Crates that plugins may use only through interfaces of the host.

@@ -161,12 +161,12 @@ const MALFORMATIONS: [Malformation<Change>; 33] = [
 
 const UNKNOWN: &CStr = c"?!";
 
-/// A list of `n + 1` NULLs.
+/// Returns a leaked list of `n + 1` NULL pointers.
 fn null_list<T>(n: i64) -> *mut *mut T {
     leak(vec![0usize; usize::try_from(n).unwrap_or(0) + 1]).as_mut_ptr().cast()
 }
 
-/// The children of an array, and NULL.
+/// Returns the number and the list of the array's children after one NULL was appended.
 fn with_null_child(array: &abi::ArrowArray) -> (i64, *mut *mut abi::ArrowArray) {
     let list = null_list(array.n_children);
     // SAFETY: the list of a valid array has `n_children` entries, and the new list has `n_children
@@ -213,6 +213,6 @@ impl Malformation<Change> {
 
 fn change_nth<T>(list: *mut *mut T, at: usize, change: fn(&mut T)) {
     // SAFETY: `list` is the list of children of a valid struct with more than `at` children, and
-    // the plugin has not got it yet.
+    // the plugin has not received the struct yet.
     change(unsafe { &mut **list.add(at) });
 }

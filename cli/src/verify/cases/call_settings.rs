@@ -56,7 +56,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// The same call, cancelled.
+/// Returns a copy of the call's settings in which the call is cancelled.
 fn cancelled(call: &CallSettings) -> CallSettings {
     let cancel = CancelFlag::new();
     cancel.cancel();
@@ -148,7 +148,7 @@ fn settings(context: &CaseContext) -> Check {
 /// A reported progress that exceeds its total: the bytes done, and the total.
 type Excess = Arc<Mutex<Option<(u64, u64)>>>;
 
-/// The call with a progress callback that stores an excess.
+/// Adds a progress callback, which stores a reported progress that exceeds its total.
 fn with_progress(call: CallSettings, excess: &Excess) -> CallSettings {
     let excess = excess.clone();
     let listener = move |done, total| {

@@ -1,5 +1,5 @@
-//! Cancels calls while they run, and counts the calls to the host until they end. The result does
-//! not depend on time.
+//! Cancels the plugin's calls while they run, and counts how often the plugin then calls the host
+//! until its function returns. The result does not depend on time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,11 +28,11 @@ pub const CASES: &[Case] = &[Case {
     check: cancelled_midway,
 }];
 
-/// The maximum number of calls after the cancellation, as a multiple of the number of calls for a
-/// table of one batch.
+/// The maximum number of calls to the host after the cancellation, as a multiple of the number of
+/// calls for a table of one batch.
 const MAX_TABLES: u64 = 2;
-/// The maximum number of batches in a table. A call in the first half of the table is followed by
-/// enough batches.
+/// The maximum number of batches in a table. The table should be so long that a call that ignores a
+/// cancellation in the first half exceeds the limit of calls to the host.
 const MAX_BATCHES: u64 = 400;
 
 /// Counts the plugin's calls to the host, and cancels the plugin's call during one of them.
@@ -88,8 +88,8 @@ fn step<T>(counter: &Counter, function: &'static str, f: impl FnOnce() -> Result
 /// Reads or writes a table with the given number of batches.
 type Transfer<'a> = dyn Fn(u64, &Arc<Counter>) -> Result<(), End> + 'a;
 
-/// Transfers `n_batches` batches, cancelled in call `at`. Returns the number of calls and the
-/// result.
+/// Transfers `n_batches` batches, and cancels the transfer during call number `at` to the host.
+/// Returns the number of calls to the host, and the result.
 fn run(transfer: &Transfer<'_>, n_batches: u64, at: u64) -> (u64, Result<(), End>) {
     let counter = Arc::new(Counter { at, ..Counter::default() });
     let result = transfer(n_batches, &counter);

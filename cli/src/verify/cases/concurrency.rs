@@ -126,7 +126,8 @@ fn hosts(context: &CaseContext) -> Check {
 struct Work<'a> {
     subject: &'a Subject,
     formats: Vec<Readable>,
-    /// The expected values and the tree, which owns the values' instance and is dropped after them.
+    /// The expected values, each with its tree. The tree is dropped last, because it owns the
+    /// plugin instance that the values need.
     trees: Vec<(DeviceBatch, Tree)>,
 }
 

@@ -1,5 +1,5 @@
-//! Device memory that the plugin allocates from the driver instead of the host: the memory in use
-//! according to the driver is compared with the host's own.
+//! Checks for device memory that the plugin allocates from the driver instead of the host. The
+//! memory in use according to the driver is compared with the memory that the host allocated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,8 +26,8 @@ pub const CASES: &[Case] = &[Case {
     check: device,
 }];
 
-/// The number of rounds. Memory that is in use in each round and never between rounds belongs to
-/// the plugin.
+/// The number of rounds. Memory that is in use in every round but not between rounds is attributed
+/// to the plugin.
 const ROUNDS: usize = 3;
 
 /// The maximum of the measured external memory in bytes, and the call in which it was measured.
@@ -37,7 +37,7 @@ struct Peak {
     place: String,
 }
 
-/// Measures the memory in use on a device that was not allocated by the host.
+/// Measures the device memory in use that the host did not allocate.
 struct Meter {
     backend: Backend,
     device: Device,
@@ -97,8 +97,8 @@ fn device(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// Reads, writes and decodes with a new instance, and measures in each call to the host and after
-/// each return. Returns whether there was any input.
+/// Reads, writes and decodes with a new instance. Measures the external memory during each call to
+/// the host and after each of the plugin's functions returns. Returns whether there was any input.
 fn run_once(context: &CaseContext, meter: &Arc<Meter>) -> Check<bool> {
     let visitor_meter = meter.clone();
     let visitor = move |call: HostCall| visitor_meter.measure(&format!("in the host's '{}'", call.function));

@@ -72,7 +72,7 @@ fn buffer(bytes: u64) -> Owned<abi::EncodedBuffer> {
 }
 
 unsafe extern "C" fn release_nothing(buffer: *mut abi::EncodedBuffer) {
-    // SAFETY: the owner of a buffer passes the buffer itself.
+    // SAFETY: the owner of a buffer calls `release` with a pointer to this buffer.
     unsafe { (*buffer).release = None };
 }
 
@@ -147,7 +147,8 @@ fn malformed_nodes(context: &CaseContext) -> Check {
     super::entry::no_leaks(subject.end(), "after malformed nodes")
 }
 
-/// The value, or `None` for an error. Any error is allowed except a panic.
+/// Returns the value, or `None` if the function returned an error. Any error is allowed except a
+/// panic.
 fn result_of<T>(function: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -158,8 +159,8 @@ fn result_of<T>(function: &str, id: &str, result: Result<T>) -> Check<Option<T>>
     }
 }
 
-/// A host with the plugin, and with the plugins next to the executable for nodes of other
-/// encodings. Its backend is new, so that leaks are visible.
+/// Makes a host with the plugin under test, and with the plugins next to the executable, which
+/// decode nodes of other encodings. The host's backend is new, so that leaks are visible.
 fn host(context: &CaseContext) -> Host {
     let backend = Backend::builder().untouchable(true).build();
     crate::options::host().backend(backend).plugins(&context.plugin).build_lenient()
@@ -233,8 +234,8 @@ fn samples(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// The encodings that only the host decodes, by running programs. These are all encodings of a
-/// plugin without a `decode` function, and no encodings otherwise.
+/// Returns the plugin's encodings that only the host decodes, by running programs. These are all
+/// encodings if the plugin has no `decode` function, otherwise none.
 fn program_ids(context: &CaseContext) -> Check<Vec<String>> {
     let decodes = context.subject()?.encoding()?.decodes();
     if decodes { Ok(Vec::new()) } else { own_ids(context) }
@@ -318,7 +319,9 @@ fn changed_samples(context: &CaseContext) -> Check {
 /// Changes one of the plugin's nodes.
 fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<EncodedArray> {
     let (mut nodes, mut buffers) = encoded_trees::parts(&array, 0)?;
-    // The index of each node of the plugin, and the index of the node's first buffer.
+    // `own_nodes` has an entry for each node of the plugin's encodings: the index of the node, and
+    // the index of the node's first buffer in `buffers`. In the loop, `first` is the index of the
+    // current node's first buffer.
     let (mut own_nodes, mut first) = (Vec::new(), 0);
     for (index, node) in nodes.iter().enumerate() {
         if ids.contains(&node.encoding) {
@@ -340,7 +343,7 @@ fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<E
         _ => {
             let which = first + random.below(node.n_buffers as usize);
             if let Some(place) = buffers.get_mut(which).filter(|_| node.n_buffers > 0) {
-                // SAFETY: a new `EncodedBuffer` is released, and owns nothing.
+                // SAFETY: `EncodedBuffer::new` returns an empty struct, which owns nothing.
                 let mut raw =
                     std::mem::replace(place, unsafe { Owned::new(abi::EncodedBuffer::new()) }).into_raw();
                 raw.bytes = random.below(raw.bytes as usize) as u64;

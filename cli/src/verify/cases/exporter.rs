@@ -91,7 +91,8 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// The check of inputs whose memory an output uses.
+/// The expected behaviour that a case reports if an input was released while a batch still used its
+/// memory.
 pub const RELEASED_LAST: &str = "no release before all batches that use its memory are released";
 
 /// The columns of one form that a format accepts, each in its own batch.
@@ -179,7 +180,7 @@ fn input_lifetime(context: &CaseContext) -> Check {
     each(context, &subject, FORMS[0], |format, table, batches| {
         let (call, counts) = (subject.call(), ReleaseCounts::default());
         let written = round_trip::write(&subject, &call, format, &table.schema(), batches, &counts);
-        // Dependent cases report tables that cannot be written or imported.
+        // Other cases report tables that cannot be written or imported.
         let (Some(_), Ok(WriterOutput::Capsules(capsules))) = (CapsuleKind::of(format), written) else {
             return Ok(());
         };
@@ -277,8 +278,8 @@ fn exported(
     Ok(())
 }
 
-/// Whether the plugin may reject a table with nulls and unusual texts although the plan accepts it.
-/// The plan depends only on the schema.
+/// Returns whether this error is allowed for a table with nulls or unusual texts that the plan
+/// accepts. A plan depends only on the schema, not on the values.
 pub fn may_reject_nulls(error: &Error) -> bool {
     matches!(error.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
 }

@@ -98,7 +98,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Visits the tables of each form that were read back in each format.
+/// Reads the tables of each form back in each format, and visits the results.
 fn each(
     context: &CaseContext,
     subject: &Subject,
@@ -232,14 +232,15 @@ fn batches(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// The number of columns, nulls, booleans and integers, of the table for `importer.input_lifetime`.
+/// The maximum number of columns of the table for `importer.input_lifetime`. The first columns
+/// contain nulls, booleans and integers.
 const N_COLUMNS: usize = 4;
 
 fn input_lifetime(context: &CaseContext) -> Check {
     let subject = context.subject()?;
     let mut has_input = false;
     for readable in round_trip::readable(context, &subject)? {
-        // Dependent cases report tables that cannot be read or imported.
+        // Other cases report tables that cannot be read or imported.
         let Ok(Some(table)) = context.first_table(&subject, &readable, FORMS[0]) else { continue };
         let columns: Vec<_> = (0..table.num_columns().min(N_COLUMNS)).collect();
         let Ok(table) = table.project(&columns) else { continue };
@@ -392,8 +393,9 @@ fn pipe(context: &CaseContext) -> Check {
 fn short_source(context: &CaseContext) -> Check {
     let subject = context.subject()?;
     written(context, &subject, |readable, table, bytes| {
-        // Formats without a length of their own may end anywhere, and read the first half of the
-        // bytes without an error. All others must notice that bytes are missing.
+        // If a format's bytes do not declare their length, they can end anywhere, and reading the
+        // first half of them succeeds. In any other format, the plugin must notice that bytes are
+        // missing.
         let whole = read_bytes(context, &subject, readable, table, TestSource::of(&bytes[..bytes.len() / 2]));
         let short = TestSource {
             missing: (bytes.len() - bytes.len() / 2) as u64,

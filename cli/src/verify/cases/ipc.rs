@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[Case {
     check: values,
 }];
 
-/// The location and the alignment of the bytes.
+/// The memory location of the bytes, and their alignment.
 #[derive(Clone, Copy)]
 struct Placement {
     name: &'static str,
@@ -31,7 +31,7 @@ struct Placement {
     lead: usize,
 }
 
-/// The locations and alignments that cases try. The first entry is the usual one.
+/// The locations and alignments that cases try. The first entry is the usual placement.
 const PLACEMENTS: [Placement; 4] = [
     Placement { name: "read", alignment: 64, map: false, lead: 0 },
     Placement { name: "in memory, aligned to 8 bytes", alignment: 8, map: true, lead: 0 },
@@ -52,7 +52,8 @@ fn formats(subject: &Subject) -> Check<Vec<(Format, IpcFormat)>> {
     if known.is_empty() { Err(not_offered("the plugin reads no Arrow IPC")) } else { Ok(known) }
 }
 
-/// In each Arrow IPC format, a table of every type, and one of integers, which more plugins read.
+/// Returns two samples in each Arrow IPC format: a table with columns of every type, and a table of
+/// integers, which plugins that support only a few types can read too.
 pub fn samples(context: &CaseContext, subject: &Subject) -> Vec<(Format, Vec<u8>)> {
     let columns = columns(&mut context.random(), FORMS[1]);
     let numbers = columns.iter().find(|column| *column.schema().field(0).data_type() == DataType::Int64);
@@ -73,7 +74,7 @@ struct Table {
     batches: Vec<RecordBatch>,
 }
 
-/// A table of each type, and tables of all types.
+/// Returns tables with one column of each type, and tables with columns of all types.
 fn tables(context: &CaseContext) -> Vec<Table> {
     let mut tables = Vec::new();
     for form in FORMS {

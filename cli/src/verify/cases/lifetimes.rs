@@ -96,7 +96,8 @@ fn outlives(
     batch: RawBatch,
     expected: &[DeviceBatch],
 ) -> Check {
-    // The stream is destroyed with the subject, so that its work has to be complete.
+    // The work on the stream must be complete first, because the stream is destroyed with the
+    // subject.
     subject.stream().synchronize().map_err(invalid_array(place))?;
     let other = context.subject()?;
     let subject = subject.end_early(&other);

@@ -31,8 +31,8 @@ pub const CASES: &[Case] = &[Case {
 /// One object of each kind that the plugin returns, which are released together.
 type Bundle = Vec<Box<dyn Send>>;
 
-/// The number of bundles. It suffices to release one bundle in each of the calls 1, 2, 4, 8, ... of
-/// every function of the host.
+/// The number of bundles. This is enough to release one bundle in each of the calls 1, 2, 4, 8, ...
+/// to every function of the host.
 const N_BUNDLES: usize = 64;
 /// A release may take the case's time limit divided by this number.
 const TIMEOUT_DIVISOR: u32 = 6;
@@ -113,7 +113,7 @@ fn stage(
     }
 }
 
-/// Releases a bundle on another thread, in the calls 1, 2, 4, 8, ... of a function.
+/// Releases a bundle on another thread if this is call 1, 2, 4, 8, ... to this function.
 fn release_one(spares: &Mutex<Spares>, function: &'static str, timeout: Duration) {
     let bundle = {
         let mut spares = lock(spares);
@@ -147,8 +147,8 @@ fn blocked(place: &str, function: &str, returned: &Receiver<()>, timeout: Durati
     failed(place, "the release to return, since the plugin holds no lock", got)
 }
 
-/// Makes bundles of batches and streams of each format that is read, capsules and writers of each
-/// format that is written, and decoded batches.
+/// Makes bundles of objects: batches and streams for each format that the plugin reads, capsules
+/// and writers for each format that it writes, and decoded batches.
 fn bundles(context: &CaseContext, subject: &Subject) -> Check<Vec<Bundle>> {
     let readable: Vec<_> = round_trip::readable(context, subject).unwrap_or_default();
     let mut read = Vec::new();

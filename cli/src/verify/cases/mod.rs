@@ -1,5 +1,5 @@
-//! The cases by subject. Each fault is reported once, by the case for its rule: cases that depend
-//! on that rule are skipped.
+//! The cases, in one module per subject. Each fault is reported only by the case for its rule,
+//! because cases that depend on this rule are skipped.
 
 mod aliases;
 mod arrays;

@@ -53,7 +53,8 @@ fn schema_on_open(context: &CaseContext) -> Check {
     })
 }
 
-/// Schemas with another column name, and with another type.
+/// Returns two schemas that differ from the table's schema, one in the column name and one in the
+/// type.
 fn other_schemas(table: &RecordBatch) -> [SchemaRef; 2] {
     let schema = round_trip::without_metadata(&table.schema());
     let with = |change: fn(Field) -> Field| {

@@ -1,5 +1,6 @@
 //! Blocks with redzones before and after them in host memory, which reveal writes out of bounds. A
-//! plugin that passes the address to `free` crashes, because no allocation begins there.
+//! plugin that passes the address of a block to `free` of the C library crashes, because no
+//! allocation begins at this address.
 
 use crossdock::api::abi;
 
@@ -36,8 +37,8 @@ impl Block {
     /// Fills the redzones of an allocation, and narrows the allocation to the block between them.
     ///
     /// # Safety
-    /// The allocation is new, in host memory, and [`bytes_with_redzones`] of `bytes` and `front`
-    /// bytes long.
+    /// The allocation is new and in host memory. Its length is the result of
+    /// [`bytes_with_redzones`] for `bytes` and `front`.
     pub unsafe fn with_redzones(allocation: &mut abi::Allocation, bytes: usize, front: usize) -> Self {
         let start = allocation.address.cast::<u8>();
         // SAFETY: the caller passes a new allocation of `front + bytes + BACK` bytes in host
@@ -56,8 +57,8 @@ impl Block {
         if self.front == 0 {
             return None;
         }
-        // SAFETY: `with_redzones` made a block with a front, and the allocation lives as long as
-        // this value.
+        // SAFETY: `with_redzones` made this block, because `front` is not 0. The allocation lives
+        // as long as this value.
         let (before, after) = unsafe {
             (
                 std::slice::from_raw_parts((self.address - self.front) as *const u8, self.front),

@@ -1,5 +1,5 @@
 //! The function of `crossdock.host.decode/1`: a session decodes encoded arrays, with the plugin
-//! under test and those next to the executable.
+//! under test and the plugins next to the executable.
 
 use std::sync::{Arc, PoisonError};
 
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn decode(
             Error::unsupported("crossdock verify cannot open a session to decode with")
         }
     };
-    // SAFETY: `array` is NULL or an array whose ownership the plugin passes also on failure, and
+    // SAFETY: `array` is NULL or an array whose ownership the plugin passes even if the call fails.
     // `err` is NULL or the plugin's error struct.
     unsafe {
         drop(crossdock::api::Owned::take(array));

@@ -10,15 +10,15 @@ use super::super::leak::leak;
 /// The events that the plugin holds.
 #[derive(Default)]
 pub(super) struct Events {
-    /// The host's event of each handle, which may be NULL.
+    /// Maps each handle to the host's event, which may be NULL.
     live: HashMap<usize, usize>,
     /// The number of events that the host returned as NULL, because all work had run.
     n_completed: u64,
 }
 
 impl Events {
-    /// A handle for an event of the host. Every second completed event gets a handle although it is
-    /// NULL, because a host may return either.
+    /// Returns a handle for an event of the host. If the host's event is NULL because all work has
+    /// run, every second handle is not NULL, because a host may return either.
     pub fn add(&mut self, event: *mut abi::Event) -> *mut abi::Event {
         if event.is_null() {
             self.n_completed += 1;
@@ -31,8 +31,8 @@ impl Events {
         handle
     }
 
-    /// The host's event of a handle. `None` if the plugin does not hold the handle. NULL is a
-    /// completed event.
+    /// Returns the host's event for a handle, or `None` if the plugin does not hold the handle. A
+    /// NULL event is a completed event.
     pub fn find(&self, handle: *mut abi::Event) -> Option<*mut abi::Event> {
         if handle.is_null() {
             return Some(handle);

@@ -41,7 +41,7 @@ pub(super) fn table() -> abi::Memory {
     }
 }
 
-/// The watched host, and the memory that does the work.
+/// The watched host, and the account to which its calls are forwarded.
 struct Inner<'a> {
     shared: &'a Shared,
     /// `None` after the host has ended.
@@ -52,8 +52,8 @@ struct Inner<'a> {
 /// `memory` is the table of a [`Shared`].
 unsafe fn inner<'a>(memory: *const abi::Memory) -> Inner<'a> {
     // SAFETY: the caller passes the table of a `Shared`, whose `private_data` is the `Shared`,
-    // which is never freed. (With an invented table this process may crash, which the report
-    // attributes to the plugin.)
+    // which is never freed. If the plugin invents a table, this process may crash, and the report
+    // attributes the crash to the plugin.
     let shared = unsafe { &*(*memory).private_data.cast::<Shared>() };
     Inner { shared, account: shared.backing().map(|backing| backing.account) }
 }
@@ -82,7 +82,7 @@ macro_rules! forward {
 }
 
 impl Inner<'_> {
-    /// The host's event of a handle. An invalid handle is noted.
+    /// Returns the host's event for a handle. Records a violation if the handle is invalid.
     fn event(&self, function: &str, event: *mut abi::Event) -> Option<*mut abi::Event> {
         let host_event = self.shared.notes().events.find(event);
         if host_event.is_none() {
@@ -92,8 +92,8 @@ impl Inner<'_> {
         host_event
     }
 
-    /// Whether one of the addresses is memory of the call's device. Work on other memory need not
-    /// use the call's stream.
+    /// Returns whether one of the addresses is in memory of the call's device. Work that uses only
+    /// other memory need not use the call's stream.
     fn is_any_on_device(&self, addresses: &[*const c_void]) -> bool {
         let is_on_device = |address: &*const c_void| {
             let mut pointer = abi::Pointer::new();
@@ -103,7 +103,7 @@ impl Inner<'_> {
         addresses.iter().any(is_on_device)
     }
 
-    /// The host's events of a list of handles, without the invalid ones.
+    /// Returns the host's events for the valid handles of a list.
     ///
     /// # Safety
     /// `list` is NULL or has `n` entries.
@@ -215,7 +215,7 @@ unsafe extern "C" fn copy(
         // SAFETY: `err` is NULL or the plugin's error struct.
         return unsafe { fail(error, err) };
     }
-    // This is the check of `is_any_on_device`, but each copy declares its devices.
+    // This check is like `is_any_on_device`, but it uses the devices that each copy declares.
     let device = inner.shared.session.device;
     let uses_device = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
         // SAFETY: the plugin passes a list of `n_copies` entries, and the range is empty for NULL.
@@ -380,8 +380,9 @@ unsafe fn ranges(args: *const abi::Arg, n: usize) -> Vec<*const c_void> {
     ranges.map(|arg| arg.value as usize as *const c_void).collect()
 }
 
-/// Defines functions that can fail and forward their arguments. `on` notes work on a stream with
-/// the memory at the addresses, and `of` replaces the handle of an event by the host's event.
+/// Defines functions that can fail and forward their arguments. `on` records work that uses a
+/// stream and the memory at the given addresses. `of` replaces the handle of an event with the
+/// host's event.
 macro_rules! forwarded {
     ($($f:ident ( $($arg:ident : $t:ty),* ) $([on $stream:ident with $addresses:expr])? $([of $event:ident])?;)*) => { $(
         unsafe extern "C" fn $f(memory: *const abi::Memory, $($arg: $t,)* err: *mut abi::Error) -> abi::Code {

@@ -1,7 +1,7 @@
 //! A host that watches how a plugin uses it.
 //!
 //! Each instance gets its own host object, which is never freed, so that a use after the instance
-//! was destroyed is noted and has no other effect.
+//! was destroyed is only recorded.
 
 mod blocks;
 mod decode;
@@ -91,8 +91,8 @@ impl Watch {
         self.0.references.load(Ordering::SeqCst)
     }
 
-    /// Ends the host if no reference is left; any later use is a violation. The instance must be
-    /// destroyed.
+    /// Ends the host if no reference is left. After that, any use of the host is a violation. The
+    /// instance must already be destroyed.
     pub fn end(self) {
         if self.references() == 0 {
             self.0.has_ended.store(true, Ordering::SeqCst);

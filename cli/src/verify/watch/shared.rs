@@ -20,17 +20,17 @@ pub enum Violation {
     Handle,
     /// A write outside a block.
     Bounds,
-    /// Work on another stream than the call's.
+    /// Work on a stream that is not the call's stream.
     Stream,
-    /// A use of the host after the instance was destroyed, without a reference.
+    /// A use of the host after the instance was destroyed, while no reference to the host is held.
     UseAfterDestroy,
 }
 
 /// The message of an injected failure.
 pub const INJECTED_FAILURE: &str = "injected failure of crossdock verify";
 
-/// The plugin's view of the host, and the notes. `host` comes first, so that the object's address
-/// is that of the `crossdock_host`.
+/// The host object that the plugin receives, and the notes about its use. `host` is the first
+/// field, so that the object and its `crossdock_host` have the same address.
 #[repr(C)]
 pub(super) struct Shared {
     pub(super) host: Extended<abi::Host>,
@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pub(super) decoder: Mutex<Option<Arc<Decoder>>>,
     pub(super) is_bare: bool,
     pub(super) plugin: PathBuf,
-    /// The host's own memory, until the host ends.
+    /// The host's own memory, or `None` after the host has ended.
     pub(super) backing: Mutex<Option<Backing>>,
     pub(super) references: AtomicI64,
     pub(super) has_ended: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     pub(super) notes: Mutex<Notes>,
 }
 
-/// The memory that does the work of a watched host.
+/// The host's own memory, to which a watched host forwards calls.
 #[derive(Clone)]
 pub(super) struct Backing {
     pub(super) backend: Backend,
@@ -78,9 +78,8 @@ pub(super) struct Notes {
     pub(super) events: Events,
 }
 
-// SAFETY: the interface structs are written before the plugin receives them and never again, and
-// all other fields are `Sync`. The pointers inside refer to the object itself, which is never
-// freed.
+// SAFETY: the interface structs are not changed after the plugin receives them, and all other
+// fields are `Sync`. The pointers inside refer to the object itself, which is never freed.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointers inside refer to the object itself, which never moves, and all other fields
 // are `Send`.
@@ -93,7 +92,7 @@ pub(super) struct Decoder {
 }
 
 impl Shared {
-    /// The host's own memory; `None` after the end.
+    /// Returns the host's own memory, or `None` after the host has ended.
     pub(super) fn backing(&self) -> Option<Backing> {
         self.backing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

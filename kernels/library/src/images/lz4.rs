@@ -1,6 +1,7 @@
 //! Decompresses one LZ4 block.
 
-/// Decompresses a block to `to`; `None` if it is malformed or of another length.
+/// Decompresses a block to `to`. Returns `None` if the block is malformed, or if its decompressed
+/// length differs from the length of `to`.
 pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
     let (mut from, mut at) = (block, 0usize);
     loop {
@@ -33,7 +34,7 @@ pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
     }
 }
 
-/// Reads a length. It has 4 bits; if all of them are set, the following bytes are added to it.
+/// Reads a length. If all 4 bits of `nibble` are set, the following bytes are added to it.
 fn length(nibble: u8, from: &mut &[u8]) -> Option<usize> {
     let mut n = usize::from(nibble);
     let mut more = nibble == 15;

@@ -13,7 +13,8 @@ static PACKED: &[u8] = include_bytes!("../../images/crossdock.images.lz4");
 const ALIGNMENT: usize = 64;
 
 /// Returns the `crossdock_image_set`, which is decompressed at the first call. All kernels share
-/// these bytes, so a device loads them once. Empty if decompression fails, which a test rules out.
+/// these bytes, so a device loads them once. The result is empty if decompression fails; a test
+/// checks that decompression succeeds.
 pub fn images() -> &'static [u8] {
     static SET: OnceLock<&'static [u8]> = OnceLock::new();
     SET.get_or_init(|| unpack(PACKED).unwrap_or(&[]))

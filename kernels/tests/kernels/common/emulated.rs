@@ -1,4 +1,5 @@
-//! A device `cpu` whose launches run the CUDA sources, compiled as C++, to test them without a GPU.
+//! Defines a `cpu` device whose launches run the CUDA sources, compiled as C++, so that tests of
+//! these sources need no GPU.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::process::Command;

@@ -18,14 +18,15 @@ pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
     whole.slice(1, bytes.len()).unwrap()
 }
 
-/// Runs a test with a stream of each available device, and of one that emulates the CUDA sources.
+/// Runs a test with a stream of each available device, and with a stream of the device that
+/// emulates the CUDA sources.
 pub fn on_every_device(test: impl Fn(&Stream) + Sync) {
     on_each_device(|stream, _| test(stream));
 }
 
 /// Like [`on_every_device`], but also passes to the test whether the device is emulated. An
-/// emulated device is slow, so a test may run fewer cases on it. The emulated device runs
-/// concurrently with the others, and only if there is no CUDA device.
+/// emulated device is slow, so a test may run fewer cases on it. The test runs on the emulated
+/// device only if there is no CUDA device, and concurrently with the other devices.
 pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     let host = TestHost::new();
     let emulate = || match emulated::stream(&host) {
@@ -41,8 +42,8 @@ pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     host.assert_nothing_leaked();
 }
 
-/// The package's folder: where it was built, or the current folder of a test that was copied
-/// elsewhere.
+/// The package's folder. This is the folder in which the package was built or, if the test was
+/// copied elsewhere, the current folder.
 pub fn folder() -> Option<PathBuf> {
     let folders = [env!("CARGO_MANIFEST_DIR"), "."].map(PathBuf::from);
     folders.into_iter().find(|folder| folder.join("cuda/crossdock.cuh").exists())

@@ -7,12 +7,12 @@ use crossdock_memory::Buffer;
 
 use super::Case;
 
-/// The limits of the kernel: the number of consecutive escapes before a chunk from which on it
-/// reports an error, and the codes per smallest chunk.
+/// The limits of the kernel: the minimum number of consecutive escapes before a chunk for which the
+/// kernel reports an error, and the number of codes in a chunk of minimum size.
 const LOOK_BACK: usize = 16384;
 const CHUNK: usize = 512;
 
-/// Integers of a random type that can represent them.
+/// Integers whose type is random, but can represent all of them.
 struct SomeIntegers {
     len: usize,
     width_bytes: usize,
@@ -78,7 +78,7 @@ impl SomeCodes {
         for i in 0..case.n {
             offsets.push(codes.len() as i64);
             let n = if i % 3000 == 1000 { 3000 } else { case.below(6) };
-            // Occasionally, a long sequence of escapes.
+            // Some values have a long sequence of escapes.
             let row = i % 3000 == 2000;
             for _ in 0..n {
                 if escapes && (row || case.below(20) < escaped) {
@@ -120,7 +120,7 @@ impl SomeCodes {
         let lengths = lengths.collect();
         let packed = codes.iter().flat_map(|code| code.to_le_bytes()[..width].to_vec());
         let slot = if escapes { 8 } else { TOKEN_BYTES };
-        // Bytes after a token may be anything if the kernel ignores them.
+        // If the kernel ignores the bytes after a token, they have random values.
         let mut table = case.bytes(if escapes { slot * n_tokens } else { 0 });
         table.resize(slot * n_tokens, 0);
         for (slot, token) in table.chunks_mut(slot).zip(&tokens) {
@@ -212,7 +212,7 @@ pub fn decode(case: &Case<'_>) {
         jobs.decode_codes(some.get(), &marks, &mut to.buffer, to.at, some.bytes.len()).unwrap();
         jobs.launch(case.s).unwrap();
         case.expect(to, &some.bytes, &format!("codes of {}, escapes: {escapes}", some.width));
-        // With a shorter target, nothing is written beyond it.
+        // The target is shorter than the output. The kernel writes nothing beyond the target.
         let mut to = case.target(some.bytes.len() / 2);
         let mut jobs = Jobs::new();
         jobs.decode_codes(some.get(), &marks, &mut to.buffer, to.at, some.bytes.len() / 2).unwrap();
@@ -342,7 +342,8 @@ pub fn views_of_codes(case: &Case<'_>) {
     {
         let mut some = SomeCodes::new(case, escapes, |codes, offsets, _| {
             let at = 1 + case.below(case.n);
-            // A value begins at the code after another's escape, or the codes end with an escape.
+            // Either a value begins at the code that follows an escape of another value, or the
+            // codes end with an escape.
             if spoiled == 2 && case.n > 1 && at < case.n {
                 offsets[at] += [-1, 1, 1, 4000, -(1 << 40)][case.below(5)];
             }

@@ -7,7 +7,7 @@ use super::Case;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
-/// The position of each group of eight rows in a block, as FastLanes defines it.
+/// The order of the groups of eight rows in a block, as FastLanes defines it.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 pub fn words(values: &[u64], width: usize) -> Vec<u8> {
@@ -73,8 +73,8 @@ pub fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
     })
 }
 
-/// Random bit-packed values: the first wanted value in the first block, the values, and the packed
-/// blocks.
+/// Random bit-packed values: the position in the first block of the first value to decode, the
+/// values, and the packed blocks.
 fn some_packed(
     case: &Case<'_>,
     bits: usize,
@@ -177,7 +177,7 @@ struct SomePatches {
 }
 
 impl SomePatches {
-    /// Creates about one patch for `every` positions of the case. `noise` of them get random
+    /// Creates about one patch per `every` positions of the case. `noise` of the patches get random
     /// indices.
     fn new(case: &Case<'_>, width: usize, index_width: usize, noise: usize, every: usize) -> Self {
         let first = case.below(40) as u64;

@@ -198,8 +198,8 @@ pub fn join(case: &Case<'_>) {
     }
 }
 
-/// The position in its block of lane `lane`'s sum in row `row`, according to the transposition of
-/// FastLanes.
+/// The position, in the block, of the sum for lane `lane` and row `row`, according to the
+/// transposition of FastLanes.
 fn place(row: usize, lane: usize) -> usize {
     let at = row % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][row / 8] * 16 + lane;
     (0..1024).find(|i| i % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][i / 8 % 8] * 16 + i / 64 == at).unwrap()

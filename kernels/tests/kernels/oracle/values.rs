@@ -7,7 +7,7 @@ use crate::common::bit;
 
 const PIECES: [&str; 8] = ["a", "Zz", "ö", "ß", "日", "€", "🦀", "𝄞"];
 
-/// Random text of about `n` bytes; about `ascii` of 8 characters are ASCII.
+/// Random text of about `n` bytes, in which about `ascii` of every 8 characters are ASCII.
 fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
     let mut text = String::new();
     while text.len() < n {
@@ -16,7 +16,8 @@ fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
     text
 }
 
-/// Checks values of many lengths, then with random bytes and values that are cut within characters.
+/// Checks values of many lengths. Then checks random bytes, and values that are cut within a
+/// character.
 pub fn utf8(case: &Case<'_>) {
     for (ascii, noise, any_cut) in [(8, 0, false), (0, 0, false), (7, 1, false), (4, 40, false), (3, 0, true)]
     {

@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
-/// The function table of an account, which the borrow keeps alive.
+/// The function table of an account. The borrow keeps the account alive.
 #[derive(Clone, Copy)]
 pub struct Table<'a>(&'a abi::Memory);
 
@@ -17,7 +17,7 @@ pub struct TestBlock {
     pub block: *mut abi::Block,
 }
 
-/// Name, device, and whether the host can access it.
+/// A device's name, the device, and whether the host can access its memory.
 pub type DeviceEntry = (String, Device, bool);
 
 pub fn table(account: &Account) -> Table<'_> {
@@ -181,7 +181,7 @@ impl Table<'_> {
         unsafe { (self.0.host_address.unwrap())(self.0, device, address.cast(), bytes) }.cast()
     }
 
-    /// Lists the devices into `capacity` entries. Returns these, and the number of devices.
+    /// Lists at most `capacity` devices. Returns their entries, and the number of all devices.
     pub fn devices(self, capacity: usize) -> Result<(Vec<DeviceEntry>, usize)> {
         let mut infos: Vec<_> = (0..capacity).map(|_| abi::DeviceInfo::new()).collect();
         let mut n = 0;
@@ -202,7 +202,8 @@ pub fn range_arg(kind: u32, address: *const u8, bytes: usize) -> abi::Arg {
     abi::Arg { value: address as u64, bytes: bytes as u64, kind, reserved: 0 }
 }
 
-/// A kernel with two ranges: writes every byte of the first, plus one, to the second.
+/// Returns a kernel with two ranges of bytes. It adds one to each byte of the first range and
+/// writes the result to the second range.
 pub fn add_one() -> abi::Kernel {
     unsafe extern "C" fn cpu_implementation(args: *const abi::Arg, n_args: usize) -> abi::Code {
         // SAFETY: a launch passes `n_args` arguments with valid host addresses.

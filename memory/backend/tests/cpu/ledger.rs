@@ -1,4 +1,4 @@
-//! Tests budget, ledger, faults and lifetimes of a backend.
+//! Tests a backend's budget, its ledger, injected faults, and the lifetimes of its objects.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn names_leaks_of_dropped_accounts() {
     let expected =
         ["cpu", "untouchable"].map(|device| format!("'leaky' holds 500 bytes in 1 block on {device}"));
     assert_eq!(names, expected);
-    // `free` of any memory object frees through the account that allocated the block.
+    // Any account can free a block. The freed bytes count for the account that allocated it.
     let other = backend.account("other");
     blocks.into_iter().for_each(|block| table(&other).free(block));
     assert!(backend.leaks().is_empty());

@@ -1,15 +1,15 @@
-//! Tests looking for CUDA with a stand-in driver. Each case runs in its own process, because a
-//! driver is loaded only once.
+//! Tests the search for a CUDA driver with a stand-in driver. Each case runs in its own process,
+//! because a process loads a driver only once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crossdock_memory_backend::cuda::probe;
 
-/// Set in the child process.
+/// The environment variable that is set only in the child process.
 const CHILD: &str = "CROSSDOCK_TEST_PROBE";
 
-/// The child process; does nothing in other processes.
+/// Runs in the child process, and does nothing in a process without the variable.
 #[test]
 fn probing_child() {
     if std::env::var_os(CHILD).is_some() {
@@ -92,6 +92,6 @@ fn ignores_a_file_that_is_not_a_library() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("libcuda.so"), "not a library").unwrap();
     let output = probe_with(&folder, &[]);
-    // On a machine with a driver, the loader continues and finds that one.
+    // On a machine with a real driver, the loader continues its search and finds the real driver.
     assert!(output.starts_with("found ") || output.contains("libcuda.so was not found"), "{output}");
 }

@@ -59,7 +59,7 @@ fn bytes_survive_copies_in_every_direction() {
             let b = memory.alloc(second, content.len()).unwrap();
             memory.copy((second, b.address), (first, a.address), content.len()).unwrap();
             assert_eq!(memory.download(second, b.address, content.len()).unwrap(), content);
-            // Between ranges inside the blocks.
+            // Copies between ranges that begin inside their blocks.
             memory
                 .copy((second, b.address.wrapping_add(10)), (first, a.address.wrapping_add(20)), 30)
                 .unwrap();
@@ -190,7 +190,7 @@ fn launch_passes_dereferenceable_addresses() {
     assert_eq!(account.usage().launches, 6);
 }
 
-/// Values may have any number of bytes, because only the kernel knows what they mean.
+/// A value may have any number of bytes, because only the kernel interprets it.
 #[test]
 fn launch_passes_values_unchanged() {
     unsafe extern "C" fn cpu_implementation(args: *const abi::Arg, n_args: usize) -> abi::Code {
@@ -257,7 +257,7 @@ fn streams_of_host_devices_are_always_complete() {
             memory.stream_wait(stream, null_mut()).unwrap();
             memory.stream_wait_raw(stream, null_mut()).unwrap();
         }
-        // NULL does not select a device.
+        // A NULL stream selects no device, so it is rejected.
         for error in [
             memory.event_record(null_mut()).unwrap_err(),
             memory.stream_is_capturing(null_mut()).unwrap_err(),

@@ -10,7 +10,7 @@ use crossdock_plugin_api::{Code, Device, Error, abi};
 
 const GRID: abi::Grid = abi::Grid { blocks: 0, threads: 0, shared_bytes: 0, reserved: 0 };
 
-/// Calls `f`, which must fail, with and without an error struct. Returns the error.
+/// Calls `f` without and with an error struct. Both calls must fail. Returns the error.
 fn error_of(f: impl Fn(*mut abi::Error) -> abi::Code) -> Error {
     let code = f(null_mut());
     let mut small = abi::Error { struct_size: 8, ..abi::Error::new() };
@@ -32,7 +32,8 @@ fn rejects_null_and_short_memory_objects() {
     let short = abi::Memory { struct_size: 8, ..abi::Memory::new() };
     let empty = abi::Memory::new();
     for memory in [null(), &short, &empty] {
-        // SAFETY: the functions must reject NULL and short arguments without further access.
+        // SAFETY: the functions must reject NULL and short arguments without accessing anything
+        // else.
         unsafe {
             let mut n = 0;
             let mut allocation = abi::Allocation::default();
@@ -111,8 +112,8 @@ fn rejects_malformed_lists_and_structs() {
     let memory = table(&account);
     let (m, f) = (memory.raw(), memory.functions());
     let short_kernel = abi::Kernel { struct_size: 8, ..abi::Kernel::new() };
-    // SAFETY: the functions must reject NULL lists with a count and short structs without further
-    // access.
+    // SAFETY: the functions must reject a NULL list with a count other than 0, and short structs,
+    // without accessing anything else.
     unsafe {
         let lists = [
             error_of(|e| f.copy.unwrap()(m, null_mut(), null(), 3, e)),
@@ -152,7 +153,7 @@ fn device_infos_may_be_larger_than_in_this_version() {
     let code = unsafe {
         memory.functions().devices.unwrap()(memory.raw(), infos.as_mut_ptr().cast(), 2, &mut n, null_mut())
     };
-    // CUDA devices are not listed, because the list has room for two.
+    // CUDA devices are counted but not listed, because the array has space for two devices.
     assert!(code == abi::OK && n >= 2);
     assert_eq!([infos[0].info.device, infos[1].info.device], [Device::CPU, Device::UNTOUCHABLE]);
     assert_eq!([infos[0].newer, infos[1].newer], [[7; 3]; 2]);
@@ -175,7 +176,8 @@ fn rejects_copies_from_null_and_beyond_the_address_space() {
 
 const CHILD: &str = "CROSSDOCK_TEST_TOUCH";
 
-/// Runs in a child process. The variable selects the access to a public address.
+/// Runs in a child process. An environment variable selects how the test accesses an address of the
+/// device.
 #[test]
 fn touching_child() {
     let Ok(access) = std::env::var(CHILD) else { return };

@@ -77,7 +77,7 @@ impl<F: Float> Scale<F> {
         [self.power, self.inverse]
     }
 
-    /// The float of an encoded integer, given as its bits: a step for
+    /// Converts an encoded integer, given as its bits, to a float. Callers pass this as the step of
     /// [`unpack`](super::fastlanes::unpack).
     #[inline(always)]
     pub fn decode(self, bits: F::Word) -> F {
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn converts_integers_to_the_nearest_float() {
         let ends = [0, 1, -1, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 32, -(1 << 32), u32::MAX.into()];
-        // Integers halfway between two floats, on both sides of the greatest integer below which
-        // floats represent every integer.
+        // Integers halfway between two floats, from both sides of the bound up to which floats
+        // represent every integer.
         let ties = (50..63).flat_map(|bit| [-1, 0, 1].map(|d| (1i64 << bit) + (1 << (bit - 53).max(0)) + d));
         let ties = ties.chain((53..63).map(|bit| (1i64 << bit) + (3 << (bit - 53))));
         for i in ends.into_iter().chain(ties.flat_map(|i| [i, -i])) {

@@ -67,8 +67,8 @@ impl<T: Word> Cut<T> {
         Ok(())
     }
 
-    /// Writes the left parts that are not in the dictionary. Must be called after
-    /// [`join`](Self::join).
+    /// Writes the left parts that are not in the dictionary. The caller must call
+    /// [`join`](Self::join) before.
     pub fn patch<I: Index>(&self, indices: &[I], offset: usize, lefts: &[u16], out: &mut [T]) -> Result<()> {
         check_len("ALP-RD: patched left parts, one per index", indices.len(), lefts.len())?;
         for left in lefts {

@@ -83,7 +83,7 @@ impl<'a> Bits<'a> {
         check_len(what, len, self.len)
     }
 
-    /// Copies the bits to a bitmap that begins with the first of them.
+    /// Copies the bits to a bitmap. The first copied bit becomes bit 0 of the bitmap.
     pub fn copy_to(self, out: &mut [u8]) -> Result<()> {
         write(out, self.len, |i| self.word(i))
     }

@@ -54,8 +54,9 @@ pub(crate) trait Coder {
     fn error_at(&self, codes: &[Self::Code], value: usize) -> Error;
 }
 
-/// Called after each group, while its bytes are in the nearest cache, with all bytes decoded so far
-/// and the number of complete values among them. The lengths of these values have been checked.
+/// A function that is called after each group, while the group's bytes are in the nearest cache.
+/// Its arguments are all bytes decoded so far, and the number of complete values among them. The
+/// lengths of these values have been checked.
 pub type Progress<'a> = dyn FnMut(&[u8], usize) -> Result<()> + 'a;
 
 /// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]` to
@@ -127,7 +128,7 @@ fn sum<L: Index>(lengths: &[L]) -> usize {
     }
 }
 
-/// The state while the ends of the values are compared with the decoded positions.
+/// The state of the comparison of the values' declared ends with the decoded positions.
 struct Ends<'a, O, L> {
     /// Where the codes of each value end.
     codes: &'a [O],
@@ -154,8 +155,8 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
         self.codes.get(self.value).map_or(usize::MAX, |code| code.index())
     }
 
-    /// Checks the lengths of the values that end in a group of `n` codes from `base` on. Its output
-    /// begins at `byte`.
+    /// Checks the lengths of the values that end in a group of `n` codes, which begins at code
+    /// `base`. The output of the group begins at byte `byte`.
     #[inline(always)]
     fn check(&mut self, base: usize, n: usize, byte: usize, starts: &Starts) -> Result<()> {
         let (mut value, mut end, mut wrong) = (self.value, self.begin, 0);
@@ -165,8 +166,8 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
             if code >= base + n {
                 break;
             }
-            // All values before this one have the declared lengths. So this value has its declared
-            // length exactly if its end is at the expected position.
+            // All preceding values have their declared lengths. So this value has its declared
+            // length if, and only if, its end is at the expected position.
             end = end.wrapping_add(length.index());
             wrong |= byte.wrapping_add(starts[(code - base) % GROUP].into()) ^ end;
             value += 1;

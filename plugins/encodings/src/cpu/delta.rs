@@ -54,7 +54,7 @@ impl<T: Word> Work<T, T> for Sum<'_, T> {
 
 #[inline(always)]
 fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
-    // The number of lanes of the narrowest words.
+    // Words of the smallest width have the most lanes: `ROW_BYTES`.
     let mut sums = [T::default(); ROW_BYTES];
     sums[..T::LANES].copy_from_slice(bases);
     let mut transposed = [T::default(); BLOCK];

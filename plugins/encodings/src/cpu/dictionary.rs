@@ -90,7 +90,8 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
             let (out, rest_out) = out.split_at_mut(in_eights);
             for (codes, out) in codes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
                 let [a, b, c, d, e, f, g, h] = *codes;
-                // No closure: it would not be inlined in several places.
+                // This is not in a closure, because the compiler would not inline a closure that is
+                // called in several places.
                 // SAFETY: the greatest code of the copy is below `n_values`, the length of
                 // `values`.
                 *out = unsafe {

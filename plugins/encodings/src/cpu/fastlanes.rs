@@ -62,8 +62,9 @@ pub fn unpack<T: Word, U: Copy>(
     Ok(())
 }
 
-/// Unpacks like [`unpack`], one block at a time. For the values of each block, while they are in
-/// the nearest cache, it runs the work that `make` returns for the index of the first value.
+/// Unpacks like [`unpack`], one block at a time. After each block, while the values of the block
+/// are in the nearest cache, calls `make` with the index of the block's first value and runs the
+/// work that `make` returns.
 pub(crate) fn unpack_through<T: Word, U: Copy, W: Work<T, U, Result<()>>>(
     packed: &[u8],
     width: u32,
@@ -170,8 +171,8 @@ fn unpack_block<T: Word, U: Copy>(
     }
 }
 
-/// Packs the `width` lowest bits of `values` into blocks, the last one padded with zeros: the
-/// inverse of [`unpack`]. A width above the type's width is replaced by the type's width.
+/// Packs the `width` lowest bits of `values` into blocks. The last block is padded with zeros. This
+/// is the inverse of [`unpack`]. A width above the type's width is replaced by the type's width.
 #[cfg(test)]
 pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
     let width = width.min(T::BITS);

@@ -163,7 +163,7 @@ struct UnknownCodes {
 impl UnknownCodes {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
 
-    /// Codes from `count` on are unknown. The escape is among them, so the caller handles it.
+    /// Codes from `count` on are unknown. The escape is one of them, so the caller handles escapes.
     fn from_count(count: u64) -> Self {
         // The addition of `carry` sets the eighth bit of each byte whose seven low bits belong to
         // an unknown code. If `count` is below 128, every code with the eighth bit set is also

@@ -120,7 +120,8 @@ fn rejects_invalid_tables() {
     }
 }
 
-/// The error for 3005 values with one code each, after a change to them.
+/// The error for 3005 values of one code each, after `change` was called with the codes, the
+/// offsets and the lengths.
 fn with(change: impl Fn(&mut Vec<u8>, &mut Vec<u32>, &mut Vec<u64>), out: isize) -> String {
     let values: Vec<Vec<u8>> = (0..3005u32).map(|i| vec![(i % 100) as u8]).collect();
     let (mut codes, mut offsets, mut lengths, plain) = column(100, &values);

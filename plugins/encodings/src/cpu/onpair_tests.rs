@@ -103,7 +103,8 @@ fn rejects_invalid_dictionaries() {
     assert_eq!(out, token(20, 2)[..]);
 }
 
-/// The error for 3000 values with one code each, after a change to them.
+/// The error for 3000 values of one code each, after `change` was called with the codes, the
+/// offsets and the lengths.
 fn with(change: impl Fn(&mut Vec<u16>, &mut Vec<u32>, &mut Vec<u64>), out: isize) -> String {
     let mut codes: Vec<u16> = (0..3000).map(|i| i % 500).collect();
     let mut offsets: Vec<u32> = (0..=3000).collect();

@@ -17,15 +17,15 @@ pub struct Runs<'a, V, I, O> {
     pub indices: &'a [I],
     /// One validity bit per index. Null indices are ignored.
     pub valid: Option<Bits<'a>>,
-    /// Where each block's dictionary begins. The first begin may be any number, which is subtracted
-    /// from all begins.
+    /// Where each block's dictionary begins in `values`. The first entry may be any number, and is
+    /// subtracted from all entries.
     pub begins: &'a [O],
 }
 
 impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
-    /// Writes values `offset..offset + out.len()`. A null index gets any value of its block's
-    /// dictionary, or `null` if this dictionary is empty. If a dictionary has one value, the
-    /// indices of its block are ignored.
+    /// Writes values `offset..offset + out.len()`. The value for a null index is any value of the
+    /// block's dictionary, or `null` if this dictionary is empty. If a dictionary has one value,
+    /// the indices of its block are ignored.
     pub fn decode(&self, offset: usize, null: V, out: &mut [V]) -> Result<()> {
         self.check(offset, out.len())?;
         let (mut at, mut rest) = (offset, out);

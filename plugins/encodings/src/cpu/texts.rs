@@ -6,7 +6,7 @@ use super::views::{MAX_INLINE_BYTES, View, write_in_one};
 use super::words::Index;
 
 /// Contiguous values of known lengths in one data buffer of at most
-/// [`MAX_BUFFER_BYTES`](super::views::MOST_BYTES).
+/// [`MAX_BUFFER_BYTES`](super::views::MAX_BUFFER_BYTES) bytes.
 pub struct Texts<'a, L> {
     lengths: &'a [L],
     views: &'a mut [View],
@@ -25,8 +25,8 @@ impl<'a, L: Index> Texts<'a, L> {
         Self { lengths, views, values: 0, end: 0, bytes: 0, is_ascii: true }
     }
 
-    /// Adds decoded bytes. `bytes` has all bytes decoded so far, and `values` is the number of
-    /// complete values in them. Both include the bytes and values of the previous calls.
+    /// Adds decoded bytes. `bytes` contains all bytes that were decoded so far, including those of
+    /// previous calls, and `values` is the number of complete values in `bytes`.
     pub fn add(&mut self, bytes: &[u8], values: usize) -> Result<()> {
         self.is_ascii = self.is_ascii && bytes.get(self.bytes..).is_some_and(<[u8]>::is_ascii);
         self.bytes = bytes.len();

@@ -41,8 +41,8 @@ fn check<R: Iterator<Item = Range<usize>>>(
     }
     let text = data.get(all).unwrap_or_default();
     let is_within = |range: Range<usize>| range.start <= range.end && range.end <= data.len();
-    // If all bytes together are valid UTF-8, a value is valid if it and the next value begin at the
-    // first byte of a character. In ASCII, every byte is a character.
+    // If all bytes together are valid UTF-8, a value is valid if the value and the next value begin
+    // at the first byte of a character. In ASCII, every byte is a character.
     let begins = |range: &Range<usize>| data.get(range.start).is_none_or(|byte| byte & 0xc0 != 0x80);
     let is_valid = match text.is_ascii() {
         // The loop has no early exit, so that the compiler can vectorize it.

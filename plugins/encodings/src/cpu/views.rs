@@ -76,8 +76,8 @@ pub(super) fn write_in_one<'a>(
     Ok(longest)
 }
 
-/// Writes views of data that is too large for one data buffer: it is split into several data
-/// buffers of whole values.
+/// Writes the views of data that is too large for one data buffer. The data is split into several
+/// data buffers, each of which contains only whole values.
 fn write_in_parts<'a>(
     ranges: impl Iterator<Item = (usize, (Range<usize>, &'a mut View))>,
     data: &[u8],
@@ -140,7 +140,8 @@ const VIEW_MASKS: [[u64; 3]; MAX_INLINE_BYTES + 2] = {
     parts
 };
 
-/// The view of a value with its first bytes, and its location in a data buffer if it is long.
+/// The view of a value. It contains the first bytes of the value and, if the value is long, the
+/// value's location in a data buffer.
 #[inline(always)]
 fn new_view(value: &[u8], (prefix, rest): (u32, u64), location: u64) -> View {
     let length = value.len();
@@ -157,8 +158,8 @@ pub fn single(value: &[u8]) -> Result<(View, Option<&[u8]>)> {
     Ok((view[0], (!buffers.is_empty()).then_some(value)))
 }
 
-/// Checks external views against their data buffers, and that the values are UTF-8 if `utf8` is
-/// set. Views of nulls are ignored.
+/// Checks external views against their data buffers. If `utf8` is set, also checks that the values
+/// are UTF-8. Views of nulls are ignored.
 pub fn check(views: &[View], data: &[&[u8]], validity: Option<Bits<'_>>, utf8: bool) -> Result<()> {
     if let Some(validity) = validity {
         validity.expect_len("validity of views", views.len())?;

@@ -1,7 +1,7 @@
 //! Runs work with the widest vectors of the processor, beyond the compilation target's baseline.
 
 /// Work on a slice that is faster with wider vectors. Input and output are passed to functions that
-/// are not inlined, so that the compiler knows that input and output do not overlap.
+/// are not inlined. Therefore the compiler knows that they do not overlap.
 pub(crate) trait Work<From, Into, Out = ()> {
     /// Does the work. Implementations must be `#[inline(always)]`, because otherwise they are
     /// compiled without the wider vectors.

@@ -111,8 +111,8 @@ pub trait Index: Copy + Ord + Default + std::fmt::Display + Send + Sync + 'stati
     /// The greatest index; 0 for an empty slice.
     #[inline]
     fn greatest(of: &[Self]) -> usize {
-        // The comparison uses the narrow type, because a vector has more lanes of it. A negative
-        // value counts as `usize::MAX`.
+        // The comparison uses the narrow type, because a vector has more lanes of a narrow type. A
+        // negative value counts as `usize::MAX`.
         let zero = Self::default();
         let (min, max) = of.iter().fold((zero, zero), |(min, max), i| (min.min(*i), max.max(*i)));
         min.index().max(max.index())
@@ -128,7 +128,7 @@ macro_rules! indices {
             }
             #[inline(always)]
             fn keep_if(self, keep: bool) -> Self {
-                // Without a branch, because validity is hard to predict.
+                // This has no branch, because the processor cannot predict validity well.
                 self & Self::from(keep).wrapping_neg()
             }
         }

@@ -18,7 +18,7 @@ pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: RLE, supports: has_words, decode: rle },
 ];
 
-/// Supports values of up to 8 bytes, and no decimals.
+/// Whether the values of a node have a fixed width of 1 to 8 bytes.
 fn has_words(node: &Node<'_>) -> Result<bool> {
     Ok(matches!(node.data_type().primitive_width(), Some(1..=8)))
 }

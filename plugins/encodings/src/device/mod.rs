@@ -1,9 +1,9 @@
 //! Decodes nodes that have no program ([`crate::lower`]) with kernels, on the device of their
 //! buffers.
 //!
-//! A kernel that detects an error writes its position to a cell and continues within bounds. The
-//! cells are read together and become the error that the host's decoder reports. For text, the
-//! host's decoder decodes the same buffers again and reports the error.
+//! A kernel that detects an error writes the position of the error to a cell and continues within
+//! bounds. The cells are read together. They are converted to the error that the host's decoder
+//! would report. For text, the host's decoder decodes the same buffers again and reports the error.
 //!
 //! The same kernels take the rows of nested arrays, also on the host.
 

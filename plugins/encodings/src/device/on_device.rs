@@ -38,12 +38,12 @@ pub fn check_patch_indices(node: &Node<'_>, first_invalid: Option<u64>) -> Resul
     })
 }
 
-/// Supports every node that passes the host's check.
+/// Returns true for every node. The host has already checked the node.
 pub fn supports_all(_: &Node<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Supports nodes whose values can be taken by row index.
+/// Whether the values of a node can be taken by row index.
 pub fn supports_takeable(node: &Node<'_>) -> Result<bool> {
     Ok(can_take(node.data_type()))
 }

@@ -74,7 +74,8 @@ fn words(job: &Job<'_>, scalar: &Scalar<'_>, slot: Slot) -> Result<DeviceArray> 
     slots::array(job, slots, std::iter::empty(), validity)
 }
 
-/// Decodes other values: patches row indices, then takes the rows. The fill value is the last row.
+/// Decodes values that [`words`] does not support: patches row indices, then takes the rows. The
+/// fill value is the last row.
 fn rows(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     let values = job.child(1)?;
     let (n, width) = (values.len(), take::row_width(values.len()));

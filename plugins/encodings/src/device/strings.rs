@@ -152,8 +152,8 @@ fn viewed<'a>(
     let is_text = job.validate == Validate::Full && is_utf8(job);
     let mut views = alloc(job, len.saturating_mul(16))?;
     let mut ends = if is_text { Some(alloc(job, len.saturating_add(1).saturating_mul(8))?) } else { None };
-    // Offsets have 31 bits. Larger data is split into parts of half the bytes that an offset can
-    // address, because the last value of a part may end in the next part.
+    // Offsets have 31 bits. Larger data is split into parts whose size is half of the bytes that an
+    // offset can address, because the last value of a part may end in the next part.
     let part: u32 = if bytes <= MAX_BUFFER_BYTES { 31 } else { 30 };
     let to =
         Views { data: source(data, 1), part_shift: part, len, views: &mut views, offsets: ends.as_mut() };

@@ -198,8 +198,8 @@ impl<'a> Tree<'a> {
         self.node(("vortex.bool", &bools), array.len(), metadata, vec![bits], 0)
     }
 
-    /// Returns the bytes of buffer `i` that contain the array's bits, and metadata with the number
-    /// of bits before the first of these bits.
+    /// Returns the bytes of buffer `i` that contain the array's bits, and metadata with the
+    /// position of the first of these bits in the first byte.
     fn bits(&self, array: &DeviceArray, i: usize) -> Result<(Buffer, Vec<u8>)> {
         let (skip, len) = (array.offset() % 8, array.len());
         let bytes = if len == 0 { 0 } else { (skip + len).div_ceil(8) };

@@ -88,7 +88,7 @@ impl<'a> Chain<'a> {
         self.decode_and(job, then, &|_| Ok(()))
     }
 
-    /// [`decode`](Self::decode), with `at_the_end` applied to all values.
+    /// Decodes like [`decode`](Self::decode), and finally calls `at_the_end` with all values.
     pub fn decode_and<T: Word + Plain, U: Plain>(
         &self,
         job: &Job<'_>,
@@ -186,8 +186,8 @@ impl<'a> Patched<'a> {
     pub fn new(job: &'a Job<'_>, node: &Node<'_>, first: usize, patches: &Patches) -> Result<Self> {
         let indices = job.decoded(node.raw.child(first)?)?;
         let values = job.decoded(node.raw.child(first + 1)?)?;
-        // If the node's type is nullable, so is the type of its patches. But a patch must not be
-        // null.
+        // If the node's type is nullable, the type of its patches is also nullable. But a patch
+        // must not be null.
         if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
             return Err(node.wrong("its patches have nulls, expected values"));
         }

@@ -18,7 +18,7 @@ pub struct Kind {
     pub check: fn(&Node<'_>) -> Result<()>,
     /// Size of the decoded values in bytes, if known.
     pub size: fn(&Node<'_>) -> Result<Option<usize>>,
-    /// The descendants that must be decoded first, if they are not exactly the children.
+    /// The descendants that must be decoded first. `None` if these are exactly the children.
     pub plan: Option<Plan>,
     /// Decodes the values.
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,

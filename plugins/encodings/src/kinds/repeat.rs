@@ -81,7 +81,8 @@ fn plan_dict(node: &Node<'_>, on: Device) -> Result<Vec<bool>> {
 
 /// Looks up the values of codes.
 pub(crate) type TakeValues = fn(&Job<'_>, &DeviceArray, &DeviceArray) -> Result<DeviceArray>;
-/// Repeats the values of runs, given their ends and the offset of the first value.
+/// Repeats the values of runs. The arguments after the job are the ends of the runs, the offset of
+/// the first value, and the values of the runs.
 pub(crate) type ExpandRuns = fn(&Job<'_>, &DeviceArray, usize, &DeviceArray) -> Result<DeviceArray>;
 
 /// Looks up a dictionary's codes, which are plain or run-end encoded.

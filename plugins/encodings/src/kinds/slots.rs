@@ -83,7 +83,7 @@ macro_rules! by_counts {
 }
 pub(super) use by_counts;
 
-/// [`by_counts`], which uses the types of codes, indices and run ends in place.
+/// Like [`by_counts`], with the unsigned integers as the listed types.
 macro_rules! by_integers {
     ($job:expr, $array:expr, $names:ident => $body:expr) => {
         crate::kinds::slots::by_counts!(

@@ -141,7 +141,7 @@ fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
     decode_offsets(job, validity, job.take_buffer(0, 1)?)
 }
 
-/// Decodes like [`offsets`], with the data buffer.
+/// Decodes like [`offsets`], but gets the validity and the data buffer from the caller.
 pub(crate) fn decode_offsets(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
     let offsets = job.child(0)?;
     by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
@@ -203,7 +203,8 @@ fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
     decode_fsst(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
 }
 
-/// Decodes like [`fsst`], with the buffers of symbols, lengths of symbols, and codes.
+/// Decodes like [`fsst`], but gets the buffers of symbols, lengths of symbols, and codes from the
+/// caller.
 pub(crate) fn decode_fsst(
     job: &Job<'_>,
     validity: Validity,
@@ -250,7 +251,7 @@ fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
     decode_onpair(job, validity, job.take_buffer(0, 1)?.as_ref())
 }
 
-/// Decodes like [`onpair`], with the dictionary.
+/// Decodes like [`onpair`], but gets the dictionary from the caller.
 pub(crate) fn decode_onpair(
     job: &Job<'_>,
     validity: Validity,

@@ -214,8 +214,8 @@ fn rejects_types_nested_too_deep_on_read() {
     assert!(message_of(&nested(20_000)).contains("64 deep"));
 }
 
-/// Nested structs in which both fields refer to the same struct: each level takes a few bytes, but
-/// the whole type has 2^levels fields.
+/// Nested structs in which both fields refer to the same struct. Each level takes only a few bytes,
+/// but the whole type has 2^levels fields.
 fn doubling(levels: usize) -> Vec<u8> {
     let mut b = FlatBufferBuilder::new();
     let start = b.start_table();

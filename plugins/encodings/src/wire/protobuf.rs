@@ -1,4 +1,5 @@
-//! Reads the fields of one message in protocol buffers' wire format, borrowed from its bytes.
+//! Reads the fields of one message in the wire format of protocol buffers. The fields borrow the
+//! message's bytes.
 //!
 //! Callers ignore unknown fields, as the format requires. Truncated values, numbers of more than 64
 //! bits, unknown wire types and groups (which are deprecated) are errors.

@@ -36,7 +36,8 @@ macro_rules! ptypes {
                 match self { $(Self::$name => DataType::$arrow,)* }
             }
 
-            /// The type of an Arrow type of plain numbers; `None` for others.
+            /// Converts an Arrow type of plain numbers to a primitive type; `None` for other Arrow
+            /// types.
             pub fn from_arrow(data_type: &DataType) -> Option<Self> {
                 match data_type { $(DataType::$arrow => Some(Self::$name),)* _ => None }
             }

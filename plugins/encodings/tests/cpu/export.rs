@@ -45,8 +45,8 @@ fn line(array: &EncodedArray, index: usize) -> String {
     format!("{id} {len} {:?} {buffers:?} {children}", node.metadata())
 }
 
-/// Decodes a node and exports slices of it, each given as start and length. Returns the exported
-/// nodes.
+/// Decodes a node and exports slices of the decoded array. Each slice is given as start and length.
+/// Returns the exported nodes.
 fn slices(node: &Node, ranges: &[(usize, usize)]) -> Vec<String> {
     let rig = Rig::new();
     let whole = rig.decode_batch(node).unwrap();

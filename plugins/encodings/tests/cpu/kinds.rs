@@ -299,8 +299,8 @@ fn rejects_malformed_nodes_of_each_encoding() {
         if node.id != "vortex.constant" {
             assert_rejected("another type", Node { data_type: DataType::Utf8, ..node.clone() });
         }
-        // For the listed encodings, a node with one more value is valid, or is rejected only when
-        // it is decoded.
+        // For the encodings in this list, a node with one value more than its parts imply is valid,
+        // or is rejected only when the node is decoded.
         let any_length = [
             "vortex.constant",
             "vortex.sequence",

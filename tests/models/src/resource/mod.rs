@@ -1,5 +1,5 @@
-//! Models the pool and its budget, which are composed as in the backend. The memory below them only
-//! counts allocations.
+//! Models the pool and its budget, which are composed as in the backend. They allocate from the
+//! type `Memory`, which only counts allocations.
 
 #[path = "../../../../memory/backend/src/resource/limited.rs"]
 #[expect(dead_code, reason = "not used by the models")]

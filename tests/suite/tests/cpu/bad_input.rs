@@ -42,7 +42,8 @@ fn corrupt_bodies_are_read_or_rejected() {
         bytes[at..at + 512].fill(0xff);
         std::fs::write(&input, &bytes).unwrap();
         let out = crossdock(&["convert", text(&input), text(&output), "--quiet"]);
-        // The ZSTD frames have no checksum, so changed literals are valid.
+        // The command may succeed, because the ZSTD frames have no checksum, so that changes of
+        // literals are not detected.
         if out.status.code() == Some(0) {
             std::fs::remove_file(&output).unwrap();
         } else {
@@ -113,8 +114,9 @@ fn writes_above_the_file_size_limit_fail_and_leave_no_file() {
 fn limited(command: &mut Command, bytes: u64) -> &mut Command {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     let limit = move || {
-        // SAFETY: both calls are valid after fork; `limit` lives until exec. SIGXFSZ is ignored, so
-        // that a write above the limit fails as on a full disk.
+        // SAFETY: `signal` and `setrlimit` may be called after a fork, and `limit` is valid until
+        // the exec. SIGXFSZ is ignored, so that a write that exceeds the limit fails as on a full
+        // disk.
         let failed = unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
                 || libc::setrlimit(libc::RLIMIT_FSIZE, &limit) != 0
@@ -151,8 +153,8 @@ fn ctrl_c_leaves_no_file() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&stream[..stream.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    // The command reads the pipe, because the pipe holds at most 64 KiB and half of the table was
-    // written.
+    // The command has begun to read: half of the table was written, and the pipe holds at most 64
+    // KiB of it.
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let out = child.wait_with_output().unwrap();

@@ -155,7 +155,7 @@ fn failed_memory_operations_are_errors_without_leaks() {
     }
 }
 
-/// A sink that counts writes, and fails at the n-th one.
+/// A sink that counts writes, and fails at the n-th write.
 struct FailingSink {
     writes: Arc<AtomicU64>,
     nth: u64,
@@ -209,7 +209,7 @@ fn failed_writes_are_errors_without_leaks() {
     }
 }
 
-/// A source that counts reads, and fails at the n-th one.
+/// A source that counts reads, and fails at the n-th read.
 struct FailingSource {
     bytes: Vec<u8>,
     reads: AtomicU64,

@@ -36,8 +36,8 @@ fn rejects_large_trees_within_the_memory_limit() {
         (host.session().open().unwrap(), host, backend)
     };
     let bytes = chunked(&open(1 << 30).0);
-    // Limits that are too small to read the tree, too small only to decode it, and large enough to
-    // read and decode it.
+    // The first limit is too small to read the tree. The second limit is large enough to read the
+    // tree, but too small to decode it. The third limit is large enough for both.
     for (limit_bytes, expected) in
         [(4 << 20, Some("a tree of many nodes")), (12 << 20, Some("a tree of 8002 nodes")), (64 << 20, None)]
     {

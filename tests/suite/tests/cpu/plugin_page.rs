@@ -30,7 +30,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs the commands of the page in a folder with its C plugin. Returns the folder and the output.
+/// Runs the commands of the page in a folder that contains the page's C plugin. Returns the folder
+/// and the output.
 fn lines() -> (tempfile::TempDir, Output) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("lines.c"), blocks("c")).unwrap();

@@ -168,7 +168,7 @@ fn via_option_converts_through_bytes_if_the_format_has_no_capsules() {
         fixture.convert_successfully(&sample(), &through, &[&vias[..], &["--device", device]].concat());
         assert!(std::fs::read(&direct).unwrap() == std::fs::read(&through).unwrap(), "{device}");
     }
-    // Columns that the format cannot represent are reported as usual.
+    // The error for a column that the format cannot represent names the format and the column.
     let expected = ["csv", "carrier"];
     fixture.assert_rejected(&sample(), &fixture.at("no.arrow"), &["--via", "csv"], 1, &expected);
 }

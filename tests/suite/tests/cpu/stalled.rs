@@ -169,7 +169,8 @@ fn signals_remove_the_unfinished_output_file() {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // The pipe holds 64 KiB, so the command has read most of this.
+        // The pipe holds 64 KiB, so the command has read most of these bytes when `write_all`
+        // returns.
         stdin.write_all(&stream[..stream.len() / 2]).unwrap();
         let parts = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let part_exists = || parts().any(|name| name.to_string_lossy().ends_with(".part"));

@@ -291,8 +291,8 @@ fn events_of_external_streams_order_work_on_the_other_device() {
     there.within(|| there.destroy_stream(far_own));
 }
 
-/// Validates the other tests of this file: without a wait there is a race, which the simulated
-/// driver detects.
+/// Checks that the other tests of this file can fail: if a wait is omitted, the simulated driver
+/// detects a race.
 #[test]
 fn missing_waits_are_reported_as_races() {
     const TEST: &str = "missing_waits_are_reported_as_races";

@@ -23,7 +23,7 @@ struct ArrayOwner {
 }
 
 /// An array of `rows` values at `address`. The values are ready after `event`, or immediately if
-/// `event` is NULL. The release increments a counter.
+/// `event` is NULL. The release callback increments a counter.
 pub fn array(
     address: u64,
     rows: usize,

@@ -11,7 +11,7 @@ use crossdock_memory::Copies;
 use super::array::schema;
 use super::setup;
 
-/// The capture mode: thread-local, so that other threads of the process may call the driver.
+/// The thread-local capture mode, in which other threads of the process may call the driver.
 const MODE: i32 = 1;
 
 #[test]

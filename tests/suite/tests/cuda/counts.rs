@@ -14,7 +14,7 @@ use super::setup;
 const COUNTED: [&str; 5] =
     ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize", "cuEventRecord"];
 
-/// `n` columns with nulls, alternately of numbers, text and booleans.
+/// A batch of columns with nulls. The types of the columns are in turn numbers, text and booleans.
 fn batch(columns: usize) -> RecordBatch {
     let rows = 1000;
     let column = |i: usize| -> (String, ArrayRef) {

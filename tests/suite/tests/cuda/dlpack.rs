@@ -15,7 +15,7 @@ use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
 use super::setup;
 use super::tensor::{CUDA_0, ConsumedTensor, dl_device, error_chain, import, load_gather_kernel, tensor};
 
-/// The values at every second position of a list that is twice as long.
+/// Returns a list that is twice as long, with `values` at every second position.
 fn spread(values: &[i64]) -> Vec<i64> {
     values.iter().flat_map(|value| [*value, -1]).collect()
 }
@@ -64,7 +64,7 @@ fn tensor_of_a_late_producer_is_read_without_host_waits() {
     assert_eq!(host.settle(), []);
 }
 
-/// Late work of a device writes the tensor's pinned host memory.
+/// The tensor is in pinned host memory, which late work on a device writes.
 #[test]
 fn late_tensor_in_pinned_memory_is_read_in_the_order_of_the_session_stream() {
     let Some((external, host, session)) =
@@ -240,7 +240,8 @@ fn external_tensor_is_deleted_after_its_last_use_without_a_wait_in_drop() {
         let copy = table.batches()[0].compact(session.stream()).unwrap();
         let schema = table.schema().clone();
         drop(table);
-        // With an older driver, a thread may wait for the whole device.
+        // The tensor may be deleted already: with an older driver, the thread that deletes it may
+        // wait for the whole device.
         let is_deleted = deleted.load(Ordering::SeqCst) > 0;
         assert!(!is_deleted || !external.is_pending(late), "the tensor was deleted before the copy read it");
         watch.assert_host_did_not_wait_for(late);

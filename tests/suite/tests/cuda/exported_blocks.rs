@@ -5,8 +5,8 @@ use std::io::Write;
 
 use super::setup;
 
-/// The number of allocations or releases after which a block must be freed, although some event
-/// queries return "not ready".
+/// The maximum number of allocations or releases until a block is freed. Several may be necessary,
+/// because some event queries return "not ready".
 const MAX_BLOCKS: usize = 100;
 
 #[test]

@@ -75,7 +75,7 @@ impl External {
         context
     }
 
-    /// Makes a context current on this thread, or none if it is null.
+    /// Makes a context current on this thread. If it is null, the thread has no current context.
     pub fn make_current(&self, context: Handle) {
         cu!(self, cuCtxSetCurrent(context => Handle));
     }

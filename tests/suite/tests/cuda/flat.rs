@@ -1,4 +1,4 @@
-//! Tests that many conversions do not use more and more device memory.
+//! Tests that the use of device memory does not grow over many conversions.
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ use external::External;
 const GPU: Device = Device::cuda(0);
 
 /// A session on the first CUDA device, and an external library that uses the device. Only one test
-/// at a time has them. Without a driver, reports that `test` is skipped.
+/// at a time can use them. Without a driver, reports that `test` is skipped.
 fn setup(test: &str) -> Option<(LockedExternal, Host, Session)> {
     static LOCK: Mutex<()> = Mutex::new(());
     static EXTERNAL: OnceLock<External> = OnceLock::new();

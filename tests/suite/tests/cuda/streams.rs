@@ -1,4 +1,4 @@
-//! Tests C Device streams. Their arrays pass events from one session to another.
+//! Tests C Device streams. The events of their arrays order the work of two sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -89,8 +89,8 @@ pub fn load_gather_kernel(session: &Session, device: DLDevice, address: u64) {
     session.stream().synchronize().unwrap();
 }
 
-/// A tensor of the host that the external library took out of its capsule. Dropping it calls the
-/// deleter.
+/// A tensor that the host exported, and that the external library took out of its capsule. Dropping
+/// this value calls the tensor's deleter.
 pub struct ConsumedTensor(NonNull<DLManagedTensorVersioned>);
 
 impl ConsumedTensor {

@@ -1,5 +1,5 @@
-//! Tests sessions on one CUDA device with data on another device. Each test runs with every context
-//! that may be current on the caller's thread.
+//! Tests sessions on one CUDA device with data on another device. Each test runs several times,
+//! with each context that can be current on the caller's thread.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,8 +32,8 @@ pub fn setup_two_devices(test: &str) -> Option<(LockedExternal, &'static Externa
     Some((here, there, host, session))
 }
 
-/// Runs `work` three times: with the context of the first device, with that of the second device,
-/// and without a context. The current context must not change.
+/// Runs `work` three times: with the context of the first device, with the context of the second
+/// device, and without a context. The current context must not change.
 fn in_each_context(here: &External, there: &External, work: impl Fn(&dyn Fn())) {
     let enter: [&dyn Fn(); 3] = [&|| here.enter(), &|| there.enter(), &|| here.make_current(null_mut())];
     for enter in enter {

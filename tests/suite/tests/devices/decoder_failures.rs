@@ -39,8 +39,8 @@ fn through_a_capsule(session: &Session, batch: &DeviceBatch) -> crossdock::Resul
     Ok(session.read_capsules(format, capsules, None, &options)?.next()?.unwrap())
 }
 
-/// Injects failures into `run` on every device. Its argument is the result of `before` for each
-/// tree.
+/// Calls `before` with each tree, and then `run` with the result of `before`, on every device.
+/// Injects failures only into `run`.
 fn each_failure_with_each_tree<T>(
     test: &str,
     trees: &[Golden],
@@ -64,8 +64,8 @@ fn each_failure_with_each_tree<T>(
                     each_failure((&host, &faults, operation), &what, chosen, run, bytes);
                 total = (total.0 + failed, total.1 + occurrences);
             }
-            // With few trees, all failures may be without effect, because the pool tries each
-            // allocation a second time.
+            // With few trees, it is possible that no injected failure causes an error, because the
+            // pool repeats each failed allocation once.
             let is_tested = total.0 > 0 || total.1 == 0 || !faults::has_every_case();
             assert!(is_tested, "{device}, {operation:?}: none of {} failures was an error", total.1);
             drop(session);

@@ -42,8 +42,8 @@ fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
     session.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
 }
 
-/// A tree with the values [1001, null, 996]. The child with the values has the encoding id `child`.
-/// The tree has either Vortex types or Arrow types.
+/// A tree with the values [1001, null, 996]. `child` is the encoding id of the child that contains
+/// the values. The tree has either Vortex types or Arrow types.
 fn tree(session: &Session, device: Device, child: &str, has_arrow_types: bool) -> EncodedArray {
     let logical_type = |nullable| match has_arrow_types {
         false if nullable => LogicalType::Dtype(INT32.to_vec()),

@@ -153,8 +153,8 @@ fn pairs(nullable: bool) -> Field {
     Field::new_fixed_size_list("", Field::new("item", DataType::Int32, nullable), 2, false)
 }
 
-/// A plugin that returns results that do not match the declarations of the node. The encoding id
-/// selects the difference.
+/// A plugin whose results do not match the declarations of the node. The encoding id selects how a
+/// result differs from them.
 struct Mismatching(Memory);
 
 impl Plugin for Mismatching {

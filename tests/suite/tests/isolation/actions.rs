@@ -35,7 +35,7 @@ pub fn skips(test: &str) -> bool {
     crate::skips(test)
 }
 
-/// Deadlines that only limit the time without a message.
+/// Deadlines that limit only how long a process may send no message.
 fn silent_for(seconds: u64) -> Deadlines {
     Deadlines { silence: Some(Duration::from_secs(seconds)), call: None }
 }
@@ -114,8 +114,8 @@ fn system_access_is_rejected() {
 fn system_access_is_rejected_in_a_process_with_a_device() {
     const TEST: &str = "system_access_is_rejected_in_a_process_with_a_device";
     match Backend::builder().build().cuda() {
-        // The filter permits ioctl requests of the driver, and files that do not belong to the
-        // driver reject them.
+        // The filter permits the driver's ioctl requests, so the kernel passes them to the file. A
+        // file that does not belong to the driver rejects them with ENOTTY.
         Ok(_) if !skips(TEST) => assert_is_confined(Device::cuda(0), libc::ENOTTY),
         Ok(_) => {}
         Err(missing) => crate::skip(TEST, &missing.to_string()),

@@ -150,7 +150,7 @@ fn isolated_plugin_decodes_the_same_arrays_on_the_device() {
         actual.columns()[0].children().iter().map(|c| c.count_nulls(isolated.stream()).unwrap()).sum();
     assert!(nulls > 0, "there are no nulls");
     assert_same((&[expected], &direct), (&[actual], &isolated));
-    // Also decodes through the importer, which calls the session to decode.
+    // Tests a second path to the decoder: the importer asks the session to decode.
     assert_same((&read(&direct, input.clone()), &direct), (&read(&isolated, input.clone()), &isolated));
     drop(isolated);
     assert_nothing_leaked(host);

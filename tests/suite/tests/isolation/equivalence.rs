@@ -204,7 +204,7 @@ fn isolated_plugin_decodes_the_same_arrays() {
     let input = Input::bytes(sample_tree());
     let decode = |session: &Session| session.decode(session.read_encoded(&input).unwrap()).unwrap();
     assert_same(&[decode(&direct)], &[decode(&isolated)], &direct);
-    // Also decodes through the importer, which calls the session to decode.
+    // Tests a second path to the decoder: the importer asks the session to decode.
     assert_same(&read(&direct, input.clone()), &read(&isolated, input), &direct);
 }
 
@@ -350,7 +350,7 @@ fn assert_tens_decode(host: &Host) {
     let read = session.with_cancel_flag(cancel).read(input, &ReadOptions::default());
     let cancelled = read.and_then(|reader| reader.collect::<std::result::Result<Vec<_>, _>>());
     assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
-    // Checks this before the host ends the plugin's process.
+    // Checks the cancellation before the host ends the plugin's process.
     assert!(
         SAW_CANCELLATION.swap(false, Ordering::SeqCst),
         "a plugin that decodes for an isolated one does not see the cancellation"

@@ -1,4 +1,5 @@
-//! Tests that an isolated plugin can read only the columns of a file that it receives.
+//! Tests that an isolated plugin can read the columns that it receives, but not the other columns
+//! of the same file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -64,7 +64,7 @@ fn lock_process() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host with the plugins at the path `plugins`, isolated as `isolation` says.
+/// A host with the plugins at the path `plugins`, isolated according to `isolation`.
 fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
     let policy = Policy { isolation, ..Policy::default() };
     let search = Search::nowhere().with_path(plugins);

@@ -123,7 +123,7 @@ fn received_files_are_limited_and_closed() {
                 "{what}: {error}"
             );
         });
-        // The limit for the files of all pending messages, plus two.
+        // 502 is the limit for the files of all pending messages, plus two files.
         let max_open = max_open.into_inner();
         assert!(max_open <= 502, "{what}: {max_open} open files");
         let start = Instant::now();

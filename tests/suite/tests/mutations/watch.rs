@@ -10,7 +10,7 @@ const MAX_CASE_TIME: Duration = Duration::from_secs(60);
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// From now on, counts panics in addition to reporting them.
+/// Installs a panic hook that counts panics, and then reports them as before.
 pub fn count_panics() -> &'static AtomicU64 {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -17,8 +17,8 @@ use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 /// The case that needs a CUDA device.
 const ON_CUDA: &str = "memory.device";
 
-/// Arguments with three sample files. One has three rows in the plugin's format, of which the
-/// second row is null. The other two are trees.
+/// Writes three sample files, and returns the arguments that name them. One file has three rows in
+/// the plugin's format, and its second row is null. The other two files contain trees.
 pub fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());

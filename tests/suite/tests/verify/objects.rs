@@ -43,7 +43,8 @@ impl Objects {
         for file in FILES {
             let text = std::fs::read_to_string(source(file)).unwrap();
             // A file that does not contain the bug's name does not depend on it, unless a macro
-            // composes the name. Bugs that throw change the header.
+            // composes the name. A bug that throws an exception also changes the header, which
+            // every file includes.
             let depends = |bug: &&str| throws || text.contains("##") || text.contains(*bug);
             link.arg(match bug.filter(depends) {
                 Some(bug) => self.object(file, Some(bug)),

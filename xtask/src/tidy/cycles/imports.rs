@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                 }
                 "::" => {}
-                // In `a::{self}`, `self` means the module `a`.
+                // In `a::{self}`, `self` refers to the module `a`, so the path stays the same.
                 "self" if !path.is_empty() => {}
                 segment => path.push(segment.to_owned()),
             }

@@ -1,10 +1,11 @@
 //! Checks that the modules of a crate do not import each other in a cycle.
 //!
 //! A module is a file below `src`. It imports a module if a `use` declaration or a path names an
-//! item that is defined there. Re-exported names (`pub use`) are followed to their definition.
-//! Declaring children, and re-exporting names that the module does not use itself, are not imports.
+//! item that is defined there. Re-exported names (`pub use`) are followed to their definition. A
+//! module does not import its children by declaring them, nor a module from which it only
+//! re-exports names.
 //!
-//! These are not checked: methods of a type whose `impl` is in another module, names that macros
+//! The check does not cover methods of a type whose `impl` is in another module, names that macros
 //! compose, modules with a `#[path]`, files outside of `src`, and test code.
 
 mod exceptions;

@@ -23,12 +23,13 @@ fn process_ends_after_its_reaper_is_done() {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "cuda::at_exit::last_reference_is_dropped_by_the_reaper", "--nocapture"]);
     let output = child.env(CHILD, "1").output().unwrap();
-    // With an old driver the message comes before the test runner's output, otherwise after it.
+    // With an old driver, the message precedes the test runner's output. Otherwise, the message
+    // follows that output.
     let is_printed = output.stdout.windows(MESSAGE.len()).any(|part| part == MESSAGE);
     assert!(output.status.success() && is_printed, "{output:?}");
 }
 
-/// The child process; does nothing in other processes.
+/// Runs in the child process, and does nothing in a process without the variable.
 #[test]
 fn last_reference_is_dropped_by_the_reaper() {
     if std::env::var_os(CHILD).is_none() {
@@ -45,18 +46,20 @@ fn last_reference_is_dropped_by_the_reaper() {
     let event = t.event_record(stream).unwrap();
     let call_after = t.functions().call_after.unwrap();
     let data = Box::into_raw(Box::new(account.clone())).cast();
-    // SAFETY: the event is live, and `data` is the argument that `drop_account` expects.
+    // SAFETY: `event` is live, and `data` is a boxed `Arc<Account>`, as `drop_account` expects.
     unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(drop_account)), data) };
     t.event_destroy(event);
     t.stream_destroy(stream);
     t.free(block);
 }
 
-/// Drops the account after a delay, and prints past all buffers of the process.
+/// Drops the account after a delay, then writes the message directly to standard output, without
+/// the buffers of the standard library.
 unsafe extern "C" fn drop_account(data: *mut c_void) {
     std::thread::sleep(Duration::from_millis(300));
-    // SAFETY: the test passes this box, once.
+    // SAFETY: `data` is the box that the test passed to `call_after`, which calls this function
+    // once.
     drop(unsafe { Box::from_raw(data.cast::<Arc<Account>>()) });
-    // SAFETY: the pointer and length are those of a constant.
+    // SAFETY: `write` only reads `MESSAGE.len()` bytes of the constant `MESSAGE`.
     unsafe { libc::write(1, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
 }

@@ -69,7 +69,8 @@ fn rejects_managed_memory_and_unknown_argument_kinds() {
 fn trims_the_pool_before_memory_is_exhausted() {
     let Some(backend) = backend("trims_the_pool_before_memory_is_exhausted") else { return };
     if backend.cuda().unwrap().devices[0].memory_bytes > 32 << 30 {
-        // The simulated device is small. Filling a real one would disturb other programs.
+        // The simulated device is small enough to fill. Filling a real device would disturb other
+        // programs.
         return skip(
             "trims_the_pool_before_memory_is_exhausted",
             "a device of this size is not filled by a test",
@@ -152,7 +153,7 @@ fn fault_plan_applies_to_cuda_devices() {
     assert!(backend.leaks().is_empty());
 }
 
-/// PTX with two kernels and without a NUL at its end, whose length is a multiple of 8.
+/// PTX code with two kernels. It does not end with a NUL, and its length is a multiple of 8.
 const IMAGE: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry here()\n{ ret; }\n\
                      .visible .entry there()\n{ ret; }\n//\n";
 

@@ -26,15 +26,16 @@ fn does_not_reuse_a_block_that_another_stream_reads() {
         for _ in 0..4 {
             t.copies(reader, &[copy((GPU, copied.address), (GPU, block.address), BYTES)]).unwrap();
         }
-        // Uses by other libraries have no event here. They are waited for if the block was
-        // exported, or if the flag is unknown.
+        // With other flags than 0, the free lists no events, as if another library used the block.
+        // The backend must wait for such uses if the block was exported or if it does not know the
+        // flag.
         let read = t.event_record(reader).unwrap();
         if flags == 0 {
             t.free_after(block, &[read], flags);
         } else {
             t.free_after(block, &[], flags);
         }
-        // The next block reuses the memory, and is written at once.
+        // The next block may reuse the memory. The test overwrites it immediately.
         let next = t.alloc_aligned(GPU, BYTES, 64, writer).unwrap();
         t.fill(writer, next.address, 0xff, BYTES).unwrap();
         let mut target = vec![0; BYTES];
@@ -57,7 +58,7 @@ fn pinned_memory_may_be_freed_while_a_copy_from_it_is_queued() {
     let t = table(&account);
     let stream = t.stream_create(GPU).unwrap();
     const BYTES: usize = 8 << 20;
-    // Starts the device, because memory is pinned only after that.
+    // This allocation starts the device. Host memory is not pinned before the device is started.
     let block = t.alloc_aligned(GPU, BYTES, 64, stream).unwrap();
     for round in 0..8u8 {
         let pinned = t.alloc_pinned(BYTES).unwrap();
@@ -66,8 +67,8 @@ fn pinned_memory_may_be_freed_while_a_copy_from_it_is_queued() {
         t.copies(stream, &[copy((GPU, block.address), (Device::CPU, pinned.address), BYTES)]).unwrap();
         let read = t.event_record(stream).unwrap();
         t.free_after(pinned, &[read], 0);
-        // A block of the same size, written at once: it must be different memory while the copy is
-        // in flight.
+        // A new block of the same size must use different memory while the copy is in flight. The
+        // test overwrites it immediately.
         let next = t.alloc_pinned(BYTES).unwrap();
         // SAFETY: the block is live, and only this test uses it.
         unsafe { std::ptr::write_bytes(next.address, 0xff, BYTES) };
@@ -86,9 +87,10 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn count_and_send(data: *mut c_void) {
     CALLS.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the test passes this box, once.
+    // SAFETY: `data` is the box that the test passed to `call_after`, which calls this function
+    // once.
     let sender = unsafe { Box::from_raw(data.cast::<mpsc::Sender<std::thread::ThreadId>>()) };
-    // Without a receiver, the test has already failed.
+    // An error is ignored: if the receiver is gone, the test has already failed.
     sender.send(std::thread::current().id()).unwrap_or_default();
 }
 
@@ -100,7 +102,7 @@ fn call_after_calls_once_after_the_events() {
     let call_after = t.functions().call_after.unwrap();
     let (sender, receiver) = mpsc::channel();
     let data = || Box::into_raw(Box::new(sender.clone())).cast();
-    // SAFETY: there are no events, and `data` is the argument that `count_and_send` expects.
+    // SAFETY: the list has 0 events, and `data` is a boxed sender, as `count_and_send` expects.
     unsafe { call_after(t.raw(), std::ptr::null(), 0, abi::Callback(Some(count_and_send)), data()) };
     assert_eq!(receiver.try_recv(), Ok(std::thread::current().id()));
 
@@ -110,7 +112,7 @@ fn call_after_calls_once_after_the_events() {
     for _ in 0..8 {
         t.fill(stream, block.address, 1, BYTES).unwrap();
         let event = t.event_record(stream).unwrap();
-        // SAFETY: the event is live, and `data` is the argument that the callback expects.
+        // SAFETY: `event` is live, and `data` is a boxed sender, as `count_and_send` expects.
         unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(count_and_send)), data()) };
         t.event_destroy(event);
     }
@@ -122,13 +124,14 @@ fn call_after_calls_once_after_the_events() {
     t.stream_destroy(stream);
 }
 
-/// The argument of an external callback: the thread that must not wait for it, a channel for
-/// whether it runs on another thread, a channel that lets it continue, and a channel for whether it
-/// was allowed to.
+/// The argument of `wait_for_permission`: the id of the thread that drops the backend, a sender
+/// that reports whether the callback runs on another thread, a receiver of the permission to
+/// return, and a sender that reports whether the permission arrived.
 struct CallbackState(ThreadId, mpsc::Sender<bool>, mpsc::Receiver<()>, mpsc::Sender<bool>);
 
 unsafe extern "C" fn wait_for_permission(data: *mut c_void) {
-    // SAFETY: the test passes this box, once.
+    // SAFETY: `data` is the box that the test passed to `call_after`, which calls this function
+    // once.
     let state = unsafe { Box::from_raw(data.cast::<CallbackState>()) };
     let is_elsewhere = std::thread::current().id() != state.0;
     state.1.send(is_elsewhere).unwrap();
@@ -142,8 +145,8 @@ unsafe extern "C" fn wait_for_permission(data: *mut c_void) {
 fn dropping_the_backend_does_not_wait_for_a_callback() {
     const TEST: &str = "dropping_the_backend_does_not_wait_for_a_callback";
     const BYTES: usize = 64 << 20;
-    // If the device is done before `call_after`, the callback runs at once on this thread. So try
-    // several times.
+    // If the device finishes before `call_after` is called, the callback runs immediately on this
+    // thread. The test therefore tries several times.
     for _ in 0..20 {
         let Some(backend) = backend(TEST) else { return };
         let account = backend.account("test");
@@ -157,7 +160,8 @@ fn dropping_the_backend_does_not_wait_for_a_callback() {
         let state = CallbackState(std::thread::current().id(), begin, is_allowed, report);
         let call_after = t.functions().call_after.unwrap();
         let data = Box::into_raw(Box::new(state)).cast();
-        // SAFETY: the event is live, and `data` is the argument that the callback expects.
+        // SAFETY: `event` is live, and `data` is a boxed `CallbackState`, as `wait_for_permission`
+        // expects.
         unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(wait_for_permission)), data) };
         t.event_destroy(event);
         t.free(block);
@@ -179,7 +183,8 @@ fn device_memory_is_bounded_over_many_rounds() {
     let account = backend.account("test");
     let t = table(&account);
     let source = content(1 << 20);
-    // The host runs ahead of the device, so that the blocks of several rounds exist at once.
+    // The host queues work faster than the device runs it, so that blocks of several rounds exist
+    // at the same time.
     let rounds = |n: usize| {
         let round = |_| {
             let blocks: Vec<_> = (0..4).map(|_| t.upload(GPU, &source).unwrap()).collect();

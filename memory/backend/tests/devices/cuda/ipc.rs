@@ -9,10 +9,10 @@ use crossdock_plugin_api::{Code, Device, Result, abi};
 use super::{GPU, backend, backend_with, content, driver_lock, skip};
 use crate::common::{TestBlock, copy, table};
 
-/// Environment variable of the other process with the description in hexadecimal.
+/// The environment variable that passes the description to the other process, in hexadecimal.
 const DESCRIPTION: &str = "CROSSDOCK_TEST_IPC";
 const BYTES: usize = (5 << 20) + 17;
-/// Offset of the exported range in its block.
+/// The offset of the exported range in its block, in bytes.
 const OFFSET: usize = 4099;
 const RANGE: usize = 3 << 20;
 
@@ -91,7 +91,7 @@ fn rejects_unshareable_memory_with_advice() {
     let account = backend.account("test");
     let t = table(&account);
     let export = |address: *mut u8, bytes| {
-        // SAFETY: the export is rejected, so that the memory is never opened.
+        // SAFETY: the export is rejected, so no process opens the memory.
         unsafe { backend.export_ipc(address as u64, bytes, null_mut()) }.map(drop).unwrap_err()
     };
     let block = t.alloc(GPU, 4096).unwrap();
@@ -120,7 +120,7 @@ fn rejects_unshareable_memory_with_advice() {
 #[test]
 fn rejects_a_description_of_an_unknown_gpu() {
     let Some(backend) = backend("rejects_a_description_of_an_unknown_gpu") else { return };
-    // A description by another process, of a GPU that does not exist.
+    // The description looks like that of another process, and names a GPU that does not exist.
     let mut bytes = vec![0x5a; IpcDescription::BYTES - 8];
     bytes[..8].copy_from_slice(b"XDCUIPC1");
     bytes.extend_from_slice(&twox_hash::XxHash64::oneshot(0, &bytes).to_le_bytes());
@@ -138,7 +138,7 @@ fn another_process_reads_after_the_event_and_writes() {
     let account = backend.account("test");
     let t = table(&account);
     let (block, source) = (shareable(&account, GPU, BYTES).unwrap(), content(BYTES));
-    // SAFETY: the memory is never opened.
+    // SAFETY: no process opens the memory.
     if let Err(error) = unsafe { backend.export_ipc(block.address as u64, 1, null_mut()) } {
         assert!(error.message().contains("(801) from cuIpc"), "{error:?}");
         t.free(block);
@@ -146,8 +146,8 @@ fn another_process_reads_after_the_event_and_writes() {
         return skip(TEST, error.message());
     }
     let stream = t.stream_create(GPU).unwrap();
-    // A second of work, during which the other process starts: the range is not ready when it is
-    // exported, nor when it is opened.
+    // The device is busy for about one second, while the other process starts. The range is
+    // therefore not ready when it is exported or when it is opened.
     let busy = t.alloc_aligned(GPU, 1 << 30, 64, stream).unwrap();
     (0..4000).for_each(|_| t.fill(stream, busy.address, 1, 1 << 30).unwrap());
     t.free_with(busy, 0);
@@ -155,7 +155,8 @@ fn another_process_reads_after_the_event_and_writes() {
     t.copies(stream, &[copy((GPU, block.address), (Device::CPU, source.as_ptr()), BYTES)]).unwrap();
     let written = t.event_record(stream).unwrap();
     let range = block.address.wrapping_add(OFFSET);
-    // SAFETY: the event is live, and both are kept until the other process has ended.
+    // SAFETY: the event is live. The event and the block are kept until the other process has
+    // ended.
     let export = unsafe { backend.export_ipc(range as u64, RANGE as u64, t.event_raw(written)) }.unwrap();
     let bytes = export.description().to_bytes();
     let description = IpcDescription::from_bytes(&bytes).unwrap();
@@ -185,7 +186,7 @@ fn another_process_reads_after_the_event_and_writes() {
     assert!(backend.leaks().is_empty());
 }
 
-/// The other process; does nothing in other processes.
+/// Runs in the other process, and does nothing in a process without the variable.
 #[test]
 fn the_other_process() {
     let Ok(digits) = std::env::var(DESCRIPTION) else { return };
@@ -195,7 +196,7 @@ fn the_other_process() {
     let account = backend.account("other");
     let t = table(&account);
 
-    // Ranges outside the allocation are rejected, and nothing stays open.
+    // Ranges outside the allocation are rejected. A rejected range leaves no memory open.
     for (at, value) in [(32, 5u64 << 40), (40, 5 << 40), (40, u64::MAX)] {
         let mut out_of_bounds = bytes.clone();
         out_of_bounds[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -208,7 +209,7 @@ fn the_other_process() {
         assert!(error.message().contains("outside the opened allocation"), "{error:?}");
     }
     let opened = backend.open_ipc(&IpcDescription::from_bytes(&bytes).unwrap()).unwrap();
-    // Opened twice, as by two readers of one message.
+    // The memory is opened twice, as if two readers had received one message.
     let second = backend.open_ipc(&IpcDescription::from_bytes(&bytes).unwrap()).unwrap();
     assert_eq!((opened.device(), opened.bytes()), (GPU, RANGE as u64));
     let (address, stream) = (opened.address() as *mut u8, t.stream_create(GPU).unwrap());
@@ -218,7 +219,7 @@ fn the_other_process() {
     assert!(target == content(BYTES)[OFFSET..OFFSET + RANGE]);
     drop(second);
     t.fill(stream, address, 0x77, RANGE).unwrap();
-    // Closed after the fill, without waiting here.
+    // The memory is closed while the fill may still run. The test does not wait for the fill.
     drop(opened);
     t.stream_destroy(stream);
     backend.settle();

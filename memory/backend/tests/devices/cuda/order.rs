@@ -52,7 +52,7 @@ fn stream_wait_orders_work_after_the_event() {
         assert!(target.iter().all(|byte| *byte == round), "round {round}");
         t.free_after(from, &[used], 0);
         t.free_with(to, 0);
-        // A query may lag behind; a wait does not.
+        // The first query may still report a pending event, but the query after the wait must not.
         assert!(t.event_query(used).unwrap() <= 1);
         t.event_synchronize(used).unwrap();
         assert_eq!(t.event_query(used), Ok(1));

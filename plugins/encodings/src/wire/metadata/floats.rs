@@ -51,8 +51,8 @@ impl Alp {
 /// `vortex.alprd`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlpRd {
-    /// Number of bits of the right part. The left part has the remaining bits of the float, at most
-    /// 16.
+    /// Number of bits of the right part. The left part has the remaining bits of the float, which
+    /// are at most 16 bits.
     pub right_bit_width: u32,
     /// The left parts by code.
     pub dictionary: Vec<u16>,

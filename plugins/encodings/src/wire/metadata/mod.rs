@@ -34,8 +34,8 @@ pub fn expect_empty(metadata: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Calls `take` for every field. `take` ignores unknown fields; if a field is repeated, the last
-/// one counts.
+/// Calls `take` for every field. `take` ignores unknown fields. If a field is repeated, `take` is
+/// called for each occurrence, so the last occurrence counts.
 fn for_each_field<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -> Result<()>) -> Result<()> {
     fields(metadata)
         .try_for_each(|field| {

@@ -93,7 +93,7 @@ impl Sparse {
 /// `vortex.list`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Number of elements, including unused ones.
+    /// Number of elements, including elements that belong to no list.
     pub elements_len: usize,
     /// The offsets' type, an integer.
     pub offsets_ptype: PType,
@@ -110,7 +110,7 @@ impl List {
 /// `vortex.listview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListView {
-    /// Number of elements, including unused ones.
+    /// Number of elements, including elements that belong to no list.
     pub elements_len: usize,
     /// The offsets' type, an integer.
     pub offsets_ptype: PType,

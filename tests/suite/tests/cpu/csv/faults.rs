@@ -33,8 +33,7 @@ fn every_failed_host_allocation_is_an_error_without_leaks() {
         faults.fail(Operation::Allocate, nth);
         let result = round_trip(&fixture, &table, &text);
         faults.fail(Operation::Allocate, 0);
-        // A run may succeed, because a pool with cached memory tries to allocate a second time. The
-        // host's validation makes some of the allocations.
+        // A run may succeed, because a pool with cached memory repeats a failed allocation once.
         if let Err(error) = result {
             failed += 1;
             assert!(error.contains("set to fail by the fault plan"), "{nth}: {error}");

@@ -13,7 +13,7 @@ use crossdock_memory_backend::{Backend, Faults};
 use crossdock_plugin_api::{ByteSource, CallSettings, Device, Input as ApiInput, Options, Source, Validate};
 use crossdock_tests::csv_plugin;
 
-/// Options as pairs.
+/// Options, as pairs of a name and a value.
 pub type Pairs<'a> = &'a [(&'a str, &'a str)];
 
 pub struct Fixture {

@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crate::csv::fixture::{Fixture, Pairs};
 use crate::csv::tables::single;
 
-/// The text, the options, and parts of the expected message.
+/// A CSV text, the options with which it is read, and parts of the expected message.
 type Case<'a> = (&'a [u8], Pairs<'a>, &'a [&'a str]);
 
 const CASES: &[Case<'static>] = &[

@@ -71,7 +71,8 @@ fn mutated_csv_is_read_or_rejected() {
         }
         let options = OPTIONS[random.below(OPTIONS.len())];
         let result = match random.below(3) {
-            // Also makes the parser of each type read values of other types.
+            // Expects one column of a random type, so that the parser of each type also receives
+            // values of other types.
             0 => {
                 let (name, array) = &types[random.below(types.len())];
                 fixture.read_with(&bytes, &batch(&[(name.clone(), array.clone())]).schema(), options)

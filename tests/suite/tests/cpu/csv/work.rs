@@ -94,7 +94,7 @@ fn small_byte_budget_gives_small_batches() {
 #[test]
 fn cancelled_call_stops_soon_with_an_error() {
     let fixture = Fixture::new();
-    // Cancels during the first read, and during later batches.
+    // Cancels the call during the first read, or during a read of a later batch.
     for cancel_at in [0, 10_000_000] {
         let source = Arc::new(Rows { cancel_at, ..rows(2_000_000) });
         let call = CallSettings { cancel: source.flag.clone(), ..CallSettings::new(Device::CPU) };

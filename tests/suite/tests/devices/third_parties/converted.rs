@@ -39,8 +39,8 @@ fn assert_converted(plugin: &Path, node: &Node, expected: impl Array + 'static) 
     }
 }
 
-/// A validity bitmap of 3000 rows in which every seventh row is null, and a function that returns
-/// whether a row is valid.
+/// Returns a validity bitmap of 3000 rows, in which every seventh row is null, and a function that
+/// tests whether a row is valid.
 fn validity() -> (Vec<u8>, impl Fn(usize) -> bool) {
     let is_valid = |i: usize| !i.is_multiple_of(7);
     let mut bits = vec![0; 375];

@@ -14,7 +14,7 @@ use crate::third_parties::trees::{decoded, packed, session};
 
 fn dictionary(codes: Node, values: Node) -> Node {
     // Field 1 of the protobuf message is the number of values; field 2 is the type of the codes,
-    // which have 8 bits by default and here possibly 16.
+    // which have 8 bits by default. In this test, they may also have 16 bits.
     let n = values.len;
     let mut metadata = vec![0x08, (n % 128) as u8 | 0x80, (n / 128) as u8];
     metadata.extend(if codes.data_type == DataType::UInt16 { vec![0x10, 1] } else { vec![] });

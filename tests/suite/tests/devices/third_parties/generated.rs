@@ -95,7 +95,7 @@ fn build_c(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Runs the test of a Rust project. Returns its plugin. Uses the workspace's Cargo.lock, because
-/// nothing is downloaded.
+/// Cargo runs offline and has only the packages that this file lists.
 fn build_rust(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
     let (project, root) = (folder.join(name), root(test)?);
     std::fs::copy(root.join("Cargo.lock"), project.join("Cargo.lock")).unwrap();

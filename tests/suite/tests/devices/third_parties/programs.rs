@@ -1,6 +1,6 @@
-//! Tests encodings of two third-party plugins that the host decodes with programs, which it fuses
-//! with the programs of the shipped plugins. The encodings are `example.scaled` in C, which has no
-//! decoder, and `example.xor` in Rust.
+//! Tests encodings of two third-party plugins. The host decodes these encodings with programs, and
+//! fuses the programs with the programs of the shipped plugins. The encodings are `example.scaled`
+//! in C, which has no decoder, and `example.xor` in Rust.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt16Type};
@@ -15,7 +15,8 @@ use crossdock_tests::{built, crossdock, csv_plugin, example_plugin};
 
 use crate::third_parties::trees::{bit_packed, decoded, packed, session};
 
-/// A node of 32-bit integers. Each is the sum of the reference 1000 and a value of the child.
+/// A node of 32-bit integers. Each integer is the sum of the reference 1000 and a value of the
+/// child.
 fn with_reference_1000(packed: Node) -> Node {
     let packed = Node { data_type: DataType::Int32, ..packed };
     let (len, metadata) = (packed.len, vec![0x18, 0xd0, 0x0f]);

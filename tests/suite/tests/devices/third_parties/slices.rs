@@ -103,8 +103,8 @@ fn slice(
     unsafe { Owned::new(raw) }
 }
 
-/// The devices on which the kernel runs. `untouchable` is not among them, because the plugin
-/// decodes on the CPU for it.
+/// The devices on which the kernel runs. The device `untouchable` is excluded, because the plugin
+/// decodes its arrays on the CPU.
 fn kernel_devices() -> impl Iterator<Item = Device> {
     devices().iter().copied().filter(|device| *device != Device::UNTOUCHABLE)
 }
