@@ -15,7 +15,7 @@ pub fn blocks_of(first: usize, len: usize) -> usize {
 /// Bytes per view.
 pub const VIEW_BYTES: usize = 16;
 
-/// The kernel for unions gets this value as the child length of each unknown type id.
+/// The child length of an unknown type id, in the arguments of the kernel for unions.
 pub const NO_CHILD: u64 = u64::MAX;
 
 /// The factors of a sum must be less than this bound. Equal to the constant in `parts.cu`.

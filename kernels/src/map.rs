@@ -56,7 +56,8 @@ impl<'a> Checks<'a> {
         self.push(&MAP, blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// Writes `base + i * step` for each `i`, after applying `steps`. Sums and products wrap.
+    /// Computes `base + i * step` for each `i`, applies `steps` to the sums, and writes the
+    /// results. Sums and products wrap.
     pub fn sequence(
         &mut self,
         base: u64,

@@ -24,8 +24,9 @@ impl<'a> Checks<'a> {
         Ok(first)
     }
 
-    /// Checks the integer of 4 or 8 bytes at byte `at`, for example a number of rows:
-    /// [`Findings::first_wrong`](crate::Findings::first_wrong) is 0 if it is not in `min..=max`.
+    /// Checks whether the integer of 4 or 8 bytes at byte `at`, for example a number of rows, is in
+    /// `min..=max`. If it is not, [`Findings::first_wrong`](crate::Findings::first_wrong) returns
+    /// 0.
     pub fn number_within(
         &mut self,
         from: &'a Buffer,

@@ -42,8 +42,9 @@ impl<'a> Checks<'a> {
         Ok(cell)
     }
 
-    /// Writes `offset - base` for each offset, as numbers of `to_width_bytes` (4 or 8), from byte
-    /// `at` of `to` on. The returned cell has the first number that does not fit.
+    /// Subtracts `base` from each offset, and writes the differences with `to_width_bytes` (4 or 8)
+    /// bytes each, from byte `at` of `to` on. The returned cell has the first difference that does
+    /// not fit.
     pub fn convert_offsets(
         &mut self,
         offsets: Offsets<'a>,

@@ -23,8 +23,8 @@ pub enum LeftParts<'a> {
     Inline,
 }
 
-/// `len` words that are split into a left part of 2 bytes or its code, and a right part with the
-/// width of a word.
+/// `len` words that are split into left parts and right parts. A left part has 2 bytes, and may be
+/// replaced by a code. A right part has the width of a word.
 #[derive(Clone, Copy, Debug)]
 pub struct Halves<'a> {
     /// The buffer of left parts or codes, and the byte at which the left parts or codes begin.

@@ -1,5 +1,6 @@
-//! The table of kernels: name, arguments of a job, and repeatable arguments. It is the only
-//! declaration of a kernel; tests check the CPU implementation and the CUDA function against it.
+//! The table of kernels. A row has the kernel's name, the arguments of a job, and the repeatable
+//! arguments. The row is the only declaration of a kernel; tests check the CPU implementation and
+//! the CUDA function against it.
 
 use std::ffi::CStr;
 

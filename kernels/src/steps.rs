@@ -8,14 +8,14 @@ use crate::jobs::JobArg;
 pub enum Step {
     /// Adds a number, which is truncated to the word.
     Add(u64),
-    /// Computes the exclusive or with a number, which is truncated to the word.
+    /// Computes the exclusive or of the value and a number, which is truncated to the word.
     Xor(u64),
     /// Decodes zigzag: 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
     /// Converts a signed integer of 4 or 8 bytes to the nearest float of the same width, ties to
     /// even.
     ToFloat,
-    /// Multiplies a float of 4 or 8 bytes by the float with these bits.
+    /// Multiplies a float of 4 or 8 bytes by a factor. The number contains the bits of the factor.
     Scale(u64),
 }
 

@@ -46,7 +46,7 @@ pub struct Row {
     pub name: &'static CStr,
     /// The arguments of a job, after its head.
     pub params: &'static [Param],
-    /// Arguments that follow as a group, which a job may repeat any number of times.
+    /// A group of arguments after `params`. A job may repeat this group any number of times.
     pub tail: &'static [Param],
     /// The request by which a caller asks the host for the kernel.
     pub host: HostKernel,

@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
 pub struct Patches<'a> {
     /// The position of each value plus `first`, ascending.
     pub indices: Numbers<'a>,
-    /// The number of values that a slice cut off the front of the array.
+    /// If the array is a slice, the number of values that precede the slice in the original array.
     pub first: u64,
     /// The values to write, one for each index.
     pub values: Source<'a>,
@@ -108,7 +108,8 @@ impl<'a> Checks<'a> {
     }
 
     /// Writes the value of each code. The returned cell has the first valid code (`validity`:
-    /// bitmap and its first bit) that is out of range; for codes out of range, zeros are written.
+    /// bitmap and its first bit) that is out of range. For a code that is out of range, zeros are
+    /// written.
     pub fn take(
         &mut self,
         codes: Numbers<'a>,

@@ -11,9 +11,9 @@ use crate::rows::CHECK_UNION;
 const IDS: usize = 128;
 
 impl<'a> Checks<'a> {
-    /// Finds the first of `len` values, from value `first` on, with an unknown type id or, in a
-    /// dense union (`offsets`), with an offset outside of its child. `children` has the type id and
-    /// the length of each child.
+    /// Finds the first invalid value of `len` values, from value `first` on. A value is invalid if
+    /// its type id is unknown or, in a dense union (`offsets`), if its offset is outside of its
+    /// child. `children` has the type id and the length of each child.
     pub fn union(
         &mut self,
         type_ids: &'a Buffer,

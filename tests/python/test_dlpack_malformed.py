@@ -106,7 +106,7 @@ def test_malformed_tensor_is_rejected_and_freed_once(session, case, form):
 
 @forms
 @pytest.mark.parametrize("case", MALFORMED)
-def test_malformed_tensor_is_rejected_with_a_schema(session, case, form):
+def test_malformed_tensor_is_rejected_even_if_a_schema_is_passed(session, case, form):
     fields, code, _ = MALFORMED[case]
     tensor = ManagedTensor(form, **fields)
     with pytest.raises(capi.CrossdockError) as caught:

@@ -45,7 +45,7 @@ fn reads_a_file_as_a_table() {
 }
 
 #[test]
-fn rejects_other_text_with_its_line() {
+fn error_for_invalid_text_names_its_line() {
     let line = read(&session(), "wrong.@NAME@", "1\n2\nthree\n")
         .err()
         .unwrap()

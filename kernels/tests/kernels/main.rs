@@ -1,5 +1,5 @@
-//! Tests the kernels on every device. They are one program, so that the emulator of the CUDA
-//! sources is compiled once.
+//! Tests the kernels on every device. All tests are in one program, so that the emulator of the
+//! CUDA sources is compiled only once.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod common;

@@ -48,7 +48,8 @@ struct Stream {
     memory: Memory,
     /// The only column of the tree.
     column: Arc<Schema>,
-    /// The expected schema, if the fields of the tree's structs become the columns of the batches.
+    /// The expected schema. `None` unless the fields of the tree's structs become the columns of
+    /// the batches.
     rows: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
     /// Number of bytes that were read; 0 for a capsule.
@@ -148,8 +149,8 @@ fn describe(schema: &Schema) -> String {
 }
 
 /// Whether two fields have the same type, nullability and extension type. Ignores the names of list
-/// elements and map entries, and all metadata except the extension type, because Vortex's types do
-/// not have them.
+/// elements and map entries, and all metadata except the extension type. Vortex's types do not have
+/// these names and metadata.
 fn is_same(actual: &Field, expected: &Field) -> bool {
     let extension = |field: &Field| {
         let keys = [EXTENSION_NAME.as_bytes(), EXTENSION_METADATA.as_bytes()];
@@ -176,7 +177,7 @@ fn is_same(actual: &Field, expected: &Field) -> bool {
     types && actual.is_nullable() == expected.is_nullable() && extension(actual) == extension(expected)
 }
 
-/// [`is_same`] for a map's entries, without the names of their fields.
+/// Like [`is_same`], for the entries of a map. Ignores the names of the entries' fields.
 fn is_same_entry(actual: &Field, expected: &Field) -> bool {
     let (DataType::Struct(actual), DataType::Struct(expected)) = (actual.data_type(), expected.data_type())
     else {

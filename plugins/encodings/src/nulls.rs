@@ -33,7 +33,7 @@ impl Validity {
     }
 }
 
-/// Converts an array of bools to a validity, in which true means valid.
+/// Converts an array of bools to a validity. A value is valid if its bool is true.
 pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
     if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
         return Err(job.node.wrong(format_args!(

@@ -5,7 +5,7 @@ use crossdock_memory::Buffer;
 /// A validity bitmap without offset, and its null count.
 #[derive(Clone)]
 pub struct Validity {
-    /// One bit per value, 1 if it is valid. `None` if all values are valid.
+    /// One bit per value. The bit is 1 if the value is valid. `None` if all values are valid.
     pub bits: Option<Buffer>,
     /// `None` if unknown.
     pub null_count: Option<usize>,

@@ -185,7 +185,7 @@ fn git(root: &Path, arguments: &[&str]) -> Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// First words of subjects that are not verbs.
+/// Words that are not verbs, so a commit subject must not begin with them.
 const NOT_VERBS: &[&str] =
     &["a", "an", "it", "no", "of", "one", "that", "the", "this", "what", "where", "who", "whoever"];
 /// Verbs in the imperative that end like other forms of verbs.

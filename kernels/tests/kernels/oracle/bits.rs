@@ -84,7 +84,8 @@ pub fn null_count(case: &Case<'_>) {
     }
 }
 
-/// Concatenates parts of many lengths, some without a bitmap, and more than fit into one launch.
+/// Concatenates parts of many lengths. Some parts have no bitmap. There are more parts than fit
+/// into one launch.
 pub fn concatenate(case: &Case<'_>) {
     for n_parts in [1, 2, 7, 130] {
         let lens: Vec<usize> = (0..n_parts).map(|_| case.below(2 * case.n / n_parts + 2)).collect();

@@ -29,8 +29,8 @@ fn number(bytes: &[u8], i: usize, of: IntType) -> i128 {
     }
 }
 
-/// Random integers from any address on: the numbers, their buffer, and the byte at which they
-/// begin.
+/// Random integers in a buffer, beginning at any address: the numbers, the buffer, and the byte at
+/// which the integers begin.
 fn some_integers(case: &Case<'_>, of: IntType) -> (Vec<i128>, Buffer, usize) {
     let (skip, width) = (case.below(9), of.width_bytes);
     let bytes = case.bytes((skip + case.n) * width);
@@ -111,7 +111,8 @@ pub fn narrow(case: &Case<'_>) {
 }
 
 pub fn sum(case: &Case<'_>) {
-    // Parts of all types, and factors with which the sums are far below, near or beyond the limits.
+    // The parts have all types. The factors are chosen so that the sums are far below, near or
+    // beyond the limits.
     let types: Vec<IntType> = types().collect();
     for round in 0..24 {
         let n_parts = 1 + case.below(4);

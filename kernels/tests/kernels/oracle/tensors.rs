@@ -91,8 +91,8 @@ fn layout(case: &Case<'_>, width: usize) -> (Vec<Dim>, usize, usize) {
         remaining = (remaining / size).max(1);
     }
     sizes.push(if case.n == 0 { 0 } else { remaining });
-    // The order in memory differs from that of the dimensions. Each dimension may have a gap, be
-    // backwards or be repeated.
+    // In most cases, the order of the dimensions in memory is random. Each dimension may have a
+    // gap, be backwards or be repeated.
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     if case.below(3) > 0 {
         (0..order.len()).for_each(|i| order.swap(i, i + case.below(sizes.len() - i)));

@@ -36,8 +36,8 @@ pub fn utf8(case: &Case<'_>) {
                 data[i] = [0x80, 0xbf, 0xc0, 0xc3, 0xe0, 0xed, 0xf0, 0xf4, 0xf5, 0xff][case.below(10)];
             }
             if noise > 0 && data.len() > 8 {
-                // Sequences that violate one rule each: a surrogate, overlong forms, beyond the
-                // last character.
+                // Each sequence violates one rule: a surrogate, overlong forms, and a character
+                // beyond the last one.
                 let i = case.below(data.len() - 4);
                 let wrong: [&[u8]; 5] =
                     [b"\xed\xa0\x80", b"\xe0\x9f\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xc1\xbf"];
@@ -67,7 +67,7 @@ pub fn utf8(case: &Case<'_>) {
     }
 }
 
-/// Checks views of many lengths, into more buffers than fit into one launch.
+/// Checks views of many lengths. The views refer to more buffers than fit into one launch.
 pub fn views(case: &Case<'_>) {
     for (n_data, noise, utf8) in [(0, 0, true), (3, 1, true), (400, 1, false), (400, 60, true)] {
         let case = &Case { n: case.n.min(5000), ..case.again() };

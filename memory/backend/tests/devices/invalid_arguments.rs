@@ -179,7 +179,7 @@ const CHILD: &str = "CROSSDOCK_TEST_TOUCH";
 /// Runs in a child process. An environment variable selects how the test accesses an address of the
 /// device.
 #[test]
-fn touching_child() {
+fn child_process_accesses_untouchable_memory() {
     let Ok(access) = std::env::var(CHILD) else { return };
     let account = Backend::builder().untouchable(true).build().account("test");
     let block = table(&account).upload(Device::UNTOUCHABLE, &[1, 2, 3]).unwrap();
@@ -202,7 +202,7 @@ fn access_to_an_untouchable_address_is_a_segfault() {
     for (access, signal) in [("read", Some(libc::SIGSEGV)), ("write", Some(libc::SIGSEGV)), ("copy", None)] {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let status = child
-            .args(["--exact", "invalid_arguments::touching_child"])
+            .args(["--exact", "invalid_arguments::child_process_accesses_untouchable_memory"])
             .env(CHILD, access)
             .output()
             .unwrap()

@@ -236,7 +236,7 @@ impl Block {
         }
         let bytes = filling.len();
         let (starts, jobs): (Vec<_>, Vec<_>) = bundle(tasks).into_iter().unzip();
-        // The zeros between two jobs belong to the part of the first job.
+        // A job's range ends where the next one begins, so it includes the padding between them.
         let ends = starts.into_iter().skip(1).chain([bytes]);
         let parts = ends.zip(jobs).map(|(end, job)| (pool.start(vec![job]), end)).collect();
         Self::Upload(Upload::new(filling, parts))

@@ -206,7 +206,7 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
         let word = head.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok());
         word.ok_or_else(|| {
             Error::bad_data(format!(
-                "it is truncated: it ends {remaining} bytes after a message, expected the next one"
+                "it is truncated: it ends {remaining} bytes after the last complete message"
             ))
         })
     };

@@ -319,7 +319,7 @@ impl Reader {
                 4 => {}
                 n => {
                     return Err(Error::bad_data(format!(
-                        "it is truncated: it ends {n} bytes after a message, expected the next one"
+                        "it is truncated: it ends {n} bytes after the last complete message"
                     )));
                 }
             }

@@ -23,7 +23,7 @@ use crate::kinds::Kind;
 use crate::node::Node;
 use on_device::{OnDevice, alloc, check_patch_indices, integers, supports_all, supports_takeable};
 
-/// Encodings whose host decoder works on every device, because it does not read the buffers, or
+/// Encodings whose host decoder works on every device. Such a decoder does not read the buffers, or
 /// uses only operations that support every device.
 const ANY_DEVICE: &[&str] = &[
     "vortex.primitive",

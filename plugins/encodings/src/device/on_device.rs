@@ -38,7 +38,7 @@ pub fn check_patch_indices(node: &Node<'_>, first_invalid: Option<u64>) -> Resul
     })
 }
 
-/// Returns true for every node. The host has already checked the node.
+/// Returns true for every node, because the host has already checked the node.
 pub fn supports_all(_: &Node<'_>) -> Result<bool> {
     Ok(true)
 }

@@ -67,8 +67,8 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(node.data_type(), Validity::from_array(job, codes)?, vec![Some(to.freeze(job.stream)?)])
 }
 
-/// Patches left parts: gathers the right parts at the patched positions, joins them with the
-/// patched left parts, and writes the results at these positions.
+/// Patches left parts. Gathers the right parts at the patched positions, joins them with the
+/// patched left parts, and writes the joined values at the patched positions.
 fn patch_lefts(job: &Job<'_>, patched: &Patched<'_>, halves: Halves<'_>, to: &mut BufferMut) -> Result<()> {
     let (node, width) = (&job.node, halves.width_bytes);
     let (Some(indices), Some(lefts)) = (numbers(patched.indices), numbers(patched.values)) else {

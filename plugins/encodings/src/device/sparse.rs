@@ -28,7 +28,8 @@ pub fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     }
 }
 
-/// A buffer filled with `word`, with the patches of `from` at the node's indices.
+/// Creates a buffer that is filled with `word`. The values of `from` replace the fill value at the
+/// node's indices.
 fn patched(job: &Job<'_>, word: u64, from: Source<'_>, width: usize) -> Result<Buffer> {
     let node = &job.node;
     let first = sparse_metadata(node)?.patches.offset as u64;

@@ -115,7 +115,7 @@ fn by_tokens(job: &Job<'_>, dictionary: Option<&Buffer>, validity: &Validity) ->
     )
 }
 
-/// Decodes codes to an array, given the length of each value; `None` on an error.
+/// Decodes codes to an array. The length of each value is an input. Returns `None` on an error.
 fn decoded(
     job: &Job<'_>,
     codes: Codes<'_>,
@@ -141,7 +141,8 @@ fn decoded(
     })
 }
 
-/// Builds the array of views into `data` with the kernel that `make` adds; `None` on an error.
+/// Adds a kernel with `make` and builds the array of the kernel's views into `data`. Returns `None`
+/// on an error.
 fn viewed<'a>(
     job: &Job<'_>,
     data: Option<&'a Buffer>,

@@ -206,7 +206,8 @@ impl<'a> Tree<'a> {
         Ok((self.buffer_range(array, i, array.offset() / 8, bytes)?, message(&[(1, skip as u64)])))
     }
 
-    /// Adds a node with `n` children, which `write` adds, followed by its validity child.
+    /// Adds a node with `n` children, which `write` adds. The validity child, if the node has one,
+    /// follows these children.
     fn with_children(
         &mut self,
         id: (&str, &Field),

@@ -24,7 +24,7 @@ pub struct Kind {
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
 
-/// Size in bytes of values of fixed width and their validity bitmap.
+/// Size in bytes of the values and the validity bitmap of a node whose type has a fixed width.
 pub fn fixed_size(node: &Node<'_>) -> Result<Option<usize>> {
     Ok(Some(node.values_bytes()?.saturating_add(node.len.div_ceil(8))))
 }

@@ -85,7 +85,7 @@ pub(crate) type TakeValues = fn(&Job<'_>, &DeviceArray, &DeviceArray) -> Result<
 /// the first value, and the values of the runs.
 pub(crate) type ExpandRuns = fn(&Job<'_>, &DeviceArray, usize, &DeviceArray) -> Result<DeviceArray>;
 
-/// Looks up a dictionary's codes, which are plain or run-end encoded.
+/// Looks up the codes of a dictionary. The codes are plain or run-end encoded.
 pub(crate) fn by_codes(
     job: &Job<'_>,
     take_values: TakeValues,

@@ -17,7 +17,8 @@ pub fn slot(node: &Node<'_>) -> Option<Slot> {
     Slot::of(node.data_type())
 }
 
-/// Size in bytes of a node's values and validity. For a nested type, size of the row indices.
+/// Size in bytes of a node's values and validity. For a nested type, this is the size of the row
+/// indices.
 pub fn size(node: &Node<'_>) -> Result<Option<usize>> {
     let bits = node.len.div_ceil(8);
     Ok(Some(match slot(node) {
@@ -138,7 +139,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Views only the validity of an array, which may have any type.
+    /// Views only the validity of an array. The array may have any type.
     pub fn from_validity(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
         let has_nulls = array.null_count() != Some(0) && array.layout().has_validity && !array.is_empty();
         let buffer = array.buffers().first().and_then(Option::as_ref).filter(|_| has_nulls);

@@ -73,7 +73,7 @@ fn views(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(job.node.data_type(), validity, buffers)
 }
 
-/// The validity, and the views followed by their data buffers.
+/// The validity of the node, and a list that contains the views followed by their data buffers.
 pub(crate) fn take_views(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)> {
     let last = job.node.raw.n_buffers().saturating_sub(1);
     let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
@@ -116,7 +116,7 @@ fn check_offsets(node: &Node<'_>) -> Result<()> {
 /// views refer to.
 type Write<'a> = dyn Fn(&[u8], &mut [views::View]) -> Result<Vec<Range<usize>>> + 'a;
 
-/// Builds an array of the views that `write` writes, with parts of the block as data buffers.
+/// Builds an array of the views that `write` writes. Its data buffers are parts of the block.
 fn view_array(
     job: &Job<'_>,
     data: Option<Buffer>,

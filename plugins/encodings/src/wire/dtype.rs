@@ -22,8 +22,8 @@ pub const MAX_DEPTH: usize = 64;
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Arrow's key for an extension type's metadata. The value may be any bytes.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// The key under which releases before 0.3 wrote metadata that is not text, as hexadecimal digits.
-/// It is still read.
+/// The key under which releases before 0.3 wrote metadata that is not text. The value consists of
+/// hexadecimal digits. This crate still reads the key.
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 
 /// Type numbers of the flatbuffer.

@@ -104,7 +104,7 @@ impl<'a> Flatbuffer<'a> {
 }
 
 impl<'a, 'b> Table<'a, 'b> {
-    /// Offset of the value of slot `n`; `None` if it has its default.
+    /// Offset of the value of slot `n`; `None` if the slot has its default value.
     fn slot(&self, n: usize) -> Result<Option<usize>> {
         if n >= self.n_slots {
             return Ok(None);

@@ -20,8 +20,8 @@ pub enum Scalar<'a> {
     Decimal([u8; 32]),
     /// Text (valid UTF-8) or bytes.
     Bytes(&'a [u8]),
-    /// The elements of a list, the fields of a struct, or the entries of a map, each of which is a
-    /// list of key and value.
+    /// The elements of a list, the fields of a struct, or the entries of a map. Each entry of a map
+    /// is a list of a key and a value.
     List(Vec<Scalar<'a>>),
 }
 

@@ -1,4 +1,4 @@
-//! Tests which codes of dictionaries are decoded before their parent, and the values.
+//! Tests the values of dictionaries, and which of their codes are decoded before the dictionary.
 
 use arrow_schema::DataType;
 use crossdock_memory::Device;

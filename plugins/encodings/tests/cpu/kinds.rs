@@ -69,7 +69,7 @@ fn delta() -> Node {
     )
 }
 
-/// Floats whose left 16 bits are in a dictionary of two; the last one is patched.
+/// Floats whose left 16 bits are in a dictionary of two left parts. The last float is patched.
 fn split_floats() -> Node {
     let halves = |words: &[u16]| Node::words(DataType::UInt16, words, u16::to_le_bytes);
     let rights = Node::words(DataType::UInt32, &[0u32, 0, 0x4000, 0], u32::to_le_bytes);

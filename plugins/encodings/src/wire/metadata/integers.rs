@@ -83,7 +83,7 @@ impl Sequence {
     }
 }
 
-/// Reads a step. It may be signed even if the values are unsigned, and vice versa.
+/// Reads a step. The step may be signed although the values are unsigned, and vice versa.
 fn step(message: &[u8]) -> Result<i128> {
     let read = |data_type| Scalar::read(message, &Field::new("", data_type, false));
     let value = read(DataType::Int64).or_else(|_| read(DataType::UInt64))?;

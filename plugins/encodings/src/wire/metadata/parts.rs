@@ -59,7 +59,7 @@ impl DecimalByteParts {
     }
 }
 
-/// Checks that the type of the highest part is signed, because this part has the sign.
+/// Checks that the type of the highest part is signed, because the highest part contains the sign.
 fn signed(ptype: PType) -> Result<()> {
     if !ptype.is_signed() {
         return Err(Error::bad_data(format!("highest parts of type {ptype}, expected signed integers")));

@@ -1,4 +1,4 @@
-//! Metadata of patches: values that did not fit an encoding, with their indices.
+//! Metadata of patches. Patches are values that an encoding cannot represent, with their indices.
 
 use crossdock_plugin_api::{Error, Result};
 
@@ -10,8 +10,8 @@ use crate::wire::PType;
 pub struct Patches {
     /// Number of patches, at least 1.
     pub len: usize,
-    /// The number that is subtracted from each index. If the node is a slice of an array, it is the
-    /// position of the slice in this array.
+    /// The number that is subtracted from each index. If the node is a slice of an array, this
+    /// number is the position of the slice in the array.
     pub offset: usize,
     /// The indices' type, unsigned.
     pub indices_ptype: PType,
