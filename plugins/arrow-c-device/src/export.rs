@@ -63,8 +63,8 @@ struct Writer {
     memory: Memory,
     interface: Interface,
     schema: SchemaRef,
-    /// If true, a schema capsule precedes each array, as in the capsule pairs of Python. If false,
-    /// one schema capsule precedes the first array.
+    /// Whether a schema capsule precedes each array, as in the capsule pairs of Python. Otherwise,
+    /// only one schema capsule precedes the first array.
     repeats_schema: bool,
     batches: u64,
     /// The arrays of a stream that `finish` returns.
@@ -132,8 +132,8 @@ impl Writer {
 
 fn into_array(batch: Owned<abi::Batch>) -> Owned<abi::ArrowDeviceArray> {
     let mut raw = batch.into_raw();
-    // SAFETY: `into_raw` passed the ownership of the array and of the schema. Each of them gets one
-    // new owner, and the owner of the schema is dropped here.
+    // SAFETY: `into_raw` passed the ownership of the array and of the schema. `take` moves each
+    // struct to one new owner. The owner of the schema is dropped here.
     unsafe {
         drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
         Owned::take(&mut raw.array)
@@ -155,8 +155,8 @@ fn host_array(array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::ArrowArr
     Ok(array)
 }
 
-/// Whether all nodes have a null count other than -1. Returns false for a tree deeper than `depth`,
-/// so that the import checks and rejects it.
+/// Whether the null counts of all nodes are known, which means that they are not -1. Returns false
+/// for a tree deeper than `depth`, so that the caller imports the tree and the import rejects it.
 ///
 /// # Safety
 /// `array` is a valid array. Its children and dictionary live as long as the array.

@@ -1,5 +1,5 @@
 //! Stores the key-value metadata of a file's footer in the metadata of the schema, under keys with
-//! a prefix. When a file is written, they are moved back into the footer.
+//! a prefix. The writer of a file moves these entries back into the footer.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn join(schema: SchemaRef, footer: Vec<(String, String)>) -> Result<SchemaRe
     Ok(Arc::new(Schema::new_with_metadata(schema.fields().clone(), metadata)))
 }
 
-/// Separates the footer's metadata from the schema. They are sorted by key.
+/// Separates the footer's metadata from the schema. Returns the metadata sorted by key.
 pub fn split(schema: SchemaRef) -> (SchemaRef, Vec<(String, String)>) {
     if !schema.metadata().iter().any(|(key, _)| key.starts_with(PREFIX)) {
         return (schema, Vec::new());

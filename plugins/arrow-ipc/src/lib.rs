@@ -10,12 +10,12 @@
 //!   `crossdock.arrow-ipc.footer:`, and moved back into the footer when a file is written.
 //! - The metadata of a record batch is kept with the batch. The metadata of other messages is
 //!   dropped, with a warning in the host's log.
-//! - IPC has no metadata for the values of a dictionary, such as an extension type. They are stored
-//!   in the metadata of the dictionary's field, under the key
+//! - IPC has no metadata for the values of a dictionary, such as an extension type. The metadata of
+//!   the values is stored in the metadata of the dictionary's field, under the key
 //!   [`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES).
 //!
-//! The same bytes result in the same table or in an error, regardless of whether they are mapped,
-//! read at offsets, or read from a pipe:
+//! An input results in the same table or in an error, whether its bytes are mapped, read at
+//! offsets, or read from a pipe:
 //! - A file must have a footer, and the footer must list exactly the messages of the file
 //!   (`read/footer_check.rs`).
 //! - Concatenated streams are read as one table if their fields are equal. Therefore a pipe is read

@@ -7,8 +7,8 @@ pub const MAX_METADATA_BYTES: usize = 256 << 20;
 /// Maximum number of levels of nested fields in a schema.
 pub const MAX_DEPTH: usize = 64;
 
-/// Maximum size of an allocation, in bytes, if its length is only declared and cannot be verified,
-/// as in a pipe. A larger allocation grows as the bytes are received.
+/// Maximum initial size of an allocation, in bytes, if the input only declares the length, as in a
+/// pipe. The allocation grows as more bytes are received.
 pub const TRUSTED_BYTES: usize = 32 << 20;
 
 /// Maximum size of batches that are read ahead, in bytes. It applies if the caller sets no budget

@@ -6,13 +6,14 @@ use crossdock_memory::{Buffer, Result, Stream};
 use crate::partitioned_block::PartitionedBlock;
 use crate::pool::Group;
 
-/// Minimum size of a copy in bytes. Between shorter copies, the link would be idle.
+/// Minimum size of a copy in bytes. With smaller copies, the link to the device is idle between
+/// copies.
 const MIN_COPY_BYTES: usize = 4 << 20;
 
 /// A block of pinned memory, and the jobs that fill it.
 pub struct Upload {
-    // `parts` is declared before `block` and therefore dropped first: dropping a group waits for
-    // its jobs, which write to the block.
+    // `parts` must be declared before `block`, so that it is dropped first. Dropping a group waits
+    // for its jobs, which write to the block.
     /// For each part, in order, the jobs that fill it and its end in the block.
     parts: Vec<(Group, usize)>,
     block: PartitionedBlock,

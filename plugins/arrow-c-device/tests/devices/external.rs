@@ -74,8 +74,7 @@ pub fn batches_of_stream(mut capsules: Vec<Capsule>) -> Vec<RecordBatch> {
 
 type Change = fn(&mut abi::ArrowDeviceArray);
 
-/// Changes that make a device array malformed, each with a part of the error message that is
-/// expected.
+/// Changes that make a device array malformed, each with a part of the expected error message.
 pub fn corruptions() -> Vec<(Change, &'static str)> {
     fn child(array: &mut abi::ArrowDeviceArray, i: usize) -> &mut abi::ArrowArray {
         // SAFETY: the array of `table` has four children, and callers pass 0 to 3.

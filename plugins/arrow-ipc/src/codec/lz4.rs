@@ -10,11 +10,11 @@ use lz4_sys::{
 };
 
 thread_local! {
-    /// A decompression context that is not in use.
+    /// The thread's decompression context; `None` while it is in use and before its first use.
     static DECOMPRESS: Cell<Option<Decompressor>> = const { Cell::new(None) };
 }
 
-// These functions of the library are not declared by its crate.
+// The crate `lz4_sys` does not declare these functions of the LZ4 library.
 unsafe extern "C" {
     fn LZ4F_compressFrameBound(bytes: usize, preferences: *const LZ4FPreferences) -> usize;
     fn LZ4F_compressFrame(
@@ -26,12 +26,12 @@ unsafe extern "C" {
     ) -> usize;
 }
 
-/// Size of the parts in which a frame is read that is not in memory, in bytes. A part fits into the
-/// cache of a core, so it is still there when it is decompressed.
+/// If a frame is not in memory, it is read in parts of this many bytes. A part fits into the cache
+/// of a core, so the part is still in the cache when it is decompressed.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// The maximum size of the content of a frame of `stored` bytes, in bytes. Each stored byte that
-/// extends the length of a match adds at most 255 bytes.
+/// Maximum number of content bytes in a frame of `stored` bytes. Each stored byte that extends the
+/// length of a match adds at most 255 bytes.
 pub fn max_bytes(stored: usize) -> usize {
     stored.saturating_mul(255).saturating_add(64 << 10)
 }
@@ -130,8 +130,8 @@ impl Decompressor {
     /// Decompresses a part of `from` to `to`, beginning at byte `written` of `to`. Returns the
     /// number of bytes read, the number of bytes written, and whether the frame has ended.
     fn run(&mut self, from: &[u8], to: &mut [u8], written: usize) -> Result<(usize, usize, bool), String> {
-        // `to` does not move before the frame ends, so the library can refer to it and needs no
-        // separate window.
+        // `to` does not move before the frame ends. Therefore the library can use the output as its
+        // window and needs no separate window.
         let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
         let to = to.get_mut(written..).unwrap_or_default();
         let (mut n_from, mut n_to) = (from.len(), to.len());
@@ -152,8 +152,8 @@ impl Drop for Decompressor {
 }
 
 fn checked(code: usize) -> Result<usize, String> {
-    // SAFETY: the results of both functions depend only on the code, and the error name is a static
-    // NUL-terminated string.
+    // SAFETY: both functions accept any code and use no memory of the caller. The error name is a
+    // static NUL-terminated string.
     unsafe {
         if LZ4F_isError(code) == 0 {
             return Ok(code);

@@ -23,8 +23,8 @@ pub enum Codec {
 }
 
 thread_local! {
-    /// Memory for the output of a compression, whose size is unknown before. It is reused because
-    /// allocating new memory takes as long as compressing with LZ4.
+    /// Scratch memory for the output of a compression. It is reused because allocating new memory
+    /// takes as long as compressing with LZ4.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -32,7 +32,7 @@ thread_local! {
 /// freed.
 const MAX_SCRATCH_BYTES: usize = 16 << 20;
 
-/// Size of the field with the uncompressed length, which precedes a frame, in bytes.
+/// Size of a buffer's prefix in bytes. The prefix contains the uncompressed length.
 pub const PREFIX_BYTES: usize = 8;
 
 /// The content of a compressed buffer, as its prefix declares it.
@@ -85,8 +85,8 @@ impl Codec {
     /// Reads a buffer's prefix. `stored` is the length of the buffer including the prefix.
     ///
     /// # Errors
-    /// Returns an error if the declared length is greater than any frame of this size can contain.
-    /// The caller can therefore allocate this length.
+    /// Returns an error if a frame of this size cannot contain as many bytes as the prefix
+    /// declares. The caller can therefore safely allocate the declared length.
     pub fn read_prefix(self, prefix: [u8; PREFIX_BYTES], stored: usize) -> Result<StoredBuffer> {
         let after = stored.checked_sub(PREFIX_BYTES).ok_or_else(|| {
             Error::bad_data(format!(
@@ -120,8 +120,8 @@ impl Codec {
         self.decompress_pieces(from.len(), to, |_, next| next(from))
     }
 
-    /// Decompresses frames of `bytes` bytes in total. `read` passes the frames on in order, in
-    /// parts whose size is at most its first argument.
+    /// Decompresses frames of `bytes` bytes in total. `read(max_bytes, f)` must call `f` with
+    /// successive parts of the frames. A part has at most `max_bytes` bytes.
     pub fn decompress_pieces(
         self,
         bytes: usize,
@@ -141,14 +141,14 @@ impl Codec {
                 read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad_data))?;
                 frame.end().map_err(bad_data)
             }
-            // The frames are read as one part, because the library would otherwise decompress to a
-            // window of its own and copy.
+            // The frames are read as one part. For several parts, the library would decompress to a
+            // separate window and copy the content from the window.
             Self::Zstd => read(usize::MAX, &mut |frame| zstd::decompress(frame, to).map_err(bad_data)),
         }
     }
 
-    /// Returns the bytes to store for `from`, including the prefix. They are not compressed if the
-    /// frame would be at least as long as `from`.
+    /// Returns the bytes to store for `from`, including the prefix. The bytes are stored
+    /// uncompressed if the frame would be at least as long as `from`.
     pub fn compress(self, from: &[u8]) -> Result<Vec<u8>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let frame = match self {

@@ -14,8 +14,8 @@ thread_local! {
 /// library's default.
 const LEVEL: i32 = 1;
 
-/// The maximum size of the content of a frame of `stored` bytes, in bytes. A block consists of at
-/// least 4 stored bytes, 3 of which are its header, and decompresses to at most 128 KiB.
+/// Maximum number of content bytes in a frame of `stored` bytes. A block consists of at least 4
+/// stored bytes, 3 of which are its header, and decompresses to at most 128 KiB.
 pub fn max_bytes(stored: usize) -> usize {
     (stored / 4 + 1).saturating_mul(128 << 10)
 }

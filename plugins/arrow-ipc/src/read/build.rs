@@ -12,7 +12,7 @@ use crate::wire::BatchMeta;
 use crate::wire::message::Node;
 use crate::wire::schema::{Column, Kind, in_field};
 
-/// The numbers of arrays and buffers that some columns have in a message.
+/// The numbers of arrays and buffers that a message must have for some columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     nodes: usize,
@@ -42,7 +42,8 @@ impl Shape {
         }
     }
 
-    /// Returns an error if the message has other numbers. This is checked before its body is read.
+    /// Returns an error if the message has other numbers of arrays or buffers. The reader calls
+    /// this function before it reads the body.
     pub fn check(&self, meta: &BatchMeta) -> Result<()> {
         let mismatch = |what: &str, expected: usize, got: usize| {
             Err(Error::bad_data(format!("a message has {got} {what}, but its schema requires {expected}")))
@@ -66,7 +67,8 @@ fn had_validity(row: &Layout<'_>) -> bool {
     !row.has_validity && !row.all_null
 }
 
-/// The parts of a message that have not been used yet while its arrays are built.
+/// Builds the arrays of a message in order. The fields contain the parts of the message that no
+/// array uses yet.
 pub struct Builder<'a> {
     nodes: std::slice::Iter<'a, Node>,
     variadic: std::slice::Iter<'a, usize>,

@@ -16,8 +16,8 @@ pub enum Bytes {
 }
 
 thread_local! {
-    /// Memory for bytes that are needed only once. It is reused because allocating new memory takes
-    /// as long as reading.
+    /// Scratch memory for bytes that are needed only once. It is reused because allocating new
+    /// memory takes as long as reading the bytes.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

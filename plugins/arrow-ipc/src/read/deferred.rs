@@ -12,8 +12,9 @@ pub struct DeferredBatches {
     pub missing: HashSet<i64>,
     pub batches: VecDeque<ReceivedMessage>,
     pub bytes: u64,
-    /// Maximum size of the deferred batches, in bytes. If they are larger, they are returned
-    /// although dictionaries are missing, because they may not use these dictionaries.
+    /// Maximum size of the deferred batches, in bytes. If the batches become larger, they are
+    /// returned although dictionaries are missing, because the batches may not use the missing
+    /// dictionaries.
     pub max_bytes: u64,
     pub has_ended: bool,
 }

@@ -38,7 +38,7 @@ impl Dictionaries {
     }
 
     /// Returns the current dictionary. If no batch of the dictionary was received, the result is an
-    /// empty dictionary if it is `unused`, else an error.
+    /// empty dictionary if `unused` is true, and an error otherwise.
     pub fn get(&mut self, id: i64, values: &DataType, stream: &Stream, unused: bool) -> Result<DeviceArray> {
         match self.parts.get_mut(&id).map(Vec::as_mut_slice) {
             None | Some([]) if unused => DeviceArray::empty(values),

@@ -49,8 +49,8 @@ pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> 
     }
 }
 
-/// Returns the position of the first byte in `begin..end` that is not padding. If there is none,
-/// the result is `end` or more.
+/// Returns the position of the first byte in `begin..end` that is not padding. If all bytes are
+/// padding, the result is at least `end`.
 fn after_padding(file: &Stored, begin: u64, end: u64) -> Result<u64> {
     let mut at = begin;
     while at < end {
@@ -71,13 +71,13 @@ fn piece(begin: u64, end: u64, max_bytes: usize) -> usize {
     usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX).min(max_bytes)
 }
 
-/// Whether `listed` is a valid length in the footer for a message of length `actual`. The two may
-/// differ because some writers include the padding of a message in its length.
+/// Whether `listed` is a valid length in the footer for a message of length `actual`. The lengths
+/// may differ because some writers include the padding of a message in `listed`.
 pub fn is_length(actual: u64, listed: u64) -> bool {
     [1, 8].into_iter().any(|alignment| actual.checked_next_multiple_of(alignment) == Some(listed))
 }
 
-/// Warning that the schemas differ in a way that is not an error.
+/// Warning for a file whose two schemas differ in a way that is not an error.
 pub const FOOTER_SCHEMA_DIFFERS: &str = "the schema in its footer has other metadata or nullability than the schema at its beginning, which is used";
 
 /// Creates the error for bytes that the footer does not list.

@@ -139,8 +139,8 @@ impl Loading {
         codec: Codec,
     ) -> Result<Self> {
         let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
-        // If buffers overlapped, they could decompress to more than the codec's maximum for the
-        // size of the body.
+        // Rejects overlapping buffers, because they could decompress to more bytes than the codec's
+        // maximum for a body of this size.
         check_sum(&from.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), body.len())?;
         let stored = from
             .iter()
@@ -193,8 +193,8 @@ impl Loading {
         matches!(self.block, Block::InPlace(_))
     }
 
-    /// Whether `start` has enqueued the copy of the body. In this case, `start` took as long as
-    /// reading the body.
+    /// Whether `start` itself has enqueued the copy of the body, without jobs. In this case, the
+    /// call of `start` takes as long as reading the body.
     pub fn is_enqueued(&self) -> bool {
         matches!(self.block, Block::Enqueued(_))
     }

@@ -79,8 +79,8 @@ pub fn open(file: Stored) -> Result<Opened> {
     }
 }
 
-/// Adds an explanation to an error if the bytes begin neither like a file nor with a continuation
-/// marker, because they may be in another format.
+/// Adds an explanation to an error if the bytes do not begin with a continuation marker, because
+/// the bytes may be in another format.
 pub fn explain_unknown_format(error: Error, head: &[u8]) -> Error {
     match head {
         [0xff, 0xff, 0xff, 0xff, ..] => error,
@@ -124,8 +124,8 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     })
 }
 
-/// Returns the first message in `bytes`, which has no prefix. It ends before the continuation
-/// marker of the next message.
+/// Returns the message at the beginning of `bytes`. The message has no prefix and ends before the
+/// continuation marker of the next message.
 fn unprefixed_message(bytes: &[u8]) -> &[u8] {
     let (words, _) = bytes.as_chunks::<4>();
     let markers = words.iter().enumerate().filter(|(_, word)| **word == CONTINUATION);
@@ -294,8 +294,8 @@ pub fn file_follows() -> Error {
 /// Size of the parts in which padding is read, in bytes.
 const PADDING_PIECE_BYTES: usize = 4096;
 
-/// Maximum number of words in a message without prefix that equal a marker. At each of these words,
-/// the message may end.
+/// Maximum number of continuation markers at which a reader tries to end a message without prefix,
+/// because words within the message may equal a marker.
 pub const MAX_MARKERS: usize = 16;
 
 /// Typical size of the prefix and the metadata of a batch with some dozens of columns, in bytes.

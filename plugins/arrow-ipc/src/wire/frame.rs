@@ -17,9 +17,9 @@ pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Size of the tail of a file in bytes. The tail consists of the footer's length and the magic.
 pub const FILE_TAIL_BYTES: u64 = 10;
 
-/// Whether the first message of a file has no prefix and begins with its flatbuffer. Polars writes
-/// such files. In them, `word` is the offset of the root table, which is less than the length of
-/// any message.
+/// Whether the first message of a file has no prefix and begins with its flatbuffer, as in files of
+/// Polars. In this case, `word`, which is the first word of the message, is the offset of the root
+/// table, which is less than the length of any message.
 pub fn is_unprefixed(word: [u8; 4]) -> bool {
     u32::from_le_bytes(word) < 32
 }
@@ -60,10 +60,11 @@ fn length(word: [u8; 4], prefix_bytes: usize) -> Result<Prefix> {
 /// Number of bytes that identify a stream without continuation markers.
 pub const LEGACY_HEAD_BYTES: usize = 16;
 
-/// Possible beginnings of a stream without continuation markers (before Arrow 0.15), each with its
-/// offset. Such a stream begins with a length below 16 MiB and the flatbuffer of a message. The
-/// flatbuffer begins with the offset of its root table, padding, and the size of the table's
-/// vtable. The vtable precedes the table and has entries for the first 3, 4 or 5 fields.
+/// Bytes that identify a stream without continuation markers (before Arrow 0.15), each with the
+/// offset of the bytes in the stream. Such a stream begins with a length below 16 MiB and the
+/// flatbuffer of a message. The flatbuffer begins with the offset of its root table, padding, and
+/// the size of the table's vtable. The vtable precedes the table and has entries for the first 3, 4
+/// or 5 fields.
 pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
     const OFFSET: u64 = 3;
     let mut magics = Vec::new();

@@ -67,8 +67,9 @@ pub fn read_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadat
     metadata::from_pairs(bytes_of(pairs, strings))
 }
 
-/// Like [`read_metadata`], for the field of a dictionary. Arrow IPC has no field for the values.
-/// This plugin stores the metadata of the values under a key of the dictionary's field.
+/// Reads the metadata of a dictionary's field like [`read_metadata`]. Arrow IPC has no field for
+/// the values, so this plugin stores the metadata of the values under a key of the dictionary's
+/// field.
 ///
 /// Arrow C++ writes an extension type of the values as if it were the extension type of the
 /// dictionary. If no dictionary can have the extension type, it is assigned to the values.

@@ -6,8 +6,8 @@ use crossdock_plugin_api::{Error, Result};
 
 use super::strings::Strings;
 
-/// Reads the type of `field`, whose children are given. For a dictionary-encoded field, this is the
-/// type of the values.
+/// Reads the type of `field`. `children` are the fields of its children. For a dictionary-encoded
+/// field, the result is the type of the values.
 pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Strings<'_>) -> Result<DataType> {
     let kind = field.type_type();
     let missing = || Error::bad_data(format!("the type declares {} but has none", name(kind)));

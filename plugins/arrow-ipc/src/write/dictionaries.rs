@@ -33,8 +33,8 @@ pub struct Dictionary<'a> {
 }
 
 struct Written {
-    /// The array that was compared last. It is kept alive, because the comparison uses addresses,
-    /// and these must not be reused.
+    /// The array that was compared last. It is kept alive because the comparison uses the addresses
+    /// of its buffers, which must not be reused.
     last: DeviceArray,
     /// For each value of `last`, its position among the written values. `None` if the positions are
     /// 0, 1, 2, ...
@@ -91,8 +91,8 @@ impl Dictionaries {
     }
 }
 
-/// Changes the dictionary that readers have to `new`. Writes a delta if `new` begins with the old
-/// values, else a replacement.
+/// Replaces the written values of a dictionary with `new`. Writes a delta if `new` begins with the
+/// old values, and a replacement otherwise.
 fn replace(
     flattener: &mut Flattener<'_>,
     id: i64,
@@ -139,8 +139,8 @@ fn unify(
     let mut added = Vec::new();
     let mut positions = Vec::with_capacity(new.len());
     for (i, key) in new.into_iter().enumerate() {
-        // A value that occurs repeatedly in the dictionary keeps its own position if that position
-        // is unchanged.
+        // A value may occur several times in the dictionary. Each occurrence keeps its position if
+        // the same value was written at this position before.
         let position = if keys.values().get(i) == Some(&key) { Some(i) } else { keys.position(&key) };
         positions.push(match position {
             Some(position) => position,

@@ -20,8 +20,8 @@ pub struct Flattener<'a> {
     pub stream: &'a Stream,
     /// The dictionaries that have been written.
     pub dictionaries: &'a mut Dictionaries,
-    /// The dictionary batches that are written before the batch. Each has an id, whether it is a
-    /// delta, and its content.
+    /// The dictionary batches that are written before the batch. Each entry has the dictionary's
+    /// id, whether the batch is a delta, and its content.
     pub before: &'a mut Vec<(i64, bool, Flat)>,
 }
 

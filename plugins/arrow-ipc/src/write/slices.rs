@@ -54,8 +54,8 @@ impl Flattener<'_> {
         Ok(used < data as u64 / 2)
     }
 
-    /// Adds the offsets and sizes of list-views. Returns the begin and the length of the range of
-    /// the child that they refer to.
+    /// Adds the offsets and sizes of list-views. Returns the begin and the length of the child's
+    /// range that the list-views refer to.
     pub(super) fn list_views(
         &self,
         array: &DeviceArray,
@@ -92,8 +92,8 @@ impl Flattener<'_> {
         Ok((least, n))
     }
 
-    /// Adds the offsets of a dense union. Returns the begin and the length of the range of each
-    /// child that they refer to.
+    /// Adds the offsets of a dense union. Returns, for each child, the begin and the length of the
+    /// range that the offsets refer to.
     pub(super) fn dense_union(
         &self,
         array: &DeviceArray,

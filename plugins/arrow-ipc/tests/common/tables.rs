@@ -166,7 +166,7 @@ pub fn single(array: ArrayRef) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), vec![array]).unwrap()
 }
 
-/// Creates a small table in whose files every byte is significant.
+/// Creates a small table for tests that change or remove every byte of a file.
 pub fn small() -> Vec<RecordBatch> {
     let batch = |first: usize| {
         let fields = vec![

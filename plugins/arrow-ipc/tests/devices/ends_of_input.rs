@@ -102,7 +102,7 @@ fn reads_file_whose_schema_has_no_prefix() {
             assert_rows(&rig, &file, how, Device::CPU, &batches);
             read_error(&rig, &[head, &schema[..40], &[0; 8], &schema[40..], rest].concat(), how);
             read_error(&rig, &file[..begin + length], how);
-            // The test also uses the footer of a file without batches.
+            // The footer of a file without batches does not list the messages of this file.
             let schema = rig.read(&whole, SourceKind::Mapped, Device::CPU).unwrap().0;
             let empty = rig.write(&schema, &[], FILE, "none").unwrap();
             read_error(&rig, &[&file[..footer(&file)], &empty[footer(&empty)..]].concat(), how);

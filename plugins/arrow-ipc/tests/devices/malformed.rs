@@ -73,7 +73,7 @@ fn flipped_bits_are_rejected_or_harmless() {
                 let how = SOURCE_KINDS[bit % 3];
                 match rig.read(&bad, how, Device::CPU) {
                     Err(error) => assert_input_error(&error, &format!("{form} {codec} bit {bit} {how:?}")),
-                    // If a table has passed full validation, it can be written.
+                    // The read table has passed full validation, so writing it must succeed.
                     Ok((schema, batches)) => {
                         drop(rig.write(&schema, &batches, FORMS[bit % 2], CODECS[bit % 3]).unwrap())
                     }
@@ -223,7 +223,8 @@ fn returns_batches_before_an_error_and_repeats_the_error() {
 
 #[test]
 fn arrow_rs_reads_the_unmodified_table() {
-    // This is a precondition of the other tests in this file.
+    // The other tests in this file require that the plugin and arrow-rs can read the unmodified
+    // table.
     let rig = Rig::new();
     let whole = peer_writes(&small(), FILE, "none");
     assert_eq!(
