@@ -26,8 +26,8 @@ const DEFAULT_POOL_BYTES: usize = 256 << 20;
 pub struct Backend(Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// The host devices, `cpu` first. Pinned memory and the CUDA devices have the indices after
-    /// these.
+    /// The host devices, `cpu` first. Pinned memory and the CUDA devices have the indices after the
+    /// host devices.
     devices: Vec<Entry>,
     policies: Policies,
     /// Number of forks when the backend was built.
@@ -89,8 +89,8 @@ impl Backend {
         self.ledger().leaks()
     }
 
-    /// Returns the devices, `cpu` first. CUDA devices are included after the backend has looked for
-    /// the driver, which it does in [`Backend::cuda`] and at the first use of a CUDA device.
+    /// Returns the devices, `cpu` first. CUDA devices are included once the backend has looked for
+    /// the driver, in [`Backend::cuda`] or at the first use of a CUDA device.
     pub fn devices(&self) -> Vec<DeviceDescription> {
         let host = self.0.devices.iter().map(|entry| entry.backend.describe());
         host.chain(self.0.known_cuda().into_iter().flat_map(Platform::describe)).cloned().collect()
@@ -186,8 +186,8 @@ impl Backend {
     }
 
     /// Opens memory on `device` that another process exported as `file` with `bytes` bytes. The
-    /// other process is trusted to state both correctly. The result owns the mapping, and is the
-    /// owner of the buffers in the mapping.
+    /// device and the size that the other process states are trusted. The result owns the mapping,
+    /// and is the owner of the buffers in the mapping.
     ///
     /// # Errors
     /// If the file is not exported memory, if its size is not `bytes`, or if its memory is on
@@ -210,8 +210,8 @@ impl Backend {
         }
     }
 
-    /// Blocks like [`Backend::settle`]. Memory that is released after this call is leaked. For use
-    /// before the end of an environment in which external release callbacks run, such as an
+    /// Blocks like [`Backend::settle`]. Memory that is released after this call is leaked. Call
+    /// this function before an environment ends in which external release callbacks run, such as an
     /// interpreter.
     pub fn settle_and_leak(&self) {
         if let Some(cuda) = self.0.known_cuda() {

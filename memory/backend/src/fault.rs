@@ -35,8 +35,8 @@ impl Faults {
         Self::default()
     }
 
-    /// Makes the `nth` such operation from now on fail, once. 1 is the next operation; 0 cancels
-    /// the fault.
+    /// Makes one operation of this kind fail: the `nth` operation from now on, where 1 is the next
+    /// one. 0 cancels the fault.
     pub fn fail(&self, operation: Operation, nth: u64) {
         let counter = self.counter(operation);
         let failing = if nth == 0 { 0 } else { counter.count.load(Ordering::Relaxed).saturating_add(nth) };

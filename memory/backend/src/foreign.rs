@@ -11,7 +11,7 @@ use crate::resource::Budget;
 /// budget.
 pub(crate) struct ForeignMemory {
     budget: Arc<Budget>,
-    /// Number of forks when this was created.
+    /// Number of forks when this value was created.
     forks: u32,
     state: Mutex<State>,
 }

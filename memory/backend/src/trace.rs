@@ -76,7 +76,8 @@ enum Target {
 }
 
 impl Trace {
-    /// Creates a trace file, or truncates an existing one. The file is locked while this lives.
+    /// Creates a trace file, or truncates an existing one. The file is locked while the result
+    /// lives.
     ///
     /// # Errors
     /// If the file cannot be created or written; [`ErrorKind::ResourceBusy`] if another trace is

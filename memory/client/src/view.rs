@@ -55,8 +55,8 @@ impl<'a> HostView<'a> {
     }
 }
 
-// SAFETY: the pointer in `Copied` is to the memory of the `BufferMut` in the same variant, which is
-// only read from now on.
+// SAFETY: memory is not bound to a thread. The pointer in `Copied` points to the memory of the
+// `BufferMut` in the same variant, and that memory is only read from now on.
 unsafe impl Send for HostView<'_> {}
 // SAFETY: `&HostView` gives read access only.
 unsafe impl Sync for HostView<'_> {}

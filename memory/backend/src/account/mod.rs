@@ -28,8 +28,8 @@ pub struct Account {
     counters: Arc<AccountCounters>,
 }
 
-// SAFETY: `table`, the only field that is not `Send`, is constant, and its pointer is to this
-// account.
+// SAFETY: `table` is the only field that is not `Send`. It is constant, and it points to this
+// account, whose address is constant.
 unsafe impl Send for Account {}
 // SAFETY: `table`, the only field that is not `Sync`, is constant.
 unsafe impl Sync for Account {}
@@ -42,7 +42,7 @@ pub(crate) struct Block {
     kind: MemoryKind,
 }
 
-/// Selects the resource of a device that a block was allocated from.
+/// Selects one of the resources of a device, from which a block was allocated.
 #[derive(Clone, Copy)]
 enum MemoryKind {
     Pool,
@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`].
+    /// `stream` is NULL or a live stream of a backend.
     pub(crate) unsafe fn allocate(
         &self,
         device: Device,
@@ -173,7 +173,7 @@ impl Account {
             )));
         }
         let index = self.backend.index_of(device)?;
-        // SAFETY: this function has the contract of `Inner::stream`.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = match unsafe { self.backend.stream(stream) }? {
             None => self.backend.default_stream(index)?,
             Some(stream) if stream.device_index == index => stream,
@@ -290,8 +290,8 @@ impl Account {
                     _ => memory.allocate(request, stream),
                 }
             }
-            // Tries again even if nothing was trimmed, because the driver may reject small
-            // allocations while it rejects a much too large allocation of another thread.
+            // Tries again even if nothing was trimmed, because the driver may reject a small
+            // allocation while another thread requests more memory than the device has.
             Err(AllocError::System { .. } | AllocError::Device(_)) => {
                 self.backend.trim(usize::MAX);
                 memory.allocate(request, stream)
@@ -327,8 +327,8 @@ impl Block {
     /// # Safety
     /// `handle` came from an allocation of an account of this crate, and is freed only once.
     pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, exported: bool) {
-        // SAFETY: by this function's contract `handle` is a block of this crate, whose handles are
-        // boxes.
+        // SAFETY: by this function's contract `handle` is a block of this crate. The handle of a
+        // block is the pointer of its `Box`.
         let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
         if block.account.backend.is_inherited() {
             return std::mem::forget(block);

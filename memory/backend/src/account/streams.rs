@@ -16,13 +16,13 @@ impl Account {
     /// belongs to.
     ///
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`].
+    /// `stream` is NULL or a live stream of a backend.
     pub(super) unsafe fn stream_for(
         &self,
         stream: *mut abi::Stream,
         address: *const c_void,
     ) -> Result<&Stream> {
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         match unsafe { self.backend.stream(stream) }? {
             Some(stream) => Ok(stream),
             None => self.backend.default_stream(self.backend.locate(address)?.index),
@@ -33,7 +33,7 @@ impl Account {
     /// device.
     ///
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`].
+    /// `stream` is NULL or a live stream of a backend.
     pub(crate) unsafe fn device_and_stream(
         &self,
         stream: *mut abi::Stream,
@@ -41,7 +41,7 @@ impl Account {
         let none = || {
             Error::invalid_argument("the stream is NULL: use `stream_default` for a device's default stream")
         };
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = unsafe { self.backend.stream(stream) }?.ok_or_else(none)?;
         Ok((self.backend.device(stream.device_index)?, stream))
     }
@@ -79,9 +79,9 @@ impl Account {
     /// Destroys a stream. Does nothing for a default stream.
     ///
     /// # Safety
-    /// `handle` satisfies [`Inner::stream`] and is not used any more.
+    /// `handle` is NULL or a live stream of a backend, and is not used any more.
     pub(crate) unsafe fn stream_destroy(&self, handle: *mut abi::Stream) -> Result<()> {
-        // SAFETY: `handle` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `handle` is NULL or live by this function's contract.
         let Some(stream) = unsafe { self.backend.stream(handle) }? else { return Ok(()) };
         if self.backend.is_default_stream(stream) || self.backend.is_inherited() {
             return Ok(());
@@ -98,9 +98,9 @@ impl Account {
     /// this thread waits, because work on host devices is complete when the call returns.
     ///
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`]; `event` is a live event.
+    /// `stream` is NULL or a live stream of a backend; `event` is a live event.
     pub(crate) unsafe fn stream_wait(&self, stream: *mut abi::Stream, event: *mut abi::Event) -> Result<()> {
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         if self.backend.is_cuda(stream.device_index) {
             return device.stream_wait(stream, event);
@@ -112,13 +112,14 @@ impl Account {
     /// Makes later work on the stream wait for an external event.
     ///
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`]; `sync_event` points to the handle of a live event.
+    /// `stream` is NULL or a live stream of a backend; `sync_event` points to the handle of a live
+    /// event.
     pub(crate) unsafe fn stream_wait_raw(
         &self,
         stream: *mut abi::Stream,
         sync_event: *mut c_void,
     ) -> Result<()> {
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         match self.backend.known_cuda() {
             Some(cuda) if stream.device_index == self.backend.pinned_index() && stream.device_index > 0 => {
@@ -165,9 +166,9 @@ impl Account {
     /// run.
     ///
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`].
+    /// `stream` is NULL or a live stream of a backend.
     pub(crate) unsafe fn event_record(&self, stream: *mut abi::Stream) -> Result<*mut abi::Event> {
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let (device, stream) = unsafe { self.device_and_stream(stream) }?;
         self.backend.fault(Operation::Event, "event_record")?;
         let event = device.event_record(stream)?;
@@ -207,7 +208,8 @@ impl Account {
         for event in events {
             // SAFETY: the events are live by this function's contract.
             let event = unsafe { self.event(*event) }?;
-            // Events whose query fails are kept as pending: the reaper handles them.
+            // If the query of an event fails, the event stays pending, and the reaper handles the
+            // error.
             pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
         }
         match self.backend.known_cuda().filter(|_| after_all || !pending.is_empty()) {

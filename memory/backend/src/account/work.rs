@@ -10,10 +10,10 @@ use crate::fault::Operation;
 
 impl Account {
     /// # Safety
-    /// `stream` satisfies [`Inner::stream`]. Each range is memory of the device that its copy names
-    /// for it, and stays allocated until the copies have run.
+    /// `stream` is NULL or a live stream of a backend. The source and the target of each copy are
+    /// memory of the devices that the copy names, and stay allocated until the copies have run.
     pub(crate) unsafe fn copy(&self, stream: *mut abi::Stream, copies: &[abi::Copy]) -> Result<()> {
-        // SAFETY: this function has the contract of `Inner::stream`.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = unsafe { self.backend.stream(stream) }?;
         self.backend.fault(Operation::Copy, "copy")?;
         // All copies are checked before the first one is enqueued.
@@ -34,7 +34,7 @@ impl Account {
             let batch = resolved.get(done..done + len).unwrap_or(&[]);
             let transfers: Vec<Transfer> = batch.iter().map(|copy| copy.transfer()).collect();
             // SAFETY: `resolve_copy` resolved all ranges for their lengths; by this function's
-            // contract they are memory of their devices.
+            // contract the ranges are memory of their devices.
             unsafe { engine.copy(on, &transfers) }?;
             if usable_stream.is_none() && stream.is_some() {
                 // `stream` belongs to a host device, so this work must be complete when the call
@@ -78,20 +78,20 @@ impl Account {
         value: u8,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = unsafe { self.stream_for(stream, to) }?;
         self.backend.fault(Operation::Copy, "copy")?;
         let device = self.backend.device(stream.device_index)?;
         let address = device.resolve(to, bytes).map_err(|e| e.context("fill"))?;
-        // SAFETY: `to` was resolved for `bytes` bytes; by this function's contract they are memory
-        // of the device.
+        // SAFETY: `to` was resolved for `bytes` bytes; by this function's contract the bytes are
+        // memory of the device.
         unsafe { device.fill(stream, address, value, bytes) }
     }
 
     /// # Safety
-    /// The requirements of [`DeviceBackend::launch`] for the kernel and its arguments; `stream`
-    /// meets those of [`Inner::stream`]. If it is NULL, the address of the first range selects the
-    /// device.
+    /// The kernel and its arguments meet the requirements of [`DeviceBackend::launch`]. `stream` is
+    /// NULL or a live stream of a backend. If `stream` is NULL, the address of the first range
+    /// selects the device.
     pub(crate) unsafe fn launch(
         &self,
         stream: *mut abi::Stream,
@@ -102,7 +102,7 @@ impl Account {
         check_args(args).map_err(|e| e.context(kernel_name(kernel)))?;
         let first = args.iter().find(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
         let first = first.map_or(std::ptr::null(), |arg| arg.value as usize as *const c_void);
-        // SAFETY: `stream` satisfies `Inner::stream` by this function's contract.
+        // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = unsafe { self.stream_for(stream, first) }?;
         self.backend.fault(Operation::Launch, "launch")?;
         // SAFETY: by this function's contract the kernel is complete and the arguments match it;

@@ -1,8 +1,8 @@
 //! Completes pending CUDA work of other threads before the process ends and the driver shuts down.
 //!
-//! The last reference to a backend may be dropped on the thread of its reaper, which then is not
-//! joined, or on a cleanup thread of another component. Without this module, the process could end
-//! while such a thread is between two calls to the driver.
+//! The last reference to a backend may be dropped on a cleanup thread of another component, or on
+//! the thread of the backend's reaper. The reaper's thread is not joined. Without this module, the
+//! process could end while such a thread is between two calls to the driver.
 
 use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};

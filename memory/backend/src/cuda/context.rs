@@ -199,7 +199,7 @@ impl Gpu {
     ) -> Result<()> {
         let cached = self.take_stream()?;
         let result = self.follow(entered, cached, stream).and_then(|()| work(cached));
-        // This is also necessary after an error, because part of the work may have been enqueued.
+        // After an error, `stream` must wait too, because part of the work may have been enqueued.
         let followed = self.follow(entered, stream, cached);
         if followed.is_err() {
             let _relaxed = self.relaxed();
@@ -224,8 +224,8 @@ impl Gpu {
     /// The context must be current.
     ///
     /// # Errors
-    /// Returns an error if the driver lacks `cuCtxRecordEvent`, or if the driver returns one. While
-    /// a stream of the context is under graph capture, the call fails and invalidates the capture.
+    /// Returns an error if the driver lacks `cuCtxRecordEvent`, or if the call fails. While a
+    /// stream of the context is under graph capture, the call fails and invalidates the capture.
     pub(crate) fn record_everything(&self) -> Result<RawEvent> {
         let Some(record) = self.driver.ctx_record_event else {
             return Err(Error::unsupported("no cuCtxRecordEvent"));

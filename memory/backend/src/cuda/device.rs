@@ -46,7 +46,7 @@ struct QueryThrottle {
 impl QueryThrottle {
     const MAX_DURATION: Duration = Duration::from_nanos(1_000);
     const SKIPPED: u32 = 100;
-    /// One query in this number is timed, because reading the clock takes a fifth of the time of a
+    /// One of this many queries is timed, because reading the clock takes a fifth of the time of a
     /// query.
     const TIMING_INTERVAL: u32 = 32;
 

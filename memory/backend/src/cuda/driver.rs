@@ -1,5 +1,5 @@
-//! Loads the driver's functions by name. They are declared to return integers, because a driver may
-//! return error codes that are unknown here.
+//! Loads the driver's functions by name. The functions are declared to return integers, because a
+//! driver may return error codes that are unknown here.
 //!
 //! A driver of CUDA 12.2 or later is required. Functions that were added later are `Option`s.
 
@@ -56,8 +56,8 @@ macro_rules! driver {
         }
 
         /// The bindings in `cudarc` are those of CUDA 12.2, so this test does not compile if a
-        /// required function is newer. Only a test with a driver of CUDA 12.2 could show that it
-        /// supports everything.
+        /// required function is newer. Only a test with a driver of CUDA 12.2 could show that the
+        /// driver has all required functions.
         #[cfg(test)]
         #[test]
         fn requires_no_function_newer_than_cuda_12_2() {

@@ -70,7 +70,7 @@ impl From<DriverError> for Error {
     }
 }
 
-/// Advice for codes that mean more than the failure of one call.
+/// Advice for codes with a cause outside of the failed call.
 fn hint(code: c_int) -> &'static str {
     match code {
         4 => ": the process is ending",

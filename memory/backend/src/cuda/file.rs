@@ -3,8 +3,8 @@
 //! The file refers to a kernel object, so the driver returns an error for a file that is not
 //! exported memory. The memory exists as long as any process has the file open or the memory
 //! mapped. Processes therefore need not coordinate its release, and the end of one process does not
-//! invalidate memory that another process uses. The driver guarantees neither of the two for CUDA
-//! IPC handles.
+//! invalidate memory that another process uses. The driver guarantees neither property for CUDA IPC
+//! handles.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -123,8 +123,8 @@ fn props_of(ordinal: i32) -> MemProps {
     }
 }
 
-/// Maps all memory of the handle `memory` for its device. Always releases the handle, without which
-/// the mapping stays valid.
+/// Maps all memory of the handle `memory` for its device. Always releases the handle, because the
+/// mapping stays valid without the handle.
 fn map(gpu: &Gpu, _entered: &Entered, memory: MemHandle, bytes: usize) -> Result<u64, DriverError> {
     let driver = &gpu.driver;
     let mut base = 0;

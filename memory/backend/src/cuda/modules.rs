@@ -142,9 +142,9 @@ impl Drop for Modules {
     }
 }
 
-/// Returns the name of the image in a set that a device of this compute capability runs. The name
-/// is "sm_90", for example, or "compute_70" if the image is PTX, which the driver compiles when it
-/// loads it.
+/// Returns the name of the image that a device of this compute capability uses from the set
+/// `images`. The name is "sm_90", for example, or "compute_70" if the image is PTX, which the
+/// driver compiles when it loads it.
 ///
 /// # Errors
 /// If the set has no image for the compute capability, or `images` is not a set.
@@ -160,8 +160,8 @@ fn name(image: &abi::Image) -> String {
     format!("{kind}_{}", image.architecture)
 }
 
-/// Returns the image for a device of this compute capability. If `bytes` is a set, this is one
-/// image of the set; otherwise it is all of `bytes`.
+/// Returns the image for a device of this compute capability: one image of the set if `bytes` is a
+/// set, otherwise all of `bytes`.
 pub(crate) fn choose(bytes: &[u8], capability: (u32, u32)) -> Result<&[u8]> {
     Ok(pick(bytes, capability)?.map_or(bytes, |(_, image)| image))
 }

@@ -12,7 +12,7 @@ use super::reaper::{Job, Reaper};
 use crate::device::Stream;
 use crate::resource::{AllocError, HostMemory, Region, Request, Resource, Uses};
 
-/// The devices that have been started, any of which may have work in flight on pinned memory.
+/// The devices that have been started. Each device may have work in flight on pinned memory.
 #[derive(Default)]
 pub(crate) struct StartedGpus(Mutex<Vec<Arc<Gpu>>>);
 

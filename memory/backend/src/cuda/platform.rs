@@ -108,8 +108,8 @@ impl Platform {
     }
 
     /// Calls `then` once `events` have passed. If `after_all` is set, all work that is now in
-    /// flight on any device must also have run. The reaper's thread blocks for that work only if
-    /// the driver cannot record an event after it.
+    /// flight on any device must also have run. If the driver cannot record an event after that
+    /// work, the reaper's thread blocks until the work has run.
     pub(crate) fn call_after(
         &self,
         mut events: Vec<Arc<CudaEvent>>,
@@ -129,8 +129,7 @@ impl Platform {
         self.reaper.add(Job { events, everything_on, then });
     }
 
-    /// Whether any GPU has been started. Otherwise there is no context in which memory can be
-    /// pinned.
+    /// Whether any GPU has been started. Memory can be pinned only in the context of a started GPU.
     pub(crate) fn is_started(&self) -> bool {
         self.devices.iter().any(|slot| matches!(slot.get(), Some(Ok(_))))
     }

@@ -103,8 +103,8 @@ impl DevicePool {
         // SAFETY: the pointers point to local variables; the context is current.
         let code = unsafe { (self.gpu.driver.mem_get_info)(&mut free, &mut total) };
         self.gpu.driver.check("cuMemGetInfo", code)?;
-        // Subtracts the larger of two sizes of the pool, because the pool may grow or shrink
-        // between the calls, and its memory must not count as external.
+        // Reads the size of the pool before and after the call, and subtracts the larger size. The
+        // pool may grow or shrink meanwhile, and its memory must not count as external.
         let reserved = reserved_before.max(self.attribute(POOL_RESERVED_CURRENT));
         Ok((total.saturating_sub(free) as u64).saturating_sub(reserved))
     }
@@ -245,8 +245,8 @@ impl Drop for DevicePool {
         if let Ok(_entered) = self.gpu.enter() {
             // Blocks whose stream is still under capture leak, because they cannot be freed.
             self.free_after_capture();
-            // SAFETY: `self` is the only owner of the pool. The driver destroys the pool once its
-            // last block has been freed, which `PendingFrees` does.
+            // SAFETY: `self` is the only owner of the pool. `PendingFrees` frees the remaining
+            // blocks, and the driver keeps the pool until the last block has been freed.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
         }
     }

@@ -11,8 +11,8 @@ use super::{AccountUse, CopyTraffic, Device, DeviceUse, Traffic};
 pub(crate) struct AccountCounters {
     name: String,
     devices: Vec<DeviceCounters>,
-    /// Counters of pinned memory and the CUDA devices, which are found at the first use of such a
-    /// device. Their indices follow the indices of `devices`.
+    /// Counters of pinned memory and the CUDA devices, set at the first use of one of these
+    /// devices. The indices follow the indices of `devices`.
     cuda_devices: OnceLock<Vec<DeviceCounters>>,
     /// Copies from host to device, device to host, device to device, and host to host, in this
     /// order.

@@ -18,7 +18,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) struct HostMemory;
 
 impl HostMemory {
-    /// The alignment in bytes that a block of this size has even if a smaller one is requested.
+    /// The alignment in bytes that a block of this size has even if a smaller alignment is
+    /// requested.
     pub(crate) fn natural_alignment(bytes: usize) -> usize {
         if bytes >= MIN_MAPPED_BYTES { 4096 } else { MIN_ALIGNMENT }
     }
@@ -28,8 +29,8 @@ impl Resource for HostMemory {
     fn allocate(&self, request: Request, _stream: &Stream) -> Result<Region, AllocError> {
         let address = match Plan::of(request)? {
             Plan::Heap(layout) => {
-                // SAFETY: `alloc` requires a layout of at least one byte, and `Plan::of` creates no
-                // smaller one.
+                // SAFETY: `alloc` requires a layout of at least one byte, which the `max(1)` in
+                // `Plan::of` ensures.
                 NonNull::new(unsafe { alloc(layout) }).ok_or(AllocError::System { errno: libc::ENOMEM })?
             }
             Plan::Map { bytes, alignment } => map(bytes, alignment)?,
@@ -112,7 +113,7 @@ fn map(bytes: usize, alignment: usize) -> Result<NonNull<u8>, AllocError> {
             libc::munmap(aligned.add(bytes).cast(), slack - offset);
         }
         if bytes >= MIN_HUGE_BYTES {
-            // This is a hint, which the system ignores if huge pages are disabled.
+            // `MADV_HUGEPAGE` is a hint. The system ignores it if huge pages are disabled.
             libc::madvise(aligned.cast(), bytes, libc::MADV_HUGEPAGE);
         }
         NonNull::new(aligned).ok_or(AllocError::System { errno: libc::ENOMEM })

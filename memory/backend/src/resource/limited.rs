@@ -57,8 +57,9 @@ impl<R: Resource> Resource for Limited<R> {
         if request.bytes > self.budget.limit_bytes {
             self.budget.charge(request.bytes)?;
         }
-        // Allocates before it charges the budget: the budget counts a block in the pool until the
-        // block is taken out, so the charge may fit only after the allocation.
+        // Allocates before it charges the budget, because the budget counts a cached block until
+        // the allocation takes the block out of the pool. So the charge may fit only after the
+        // allocation.
         let region = self.inner.allocate(request, stream)?;
         match self.budget.charge(request.bytes) {
             Ok(()) => Ok(region),

@@ -57,8 +57,8 @@ impl<R: Resource> Pool<R> {
     }
 
     /// Releases cached blocks until at least `bytes` bytes are freed, and returns the number of
-    /// freed bytes. Begins with the largest blocks, which takes the fewest calls, and skips the
-    /// class `spared`.
+    /// freed bytes. Begins with the largest blocks, because this needs the fewest calls, and skips
+    /// the class `spared`.
     fn evict(&self, bytes: usize, spared: Option<usize>) -> usize {
         let mut freed = 0;
         for index in (0..N_CLASSES).rev().filter(|index| Some(*index) != spared) {
@@ -130,8 +130,8 @@ struct Class {
 }
 
 impl Class {
-    /// The class of a request. `None` for requests that bypass the pool because they exceed
-    /// [`MAX_BLOCK_BYTES`], or the alignment of the blocks of their class.
+    /// The class of a request. A request bypasses the pool (`None`) if it has more than
+    /// [`MAX_BLOCK_BYTES`] bytes, or a greater alignment than the blocks of its class.
     fn of(request: Request) -> Option<Self> {
         let Request { bytes, alignment } = request;
         let class = if bytes <= 256 {

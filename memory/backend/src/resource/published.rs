@@ -1,4 +1,5 @@
-//! Tracks the live blocks of a device that publishes other addresses than those of its memory.
+//! Tracks the live blocks of a device whose public addresses differ from the addresses of its
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

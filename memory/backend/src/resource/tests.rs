@@ -11,7 +11,7 @@ use std::sync::Arc;
 static STREAM: Stream = Stream::new(0, 0, null_mut());
 const LIMIT_BYTES: usize = 1 << 30;
 
-/// The resources of which the tests compose chains: one of `BASES`, and any subset of `POLICIES`.
+/// The tests compose chains of one base from `BASES` and any subset of `POLICIES`.
 const BASES: [&str; 2] = ["host", "aliased"];
 const POLICIES: [&str; 5] = ["pool", "published", "limited", "faulty", "counted"];
 

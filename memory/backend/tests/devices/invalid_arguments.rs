@@ -183,7 +183,7 @@ fn child_process_accesses_untouchable_memory() {
     let Ok(access) = std::env::var(CHILD) else { return };
     let account = Backend::builder().untouchable(true).build().account("test");
     let block = table(&account).upload(Device::UNTOUCHABLE, &[1, 2, 3]).unwrap();
-    // SAFETY: none. This is the mistake that the device exists to detect.
+    // SAFETY: the access is not sound. The device exists to detect such accesses.
     unsafe {
         match access.as_str() {
             "read" => assert_eq!(block.address.read_volatile(), 1),

@@ -9,8 +9,8 @@ use crossdock_plugin_api::Result;
 use crate::cuda::context::Gpu;
 use crate::cuda::driver::{DevicePtr, RawEvent, RawStream, SUCCESS};
 
-/// Pending frees of a pool. They concern blocks that were used on a stream other than the one that
-/// allocated them, and blocks that were exported to other libraries.
+/// Pending frees of a pool. A free becomes pending if the block was exported to another library, or
+/// was used on a stream that did not allocate it.
 ///
 /// A separate stream waits for all uses of a block, and the block stays pending until an event on
 /// that stream has passed. Each allocation and each release of the pool queries the events. It
@@ -20,7 +20,7 @@ use crate::cuda::driver::{DevicePtr, RawEvent, RawStream, SUCCESS};
 /// run: see docs/decisions/0007. No thread waits.
 pub(crate) struct PendingFrees {
     gpu: Arc<Gpu>,
-    /// The separate stream. It runs only waits, and frees that were not possible in another way.
+    /// The separate stream. It runs only waits, and the frees for which no other way exists.
     stream: Stream,
     state: Mutex<State>,
     /// Number of pending blocks, which can be read without locking `state`.
@@ -77,8 +77,8 @@ impl PendingFrees {
     /// stream. After an error the caller keeps the block. The context must be current.
     pub(crate) fn add(&self, base: DevicePtr, bytes: usize) -> Result<()> {
         let mut state = self.lock();
-        // Recorded while the lock is held, so that the list has the order of the events on the
-        // stream.
+        // The event is recorded while the lock is held, so that the list has the order of the
+        // events on the stream.
         let after = self.gpu.record(self.stream.0)?;
         state.pending.push_back(Block { base, bytes, after });
         state.pending_bytes += bytes;
@@ -117,9 +117,8 @@ impl PendingFrees {
         let newest = self.lock().pending.back().copied();
         let _relaxed = self.gpu.relaxed();
         if let Some(newest) = newest {
-            // Waits without holding the lock. If another thread returns the event to the cache
-            // meanwhile and the event is reused, the events of these blocks have passed, and this
-            // call waits for newer work.
+            // Waits without holding the lock. If the event passes, another thread may reuse it for
+            // newer work before this call begins. This call then only waits longer.
             // SAFETY: the event belongs to this context; events are destroyed only with the
             // context.
             unsafe { (self.gpu.driver.event_synchronize)(newest.after) };
@@ -131,7 +130,7 @@ impl PendingFrees {
     pub(crate) fn free(&self, base: DevicePtr, bytes: usize) {
         let _relaxed = self.gpu.relaxed();
         if !self.try_free(base) {
-            // Try again later. If the event for this cannot be recorded, the block leaks.
+            // A later call tries again. If `add` cannot record an event, the block leaks.
             drop(self.add(base, bytes));
         }
     }

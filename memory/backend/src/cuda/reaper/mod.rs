@@ -65,9 +65,9 @@ impl Reaper {
     /// add. Does not wait for jobs that can run only after the end of a graph capture, because the
     /// caller may have to end the capture itself.
     pub(crate) fn flush(&self) {
-        // The release of an array that passed through several plugins adds one job per plugin, each
-        // after the previous one has run. The number of rounds is bounded, because other threads
-        // may add jobs forever.
+        // Several rounds are necessary: the release of an array that passed through several plugins
+        // adds one job per plugin, and each job adds the next job. The number of rounds is bounded,
+        // because other threads may add jobs forever.
         const MAX_ROUNDS: usize = 64;
         for _ in 0..MAX_ROUNDS {
             let n_added = self.shared.jobs.n_added();
@@ -144,8 +144,8 @@ impl Work for Job {
             match event.is_done() {
                 Ok(true) => {}
                 Ok(false) => return Status::Pending,
-                // The event cannot be queried, so this thread waits for the whole device, which
-                // works unless the device is broken.
+                // The event cannot be queried, so this thread waits for the whole device. That wait
+                // fails only if the device is broken.
                 Err(_) => match wait_for_all(event.gpu()) {
                     Status::Ready => {}
                     otherwise => return otherwise,

@@ -34,20 +34,20 @@ pub(crate) struct Queue<W> {
 struct State<W> {
     /// The jobs that no thread is checking, with their numbers.
     jobs: Vec<(u64, W)>,
-    /// Maps the number of each unfinished job, including jobs that are being checked, to whether
-    /// its last check returned [`Status::Captured`].
+    /// For each unfinished job, by number: whether its last check returned [`Status::Captured`].
+    /// Jobs that are being checked are included.
     unfinished: BTreeMap<u64, bool>,
     next: u64,
     /// Number of completed rounds over all jobs.
     rounds: u64,
     ending: bool,
-    /// Whether new jobs are leaked. They are if the process is ending, because the code that they
-    /// would call may no longer exist.
+    /// Whether new jobs are leaked, because the process is ending and the code that the jobs would
+    /// call may no longer exist.
     leaking: bool,
 }
 
 /// Bounds of the pause between two rounds. The pause is shortest after a round that finished a job,
-/// and doubles after each other round.
+/// and doubles after each round that finished no job.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 const MAX_PAUSE: Duration = Duration::from_millis(2);
 
@@ -87,7 +87,7 @@ impl<W: Work> Queue<W> {
     pub(crate) fn flush(&self, until: Option<Instant>) {
         let mut state = self.state();
         // The last check of a job may be outdated, because a capture may have ended since then. So
-        // this call waits for two more rounds: the second of them begins after this call, and
+        // this call waits for the end of two rounds. The second round begins after this call, and
         // checks all these jobs again.
         let (end, fresh) = (state.next, state.rounds + 2);
         let is_done = |state: &State<W>| {

@@ -14,7 +14,8 @@ const PAGE_BYTES: usize = 4096;
 pub(super) struct Chunk {
     start: *mut u8,
     event: RawEvent,
-    /// Whether the device may still be using the chunk, which it does until `event` has passed.
+    /// Whether the device may still be using the chunk. False once the driver has reported that
+    /// `event` has passed.
     pending: bool,
     /// The stream on which `event` was last recorded. It is only compared and never passed to the
     /// driver, because the stream may have been destroyed.

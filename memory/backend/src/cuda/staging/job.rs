@@ -46,8 +46,8 @@ struct State {
     failed: Option<Error>,
 }
 
-// SAFETY: the ranges in `plan` are valid until the caller's call returns, which does not happen
-// before all threads are done with them, and the parts do not overlap. The driver accepts the
+// SAFETY: the ranges in `plan` are valid until the caller's call returns, and the call returns only
+// after all threads are done with the ranges. The parts do not overlap. The driver accepts the
 // stream on any thread.
 unsafe impl Send for Job {}
 // SAFETY: all mutable state is behind a lock. The ranges in `plan` are valid until the caller's

@@ -121,8 +121,8 @@ impl Ring {
         chunk
     }
 
-    /// Returns a chunk for a copy on `stream`. Blocks until a chunk is free, so the caller must not
-    /// own another chunk, because only the caller could return that one.
+    /// Returns a chunk for a copy on `stream`. Blocks until a chunk is free. The caller must not
+    /// own another chunk, because a blocked caller cannot return its chunk.
     pub(super) fn take(&self, stream: RawStream) -> Result<Chunk> {
         loop {
             if let Some(chunk) = self.try_take(stream)? {

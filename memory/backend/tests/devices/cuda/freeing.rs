@@ -26,9 +26,9 @@ fn does_not_reuse_a_block_that_another_stream_reads() {
         for _ in 0..4 {
             t.copies(reader, &[copy((GPU, copied.address), (GPU, block.address), BYTES)]).unwrap();
         }
-        // With other flags than 0, the free lists no events, as if another library used the block.
-        // The backend must wait for such uses if the block was exported or if it does not know the
-        // flag.
+        // If `flags` is not 0, `free` gets no events, as if another library used the block. The
+        // backend must wait for such uses if the block was exported, or if the backend does not
+        // define the flag.
         let read = t.event_record(reader).unwrap();
         if flags == 0 {
             t.free_after(block, &[read], flags);

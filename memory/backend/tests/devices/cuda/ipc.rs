@@ -120,7 +120,7 @@ fn rejects_unshareable_memory_with_advice() {
 #[test]
 fn rejects_a_description_of_an_unknown_gpu() {
     let Some(backend) = backend("rejects_a_description_of_an_unknown_gpu") else { return };
-    // The description looks like that of another process, and names a GPU that does not exist.
+    // The bytes look like a description from another process, and name a GPU that does not exist.
     let mut bytes = vec![0x5a; IpcDescription::BYTES - 8];
     bytes[..8].copy_from_slice(b"XDCUIPC1");
     bytes.extend_from_slice(&twox_hash::XxHash64::oneshot(0, &bytes).to_le_bytes());
