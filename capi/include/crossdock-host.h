@@ -2,8 +2,8 @@
  * crossdock-host.h: the Crossdock host for applications in C and C++.
  *
  * A host finds and loads plugins, and owns memory. A session has a device, settings and its own
- * plugin instances. It reads an input to a crossdock_batch_stream, writes batches with a
- * crossdock_writer, plans exports and converts files.
+ * plugin instances. A session reads inputs to crossdock_batch_stream objects, writes batches with
+ * crossdock_writer objects, plans exports and converts files.
  *
  *     crossdock_host_handle* host;  crossdock_host_create(NULL, &host, &err);
  *     crossdock_session* session;   crossdock_session_create(host, NULL, &session, &err);
@@ -21,15 +21,16 @@
  *              struct of an older version is accepted. If the pointer is NULL, all settings have
  *              their default values. Settings are borrowed for the call unless documented
  *              otherwise.
- *   out        The caller sets the `struct_size` of an out parameter that has one, and the other
- *              fields to zero. On failure nothing is written, and the caller has nothing to
+ *   out        The caller sets all fields of an out parameter to zero, except `struct_size`, which
+ *              it sets to the size. On failure nothing is written, and the caller has nothing to
  *              release.
  *   status     Functions that can fail return CROSSDOCK_OK (0) or another crossdock_code, and fill
  *              in `err` unless it is NULL. `err->message` has one line. `err->details` has further
  *              information ("refused: abi-version", the details of a plugin), or is NULL. If a
  *              required handle or argument is NULL, the function returns
  *              CROSSDOCK_INVALID_ARGUMENT. After a panic in the library, the function returns
- *              CROSSDOCK_PANICKED, and the caller may only release the object that was called.
+ *              CROSSDOCK_PANICKED. The caller may then only release the object whose function
+ *              panicked.
  *   threads    All functions are [any-thread]. Streams and writers are [serial], as defined in
  *              crossdock.h.
  *   texts      A crossdock_str is UTF-8. A path may contain any bytes except NUL. Texts that the
@@ -125,21 +126,21 @@ crossdock_code crossdock_handle_sigbus(crossdock_error* err);
 /* A host. Created by crossdock_host_create, destroyed by crossdock_host_destroy. */
 typedef struct crossdock_host_handle crossdock_host_handle;
 
-/* Searches only `plugins`, and neither CROSSDOCK_PLUGIN_PATH nor the folder crossdock/plugins in
- * the directory of libcrossdock.so. */
+/* Searches only the paths in `plugins`. Without this flag, the host also searches
+ * CROSSDOCK_PLUGIN_PATH and the folder crossdock/plugins in the directory of libcrossdock.so. */
 #define CROSSDOCK_HOST_ONLY_GIVEN 1u
-/* If a file in `plugins` is missing or refused, lists the file as a candidate. Without this flag,
- * crossdock_host_create fails. */
+/* If a file in `plugins` is missing or refused, the host lists it as a candidate. Without this
+ * flag, crossdock_host_create returns an error. */
 #define CROSSDOCK_HOST_LENIENT 2u
-/* Adds the test device (ARROW_DEVICE_EXT_DEV, id 0): host memory whose published addresses fault
- * when dereferenced. */
+/* Adds the test device (ARROW_DEVICE_EXT_DEV, id 0). Its memory is host memory, but its published
+ * addresses fault when dereferenced. */
 #define CROSSDOCK_HOST_UNTOUCHABLE 4u
 
 /* Settings of a host. */
 typedef struct crossdock_host_settings {
   size_t struct_size;
-  /* Paths of plugin files, and of folders with plugins (*.so). They precede plugins from all other
-   * places. */
+  /* Paths of plugin files, or of folders that contain plugins (*.so). Plugins from these paths
+   * precede plugins from all other places. */
   const crossdock_str* plugins;
   size_t n_plugins;
   uint32_t flags;   /* CROSSDOCK_HOST_... */
@@ -156,9 +157,9 @@ typedef struct crossdock_host_settings {
    */
   void (*log)(void* log_data, int32_t level, crossdock_str plugin, crossdock_str message);
   void* log_data;
-  /* Called once after the last call of `log`: when the host has been destroyed and all objects that
-   * were created with it have been released, or before crossdock_host_create returns an error. May
-   * be NULL. */
+  /* Called once after the last call of `log`. If crossdock_host_create fails, the library calls
+   * this function before crossdock_host_create returns. Otherwise, the library calls it when the
+   * host has been destroyed and all objects of the host have been released. May be NULL. */
   void (*log_release)(void* log_data);
   int32_t log_level; /* CROSSDOCK_LOG_ERROR to _TRACE; 0: CROSSDOCK_LOG_WARN */
   uint32_t reserved; /* 0 */
@@ -312,8 +313,9 @@ crossdock_code crossdock_host_settle(crossdock_host_handle* host, crossdock_leak
 /* A session. Created by crossdock_session_create, destroyed by crossdock_session_destroy. */
 typedef struct crossdock_session crossdock_session;
 
-/* The field `validate` applies. Without this flag, CROSSDOCK_VALIDATE_FULL applies to data from
- * files and sources, and CROSSDOCK_VALIDATE_LAYOUT to data from structs in memory. */
+/* The session validates all data as the field `validate` states. Without this flag, it validates
+ * data from files and sources with CROSSDOCK_VALIDATE_FULL, and data from structs in memory with
+ * CROSSDOCK_VALIDATE_LAYOUT. */
 #define CROSSDOCK_SESSION_VALIDATE 1u
 
 /* Settings of a session. */
@@ -361,8 +363,8 @@ void crossdock_session_cancel(crossdock_session* session);
 /*
  * Batch streams of this library
  *
- * - The `call` argument of `get_next` may be NULL. `get_next` uses only the field `cancel` of the
- *   call, which it checks before it reads a batch. All other settings are those of the session.
+ * - The argument `call` of `get_next` may be NULL. `get_next` reads only the field `cancel` of
+ *   `call`, once before each batch. All other settings come from the session.
  * - Batches are on the session's device. If a format supports only host memory, or if a capsule is
  *   on another device, the host moves the batches to the session's device.
  * - `schema` of a batch is empty, and `buffer_sizes` is present. A batch may outlive the stream.
@@ -376,7 +378,7 @@ typedef struct crossdock_read_settings {
   crossdock_str format;
   const crossdock_option* options; /* options of the format */
   size_t n_options;
-  /* The schema of capsules in formats that do not describe their schema. May be NULL. */
+  /* The schema of the capsules, if their format does not describe the schema. May be NULL. */
   const struct ArrowSchema* schema;
   /*
    * [any-thread] Receives the progress, until the stream is released. If NULL, progress is not
@@ -470,9 +472,9 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
  * - `write` accepts batches with the writer's schema, on any device of the host. The host moves
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.
- * - The `call` argument of `write` and `finish` may be NULL. They use only its field `cancel`. The
- *   argument `out` may be NULL if the format writes bytes.
- * - After `write` has failed, the writer must only be released. The output is abandoned.
+ * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the field
+ *   `cancel` of `call`. The argument `out` may be NULL if the format writes bytes.
+ * - If `write` fails, the output is discarded. The application must then only release the writer.
  */
 
 /* Settings for writing. */
@@ -561,8 +563,8 @@ typedef struct crossdock_convert_settings {
   size_t struct_size;
   crossdock_str from; /* a plugin or a format; if empty, recognised as by crossdock_session_read_path */
   crossdock_str to;   /* a plugin or a format; if empty, recognised by the file extension */
-  /* Names of plugins or formats. Each of them, in this order, exports every batch to capsules and
-   * imports the batch again. */
+  /* Names of plugins or formats. In this order, each listed plugin or format exports every batch to
+   * capsules and imports the batch again. */
   const crossdock_str* via;
   size_t n_via;
   const crossdock_str* columns; /* the columns to convert, in this order; n_columns 0: all columns */

@@ -26,14 +26,14 @@ macro_rules! abi {
                 }
             }
 
-            // SAFETY: `struct_size` is the first field. Every other field is an integer, a raw
-            // pointer, an optional function pointer, or a struct of such fields, which are valid
-            // for any bytes that C code writes.
+            // SAFETY: the struct is `repr(C)`, and `struct_size` is its first field. All zeros are
+            // valid, because every other field is an integer, a raw pointer, an optional function
+            // pointer, or a struct of such fields.
             unsafe impl SizedStruct for $name {}
         )*
 
-        /// The C name, the size, the alignment, and the offset of each field of each struct, for
-        /// comparison with the values of a C compiler.
+        /// Lists for each struct: the name in C, the size, the alignment, and the name and offset
+        /// of each field. A test compares this list with the values of a C compiler.
         #[allow(clippy::type_complexity, dead_code)]
         pub fn layouts() -> Vec<(&'static str, usize, usize, Vec<(&'static str, usize)>)> {
             vec![ $((
@@ -173,8 +173,8 @@ abi! {
 
 macro_rules! released {
     ($($name:ident),*) => { $(
-        // SAFETY: `struct_size` is the first field, and `release` calls the struct's own function
-        // once.
+        // SAFETY: `struct_size` is the first field. `release` calls the struct's own function once,
+        // because `take` clears the field.
         unsafe impl Release for $name {
             const HAS_STRUCT_SIZE: bool = true;
             fn is_released(&self) -> bool { self.release.is_none() }

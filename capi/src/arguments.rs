@@ -216,13 +216,13 @@ impl Data {
 /// The application's progress callback, unless it is NULL.
 pub fn progress(callback: Option<abi::Progress>, data: *mut c_void) -> Option<Arc<Progress>> {
     let (callback, data) = (callback?, Data(data));
-    // SAFETY: the header requires that the callback and its data are valid until the last call of
-    // the callback.
+    // SAFETY: the header requires that the callback and its data are valid until the stream is
+    // released or the conversion returns. The closure is not called after that.
     Some(Arc::new(move |done, total| unsafe { callback(data.get(), done, total) }))
 }
 
-/// Writes the fields of `value` that the caller's struct has. Keeps the `struct_size` of the
-/// caller's struct, where 0 stands for the size of this library's struct.
+/// Writes the fields of `value` that the caller's struct has, but keeps the caller's `struct_size`.
+/// A `struct_size` of 0 stands for the size of this library's struct.
 ///
 /// # Safety
 /// `out` is null or points to `struct_size` writable bytes.

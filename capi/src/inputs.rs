@@ -31,8 +31,8 @@ impl ForeignBytes {
     fn slice(&self) -> &[u8] {
         match self.bytes {
             0 => &[],
-            // SAFETY: `new` requires bytes that are valid until `release` is called. Only `drop`
-            // calls it.
+            // SAFETY: `new` requires bytes that are valid until `release` is called, and only
+            // `drop` calls `release`.
             n => unsafe { std::slice::from_raw_parts(self.data.get().cast(), n) },
         }
     }
@@ -68,7 +68,7 @@ impl ByteSource for ForeignBytes {
 
 /// A source that the application provides.
 pub struct ForeignSource {
-    // Fields are dropped in their order, so the mapping is dropped before the source.
+    // Rust drops fields in the order of declaration, so it drops the mapping before the source.
     map: Option<Map>,
     source: Source,
     name: String,
@@ -76,7 +76,8 @@ pub struct ForeignSource {
 }
 
 /// The state of a source without a length: its position and its first bytes. The host reads the
-/// first bytes to recognise the format, and the importer reads them again from here.
+/// first bytes to recognise the format. The importer then reads these bytes from `head`, because
+/// the source cannot go back.
 #[derive(Default)]
 struct ReadState {
     head: Vec<u8>,

@@ -43,7 +43,7 @@ impl<T> ListStorage<T> {
         (self.rows.as_ptr(), self.rows.len())
     }
 
-    /// The address of the further texts, and their number.
+    /// The address and the number of the texts that belong to no row, such as warnings.
     pub fn extra_texts(&self) -> (*const api::Str, usize) {
         (self.extra_texts.as_ptr(), self.extra_texts.len())
     }
@@ -57,7 +57,7 @@ pub trait ExportedList: Release {
     /// The field `private_data`.
     fn private_data(&mut self) -> &mut *mut c_void;
 
-    /// Clears the release function, and the address and the number of elements of each list.
+    /// Clears `release`. For each list of the struct, also clears the address and the length.
     fn clear(&mut self);
 }
 

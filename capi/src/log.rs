@@ -10,7 +10,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 use crate::abi::{HostSettings, Log, ReleaseData};
 use crate::arguments::Data;
 
-/// The levels of the header, in their order.
+/// The log levels of the header, each with the equal level of `tracing`.
 const LEVELS: [(i32, Level); 5] = [
     (api::LOG_ERROR, Level::ERROR),
     (api::LOG_WARN, Level::WARN),
@@ -81,7 +81,7 @@ impl Subscriber for Listener {
         unsafe { log(self.data.data.get(), level, str(&plugin), str(&message)) };
     }
 
-    // Spans are never enabled.
+    // The functions for spans do nothing, because `enabled` rejects spans.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }

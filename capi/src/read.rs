@@ -90,8 +90,8 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because `release` must be called even if a check fails. An
-    // invalid range is rejected by the check in the closure, and is never read.
+    // The owner of the bytes is created before all checks, because `release` must be called even if
+    // a check fails. The closure below rejects an invalid range, so the range is never read.
     let is_valid = bytes == 0 || (!data.is_null() && bytes <= isize::MAX as usize);
     // SAFETY: the header requires bytes that stay valid and unchanged until `release` is called.
     let foreign_bytes = unsafe {
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn crossdock_session_read_source(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes even if a check fails.
+    // Takes ownership before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires a source that is NULL or valid, and passes its ownership.
     let source = unsafe { Owned::take(source) };
     let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes even if a check fails.
+    // Takes ownership before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires `n_capsules` valid capsules, and passes their ownership.
     let capsules = unsafe { take_all(capsules, n_capsules) };
     let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
@@ -197,6 +197,7 @@ unsafe fn take_all(capsules: *mut api::Capsule, n: usize) -> Result<Vec<Capsule>
     if let Some(i) = owned.iter().position(Owned::is_released) {
         return Err(Error::invalid_argument(format!("capsule {i} is released")));
     }
-    // SAFETY: the header requires capsules that follow crossdock.h, and none is released.
+    // SAFETY: the header requires capsules that follow crossdock.h. The check above ensures that no
+    // capsule is released.
     Ok(owned.into_iter().map(|capsule| unsafe { Capsule::from_raw(capsule) }).collect())
 }

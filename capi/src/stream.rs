@@ -37,8 +37,8 @@ pub fn export(reader: Reader, session: Session, door: Door) -> Owned<api::BatchS
 /// # Safety
 /// `call` is null or points to a valid `crossdock_call`.
 pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
-    // SAFETY: the code below reads `call` only if it is not null, and by the requirement of this
-    // function it is then valid. `cancel` is read only if `struct_size` covers it.
+    // SAFETY: `call` is read only if it is not null. By the requirement of this function, it then
+    // points to a valid struct. `cancel` is read only if `struct_size` covers this field.
     let cancel = unsafe {
         match call.is_null() || (*call).struct_size < std::mem::offset_of!(api::Call, progress) {
             true => return Ok(()),

@@ -93,7 +93,7 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
     out: *mut api::Writer,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes even if a check fails.
+    // Takes ownership before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires a sink that is NULL or valid, and passes its ownership.
     let sink = unsafe { Owned::take(sink) };
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {

@@ -50,7 +50,7 @@ pub fn export(
 }
 
 impl ExportedWriter {
-    /// Moves the writer out, so that it is dropped if the caller fails.
+    /// Moves the writer out. If the calling function fails, it drops the writer.
     fn take(&mut self) -> Result<Writer> {
         self.writer.take().ok_or_else(|| Error::invalid_argument(self.end_reason))
     }
@@ -148,7 +148,7 @@ unsafe extern "C" fn write(
     out: *mut api::Capsules,
     err: *mut api::Error,
 ) -> api::Code {
-    // This is done before all checks, because ownership passes even if a check fails.
+    // Takes ownership before all checks, because ownership passes even if a check fails.
     // SAFETY: crossdock.h requires a batch that is NULL or valid, and passes its ownership.
     let batch = unsafe { Owned::take(batch) };
     let body = |exported: &mut ExportedWriter| {
@@ -213,8 +213,8 @@ fn list(capsules: Vec<Capsule>) -> Owned<api::Capsules> {
 
 unsafe extern "C" fn release_list(list: *mut api::Capsules) {
     // SAFETY: only `list` sets this function, and stores a box in `private_data`. `release` is
-    // cleared, so the box is freed only once. The application has cleared `release` of each capsule
-    // that it moved out. The list owns the remaining capsules.
+    // cleared, so the box is freed only once. The application cleared `release` of the capsules
+    // that it moved out, so `Owned` releases only the remaining capsules.
     unsafe {
         (*list).release = None;
         let structs = std::ptr::slice_from_raw_parts_mut((*list).capsules, (*list).n_capsules);

@@ -28,7 +28,7 @@ extern const char *plugins, *sample, *folder;
   } while (0)
 _Noreturn void fail(const char* file, int line, const char* what);
 
-/* Requires that the call succeeds. ERR is its error argument. */
+/* Requires that `call` succeeds. `call` passes ERR as the argument for the error. */
 #define OK(call)                                                          \
   do {                                                                    \
     crossdock_error err = CROSSDOCK_ERROR_INIT;                           \
@@ -36,8 +36,8 @@ _Noreturn void fail(const char* file, int line, const char* what);
     CHECK(err.release == NULL);                                           \
   } while (0)
 
-/* Requires that the call fails with this code and a message that contains `words`. ERR is its error
-   argument. */
+/* Requires that `call` fails with the code `expected` and a message that contains `words`. `call`
+   passes ERR as the argument for the error. */
 #define FAILS(expected, words, call)                                      \
   do {                                                                    \
     crossdock_error err = CROSSDOCK_ERROR_INIT;                           \
@@ -76,7 +76,8 @@ int64_t rows_of(crossdock_session* session, const char* path);
 /* Converts the sample to the format of the file extension. Returns the path. */
 const char* converted(crossdock_session* session, const char* name);
 
-/* A table with one int64 column "n". `n_released` counts released arrays and schemas. */
+/* Functions that create a table with one int64 column "n". `n_released` counts the arrays and
+   schemas of this table that were released. */
 extern atomic_int n_released;
 void make_schema(struct ArrowSchema* out);
 void make_array(struct ArrowArray* out, const int64_t* values, int64_t n);

@@ -26,8 +26,8 @@ static void wait_for(atomic_int* released) {
 }
 
 static void objects_may_be_released_in_any_order(void) {
-  /* Tests all orders in which host, session, stream, batch and writer can be released, or every nth
-     order. */
+  /* Tests all 120 orders in which host, session, stream, batch and writer can be released. If
+     EVERY_NTH_ORDER is set to n, tests only every nth order. */
   const char* every = getenv("EVERY_NTH_ORDER");
   for (int order = 0; order < 120; order += every ? atoi(every) : 1) {
     atomic_int released = 0;
@@ -184,8 +184,8 @@ static void rejects_out_parameters_that_are_too_short(void) {
   crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 16", crossdock_session_plan(session, &schema, cpu, NULL, &plan, ERR));
   schema.release(&schema);
-  /* The `struct_size` of a batch must cover the field `schema`. Of later fields, only those that it
-     covers are filled in. */
+  /* The `struct_size` of a batch must cover the field `schema`. Later fields are filled in only if
+     `struct_size` covers them. */
   crossdock_batch batch = {.struct_size = offsetof(crossdock_batch, schema)};
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "expected at least", stream.get_next(&stream, NULL, &batch, ERR));
   batch.struct_size = offsetof(crossdock_batch, buffer_sizes);

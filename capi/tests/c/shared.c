@@ -143,7 +143,7 @@ struct schema {
   struct ArrowSchema column, *children[1];
 };
 
-/* Releasing a parent frees its child, because these children are never moved out. */
+/* A child is freed together with its parent, because no test moves a child out of its parent. */
 static void release_child_schema(struct ArrowSchema* schema) { schema->release = NULL; }
 static void release_child_array(struct ArrowArray* array) { array->release = NULL; }
 

@@ -29,8 +29,8 @@ fn code() -> String {
     without_inline + rest
 }
 
-/// The declared functions. Declarations of functions begin at the start of a line; fields are
-/// indented.
+/// The names of the declared functions. A function is declared at the start of a line, unlike a
+/// field, which is indented.
 fn declared() -> BTreeSet<String> {
     let code = code();
     let begins = |line: &&str| !line.starts_with([' ', '#', '}']) && !line.starts_with("typedef");

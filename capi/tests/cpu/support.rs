@@ -10,8 +10,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Returns the path of a file in cargo's folder of built libraries and programs. This is the parent
-/// of the folder of the test program.
+/// Returns the path of a file in the folder to which cargo writes libraries and programs. The test
+/// program is in a subfolder of this folder.
 pub fn built_file(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join(name);
@@ -46,8 +46,8 @@ pub fn cc() -> Command {
     compiler("CC", "cc", "-std=c11")
 }
 
-/// A C++17 compiler with all warnings as errors, and the paths of both headers. `None` if none is
-/// installed.
+/// A C++17 compiler with all warnings as errors, and the paths of both headers. `None` if no C++
+/// compiler is installed.
 pub fn cxx() -> Option<Command> {
     is_installed(&words("CXX", "c++")[0]).then(|| compiler("CXX", "c++", "-std=c++17"))
 }
@@ -101,7 +101,8 @@ pub fn plugin_folder(folder: &Path) -> PathBuf {
     for name in ["arrow_ipc", "arrow_c_device"] {
         let file = format!("libcrossdock_{name}_plugin.so");
         std::fs::copy(built_file(&file), plugins.join(&file)).unwrap();
-        // A plugin that other users may write to is refused, whatever umask it was built with.
+        // The host refuses a plugin that other users may write to. Therefore the test sets the mode
+        // and does not rely on the umask of the build.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         std::fs::set_permissions(plugins.join(&file), mode).unwrap();
     }
@@ -109,14 +110,14 @@ pub fn plugin_folder(folder: &Path) -> PathBuf {
 }
 
 /// Returns a command that runs a program under valgrind and fails if there are errors or leaks. If
-/// this is not possible, reports a skipped test and returns `None`.
+/// valgrind cannot be used, reports a skipped test and returns `None`.
 pub fn under_valgrind(name: &str, program: &Path) -> Option<Command> {
     if !is_installed("valgrind") {
         skipped(name, "no valgrind");
         return None;
     }
-    // Optimised code may compare uninitialised bytes whose values do not matter, which valgrind
-    // reports.
+    // valgrind reports comparisons of uninitialised bytes. Optimised code contains such comparisons
+    // where the result does not matter.
     if !cfg!(debug_assertions) {
         skipped(name, "valgrind reports false errors for optimised comparisons: run it on a debug build");
         return None;
