@@ -1,15 +1,15 @@
 //! Converts the elements of tensors to Arrow buffers. The elements are used without a copy if
 //! possible; otherwise they are gathered. Booleans are packed to bits.
 //!
-//! Gathering takes one allocation and one launch on each device for any number of tensors, and so
-//! does packing.
+//! On each device, gathering and packing need one allocation and one launch each for any number of
+//! tensors.
 
 use crossdock_kernels::{Dim, Jobs};
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Ready, Result, Stream};
 
 use crate::tensor::Tensor;
 
-/// A tensor, and the required form of the Arrow buffer.
+/// A tensor, and the required form of the Arrow buffer for its elements.
 pub(crate) struct BufferRequest {
     pub(crate) tensor: Tensor,
     /// The dimensions of a row in the order of memory, outermost first.
@@ -37,8 +37,8 @@ struct Slot {
 /// Returns one buffer for each request, in order. The buffer is `None` if the tensor has no
 /// elements.
 ///
-/// `ready` determines when the tensors are readable that are not ready yet. The work on a device
-/// runs on the stream that `stream_on` returns for the device.
+/// Tensors that are not ready yet can be read after `ready`. The work on a device runs on the
+/// stream that `stream_on` returns for the device.
 ///
 /// # Errors
 /// Returns an error together with the index of the request in which it occurred.

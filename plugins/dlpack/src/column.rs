@@ -17,7 +17,7 @@ const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
 pub(crate) struct Column {
     pub(crate) element: Element,
     /// Whether Arrow stores the elements as bits. This is true only for booleans. The import packs
-    /// them, and the export unpacks them.
+    /// booleans to bits, and the export unpacks the bits to bytes.
     pub(crate) bits: bool,
     /// The shape of a row; `None` if a row is one element.
     row: Option<Box<Row>>,

@@ -19,8 +19,8 @@ static TABLE: [(Code, u8, DataType); ROWS] = [
     (Code::FLOAT, 16, DataType::Float16),
     (Code::FLOAT, 32, DataType::Float32),
     (Code::FLOAT, 64, DataType::Float64),
-    // This must be the last row, to which `Element::BOOL` refers. DLPack stores a boolean as one
-    // byte. Arrow stores it as a bit, or as a byte in `arrow.bool8`.
+    // This must be the last row, because `Element::BOOL` refers to the last row. DLPack stores a
+    // boolean as one byte. Arrow stores it as a bit, or as a byte in `arrow.bool8`.
     (Code::BOOL, 8, DataType::Boolean),
 ];
 

@@ -111,8 +111,7 @@ impl BatchWriter for TensorWriter {
 }
 
 impl TensorWriter {
-    /// The address of each column's values; `None` unless every column can be exported without a
-    /// copy.
+    /// The address of each column's values; `None` if any column must be copied.
     fn in_place_addresses(&self, call: &Call<'_>, batch: &Owned<abi::Batch>) -> Option<SmallVec<[u64; 8]>> {
         let is_in_place = !self.options.has_masks && self.options.must_copy().is_none();
         if !is_in_place || self.columns.iter().any(|column| column.plain_width().is_none()) {
@@ -202,8 +201,8 @@ impl BatchExport {
         spec.capsule(self.options.legacy, Box::new(BufferOwner(buffer)))
     }
 
-    /// Returns an error if nulls would be lost. These are null values within a row, and null rows
-    /// if there is no mask.
+    /// Returns an error if the export would lose nulls. It loses null values within a row, and
+    /// without masks also null rows.
     ///
     /// # Errors
     /// Returns an error together with the index of the column in which it occurred.

@@ -102,8 +102,8 @@ fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tenso
 struct TensorStream {
     memory: Memory,
     options: ImportOptions,
-    /// The caller's schema. If the caller passed none, the schema that is derived from the tensors
-    /// on its first use.
+    /// The caller's schema. If the caller passed no schema, it is derived from the tensors when it
+    /// is first needed; `None` until then.
     schema: Option<SchemaRef>,
     columns: Columns,
     /// The number of tensors for each column: 1 for values, or 2 for values and masks.
@@ -225,7 +225,7 @@ impl TensorStream {
     fn next_converted(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
         let rows = rows(&self.batch);
-        // The producer has made the call's stream wait for the tensors, whatever their device.
+        // The producer has made the call's stream wait for the tensors on all devices.
         let ready = match self.batch.iter().all(Tensor::is_ready) {
             true => Ready::Now,
             false => call_stream(&self.memory, call, call.device())?.record()?,
@@ -257,7 +257,7 @@ impl TensorStream {
         export_batch(&batch, false, &stream)
     }
 
-    /// Returns an error if a column has nulls that the schema declares non-nullable.
+    /// Returns an error if a column that the schema declares non-nullable has nulls.
     fn check_non_nullable(&self, call: &Call<'_>, batch: &DeviceBatch) -> Result<()> {
         let (schema, arrays) = (batch.schema(), batch.columns());
         let non_nullable = || schema.fields().iter().zip(arrays).filter(|(field, _)| !field.is_nullable());

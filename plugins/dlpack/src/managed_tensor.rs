@@ -63,8 +63,8 @@ impl TensorSpec {
             tensor.map_err(|error| Error::internal(format!("cannot create a managed tensor: {error}")))?;
         tensor.set_data(self.address as *mut c_void).set_device(self.device).set_dtype(self.element.dtype());
         let flags = if self.is_copy { DlpackFlags::IS_COPIED } else { DlpackFlags::READ_ONLY };
-        // SAFETY: if a tensor has the flag that it is a copy, its memory was allocated only for
-        // this tensor. The legacy struct has no flags. Data, shape, strides, dtype and device are
+        // SAFETY: a tensor gets the flag `IS_COPIED` only if its memory was allocated for this
+        // tensor alone. The legacy struct has no flags. Data, shape, strides, dtype and device are
         // set, and `owner` keeps the memory alive until the deleter is called.
         let raw = unsafe {
             tensor.set_flags_unchecked(flags);

@@ -135,7 +135,7 @@ impl ExportOptions {
         if self.has_masks { 2 } else { 1 }
     }
 
-    /// The reason why the buffers of a column must be copied; `None` if they need not be.
+    /// The reason why the buffers of a column must be copied; `None` if no copy is required.
     pub(crate) fn must_copy(&self) -> Option<&'static str> {
         match (self.copy, self.legacy && !self.lends_read_only) {
             (Copy::Always, _) => Some("copy=always asks for a copy"),

@@ -24,7 +24,7 @@ pub(crate) struct StagingPlan {
     /// Offset of the next part in bytes, which is aligned.
     next: usize,
     /// Whether the block must be zeroed first. This is required for the masks of columns without
-    /// nulls, because no other work writes them.
+    /// nulls, because no job writes these masks.
     needs_zeros: bool,
 }
 

@@ -8,8 +8,7 @@ use crossdock_plugin_api::{Error, Result};
 /// which is 64.
 pub(crate) const MAX_DIMS: usize = 64;
 
-/// A shape and strides that were checked: no size is negative, and the memory is within the address
-/// space.
+/// A checked shape with strides. No size is negative, and the memory is within the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Strides {
     /// One contiguous dimension with this number of elements. Most tensors have this form.
@@ -95,7 +94,7 @@ impl Strides {
     }
 
     /// Finds an order of all dimensions except the first in which the elements are contiguous.
-    /// `None` if there is none.
+    /// `None` if no such order exists.
     pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
         match self {
             Self::Plain(_) => Some(Vec::new()),

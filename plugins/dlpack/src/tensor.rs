@@ -143,8 +143,8 @@ impl Tensor {
 /// Returns the device of a tensor. Pinned host memory is on the CPU.
 ///
 /// If a CUDA device is declared, the driver is asked to confirm it, because a kernel that reads a
-/// wrong address would make the whole context unusable. For managed memory, producers declare
-/// device 0, whatever device the memory prefers.
+/// wrong address would make the whole context unusable. For managed memory, producers always
+/// declare device 0, even if another device is the preferred location of the memory.
 fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
     let declared = match device.device_type {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => return Ok(Device::CPU),
@@ -156,7 +156,7 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
     if is_cuda_address && memory.pointer(address)?.0 == declared {
         return Ok(declared);
     }
-    // This call loads the driver if it is the first one.
+    // The first call of `devices` loads the driver.
     let devices = memory.devices()?;
     if declared.r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
         let actual = memory.pointer(address)?.0;

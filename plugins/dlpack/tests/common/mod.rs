@@ -65,9 +65,11 @@ pub struct Spec {
     pub ndim: Option<i32>,
     pub strides: Option<Vec<i64>>,
     pub device: DLDevice,
-    /// The memory of the tensor, and the offset of the first element in it in bytes.
+    /// The buffer that contains the tensor, and the offset of the first element in this buffer in
+    /// bytes.
     pub data: Option<(Buffer, u64)>,
-    /// The part of the first element's address that is stored in `byte_offset` and not in `data`.
+    /// The tensor's `byte_offset`. The tensor's `data` is the first element's address minus this
+    /// number.
     pub byte_offset: u64,
     pub has_deleter: bool,
     pub freed: Arc<AtomicUsize>,

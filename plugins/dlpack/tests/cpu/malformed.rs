@@ -88,7 +88,8 @@ fn rejects_unknown_devices_and_invalid_addresses() {
 fn frees_unknown_major_version_without_reading_it() {
     let change = |s: &mut Spec| {
         s.version = DLPackVersion { major: 2, minor: 0 };
-        // A struct of another major version may have another layout.
+        // A struct of another major version may have another layout, so these fields must not be
+        // read.
         (s.shape, s.ndim) = (None, Some(i32::MAX));
     };
     assert_rejected(change, &["version"]);

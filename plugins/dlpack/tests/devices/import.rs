@@ -74,8 +74,8 @@ fn applies_strides_and_byte_offset_and_copies_misaligned_tensors() {
     let bytes: Vec<u8> = (0..200).collect();
     for device in devices().iter().copied() {
         let whole = bytes_on(&host, device, &bytes);
-        // Each case has the position of the first element's byte, its byte_offset, the number of
-        // elements, the stride, and whether the import copies nothing.
+        // Each case has the offset of the first element in bytes, the tensor's byte_offset, the
+        // number of elements, the stride, and whether the import copies nothing.
         for (at, byte_offset, n, stride, in_place) in [
             (0, 0, 5, 1, true),
             (16, 0, 5, 1, true),
@@ -214,7 +214,7 @@ fn imports_masks_as_nulls() {
         assert_eq!(column.count_nulls(&host.stream(device)).unwrap(), 2);
         let validity = column.buffers()[0].clone().unwrap();
         assert_eq!(validity.host_view(&host.stream(device)).unwrap()[0], 0b0101);
-        // The export of the nulls requires masks, too.
+        // The nulls can be exported only with masks.
         let out = export(&host, &instance, device, &batches[0], "dlpack", &masked).unwrap();
         assert_eq!(out[1].elements(&host, device), [0, 1, 0, 1]);
         let error = export(&host, &instance, device, &batches[0], "dlpack", &Options::new()).err().unwrap();
