@@ -46,10 +46,10 @@ pub(crate) fn formats() -> Vec<Format> {
 struct Stream {
     host: Host,
     memory: Memory,
-    /// The only column of the tree.
+    /// A schema whose only column is the tree.
     column: Arc<Schema>,
-    /// The expected schema. `None` unless the fields of the tree's structs become the columns of
-    /// the batches.
+    /// The expected schema if the fields of the tree's structs become the columns of the batches,
+    /// and `None` otherwise.
     rows: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
     /// Number of bytes that were read; 0 for a capsule.

@@ -23,7 +23,7 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Creates a job for `len` values of the node's type, without decoded nodes.
+    /// Creates a job for an array of `len` values of the node's type. The job has no decoded nodes.
     pub fn part(&self, len: usize) -> Self {
         let node = Node { raw: self.node.raw, field: self.node.field.clone(), len };
         Self { node, below: Vec::new(), ..*self }
@@ -91,8 +91,8 @@ impl Job<'_> {
         self.make(bytes, &mut |to| fill(values_mut(to)?))
     }
 
-    /// Returns an error if `bytes` bytes are not available. Used before allocations that the host
-    /// does not count against its budget.
+    /// Returns an error if `bytes` bytes are not available. Callers must call this function before
+    /// they allocate memory that the host does not count against its budget.
     pub fn check_available(&self, bytes: usize) -> Result<()> {
         self.memory.alloc(self.stream, bytes).map(drop)
     }
@@ -160,7 +160,7 @@ fn misaligned<T>(bytes: &[u8]) -> Error {
     ))
 }
 
-/// A view, on the host, of an array's buffer of values, from the array's offset on.
+/// The values buffer of an array on the host. The view begins at the array's offset.
 pub struct Values<'a> {
     view: Option<HostView<'a>>,
     begin: usize,
@@ -168,7 +168,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The array's type has a fixed width, or is a view type.
+    /// The array's type must have a fixed width or be a view type.
     pub fn new(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let views = matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);
         let width = if views { Some(16) } else { array.data_type().primitive_width() };

@@ -29,7 +29,7 @@ pub fn concatenate(job: &Job<'_>, arrays: &[DeviceArray]) -> Result<DeviceArray>
     single_column(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
 }
 
-/// Returns a batch with `values` as its only column.
+/// Returns a batch with `array` as its only column.
 pub fn batch(array: DeviceArray) -> Result<DeviceBatch> {
     let field = Field::new("", array.data_type().clone(), true);
     DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), array.len(), vec![array])
@@ -61,7 +61,7 @@ impl Rows {
         Ok(Self { indices: indices.freeze(job.stream)?, width })
     }
 
-    /// The values of these rows.
+    /// Returns the rows of `values` that the indices refer to.
     pub fn take(self, job: &Job<'_>, values: &DeviceArray) -> Result<DeviceArray> {
         let data_type = if self.width == 4 { DataType::UInt32 } else { DataType::UInt64 };
         let buffers = vec![None, Some(self.indices)];

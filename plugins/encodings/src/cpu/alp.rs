@@ -10,7 +10,7 @@ pub trait Float: Copy + PartialEq + std::fmt::Debug + std::ops::Mul<Output = Sel
     type Word: Word;
     /// The powers of ten for the exponents.
     const POWERS: &'static [Self];
-    /// Their reciprocals, rounded to the nearest float.
+    /// The reciprocals of `POWERS`, rounded to the nearest float.
     const INVERSES: &'static [Self];
     /// The float nearest to the signed integer with these bits.
     fn of(bits: Self::Word) -> Self;
@@ -38,9 +38,9 @@ impl Float for f64 {
     ];
     #[inline(always)]
     fn of(bits: u64) -> f64 {
-        // Few vector units convert 64-bit integers. Put both halves into the lowest bits of floats
-        // with a known exponent, 2^84 + 2^63 + high * 2^32 and 2^52 + low. The difference is exact,
-        // so only the sum is rounded.
+        // Few vector units convert 64-bit integers. Therefore each 32-bit half is put into the
+        // lowest bits of a float with a known exponent. The floats are 2^84 + 2^63 + high * 2^32
+        // and 2^52 + low. Subtracting `BOTH` is exact, so only the sum is rounded.
         const HIGH: u64 = 0x4530_0000_8000_0000;
         const LOW: u64 = 0x4330_0000_0000_0000;
         const BOTH: u64 = 0x4530_0000_8010_0000;
@@ -77,8 +77,8 @@ impl<F: Float> Scale<F> {
         [self.power, self.inverse]
     }
 
-    /// Converts an encoded integer, given as its bits, to a float. Callers pass this as the step of
-    /// [`unpack`](super::fastlanes::unpack).
+    /// Converts an encoded integer, given as its bits, to a float. Callers pass this function as
+    /// the `step` of [`unpack`](super::fastlanes::unpack).
     #[inline(always)]
     pub fn decode(self, bits: F::Word) -> F {
         F::of(bits) * self.power * self.inverse

@@ -11,7 +11,7 @@ use super::words::{Index, Word, check_len};
 /// The longest left part, in bits.
 const MAX_LEFT_BITS: u32 = 16;
 
-/// The maximum number of left parts: codes have three bits.
+/// The maximum number of left parts, because codes have three bits.
 pub const MAX_DICTIONARY: usize = 8;
 
 /// The position of the split and the dictionary of left parts. `T` is the unsigned integer with the

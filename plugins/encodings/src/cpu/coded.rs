@@ -1,7 +1,7 @@
 //! Decodes texts that are stored as codes.
 //!
-//! The codes of all values are contiguous, and so are the decoded bytes. The input states, for each
-//! value, where the codes of the value end and how many bytes they decode to.
+//! The codes of all values are contiguous, and the decoded bytes are contiguous too. For each
+//! value, the input states where its codes end and to how many bytes they decode.
 //!
 //! Values are short, so codes are decoded in groups that may span several values. While a group is
 //! decoded, the position of each code's output is recorded. Afterwards these positions determine
@@ -41,8 +41,8 @@ pub(crate) trait Coder {
         starts: &mut Starts,
     ) -> (usize, usize);
 
-    /// Decodes the smallest unit: one code, or an escape with its byte. Returns (0, 0) if it is
-    /// invalid.
+    /// Decodes one code, or an escape with its byte. Returns the number of codes and of decoded
+    /// bytes, or (0, 0) if the code is invalid.
     fn one(
         &self,
         codes: &[Self::Code],
@@ -59,8 +59,8 @@ pub(crate) trait Coder {
 /// lengths of these values have been checked.
 pub type Progress<'a> = dyn FnMut(&[u8], usize) -> Result<()> + 'a;
 
-/// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]` to
-/// `offsets[i + 1]` and `lengths[i]` bytes.
+/// Decodes values into `out`. The values must fill `out` exactly. Value `i` has the codes from
+/// `offsets[i]` to `offsets[i + 1]` and `lengths[i]` bytes.
 pub(crate) fn decode<C: Coder, O: Index, L: Index>(
     coder: &C,
     codes: &[C::Code],
@@ -128,7 +128,7 @@ fn sum<L: Index>(lengths: &[L]) -> usize {
     }
 }
 
-/// The state of the comparison of the values' declared ends with the decoded positions.
+/// Compares the declared ends of values with the decoded positions.
 struct Ends<'a, O, L> {
     /// Where the codes of each value end.
     codes: &'a [O],
@@ -139,8 +139,8 @@ struct Ends<'a, O, L> {
 }
 
 impl<'a, O: Index, L: Index> Ends<'a, O, L> {
-    /// Checks that the offsets are ascending and end within `codes` codes. Also returns the range
-    /// of codes.
+    /// Checks that the offsets are ascending and at most `codes`, the number of codes. Also returns
+    /// the range of the codes that the values use.
     fn new(offsets: &'a [O], lengths: &'a [L], codes: usize) -> Result<(Self, std::ops::Range<usize>)> {
         check_len("offsets, one per value and one more", lengths.len() + 1, offsets.len())?;
         let (first, last) = (offsets[0].index(), offsets[lengths.len()].index());

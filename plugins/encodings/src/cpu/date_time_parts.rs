@@ -86,7 +86,8 @@ struct Ticks(i64);
 struct Bounds;
 
 /// Computes each timestamp as the sum of its parts, each multiplied by the number of ticks per unit
-/// of the part. With `n` ticks per second, these numbers are `SECONDS_PER_DAY * n`, `n` and 1.
+/// of the part. With `n` ticks per second, a day has `SECONDS_PER_DAY * n` ticks, a second has `n`,
+/// and a subsecond is one tick.
 ///
 /// # Errors
 /// Returns an error if the sum of a non-null timestamp does not fit into an `i64`.

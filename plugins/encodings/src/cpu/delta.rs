@@ -54,7 +54,7 @@ impl<T: Word> Work<T, T> for Sum<'_, T> {
 
 #[inline(always)]
 fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
-    // Words of the smallest width have the most lanes: `ROW_BYTES`.
+    // The array has space for `ROW_BYTES` lanes, which is the number of lanes for one-byte words.
     let mut sums = [T::default(); ROW_BYTES];
     sums[..T::LANES].copy_from_slice(bases);
     let mut transposed = [T::default(); BLOCK];
@@ -68,7 +68,7 @@ fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
     }
     for (lane, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
         for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            // The transposition is its own inverse.
+            // Writing and reading blocks use the same transposition, because it is its own inverse.
             let from = ORDER[eight] * 16 + lane;
             *out = std::array::from_fn(|row| transposed[row * 128 + from]);
         }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The format's definition, value by value.
+    /// Decodes value by value, exactly as the format defines it.
     fn model<T: Word>(bases: &[T], deltas: &[T]) -> Vec<T> {
         let order = [0, 4, 2, 6, 1, 5, 3, 7];
         let mut out = vec![T::default(); deltas.len()];
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn decodes_a_sequence_with_constant_differences() {
-        // A lane of 64-bit words has 64 neighbouring values. Its base is one difference less than
-        // the first of these values.
+        // A lane of 64-bit words has 64 neighbouring values. The base of a lane is the lane's first
+        // value minus 1, the constant difference.
         let bases: Vec<u64> = (0..16).map(|lane| 100 + lane * 64 - 1).collect();
         let mut out = vec![0; 1024];
         decode(&bases, &[1; 1024], 0, &mut out).unwrap();

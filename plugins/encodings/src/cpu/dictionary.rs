@@ -14,8 +14,8 @@ const BLOCK: usize = 1024;
 /// validity bits.
 const WORD: usize = 64;
 
-/// Looks up each code. Rejects a non-null code that is out of range. For a null code, whatever its
-/// value, the result is the dictionary's first value, or `null` if the dictionary is empty.
+/// Looks up each code. Rejects a non-null code that is out of range. A null code may have any
+/// value. Its result is the dictionary's first value, or `null` if the dictionary is empty.
 pub fn take<C: Index, V: Copy>(
     codes: &[C],
     valid: Option<Bits<'_>>,
@@ -71,8 +71,8 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
                 Some(word) if word.count_ones() as usize != codes.len() => copy_valid(codes, word, copied),
                 _ => copied.copy_from_slice(codes),
             }
-            // Without black_box the compiler may read the source again instead of the copy: it
-            // assumes that memory behind a shared reference does not change.
+            // Without black_box the compiler may read the source again instead of the copy, because
+            // it assumes that memory behind a shared reference does not change.
             let codes = &*std::hint::black_box(copied);
             if C::greatest(codes) >= n_values {
                 let at = |j: usize| i * chunk + j;
@@ -182,7 +182,7 @@ mod tests {
             let greatest = codes.iter().max().map_or(0, |code| u16::BITS - code.leading_zeros());
             let bytes = fastlanes::pack(&codes, greatest);
             let (mut expected, mut got) = (vec![0; codes.len() - offset], vec![0; codes.len() - offset]);
-            // A slice omits the blocks before its first value's block.
+            // A slice omits the blocks before the block that contains its first value.
             let (blocks, offset_in) = (offset / 1024 * 128 * greatest as usize, offset % 1024);
             let packed = Packed { bytes: &bytes[blocks..], width: greatest, offset: offset_in };
             let taken = take(&codes[offset..], None, &values, 0, &mut expected);

@@ -21,7 +21,8 @@ pub const BLOCK: usize = 1024;
 /// The order of groups of eight rows.
 pub(crate) const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// The index in the block of a row's first value; the values of the other lanes follow it.
+/// The index of a row's first value in the block. This value belongs to lane 0. The values of the
+/// other lanes follow.
 #[inline(always)]
 pub(crate) fn first_of_row(row: usize) -> usize {
     ORDER[row / 8 % 8] * 16 + row % 8 * 128

@@ -23,7 +23,8 @@ pub struct Symbols {
     unknown: UnknownCodes,
 }
 
-/// The size of a symbol. An enum, so that the compiler knows the maximum.
+/// The size of a symbol. The type is an enum, so that the compiler can derive the maximum and omit
+/// bounds checks.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Length {
@@ -68,8 +69,9 @@ impl Symbols {
         Ok(table)
     }
 
-    /// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]`
-    /// to `offsets[i + 1]` and `lengths[i]` bytes. Nulls have a range and a length too.
+    /// Decodes values into `out`. The values must fill `out` exactly. Value `i` has the codes from
+    /// `offsets[i]` to `offsets[i + 1]` and `lengths[i]` bytes. Nulls have a range and a length
+    /// too.
     ///
     /// After an error, some values may have been decoded.
     pub fn decode<O: Index, L: Index>(
@@ -163,11 +165,12 @@ struct UnknownCodes {
 impl UnknownCodes {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
 
-    /// Codes from `count` on are unknown. The escape is one of them, so the caller handles escapes.
+    /// Codes from `count` on are unknown. The escape is also an unknown code, so the caller must
+    /// handle escapes.
     fn from_count(count: u64) -> Self {
-        // The addition of `carry` sets the eighth bit of each byte whose seven low bits belong to
-        // an unknown code. If `count` is below 128, every code with the eighth bit set is also
-        // unknown. Otherwise only codes with the eighth bit set can be unknown.
+        // Adding `carry` sets the eighth bit of each byte whose seven low bits are at least
+        // `least`. If `count` is below 128, all codes with the eighth bit set are unknown too.
+        // Otherwise, only codes with the eighth bit set can be unknown.
         let (least, high) = if count < 128 { (count, u64::MAX) } else { (count - 128, 0) };
         Self { carry: u64::from_ne_bytes([1; 8]) * (128 - least), high }
     }

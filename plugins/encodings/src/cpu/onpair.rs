@@ -41,8 +41,8 @@ impl Tokens {
         let padded = [used, &[0; TOKEN_BYTES]].concat();
         let token = |(i, pair): (usize, &[O])| {
             let (begin, end) = (pair[0].index(), pair[1].index());
-            // If a token begins after the end of the last token, a later offset descends and is
-            // rejected.
+            // `bytes` is `None` only if the token begins outside of the tokens' bytes. In this
+            // case, the offsets descend at some token, and this token is rejected.
             let bytes = padded.get(begin.wrapping_sub(first)..).and_then(|rest| rest.first_chunk());
             match end.checked_sub(begin) {
                 Some(length @ 1..=TOKEN_BYTES) => Ok((bytes.copied().unwrap_or_default(), length as u8)),
@@ -62,8 +62,9 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Decodes values into `out`, which they must fill. Value `i` has the codes from `offsets[i]`
-    /// to `offsets[i + 1]` and `lengths[i]` bytes. Nulls have a range and a length too.
+    /// Decodes values into `out`. The values must fill `out` exactly. Value `i` has the codes from
+    /// `offsets[i]` to `offsets[i + 1]` and `lengths[i]` bytes. Nulls have a range and a length
+    /// too.
     ///
     /// After an error, some values may have been decoded.
     pub fn decode<C: Index, O: Index, L: Index>(
@@ -85,7 +86,7 @@ impl Tokens {
     }
 }
 
-/// The dictionary for codes of one type.
+/// The dictionary, for codes of type `C`.
 struct Codes<'a, C> {
     tokens: &'a Tokens,
     of: std::marker::PhantomData<C>,

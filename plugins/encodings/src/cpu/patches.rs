@@ -5,11 +5,11 @@ use crossdock_plugin_api::{Error, Result};
 use super::bits::{self, Bits};
 use super::words::{Index, check_len};
 
-/// Number of values of the patched array for which there is one chunk offset.
+/// A chunk is this many values of the patched array. Each chunk has one chunk offset.
 pub const CHUNK: usize = 1024;
 
 /// Calls `put` with the position in the array and the number of each patch. `offset` is subtracted
-/// from each index: it is the number of values that a slice cut off the front of the array.
+/// from each index. If the array is a slice, `offset` is the number of values before the slice.
 ///
 /// # Errors
 /// Returns an error if the indices are not strictly increasing, or if a position is not below
@@ -46,8 +46,8 @@ fn invalid_index<I: Index>(indices: &[I], number: usize, offset: usize, len: usi
     }
 }
 
-/// Overwrites decoded values with patches, after applying `step` to each patch. `step` decodes the
-/// encodings of the patched node's parents.
+/// Overwrites decoded values with patches, after applying `step` to each patch. `step` applies the
+/// encodings of the node's parents to a value.
 ///
 /// After an error, some patches may have been written.
 pub fn apply<I: Index, V: Copy, U>(

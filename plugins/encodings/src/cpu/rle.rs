@@ -13,7 +13,7 @@ use super::words::{Index, check_len};
 pub struct Runs<'a, V, I, O> {
     /// All dictionaries, concatenated.
     pub values: &'a [V],
-    /// For each value of whole blocks, its index in the block's dictionary.
+    /// The index of each value in the dictionary of its block. The indices cover whole blocks.
     pub indices: &'a [I],
     /// One validity bit per index. Null indices are ignored.
     pub valid: Option<Bits<'a>>,

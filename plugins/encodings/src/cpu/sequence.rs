@@ -25,7 +25,7 @@ impl<T: Word> Work<(), T> for Rise<T> {
         let Rise { mut base, rises, step } = self;
         let (chunks, rest) = out.as_chunks_mut::<LANES>();
         for chunk in chunks {
-            // The loop body is not a closure, because the compiler might not inline a closure.
+            // The loop body is written out, because the compiler might not inline a closure.
             for lane in 0..LANES {
                 chunk[lane] = base.plus(rises[lane]);
             }

@@ -1,4 +1,4 @@
-//! Checks that each value by itself is valid UTF-8.
+//! Checks that each value is valid UTF-8, which is stricter than checking all bytes together.
 
 use std::ops::Range;
 

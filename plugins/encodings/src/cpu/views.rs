@@ -1,8 +1,8 @@
 //! Writes and checks Arrow's views of text and bytes.
 //!
-//! A view has 16 bytes: the value's length (4 bytes, signed), then either the value, if it has at
-//! most 12 bytes, padded with zeros, or the value's first 4 bytes, the index of its data buffer and
-//! the offset in it (4 bytes each).
+//! A view has 16 bytes and begins with the value's length (4 bytes, signed). If the value has at
+//! most 12 bytes, the value follows, padded with zeros. Otherwise, the value's first 4 bytes, the
+//! index of its data buffer and its offset in this buffer follow (4 bytes each).
 
 use std::ops::Range;
 
@@ -61,8 +61,8 @@ fn write(
     Ok(if longest > MAX_INLINE_BYTES { vec![0..data.len(); 1] } else { Vec::new() })
 }
 
-/// Writes views into one data buffer, which begins with `data`. Returns the length of the longest
-/// value.
+/// Writes views whose values are in one data buffer. `data` contains the first bytes of this
+/// buffer. Returns the length of the longest value.
 pub(super) fn write_in_one<'a>(
     ranges: impl Iterator<Item = (usize, (Range<usize>, &'a mut View))>,
     data: &[u8],
@@ -108,8 +108,8 @@ fn write_in_parts<'a>(
     Ok(buffers)
 }
 
-/// Returns the first 4 and the next 8 bytes from `at` on, padded with zeros. They are loaded as
-/// integers, because the compiler would copy an array byte by byte.
+/// Returns the first 4 and the next 8 bytes from `at` on, padded with zeros. The bytes are loaded
+/// as integers, because the compiler would copy an array byte by byte.
 #[inline(always)]
 fn first(data: &[u8], at: usize) -> (u32, u64) {
     let words = |bytes: &[u8; MAX_INLINE_BYTES]| {

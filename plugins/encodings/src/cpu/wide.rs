@@ -1,7 +1,8 @@
 //! Runs work with the widest vectors of the processor, beyond the compilation target's baseline.
 
-/// Work on a slice that is faster with wider vectors. Input and output are passed to functions that
-/// are not inlined. Therefore the compiler knows that they do not overlap.
+/// Work on a slice that is faster with wider vectors. Input and output are the arguments of
+/// functions that are not inlined. Therefore the compiler can assume that the two slices do not
+/// overlap.
 pub(crate) trait Work<From, Into, Out = ()> {
     /// Does the work. Implementations must be `#[inline(always)]`, because otherwise they are
     /// compiled without the wider vectors.

@@ -128,7 +128,7 @@ macro_rules! indices {
             }
             #[inline(always)]
             fn keep_if(self, keep: bool) -> Self {
-                // This has no branch, because the processor cannot predict validity well.
+                // The code has no branch, because the processor cannot predict validity well.
                 self & Self::from(keep).wrapping_neg()
             }
         }

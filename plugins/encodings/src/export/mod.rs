@@ -32,8 +32,8 @@ pub(crate) fn formats() -> Vec<Format> {
 pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<ColumnPlan>> {
     let schema = import_borrowed_schema(schema)?;
     let column = |field: &Arc<Field>| {
-        // The type is written at the depth that the column has in the tree, because the depth of
-        // types is limited.
+        // The type is checked at the column's depth in the tree, because the nesting depth of types
+        // is limited.
         let root = match is_column(&schema) {
             true => field.as_ref().clone(),
             false => structs_of(vec![field.clone()].into()),
@@ -87,8 +87,7 @@ impl BatchWriter for Writer {
         call.check_cancelled()?;
         check_last_offsets(&batch, &self.schema, &self.memory)?;
         let mut batch = import_batch(batch, &self.schema, &self.memory)?;
-        // Nodes have lengths that Arrow's structs do not contain, such as the number of values in a
-        // dictionary.
+        // Nodes state the sizes of their buffers, which Arrow's structs do not contain.
         let stream = call_stream(&self.memory, call, batch.device())?;
         batch.resolve_sizes(&stream)?;
         // A node of a non-nullable type has no validity, so its nulls would become values.

@@ -38,7 +38,7 @@ fn unnamed(data_type: DataType, nullable: bool) -> Field {
 }
 
 impl<'a> Tree<'a> {
-    /// Encodes one array, or several as chunks.
+    /// Encodes one array as a plain node, or several arrays as the chunks of one node.
     pub fn encode(memory: &'a Memory, field: &Field, arrays: &[DeviceArray]) -> Result<EncodedArray> {
         let mut tree = Self { memory, nodes: Vec::new(), buffers: Vec::new() };
         match arrays {
@@ -285,8 +285,8 @@ impl<'a> Tree<'a> {
         self.with_children(("vortex.listview", field), array, metadata, Vec::new(), write, 3)
     }
 
-    /// Adds the entries of a map. Vortex requires a list view here, whose sizes are computed on the
-    /// host.
+    /// Adds the entries of a map. Vortex requires a list view for the entries. The sizes of the
+    /// view are computed on the host.
     fn map_entries(&mut self, field: &Field, element: &Field, array: &DeviceArray) -> Result<()> {
         let (elements, len) = (self.child(array, 0)?, array.len());
         let stream = self.memory.default_stream(array.device())?;

@@ -96,7 +96,7 @@ impl<'a> Chain<'a> {
         at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let low = T::low;
-        // Each common chain has its own loop.
+        // Each common chain has its own loop, so that the compiler can optimize its steps together.
         match *self.steps.as_slice() {
             [] => self.run(job, then, at_the_end),
             [Step::Add(r)] => self.run(job, move |v: T| then(v.plus(low(r))), at_the_end),

@@ -22,7 +22,8 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
         return Err(node.wrong(format_args!("its type is {}, expected a struct", node.data_type())));
     };
     let first = usize::from(node.expect_children_and_validity(fields.len())?);
-    // Iterates, because access to children by index would take quadratic time.
+    // The loop iterates over the children, because accessing each child by its index would take
+    // quadratic time.
     for (child, field) in node.raw.children().skip(first).zip(fields) {
         Node::new(child)?.expect_field(field, node.len, &format!("field '{}'", field.name()))?;
     }

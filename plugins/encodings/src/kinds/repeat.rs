@@ -38,8 +38,8 @@ fn check_dict(node: &Node<'_>) -> Result<()> {
     node.child(1)?.expect(node.data_type(), metadata.values_len, "the dictionary's values")
 }
 
-/// Returns the node of the codes if it is run-end encoded. Then the code of each run is looked up
-/// once, and its value is repeated.
+/// Returns the node of the codes if it is run-end encoded. In this case, the code of each run is
+/// looked up once, and the value is repeated.
 pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     let codes = node.child(0)?;
     if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
@@ -54,7 +54,8 @@ pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
 fn packed_codes<'a>(node: &Node<'a>) -> Result<Option<(Node<'a>, BitPacked)>> {
     let (codes, values) = (node.child(0)?, node.child(1)?);
     let is_plain = codes.raw.encoding() == BIT_PACKED && codes.raw.n_children() == 0 && !values.is_nullable();
-    // For wider values, this is not faster than unpacking all codes first.
+    // For wider values, looking up codes block by block is not faster than unpacking all codes
+    // first.
     let is_narrow = matches!(slots::slot(node), Some(Slot::Bytes(1 | 2 | 4 | 8)));
     if !is_plain || !is_narrow || !codes.data_type().is_unsigned_integer() {
         return Ok(None);

@@ -155,7 +155,7 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
     Ok(storage.with_metadata(from_pairs(extension_pairs.into_iter().chain(storage_pairs))))
 }
 
-/// The Arrow type for Vortex's extension types for dates and times; `None` for others.
+/// The Arrow type of a Vortex extension type for dates or times; `None` for other extension types.
 fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<DataType>> {
     if !matches!(id, "vortex.date" | "vortex.time" | "vortex.timestamp") {
         return Ok(None);
@@ -198,7 +198,7 @@ fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
     Ok(Some(without_nul(zone, "its time zone")?.into()))
 }
 
-/// Rejects text that contains a NUL, because it would end a C string early.
+/// Rejects text that contains a NUL, because a C string would end at the NUL.
 fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
     if text.contains('\0') {
         return Err(Error::unsupported(format!(

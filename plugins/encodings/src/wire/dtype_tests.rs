@@ -97,7 +97,7 @@ fn extension_types_keep_name_and_metadata() {
     let bytes = [(name, b"own.type".as_slice()), (EXTENSION_METADATA.as_bytes(), b"\0\xff\x10")];
     let expected = plain.clone().with_metadata(from_pairs(bytes));
     assert_eq!(dtype::read(&write(&expected).unwrap()).unwrap(), expected);
-    // The form that releases before 0.3 wrote.
+    // Releases before 0.3 wrote such metadata as hexadecimal digits.
     let digits = [(name, b"own.type".as_slice()), (EXTENSION_METADATA_HEX.as_bytes(), b"00ff10")];
     let digits = plain.clone().with_metadata(from_pairs(digits));
     assert_eq!(dtype::read(&write(&digits).unwrap()).unwrap(), expected);

@@ -32,7 +32,7 @@ pub struct Table<'a, 'b> {
 }
 
 impl<'a> Flatbuffer<'a> {
-    /// `bytes` have no size prefix.
+    /// `bytes` must not begin with a size prefix.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, allowance_bytes: Cell::new(bytes.len().saturating_mul(16)) }
     }
@@ -210,7 +210,7 @@ mod tests {
         for (at, byte) in [(4, 2), (4, 7), (4, 200), (12, 13), (0, 200), (16, 200), (20, 4), (26, 0xff)] {
             assert!(with(at, byte).is_err(), "{byte} at {at}");
         }
-        // Without a slot the text has its default.
+        // If the slot is absent, the text has its default value.
         assert_eq!(with(4, 4).unwrap(), "");
         assert_eq!(with(8, 0).unwrap(), "");
     }

@@ -44,7 +44,8 @@ impl Number {
         }
     }
 
-    /// Converts an integer to a number of type `ptype`. Returns an error if it does not fit.
+    /// Converts an integer to a number of type `ptype`. Returns an error if the integer does not
+    /// fit into `ptype`.
     pub fn from_int(value: i128, ptype: PType) -> Result<Self> {
         let bits = 8 * ptype.bytes() as u32;
         let range = match (ptype.is_signed(), ptype.is_unsigned()) {

@@ -57,8 +57,8 @@ fn decodes_unpacked_codes_first() {
 #[test]
 fn decodes_patched_codes_first() {
     let rig = Rig::new();
-    // The packed codes have two bits, which truncates the codes 4. The patches, whose indices have
-    // 2 bytes, replace these codes.
+    // Codes are packed to two bits, so every code 4 is truncated to 0. Patches restore these codes.
+    // The indices of the patches have 2 bytes.
     let mut packed = Node::packed(&codes().iter().map(|code| code & 3).collect::<Vec<_>>(), 2);
     let at: Vec<u16> = (0..ROWS).filter(|i| codes()[*i] == 4).map(|i| i as u16).collect();
     packed.metadata.extend([0x1a, 7, 0x08, (at.len() & 0x7f) as u8 | 0x80, (at.len() >> 7) as u8, 0x10, 0]);

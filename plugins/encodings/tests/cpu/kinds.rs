@@ -167,7 +167,7 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
             &["[1, 2]", "[3, 4]"],
             Some(0),
         ),
-        // A reference of 1000.
+        // The reference is 1000.
         (
             over("fastlanes.for", DataType::Int32, 2, &[0x18, 0xd0, 0x0f], vec![int32(&[1, -4])]),
             &["1001", "996"],
@@ -299,8 +299,8 @@ fn rejects_malformed_nodes_of_each_encoding() {
         if node.id != "vortex.constant" {
             assert_rejected("another type", Node { data_type: DataType::Utf8, ..node.clone() });
         }
-        // For the encodings in this list, a node with one value more than its parts imply is valid,
-        // or is rejected only when the node is decoded.
+        // If a node of an encoding in this list has one value too many, it is valid or is rejected
+        // only when it is decoded.
         let any_length = [
             "vortex.constant",
             "vortex.sequence",

@@ -6,8 +6,8 @@ use crate::tree::{Node, Rig};
 
 const VALUES: [i16; 5] = [10, -20, 30, 7, 8];
 
-/// A node of 1500 values in two blocks. The first value has index 2 in the first block. The
-/// dictionaries of the blocks have three and two values.
+/// A node of 1500 values in two blocks. The node's first value is at position 2 of the first block.
+/// The dictionaries of the blocks have three and two values.
 fn sound() -> Node {
     let indices: Vec<u8> = (0..2048).map(|i| (if i < 1024 { i % 3 } else { i % 2 }) as u8).collect();
     Node {

@@ -48,7 +48,7 @@ impl Node {
         self
     }
 
-    /// A bit-packed node of one-byte integers. The last block may be partial.
+    /// A bit-packed node of one-byte integers. The last block may have fewer than 1024 values.
     pub fn packed(values: &[u8], bits: usize) -> Self {
         // A block has 8 rows of 128 lanes. Each lane contains the bits of its values, from the
         // lowest bit on.

@@ -38,11 +38,11 @@ pub struct Rle {
     pub values_len: usize,
     /// Number of indices, a multiple of 1024.
     pub indices_len: usize,
-    /// The indices' type: u8 or u16.
+    /// The type of the indices, u8 or u16.
     pub indices_ptype: PType,
-    /// Number of offsets of the blocks' dictionaries.
+    /// Number of offsets, one for the dictionary of each block.
     pub values_idx_offsets_len: usize,
-    /// The offsets' type, unsigned.
+    /// The type of the offsets, an unsigned integer.
     pub values_idx_offsets_ptype: PType,
     /// Index of the first value in its block, below 1024.
     pub offset: u32,

@@ -56,7 +56,7 @@ pub struct AlpRd {
     pub right_bit_width: u32,
     /// The left parts by code.
     pub dictionary: Vec<u16>,
-    /// The codes' type, unsigned.
+    /// The type of the codes, an unsigned integer.
     pub left_ptype: PType,
     /// Left parts that are not in the dictionary.
     pub patches: Option<Patches>,

@@ -45,7 +45,7 @@ fn for_each_field<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -
         .map_err(|e| e.context("its metadata"))
 }
 
-/// Reads a primitive type. If the field is absent, the type is number 0, u8.
+/// Reads a primitive type. If the field is absent, the type has number 0, which is u8.
 fn ptype(value: Value<'_>) -> Result<PType> {
     PType::from_wire(value.u64()?)
 }

@@ -10,7 +10,7 @@ use crate::wire::PType;
 pub struct Dict {
     /// Number of values.
     pub values_len: usize,
-    /// The codes' type, an integer.
+    /// The type of the codes, an integer.
     pub codes_ptype: PType,
     /// Whether codes are nullable. If the field is absent, codes are nullable if the node is
     /// nullable.
@@ -37,7 +37,7 @@ impl Dict {
 /// `vortex.runend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunEnd {
-    /// The ends' type, unsigned.
+    /// The type of the ends, an unsigned integer.
     pub ends_ptype: PType,
     /// Number of runs.
     pub num_runs: usize,
@@ -95,7 +95,7 @@ impl Sparse {
 pub struct List {
     /// Number of elements, including elements that belong to no list.
     pub elements_len: usize,
-    /// The offsets' type, an integer.
+    /// The type of the offsets, an integer.
     pub offsets_ptype: PType,
 }
 
@@ -112,9 +112,9 @@ impl List {
 pub struct ListView {
     /// Number of elements, including elements that belong to no list.
     pub elements_len: usize,
-    /// The offsets' type, an integer.
+    /// The type of the offsets, an integer.
     pub offsets_ptype: PType,
-    /// The sizes' type, an integer.
+    /// The type of the sizes, an integer.
     pub sizes_ptype: PType,
 }
 

@@ -32,7 +32,7 @@ impl Decimal {
 /// `vortex.decimal_byte_parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecimalByteParts {
-    /// The type of the only part, a signed integer.
+    /// The type of the only part, which must be a signed integer.
     pub ptype: PType,
 }
 

@@ -13,18 +13,18 @@ pub struct Patches {
     /// The number that is subtracted from each index. If the node is a slice of an array, this
     /// number is the position of the slice in the array.
     pub offset: usize,
-    /// The indices' type, unsigned.
+    /// The type of the indices, an unsigned integer.
     pub indices_ptype: PType,
     /// Where the patches of each block begin.
     pub chunk_offsets: Option<ChunkOffsets>,
 }
 
-/// An index of the patches, by blocks of 1024 values.
+/// Offsets into the patches, one for each block of 1024 values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkOffsets {
     /// Number of offsets.
     pub len: usize,
-    /// The offsets' type, unsigned.
+    /// The type of the offsets, an unsigned integer.
     pub ptype: PType,
     /// Number of patches of the first block that belong to values before the node's first value.
     pub offset_within_chunk: usize,
@@ -54,7 +54,7 @@ impl Patches {
                 parsed.len
             )));
         }
-        // Both fit an `isize`, so the sum does not overflow.
+        // The offset and the length each fit an `isize`, so their sum fits a `usize`.
         if isize::try_from(parsed.offset + length).is_err() {
             return Err(Error::bad_data(format!(
                 "patches with an offset of {} overflow an address",

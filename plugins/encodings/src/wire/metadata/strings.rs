@@ -8,7 +8,7 @@ use crate::wire::PType;
 /// `vortex.varbin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VarBin {
-    /// The offsets' type, an integer.
+    /// The type of the offsets, an integer.
     pub offsets_ptype: PType,
 }
 
@@ -29,7 +29,7 @@ impl VarBin {
 /// `vortex.fsst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fsst {
-    /// The decoded lengths' type, an integer.
+    /// The type of the decoded lengths, an integer.
     pub lengths_ptype: PType,
     /// The type of the offsets into the codes, an integer.
     pub codes_offsets_ptype: PType,
@@ -51,10 +51,11 @@ impl Fsst {
     }
 }
 
-/// `vortex.onpair`. (Field 2, the bits of a code, is no longer written.)
+/// `vortex.onpair`. Field 2 (the number of bits of a code) is ignored, because writers no longer
+/// write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnPair {
-    /// The decoded lengths' type, an integer.
+    /// The type of the decoded lengths, an integer.
     pub lengths_ptype: PType,
     /// Number of tokens in the dictionary, at most 65,536.
     pub dictionary_len: usize,
@@ -62,7 +63,7 @@ pub struct OnPair {
     pub codes_len: usize,
     /// The type of the offsets into the dictionary, an integer.
     pub dictionary_offsets_ptype: PType,
-    /// The codes' type: u8 or u16.
+    /// The type of the codes, u8 or u16.
     pub codes_ptype: PType,
     /// The type of the offsets into the codes, an integer.
     pub codes_offsets_ptype: PType,
