@@ -4,8 +4,8 @@ use crossdock_memory::Buffer;
 
 use crate::jobs::JobArg;
 
-/// The range of bytes that contain bits `first..first + len`, as the first byte and the number of
-/// bytes, and the position of the first bit in the first byte.
+/// Returns the first byte and the number of bytes that contain bits `first..first + len`, and the
+/// position of the first bit in the first byte.
 pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
     let at = first / 8;
     let shift = first % 8;

@@ -22,7 +22,8 @@ pub struct Codes<'a> {
     pub codes: Source<'a>,
     /// Bytes per code: 1 or 2.
     pub width_bytes: usize,
-    /// The begin of each value's codes, followed by the end of the last value's codes.
+    /// For each value, the index of its first code; then the index after the last value's last
+    /// code.
     pub offsets: Integers<'a>,
     /// The token of each code: 8 bytes each if there are escapes, else [`TOKEN_BYTES`].
     pub table: Source<'a>,

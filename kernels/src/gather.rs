@@ -92,8 +92,8 @@ fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<(
 }
 
 /// Predicts whether the kernel copies by tiles. The kernel does so if the dimension with adjacent
-/// elements is not the last dimension, and if both dimensions are long enough. If the prediction is
-/// wrong, only the number of blocks is not optimal.
+/// elements is not the last dimension, and if both dimensions are long enough. A wrong prediction
+/// makes the copy slower, because the number of blocks is not optimal.
 fn by_tiles(dims: &[Dim], width: usize) -> bool {
     let side_by_side = |dim: &Dim| dim.stride == width as i64;
     let fits = |dim: &Dim| dim.size >= MIN_TILE_SIDE;
@@ -103,7 +103,8 @@ fn by_tiles(dims: &[Dim], width: usize) -> bool {
         && dims.iter().any(|dim| fits(dim) && side_by_side(dim))
 }
 
-/// Removes dimensions of size 1, which leaves at most 63, and merges contiguous dimensions.
+/// Removes dimensions of size 1 and merges contiguous dimensions. At most 63 dimensions remain,
+/// because each has two or more elements.
 fn merged(dims: &[Dim], width: i64) -> Vec<Dim> {
     let mut merged: Vec<Dim> = Vec::with_capacity(dims.len() + 1);
     for dim in dims.iter().filter(|dim| dim.size > 1) {

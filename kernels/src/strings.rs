@@ -32,8 +32,8 @@ pub struct Views<'a, 't> {
 pub struct ViewCells {
     /// The first value that is out of range, has the wrong length, or is too long for a view.
     pub wrong: usize,
-    /// The index of the first of a range of cells, one per part of the data. If a value begins in a
-    /// part and ends in the next part, the part's cell contains the end of this value.
+    /// The index of the first cell of a range, which has one cell per part of the data. If a value
+    /// begins in a part and ends in the next part, the part's cell contains the end of this value.
     pub over: usize,
 }
 

@@ -15,7 +15,7 @@ const EXPANDED: usize = 1024;
 pub struct Numbers<'a> {
     /// The buffer.
     pub buffer: &'a Buffer,
-    /// The byte at which they begin.
+    /// The byte at which the integers begin.
     pub at: usize,
     /// The number of integers.
     pub len: usize,
@@ -39,7 +39,7 @@ impl<'a> Numbers<'a> {
 pub struct Source<'a> {
     /// The buffer; `None` if there are no values.
     pub buffer: Option<&'a Buffer>,
-    /// The byte at which they begin.
+    /// The byte at which the values begin.
     pub at: usize,
     /// The number of values.
     pub len: usize,
@@ -59,7 +59,8 @@ impl<'a> Source<'a> {
 pub struct Patches<'a> {
     /// The position of each value plus `first`, ascending.
     pub indices: Numbers<'a>,
-    /// If the array is a slice, the number of values that precede the slice in the original array.
+    /// If the values belong to a slice, the number of values that precede the slice in its array;
+    /// otherwise 0.
     pub first: u64,
     /// The values to write, one for each index.
     pub values: Source<'a>,

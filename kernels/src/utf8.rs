@@ -12,8 +12,9 @@ impl<'a> Checks<'a> {
     /// Finds the first value that is not valid UTF-8. Null values (`validity`: bitmap and its first
     /// bit) may contain any bytes.
     ///
-    /// `checked` is the cell of [`Checks::offsets`] for the same offsets. If it reports an error,
-    /// this check does nothing, so no byte is read for more than one value.
+    /// `checked` is the cell of [`Checks::offsets`] for the same offsets. If that cell reports an
+    /// error, this check does nothing. It relies on offsets that do not descend, so that each byte
+    /// belongs to one value.
     pub fn utf8(
         &mut self,
         offsets: Offsets<'a>,

@@ -59,8 +59,8 @@ impl<'a> Checks<'a> {
 }
 
 impl Jobs<'_> {
-    /// Adds `more` to the buffer index of each of the `n` views at byte `at` of `buffer` that is
-    /// not inline.
+    /// Adds `more` to the buffer index of each view that is not inline, among the `n` views at byte
+    /// `at` of `buffer`.
     pub fn renumber_views(&mut self, buffer: &mut BufferMut, at: usize, n: usize, more: u32) -> Result<()> {
         let bytes = n.saturating_mul(BYTES);
         let args = [JobArg::write(buffer, at, bytes)?, JobArg::Value(more.into())];

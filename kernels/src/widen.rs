@@ -13,11 +13,11 @@ use crate::{Checks, IntType, Numbers, Words};
 pub struct Integers<'a> {
     /// The buffer.
     pub buffer: &'a Buffer,
-    /// The byte at which they begin.
+    /// The byte at which the integers begin.
     pub at: usize,
     /// The number of integers.
     pub len: usize,
-    /// Their type.
+    /// The type of the integers.
     pub of: IntType,
 }
 

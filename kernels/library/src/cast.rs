@@ -96,7 +96,8 @@ macro_rules! integers {
 
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// The maximum of an integer type plus one, which is a power of two.
+/// One more than the maximum of an integer type. This bound is a power of two, so `f64` represents
+/// it exactly.
 trait Above {
     fn above() -> f64;
 }
@@ -152,7 +153,8 @@ impl Number for Half {
         self.0.to_ne_bytes()
     }
     fn from_any(any: Any) -> (Self, bool) {
-        // An integer that is rounded to `f64` is far beyond the range of a half.
+        // `f64` rounds only integers that are far beyond the range of a half, so the result stays
+        // correct.
         let (x, _) = f64::from_any(any);
         let half = half_from_f64(x);
         (Self(half), half & 0x7fff != 0x7c00 || x.is_infinite())

@@ -73,7 +73,7 @@ impl<'a> Begins<'a> {
     }
 }
 
-/// A code in sequence.
+/// One code of the sequence that [`Coded::for_each_code`] visits.
 struct Code<'a> {
     at: usize,
     /// Whether an escape precedes the code, so that the code is a literal byte.

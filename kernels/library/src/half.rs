@@ -20,7 +20,8 @@ pub(crate) fn half_from_f64(x: f64) -> u16 {
     if x.is_nan() {
         return 0x7e00;
     }
-    // Halfway between the greatest finite half and the next power of two.
+    // 65520 is halfway between the greatest finite half and the next power of two. Ties to even
+    // round it to infinity.
     if x >= 65520.0 {
         return sign | 0x7c00;
     }

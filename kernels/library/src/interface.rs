@@ -23,10 +23,11 @@ pub unsafe fn find_for(
         let message = format!("{caller}: 'find' got NULL as the name, the arguments or the result");
         return Err(Error::invalid_argument(message));
     }
-    // SAFETY: not null, so the caller guarantees that both are NUL-terminated.
+    // SAFETY: neither pointer is null, so by this function's contract both strings are
+    // NUL-terminated.
     let (name, arguments) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(arguments)) };
     let kernel = crate::find(device, name, arguments).map_err(|error| error.context(caller))?;
-    // SAFETY: not null, so the caller guarantees that it is valid for a write.
+    // SAFETY: `out` is not null, so by this function's contract it is valid for a write.
     unsafe { out.write(kernel.as_abi()) };
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! The kernels that a host owns: CPU implementations, and the images for CUDA devices.
 //!
 //! The crate `crossdock-kernels` declares the names and arguments, and its launchers request
-//! kernels from a host by name. A module of this crate contains the CPU implementations of the
-//! kernels that the module of the same name in `crossdock-kernels` launches. A CPU implementation
-//! accesses only the ranges that its arguments describe, whatever these ranges contain, and
-//! computes the same bits as the CUDA function of the kernel.
+//! kernels from a host by name. A module of `crossdock-kernels` launches kernels, and the module of
+//! this crate with the same name contains their CPU implementations. A CPU implementation accesses
+//! only the ranges that its arguments describe, whatever these ranges contain, and computes the
+//! same bits as the CUDA function of the kernel.
 
 mod bits;
 mod blocks;

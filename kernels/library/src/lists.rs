@@ -51,8 +51,8 @@ impl<'a> ListArgs<'a> {
         })
     }
 
-    /// Calls `visit` for each list. The arguments are the index of the list, and its begin and its
-    /// number of elements, or `None` if the list is out of range.
+    /// Calls `visit` for each list. The first argument is the index of the list. The second
+    /// argument has the list's begin and number of elements; `None` if the list is out of range.
     fn for_each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
         let mut i = 0;
         for (begins, rest) in self.begins.chunks().zip(self.ends_or_sizes.chunks()) {
@@ -124,8 +124,8 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     with_offset_type!(width, T => write_rows::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
 }
 
-/// Writes, for each position, the row of the element at this position. All positions from the begin
-/// of the last list on belong to the last list.
+/// Writes, for each position, the row of the element at this position. Positions after the end of
+/// the last list also belong to the last list.
 fn write_rows<const N: usize>(
     begins: &[i64],
     offsets: &[i64],

@@ -133,8 +133,8 @@ pub(crate) fn take_each(
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {
-    /// Writes the value of each run up to the end of the run. All positions from the begin of the
-    /// last run on belong to the last run.
+    /// Writes the value of each run up to the end of the run. Positions after the end of the last
+    /// run also belong to the last run.
     fn each<const N: usize>(ends: &[u64], first: u64, values: &[u8], to: &mut [u8]) {
         let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let (runs, all) = (ends.len().min(values.len()), to.len());

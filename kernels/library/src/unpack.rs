@@ -69,8 +69,9 @@ fn unpack_words<T: Stepped>(
 
 /// The row and lane of a value in its block.
 fn row_and_lane(value: usize, lanes: usize) -> (usize, usize) {
-    // The position of a group of eight rows is the three-bit index of the group with its bits in
-    // reverse order. Each group is as wide as the lanes.
+    // Of each 128 values, `lanes` adjacent values belong to one group of eight rows. The position
+    // of the first of these values, divided by 16, has the three bits of the group's index in
+    // reverse order.
     let position = value % 128 / lanes * lanes / 16;
     let group = position.reverse_bits() >> (usize::BITS - 3);
     (group * 8 + value / 128, value % lanes)

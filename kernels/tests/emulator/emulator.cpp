@@ -91,7 +91,7 @@ void check_access(bool write, const void* at, size_t bytes, size_t alignment) {
   uint64_t begin = (uint64_t)at;
   if (begin % alignment != 0) fault("a misaligned address", at, bytes);
   uint32_t kind = write ? CROSSDOCK_ARG_WRITE : CROSSDOCK_ARG_READ;
-  // Usually the range is that of the previous access.
+  // Checks the range of the previous access first, because most accesses are in the same range.
   static uint64_t last[2];
   for (uint64_t i = 0; i <= args->n_args; i++) {
     uint64_t at = i == 0 ? last[write] : i - 1;

@@ -76,7 +76,8 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
   return old;
 }
 
-// Only for shared memory of a block, which is not a range of the launch.
+// Works only on shared memory of a block. This memory is not a range of the launch, so the access
+// is not checked.
 static inline unsigned atomicOr(unsigned* at, unsigned value) {
   unsigned old = *at;
   *at |= value;

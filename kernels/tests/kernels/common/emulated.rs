@@ -60,8 +60,8 @@ pub fn stream(host: &TestHost) -> Result<Stream, String> {
         ..abi::Host::new()
     };
     let kernels = abi::HostKernels { find: Some(find_kernel), ..abi::HostKernels::new() };
-    // Never freed, because streams and buffers point to it. The static keeps it reachable for leak
-    // checkers.
+    // The object is never freed, because streams and buffers point to it. The static keeps the
+    // object reachable, so that leak checkers do not report it.
     static OBJECTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let object: &'static Object = Box::leak(Box::new(Object { table, memory, kernels }));
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).push(&raw const *object as usize);

@@ -18,15 +18,15 @@ pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
     whole.slice(1, bytes.len()).unwrap()
 }
 
-/// Runs a test with a stream of each available device, and with a stream of the device that
-/// emulates the CUDA sources.
+/// Runs a test with a stream of each available device. If there is no CUDA device, the test also
+/// runs with a stream of the device that emulates the CUDA sources.
 pub fn on_every_device(test: impl Fn(&Stream) + Sync) {
     on_each_device(|stream, _| test(stream));
 }
 
 /// Like [`on_every_device`], but also passes to the test whether the device is emulated. An
-/// emulated device is slow, so a test may run fewer cases on it. The test runs on the emulated
-/// device only if there is no CUDA device, and concurrently with the other devices.
+/// emulated device is slow, so a test may run fewer cases on it. If there is no CUDA device, the
+/// test also runs on the emulated device, concurrently with the other devices.
 pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     let host = TestHost::new();
     let emulate = || match emulated::stream(&host) {

@@ -12,7 +12,7 @@ use super::Case;
 const LOOK_BACK: usize = 16384;
 const CHUNK: usize = 512;
 
-/// Integers whose type is random, but can represent all of them.
+/// Integers, stored in a random type that can represent all of them.
 struct SomeIntegers {
     len: usize,
     width_bytes: usize,
@@ -52,8 +52,8 @@ struct SomeCodes {
     codes: Vec<usize>,
     offsets: Vec<i64>,
     lengths: Vec<i64>,
-    /// For the codes that belong to values: the decoded bytes, the begin of each code in them, and
-    /// the first wrong code.
+    /// For the codes that belong to values: the decoded bytes, the position of each code's first
+    /// byte in the decoded bytes, and the first wrong code.
     bytes: Vec<u8>,
     begins: Vec<Option<u64>>,
     wrong: Option<u64>,
@@ -185,7 +185,7 @@ pub fn measure(case: &Case<'_>) {
         };
         SomeCodes::new(case, escapes, wrong).measure(case, "wrong codes");
     }
-    // More consecutive escapes than the kernel searches backwards.
+    // There are more consecutive escapes than the kernel searches backwards.
     let row = |codes: &mut Vec<usize>, offsets: &mut Vec<i64>, _: usize| {
         codes.extend(std::iter::repeat_n(255, LOOK_BACK + 2 * case.below(CHUNK)));
         let last = offsets.len() - 1;
@@ -342,8 +342,8 @@ pub fn views_of_codes(case: &Case<'_>) {
     {
         let mut some = SomeCodes::new(case, escapes, |codes, offsets, _| {
             let at = 1 + case.below(case.n);
-            // Either a value begins at the code that follows an escape of another value, or the
-            // codes end with an escape.
+            // If `spoiled` is 2, one offset is wrong: it may refer to a literal byte, or be out of
+            // range. If `spoiled` is 3, the codes end with an escape.
             if spoiled == 2 && case.n > 1 && at < case.n {
                 offsets[at] += [-1, 1, 1, 4000, -(1 << 40)][case.below(5)];
             }

@@ -202,7 +202,8 @@ impl SomePatches {
         }
     }
 
-    /// The first index that does not ascend or is not below `n`.
+    /// The number of the first wrong index: not greater than the preceding index, or with a
+    /// position that is not below `n`.
     fn wrong(&self, n: usize) -> Option<u64> {
         let small = |index: u64| index.min(i64::MAX as u64);
         let wrong = |i: &usize| {
@@ -352,7 +353,7 @@ pub fn expand_runs(case: &Case<'_>) {
             at = (at + 1 + case.below(mean)).min(max);
             ends.push(at as u64);
         }
-        // At most as many positions as run ends of this width can cover.
+        // Run ends of this width may cover fewer positions than the case has.
         let n = case.n.min(at.saturating_sub(first));
         let values = case.bytes(ends.len() * width);
         let (list, value_buffer) = (case.buffer(&words(&ends, end_width)), case.buffer(&values));
@@ -375,7 +376,7 @@ pub fn expand_runs(case: &Case<'_>) {
             expected.extend(&values[run * width..(run + 1) * width]);
         }
         case.expect(to, &expected, &format!("expanded from {end_width} to {width}"));
-        // With ends in any order, the kernel stays within its ranges.
+        // The kernel must stay within its ranges even if the ends are in random order.
         let wild: Vec<u64> = ends.iter().map(|_| low(case.word() >> case.below(64), 8 * end_width)).collect();
         let list = case.buffer(&words(&wild, end_width));
         let numbers = Numbers { buffer: &list, ..numbers };

@@ -1,6 +1,6 @@
 //! Tests each kernel of the table against a simple reference: with many sizes, at any address and
 //! any bit, and with contents that are in order, nearly in order, or random. Runs on every device,
-//! and on the emulated CUDA sources.
+//! and without a CUDA device on the emulated CUDA sources.
 
 mod bits;
 mod codes;

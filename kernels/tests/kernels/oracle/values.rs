@@ -76,7 +76,7 @@ pub fn views(case: &Case<'_>) {
         let mut data = data;
         let mut views: Vec<[u8; 16]> = (0..case.n).map(|_| view(case, &data)).collect();
         if noise > 0 {
-            // At a position far after the prefix in the view.
+            // Inserts an invalid byte far after the prefix that the view contains.
             let i = case.below(n_data);
             data[i][250] = 0xff;
         }
@@ -142,7 +142,7 @@ fn value_of<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
 pub fn renumber_views(case: &Case<'_>) {
     let mut views = case.bytes(case.n * 16);
     for view in views.chunks_exact_mut(16) {
-        // Lengths near the maximum inline length, or random ones.
+        // Most lengths are near the maximum inline length. The other lengths are random.
         if case.below(3) > 0 {
             view[..4].copy_from_slice(&(case.below(26) as i32).to_le_bytes());
         }
