@@ -17,14 +17,14 @@ pub struct DeviceArray {
     pub(crate) len: usize,
     pub(crate) offset: usize,
     pub(crate) null_count: Option<usize>,
-    /// The producer declared 0 nulls, but passed a validity bitmap. The host ignores the declared
-    /// count, and counts the nulls when it needs the number.
+    /// True if the producer declared 0 nulls, but passed a validity bitmap. The host then ignores
+    /// the declared count, and counts the nulls when the number is needed.
     pub(crate) declares_no_nulls: bool,
     pub(crate) buffers: Vec<Option<Buffer>>,
     pub(crate) children: Vec<DeviceArray>,
     pub(crate) dictionary: Option<Box<DeviceArray>>,
-    /// The producer's buffer with the sizes of the data buffers of a view array, if the host does
-    /// not know all of these sizes yet.
+    /// The producer's buffer with the sizes of a view array's data buffers; `None` if all these
+    /// sizes are known.
     pub(crate) view_sizes: Option<Box<Buffer>>,
     /// Number of nesting levels. The array itself is level 1.
     pub(crate) depth: usize,
@@ -110,7 +110,7 @@ impl DeviceArray {
         self.null_count
     }
 
-    /// The null count that the producer declared, whether or not it is trusted.
+    /// The null count that the producer declared, including a count that the host ignores.
     pub(crate) fn declared_null_count(&self) -> Option<usize> {
         self.null_count.or(self.declares_no_nulls.then_some(0))
     }
@@ -159,7 +159,8 @@ impl DeviceArray {
         Ok(Self { offset: self.offset + offset, len, null_count, ..self.clone() })
     }
 
-    /// The null count of a slice of `len` values, if the array's null count determines it.
+    /// The null count of a slice of `len` values; `None` if the array's null count does not
+    /// determine it.
     pub(crate) fn null_count_of(&self, len: usize) -> Option<usize> {
         match self.null_count {
             _ if len == 0 => Some(0),

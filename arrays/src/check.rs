@@ -59,7 +59,8 @@ impl DeviceArray {
         Ok(self)
     }
 
-    /// The index, in the buffers, of the position after the last value.
+    /// Returns `offset + len`, the index in the buffers after the last value; `None` if it exceeds
+    /// the maximum.
     fn end(&self) -> Option<usize> {
         self.offset.checked_add(self.len).filter(|end| i64::try_from(*end).is_ok())
     }

@@ -194,8 +194,8 @@ impl<'a> HostArray<'a> {
         Some(low)
     }
 
-    /// The rows of child `index` that belong to row `row`. `None` if no rows belong to it, or if
-    /// the contents are malformed.
+    /// The rows of child `index` that belong to row `row`; `None` if the child has no such rows, or
+    /// if the contents are malformed.
     pub(crate) fn child_rows(&'a self, index: usize, row: usize) -> Option<Range<usize>> {
         if self.layout.child_rule == ChildRule::Runs {
             let run = self.run_of(self.array.offset() + row)?;

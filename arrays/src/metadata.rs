@@ -1,5 +1,5 @@
-//! Stores metadata that arrow-schema cannot represent. They are stored under two reserved keys of
-//! its string maps.
+//! Stores metadata that arrow-schema cannot represent, under two reserved keys of arrow-schema's
+//! string maps.
 //!
 //! In the C interface and in IPC, keys and values are arbitrary bytes, and a key may repeat. The
 //! values of a dictionary are a field that has its own metadata, such as the name of an extension
@@ -12,9 +12,10 @@
 //!   of the field.
 //!
 //! A list is written `key=value&key=value`, in which `%XX` represents each byte that is `%`, `&`,
-//! `=` or not printable ASCII. If a producer uses a reserved key itself, its pair is stored as an
-//! extra pair, so a reserved key in a map always has the meaning that is described here. If the
-//! value of a reserved key is not such a list, it is an ordinary pair.
+//! `=` or not printable ASCII. If a producer uses a reserved key itself, the producer's pair is
+//! stored as an extra pair. Therefore a reserved key in a map always has the meaning that is
+//! described here. If the value of a reserved key is not a list in this format, the pair is an
+//! ordinary pair.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -53,10 +54,9 @@ pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> 
     metadata
 }
 
-/// Converts the pairs of a dictionary's field to a map, for formats such as Arrow IPC, in which the
-/// metadata of a dictionary's values have no other place. Therefore a list under
-/// [`DICTIONARY_VALUES`] is read as the metadata of the values, and not as an ordinary pair of the
-/// producer.
+/// Converts the pairs of a dictionary's field to a map. Formats such as Arrow IPC have no separate
+/// place for the metadata of a dictionary's values. Therefore a list under [`DICTIONARY_VALUES`] is
+/// read as the metadata of the values, and not as an ordinary pair of the producer.
 pub fn from_dictionary_pairs<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Metadata {
     let mut values = None;
     let of_field = pairs.into_iter().filter(|(key, value)| {

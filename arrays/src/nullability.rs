@@ -7,8 +7,8 @@ use crate::host::{HostArray, Value};
 use crate::layout::shown;
 use crate::{DeviceArray, DeviceBatch};
 
-/// The rows of an array that are checked: all rows of a column, or the rows of a child to which a
-/// row of the child's parent refers.
+/// The rows of an array to check. In a column, these are all rows. In a child, these are the rows
+/// to which rows of the parent refer.
 enum Rows<'a> {
     Column,
     ChildOf { parent: &'a DeviceArray, index: usize, above: &'a Rows<'a> },

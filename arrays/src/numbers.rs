@@ -18,8 +18,9 @@ pub(crate) struct Numbers<'a> {
 /// The requests for integers on one device. Each request has the slice that receives its result.
 type OnDevice<'a> = (Device, Vec<(&'a Numbers<'a>, &'a mut [i64])>);
 
-/// Reads all requested integers, in order. The host reads host memory directly. On each device, one
-/// launch collects the integers, and one copy reads them. Blocks until all integers are read.
+/// Reads all requested integers, in order. The host reads host memory directly. If there are
+/// several requests, one launch on each device collects the integers, and one copy reads them.
+/// Blocks until all integers are read.
 pub(crate) fn read(requests: &[Numbers<'_>], stream: &Stream) -> Result<Vec<i64>> {
     let mut all = vec![0; requests.iter().map(|numbers| numbers.n).sum()];
     let mut rest = all.as_mut_slice();

@@ -51,7 +51,7 @@ pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Resul
         visited.map_err(|e| (i, e))?;
     }
     let reads: Vec<Numbers<'_>> = requests.iter().map(SizeRequest::numbers).collect();
-    // If there are no requests, this reads nothing.
+    // If there are no requests, `read` reads nothing.
     let numbers = numbers::read(&reads, stream).map_err(|e| (usize::MAX, e))?;
     let parts: Vec<usize> = requests.iter().map(|request| request.n).collect();
     let mut results = SizeResults { numbers: &numbers, parts: parts.into_iter(), memory: stream.memory() };
@@ -88,9 +88,8 @@ fn size_request(array: &DeviceArray, stream: &Stream) -> Result<Option<SizeReque
     Ok(Some(SizeRequest { source: offsets.clone(), at, n: 1, width }))
 }
 
-/// Returns the buffer of sizes with its actual device. The producer may have stored the sizes of
-/// the data buffers of a view array in host memory or on the device, so the function asks the
-/// driver.
+/// Returns the buffer of sizes with its actual device. A view array on a device may have its buffer
+/// of sizes in host memory or on the device, so the function asks the driver.
 fn with_actual_device(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
     if sizes.device() == Device::CPU {
         return Ok(sizes.clone());
@@ -101,8 +100,7 @@ fn with_actual_device(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
     // Host memory is readable from the moment of its export. The array's event applies only to
     // device memory.
     let ready = if device == Device::CPU { Ready::Now } else { sizes.ready().clone() };
-    // SAFETY: this is the address range of `sizes`, which is readable and which the owner keeps
-    // alive.
+    // SAFETY: `sizes` is readable in this address range, and `owner` keeps `sizes` alive.
     Ok(unsafe { Buffer::foreign(&owner, device, sizes.address(), bytes, ready) })
 }
 

@@ -19,7 +19,8 @@ impl Bits {
         let mut at = start;
         let end = start + len;
         while at < end {
-            // The number of bits up to the next byte boundary of the source or of this bitmap.
+            // The copied bits stay within one byte of the source and within one byte of this
+            // bitmap.
             let n = (8 - at % 8).min(8 - self.len % 8).min(end - at);
             let mask = ((1u16 << n) - 1) as u8;
             self.push((byte(at / 8) >> (at % 8)) & mask, n);

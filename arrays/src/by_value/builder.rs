@@ -19,8 +19,8 @@ pub struct Builder {
     nulls: usize,
     pub(super) validity: Bits,
     bits: Bits,
-    /// The buffers of the layout, without the validity bitmap. For view types, the last entry is an
-    /// additional data buffer.
+    /// The buffers of the layout, without the validity bitmap. For view types, a data buffer is
+    /// added as the last entry.
     buffers: Vec<Vec<u8>>,
     pub(super) children: Vec<Builder>,
     /// The dictionaries to which the keys refer. The number next to a dictionary is added to each

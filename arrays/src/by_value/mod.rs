@@ -1,6 +1,6 @@
 //! Reads arrays on the host, value by value, in order to concatenate and compare dictionaries.
 //!
-//! Buffers that the host cannot read are copied, so callers use this only for small arrays.
+//! This module copies buffers that the host cannot read, so callers use it only for small arrays.
 
 mod append;
 mod bits;

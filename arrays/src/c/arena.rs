@@ -154,8 +154,8 @@ impl<Owner: Send> Builder<Owner> {
 
 impl<Owner> Drop for Builder<Owner> {
     fn drop(&mut self) {
-        // SAFETY: `new` created the arena with `Box::into_raw`. `finish` did not run, because it
-        // forgets the builder, so no node refers to the arena.
+        // SAFETY: `new` created the arena with `Box::into_raw`. `finish` forgets the builder, so
+        // `drop` runs only if `finish` did not run. Therefore no node refers to the arena.
         drop(unsafe { Box::from_raw(self.arena) });
     }
 }

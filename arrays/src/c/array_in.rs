@@ -1,7 +1,7 @@
 //! Imports `ArrowArray` and `ArrowDeviceArray`.
 //!
-//! An import copies nothing. It queries a device only if the result of a call has no event. In this
-//! case, the import asks the device whether the result is ready.
+//! An import copies nothing. If the result of a call has no event, the import asks the device
+//! whether the result is ready. Other imports do not query a device.
 
 use std::ffi::c_void;
 
@@ -249,10 +249,10 @@ fn checked_device(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
     Ok(device)
 }
 
-/// Determines when the result of a call on `stream` is ready. If the array has an event, that event
-/// decides. If the array and the stream are on different devices, the default stream of the array's
-/// device decides. If the array's device has no default stream, the call gave this device no work,
-/// and the result is ready.
+/// Returns the state after which the result of a call on `stream` is readable. An array with an
+/// event needs only this event, so the function returns `Ready::Now`. If `stream` belongs to
+/// another device, the default stream of the array's device determines the state. If the array's
+/// device has no default stream, the call gave this device no work, and the result is ready.
 fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let on_stream = match array.device_type {

@@ -98,7 +98,7 @@ impl Walk<'_> {
         let entry = raw.offset.checked_add(raw.length).and_then(|end| usize::try_from(end).ok());
         let at = entry.and_then(|entry| entry.checked_mul(width)).ok_or_else(too_long)?;
         let declared_bytes = self.sizes.get(size).and_then(|bytes| u64::try_from(*bytes).ok());
-        // If no size is declared, the offsets of a valid array end at least after the last offset.
+        // If no size is declared, the buffer of a valid array still contains the whole last offset.
         let bytes = declared_bytes.or_else(|| u64::try_from(at.checked_add(width)?).ok());
         let no_owner = ForeignOwner::new(());
         // SAFETY: the batch stays borrowed for longer than `offsets` lives, and the buffer of a

@@ -10,7 +10,7 @@ use crossdock_plugin_api::{Error, Result};
 use crate::metadata::{Pair, from_pairs};
 
 /// Maximum size of the metadata of one schema, in bytes. The encoding does not contain its total
-/// size, so this limits how far a wrong length can lead a reader.
+/// size, so this limit bounds the memory that a reader accesses if a length is wrong.
 const MAX_BYTES: usize = 256 << 20;
 
 /// Encodes the metadata of an exported schema.

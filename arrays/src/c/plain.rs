@@ -70,7 +70,8 @@ pub(super) fn plain_columns(batch: &Owned<abi::Batch>, schema: &Schema) -> Optio
     let mut addresses = Vec::with_capacity(fields.len());
     let widths = fields.iter().map(|field| field.data_type().primitive_width().unwrap_or(0));
     let plain = plain_values(batch, device, widths, |address| addresses.push(address));
-    // A batch with impossible sizes is not plain here, because `import_batch` reports such sizes.
+    // A batch with an impossible size is not treated as plain, so that the general import reports
+    // the size as an error.
     let has_possible_sizes = |(i, address): (usize, &u64)| {
         let (validity, values) = (declared_size(batch, 1 + i * 2), declared_size(batch, 2 + i * 2));
         let end = values.map(|size| u64::try_from(size).ok().and_then(|size| address.checked_add(size)));
@@ -104,9 +105,10 @@ pub(super) fn export_plain_batch(batch: &DeviceBatch, to_external: bool) -> Opti
     Some(unsafe { export_plain(device, batch.len(), buffers, span, Ready::Now) })
 }
 
-/// Returns true only if a batch has exactly the columns of `schema`, all of fixed width, all null
-/// counts are known, and only nullable fields have nulls. [`crate::import_batch`] accepts every
-/// such batch on any device. It also accepts some of the batches for which the result is false.
+/// Returns true only if the batch has exactly the columns of `schema`, all columns have a fixed
+/// width, all null counts are known, and only nullable fields have nulls. [`crate::import_batch`]
+/// accepts every such batch on any device. It also accepts some of the batches for which the result
+/// is false.
 pub(super) fn is_plain(array: &Owned<abi::ArrowDeviceArray>, schema: &Schema) -> bool {
     let root = &array.array;
     let device = Device::from_arrow(array.device_type, array.device_id);

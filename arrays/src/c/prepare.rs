@@ -15,12 +15,12 @@ pub(super) struct Prepared {
     buffers: Vec<Buffer>,
     /// Null counts of the arrays with an unknown count, in pre-order.
     pub(super) null_counts: std::vec::IntoIter<usize>,
-    /// For each view array, in pre-order, the address of the list of the sizes of its data buffers.
+    /// For each view array, in pre-order, the address of a list with the sizes of its data buffers.
     /// The lists are in pinned memory. Empty on the CPU.
     pub(super) view_sizes: std::vec::IntoIter<u64>,
     /// The address of 8 zero bytes on the device; `None` if the zero bytes in the arena are used.
     pub(super) zero: Option<u64>,
-    /// The batch's own metadata, encoded; empty for none.
+    /// The batch's own metadata, encoded; empty if the batch has none.
     pub(super) metadata: Vec<u8>,
 }
 
@@ -127,8 +127,8 @@ impl<'a> Survey<'a> {
                 continue;
             };
             self.empty_offsets |= buffer.is_empty();
-            // Most batches are in one allocation or in one imported array. It is harmless to keep
-            // an owner twice, so the search for the owner covers only the last few buffers.
+            // Most batches are in one allocation or in one imported array. An owner may be stored
+            // twice, so the search for an equal owner covers only the last few buffers.
             if !self.buffers.iter().rev().take(4).any(|buffers| buffers.same_owner(buffer)) {
                 self.buffers.push(buffer.clone());
             }

@@ -8,8 +8,8 @@ use crate::DeviceArray;
 use crate::by_value::{Builder, HostArray, ValueIndex, remap_keys, same_buffers};
 use crate::take::byte_aligned_bits;
 
-/// Returns the chunks with one common dictionary; `None` if they share a dictionary already or have
-/// none.
+/// Returns the chunks with one common dictionary; `None` if the chunks have no dictionary or
+/// already share their dictionary.
 ///
 /// Dictionaries that do not share memory are compared on the host, whatever their device. The
 /// common dictionary contains each value once, in the order of first occurrence, and the keys are

@@ -1,4 +1,4 @@
-//! The error for arrays that would be too long.
+//! Creates the error for a concatenated array that would have too many values.
 
 use crossdock_memory::Error;
 

@@ -16,8 +16,8 @@ use plan::{Plan, is_ordered};
 impl DeviceBatch {
     /// Concatenates the rows of all batches, in order, in one new allocation. If only one batch has
     /// rows, that batch is returned without a copy. The result has the metadata of the first batch.
-    /// The function reads first and last offsets and, if the dictionaries differ, their keys and
-    /// values. It blocks until they are read.
+    /// The function reads first and last offsets. If the dictionaries differ, it also reads the
+    /// keys and the values of the dictionaries. It blocks until all reads have ended.
     ///
     /// # Errors
     ///

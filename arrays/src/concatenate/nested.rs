@@ -144,7 +144,7 @@ fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
         let read = numbers::read(&[Numbers { source, at, n: 1, width }], stream)?;
         Ok(read.first().copied().unwrap_or_default())
     };
-    // The index of the first run that ends after `row`, if the search begins at run `low`.
+    // Returns the index of the first run that ends after `row`. The search begins at run `low`.
     let run_of = |row: i64, mut low: usize| -> Result<usize> {
         let mut high = n;
         while low < high {

@@ -46,8 +46,8 @@ pub(super) struct Rebase {
     pub base: i64,
 }
 
-/// Views to renumber: the number of views, and the number of data buffers of the preceding chunks.
-/// The latter is added to the buffer index of each view.
+/// Views to renumber. `n` is the number of views. `buffers_before` is the number of data buffers of
+/// the preceding chunks, and is added to the buffer index of each view.
 pub(super) struct Views {
     pub to: usize,
     pub n: usize,
@@ -120,8 +120,8 @@ impl Plan {
         Ok(node)
     }
 
-    /// Plans the children of chunks if each row refers to a range of the child's rows. For chunks
-    /// with offsets, `bounds` contains the range of the child's rows that each chunk uses.
+    /// Plans the children of types in which each row refers to a range of the child's rows. For
+    /// chunks with offsets, `bounds` contains the range of the child's rows that each chunk uses.
     fn children(
         &mut self,
         chunks: &[DeviceArray],

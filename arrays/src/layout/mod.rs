@@ -168,7 +168,7 @@ pub struct Layout<'a> {
     /// Whether the bytes are UTF-8 text.
     pub utf8: bool,
     /// Whether any number of data buffers follow the other buffers (view types). In the C
-    /// interface, a buffer with the sizes of the data buffers follows them.
+    /// interface, the last buffer of such an array contains the sizes of the data buffers.
     pub variadic: bool,
     /// The child fields.
     pub children: Children<'a>,

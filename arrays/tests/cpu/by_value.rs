@@ -25,8 +25,8 @@ fn imported(fixture: &Fixture, array: &ArrayRef) -> DeviceArray {
     batch.column(0).unwrap().clone()
 }
 
-/// Whether value `i` of `a` equals value `j` of `b` according to arrow-rs, except that a null key
-/// of a dictionary array equals a key that refers to a null value.
+/// Whether value `i` of `a` equals value `j` of `b`. arrow-rs compares the values, except that a
+/// null key of a dictionary array equals a key that refers to a null value.
 fn same(a: &ArrayRef, i: usize, b: &ArrayRef, j: usize) -> bool {
     let (a, b) = (a.slice(i, 1), b.slice(j, 1));
     let is_null = |array: &ArrayRef| {

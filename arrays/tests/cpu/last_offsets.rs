@@ -41,8 +41,8 @@ fn rejects_last_offset_beyond_data() {
             message,
             format!("'c': an array of type Utf8 has the last offset {last}, but 4 bytes of data")
         );
-        // The strings are a child of a struct that follows an integer column, and then the values
-        // of a dictionary.
+        // The next checks have the strings as the second child of a struct, and as the values of a
+        // dictionary.
         let number = DeviceArray::try_new(
             DataType::Int32,
             3,

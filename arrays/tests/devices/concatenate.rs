@@ -253,8 +253,8 @@ fn cuts_runs_at_slice_boundaries() {
     for device in devices().iter().copied() {
         let stream = fixture.host.stream(device);
         let batch = fixture.batch(&[runs(&[2, 5, 6, 10])]).move_to(&stream, device).unwrap();
-        // The slices are within one run, over several runs, up to the last run end, at the first
-        // row, empty, and of the last row.
+        // The slices contain a part of one run, several runs, the last run end, the first row, no
+        // rows, and the last row.
         let parts: Vec<_> = [(3, 1), (1, 5), (5, 5), (0, 1), (7, 0), (9, 1)]
             .iter()
             .map(|(offset, len)| batch.slice(*offset, *len).unwrap())

@@ -40,8 +40,8 @@ fn compacting_launches_each_kernel_once() {
         let batch = batch(&fixture, device).slice(3, 30).unwrap();
         let before = launches(&fixture);
         batch.compact(&fixture.host.stream(device)).unwrap();
-        // One launch shifts bitmaps and one adjusts offsets. On a device, one more launch reads
-        // offsets.
+        // One launch shifts bitmaps, and one launch adjusts offsets. On a device, a third launch
+        // reads offsets.
         let reads = u64::from(device != Device::CPU);
         assert_eq!(launches(&fixture) - before, 2 + reads, "{device}");
     }

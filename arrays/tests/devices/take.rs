@@ -98,7 +98,8 @@ fn on_device(fixture: &Fixture, array: ArrayRef, stream: &Stream) -> DeviceArray
     batch.column(0).unwrap().clone()
 }
 
-/// Asserts that each row of `got` equals the row of `values` at the expected index, or is null.
+/// Asserts that each row of `got` equals the row of `values` at the expected index. If no index is
+/// expected, the row of `got` must be null.
 fn assert_rows(got: &DeviceArray, values: &DeviceArray, rows: &[Option<usize>], stream: &Stream, what: &str) {
     assert_eq!(got.len(), rows.len(), "{what}");
     assert!(got.data_type().equals_datatype(values.data_type()), "{what}");

@@ -221,8 +221,7 @@ fn rejects_list_view_with_negative_offset_or_size() {
     }
 }
 
-/// A map with two entries. If `entry_is_null`, the second entry is null, else the key of the second
-/// entry.
+/// A map with two entries. If `entry_is_null`, the second entry is null, else its key is null.
 fn map(s: &Stream, entry_is_null: bool) -> DeviceArray {
     let bits = || buffer(s, &[0b01]);
     let key =
@@ -296,8 +295,8 @@ fn rejects_nulls_in_fields_that_are_not_nullable() {
         ("column c.x: its null count is 2, but its field is not nullable", |s| {
             array(DataType::Struct(vec![x()].into()), 4, vec![None], vec![half_null(s, 4)])
         }),
-        // One of the two nulls of the child is in a row that is null itself, so only the other one
-        // counts.
+        // The child has two nulls. One of them is in a null row of the struct, so only the second
+        // null counts.
         ("column c.x: its null count is 1, but its field is not nullable", |s| {
             let bits = buffer(s, &[0b1101]);
             array(DataType::Struct(vec![x()].into()), 4, vec![bits], vec![half_null(s, 4)])
@@ -359,7 +358,7 @@ fn accepts_nulls_that_no_valid_row_refers_to() {
             let offsets = vec![buffer(s, &[0b01]), i32s(s, &[0, 1, 4])];
             array(DataType::List(Arc::new(x())), 2, offsets, vec![half_null(s, 4)])
         },
-        // The nulls are in a child of a union that their rows do not use.
+        // The first child of the union has nulls only in rows that use the second child.
         |s| {
             let fields = UnionFields::from_fields(vec![x(), Field::new("y", DataType::Int32, false)]);
             let ids = buffer(s, &[0, 1, 0, 1]);
