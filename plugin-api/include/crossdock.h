@@ -33,15 +33,15 @@
  *             lesser of two values: the `struct_size` of the source and the size of the
  *             destination. Fields that the source lacks are zero in the copy (CROSSDOCK_MOVE).
  *             A move may therefore drop fields that were added after the version's first release.
- *             A producer must not rely on them in its own objects.
+ *             A producer must not store values that its own functions need in such fields.
  *             If an out parameter has a `struct_size`, the caller sets it, and sets all other bytes
  *             to zero. The callee writes at most `struct_size` bytes and does not change
  *             `struct_size`. If the callee copies another struct to the out parameter, it copies at
- *             most as many bytes as the `struct_size` of that other struct.
- *   status    A function that can fail returns CROSSDOCK_OK or another crossdock_code. If it fails
- *             and `err` is not NULL, it fills in `err`, which the caller has initialised as an
- *             empty error. A caller that handles a callee's error, instead of returning it, must
- *             release the error and leave `err` empty.
+ *             most as many bytes as the `struct_size` of the copied struct.
+ *   status    A function that can fail returns CROSSDOCK_OK or another crossdock_code. The caller
+ *             initialises `err` as an empty error, or passes NULL. A function that fails fills in
+ *             `err` unless `err` is NULL. A function that handles the error of a function that it
+ *             called, instead of returning the error, must release it and leave `err` empty.
  *             Out parameters are written only on success.
  *   threads   [any-thread]: can be called from any thread, also concurrently.
  *             [serial]: can be called from any thread, but the caller must not make two calls for
@@ -57,8 +57,8 @@
  *             In C++, wrap each function body in CROSSDOCK_GUARD or CROSSDOCK_GUARD_OR (end of this
  *             file).
  *
- * The descriptions of functions do not mention `err` and the first argument. @param lines describe
- * those of the other parameters whose names and types do not explain them.
+ * The descriptions of functions do not mention `err` and the first argument. There are @param lines
+ * only for parameters whose names and types do not explain them.
  *
  * The Arrow structs are those of the Arrow C data, C stream, C device data and C device stream
  * interfaces.
@@ -76,9 +76,9 @@ extern "C" {
 /* --------------------------------------------------------------------------------- versions --- */
 
 /* The version of the ABI. Later releases of the same version only append fields and add constants
- * and interfaces. A plugin must check that such an addition is present before it uses it. An
- * incompatible change gets a new version. Hosts and plugins reject each other if their versions
- * differ. */
+ * and interfaces. A plugin must check that an added field or interface is present before it uses
+ * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
+ * their versions differ. */
 #define CROSSDOCK_ABI_MAJOR 1
 #define CROSSDOCK_ABI_MINOR 0
 /* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file. */
@@ -332,10 +332,10 @@ typedef struct crossdock_source {
    * @param out_read  the number of bytes read; less than `bytes` only at the end, possibly 0 */
   crossdock_code (*read_at)(struct crossdock_source*, uint64_t offset, void* to, size_t bytes, size_t* out_read,
                             crossdock_error* err);
-  /* The whole content in host memory, or NULL. Valid until the source has been released and each
-   * `retain_map` has been matched by a `release_map`. Other processes may write to a mapped file,
-   * so two reads of the same byte may differ. Copy bytes before you validate them. The host tries
-   * to prevent other processes from truncating a mapped file. */
+  /* The whole content in host memory, or NULL. Valid until the source has been released and
+   * `release_map` has been called as often as `retain_map`. Other processes may write to a mapped
+   * file, so two reads of the same byte may differ. Copy bytes before you validate them. The host
+   * tries to prevent other processes from truncating a mapped file. */
   const void* map;
   /* Adds a reference to the mapping. [any-thread] NULL if `map` is NULL. */
   void (*retain_map)(void* map_private);
@@ -373,8 +373,8 @@ typedef struct crossdock_call {
    * (crossdock_memory.stream_default). A host never passes NULL. Results are ready when the work on
    * this stream has completed, or when their event has occurred. Inputs, and Arrow structs in
    * capsules, are ready when their event has occurred, or immediately if they have no event.
-   * Therefore record an event for a result before you pass it on. Tensors are ready in the order of
-   * this stream, both as inputs and as results. */
+   * Therefore record an event for a result before you pass the result as an input or in a capsule.
+   * Tensors, as inputs and as results, are ready for work that is enqueued on this stream later. */
   crossdock_stream* stream;
   /* A flag, or NULL. Read it atomically at least once per batch or every 100 ms. If it is not 0,
    * stop and return CROSSDOCK_CANCELLED. */
@@ -406,8 +406,9 @@ typedef struct crossdock_call {
 
 /* ------------------------------------------------------------ interfaces: tables in and out --- */
 
-/* A stream of batches with one schema. After the end of the stream or a failed call, call only
- * `get_schema` and `release`. Do not read a source of unknown length again after a failed read. */
+/* A stream of batches with one schema. After the end of the stream or a failed call, the caller may
+ * only call `get_schema` and `release`. After a failed read from a source of unknown length, do not
+ * read from this source again. */
 typedef struct crossdock_batch_stream {
   size_t struct_size;
   /* Returns the schema. [serial] Does not wait for input, because `open` has already read
@@ -423,8 +424,8 @@ typedef struct crossdock_batch_stream {
   void* private_data;
 } crossdock_batch_stream;
 
-/* A writer of batches. Releasing it before `finish` discards everything that it wrote. After a
- * failed call, call only `release`. */
+/* A writer of batches. If it is released before `finish`, everything that it wrote is discarded.
+ * After a failed call, the caller may only call `release`. */
 typedef struct crossdock_writer {
   size_t struct_size;
   /* Writes a batch. [serial]
@@ -441,8 +442,8 @@ typedef struct crossdock_writer {
   void* private_data;
 } crossdock_writer;
 
-/* Bytes that identify a format, `offset` bytes from the start of the data. They must end within the
- * first 4096 bytes. */
+/* Bytes that identify a format, at offset `offset` of the data. They must be within the first 4096
+ * bytes of the data. */
 typedef struct crossdock_magic {
   uint64_t offset;
   const void* data;
@@ -472,14 +473,14 @@ typedef struct crossdock_format {
   size_t n_endings;
   const crossdock_str* capsules; /* the names of the capsules that it reads or writes */
   size_t n_capsules;
-  const ArrowDeviceType* device_types; /* of the batches that it reads or writes; none: any */
+  const ArrowDeviceType* device_types; /* device types of the batches; none: any */
   size_t n_device_types;
-  const crossdock_option_info* options; /* what it accepts; it rejects others by name */
+  const crossdock_option_info* options; /* the accepted options; it rejects other keys */
   size_t n_options;
 } crossdock_format;
 
-/* The input of an importer: either a source or capsules; the other pointer is NULL. The importer
- * moves the object out. */
+/* The input of an importer. One of `source` and `capsules` is NULL. The importer moves the object
+ * out that the other pointer refers to. */
 typedef struct crossdock_input {
   size_t struct_size;
   crossdock_source* source;
@@ -624,10 +625,10 @@ typedef struct crossdock_encoded_array {
  *   - The first operator is a source, which produces the words. Each following operator is a step,
  *     which changes each word that the previous operator produced.
  *   - A program refers to each child of the node exactly once.
- *   - Operators treat words as integers and wrap around on overflow, whatever the node's type is,
- *     except where the description of an operator mentions floats.
- *   - Fields `index`, `a` and `b` that an operator does not use are 0. If a field contains a word,
- *     only its lowest bits are used: as many bits as a word of the node has.
+ *   - Operators treat words as integers and wrap around on overflow, even if the node's type is a
+ *     float type. The only exceptions are operators whose description mentions floats.
+ *   - Fields `index`, `a` and `b` that an operator does not use are 0. If a field contains a word
+ *     of 1, 2 or 4 bytes, its lowest bits are the word, and its other bits are ignored.
  *   - Later releases may add operators. If a program has an operator that the host does not
  *     support, the host calls `decode`.
  *
@@ -649,9 +650,9 @@ typedef struct crossdock_encoded_array {
 /* Source: out[i] = values[codes[i]], where codes is child `index` (integers) and values is child
  * `a`. Value i is null if codes[i] or values[codes[i]] is null. */
 #define CROSSDOCK_OP_DICTIONARY 5u
-/* Source: out[i] = values[k], where k is the first index with ends[k] > b + i; ends is child
- * `index` (ascending integers without nulls), values is child `a`. Value i is null if values[k] is
- * null. */
+/* Source: out[i] = values[k], where k is the first index with ends[k] > b + i. Here ends is child
+ * `index` (ascending integers without nulls), and values is child `a`. Value i is null if values[k]
+ * is null. */
 #define CROSSDOCK_OP_RUNS 6u
 /* Step: x + a. */
 #define CROSSDOCK_OP_ADD 7u
@@ -659,8 +660,8 @@ typedef struct crossdock_encoded_array {
 #define CROSSDOCK_OP_XOR 8u
 /* Step: (x >> 1) ^ -(x & 1); 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2... */
 #define CROSSDOCK_OP_ZIGZAG 9u
-/* Step: signed integers of 4 or 8 bytes become the nearest floats of the same width, ties to
- * even. */
+/* Step: converts signed integers of 4 or 8 bytes to floats of the same width, with rounding to
+ * nearest, ties to even. */
 #define CROSSDOCK_OP_TO_FLOAT 10u
 /* Step: x * f, where x is a float of 4 or 8 bytes, and f is the float with the bits `a`. */
 #define CROSSDOCK_OP_SCALE 11u
@@ -696,21 +697,21 @@ typedef struct crossdock_encoding {
   /* Checks a node against its metadata, buffers and children. Does not read device memory.
    * [any-thread] */
   crossdock_code (*check)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_error* err);
-  /* Returns the memory that decoding a node needs. Does not read device memory. [any-thread]
+  /* Returns how much memory the decoding of a node needs. Does not read device memory. [any-thread]
    * @param out_bytes  the number of bytes, or -1 if it depends on the contents of device memory */
   crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
                          crossdock_error* err);
-  /* Returns the program of a node. The host calls this function if it needs the values on a device,
-   * and always if `decode` is NULL. The node has passed `check`. Nullable: if NULL, no node has a
-   * program. [any-thread]
+  /* Returns the program of a node. The host calls this function if it needs the node's values on a
+   * device. If `decode` is NULL, the host calls this function for each node. The node has passed
+   * `check`. Nullable: if NULL, no node has a program. [any-thread]
    * @param out       an array of `capacity` operators
    * @param capacity  at least CROSSDOCK_MAX_OPERATORS
    * @param n_out     the number of operators written, 1 to CROSSDOCK_MAX_OPERATORS
    * @return CROSSDOCK_UNSUPPORTED if the node has no program */
   crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_operator* out,
                           size_t capacity, size_t* n_out, crossdock_error* err);
-  /* Plans the decoding of a node. Nullable: if NULL, the values that the out parameters have on
-   * entry are the plan. [any-thread]
+  /* Plans the decoding of a node. The host sets the out parameters to a default plan before the
+   * call. Nullable: if NULL, the host uses the default plan. [any-thread]
    * @param wanted       the device for the result
    * @param out_device   the device on which `decode` runs: `wanted` or the CPU. Its value on entry
    *                     is the CPU.
@@ -855,10 +856,10 @@ typedef struct crossdock_kernel {
   /* The CPU implementation, which runs on host devices. Addresses in `args` can be dereferenced.
    * @return CROSSDOCK_OK or another code */
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
-  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL for none. Its function `name` has
-   * one parameter of type crossdock_kernel_args. The image must be a constant of the plugin or of
-   * the host (crossdock_host_kernels): after the first launch, the host identifies it by its
-   * address. */
+  /* The CUDA image: a fatbin, a cubin, PTX or a crossdock_image_set; NULL for none. Its function
+   * `name` has one parameter of type crossdock_kernel_args. The image must be a constant of the
+   * plugin or of the host (crossdock_host_kernels), because the host identifies it by its address
+   * after the first launch. */
   const void* image;
   size_t image_bytes;
 } crossdock_kernel;
@@ -866,7 +867,7 @@ typedef struct crossdock_kernel {
 #define CROSSDOCK_MAX_KERNEL_ARGS 168
 
 /* The parameter of a CUDA kernel, passed by value. It fits in the 4096 bytes that CUDA permits for
- * the parameters of a launch. Only the first `n_args` elements of `args` are present. */
+ * the parameters of a launch. A kernel must read only the first `n_args` elements of `args`. */
 typedef struct crossdock_kernel_args {
   uint64_t n_args;
   /* The host address of the CPU implementation, for drivers that simulate a device. Unused on a
@@ -889,10 +890,10 @@ typedef struct crossdock_image {
 
 /* The head of an image set, which contains images of the same kernels for several architectures.
  * After the head, the set has `n_images` crossdock_image structs, then the images. The host chooses
- * one image for a device. It uses a cubin whose major version is that of the device, and of these
- * the one with the highest minor version that does not exceed the device's. If there is no such
- * cubin, the driver compiles the PTX with the highest architecture that does not exceed the
- * device's. */
+ * one image for a device. A cubin is suitable if its major version equals the device's, and its
+ * minor version does not exceed the device's. The host uses the suitable cubin with the highest
+ * minor version. If no cubin is suitable, the driver compiles the PTX with the highest architecture
+ * that does not exceed the device's. */
 typedef struct crossdock_image_set {
   uint64_t magic; /* CROSSDOCK_IMAGE_SET_MAGIC */
   uint64_t bytes; /* the size of the whole set */
@@ -911,15 +912,15 @@ typedef struct crossdock_grid {
 #define CROSSDOCK_HOST_KERNELS_ID "crossdock.host.kernels/1"
 #define CROSSDOCK_HOST_KERNEL_THREADS 256u
 
-/* The host's own kernels, by name. A plugin that launches them needs neither images nor CPU
- * implementations. `docs/plugins.md` lists them.
+/* The host's own kernels, by name. A plugin that launches these kernels needs neither images nor
+ * CPU implementations. `docs/plugins.md` lists the kernels.
  *
  * A name is a contract between modules that are built separately. If the arguments or the meaning
  * of a kernel change, the kernel gets a new name. The old name keeps the old meaning or disappears.
- * A caller of `find` declares the arguments that it will pass. The host rejects the call if they
- * differ from the arguments that the kernel expects.
+ * A caller of `find` declares the arguments that it will pass. The host rejects the call if the
+ * kernel expects other arguments.
  *
- * The arguments of a launch of such a kernel are a list of jobs. A job consists of a head and the
+ * The arguments of a launch of a host kernel are a list of jobs. A job consists of a head and the
  * kernel's arguments. The head is a CROSSDOCK_ARG_VALUE. The upper 32 bits of its value are the
  * number of arguments of the job, including the head. The lower 32 bits are the end of the job's
  * range of blocks. The range of the first job begins at block 0, and each further range begins at
@@ -929,7 +930,7 @@ typedef struct crossdock_grid {
 typedef struct crossdock_host_kernels {
   size_t struct_size;
   /* Finds a kernel for crossdock_memory.launch. [any-thread]
-   * @param device     a device of the type that the kernel is needed for
+   * @param device     a device on which the kernel will run, or another device of the same type
    * @param name       the name of the kernel, NUL-terminated
    * @param arguments  the arguments that the caller will pass after a job's head, NUL-terminated,
    *                   one letter each: 'v' for CROSSDOCK_ARG_VALUE, 'r' for CROSSDOCK_ARG_READ, 'w'
@@ -970,8 +971,9 @@ typedef struct crossdock_memory {
   crossdock_code (*devices)(const struct crossdock_memory*, crossdock_device_info* out, size_t capacity, size_t* n_out,
                             crossdock_error* err);
 
-  /* Allocates uninitialised device memory. Work that is enqueued on `stream` afterwards can use it.
-   * The host can use it immediately if the host can dereference the device's addresses.
+  /* Allocates uninitialised device memory. Work that is enqueued on `stream` after this call can
+   * use the memory. Code on the host can use the memory immediately if it can dereference the
+   * device's addresses.
    * @param bytes      may be 0
    * @param alignment  a power of two up to 2 MiB, or 0 for the default
    * @param out        the allocation; release it with `free`
@@ -985,7 +987,7 @@ typedef struct crossdock_memory {
   crossdock_code (*alloc_pinned)(const struct crossdock_memory*, size_t bytes, crossdock_allocation* out,
                                  crossdock_error* err);
   /* Frees a block when all events have occurred.
-   * @param uses   the last uses of the block; borrowed
+   * @param uses   events that follow the last uses of the block; borrowed
    * @param flags  0 or CROSSDOCK_FREE_LENT */
   void (*free)(const struct crossdock_memory*, crossdock_block*, crossdock_event* const* uses, size_t n_uses,
                uint32_t flags);
@@ -1049,19 +1051,20 @@ typedef struct crossdock_memory {
    * @return NULL if the host cannot access the memory; copy the bytes instead */
   void* (*host_address)(const struct crossdock_memory*, crossdock_device, const void* address, size_t bytes);
 
-  /* Calls f(data) once all events have occurred, without locks held. If they have already occurred,
-   * `call_after` calls f on the calling thread before it returns. Otherwise the host calls f on one
-   * of its own threads, without a current CUDA context. If an event can never occur, f is not
-   * called, and `data` leaks, because there is no safe moment to release it.
+  /* Calls f(data) once all events have occurred. The host holds no locks during the call. If all
+   * events have already occurred, `call_after` calls f on the calling thread before it returns.
+   * Otherwise the host calls f on one of its own threads, without a current CUDA context. If an
+   * event can never occur, f is not called, and `data` leaks, because no moment is safe for its
+   * release.
    * @param events  borrowed */
   void (*call_after)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events, void (*f)(void* data),
                      void* data);
 
   /* Wraps an external stream of a device, so that it can be used like a stream of the host.
-   * @param raw  a CUstream, borrowed; it must be alive whenever the stream is used. On CUDA, 1 is
-   *             the legacy default stream, 2 the per-thread default stream, and NULL is rejected.
-   *             On host devices, the value of `raw` is ignored, and the result behaves like the
-   *             default stream.
+   * @param raw  a CUstream, borrowed; it must exist whenever the wrapping stream is used. On CUDA,
+   *             the value 1 is the legacy default stream, 2 is the per-thread default stream, and
+   *             NULL is rejected. On host devices, the value is ignored, and the result behaves
+   *             like the default stream.
    * @param out  the stream, owned by the caller; release it with `stream_destroy`, which does not
    *             destroy `raw`. Allocations on the stream may outlive it. */
   crossdock_code (*stream_adopt)(const struct crossdock_memory*, crossdock_device, void* raw, crossdock_stream** out,
@@ -1069,7 +1072,8 @@ typedef struct crossdock_memory {
 
   /* Calls f(data) like `call_after`, but also waits until all work in flight on the CUDA devices
    * has completed, including the work of other libraries. Use it to release an array whose memory
-   * was exported to such a library, which may release it while its kernels still run.
+   * was exported to another library, because that library may release the array while its own
+   * kernels still use the memory.
    * @param events  borrowed */
   void (*call_after_all)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events,
                          void (*f)(void* data), void* data);
@@ -1091,9 +1095,9 @@ typedef struct crossdock_plugin_entry {
   /* Destroys an instance. The host calls it once, never from within a function of the instance, and
    * only when
    *   - all batch streams and writers of the instance have been released, and
-   *   - no host references are left except those that `create` took and `destroy` releases.
-   * Batches and capsules that hold no host reference may outlive the instance. They must not access
-   * it. The plugin's code stays mapped. */
+   *   - the only remaining host references are those that `create` added and `destroy` releases.
+   * Batches and capsules that hold no host reference may outlive the instance, but must not access
+   * the instance. The plugin's code stays mapped. */
   void (*destroy)(crossdock_instance*);
   /* Returns an interface of the plugin. [any-thread]
    * @param id  NUL-terminated
@@ -1106,8 +1110,8 @@ typedef struct crossdock_plugin_entry {
 
 /* The symbol crossdock_plugin_meta_v1: a description of the plugin as plain bytes without
  * relocations, which the host reads from the file before any of the plugin's code runs. Texts are
- * NUL-terminated, without control characters. The lists contain the names of everything that
- * instances offer, in any order, separated by spaces. Ids and names contain no spaces. */
+ * NUL-terminated, without control characters. A list contains all interfaces, formats or encodings
+ * that instances offer, in any order, separated by spaces. Ids and names contain no spaces. */
 typedef struct crossdock_plugin_meta {
   uint64_t magic; /* CROSSDOCK_META_MAGIC */
   uint32_t struct_size;
@@ -1146,8 +1150,8 @@ typedef struct crossdock_plugin_meta {
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
 #else
 #define CROSSDOCK_EXPORT __attribute__((used))
-/* In C++, a constant has internal linkage unless it is declared extern. GCC uses only the
- * visibility of this declaration. */
+/* In C++, a constant has internal linkage unless it is declared extern. The visibility
+ * is stated here, because GCC ignores it at the definition. */
 extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
 extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 }
