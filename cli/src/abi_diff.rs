@@ -1,4 +1,5 @@
-//! `crossdock abi-diff`: checks whether hosts of one build of a plugin can load another.
+//! `crossdock abi-diff`: checks whether hosts that load one build of a plugin can load another
+//! build.
 
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ struct Change {
     what: String,
     old: Option<String>,
     new: Option<String>,
-    /// What the change breaks, if anything.
+    /// What the change breaks; `None` if it breaks nothing.
     breaks: Option<&'static str>,
 }
 
@@ -132,8 +133,8 @@ impl Changes {
         }
     }
 
-    /// Adds the items that only one of the two plugins has. `breaks` gets whether the item was
-    /// added, and the item. It returns what the difference breaks.
+    /// Adds the items that only one of the two plugins has. The arguments of `breaks` are whether
+    /// the item was added, and the item. The result of `breaks` is what the difference breaks.
     fn items(
         &mut self,
         what: &str,

@@ -29,7 +29,7 @@ struct NodeInfo {
     n_children: usize,
     /// The plugin that decodes the node.
     plugin: Option<String>,
-    /// How the node would be decoded, if the command names a device.
+    /// How the node would be decoded; `None` if the command names no device.
     plan: Option<NodePlan>,
 }
 

@@ -30,8 +30,8 @@ pub struct Lock {
 impl Lock {
     pub fn run(self) -> Result<(), Failure> {
         let mut policy = self.plugins.policy()?;
-        // The old lock is removed from the policy, because it would hide plugins that it does not
-        // contain.
+        // The old lock is removed from the policy. Otherwise it would exclude all plugins that it
+        // does not contain.
         let old = policy.lock.take();
         let file =
             self.output.clone().or(old.map(|lock| lock.file)).unwrap_or_else(|| "crossdock.lock".into());

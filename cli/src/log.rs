@@ -21,8 +21,8 @@ pub fn start() -> Result<(), Error> {
         None => Level::WARN,
         Some(text) => parse(&text.to_string_lossy())?,
     };
-    // This fails only if a subscriber is already set. None is set, because the process has just
-    // started.
+    // This call fails only if a subscriber is already set. The process has just started, so no
+    // subscriber is set.
     let _ = tracing::subscriber::set_global_default(Lines { level });
     Ok(())
 }

@@ -38,10 +38,10 @@ pub struct PluginArgs {
 }
 
 impl PluginArgs {
-    /// The policy of these options.
+    /// The policy that these options select.
     pub fn policy(&self) -> Result<Policy> {
-        // These options decide which code runs. A privileged process rejects them, and it ignores
-        // the environment variables that have the same effect.
+        // The options `--policy` and `--plugins` decide which code runs, so a privileged process
+        // rejects them. It also ignores the environment variables that have the same effect.
         if self.policy.is_some() {
             not_for_privileged("--policy is refused")?;
         }
@@ -56,7 +56,7 @@ impl PluginArgs {
         Ok(policy)
     }
 
-    /// A host with these search paths and this policy.
+    /// A host with the search paths of these options and with `policy`.
     pub fn host(&self, policy: Policy) -> HostBuilder {
         let builder = host().policy(policy);
         self.paths.iter().fold(builder, |builder, path| builder.plugins(path))

@@ -14,7 +14,7 @@ fn bar() -> MutexGuard<'static, Option<ProgressBar>> {
     BAR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A progress bar on standard error, removed when this is dropped.
+/// A progress bar on standard error. Dropping this value removes the bar.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -33,7 +33,8 @@ impl Progress {
             return None;
         }
         let new = ProgressBar::new(0);
-        // The template is a constant. If it did not parse, the default style would remain.
+        // The template is a valid constant. With an invalid template, the bar would keep the
+        // default style.
         if let Ok(style) = ProgressStyle::with_template(style) {
             new.set_style(style);
         }

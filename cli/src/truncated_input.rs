@@ -18,7 +18,7 @@ static UNFINISHED: OnceLock<CString> = OnceLock::new();
 /// Several threads may get the signal at the same time. Only one of them ends the process.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Tells the handler to remove this file.
+/// Makes the signal handler remove this file.
 pub fn remove_on_signal(unfinished: &Path) {
     if let Ok(path) = CString::new(unfinished.as_os_str().as_bytes()) {
         // One path is enough, because a process has one output. Once the output is complete, no
@@ -58,7 +58,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
         // SAFETY: _exit is async-signal-safe and has no preconditions.
         unsafe { libc::_exit(1) };
     }
-    // If SIGBUS has another cause than an access after the end of a file, the default action
+    // For every cause of SIGBUS except an access after the end of a file, the default action
     // follows.
     // SAFETY: both calls are async-signal-safe, and `signal` is a valid signal. The system delivers
     // the raised signal when the handler returns.

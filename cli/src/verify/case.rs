@@ -18,14 +18,15 @@ pub struct Case {
     pub rule: &'static str,
     /// The names in `crossdock.h` that document the rule.
     pub spec_ref: &'static str,
-    /// The cases that this case depends on. It is skipped unless all of them pass.
+    /// The cases that this case depends on. If one of them fails, or is skipped because of a
+    /// dependency, this case is skipped.
     pub depends_on: &'static [&'static str],
     /// Whether the case runs once per device.
     pub on_devices: bool,
     pub check: fn(&CaseContext) -> Check,
 }
 
-/// A case to run. If the case depends on devices, the run uses one of them.
+/// A case to run. If the case runs once per device, `device` is the device of this run.
 #[derive(Clone, Copy)]
 pub struct Run {
     pub case: &'static Case,

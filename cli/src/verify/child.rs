@@ -1,4 +1,4 @@
-//! Runs one case in this process, which the command started for it.
+//! Runs one case in this process. The command starts a process for each case.
 
 use std::fs::File;
 use std::io::Write;
@@ -40,7 +40,8 @@ pub fn run(
 /// that blocks in a plugin. Also disables core files, because some cases crash on purpose.
 fn end_with_parent() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: prctl gets two integers, and setrlimit a pointer to a local that it only reads.
+    // SAFETY: prctl gets two integers. setrlimit gets a pointer to a local, and only reads the
+    // local.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setrlimit(libc::RLIMIT_CORE, &none);

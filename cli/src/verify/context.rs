@@ -100,7 +100,8 @@ impl CaseContext {
         instance.map_err(|error| failed("create", "an instance", error))
     }
 
-    /// Calls the plugin's `create`. The inner result is the result that the plugin returned.
+    /// Calls the plugin's `create`. The inner result is the result of `create`. The outer result is
+    /// an error if the suite itself fails.
     pub fn create(&self, watch: Watch) -> Check<Result<Subject, Error>> {
         let entry = self.entry()?;
         let stream = self.session(self.device)?.memory().create_stream(self.device);
@@ -115,7 +116,7 @@ impl CaseContext {
         Ok(instance)
     }
 
-    /// The record batch as a table on `device`.
+    /// Converts the record batch to the batches of a table on `device`.
     pub fn table(&self, batch: &RecordBatch, device: Device) -> Check<Vec<DeviceBatch>> {
         let table = Table::from_record_batch(self.session(device)?, batch);
         let table = table.map_err(|error| failed("the suite's own table", "a table", error.one_line()))?;

@@ -63,7 +63,8 @@ impl ReleaseCounts {
         let released_owner = |range: &BufferRange| {
             let owners =
                 || counts.iter().filter(|count| count.ranges.iter().any(|owned| owned.overlaps(range)));
-            // Several objects may share the memory, which is valid until all of them are released.
+            // Several objects may share the memory. It is valid until all these objects are
+            // released.
             if owners().any(|count| count.releases() == 0) { None } else { owners().next() }
         };
         let released =
@@ -85,8 +86,8 @@ macro_rules! counted {
         pub fn $name(inner: Owned<abi::$t>, count: Arc<ReleaseCount>) -> Owned<abi::$t> {
             let mut raw = abi::$t::default();
             let inner = inner.into_raw();
-            // SAFETY: both are initialised structs of plain values. The copy gets its own release
-            // function below, so that only `inner` is released with the original one.
+            // SAFETY: `inner` and `raw` are initialised structs of plain values. `raw` gets its own
+            // release function below, so that only `inner` is released with the original function.
             unsafe { std::ptr::copy_nonoverlapping(&raw const inner, &raw mut raw, 1) };
             let counted = leak(Counted { inner, count });
             raw.private_data = std::ptr::from_mut(counted).cast();

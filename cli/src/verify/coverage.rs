@@ -1,6 +1,6 @@
-//! Records which parts of the plugin ran. Each case's process sends its record with its outcome,
-//! and the command joins the records, so that the report can list the parts that the plugin offers
-//! but no case exercised.
+//! Records which parts of the plugin ran, so that the report can list the offered parts that no
+//! case exercised. The process of each case sends its record with the outcome of the case, and the
+//! command joins the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -103,12 +103,12 @@ pub fn recorded() -> Coverage {
     record().clone()
 }
 
-/// Cases about the plugin's description of itself, which pass without data.
+/// Prefixes of the names of the cases that check their rule without data.
 const WITHOUT_DATA: [&str; 6] =
     ["entry.", "interfaces.", "errors.", "structs.", "encoding.unknown_id", "encoding.malformed_nodes"];
 
-/// Skips a case that would pass although the plugin never worked on data, because such a case has
-/// not checked its rule.
+/// Skips a case if the plugin never worked on data, because the case would pass without having
+/// checked its rule.
 pub fn require_data_call(case: &str) -> Check {
     match record().called || WITHOUT_DATA.iter().any(|prefix| case.starts_with(prefix)) {
         true => Ok(()),

@@ -54,7 +54,7 @@ pub fn read(session: &Session, file: &std::path::Path) -> Check<Option<EncodedAr
     array.map(Some).map_err(unreadable)
 }
 
-/// The nodes of the samples that the plugin decodes. Descendants of such a node are not listed
+/// The nodes that the plugin decodes, from all samples. Descendants of such a node are not listed
 /// separately.
 pub fn trees(context: &CaseContext, subject: &Subject) -> Check<Vec<Tree>> {
     let Ok(encoding) = subject.encoding() else { return Ok(Vec::new()) };
@@ -108,8 +108,8 @@ pub fn parts(array: &EncodedArray, index: usize) -> Result<(Vec<NodeParts>, Enco
             n_children: node.n_children() as u32,
         });
         for i in 0..node.n_buffers() {
-            // SAFETY: callers pass an array that nothing else uses: either a new array or a new
-            // share of an array.
+            // SAFETY: nothing else uses the array, because callers pass a new array or a new share
+            // of an array.
             buffers.push(unsafe { node.take_buffer(i) }?);
         }
     }
@@ -134,7 +134,7 @@ impl Tree {
                 .plugins(&context.plugin)
                 .build_lenient();
             let session = host.session().open().map_err(|error| Error::unsupported(error.one_line()))?;
-            // If another thread has already stored its session, that session is used.
+            // If another thread has stored a session first, that session is used.
             let _ = self.session.set(session);
         }
         self.session.get().ok_or_else(|| Error::internal("the session was not stored"))
@@ -222,8 +222,8 @@ impl<'a> Decoding<'a> {
     fn node(&mut self, index: usize, requested: Device) -> Result<RawBatch> {
         self.encoding.check(&self.array, index)?;
         self.encoding.size(&self.array, index)?;
-        // If a node has a program, a host calls `decode` only on the CPU. On other devices it runs
-        // the program.
+        // For a node with a program, a host calls `decode` only on the CPU. On other devices, the
+        // host runs the program.
         let has_program = requested != Device::CPU && self.encoding.lower(&self.array, index)?.is_some();
         let requested = if has_program { Device::CPU } else { requested };
         let plan = self.encoding.plan(&self.array, index, requested)?;

@@ -44,8 +44,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped these bytes. No buffer in them is left, because each buffer holds an
-        // `Arc` of this value.
+        // SAFETY: `new` mapped these bytes. No buffer refers to them any more, because each buffer
+        // holds an `Arc` of this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

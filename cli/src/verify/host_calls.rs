@@ -1,7 +1,7 @@
 //! A hook that runs in each call that the plugin makes to the host.
 //!
 //! There is one hook per process, because objects that are passed to a plugin have no reference to
-//! their case. This suffices, because a process runs only one case.
+//! their case. One hook suffices, because a process runs only one case.
 
 use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Clone, Copy)]
 pub struct HostCall {
     pub function: &'static str,
-    /// Whether the function can fail. Functions that release, destroy or count something cannot.
+    /// Whether the function can fail. Functions that release, destroy or count something cannot
+    /// fail.
     pub may_fail: bool,
 }
 

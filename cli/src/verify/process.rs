@@ -69,7 +69,8 @@ impl Starter {
         command.env("MALLOC_PERTURB_", PERTURB).process_group(0);
         command.stdin(OwnedFd::from(child_end)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        // Closes the copy of the child's end of the socket that the command holds.
+        // Closes the command's copy of the child's socket, so that reading ends when the child
+        // exits.
         drop(command);
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         let ended = &AtomicBool::new(false);
@@ -129,9 +130,9 @@ fn wait(child: &mut Child, started: Instant, limit: Duration) -> Option<ExitStat
 
 fn end_group(child: &Child) {
     let Ok(group) = libc::pid_t::try_from(child.id()) else { return };
-    // SAFETY: kill has no memory preconditions. `process_group(0)` made the group for this child. A
-    // group's number is not reused while it has members, and this runs right after the child was
-    // waited for.
+    // SAFETY: kill has no memory preconditions. `process_group(0)` made the group for this child.
+    // The number of a group is not reused while the group has members, and this function runs right
+    // after the wait for the child.
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 

@@ -62,7 +62,7 @@ pub struct Attempt {
     pub input: Option<String>,
 }
 
-/// The defective argument because of which the plugin must reject a call.
+/// The argument that is invalid in a call that the plugin must reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     Format,
@@ -122,8 +122,8 @@ impl Raw {
         self.table(abi::ENCODING_ID)
     }
 
-    /// Calls each function for each format with one defect. Without `has_error_struct`, the error
-    /// struct is NULL.
+    /// Calls each function for each format with this defect. If `has_error_struct` is false, the
+    /// error struct is NULL.
     pub fn attempts(
         &self,
         imported: &[Format],
@@ -351,8 +351,8 @@ fn input_violation(was_taken: bool, release: Option<String>, what: &str) -> Opti
     if was_taken { release } else { Some(format!("the ownership of {what} was not taken")) }
 }
 
-/// Whether an out parameter was written to. The caller initialised all bytes except the size to
-/// zero.
+/// Whether the callee wrote to an out parameter in which the caller had set all bytes except the
+/// size to zero.
 fn is_written<T: SizedStruct>(out: &T) -> bool {
     // SAFETY: a `SizedStruct` has no padding, because its fields are words or pairs of half words,
     // so all its bytes are initialised.

@@ -27,7 +27,7 @@ pub struct Report {
 
 #[derive(Clone, Copy)]
 pub struct ReportOptions {
-    /// Whether all cases run. Otherwise the report cannot tell which parts were not exercised.
+    /// Whether all cases run. Only then does the report list the parts that no case exercised.
     pub is_complete: bool,
     /// Whether the run fails if a part of the plugin was not exercised.
     pub is_strict: bool,
@@ -55,7 +55,7 @@ impl Report {
             return;
         }
         if !self.json {
-            // If standard output is closed, the exit status still tells the result.
+            // If standard output is closed, the exit status still shows whether the run failed.
             let _ = terminal::without_bar(|| write_output(&lines(&result)));
         }
         match previous {

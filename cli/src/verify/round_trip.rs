@@ -25,8 +25,8 @@ use super::test_io::{TestSink, TestSource};
 pub struct Readable {
     /// The importer's description of the format.
     pub format: Format,
-    /// The capsules that the suite makes as input. Without a kind, the input is what the plugin
-    /// itself writes.
+    /// The capsules that the suite makes as input. `None` if the input is the output of the
+    /// plugin's own exporter.
     pub kind: Option<CapsuleKind>,
     /// The format as described by the interface that receives the suite's batches: the importer if
     /// the suite makes capsules, otherwise the exporter. The two interfaces may support different
@@ -74,8 +74,8 @@ pub fn readable(context: &CaseContext, subject: &Subject) -> Check<Vec<Readable>
     Ok(readable)
 }
 
-/// Returns the name that the format gives a column, which may be empty, or `None` if the format
-/// also accepts other names.
+/// Returns the name that the format gives every column, which may be empty. Returns `None` if the
+/// format also accepts other names.
 fn column_name(
     context: &CaseContext,
     subject: &Subject,
@@ -202,9 +202,9 @@ impl CaseContext {
         read.err().is_none_or(|error| error.code() != Code::UNSUPPORTED)
     }
 
-    /// Tables of one form for a format. Capsules get one table with all columns. A format that the
-    /// plugin's exporter has to write first gets one table for each column that the exporter
-    /// accepts.
+    /// Tables of one form for a format. Capsules get one table with all columns that the plugin
+    /// accepts. A format that the plugin's exporter has to write first gets one table for each
+    /// column that the exporter accepts.
     pub fn tables(&self, subject: &Subject, readable: &Readable, form: Form) -> Check<Vec<RecordBatch>> {
         let all = columns(&mut self.random(), form);
         if let Some(kind) = readable.kind {
@@ -225,8 +225,8 @@ impl CaseContext {
             None => all,
         };
         let accepted = self.accepted(subject, &readable.batch_format, all)?;
-        // If a format stores a type as another type, it may reject the original type in the
-        // expected schema.
+        // If a format stores a type as another type, the plugin may reject an expected schema with
+        // the original type.
         let (readable_columns, rejected): (Vec<_>, Vec<_>) = accepted
             .into_iter()
             .partition(|column| can_be_read_back(subject, &readable.format, &readable.batch_format, column));

@@ -1,5 +1,5 @@
-//! Schedules cases: each runs after the cases that it depends on, and is skipped if one of them
-//! does not pass.
+//! Schedules cases: each case runs after the cases that it depends on. It is skipped if one of
+//! these cases fails, or is itself skipped because of a dependency.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -72,16 +72,16 @@ impl State {
                 self.running.push(run);
                 Next::Run(run)
             }
-            // This is reached only if dependencies form a cycle, which a unit test of the cases
-            // excludes.
+            // This arm is reached only if dependencies form a cycle. A unit test of the cases
+            // excludes cycles.
             None if self.running.is_empty() => Next::End,
             None => Next::Wait,
         }
     }
 
     fn finish(&mut self, result: CaseResult) {
-        // If a case was skipped because of a dependency, its dependents are skipped too. If it was
-        // skipped for another reason, its dependents run.
+        // If a case is skipped because of a dependency, the cases that depend on it are skipped
+        // too. If it is skipped for another reason, the cases that depend on it run.
         if result.outcome.is_bad() || is_skipped_for_dependency(&result.outcome) {
             self.bad.insert(result.run.case.name);
         }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn exclusive_case_runs_alone() {
-        // Each case that may run in parallel waits until another such case runs.
+        // Each case that is not exclusive waits until a second such case runs at the same time.
         let runs = CASES.iter().filter(|case| case.name != "middle");
         let runs = runs
             .map(|case| Run { case, device: None, seed: 1, is_exclusive: case.name == "apart" })

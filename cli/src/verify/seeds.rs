@@ -1,4 +1,5 @@
-//! Chooses the seeds of a run: those that the user asks for, or as many as the time allows.
+//! Chooses the seeds of a run: the seeds that the user asks for, or as many seeds as the time limit
+//! allows.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Makes the `n` seeds that start with `first`. If both are `None`, the number of seeds is
-    /// limited by time.
+    /// Makes the `n` seeds that start with `first`. If `first` and `n` are `None`, the number of
+    /// seeds is limited by time.
     pub fn new(first: Option<u64>, n: Option<u64>) -> Self {
         let is_time_limited = first.is_none() && n.is_none();
         let n = n.unwrap_or(if is_time_limited { MAX_DEFAULT_SEEDS } else { 1 });
@@ -30,8 +31,8 @@ impl Seeds {
         self.first
     }
 
-    /// The seed of the next round, if there is one. The `n_done` completed rounds took the time
-    /// `all` in total, and the first round took `first`.
+    /// The seed of the next round; `None` if no round follows. The first round took the time
+    /// `first`, and all `n_done` completed rounds together took the time `all`.
     pub fn next(&self, n_done: u64, first: Duration, all: Duration) -> Option<u64> {
         // The rounds after the first one run fewer cases and take about the same time each.
         let next = all.saturating_sub(first).checked_div(n_done.saturating_sub(1) as u32).unwrap_or(first);

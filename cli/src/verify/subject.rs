@@ -60,9 +60,9 @@ impl Subject {
         &self.stream
     }
 
-    /// Destroys the instance, unless its host has more references than the host of `fresh`, an
-    /// instance that exported nothing. In that case a host must keep the instance, so it is
-    /// returned.
+    /// Destroys the instance if its host has at most as many references as the host of `fresh`, an
+    /// instance that exported nothing. If the host has more references, a host must keep the
+    /// instance, so the function returns the subject.
     pub fn end_early(self, fresh: &Subject) -> Option<Subject> {
         (self.watch.references() > fresh.watch.references()).then_some(self)
     }

@@ -69,8 +69,7 @@ pub struct Layout {
     /// The strides in elements. `None` stands for a NULL pointer, which means row-major order and
     /// is allowed only in the legacy struct.
     pub strides: Option<&'static [i64]>,
-    /// The number of bytes between `data` and the address before it that is aligned for any
-    /// element.
+    /// The offset of `data`, in bytes, from an address that is aligned for every element type.
     pub lead: usize,
     pub byte_offset: usize,
 }
@@ -313,7 +312,8 @@ unsafe fn free_versioned(tensor: NonNull<DLManagedTensorVersioned>) {
 /// A change that makes a tensor malformed or unusual.
 pub type TensorMalformation = Malformation<fn(&mut TestTensor)>;
 
-/// A version of DLPack that does not exist yet; only the versioned struct has a version.
+/// A version of DLPack that does not exist yet. It applies only to the versioned struct, because
+/// the legacy struct has no version.
 pub const LATER_VERSION: TensorMalformation = invalid("of version 99", |tensor| tensor.version.major = 99);
 
 pub const MALFORMATIONS: [TensorMalformation; 20] = [

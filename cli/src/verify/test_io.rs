@@ -18,9 +18,9 @@ pub struct TestSource {
     pub map: bool,
     /// The number of `bytes` before the content, which sets the alignment of the content.
     pub lead: usize,
-    /// The number of bytes by which the declared length exceeds the actual one.
+    /// The number of bytes by which the declared length exceeds the actual length.
     pub missing: u64,
-    /// The number of the read that fails, or 0 for none.
+    /// The number of the read that fails, or 0 if no read fails.
     pub failing: u64,
     pub state: Arc<ReadState>,
 }
@@ -95,7 +95,7 @@ impl TestSource {
 pub struct TestSink {
     bytes: Mutex<Vec<u8>>,
     writes: AtomicU64,
-    /// The number of the first write that fails, or 0 for none. All later writes fail too.
+    /// The number of the first write that fails, or 0 if no write fails. All later writes fail too.
     failing: AtomicU64,
 }
 

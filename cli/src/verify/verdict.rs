@@ -19,7 +19,7 @@ pub enum SkipKind {
     NotOffered,
     /// The plugin offers the feature, but the suite has no input for it.
     NoSample,
-    /// A case that this one depends on did not pass.
+    /// A case on which this case depends failed, or was itself skipped because of a dependency.
     Dependency,
     /// This machine lacks something, such as a device.
     Machine,

@@ -140,8 +140,8 @@ fn plugins_lists_formats_options_and_encodings() {
     let expected = format!("{head}  decodes: example.scaled\n  from: {}\n  found: given\n", csv());
     assert!(explained.starts_with(&expected), "{explained}");
     let rest: Vec<&str> = explained[expected.len()..].lines().collect();
-    // A format that is both read and written has one row. Each of its options has a row for each
-    // direction.
+    // A format that is both read and written has one row. An option has one row for each direction
+    // (read, written) that accepts it.
     let begins = [
         "    format  extensions  description",
         "    csv     .csv        comma-separated text (RFC 4180)",
@@ -280,8 +280,8 @@ fn shown_on_terminal(dir: &CommandDir, args: &[&str]) -> String {
     let (mut terminal, mut program_side) = (-1, -1);
     let (null, size) =
         (std::ptr::null_mut(), libc::winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 });
-    // SAFETY: the descriptors and the size are locals of the right types; the other pointers may be
-    // null.
+    // SAFETY: the descriptors and the size are locals of the right types, and `openpty` permits
+    // NULL for the other pointers.
     let result =
         unsafe { libc::openpty(&mut terminal, &mut program_side, null, std::ptr::null(), &raw const size) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());

@@ -237,7 +237,8 @@ fn lock_is_not_group_writable_with_any_umask() {
     assert_eq!(mode & 0o777, 0o644);
 }
 
-/// The exit status and the changes: what changed, how, and whether that is breaking.
+/// The exit status, and for each change the changed item, the kind of change, and whether the
+/// change is breaking.
 fn diff(dir: &CommandDir, new: &[&str], linked: &[&str]) -> (Option<i32>, Vec<(String, String, bool)>) {
     // With the definition RAN, the plugin uses the C library, as most plugins do, and its
     // constructor creates the file `ran`.

@@ -20,7 +20,7 @@ fn privileged(dir: &CommandDir, test: &str) -> Option<Command> {
     is_root(test).then(|| with_ids(dir.command(), libc::SYS_setresuid, 0))
 }
 
-/// Whether this process is root. Otherwise prints that `test` is skipped.
+/// Whether this process is root. If it is not root, prints that `test` is skipped.
 fn is_root(test: &str) -> bool {
     // SAFETY: geteuid has no conditions and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -46,7 +46,8 @@ fn with_ids(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> 
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: the closure makes one system call, and allocates only if that fails.
+    // SAFETY: the closure makes one async-signal-safe system call, and reads errno if the call
+    // fails.
     unsafe { command.pre_exec(other) };
     command
 }
@@ -103,8 +104,8 @@ fn serves_and_starts_no_isolated_plugins() {
         "{}",
         words(&output)
     );
-    // A privileged process cannot run an isolated plugin, so the command does not start such a
-    // process.
+    // The process of an isolated plugin would also be privileged, and would not serve the plugin.
+    // Therefore a privileged command does not start this process.
     c_plugin(dir.path(), "libcrossdock_nothing_plugin.so", &[]);
     let list = |command: &mut Command, more: &[&str]| {
         let more = more.iter().map(OsStr::new);

@@ -70,7 +70,8 @@ fn plugin_that_crashed_is_refused_until_it_changes_or_is_retried() {
         let all = json(&output);
         let message = all["plugins"][0]["message"].as_str().unwrap();
         assert!(message.contains(&format!("ended during {step}")) && message.contains(" s ago"), "{message}");
-        // Using the plugin is an error, and `inspect` does not run it.
+        // A command that uses the plugin fails. `inspect` succeeds, because it does not run the
+        // plugin.
         let (status, line) = dir.fails(&["convert", "in", "out", "--plugins", &path]);
         assert_eq!(status, 1);
         assert!(line.contains("quarantined") && line.contains("--retry"), "{line}");
@@ -114,7 +115,7 @@ fn start_blocked(dir: &CommandDir) -> BlockedProcess {
     BlockedProcess(command.stdout(Stdio::piped()).spawn().unwrap())
 }
 
-/// A process that a test started; it is killed when this is dropped.
+/// A process that a test started. Dropping this value kills the process.
 struct BlockedProcess(Child);
 
 impl Drop for BlockedProcess {
@@ -170,8 +171,8 @@ fn killed_process_quarantines_only_the_plugin_being_loaded() {
     let b = c_plugin(&folder, "b.so", &["NAME=\"b\"", &format!("WAITS_IN_CREATE=\"{gate}\"")]);
     let mark_of_b = format!("-{:x}-", std::fs::metadata(b).unwrap().ino());
     let mut child = start_blocked(&dir);
-    // A mark counts only if it contains the current step. Between the steps of loading and
-    // creating, no mark exists.
+    // The test waits for a mark that contains the creation step, because a mark without a step does
+    // not count. The mark of the loading step is removed before the creation step begins.
     let marks = dir.path().join("state/crossdock/loading");
     let is_creating = |name: &String| {
         name.contains(&mark_of_b)
@@ -211,8 +212,8 @@ fn plugin_is_not_marked_while_it_waits_for_another_load() {
     let check = |path| PluginFile::with_policy(path, policy.clone()).check().unwrap();
     let n_marks = || std::fs::read_dir(&marks).map_or(0, |marks| marks.count());
     let (slow, other) = (check(slow), check(other));
-    // The thread starts first, because a new thread would wait for the loader's lock, which
-    // constructors hold.
+    // The second thread starts before the first load. During this load, a constructor holds the
+    // loader's lock, and a new thread would wait for this lock.
     let (begin, begins) = std::sync::mpsc::channel::<()>();
     let second = std::thread::spawn(move || {
         begins.recv().unwrap();
@@ -225,7 +226,7 @@ fn plugin_is_not_marked_while_it_waits_for_another_load() {
     }
     begin.send(()).unwrap();
     // The delay is long enough for the second load to block. If the second load were already
-    // marked, a crash of the first load would be attributed to it.
+    // marked, a crash of the first load would be attributed to the second plugin.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(n_marks(), 1);
     let mut text = String::new();

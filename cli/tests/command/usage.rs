@@ -124,7 +124,7 @@ fn ctrl_c_cancels_a_blocked_read() {
     let mut child = dir
         .command()
         .args(["convert", "-", "out.arrow"])
-        // The leak checker may print additional lines when the signal arrives.
+        // The leak checker is off, because it may print additional lines when the signal arrives.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())

@@ -74,8 +74,8 @@ fn check_one(
     let input = Input::Capsules(Capsules::from(capsules));
     let call = CallSettings { validate, ..subject.call() };
     let result = read_and_validate(context, subject, &call, format, None, input);
-    // If the plugin passes the struct to the host and the host rejects it, this also counts as an
-    // error.
+    // The plugin may pass the struct to the host. If the host then rejects the struct, the
+    // rejection counts as an error of the plugin.
     judge(&place, result.and_then(|rejection| rejection.map_or(Ok(None), Err)), malformation.must_fail)?;
     context.backend.settle();
     counts.violation().map_or(Ok(()), |details| Err(failed(place, "everything released once", details)))
@@ -91,7 +91,7 @@ enum Change {
     Device(fn(&mut abi::ArrowDeviceArray)),
     /// Changes a schema in its own capsule.
     Schema(fn(&mut abi::ArrowSchema)),
-    /// Changes the schema of a column; the table's schema is in its own capsule.
+    /// Changes the schema of a column of a table whose schema is in its own capsule.
     ColumnSchema(fn(&mut abi::ArrowSchema)),
     /// Changes an array in its own capsule. It does not apply to streams, in which a released array
     /// marks the end.

@@ -1,5 +1,5 @@
-//! Cancels the plugin's calls while they run, and counts how often the plugin then calls the host
-//! until its function returns. The result does not depend on time.
+//! Cancels the plugin's calls while they run. Counts the calls that the plugin makes to the host
+//! between the cancellation and the return of its function. The result does not depend on time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ const MAX_BATCHES: u64 = 400;
 #[derive(Default)]
 struct Counter {
     calls: AtomicU64,
-    /// The number of the call to the host during which to cancel, or 0 for none.
+    /// The number of the call to the host during which to cancel, or 0 to cancel nothing.
     at: u64,
     cancel: CancelFlag,
 }
@@ -62,7 +62,7 @@ struct Step {
     function: &'static str,
     /// The number of calls that this function made to the host after the cancellation.
     calls: u64,
-    /// The error that this function returned, unless the error is `CANCELLED`.
+    /// The error that this function returned; `None` for success and for the error `CANCELLED`.
     error: Option<String>,
 }
 
@@ -72,7 +72,7 @@ enum End {
     Rejected,
 }
 
-/// Runs one of the plugin's functions. Ends with its `Step` if the call is cancelled.
+/// Runs one of the plugin's functions. Returns `End::Step` if the call is cancelled.
 fn step<T>(counter: &Counter, function: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T, End> {
     let before = counter.calls();
     let result = f();

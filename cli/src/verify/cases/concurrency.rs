@@ -144,7 +144,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Reads and decodes in several threads, which use the subjects in turn.
+/// Reads and decodes in `THREADS` threads, over which the subjects are distributed evenly.
 fn in_parallel(context: &CaseContext, subjects: Vec<Subject>, how: &str) -> Check {
     let works = subjects.iter().map(|subject| Work::of(context, subject)).collect::<Check<Vec<_>>>()?;
     let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
@@ -153,8 +153,8 @@ fn in_parallel(context: &CaseContext, subjects: Vec<Subject>, how: &str) -> Chec
             let (first, start) = (&first, &start);
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    // A thread also waits at the barrier after a failure, so that all threads begin
-                    // each round together.
+                    // A thread also waits at the barrier after a failure, because each round begins
+                    // only when all threads wait.
                     start.wait();
                     let stopped = || first.lock().unwrap_or_else(PoisonError::into_inner);
                     if stopped().is_some() {

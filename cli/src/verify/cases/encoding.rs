@@ -234,8 +234,8 @@ fn samples(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// Returns the plugin's encodings that only the host decodes, by running programs. These are all
-/// encodings if the plugin has no `decode` function, otherwise none.
+/// Returns the plugin's encodings that only the host decodes, by running programs: all encodings if
+/// the plugin has no `decode` function, otherwise none.
 fn program_ids(context: &CaseContext) -> Check<Vec<String>> {
     let decodes = context.subject()?.encoding()?.decodes();
     if decodes { Ok(Vec::new()) } else { own_ids(context) }

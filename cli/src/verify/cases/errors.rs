@@ -70,7 +70,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Makes all calls with this defect, with or without an error struct.
+/// Makes all calls with this defect. If `has_error_struct` is false, the error struct is NULL.
 fn attempts(context: &CaseContext, defect: Defect, has_error_struct: bool) -> Check<Vec<Attempt>> {
     let subject = context.subject()?;
     let read = subject.importer().map(|importer| importer.formats());
@@ -85,7 +85,7 @@ fn attempts(context: &CaseContext, defect: Defect, has_error_struct: bool) -> Ch
     let attempts = raw.attempts(&read, &written, defect, has_error_struct);
     let mut attempts = attempts.map_err(|error| failed("the suite's own schema", "a schema", error))?;
     if defect == Defect::Format {
-        // A `check` that succeeds is ignored here: the case `encoding.unknown_id` reports it.
+        // A success of `check` is left out here, because the case `encoding.unknown_id` reports it.
         let check = raw.check(encoding::unknown(context)?, has_error_struct);
         attempts.extend(check.filter(|attempt| attempt.code != 0));
     }

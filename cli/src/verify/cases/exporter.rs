@@ -278,8 +278,8 @@ fn exported(
     Ok(())
 }
 
-/// Returns whether this error is allowed for a table with nulls or unusual texts that the plan
-/// accepts. A plan depends only on the schema, not on the values.
+/// Returns whether the plugin may return this error for a table with nulls or unusual texts,
+/// although the plan accepts the table. A plan depends only on the schema, not on the values.
 pub fn may_reject_nulls(error: &Error) -> bool {
     matches!(error.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
 }

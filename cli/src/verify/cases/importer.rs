@@ -98,7 +98,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Reads the tables of each form back in each format, and visits the results.
+/// For each format and each form, reads the written tables back, and visits the results.
 fn each(
     context: &CaseContext,
     subject: &Subject,
@@ -183,7 +183,7 @@ fn null_counts(context: &CaseContext) -> Check {
     })
 }
 
-/// A table for the format, as a record batch and on the format's device.
+/// A table for the format: as a record batch, and as batches on the format's device.
 fn one_table(
     context: &CaseContext,
     subject: &Subject,
@@ -393,9 +393,8 @@ fn pipe(context: &CaseContext) -> Check {
 fn short_source(context: &CaseContext) -> Check {
     let subject = context.subject()?;
     written(context, &subject, |readable, table, bytes| {
-        // If a format's bytes do not declare their length, they can end anywhere, and reading the
-        // first half of them succeeds. In any other format, the plugin must notice that bytes are
-        // missing.
+        // Some formats do not store the length of their bytes, so reading only the first half
+        // succeeds. In any other format, the plugin must notice that bytes are missing.
         let whole = read_bytes(context, &subject, readable, table, TestSource::of(&bytes[..bytes.len() / 2]));
         let short = TestSource {
             missing: (bytes.len() - bytes.len() / 2) as u64,

@@ -53,7 +53,7 @@ fn formats(subject: &Subject) -> Check<Vec<(Format, IpcFormat)>> {
 }
 
 /// Returns two samples in each Arrow IPC format: a table with columns of every type, and a table of
-/// integers, which plugins that support only a few types can read too.
+/// integers for plugins that support only a few types.
 pub fn samples(context: &CaseContext, subject: &Subject) -> Vec<(Format, Vec<u8>)> {
     let columns = columns(&mut context.random(), FORMS[1]);
     let numbers = columns.iter().find(|column| *column.schema().field(0).data_type() == DataType::Int64);

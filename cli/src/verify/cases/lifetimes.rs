@@ -88,7 +88,8 @@ fn batch(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// Destroys the instance before the batch, unless the batch holds a reference to the host.
+/// Destroys the instance before the batch is read. If the plugin's objects hold references to the
+/// host, the instance is destroyed after the batch is read.
 fn outlives(
     context: &CaseContext,
     subject: Subject,
@@ -146,7 +147,8 @@ fn capsule(context: &CaseContext) -> Check {
 }
 
 fn host(context: &CaseContext) -> Check {
-    // If the plugin stores the first instance's host globally, the second instance uses it.
+    // A plugin that stores the first instance's host in a global variable also uses this host for
+    // the second instance.
     let [first, second] = [context.subject()?, context.subject()?];
     let formats = round_trip::readable(context, &first).unwrap_or_default();
     require_input(!formats.is_empty() || !trees(context, &first)?.is_empty(), "reads or decodes")?;
@@ -253,8 +255,8 @@ fn cleared_on_write(context: &CaseContext, subject: &Subject) -> Check<bool> {
                 let write = (*raw).write.ok_or(abi::INTERNAL);
                 write.map_or_else(|code| code, |write| write(raw, &call.raw(), &mut batch, &mut out, err))
             });
-            // SAFETY: `batch` is still owned here unless `write` took it and cleared its release,
-            // and `out` is empty or was initialised by `write`.
+            // SAFETY: this function still owns `batch`, unless `write` took it and cleared its
+            // release. `out` is empty, or `write` initialised it.
             let (batch, capsules) = unsafe { (Owned::new(batch), Owned::from_out(out)) };
             written.map_err(fail)?;
             drop(capsules);

@@ -1,4 +1,4 @@
-//! Locks: releases objects on one thread while the plugin is in a call to the host on another.
+//! Checks locks: releases objects on one thread while the plugin calls the host on another thread.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,7 +28,7 @@ pub const CASES: &[Case] = &[Case {
     check: locks,
 }];
 
-/// One object of each kind that the plugin returns, which are released together.
+/// One object of each kind that the plugin returns. The objects of a bundle are released together.
 type Bundle = Vec<Box<dyn Send>>;
 
 /// The number of bundles. This is enough to release one bundle in each of the calls 1, 2, 4, 8, ...
@@ -113,7 +113,7 @@ fn stage(
     }
 }
 
-/// Releases a bundle on another thread if this is call 1, 2, 4, 8, ... to this function.
+/// Releases a bundle on another thread if the number of this call of `function` is a power of two.
 fn release_one(spares: &Mutex<Spares>, function: &'static str, timeout: Duration) {
     let bundle = {
         let mut spares = lock(spares);

@@ -250,8 +250,8 @@ fn error_message(context: &CaseContext) -> Check {
     require_input(has_input, "reads or decodes")
 }
 
-/// Calls `run` repeatedly. In each run, another call to the host's memory fails. If `run` returns
-/// an error, the error must contain the message of that failure.
+/// Calls `run` repeatedly. In the `n`th run, the `n`th call to the host's memory fails. If `run`
+/// returns an error, the error must contain the message of this failure.
 fn check_messages<T>(
     subject: &Subject,
     place: &str,
@@ -276,19 +276,19 @@ fn check_messages<T>(
     Ok(())
 }
 
-/// The maximum number of runs, in each of which another call to the host's memory fails.
+/// The maximum number of runs. In the `n`th run, the `n`th call to the host's memory fails.
 const MAX_FAILURES: u64 = 60;
 
 fn failing(context: &CaseContext) -> Check {
-    // The limit applies to tables and trees separately, so that many calls for tables do not use it
-    // up.
+    // `MAX_FAILURES` applies to tables and trees separately, so that many calls for tables do not
+    // prevent runs for trees.
     let has_tables = fail_each_call(context, "tables", |subject| run_tables(context, subject, &FORMS[..1]))?;
     let has_trees = fail_each_call(context, "trees", |subject| run_trees(context, subject))?;
     require_input(has_tables || has_trees, "reads, writes or decodes")
 }
 
-/// Calls `run` repeatedly. In each run, another call to the host's memory fails. Both `run` and
-/// this function return whether there was any input.
+/// Calls `run` repeatedly. In the `n`th run, the `n`th call to the host's memory fails. Both `run`
+/// and this function return whether there was any input.
 fn fail_each_call(context: &CaseContext, what: &str, run: impl Fn(&Subject) -> Check<bool>) -> Check<bool> {
     for nth in 1..=MAX_FAILURES {
         let watch = context.watch(HostOptions::default());

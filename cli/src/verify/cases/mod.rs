@@ -1,5 +1,5 @@
-//! The cases, in one module per subject. Each fault is reported only by the case for its rule,
-//! because cases that depend on this rule are skipped.
+//! The cases, in one module per subject. Only the case for a rule reports that the plugin breaks
+//! the rule, because the cases that depend on this case are skipped.
 
 mod aliases;
 mod arrays;

@@ -152,8 +152,8 @@ fn hostile(context: &CaseContext) -> Check {
         let version = (kind == TensorStruct::Versioned).then_some(&LATER_VERSION);
         for malformation in MALFORMATIONS.iter().chain(version) {
             let place = format!("'{}', a {kind:?} tensor {}", format.name, malformation.name);
-            // The elements have 64 bits, so that a read as an unusual type stays within the
-            // tensor's memory.
+            // The elements have 64 bits. A plugin that reads them as elements of an unusual type
+            // therefore stays within the tensor's memory.
             let mut tensor = TestTensor::new(&mut context.random(), 3, &LAYOUTS[0]);
             (malformation.change)(&mut tensor);
             let counts = ReleaseCounts::default();

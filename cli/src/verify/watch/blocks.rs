@@ -1,6 +1,6 @@
-//! Blocks with redzones before and after them in host memory, which reveal writes out of bounds. A
-//! plugin that passes the address of a block to `free` of the C library crashes, because no
-//! allocation begins at this address.
+//! Blocks in host memory with a redzone before and after each block. The redzones reveal writes out
+//! of bounds. A plugin that passes the address of a block to `free` of the C library crashes,
+//! because no allocation begins at this address.
 
 use crossdock::api::abi;
 
@@ -57,8 +57,8 @@ impl Block {
         if self.front == 0 {
             return None;
         }
-        // SAFETY: `with_redzones` made this block, because `front` is not 0. The allocation lives
-        // as long as this value.
+        // SAFETY: `front` is not 0, so `with_redzones` made this block, with `front` bytes before
+        // it and `BACK` bytes after it. The allocation lives as long as this value.
         let (before, after) = unsafe {
             (
                 std::slice::from_raw_parts((self.address - self.front) as *const u8, self.front),

@@ -17,8 +17,9 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Returns a handle for an event of the host. If the host's event is NULL because all work has
-    /// run, every second handle is not NULL, because a host may return either.
+    /// Returns a handle for an event of the host. If all work has run, the host's event is NULL.
+    /// Every second handle for such an event is not NULL, because a host may return NULL or an
+    /// event.
     pub fn add(&mut self, event: *mut abi::Event) -> *mut abi::Event {
         if event.is_null() {
             self.n_completed += 1;

@@ -52,8 +52,8 @@ struct Inner<'a> {
 /// `memory` is the table of a [`Shared`].
 unsafe fn inner<'a>(memory: *const abi::Memory) -> Inner<'a> {
     // SAFETY: the caller passes the table of a `Shared`, whose `private_data` is the `Shared`,
-    // which is never freed. If the plugin invents a table, this process may crash, and the report
-    // attributes the crash to the plugin.
+    // which is never freed. If the plugin passes a different address, this process may crash, and
+    // the report attributes the crash to the plugin.
     let shared = unsafe { &*(*memory).private_data.cast::<Shared>() };
     Inner { shared, account: shared.backing().map(|backing| backing.account) }
 }
@@ -92,8 +92,8 @@ impl Inner<'_> {
         host_event
     }
 
-    /// Returns whether one of the addresses is in memory of the call's device. Work that uses only
-    /// other memory need not use the call's stream.
+    /// Returns whether one of the addresses is in memory of the call's device. Work that uses no
+    /// memory of this device may use any stream.
     fn is_any_on_device(&self, addresses: &[*const c_void]) -> bool {
         let is_on_device = |address: &*const c_void| {
             let mut pointer = abi::Pointer::new();

@@ -101,8 +101,8 @@ impl Watch {
         }
     }
 
-    /// Injects a failure into the `nth` next call that may fail. 1 is the next call, and 0 cancels
-    /// the failure.
+    /// Injects a failure into the `nth` call from now, counting only calls that may fail. 1 is the
+    /// next such call, and 0 cancels the failure.
     pub fn fail(self, nth: u64) {
         let failing = if nth == 0 { 0 } else { self.0.calls.load(Ordering::SeqCst) + nth };
         self.0.failing.store(failing, Ordering::SeqCst);

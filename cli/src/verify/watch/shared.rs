@@ -16,7 +16,7 @@ use super::events::Events;
 /// A violation of a rule about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// An invalid handle, or one that was already released.
+    /// A handle that is invalid or was already released.
     Handle,
     /// A write outside a block.
     Bounds,
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) has_ended: AtomicBool,
     /// The number of calls so far that may fail.
     pub(super) calls: AtomicU64,
-    /// The number of the call that fails, or 0 for none.
+    /// The number of the call that fails, or 0 if no call fails.
     pub(super) failing: AtomicU64,
     /// The address of the stream that work must use, or 0 for any stream.
     pub(super) stream: Mutex<usize>,
