@@ -1,5 +1,5 @@
-//! A host that reads arbitrary bytes as if a plugin process had sent them. There is no such
-//! process. For tests and the fuzzer.
+//! A host for tests and the fuzzer. It handles arbitrary bytes as messages of a plugin's process,
+//! without starting a process.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ const PLUGIN: &str = "hostile";
 const BYTES: [u8; 192] = [7; 192];
 /// The id of the instance, and also the id of the pending call.
 const ID: u64 = 1;
-/// The maximum length of raw bytes. All replies to them must fit into the buffer of the socket,
+/// The maximum length of raw bytes. All replies to the bytes must fit into the socket's buffer,
 /// because no thread reads the replies.
 const MAX_RAW_BYTES: usize = 1024;
 

@@ -1,4 +1,5 @@
-//! Locks that ignore poisoning: the guarded data is consistent at every moment, also after a panic.
+//! Locks that ignore poisoning, because the guarded data is consistent at every moment, also after
+//! a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -44,12 +44,12 @@ impl HostClient {
         Ok((result?, message.bytes.split_off(head_len), message.files))
     }
 
-    /// Releases allocated segments that are not sent.
+    /// Releases segments that the host allocated for a message, if the message is not sent.
     pub fn release_segments(&self, segments: &[SegmentParts]) {
         segments.iter().for_each(|segment| self.notify(&Callback::ReleaseSegment(segment.handle)));
     }
 
-    /// Sends a callback. Ignores errors, because this process ends soon after the host has ended.
+    /// Sends a callback and ignores errors. If the host has ended, this process also ends soon.
     pub fn notify(&self, callback: &Callback) {
         let _ = self.call(callback, &[]);
     }

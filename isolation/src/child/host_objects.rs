@@ -12,7 +12,8 @@ use crate::wire::messages::{Callback, InputParts, SinkParts};
 /// The maximum number of bytes that one callback reads or writes.
 const MAX_CALLBACK_BYTES: usize = 1 << 20;
 
-/// A source that the host owns. This process maps it, or reads it by callbacks.
+/// A source that the host owns. This process maps the source if possible, and otherwise reads it by
+/// callbacks.
 pub struct HostSource {
     parts: InputParts,
     mapping: Option<Arc<Mapping>>,

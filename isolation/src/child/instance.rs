@@ -71,7 +71,7 @@ impl Instance {
     }
 }
 
-/// Asks the host to decode an array in the session that the host has for `instance`.
+/// Asks the host to decode an array in the host's session of `instance`.
 pub fn decode_by_host(
     host: &HostClient,
     instance: u64,

@@ -1,5 +1,5 @@
 //! Declares the functions of the host library that this crate calls. This crate cannot depend on
-//! the host library.
+//! the host library, because the host library depends on this crate.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub trait HostLibrary: Send + Sync + 'static {
     /// The plugin is rejected, or cannot be loaded.
     fn load(&self, file: File, name: String, backend: Backend) -> Result<Box<dyn LoadedPlugin>>;
 
-    /// Waits at most for `time` until all released plugin instances are destroyed.
+    /// Waits until all released plugin instances are destroyed, but not longer than `time`.
     fn settle_within(&self, time: Duration);
 }
 

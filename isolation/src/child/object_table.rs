@@ -38,8 +38,8 @@ impl<T: Clone> ObjectTable<T> {
 }
 
 impl ObjectTable<CancelFlag> {
-    /// The id of the host's call that has the cancel flag of `call`. Returns 0 for a call that the
-    /// plugin itself began.
+    /// Returns the id of the host's call to which the cancel flag of `call` belongs, or 0 if the
+    /// plugin itself began `call`.
     pub fn call_id(&self, call: &Call<'_>) -> u64 {
         self.objects().iter().find(|(_, flag)| flag.is_of(call)).map_or(0, |(id, _)| *id)
     }

@@ -31,13 +31,14 @@ use crate::wire::outgoing::Outgoing;
 /// Serves the host that started this process (see [`Program`](crate::Program)) over standard input,
 /// until the host closes it.
 ///
-/// First gives up the rights that a plugin does not need: files, network, other processes. Returns
-/// only after an error; a privileged process serves no plugin.
+/// First gives up the rights that a plugin does not need: access to files, the network and other
+/// processes. Serves no plugin in a privileged process. Returns only after an error.
 pub fn serve(library: impl HostLibrary) -> ExitCode {
     match run(Box::new(library)) {
         Ok(never) => match never {},
         Err(error) => {
-            // For users who start the program by hand. A host reports the exit status instead.
+            // A user who starts the program by hand reads this message. A host reports the exit
+            // status instead.
             eprintln!(
                 "crossdock: {error}: this command is started by a host, which communicates with it through standard input"
             );
@@ -59,7 +60,8 @@ fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
     let device = std::env::var(DEVICE_VARIABLE).ok().map(|name| name.parse::<Device>()).transpose();
     let device = device.and_then(|device| confine(device, |device| library.stream(device)).map(|()| device));
     let (receiver, sender) = (Channel::from(control.try_clone()?), Channel::from(control));
-    // In effect no timeout, because the host decides how long a request may take.
+    // The timeout is too long to have an effect, because the host decides how long a request may
+    // take.
     const STALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
     let host = Arc::new(HostClient(Channels::new(sender, MAX_CHANNELS, STALL_TIMEOUT)));
     let log_host = host.clone();
@@ -212,7 +214,7 @@ impl Server {
         let device_stream = Some(stream).filter(|stream| stream.device() != Device::CPU);
         let streams = Streams::new(cpu_stream, device_stream);
         let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
-        // Encodings that the plugin does not decode are decoded in the host's session.
+        // The host's session decodes the encodings that the plugin does not decode.
         let (decoder_segments, decoder_streams) = (segments.clone(), streams.clone());
         let decoder = Arc::new(move |call: &Call<'_>, array| {
             let call = CallParts::new(call, calls.call_id(call), call.device());

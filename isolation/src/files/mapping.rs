@@ -58,7 +58,7 @@ struct OpenFileSlot(());
 
 impl OpenFileSlot {
     fn free_slots() -> &'static AtomicUsize {
-        /// Far fewer than the usual limit of 1024 open files.
+        /// The number is far below the usual limit of 1024 open files.
         static FREE: AtomicUsize = AtomicUsize::new(256);
         &FREE
     }
@@ -179,7 +179,7 @@ impl Mapping {
         Ok(mapping.map(|mapping| mapping.register(Some(OpenFile { file, is_message: true, _slot: None }))))
     }
 
-    /// Maps the file of a message from another process. Has a `budget` if that process is not
+    /// Maps the file of a message from another process. `budget` is set if that process is not
     /// trusted. Returns `None` if the file is empty or cannot be mapped.
     ///
     /// # Errors

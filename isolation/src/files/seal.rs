@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::io::Errno;
 
-/// All seals of a file. With them, neither its bytes, nor its length, nor its seals can change.
+/// All seals of a file. They prevent every change of the file's bytes, its length and its seals.
 pub const SEALS: SealFlags =
     SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 

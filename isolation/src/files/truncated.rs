@@ -1,9 +1,9 @@
-//! Turns SIGBUS for mapped files that another program truncated into errors.
+//! Converts the signal SIGBUS into an error if another program truncated a mapped file.
 //!
-//! The system sends SIGBUS to a thread that accesses a page after the file's end. With
-//! [`handle_sigbus`], such pages of mapped inputs read as zeros until the call of [`guarded`] that
-//! accessed them has returned. This call returns an error that names the file. Then the zeros are
-//! removed, so that a thread that reads the page outside of [`guarded`] gets the signal.
+//! The system sends SIGBUS to a thread that accesses a page after the end of a mapped file. With
+//! [`handle_sigbus`], such a page reads as zeros until the call of [`guarded`] that accessed the
+//! page returns. This call returns an error that names the file. Then the page is mapped from the
+//! file again, so that a thread that accesses the page outside of [`guarded`] gets the signal.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,8 +48,8 @@ impl From<Truncated> for ApiError {
     }
 }
 
-/// The maximum number of mappings that the signal handler handles. Threads that read additional
-/// mappings get the signal.
+/// The maximum number of mappings that the signal handler handles. A thread that accesses a missing
+/// page of an additional mapping gets the signal.
 const MAX_MAPPINGS: usize = 1024;
 /// The `start` of a free slot.
 const FREE: usize = 0;
@@ -63,7 +63,7 @@ struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     bytes: AtomicUsize,
-    /// The file is open while the slot is not free.
+    /// The descriptor of the file, which is open while the slot is in use.
     file: AtomicI32,
     /// The address of the first replaced page, or [`NONE_REPLACED`].
     replaced_from: AtomicUsize,
@@ -191,8 +191,9 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Replaces the pages from `address` to the end of its mapping by zeros. If the file ends before a
-/// page, it also ends before all later pages. Returns whether `address` is in a registered mapping.
+/// Replaces the pages from `address` to the end of the mapping by zeros, because a file that ends
+/// before one page also ends before all later pages. Returns whether `address` is in a registered
+/// mapping.
 fn replace(address: usize) -> bool {
     if CALLS.count() == 0 {
         return false;
@@ -208,8 +209,8 @@ fn replace(address: usize) -> bool {
         }
         let from = start + (address - start) / page_bytes() * page_bytes();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the pages belong to the mapping of this slot, which the thread that touched the
-        // page keeps mapped.
+        // SAFETY: the pages belong to the mapping of this slot. The thread that accessed the page
+        // keeps the mapping.
         let at = unsafe { libc::mmap(from as *mut _, end - from, libc::PROT_READ, flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return false;
@@ -319,8 +320,8 @@ impl Drop for Call {
     }
 }
 
-/// Maps all replaced pages from their files again. Meanwhile holds the lock that
-/// [`TruncatableMapping`] takes before a mapping ends.
+/// Maps all replaced pages from their files again. Holds the lock that [`TruncatableMapping`]
+/// acquires before a mapping ends, so that no mapping ends during this function.
 fn restore() {
     let mut truncated = TRUNCATED_FILES.lock();
     let replaced = REPLACED.load(Ordering::SeqCst);
@@ -341,8 +342,8 @@ impl Slot {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let file = self.file.load(Ordering::SeqCst);
         // SAFETY: the pages belong to the mapping of this slot, which cannot end while the caller
-        // holds the lock of `TRUNCATED_FILES`. They get their file's contents again, or become
-        // inaccessible.
+        // holds the lock of `TRUNCATED_FILES`. The calls map the file's contents again, or make the
+        // pages inaccessible.
         unsafe {
             let at = from as *mut libc::c_void;
             if libc::mmap(at, bytes, libc::PROT_READ, flags, file, offset as libc::off_t) == libc::MAP_FAILED

@@ -25,8 +25,8 @@ use crate::wire::incoming::Incoming;
 use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
 use crate::wire::outgoing::Outgoing;
 
-/// Additional channels, because the process may replace closed channels before the host notices
-/// that they are closed.
+/// The number of channels that the host accepts beyond [`MAX_CHANNELS`], because the process may
+/// replace closed channels before the host notices that they are closed.
 const SPARE_CHANNELS: usize = 16;
 /// The maximum number of bytes that one `Read` callback returns.
 const MAX_READ_BYTES: u64 = 1 << 20;
@@ -37,7 +37,7 @@ type CallbackResult = std::result::Result<CallbackReply, Failure>;
 pub struct CallbackServer {
     /// The plugin's name in messages.
     plugin: String,
-    /// Where the process's calls are recorded.
+    /// The trace that records the process's calls.
     trace: Option<Arc<Trace>>,
     pub process_id: OnceLock<u32>,
     sources: Mutex<HashMap<u64, Arc<Source>>>,
@@ -71,8 +71,8 @@ pub struct DecodeContext {
 }
 
 /// The state of a pending call of the host. The thread that waits for the response reports the
-/// progress to the caller and sets the cancel flag. Callbacks of the call use its settings, not
-/// settings that the process declares.
+/// progress to the caller and sets the cancel flag. Callbacks of the call use the settings in this
+/// struct, and not the settings that the process declares.
 pub struct CallState {
     done: AtomicU64,
     total: AtomicU64,
@@ -201,8 +201,9 @@ impl CallbackServer {
         }
     }
 
-    /// Releases the process's segments and closes its channels. The channels must be closed because
-    /// this process or other processes may have copies of the process's ends.
+    /// Releases the process's segments and closes its channels. The host closes the channels
+    /// itself, because copies of the process's ends may still be open in this process or in other
+    /// processes.
     pub fn process_ended(&self) {
         if let Some(segments) = &self.segments {
             segments.release_all();

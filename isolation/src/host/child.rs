@@ -33,9 +33,9 @@ use crate::wire::messages::{
 };
 use crate::wire::outgoing::Outgoing;
 
-/// The maximum time of a release. A process that takes longer counts as hanging.
+/// The maximum time of a release. The host ends a process that exceeds this time.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum time for the start of a CUDA driver. A process that takes longer counts as hanging.
+/// The maximum time for the start of a CUDA driver. The host ends a process that exceeds this time.
 const DRIVER_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A plugin's process.
@@ -125,7 +125,8 @@ impl Child {
 
     /// Whether the process runs and this process started it.
     pub fn is_running(&self) -> bool {
-        // Does not wait for the lock, because a thread that ends the process holds it for a while.
+        // Does not wait for the lock of `process`, because a thread that ends the process holds the
+        // lock for a while.
         if self.is_ending.load(Ordering::SeqCst) || self.is_in_forked_process() {
             return false;
         }

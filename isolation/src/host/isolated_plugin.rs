@@ -17,8 +17,8 @@ use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::messages::Request;
 
-/// A plugin that has one process for each session and device. A process receives only the inputs of
-/// its own session, because sessions share no process.
+/// A plugin that runs in one process for each session and device. A process thus receives only the
+/// inputs of its own session.
 pub struct IsolatedPlugin {
     /// The plugin's name in messages.
     plugin: String,
@@ -39,10 +39,10 @@ type Running = HashMap<(u64, Option<Device>), Weak<Child>>;
 impl IsolatedPlugin {
     /// Creates a plugin from `file`. Messages name the plugin `plugin`.
     ///
-    /// `program` runs the plugin. Without `program`, the program of [`serve_with`] runs it, or else
-    /// the command `crossdock` in the folder of this process's executable. `check` decides whether
-    /// `program` or the command may be started. If `cgroup` is set, each process gets its own
-    /// control group in it.
+    /// `program` is the program that runs the plugin. The default is the program of [`serve_with`],
+    /// or else the command `crossdock` in the folder of this process's executable. `check` decides
+    /// whether `program` or the command may be started. If `cgroup` is set, each process gets its
+    /// own control group in `cgroup`.
     ///
     /// [`serve_with`]: crate::serve_with
     pub fn new(

@@ -34,8 +34,8 @@ pub struct RemoteInstance {
     _reservation: Option<Reservation>,
 }
 
-/// Returns the program that a process sent for a node. Returns `None` if the program contains an
-/// unknown operator.
+/// Converts the operators that a process sent for a node. Returns `None` if the process sent no
+/// program, or if an operator is unknown.
 pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
     let operator = |(code, index, a, b)| Operator::from_raw(abi::Operator { code, index, a, b });
     parts?.into_iter().map(operator).collect()
@@ -81,7 +81,7 @@ impl RemoteInstance {
         let (importer, exporter) = (formats(importer), formats(exporter));
         let reservation = incoming.into_reservation();
         let decodes = encodings.as_ref().is_none_or(|(_, decodes)| *decodes);
-        // After this line, dropping `remote` destroys the instance if an error occurs.
+        // If an error occurs after this line, dropping `remote` destroys the instance.
         let mut remote = Self {
             connection: connection.clone(),
             instance: id,

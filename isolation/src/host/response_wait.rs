@@ -45,7 +45,7 @@ pub struct ResponseWait<'a, 'call> {
     start: Instant,
     /// The progress that was last reported to the caller: the amount done and the total.
     reported: (u64, u64),
-    /// The number of callbacks at the last sign of life of the process, and the time of this sign.
+    /// The last sign of life of the process: the number of callbacks at that time, and the time.
     last_sign: (u64, Instant),
     cancelled_at: Option<Instant>,
 }
@@ -79,13 +79,13 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
             }
         }
         let count = self.callbacks.callback_count.load(Ordering::Relaxed);
-        // The process is alive if it has sent a callback, or if it waits for the host to handle
-        // one.
+        // The process is alive if it has sent a callback since the last check, or if the host is
+        // handling a callback.
         if count != self.last_sign.0 || self.callbacks.active_callbacks.load(Ordering::Relaxed) > 0 {
             self.last_sign = (count, Instant::now());
         }
-        // The limit does not include the time in which the host releases sources and sinks. The
-        // number of sources and sinks is limited.
+        // The limit does not include the time in which the host releases sources and sinks. This
+        // cannot extend the wait forever, because the number of sources and sinks is limited.
         if self.callbacks.active_releases.load(Ordering::Relaxed) > 0 {
             self.start = Instant::now();
         }
@@ -102,7 +102,7 @@ impl<'a, 'call> ResponseWait<'a, 'call> {
     }
 
     fn check_cancelled(&mut self, cancel: impl Fn() -> io::Result<()>) -> Result<(), WaitError> {
-        // The flag also ends callbacks that the host handles for the call.
+        // The flag also cancels the callbacks that the host handles for this call.
         self.state.cancel.cancel();
         let cancelled_at = match self.cancelled_at {
             Some(time) => time,

@@ -27,10 +27,10 @@ impl ThreadGroup {
         std::thread::Builder::new().name(Self::NAME.into()).spawn(work).map(drop)
     }
 
-    /// Waits at most for `time` until all threads of the group have ended. The threads may hold
-    /// memory and streams, which must not outlive their host. The time is limited because the
-    /// threads may call functions of the application. A call on a thread of the group returns at
-    /// once.
+    /// Waits until all threads of the group have ended, but not longer than `time`. The threads may
+    /// hold memory and streams, which must not outlive their host. The time is limited because the
+    /// threads may call functions of the application. A thread of the group does not wait, because
+    /// it would wait for itself.
     pub fn wait_within(&self, time: Duration) {
         if std::thread::current().name() != Some(Self::NAME) {
             drop(self.0.1.wait_timeout_while(lock(&self.0.0), time, |running| *running > 0));

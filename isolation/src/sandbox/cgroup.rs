@@ -10,8 +10,8 @@ use crossdock_plugin_api::{Error, Result};
 use crate::sandbox::confine;
 
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
-/// The maximum number of threads of a process: more than a plugin needs, and too few to harm the
-/// system.
+/// The maximum number of threads of a process. A plugin needs fewer threads, and this number of
+/// threads does not harm the system.
 const MAX_THREADS: u32 = 4096;
 
 /// The control group of one process.
@@ -57,8 +57,7 @@ impl Group {
         write(&self.folder, "cgroup.procs", process)
     }
 
-    /// If the system killed the process because of its memory, returns this as the reason for its
-    /// end.
+    /// Returns the reason for the process's end if the system killed it because of its memory.
     pub fn out_of_memory_kill(&self) -> Option<String> {
         let events = read(&self.folder, "memory.events").ok()?;
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
@@ -92,8 +91,8 @@ fn create_group_folder(parent: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Removes the groups of hosts that were killed. The system does not remove groups that contain a
-/// process.
+/// Removes the groups of hosts that were killed. The system rejects the removal of a group that
+/// still contains a process.
 fn remove_stale_groups(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -46,7 +46,8 @@ const READABLE_FOR_CUDA: [&str; 7] = [
 /// Irrevocably gives up the rights of this process that a plugin does not need. If there is a
 /// device, `stream` opens it between the two steps of the confinement. The first step, which denies
 /// access to files, comes before the start of the device, so that it also confines the driver's
-/// threads. The second step denies system calls, some of which only the start of the device needs.
+/// threads. The second step denies system calls. It comes after the start of the device, which
+/// needs some of these calls.
 ///
 /// # Errors
 /// The system does not support the confinement, or the device does not start. Then the process must
@@ -105,8 +106,8 @@ fn restrict_files(has_cuda: bool) -> Result<()> {
     let threads = has_cuda.then_some("/proc/self/task");
     let name_threads = read | AccessFs::WriteFile | AccessFs::Truncate;
     let ruleset = Ruleset::default()
-        // The system must support the first version of Landlock. Later versions deny more if the
-        // system supports them.
+        // The system must support the first version of Landlock. Later versions restrict more, and
+        // are used if the system supports them.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1))
         .map_err(failed)?

@@ -161,7 +161,7 @@ pub fn filter_system_calls(has_cuda: bool) -> Result<()> {
         SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)
             .map_err(|error| failed(&error))
     };
-    // The kernel ignores the upper half of 32-bit arguments.
+    // The kernel ignores the upper half of a 32-bit argument, so only the lower half is compared.
     let is_int = |argument, value: i32, operator| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value as u64)
             .map_err(|error| failed(&error))
@@ -171,7 +171,7 @@ pub fn filter_system_calls(has_cuda: bool) -> Result<()> {
     let apply = |rules, otherwise, matched| {
         let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| failed(&error))?;
         let program = BpfProgram::try_from(filter).map_err(|error| failed(&error))?;
-        // This includes the threads that a CUDA driver has started.
+        // This call also filters the threads that a CUDA driver has started.
         seccompiler::apply_filter_all_threads(&program).map_err(|error| failed(&error))
     };
     // The flags of `clone3` are in memory, which filters cannot read. After ENOSYS, C libraries
@@ -182,13 +182,13 @@ pub fn filter_system_calls(has_cuda: bool) -> Result<()> {
         ALLOWED.iter().chain(ALSO_ALLOWED).map(|call| (*call, Vec::new())).collect();
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![when(0, thread, SeccompCmpOp::MaskedEq(thread))?]);
-    // Only stream sockets are allowed, because a datagram socket can send to any other socket, even
-    // if it was created as one of a pair.
+    // Only stream sockets are allowed, because a datagram socket of a pair can also send to any
+    // other socket.
     const TYPE_MASK: u64 = 0xf;
     let (local, stream) = (is_int(0, libc::AF_UNIX, SeccompCmpOp::Eq)?, SeccompCmpOp::MaskedEq(TYPE_MASK));
     rules.insert(libc::SYS_socketpair, vec![all(vec![local, is_int(1, libc::SOCK_STREAM, stream)?])?]);
-    // The process may set only its own limits and affinities. Without the filter, it could set
-    // those of all processes of its user.
+    // The process may set only its own limits and affinities. Without these rules, it could set the
+    // limits and affinities of all processes of its user.
     for call in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity] {
         rules.insert(call, vec![all(vec![is_int(0, 0, SeccompCmpOp::Eq)?])?]);
     }
@@ -204,7 +204,7 @@ pub fn filter_system_calls(has_cuda: bool) -> Result<()> {
     rules.insert(libc::SYS_kill, vec![when(0, process, SeccompCmpOp::Eq)?]);
     if has_cuda {
         // The driver's requests have the type 'F', or numbers below 256 for unified memory.
-        // Requests to terminals have neither.
+        // Requests to terminals do not match these rules.
         let of_driver = |bits: u64, value| all(vec![is_int(1, value, SeccompCmpOp::MaskedEq(bits))?]);
         rules.insert(libc::SYS_ioctl, vec![of_driver(0xff00, 0x4600)?, of_driver(0xffff_ff00, 0)?]);
     }

@@ -176,9 +176,9 @@ fn used_and_total_bytes(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> 
     Some(((array.len() + 1).saturating_mul(bits) / 8, buffer.len().unwrap_or(0), buffer))
 }
 
-/// Whether the batch uses only a small part of a buffer, for example because it is a slice. Such a
-/// buffer would be copied whole with every slice. Buffers in mapped files do not count, because
-/// they are sent without a copy.
+/// Whether the batch uses only a small part of a buffer, for example because the batch is a slice.
+/// Every transfer of such a batch would copy the whole buffer. Buffers in mapped files do not
+/// count, because they are sent without a copy.
 fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     const MIN_SAVED_BYTES: usize = 64 << 10;
     for (used, total, buffer) in batch.columns().iter().filter_map(used_and_total_bytes) {
@@ -324,7 +324,7 @@ impl TreeParts {
 }
 
 fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<BufferRecord> {
-    // If a buffer was moved out of a node that is already decoded, all its fields are zero.
+    // All fields are zero if the node is already decoded and the buffer was moved out of it.
     let (alignment, device, bytes) = (buffer.alignment.max(1), buffer.device, buffer.bytes);
     let place = if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
         let too_long = |_| Error::internal("a buffer that is longer than the address space");
@@ -337,7 +337,7 @@ fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<Buffer
         let owner = ForeignOwner::new(());
         let address = buffer.address.addr() as u64;
         // SAFETY: the buffer has `bytes` bytes at the address on `device`, and the event belongs to
-        // the buffer. It needs no owner, because the caller borrows the array until
+        // the buffer. `borrowed` needs no owner, because the caller borrows the array until
         // `TreeParts::write` has copied the buffer.
         let borrowed = unsafe {
             let ready = Ready::from_sync_event(buffer.sync_event, &owner);

@@ -19,8 +19,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-/// The maximum length of one message in bytes. A longer message is malformed, because files carry
-/// the contents of arrays.
+/// The maximum length of one message in bytes, without the arrays, which are sent in files. A
+/// longer message is malformed.
 const MAX_BYTES: usize = 16 << 20;
 /// The maximum number of open files in one message (Linux allows 253).
 pub const MAX_FILES: usize = 250;
@@ -77,7 +77,7 @@ pub struct MessageBudget {
 impl MessageBudget {
     /// The limit is low because a parsed message takes many times its length in memory.
     const MAX_BYTES: usize = 2 * MAX_BYTES;
-    /// The host needs the rest of the usual limit of 1024 open files.
+    /// The host itself needs the remaining files of the usual limit of 1024 open files.
     const MAX_FILES: usize = 2 * MAX_FILES;
     /// Messages up to this length are not counted, because many threads may write through sinks at
     /// the same time, and each of their messages may have this length.
@@ -256,8 +256,8 @@ impl Channel {
         if received == 0 {
             return Ok(None);
         }
-        // `send_while` sends a whole head at once, and the system never separates it from the
-        // files.
+        // `send_while` sends a whole head at once, and the system delivers the files with the head.
+        // A partial head with files is therefore malformed.
         if received < HEAD_BYTES && !files.is_empty() {
             let message = format!(
                 "{} open files with {received} bytes of a message's head, expected {HEAD_BYTES}",
@@ -365,8 +365,8 @@ impl Channel {
         Self { stall_timeout: Some(timeout), ..self }
     }
 
-    /// Waits at most for `time` until bytes arrive or the remote end is closed. Returns whether one
-    /// of these happened.
+    /// Waits until bytes arrive or the remote end is closed, but not longer than `time`. Returns
+    /// false if neither has happened.
     pub fn is_ready_within(&self, time: Duration) -> io::Result<bool> {
         self.is_ready_for(PollFlags::IN, time)
     }

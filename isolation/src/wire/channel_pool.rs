@@ -64,8 +64,8 @@ impl<T> ChannelPool<T> {
         let channel = open();
         match &channel {
             Ok(_) => state.count += 1,
-            // The capacity is still free, but this thread consumed the notification. It notifies
-            // another thread.
+            // This thread consumed the notification but did not use the free capacity, so it
+            // notifies another thread.
             Err(_) => self.changed.notify_one(),
         }
         channel.map(Some)

@@ -53,8 +53,8 @@ pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Strea
         copies.push(segment, *offset, buffer, 0, buffer.len().unwrap_or(0))?;
     }
     copies.submit(stream)?;
-    // The sender waits for the copies, because the receiver does not wait: the event of a plugin's
-    // process might never complete.
+    // The sender waits for the copies. The receiver cannot wait for an event, because an event of a
+    // plugin's process might never complete.
     stream.synchronize()
 }
 

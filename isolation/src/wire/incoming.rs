@@ -340,14 +340,14 @@ mod tests {
         let second_again = second.iter().map(|file| file.try_clone().unwrap()).collect();
         let first = Incoming::from_plugin(files(1), &budget).unwrap();
         let _second = Incoming::from_plugin(second, &budget).unwrap();
-        // The budget does not count a file again that is already mapped.
+        // A file that is already mapped is not counted again.
         assert!(Incoming::from_plugin(second_again, &budget).is_ok());
         let error = Incoming::from_plugin(files(3), &budget).err().unwrap();
         assert!(error.message().contains("which is the maximum"), "{error}");
         assert!(Incoming::from_plugin(files(3), &ReceiveBudget::default()).is_ok(), "of another plugin");
         drop(first);
         assert!(Incoming::from_plugin(files(3), &budget).is_ok());
-        // The budget does not count a file that cannot be mapped.
+        // A file that cannot be mapped is not counted.
         let empty = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fcntl_add_seals(&empty, SEALS).unwrap();
         assert!(Incoming::from_plugin(vec![empty], &budget).is_err());

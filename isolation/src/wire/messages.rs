@@ -302,8 +302,8 @@ pub struct PlanParts {
 /// An upper bound of the memory that the host uses for each byte of a message. Includes the parsed
 /// message and all objects derived from it.
 const MEMORY_PER_MESSAGE_BYTE: usize = 128;
-/// The maximum length of a message that is not charged. Few messages are longer, and few messages
-/// are pending at the same time.
+/// The maximum length of a message that is not charged. Most messages are shorter. They need no
+/// charge, because few messages are pending at the same time.
 pub const MAX_UNCHARGED_BYTES: usize = 16 << 10;
 
 /// Charges the memory that a message of a plugin's process will use. Called before the message is

@@ -18,7 +18,8 @@ use crate::wire::incoming::{Place, Within};
 /// The alignment of buffers in files, in bytes. It is the length of a cache line, which Arrow
 /// recommends.
 const ALIGNMENT: u64 = 64;
-/// Mappings begin at pages, so a larger alignment cannot be guaranteed.
+/// The maximum alignment in bytes. A larger alignment cannot be guaranteed, because mappings begin
+/// at pages.
 const MAX_ALIGNMENT: u64 = 4096;
 
 /// The files and segments of a message to send.
@@ -54,8 +55,8 @@ enum MappedFiles {
 
 enum SentFile {
     Own(File),
-    /// A mapped file. If the receiver must not share this process's open file, also contains the
-    /// same file opened again.
+    /// A mapped file. The second field is the same file opened again, if the receiver must not
+    /// share this process's open file.
     Mapped(Arc<OpenFile>, Option<File>),
     Segment(OwnedFd),
 }
@@ -109,7 +110,8 @@ impl Outgoing {
         }
         let is_whole = |(file, len, ranges): &mut Parts| {
             ranges.sort_unstable();
-            // Buffers begin at multiples of the alignment, so smaller gaps are padding.
+            // Buffers begin at multiples of the alignment, so a gap that is smaller than the
+            // alignment is padding.
             let reaches = |end: u64, to: u64| to < end.saturating_add(ALIGNMENT);
             let end =
                 ranges.iter().try_fold(0, |end, (from, to)| reaches(end, *from).then_some(end.max(*to)));
