@@ -31,7 +31,7 @@ typedef struct reader {
        (unsigned long long)(r)->line, __VA_ARGS__)
 
 /* Returns the minimum of `bytes`, the byte budget of the call, and a part of the session's memory
- * limit. */
+ * limit, but at least 4096 bytes. */
 static size_t within_budget(const reader* r, uint64_t bytes) {
   const crossdock_call* call = r->task.call;
   const uint64_t limit = r->memory_limit / 32;

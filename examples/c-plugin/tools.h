@@ -54,7 +54,8 @@ bool append(task* t, buffer* b, const void* data, size_t bytes);
 /* `flags` is CROSSDOCK_FREE_LENT if the memory was exported, else 0. */
 void free_buffer(const crossdock_memory* memory, buffer* b, uint32_t flags);
 
-/* A new column. It has Arrow's buffers: the validity bitmap; bits, values or offsets; text. */
+/* A new column. Its `buffers` have Arrow's order: first the validity bitmap, then bits, values or
+ * offsets, and then text. */
 typedef struct new_column {
   const char* format;
   char* name;    /* owned */

@@ -39,8 +39,9 @@ static bool put(writer* w, const char* text, size_t bytes) {
   return append(&w->task, &w->output, text, bytes) && (w->output.used < FLUSH_BYTES || flush(w));
 }
 
-/* Quotes a text if the importer would otherwise parse it differently. Without quotes, empty text is
- * a null, a delimiter or a line end ends the field, and a byte order mark is ignored. */
+/* Writes a text. Quotes the text if the importer would otherwise parse it differently: without
+ * quotes, empty text is a null, a delimiter or a line end ends the field, and a byte order mark is
+ * ignored. */
 static bool put_text(writer* w, const column* c, const char* text, size_t bytes) {
   const char special[] = {w->options.delimiter, '"', '\r', '\n', '\xEF'};
   bool quoted = bytes == 0;

@@ -21,8 +21,9 @@ struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* Fills in `err`, which may be NULL. All its fields except the size are zero before. The message is
- * a copy that `release` frees. A message says who, what, expected, got, and what to do. */
+/* `fail` fills in `err`, which may be NULL. All fields of `err` except the size are zero before.
+ * The message is a copy that `release_error` frees. A message names the plugin, the fault, the
+ * expected and the actual value, and a remedy. */
 static void release_error(crossdock_error* err) {
   free(err->private_data);
   err->release = NULL;
@@ -128,8 +129,8 @@ static crossdock_code export_batch(int32_t* values, int64_t rows, crossdock_batc
   return CROSSDOCK_OK;
 }
 
-/* `below` has the decoded children in the order of their nodes, and passes ownership of them. This
- * encoding has no children. */
+/* `below` contains the decoded children in the order of their nodes, and `decode` takes ownership
+ * of the children. This encoding has no children. */
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
                              const crossdock_encoded_array* array, size_t at, crossdock_batch* below,
                              size_t n_below, crossdock_batch* out, crossdock_error* err) {

@@ -15,9 +15,9 @@ struct crossdock_instance {
   const crossdock_host* host; /* valid until `destroy` returns */
 };
 
-/* Fills in `err`, which may be NULL. All its fields except the size are zero before. A constant
- * message needs no `release`. An allocated message needs a `release` that frees it. A message says
- * who, what, expected, got, and what to do. */
+/* Fills in `err`, which may be NULL. All fields of `err` except the size are zero before. A
+ * constant message needs no `release`. An allocated message needs a `release` that frees it. A
+ * message names the plugin, the fault, the expected and the actual value, and a remedy. */
 static crossdock_code fail(crossdock_error* err, crossdock_code code, const char* message) {
   if (err) {
     err->code = code;
@@ -167,7 +167,8 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Returns whether the stream has the schema that the caller expects. NULL means any schema. */
+/* Returns whether `schema` is the schema of the stream. NULL means that the caller accepts any
+ * schema. */
 static int is_expected(const struct ArrowSchema* schema) {
   return !schema || (schema->n_children == 1 && strcmp(schema->children[0]->name, "line") == 0 &&
                      strcmp(schema->children[0]->format, "z") == 0);

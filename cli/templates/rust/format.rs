@@ -99,12 +99,12 @@ struct Reader {
     offset: u64,
     /// The beginning of a line whose end has not been read.
     rest: Vec<u8>,
-    /// The number of lines so far, for messages.
+    /// The number of lines that were read so far, for messages.
     line: u64,
 }
 
 impl Reader {
-    /// The numbers in the next chunk. `None` at the end.
+    /// Returns the bytes of the numbers in the next chunk; `None` at the end of the source.
     fn numbers(&mut self) -> Result<Option<Vec<u8>>> {
         let mut text = std::mem::take(&mut self.rest);
         let start = text.len();

@@ -8,8 +8,9 @@ use crossdock_plugin_api::{Device, Error, Owned, Result, abi, door::Poison};
 /// A column of fixed width, on any device.
 pub struct Column {
     len: usize,
-    /// The number of values in the buffers before the first value of the column, at most 7. It is
-    /// not 0 if the bit of the first value is not the first bit of a byte in `validity`.
+    /// The number of values in the buffers before the first value of the column, at most 7. The
+    /// buffers begin with such values if the first bit of the column in `validity` is not at the
+    /// start of a byte.
     skip: usize,
     null_count: i64,
     /// The validity bitmap; `None` if all values are valid.
