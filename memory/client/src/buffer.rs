@@ -129,7 +129,7 @@ impl Buffer {
     /// Marks the memory as exported to another library, which may release it while work of that
     /// library on the memory still runs. The memory is then reused only once all work in flight on
     /// its device has run. Memory that the host and plugins exchange need not be marked, because
-    /// they complete their work on it before they release it.
+    /// hosts and plugins complete their work on memory before they release the memory.
     pub fn mark_exported(&self) {
         self.owner.note_exported();
     }
@@ -215,8 +215,8 @@ impl BufferMut {
         Self { owner, memory, address, bytes, device }
     }
 
-    /// Wraps a block that the host allocated by another function than [`Memory::alloc`]. The block
-    /// is freed through `memory` when its last buffer is dropped.
+    /// Wraps a block that the host allocated with a function other than [`Memory::alloc`]. The
+    /// block is freed through `memory` when its last buffer is dropped.
     ///
     /// # Safety
     /// The host that `memory` belongs to allocated `block` on `device`. Nothing else uses or frees

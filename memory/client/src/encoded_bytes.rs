@@ -13,10 +13,11 @@ const FIRST_PIPE_BYTES: u64 = 1 << 20;
 const PROGRESS_BYTES: usize = 8 << 20;
 
 /// Reads the encoded array in `source`. If the source has a mapping, the buffers of the array refer
-/// to the mapping. Otherwise the whole source is read into host memory. This memory is pinned
-/// unless `device`, to which the caller moves the buffers later, is the host. A buffer whose
-/// address is not a multiple of its alignment is copied. `progress` is called with the number of
-/// bytes read and the total number of bytes. If it returns an error, reading stops with that error.
+/// to the mapping. Otherwise the whole source is read into host memory. `device` is the device to
+/// which the caller later moves the buffers. If that device is not the host, the host memory is
+/// pinned. A buffer whose address is not a multiple of its alignment is copied. `progress` is
+/// called with the number of bytes read and the total number of bytes. If `progress` returns an
+/// error, reading stops with that error.
 ///
 /// # Errors
 /// - bad data: `source` does not contain exactly one encoded array

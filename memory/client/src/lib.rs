@@ -31,5 +31,5 @@ pub use memory::{DeviceInfo, Memory};
 pub use stream::Stream;
 pub use view::HostView;
 
-/// Alignment in bytes of allocations, and of the buffers laid out within one. Arrow recommends 64.
+/// Alignment in bytes of allocations, and of the buffers within an allocation. Arrow recommends 64.
 pub const ALIGNMENT: usize = 64;

@@ -26,7 +26,7 @@ fn unpack(packed: &[u8]) -> Option<&'static [u8]> {
     let mut memory = vec![0; len.checked_add(ALIGNMENT)?];
     let begin = memory.as_ptr().align_offset(ALIGNMENT);
     lz4::decode(block, memory.get_mut(begin..begin.checked_add(len)?)?)?;
-    // Never freed: the image set is used until the program ends.
+    // The image set is never freed, because it is used until the program ends.
     memory.leak().get(begin..begin + len)
 }
 

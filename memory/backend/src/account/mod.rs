@@ -234,7 +234,7 @@ impl Account {
 
     /// Allocates memory on a CUDA device that [`crate::Backend::export_file`] can pass to other
     /// processes as an open file. The memory exists as long as any process has the file open or
-    /// mapped, even after this process has ended. Otherwise it is like memory of
+    /// mapped, even after this process has ended. In all other respects, it behaves like memory of
     /// [`Account::allocate_shareable`].
     ///
     /// # Errors

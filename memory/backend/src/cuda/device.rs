@@ -192,8 +192,8 @@ impl DeviceBackend for CudaDeviceBackend {
                 _ => None,
             };
             if host.is_none_or(|host| self.is_pinned(host, transfer.bytes)) {
-                // SAFETY: `transfer` satisfies `copy_one` by this function's contract; the context
-                // is current.
+                // SAFETY: `transfer` meets the requirements of `copy` by this function's contract;
+                // the context is current.
                 unsafe { self.copy_one(stream, transfer) }?;
                 continue;
             }

@@ -1,10 +1,10 @@
 //! Exports device memory to other processes as an open file.
 //!
-//! The file refers to a kernel object, so the driver returns an error for a file that is not
-//! exported memory. The memory exists as long as any process has the file open or the memory
-//! mapped. Processes therefore need not coordinate its release, and the end of one process does not
-//! invalidate memory that another process uses. The driver guarantees neither property for CUDA IPC
-//! handles.
+//! The operating system's kernel links the file to the memory, so the driver returns an error for a
+//! file that is not exported memory. The memory exists as long as any process has the file open or
+//! the memory mapped. Processes therefore need not coordinate its release, and the end of one
+//! process does not invalidate memory that another process uses. The driver guarantees neither
+//! property for CUDA IPC handles.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -227,18 +227,18 @@ impl Platform {
     /// Returns the event of a handle. The handle keeps its own reference to the event.
     ///
     /// # Safety
-    /// `handle` satisfies [`CudaEvent::from_handle`].
+    /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`].
     pub(crate) unsafe fn event(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
-        // SAFETY: `handle` satisfies `CudaEvent::from_handle` by this function's contract.
+        // SAFETY: `handle` is NULL or live by this function's contract.
         unsafe { CudaEvent::from_handle(self.backend, handle) }
     }
 
     /// Returns the event of a handle, and takes ownership of the handle's reference to it.
     ///
     /// # Safety
-    /// `handle` satisfies [`CudaEvent::take_handle`].
+    /// `handle` is NULL or a live handle from [`CudaEvent::into_handle`], and is not used any more.
     pub(crate) unsafe fn take_event_handle(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
-        // SAFETY: `handle` satisfies `CudaEvent::take_handle` by this function's contract.
+        // SAFETY: by this function's contract `handle` is NULL or live, and is not used any more.
         unsafe { CudaEvent::take_handle(self.backend, handle) }
     }
 

@@ -11,8 +11,8 @@ use crate::device::Stream;
 use crate::resource::{AllocError, Region, Request, Resource, Uses};
 
 /// Sizes are rounded up to a multiple of this number of bytes, so that the driver creates a
-/// separate allocation for each block. It would place smaller blocks in a common allocation, and a
-/// process that opens one of these blocks could access the whole allocation.
+/// separate allocation for each block. The driver would place smaller blocks in a common
+/// allocation, and a process that opens one of these blocks could access the whole allocation.
 const SEPARATE_BYTES: usize = 2 << 20;
 
 /// Allocates with `cuMemAlloc`, which takes 50 times as long as an allocation from the pool. The

@@ -96,7 +96,7 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// would take longer than recording an event.
     ///
     /// # Safety
-    /// `raw` satisfies [`DeviceBackend::stream_adopt`].
+    /// `raw` meets the requirements of [`DeviceBackend::stream_adopt`].
     unsafe fn stream_is_idle(&self, _raw: *mut c_void) -> bool {
         true
     }
@@ -104,7 +104,7 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// Whether a native stream is under graph capture.
     ///
     /// # Safety
-    /// `raw` satisfies [`DeviceBackend::stream_adopt`].
+    /// `raw` meets the requirements of [`DeviceBackend::stream_adopt`].
     unsafe fn raw_stream_is_capturing(&self, _raw: *mut c_void) -> bool {
         false
     }

@@ -104,7 +104,7 @@ unsafe fn account<'a>(memory: *const abi::Memory) -> Result<&'a Account> {
 /// # Safety
 /// `memory` is NULL or a live `crossdock_memory` of this crate.
 unsafe fn enter_quietly(memory: *const abi::Memory, what: &str, body: impl FnOnce(&Account) -> Result<()>) {
-    // SAFETY: `memory` satisfies `enter` by this function's contract, and `err` is NULL.
+    // SAFETY: `memory` is NULL or live by this function's contract, and `err` is NULL.
     let _code = unsafe { enter(memory, what, std::ptr::null_mut(), body) };
 }
 

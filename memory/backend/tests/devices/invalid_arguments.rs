@@ -112,8 +112,8 @@ fn rejects_malformed_lists_and_structs() {
     let memory = table(&account);
     let (m, f) = (memory.raw(), memory.functions());
     let short_kernel = abi::Kernel { struct_size: 8, ..abi::Kernel::new() };
-    // SAFETY: the functions must reject a NULL list with a count other than 0, and short structs,
-    // without accessing anything else.
+    // SAFETY: the functions must reject short structs and NULL lists whose count is not 0, without
+    // accessing anything else.
     unsafe {
         let lists = [
             error_of(|e| f.copy.unwrap()(m, null_mut(), null(), 3, e)),

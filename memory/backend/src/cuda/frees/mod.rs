@@ -13,11 +13,10 @@ use crate::cuda::driver::{DevicePtr, RawEvent, RawStream, SUCCESS};
 /// was used on a stream that did not allocate it.
 ///
 /// A separate stream waits for all uses of a block, and the block stays pending until an event on
-/// that stream has passed. Each allocation and each release of the pool queries the events. It
-/// frees the blocks whose events have passed with `cuMemFree`, after which any stream may reuse
-/// their memory. If the blocks were freed in the order of the separate stream, their memory would
-/// become available to other streams later, when the driver itself has noticed that the free has
-/// run: see docs/decisions/0007. No thread waits.
+/// that stream has passed. Each allocation and each release of the pool queries the events, and
+/// frees the blocks whose events have passed with `cuMemFree`. Any stream may then reuse the
+/// memory. A free in the order of the separate stream would not make the memory available to other
+/// streams until the host has waited for the free: see docs/decisions/0007. No thread waits.
 pub(crate) struct PendingFrees {
     gpu: Arc<Gpu>,
     /// The separate stream. It runs only waits, and the frees for which no other way exists.

@@ -116,9 +116,9 @@ impl Staging {
     /// copied.
     ///
     /// # Safety
-    /// The context is current on this thread, and `stream` belongs to it and is not under capture.
-    /// Sources are readable host memory during the call; targets are memory of the device that
-    /// nothing else uses until the copies have run.
+    /// The context is current on this thread. `stream` belongs to the context and is not under
+    /// capture. Sources are readable host memory during the call; targets are memory of the device
+    /// that nothing else uses until the copies have run.
     pub(crate) unsafe fn host_to_device(
         &self,
         stream: RawStream,
@@ -138,9 +138,9 @@ impl Staging {
     /// The same as for [`Staging::host_to_device`].
     ///
     /// # Safety
-    /// The context is current on this thread, and `stream` belongs to it and is not under capture.
-    /// Sources are memory of the device; targets are host memory that only this call uses until it
-    /// returns.
+    /// The context is current on this thread. `stream` belongs to the context and is not under
+    /// capture. Sources are memory of the device; targets are host memory that only this call uses
+    /// until it returns.
     pub(crate) unsafe fn device_to_host(
         &self,
         stream: RawStream,

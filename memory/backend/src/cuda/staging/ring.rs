@@ -15,7 +15,7 @@ pub(super) struct Ring {
     cuda: Cuda,
     chunk_bytes: usize,
     /// Number of chunks per allocation. Chunks are not allocated one by one, because each call that
-    /// pins memory has a fixed cost besides a third of a millisecond per MiB.
+    /// pins memory takes a fixed time in addition to a third of a millisecond per MiB.
     slab_chunks: usize,
     max_chunks: usize,
     /// Maximum number of chunks that one stream may use, so that a stream that makes no progress

@@ -12,8 +12,8 @@ use super::ring::Ring;
 use crate::cuda::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 
 /// Maximum number of threads that work on a job. Six threads saturate the link if no page faults
-/// occur, and the other six make up for page faults. More threads would take cores from the threads
-/// that produce the bytes.
+/// occur. Page faults slow down the threads, so six more threads are used. More threads would take
+/// cores from the threads that produce the bytes.
 const MAX_THREADS: usize = 12;
 
 /// Threads that are started with the first job and joined when `Workers` is dropped. The caller
@@ -62,8 +62,8 @@ impl Workers {
 
     /// Wakes a thread for one more part.
     pub(super) fn wake(&self) {
-        // Takes the lock before the notification, because the threads look for work while they hold
-        // it. So no thread misses the notification.
+        // Takes the lock before the notification, because the threads hold the lock while they look
+        // for work. So no thread misses the notification.
         drop(self.shared.lock());
         self.shared.changed.notify_one();
     }
