@@ -12,7 +12,7 @@ import vortex
 from flat import Tree
 from reference import numbers
 
-# A patched column, and for comparison the same column with the excess bits cut off.
+# The names of a patched column, and of the same column with the excess bits cut off.
 PATCHED, FITTING = (
     "u32, {bits} bits, {share:.2f} % patched: departure delay",
     "u32, {bits} bits: departure delay, cut off",
@@ -28,7 +28,7 @@ def reference(tree, scalar):
 
 
 def zigzag(values, bits):
-    """Encodes signed integers, none of which needs more than `bits` bits."""
+    """Encodes signed integers that need at most `bits` bits each."""
     packed = craft.bitpacked(((values << 1) ^ (values >> 8 * values.itemsize - 1)).view(f"u{values.itemsize}"), bits)
     return Tree("vortex.zigzag", dtypes.primitive(craft.ptype_of(values.dtype)), len(values), b"", [], [packed])
 
@@ -69,7 +69,7 @@ def packed(values):
 
 
 def trees(flights, rows):
-    """Returns (name, function that returns (tree, first of its values)) for each encoding."""
+    """Returns for each encoding a name, and a function that returns a tree and its first values."""
 
     def column(name, dtype):
         return flights[name].combine_chunks().drop_null().to_numpy(zero_copy_only=False).astype(dtype)

@@ -1,8 +1,8 @@
 """Measures the overhead of small exchanges with the Python package, compared to peers in the same run.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/package.py [--device cuda:0] [--json FILE]
-    ... --large-mib 8192 [--folder /dev/shm]      instead, one large file as in `crossdock-benches --only ipc`
-    ... --decoding                                instead, arrays encoded by vortex-data
+    ... --large-mib 8192 [--folder /dev/shm]      measures one large file instead, as `crossdock-benches --only ipc` does
+    ... --decoding                                measures decoding of arrays of vortex-data instead
 
 Peers that are not installed are skipped and listed."""
 
@@ -177,7 +177,7 @@ def large(session, mib, folder, pyarrow):
 
 
 def decoding(numpy, pyarrow):
-    """Decodes arrays encoded by vortex-data with both libraries, on one thread; GB/s of decoded bytes."""
+    """Decodes arrays of vortex-data with Crossdock and with vortex-data, on one thread; GB/s of decoded bytes."""
     vortex = peer("vortex")
     if vortex is None:
         print(f"skipped, not installed: {', '.join(sorted(MISSING))}")

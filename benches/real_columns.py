@@ -1,6 +1,6 @@
 """Decodes repeated columns of a real table on the device of their buffers; GB/s of decoded bytes.
 
-First columns in encodings with a performance goal, then in those that vortex-data's compressor chooses. Measures
+Decodes columns in encodings with a performance goal, then columns as vortex-data's compressor encodes them. Measures
 concurrent calls of several sessions, each with its own stream; consecutive calls of one session without waiting in
 between; and single calls. A copy and a fill in the same run are the bounds.
 
@@ -81,7 +81,7 @@ def median(wait, work, calls=1):
 
 
 def concurrent(sessions, encoded):
-    """Returns the seconds per call of concurrent calls of all sessions."""
+    """Returns the seconds per call if all sessions make calls at the same time."""
     gate = threading.Barrier(len(sessions) + 1)
 
     def work(session):
@@ -119,7 +119,7 @@ def bounds(context):
 
 
 def real(flights, rows):
-    """Yields (name, function that returns (encoded array, first of its values)) for each column."""
+    """Yields for each column a name, and a function that returns an encoded array and its first values."""
     for name, maker in goal_trees.trees(flights, rows):
         yield name, lambda maker=maker: exported(*maker())
     for name in COLUMNS:
@@ -140,7 +140,7 @@ def compressed(chunk, rows):
 
 
 def equal(column, values):
-    """Whether the first and the last rows are those of the repeated values."""
+    """Whether the first and the last rows of `column` have the values of the repeated `values`."""
     rows, k = len(column), min(len(column), len(values), MAX_COMPARED_ROWS)
     last = (rows - k) % len(values)
     expected = [values.slice(0, k), pyarrow.concat_arrays([values.slice(last), values]).slice(0, k)]

@@ -1,6 +1,6 @@
 """Compares an encoding of a third-party plugin with an equivalent built-in one.
 
-Both are lowered to programs, which the host runs in one pass with the packed integers below them.
+The host runs the program of each encoding in one pass with the unpacking of its child, which contains packed integers.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/third_party.py PLUGIN [--device cuda:0] [--json FILE]
 
@@ -37,7 +37,7 @@ def exports(device, packed):
 
 
 class Chain:
-    """A node over packed integers."""
+    """A node with packed integers as its child."""
 
     def __init__(self, node, values, buffer):
         dtype = dtypes.primitive(dtypes.NUMPY.index("u4"), False)

@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE / "seeds"
 GOLDEN = HERE.parent / "tests" / "python" / "vortex" / "golden"
-# Trees of the tests that have more bytes are skipped.
+# The maximum number of bytes of a test's tree. Larger trees are skipped.
 MAX_BYTES = 2048
 
 

@@ -17,7 +17,7 @@ use crate::Result;
 
 const VALUES: usize = 100_000_000;
 const ROUNDS: usize = 20;
-/// The number of values for each patched value.
+/// In a patched column, one value out of this number is patched.
 const PATCH_EVERY: usize = 100;
 /// The mean length of runs.
 const RUN: usize = 64;

@@ -8,7 +8,7 @@ impl Table {
         Self(Vec::new())
     }
 
-    /// Adds a row with the medians of Crossdock's times and of the peer's, in ns.
+    /// Adds a row with the median of Crossdock's times and the median of the peer's times, in ns.
     pub fn row(&mut self, what: &str, crossdock_ns: &[u64], peer_ns: Option<&[u64]>) {
         let crossdock = median(crossdock_ns);
         let peer = peer_ns.map(median);

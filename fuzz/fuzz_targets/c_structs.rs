@@ -67,8 +67,8 @@ const FORMATS: [(&str, usize, usize); 49] = [
     ("+r", 0, 2),
     ("?", 2, 0),
 ];
-/// The maximum number of metadata pairs, and the maximum number of bytes of a key or a value, that
-/// the metadata declares.
+/// The maximum number of pairs that the generated metadata declares, and the maximum declared
+/// number of bytes of a key or a value.
 const MAX_PAIRS: i64 = 512;
 const MAX_PART_BYTES: i64 = 256;
 const INDICES: [&str; 4] = ["c", "S", "i", "l"];
@@ -163,8 +163,8 @@ impl Generator<'_, '_> {
         CString::new(bytes).expect("no zero byte")
     }
 
-    /// Returns Arrow metadata with random counts and lengths. The metadata has all bytes that it
-    /// declares, because a reader cannot check their number.
+    /// Returns Arrow metadata with random counts and lengths. The metadata contains all bytes that
+    /// it declares, because a reader cannot know the actual length.
     fn metadata(&mut self) -> Vec<u8> {
         let pairs = i64::from(self.from.byte() % 4);
         let mut bytes = Vec::new();

@@ -12,8 +12,8 @@ use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::writer::Writer;
 
-/// A format of capsules in a session. Choosing it takes time; afterwards all reads and writes use
-/// one instance of the plugin.
+/// A format of capsules in a session. Choosing a format takes time. All later reads and writes use
+/// the chosen instance of the plugin.
 #[derive(Clone)]
 pub struct CapsuleFormat {
     session: Session,
@@ -49,8 +49,8 @@ impl CapsuleFormat {
         &self.plugin
     }
 
-    /// Whether the plugin's instance can still be called. After a panic it cannot. Choosing the
-    /// format again returns a new instance.
+    /// Whether the plugin's instance can still be called. After a panic, the instance cannot be
+    /// called. Choosing the format again returns a new instance.
     pub fn is_usable(&self) -> bool {
         !self.plugin.is_poisoned()
     }

@@ -129,7 +129,7 @@ impl Search {
         self
     }
 
-    /// Adds a plugin that another process opened and passed to this one.
+    /// Adds a plugin that another process opened and passed to this process.
     pub(crate) fn handed(mut self, plugin: PassedFile) -> Self {
         self.linked.push(Arc::new(plugin));
         self
@@ -223,8 +223,8 @@ impl Catalog {
     }
 
     fn add_file(&mut self, seen: &mut HashSet<PathBuf>, origin: Origin, path: PathBuf) {
-        // A file that is found by two paths is one candidate, at the position of the first path,
-        // unless it was refused because of the first path.
+        // A file that is found by two paths is one candidate, at the position of the first path. If
+        // the candidate was refused because of its path, the second path is a candidate too.
         let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&canonical) {
             return;

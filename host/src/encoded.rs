@@ -16,7 +16,8 @@ use crate::registry::Way;
 use crate::session::Session;
 use crate::source::Input;
 
-/// The format of encoded arrays in capsules. Its plugin reads and writes Vortex types.
+/// The format of encoded arrays in capsules. The plugin of this format reads and writes Vortex
+/// types.
 const FORMAT: &str = "encoded-array";
 
 impl Session {

@@ -57,7 +57,7 @@ impl Session {
             buffers.push(buffer.freeze_now().to_encoded());
         }
         for child in parts.children {
-            // All types become Arrow types, which every plugin can read.
+            // All nodes get Arrow types, because every plugin can read Arrow types.
             let arrow_type = |node: EncodedNode<'_>| {
                 export_field(&self.encoded_type(node)?).map(LogicalType::Schema).map_err(&failed)
             };

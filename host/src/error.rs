@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// The corresponding code of the plugin interface.
+    /// The code of the plugin interface that corresponds to this error.
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Plugin { source, .. } | Self::Data { source, .. } | Self::Device { source, .. } => {

@@ -1,4 +1,4 @@
-//! Charges the foreign memory of batches that are read or decoded against the budget. The charge
+//! Charges foreign memory against the budget, for batches that plugins read or decode. The charge
 //! lasts from the moment the host receives a batch until the batch is released. Memory that a
 //! plugin allocates is not charged before the plugin returns the batch.
 
@@ -13,8 +13,8 @@ use crate::tracing_hooks::on_release;
 /// Holds a batch's charge until the batch's array is released.
 pub(crate) struct ChargeSlot(Arc<Mutex<Option<Charge>>>);
 
-/// Adds a place for a charge to the batch if the batch is to be charged. Releasing the batch ends
-/// the charge.
+/// Adds an empty slot for a charge to the batch, if `is_charged`. Releasing the batch ends the
+/// charge in the slot.
 pub(crate) fn with_charge_slot(
     batch: Owned<abi::Batch>,
     is_charged: bool,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use sha2::Digest;
 
-/// A SHA-256 hash. Written as 64 hexadecimal digits.
+/// A SHA-256 hash. As text, the hash has 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Sha256([u8; 32]);

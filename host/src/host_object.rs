@@ -30,7 +30,7 @@ struct Shared {
     session: abi::HostSession,
     decode: abi::HostDecode,
     kernels: HostKernels,
-    /// Decodes arrays for the plugin. `None` if the instance cannot request this.
+    /// Decodes arrays for the plugin. `None` if the instance cannot request decoding.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
     plugin: String,
@@ -117,8 +117,8 @@ unsafe extern "C" fn retain(host: *const abi::Host) {
 }
 
 unsafe extern "C" fn release(host: *const abi::Host) {
-    // SAFETY: the contract of `release`: the caller has a reference, which it gives up only below.
-    // The account is cloned because it records the call, possibly after the object is freed.
+    // SAFETY: the contract of `release`: the caller has a reference, which is released only below.
+    // The account is cloned, because the recorded call may end after the object is freed.
     let account = unsafe { &(*host.cast::<Shared>()).account };
     let account = account.is_traced().then(|| account.clone());
     let end = || {

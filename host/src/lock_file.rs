@@ -1,4 +1,5 @@
-//! Writes lock files. It is separate from [`Lock`], because policies must not depend on sinks.
+//! Writes lock files. This module is separate from [`Lock`], because policies must not depend on
+//! sinks.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

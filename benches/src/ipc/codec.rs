@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 8 << 20;
 /// The number of buffers to decompress per core. Measurements of compression use a quarter of the
 /// buffers, because compression is slower.
 const BUFFERS_PER_CORE: usize = 32;
-/// The number of distinct buffers. Their values differ, as those of the columns do.
+/// The number of distinct buffers. Their values differ, as the values of the file's columns do.
 const CONTENTS: usize = 8;
 const PREFIX_BYTES: usize = 8;
 

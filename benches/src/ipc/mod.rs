@@ -94,8 +94,8 @@ fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) ->
     let mut cases = Vec::new();
     for mode in [ReadMode::Mapped, ReadMode::ReadAt, ReadMode::Pinned] {
         let what = format!("{codec}, {} to device arrays", mode.name());
-        // Each run opens the file again, as a program does, because the pages of an old mapping are
-        // already mapped. The file is read into pinned memory only once.
+        // Each run opens the file again, as a program does. A mapping of an earlier run would be
+        // faster, because its pages are already mapped. Pinned memory is filled only once.
         let pinned = if mode == ReadMode::Pinned { data::source(bench, path, mode)? } else { None };
         if mode == ReadMode::Pinned && pinned.is_none() {
             continue;

@@ -61,8 +61,9 @@ impl Conversion {
         self
     }
 
-    /// Adds a plugin or a format through which every batch is exported and imported again. Each
-    /// call adds one. Batches pass through them in the order of the calls.
+    /// Adds an intermediate format, by the name of a plugin or a format. Every batch is exported to
+    /// this format and imported again. Batches pass through the intermediate formats in the order
+    /// of the calls.
     pub fn via(mut self, name: impl Into<String>) -> Self {
         self.vias.push(name.into());
         self
@@ -75,8 +76,8 @@ impl Conversion {
         self
     }
 
-    /// Sets how formats that cannot represent nulls handle them: "error" or "mask". Other formats
-    /// ignore the setting.
+    /// Sets how formats without nulls handle null values: "error" or "mask". Formats that can
+    /// represent nulls ignore the setting.
     pub fn nulls(mut self, how: impl Into<String>) -> Self {
         self.nulls = Some(how.into());
         self
@@ -126,7 +127,8 @@ impl Conversion {
                 Arc::new(reader.schema().project(columns).map_err(|error| Error::usage(error.to_string()))?)
             }
         };
-        // A format that can represent nulls does not have the option "nulls".
+        // Only formats that cannot represent nulls have the option "nulls". Other formats would
+        // reject the option.
         let mut pass_options = via_options.clone();
         if let Some(how) = nulls {
             if session.choose_output(output.target(), write.to.as_deref())?.format.has_option("nulls") {
@@ -200,7 +202,7 @@ fn indices(reader: &Reader, names: &[String]) -> Result<Vec<usize>> {
     names.iter().map(index).collect()
 }
 
-/// The stages of a conversion that follow the reader.
+/// The stages of a conversion, and the writer of the last stage.
 struct Line {
     read_stage: Stage,
     passes: Vec<(Stage, Via)>,
@@ -265,7 +267,8 @@ impl Line {
         self.write_stage.rows += batch.len() as u64;
         self.write_stage.batches += 1;
         let capsules = self.write_stage.time(|| self.writer.write(batch))?;
-        // A format of bytes returns no capsules. Capsules of another format are released here.
+        // A conversion has no consumer of capsules. If the format returned capsules, they are
+        // released here.
         drop(capsules);
         Ok(())
     }

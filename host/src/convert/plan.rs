@@ -52,9 +52,9 @@ impl PlanReport {
 }
 
 impl Session {
-    /// Asks an exporter what it would do to the batches of `input`. `to` is the name of its plugin
-    /// or of its format, which may be a format of capsules or of bytes. Reads the input to its end
-    /// to add up the bytes of each column.
+    /// Returns what an exporter would do to the batches of `input`. `to` is the name of the
+    /// exporter's plugin or of its format, which may be a format of capsules or of bytes. Reads the
+    /// input to its end to add up the bytes of each column.
     pub fn plan(&self, input: Input, read: &ReadOptions, to: &str, options: &Options) -> Result<PlanReport> {
         let named = std::iter::once(to).chain(read.from.as_deref());
         self.plugins_without_warnings(&named.collect::<Vec<_>>());

@@ -33,8 +33,8 @@ pub(super) struct Via {
     /// For formats of capsules, the writer of all batches. `None` for formats of bytes, where each
     /// batch gets a new writer, so that its bytes are separate.
     writer: Option<Writer>,
-    /// The metadata of the batches that the importer has not returned yet. It is stored here
-    /// because most external structs cannot hold it.
+    /// The metadata of the batches that the importer has not returned yet. The metadata is stored
+    /// here because most external structs cannot contain it.
     metadata: VecDeque<Metadata>,
     /// The number of rows that the importer has not returned yet.
     rows_out: u64,
@@ -90,8 +90,8 @@ impl Via {
         Ok(self)
     }
 
-    /// Returns a verdict for each column. It is the exporter's verdict, or "unsupported" if the
-    /// importer does not return the column unchanged.
+    /// Returns a verdict for each column: the exporter's verdict, or "unsupported" if the importer
+    /// does not return the column unchanged.
     ///
     /// # Errors
     /// The format supports each column alone, but not all columns together.
@@ -177,12 +177,13 @@ impl Via {
     }
 
     /// Exports a batch and returns the batches that the importer returns. The importer may split
-    /// the batch, or return it only at the end.
+    /// the exported batch, or return it only in [`Self::finish`].
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
         self.rows_out += batch.len() as u64;
         let Some(writer) = &mut self.writer else {
-            // All returned batches are parts of this batch.
+            // All returned batches are parts of this batch, so no metadata remains for later
+            // batches.
             let batches = self.through_bytes(batch)?;
             let batches = with_metadata(batches, &mut self.metadata);
             self.metadata.clear();

@@ -124,8 +124,8 @@ impl Session {
         let stream = call_stream(self.memory(), call, call.device())?;
         // SAFETY: the settings are used only within the call that they are read from.
         let settings = unsafe { CallSettings::from_call(call) };
-        // The session's settings for bytes apply, because a tree is read from bytes. A plugin may
-        // increase the session's level of validation, but not reduce it.
+        // The session's settings for bytes apply, as in [`Session::decode`]. A plugin may increase
+        // the session's level of validation, but not reduce it.
         let validate = settings.validate.max(self.call_for_bytes().validate);
         let settings = CallSettings { validate, ..settings };
         let batch = self.decode_for(&settings, &stream, array)?;
@@ -282,7 +282,7 @@ fn run_programs(
     steps: &[Step<'_>],
     done: &mut Done,
 ) -> ApiResult<DeviceBatch> {
-    // From the node to its innermost source, then reversed.
+    // The chain is collected from the node to its innermost source, and then reversed.
     let mut chain = Vec::new();
     let mut next = Some(index);
     while let Some(Step::Decoded(step)) = next.and_then(|at| steps.get(at)) {

@@ -103,7 +103,7 @@ struct Planner<'p, 'a> {
     /// The device on which each node's parent is decoded, so that no node is copied to a device and
     /// back.
     targets: Vec<Device>,
-    /// The parents whose programs have a node as their source, by the index of this node.
+    /// Maps the index of a node to its parent, if the node is the source of the parent's program.
     sources: HashMap<usize, ProgramAbove>,
 }
 
@@ -155,7 +155,8 @@ impl<'a> Planner<'_, 'a> {
         Ok(Step::Decoded(Decoded { plugin, device, inputs, schema, bytes: bytes.unwrap_or(0), by }))
     }
 
-    /// Decides whether a node's program runs in one pass with the program of the node's parent.
+    /// Returns the component that decodes a node. Decides whether the node's program runs in one
+    /// pass with the program of the node's parent.
     fn decoder(
         &mut self,
         node: EncodedNode<'_>,
@@ -206,7 +207,7 @@ fn peak_bytes(steps: &[Step<'_>]) -> u64 {
     peak
 }
 
-/// The parent of a node that is the source of its parent's program.
+/// The parent of a node, if the node is the source of the parent's program.
 struct ProgramAbove {
     /// The number of operators in the programs that the pass contains so far.
     operators: usize,

@@ -10,7 +10,7 @@ const BLOCK: u64 = 1024;
 /// The number of bytes in a block for each bit of the packed width.
 const ROW: u64 = 128;
 
-/// A program: a source of words, and the operators that are applied to each of them.
+/// A program: a source of words, and the operators that are applied to each word.
 pub(super) struct Program {
     /// The first operator.
     pub source: Operator,

@@ -10,7 +10,7 @@ use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 use super::program::Program;
 use crate::plugin::Plugin;
 
-/// Adds the plugin and, unless the message contains it, the node's path to an error.
+/// Adds the plugin to an error, and also the node's path unless the message already names the node.
 pub(super) fn with_context(error: Error, plugin: &Plugin, node: EncodedNode<'_>) -> Error {
     plugin.note_panic(&error);
     if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
@@ -68,8 +68,8 @@ pub(super) enum WordSource {
         base: u64,
         step: u64,
     },
-    /// A buffer of integers with another width than the words, and the byte offset `at` of the
-    /// first integer.
+    /// A buffer of integers that are cast to the width of the words, and the byte offset `at` of
+    /// the first integer.
     Cast {
         buffer: Buffer,
         at: usize,
@@ -77,8 +77,8 @@ pub(super) enum WordSource {
     },
 }
 
-/// Decodes the last node of the chain. Each node is the source of the next node, or contains its
-/// dictionary codes.
+/// Decodes the last node of the chain. Each node is the source of the next node, or contains the
+/// dictionary codes of the next node.
 pub(super) fn run<'a>(
     chain: &[Link<'a>],
     schema: &SchemaRef,

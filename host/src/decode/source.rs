@@ -11,8 +11,8 @@ use super::run::{Link, Outcome, Run, WordSource, no_chain, values_of, words_of};
 
 impl<'a> Run<'a> {
     /// The source of a chain that begins with `link`, and the steps that remain to be applied to
-    /// its words. `codes` is the chain that decodes a dictionary's codes, if they are not decoded
-    /// yet.
+    /// its words. `codes` is the chain that decodes a dictionary's codes. It is empty if the codes
+    /// are already decoded.
     pub fn source<'s>(
         &mut self,
         codes: &[Link<'a>],

@@ -1,4 +1,5 @@
-//! Synchronisation primitives of [`super::list`]. Its model (tests/models) uses loom's instead.
+//! Synchronisation primitives of [`super::list`]. The model of the list (tests/models) replaces
+//! these primitives by loom's primitives.
 
 pub(super) use std::sync::{Mutex, MutexGuard};
 pub(super) use std::thread::{ThreadId, current};

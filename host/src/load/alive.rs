@@ -22,8 +22,8 @@ pub(super) fn has_ended(process: u32, signature: &str) -> bool {
         }
 }
 
-/// Identifies the namespace in which process ids are unique. It consists of a boot of the system
-/// and a pid namespace. `None` if `/proc` belongs to another namespace.
+/// Identifies the namespace in which process ids are unique, by the pid namespace and the boot of
+/// the system. `None` if `/proc` belongs to another namespace.
 fn id_namespace() -> Option<String> {
     let shown = read_link("/proc/self").ok()?;
     if shown.to_str()?.parse() != Ok(std::process::id()) {

@@ -55,7 +55,8 @@ impl PluginFile {
     /// See [`super::inspect`].
     pub fn inspect(&self) -> std::result::Result<Inspection, Refused> {
         let inspect = || {
-            // Opened once, so that metadata, fingerprint and refusal describe the same file.
+            // The file is opened once, so that metadata, fingerprint and refusal describe the same
+            // file.
             let (file, stat) = trust::open(&self.path)?;
             let Reading { metadata, needs, .. } = Reading::from_file(&file)?;
             let fingerprint = signature::fingerprint(&file, &self.path, &self.policy);
@@ -86,8 +87,8 @@ impl PluginFile {
         } else {
             (Content::from_file(file, stat), None)
         };
-        // The metadata is read before the policy applies, so that a file that is not a plugin is
-        // always reported as such.
+        // The metadata is read before the policy applies, so that the error for a file that is not
+        // a plugin never depends on the policy.
         let Reading { metadata, needs, entry } = Reading::from_file(&content.file)?;
         permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;
@@ -110,8 +111,8 @@ impl PluginFile {
         Ok(Checked::from_file(self.label(), metadata, content, entry_bytes, first_run))
     }
 
-    /// Allows the file to be loaded again after a process ended while loading it. Returns whether
-    /// such a crash was recorded.
+    /// Removes the records of crashes, so that the file may be loaded again after a process ended
+    /// while loading it. Returns whether a crash was recorded.
     ///
     /// # Errors
     /// The file does not exist, or the record of the crash cannot be removed.

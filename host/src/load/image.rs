@@ -155,8 +155,8 @@ fn descriptor_name(file: &File, process: u32) -> String {
     }
 }
 
-/// A leaked copy of an entry, with the fields that both the entry and this version of the struct
-/// have.
+/// Returns a leaked copy of an entry. The copy contains the fields that both the entry and this
+/// version of the struct have.
 ///
 /// # Safety
 /// `entry` points at `bytes` bytes that stay valid and constant during the call.
@@ -192,7 +192,8 @@ mod tests {
         let file = File::open("/proc/self/exe").unwrap();
         let (descriptor, own) = (file.as_raw_fd(), std::process::id());
         assert_eq!(descriptor_name(&file, own), format!("/proc/{own}/fd/{descriptor}"));
-        // Process 1 has no such file, or this process may not read its files.
+        // Process 1 does not have this descriptor open, or this process may not read the
+        // descriptors of process 1.
         assert_eq!(descriptor_name(&file, 1), format!("/proc/self/fd/{descriptor}"));
     }
 }

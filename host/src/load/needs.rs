@@ -6,13 +6,13 @@ use crate::metadata::{Metadata, Needs, parse_version};
 use crate::policy::Policy;
 use crate::refusal::{Refusal, SYSTEM_LIBRARIES};
 
-/// Whether a library is allowed as a requirement of plugins by every policy.
+/// Whether every policy allows plugins to need the library `name`.
 pub fn is_system_library(name: &str) -> bool {
     SYSTEM_LIBRARIES.contains(&name)
 }
 
-/// Checks the libraries that a plugin needs, because their constructors run with the plugin's, and
-/// checks the plugin's other requirements.
+/// Checks the libraries that a plugin needs, because their constructors run before the plugin's
+/// constructors, and checks the plugin's other requirements.
 pub(super) fn check_needs(needs: &Needs, policy: &Policy) -> Result<(), Refusal> {
     let allowed = |name: &String| is_system_library(name) || policy.libraries.contains(name);
     let other: Vec<_> = needs.libraries.iter().filter(|name| !allowed(name)).cloned().collect();
@@ -28,8 +28,8 @@ pub(super) fn check_needs(needs: &Needs, policy: &Policy) -> Result<(), Refusal>
     check_glibc(needs.glibc, running_glibc())
 }
 
-/// Checks the needed glibc version. A system version in an unknown form passes, because the loader
-/// checks the version of every symbol.
+/// Checks the needed glibc version. If the system's version has an unknown form, the check passes,
+/// because the loader checks the version of every symbol.
 fn check_glibc(needs: Option<(u32, u32)>, have: &str) -> Result<(), Refusal> {
     match needs.zip(parse_version(have)) {
         Some((needs, running)) if needs > running => Err(Refusal::Glibc { needs, have: have.to_string() }),

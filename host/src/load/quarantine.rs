@@ -26,7 +26,7 @@ pub(crate) struct FirstRun {
     folder: Option<PathBuf>,
     /// Identifies the file's current content.
     key: String,
-    /// Whether all code that runs at the start has returned.
+    /// Whether all plugin code of the first run has returned.
     is_over: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl FirstRun {
         Self { folder, key, is_over: AtomicBool::new(false) }
     }
 
-    /// Refuses a plugin that has an unlocked mark.
+    /// Refuses a plugin that has a mark of a process that ended while the plugin's code ran.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let Some(folder) = &self.folder else { return Ok(()) };
         match marks(folder, &self.key).find_map(|path| abandoned(&path)) {
@@ -138,7 +138,7 @@ fn creator_has_ended(path: &Path) -> bool {
     parse().is_some_and(|(process, signature)| alive::has_ended(process, signature))
 }
 
-/// The step and the age of an abandoned mark. `None` if it is locked.
+/// The step and the age of an abandoned mark. `None` if the mark is not abandoned.
 fn abandoned(path: &Path) -> Option<(String, Duration)> {
     let mut file = File::open(path).ok()?;
     // The lock is shared, so that several readers do not exclude each other. The creator's lock is
@@ -173,7 +173,7 @@ mod tests {
         FirstRun::new(Some(folder.join("marks")), "key".into())
     }
 
-    /// Puts a mark in the state that remains when its process ends.
+    /// Puts a mark in the state that remains when the process of the mark ends.
     fn abandon(mark: Mark) {
         let (path, step) = (mark.path.clone(), std::fs::read(&mark.path).unwrap());
         drop(mark);

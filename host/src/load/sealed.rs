@@ -26,8 +26,8 @@ pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
 }
 
 fn create() -> io::Result<File> {
-    // The copy is mapped, not executed. Some systems require MFD_NOEXEC_SEAL; kernels before 6.3
-    // reject it.
+    // The copy is mapped, not executed. Some systems require the flag MFD_NOEXEC_SEAL, but kernels
+    // before 6.3 reject the flag.
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     match memfd(flags | libc::MFD_NOEXEC_SEAL) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => memfd(flags),

@@ -63,7 +63,7 @@ struct crossdock_instance {
 };
 
 #ifdef RAN
-/* Appends its name to the file RAN when it is loaded. */
+/* Appends the plugin's name to the file RAN when the plugin is loaded. */
 __attribute__((constructor)) static void ran(void) {
   FILE* file = fopen(RAN, "a");
   if (file) {
@@ -74,7 +74,7 @@ __attribute__((constructor)) static void ran(void) {
 #endif
 
 #ifdef ENDS_IN_LOAD
-/* Crashes, as a bug would. */
+/* Ends the process while the plugin is loaded. */
 __attribute__((constructor)) static void ends(void) { __builtin_trap(); }
 #endif
 
