@@ -442,7 +442,7 @@ def _host_bytes(data: Any, name: str) -> memoryview:
     try:
         return view.cast("B")
     except (TypeError, NotImplementedError):
-        # memoryview does not support all formats: complex numbers, for example.
+        # memoryview does not support all formats, for example complex numbers.
         from pickle import PickleBuffer
 
         return PickleBuffer(view).raw()
@@ -464,7 +464,7 @@ def _session_on(device_number: int) -> Session:
 
 
 def _forget_after_fork() -> None:
-    # The driver's state is invalid after a fork: the child opens new sessions.
+    # The driver's state is invalid after a fork, so the child opens new sessions.
     global _lock, _sessions
     _lock, _sessions = threading.Lock(), {}
 

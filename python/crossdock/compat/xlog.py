@@ -189,7 +189,7 @@ def session(device: _Device = 0, memory_mb: int = MEMORY_MB) -> Session:
 
 
 def _forget_after_fork() -> None:
-    # The driver's state is invalid after a fork: the child opens new sessions.
+    # The driver's state is invalid after a fork, so the child opens new sessions.
     global _lock, _sessions
     _lock, _sessions = threading.Lock(), {}
 

@@ -39,9 +39,9 @@ pub fn refuse_unknown(protocol: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(())
 }
 
-/// Returns the method that exports `object` as one array. An object of several batches does not
-/// have this attribute, because consumers use the first protocol that they find, and would not try
-/// the stream protocol.
+/// Returns the method that exports `object` as one array. An object of several batches has no such
+/// attribute. Otherwise consumers, which use the first protocol that they find, would not try the
+/// stream protocol.
 ///
 /// # Errors
 /// AttributeError if the table has several batches.

@@ -131,8 +131,8 @@ pub fn from_arrow<'py>(
         let can_retry = exported.is_err() || request.structs.is_some();
         return match exported.and_then(|exported| import_result(shared, &exported, protocol, &request)) {
             Err(error) if can_retry && error.is_instance_of::<PyException>(py) && !is_usage(py, &error) => {
-                // If the producer cannot cast, cast here, or fail with an error that names the
-                // column.
+                // The producer may be unable to cast. Then this module casts, or returns an error
+                // that names the column.
                 let result =
                     method.call0().and_then(|exported| import_result(shared, &exported, protocol, &request));
                 result.inspect_err(|other| other.set_cause(py, Some(error)))

@@ -10,22 +10,22 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::cuda::context::DeviceState;
 
-/// Device memory, which a buffer and its slices share. Unlike the memory of tables, it can be
-/// written. Writes run on the session's stream.
+/// Device memory that a buffer and its slices share. Unlike the memory of tables, this memory can
+/// be written. All writes run on the session's stream.
 pub struct Allocation {
     pub buffer: Buffer,
     pub state: Arc<DeviceState>,
     pub writable: bool,
-    /// External consumers know the address, and may use it on streams of their own.
+    /// Whether external consumers know the address, and may use the memory on their own streams.
     is_exported: AtomicBool,
-    /// Exports to other processes. They are kept, because the other processes use their events.
+    /// Exports to other processes, kept because the other processes use their events.
     pub ipc_exports: Mutex<Vec<IpcExport>>,
 }
 
 /// A failed copy.
 pub struct CopyError {
     pub error: Error,
-    /// Whether the device may still access the host memory, for an unknown time.
+    /// Whether the device may still access the host memory, because the wait for the copy failed.
     pub in_use: bool,
 }
 
@@ -91,14 +91,14 @@ impl Allocation {
         // SAFETY: `account` keeps its memory interface alive.
         let f = unsafe { (*memory).copy };
         let f = f.ok_or_else(|| Error::internal("the host's memory interface has no copy function"))?;
-        // SAFETY: `f` is a function of this memory interface, the stream is one of its backend, and
-        // this function requires valid ranges.
+        // SAFETY: `f` belongs to this memory interface and the stream to the interface's backend.
+        // This function requires valid ranges.
         let submitted = Error::check(|err| unsafe { f(memory, stream.raw(), &copy, 1, err) });
         submitted.and_then(|()| self.end()).inspect_err(|_| self.synchronize_or_leak())
     }
 
-    /// Handles a failure, after which no event marks the end of the submitted work. Waits for the
-    /// whole stream, and leaks the memory if the wait fails.
+    /// Handles a failed operation. No event marks the end of its work, so this function waits for
+    /// the whole stream. If the wait fails, leaks the memory.
     fn synchronize_or_leak(&self) {
         if self.state.stream.synchronize().is_err() {
             std::mem::forget(self.buffer.clone());
@@ -156,8 +156,8 @@ impl Allocation {
         }
         let (to, at) = ((self.state.device(), target.address()), (from.state.device(), source.address()));
         // SAFETY: both ranges are in their buffers. `copy` keeps the target's buffer allocated
-        // until the copy has run. `from.end()` does so for the source's buffer. If it fails, the
-        // source's buffer is leaked.
+        // until the copy has run, and `from.end()` keeps the source's buffer allocated. If
+        // `from.end()` fails, the code below waits for the copy, or leaks the source's buffer.
         unsafe { self.copy(to, at, bytes) }?;
         let ended = match is_other_stream {
             true => wait_for(from_stream, stream).and_then(|()| from.end()),

@@ -127,7 +127,7 @@ fn device_at(shared: &Shared, address: u64) -> PyResult<Device> {
     if device.r#type == abi::DEVICE_CUDA {
         return Ok(device);
     }
-    // The driver may not be loaded yet; listing the devices loads it.
+    // Listing the devices loads the driver, which may not be loaded yet.
     memory.devices().or_raise()?;
     Ok(memory.pointer(address).or_raise()?.0)
 }
@@ -170,7 +170,8 @@ fn read_interface(
         true => None,
         false => Some(device_at(shared, address)?),
     };
-    // The plugin rejects memory that is not device memory, because it queries the driver too.
+    // If the address is not device memory, the plugin rejects the tensor later, because the plugin
+    // also queries the driver.
     let device = device.filter(|device| device.r#type == abi::DEVICE_CUDA);
     let session_device = shared.session.device();
     let cuda_device = device

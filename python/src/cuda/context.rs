@@ -126,8 +126,8 @@ impl DeviceContext {
         let state = self.state()?;
         let memory = detach(py, || -> crossdock_plugin_api::Result<Buffer> {
             let block = state.account.allocate_shareable(state.device(), bytes)?;
-            // SAFETY: the account's backend allocated the block on this device, and only this
-            // function has it.
+            // SAFETY: the account's backend allocated the block on this device, and no other code
+            // uses the block.
             let block = unsafe { BufferMut::from_block(state.stream.memory(), state.device(), block) };
             // The buffer stays writable, and all writes run on one stream. `Allocation` calls
             // `mark_used` after each use, so that the memory is freed after the last use.

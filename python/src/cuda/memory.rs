@@ -146,8 +146,8 @@ impl DeviceMemory {
         let (allocation, offset) = (self.allocation()?, self.offset_of(offset, bytes)?);
         let len = isize::try_from(bytes)
             .map_err(|_| usage(format!("{bytes} bytes exceed the maximum size of a bytes object")))?;
-        // SAFETY: given NULL, the function creates an object of `len` uninitialised bytes, which
-        // may be written while no other code has it.
+        // SAFETY: `PyBytes_FromStringAndSize` accepts NULL, and then returns an object of `len`
+        // uninitialised bytes. They may be written while no other code has the object.
         let (result, address) = unsafe {
             let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), len);
             let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into::<PyBytes>()?;

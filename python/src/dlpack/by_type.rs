@@ -8,7 +8,8 @@ use pyo3::types::PyType;
 /// Number of types to keep. The oldest is dropped, so that short-lived types do not accumulate.
 const MAX_TYPES: usize = 64;
 
-/// A cache by type. It keeps the types alive, so that no other type gets their address.
+/// A cache with one value for each type. It keeps the types alive, so that no new type gets the
+/// address of a cached type.
 pub struct ByType<T>(Mutex<Vec<(Py<PyType>, T)>>);
 
 impl<T: Clone> ByType<T> {
@@ -29,8 +30,8 @@ impl<T: Clone> ByType<T> {
         }
         let value = look_up(&object.get_type());
         let entry = (object.get_type().unbind(), value.clone());
-        // Dropping a type may run Python code, which could need this lock, so the lock is released
-        // first.
+        // Dropping a type may run Python code that needs this lock. Therefore the oldest entry is
+        // dropped after the lock is released.
         let mut oldest = None;
         {
             let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);

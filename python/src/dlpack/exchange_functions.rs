@@ -133,8 +133,8 @@ impl BorrowedTensor {
     /// only if the flag is set.
     fn managed(original: NonNull<VersionedTensor>) -> (Managed, Arc<AtomicBool>) {
         let is_owned = Arc::new(AtomicBool::new(false));
-        // SAFETY: DLPack requires a live versioned tensor. The import rejects one of another major
-        // version without reading more than the version.
+        // SAFETY: DLPack requires a live versioned tensor. The import rejects a tensor of another
+        // major version, and reads only its version.
         let mut copy = unsafe { original.read() };
         copy.manager_ctx =
             Box::into_raw(Box::new(BorrowedTensor { original, is_owned: is_owned.clone() })).cast();
@@ -157,7 +157,7 @@ unsafe extern "C" fn delete_borrowed(tensor: *mut VersionedTensor) {
     }
 }
 
-/// Returns a session on the device: the default session if it is on the device, else a cached one.
+/// Returns the default session if it is on the device, else a cached or new session on the device.
 fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
     let _call = begin(py);
     static SESSIONS: ProcessWide<Vec<(Device, Py<Session>)>> = ProcessWide::new();

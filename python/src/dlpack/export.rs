@@ -61,8 +61,8 @@ pub struct TensorCache {
     tensor: OnceLock<Arc<Managed>>,
     /// Whether the data is known to be ready, so that no stream has to wait for it.
     ready: AtomicBool,
-    /// An event that the host recorded after the external events of the data. Unlike them, it can
-    /// be queried.
+    /// An event that the host recorded after the external events of the data. Unlike an external
+    /// event, this event can be queried.
     after_foreign: OnceLock<Ready>,
 }
 
@@ -292,8 +292,8 @@ fn single_tensor(tensors: &Formats, exported: crossdock::Result<Vec<Capsule>>) -
     }
 }
 
-/// Copies the column to the CPU. The copy is complete when this returns, and belongs to the tensor
-/// alone.
+/// Copies the column to the CPU. The copy is complete when this function returns, and only the
+/// tensor uses it.
 fn copy_to(
     column: &Column,
     session: &HostSession,
@@ -372,7 +372,7 @@ pub fn pending<'a>(
             None => {
                 let stream = stream()?;
                 events.iter().try_for_each(|ready| stream.wait(ready)).or_raise()?;
-                // Fails if another thread has set an equivalent event.
+                // An error means that another thread has set an equivalent event.
                 let _ = cache.after_foreign.set(stream.record().or_raise()?);
             }
         }

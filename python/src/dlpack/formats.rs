@@ -17,9 +17,9 @@ const MAX_OPEN_WRITERS: usize = 16;
 
 /// The caches of one session.
 ///
-/// A thread that holds the interpreter's lock must not block on a lock that is held during an
-/// export. Locks of that kind are acquired only with `try_lock`. All other locks are held only
-/// during a lookup.
+/// The lock of an open writer is held during an export. Threads acquire this lock only with
+/// `try_lock`, because a thread that holds the interpreter's lock must not wait for an export. All
+/// other locks are held only during a lookup.
 #[derive(Default)]
 pub struct Formats {
     import_format: Mutex<Option<Arc<CapsuleFormat>>>,
@@ -29,7 +29,8 @@ pub struct Formats {
     open_writers: Mutex<Vec<Arc<OpenWriter>>>,
 }
 
-/// A writer of versioned tensors of one schema on the session's device, which copies where needed.
+/// A writer of versioned tensors. It exports batches of one schema on the session's device, and
+/// copies where needed.
 struct OpenWriter {
     schema: SchemaRef,
     writer: Mutex<Writer>,

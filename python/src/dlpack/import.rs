@@ -166,7 +166,7 @@ fn with_context(py: Python<'_>, what: &str, error: PyErr) -> PyErr {
         let arguments = value.getattr("args")?.cast_into::<PyTuple>()?;
         match arguments.get_item(0).ok().and_then(|message| message.cast_into::<PyString>().ok()) {
             Some(message) if arguments.len() == 1 => value.setattr("args", (format!("{what}: {message}"),)),
-            // The message of other exceptions does not consist of one argument.
+            // The arguments are not a single message, so the context is added as a note.
             _ => value.call_method1("add_note", (what,)).map(drop),
         }
     };
@@ -189,8 +189,8 @@ fn read_columns(
     let first = devices.next();
     if devices.all(|device| Some(device) == first) {
         let capsules = tensors.into_iter().flatten().map(Managed::into_capsule).collect();
-        // Commas separate the names in the option, so they are replaced in names. `read` sets the
-        // original names afterwards.
+        // Commas separate the names in the option, so commas within names are replaced. `read` sets
+        // the original names afterwards.
         let list = names
             .filter(|_| schema.is_none())
             .map(|names| names.iter().map(|name| name.replace(',', ";")).collect::<Vec<_>>().join(","));

@@ -82,7 +82,7 @@ impl InPlace {
         let Self { tensor, plain: Plain { device, rows, address, bytes, .. }, schema, ready } = self;
         let owner = ForeignOwner::new(ProcessLocal::new(tensor));
         // SAFETY: DLPack guarantees `bytes` valid bytes at `address` after `ready`, until the
-        // deleter is called, which is when the owner is dropped.
+        // deleter is called. Dropping the owner calls the deleter.
         let buffer = unsafe { Buffer::foreign(&owner, device, address, Some(bytes), ready) };
         let to_batch = || {
             let data_type = schema.field(0).data_type().clone();
@@ -105,7 +105,8 @@ fn plain_schema(shared: &Shared, imported: &ImportedTensor) -> Option<(Plain, Sc
     if width * 8 != usize::from(plain.dtype.bits) {
         return None;
     }
-    // A kernel that reads an invalid address would make the whole CUDA context unusable.
+    // The driver must confirm the address, because a kernel that reads an invalid address would
+    // make the whole CUDA context unusable.
     let is_valid = plain.device == Device::CPU
         || shared
             .session

@@ -56,8 +56,8 @@ impl ImportedTensor {
         }
         let ready = match stream {
             LEGACY_STREAM if device == shared.session.device() => shared.legacy_stream()?.record(),
-            // SAFETY: this function requires a live stream; the adopted handle is dropped before it
-            // returns.
+            // SAFETY: this function requires a live stream. The adopted handle is dropped before
+            // this function returns.
             _ => unsafe { shared.session.memory().adopt_stream(device, raw) }.or_raise()?.record(),
         };
         Ok(Self { tensor, readiness: Readiness::After(device, ready.or_raise()?) })
@@ -165,9 +165,9 @@ fn import_by_protocol(
     Ok(ImportedTensor { tensor, readiness: Readiness::On(stream) })
 }
 
-/// Calls `__dlpack__` with `max_version`, and without it if the producer raises a TypeError because
-/// it does not know the argument, as the array API standard recommends. `stream` is always passed
-/// for device memory.
+/// Calls `__dlpack__` with `max_version`. If the producer raises a TypeError, calls it again
+/// without `max_version`, as the array API standard recommends for older producers. `stream` is
+/// always passed for device memory.
 fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let name = intern!(py, "__dlpack__");
@@ -180,7 +180,8 @@ fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Boun
     match object.call_method(name, (), Some(&with_version)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             object.call_method(name, (), Some(&arguments)).inspect_err(|second| {
-                // The first error only reports the unknown argument, so the second error is raised.
+                // The first error only reports the unknown argument `max_version`, so the second
+                // error is raised.
                 second.set_cause(py, Some(error));
             })
         }

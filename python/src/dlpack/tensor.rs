@@ -46,8 +46,8 @@ impl Form {
     }
 }
 
-/// An owned managed tensor. Dropping it calls its deleter, on any thread; a deleter that needs the
-/// interpreter's lock acquires it.
+/// An owned managed tensor. Dropping the tensor calls its deleter, on any thread. A deleter that
+/// needs the interpreter's lock acquires the lock itself.
 pub struct Managed {
     form: Form,
     raw: NonNull<c_void>,
@@ -55,7 +55,8 @@ pub struct Managed {
 
 // SAFETY: DLPack allows calling a deleter on any thread.
 unsafe impl Send for Managed {}
-// SAFETY: shared references only read the struct, which nothing changes after `set_copied`.
+// SAFETY: shared references only read the struct. Only `set_copied` changes the struct, through
+// `&mut self`.
 unsafe impl Sync for Managed {}
 
 impl Managed {

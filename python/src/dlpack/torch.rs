@@ -52,7 +52,7 @@ pub fn reject_lazy(object: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Does not import torch: if torch is not imported, no type is its tensor.
+/// Does not import torch. If torch is not imported, no object is a torch tensor.
 fn is_tensor_type(r#type: &Bound<'_, PyType>) -> PyResult<bool> {
     let modules = r#type.py().import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
     let Some(torch) = modules.get_item("torch")? else { return Ok(false) };

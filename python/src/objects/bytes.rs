@@ -73,7 +73,7 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates the sink, and returns where it stores an exception.
+    /// Creates the sink. Also returns the place where the sink stores an exception.
     pub fn new(file: Py<PyAny>) -> (Self, Arc<Mutex<Option<PyErr>>>) {
         let raised = Arc::default();
         (Self { file, raised: Arc::clone(&raised) }, raised)

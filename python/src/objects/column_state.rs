@@ -56,8 +56,9 @@ impl ColumnState {
             tensor.take().ok_or_else(|| usage("the tensor of this column could not be converted"))?;
         let (owner, table) = in_place.into_table(&self.shared.session);
         let table = table.or_raise().map(|table| self.table.get_or_init(|| table));
-        // If the conversion failed, dropping the owner calls the tensor's deleter. That may release
-        // the interpreter's lock to a thread that needs this mutex, so the mutex is unlocked first.
+        // If the conversion failed, dropping the owner calls the tensor's deleter, which may
+        // release the interpreter's lock. Another thread may then acquire that lock and wait for
+        // this mutex, so the mutex is unlocked first.
         drop(tensor);
         drop(owner);
         table

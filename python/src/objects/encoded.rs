@@ -36,7 +36,8 @@ struct State {
     type_text: OnceLock<String>,
 }
 
-/// Imports an object that implements one of the protocols, or bytes.
+/// Imports an encoded array from bytes, or from an object that implements Crossdock's or Vortex's
+/// protocol.
 pub fn encoded(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<EncodedArray> {
     Ok(EncodedArray::new(tree_of(py, shared, object, "encoded")?, shared))
 }
@@ -80,8 +81,8 @@ fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>, who:
     let _call = begin(py);
     let from_capsule = |capsule: &Bound<'_, PyAny>| {
         let raw = take::<abi::EncodedArray>(capsule, who)?;
-        // SAFETY: `take` checked the capsule's name, by which its producer guarantees a valid
-        // `crossdock_encoded_array`.
+        // SAFETY: `take` checked the capsule's name. A producer that uses this name guarantees a
+        // valid `crossdock_encoded_array`.
         unsafe { Tree::from_raw(raw) }.or_raise()
     };
     if let Some(method) = object.getattr_opt(intern!(py, "__crossdock_encoded_array__"))? {

@@ -82,8 +82,8 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> P
             let read = || HostTable::from_ipc_input_with_progress(&session, input, Some(Arc::new(listener)));
             let table = detached(py, read);
             if let Some(start) = start {
-                // The position becomes the end of the table. If the table could not be read, the
-                // position is restored.
+                // Sets the position to the end of the table. If the table could not be read,
+                // restores the position.
                 let bytes_used = if table.is_ok() { bytes_used.load(Ordering::Relaxed) } else { 0 };
                 object.call_method1("seek", (start + bytes_used,))?;
             }

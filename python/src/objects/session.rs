@@ -38,8 +38,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns a capsule format by its name. It is looked up at the first use, and again if its
-    /// plugin has panicked since.
+    /// Returns a capsule format by its name. The format is looked up at its first use, and again
+    /// after a panic of its plugin.
     pub fn format(&self, name: &str, way: Way) -> crossdock::Result<Arc<CapsuleFormat>> {
         let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
         formats.retain(|(.., format)| format.is_usable());

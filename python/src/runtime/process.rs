@@ -1,9 +1,9 @@
 //! Ties objects to the process that created them, and prepares the end of the interpreter.
 //!
-//! A forked child inherits objects without their threads and without the driver's state. It may not
-//! use them and does not release them. At the end of the interpreter, pending releases run. Objects
-//! that are dropped later are leaked, because releasing them could acquire the interpreter's lock,
-//! which would end the process at this point.
+//! A forked child inherits objects without their threads and without the driver's state. The child
+//! may not use such objects and does not release them. At the end of the interpreter, pending
+//! releases run. Objects that are dropped later are leaked, because a release could wait for the
+//! interpreter's lock, which would end the process at this point.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -54,7 +54,7 @@ impl<T> ProcessLocal<T> {
 impl<T> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
         if !must_leak(self.generation) {
-            // SAFETY: called once, by this drop.
+            // SAFETY: `ManuallyDrop::drop` must run once. Only this `drop` calls it.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
     }
@@ -139,7 +139,7 @@ pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 /// still run. Some releases acquire the interpreter's lock, so this function releases it.
 #[pyfunction]
 fn end(py: Python<'_>) {
-    // Fails only if the same thread has called this before.
+    // An error means that the same thread has called this function before.
     let _ = ENDING_THREAD.set(std::thread::current().id());
     let backends = std::mem::take(&mut *BACKENDS.lock());
     py.detach(|| {

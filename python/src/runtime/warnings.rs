@@ -27,7 +27,8 @@ static HAS_PENDING: AtomicBool = AtomicBool::new(false);
 /// perhaps while a lock of the host or of a plugin is held, so they cannot be delivered at once.
 pub fn listen() {
     static ONCE: Once = Once::new();
-    // Fails only in the process of an isolated plugin, which has a subscriber of its own.
+    // This fails only in the process of an isolated plugin, which has already set its own
+    // subscriber.
     ONCE.call_once(|| drop(tracing::subscriber::set_global_default(Listener)));
 }
 

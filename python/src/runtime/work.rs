@@ -44,7 +44,8 @@ pub fn interruptible<T: Send>(
         let mut raised = None;
         let result = std::thread::scope(|scope| {
             let worker = scope.spawn(move || {
-                // Dropped when `work` returns or panics, which disconnects the channel.
+                // `_done` is dropped when `work` returns or panics. The drop disconnects the
+                // channel.
                 let _done = done;
                 guarded(work)
             });

@@ -109,7 +109,8 @@ fn misnamed(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 
 unsafe extern "C" fn release_imported(buffer: *mut abi::EncodedBuffer) {
     // SAFETY: only `take` sets this function, and stores the export that it owns in `private_data`.
-    // `release` is cleared, so the export is released once. Its release frees it.
+    // `release` is cleared, so the export is released once. The release function also frees the
+    // export.
     unsafe {
         (*buffer).release = None;
         let export = (*buffer).private_data.cast::<BufferExport>();

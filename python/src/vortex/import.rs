@@ -23,7 +23,7 @@ const MAX_NODES: usize = 1 << 20;
 
 /// Imports an array with Vortex's protocol, and decodes it.
 pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
-    // Decoding needs Arrow types.
+    // Converts Vortex types to Arrow types, because decoding needs Arrow types.
     let to_type = |encoding: &str, dtype: &[u8]| {
         let field = detach(py, || shared.session.vortex_type(encoding, dtype)).or_raise()?;
         export_field(&field).map(LogicalType::Schema).or_raise()
@@ -115,13 +115,14 @@ fn with_context(py: Python<'_>, context: &str, error: PyErr) -> PyErr {
     with_context
 }
 
-/// Collects a sequence of at most [`MAX_NODES`] objects.
+/// Collects the objects of a sequence. A sequence that is not a list may have at most [`MAX_NODES`]
+/// objects.
 fn to_list<'py>(objects: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = objects.cast::<PyList>() {
         return Ok(list.iter().collect());
     }
     let sequence = objects.cast::<PySequence>()?;
-    // The declared length of a sequence may be wrong.
+    // The declared length of a sequence may be wrong, so the objects are counted.
     let list = sequence.try_iter()?.take(MAX_NODES + 1).collect::<PyResult<Vec<_>>>()?;
     if list.len() > MAX_NODES {
         return Err(usage(format!("expected at most {MAX_NODES} objects")));
