@@ -20,8 +20,8 @@ use crate::tracing_hooks::{self, TracedDrop};
 
 /// An instance of a loaded plugin in a session.
 ///
-/// Streams and writers that the instance opened share it. The instance is destroyed after the last
-/// of them is dropped and everything that the plugin exported is released.
+/// Streams and writers that the instance opened hold references to it. The instance is destroyed
+/// after all these references are dropped and everything that the plugin exported is released.
 pub struct Plugin {
     loaded: Loaded,
     account: Arc<Account>,
@@ -200,14 +200,15 @@ impl Plugin {
         self.poisoned.load(Ordering::Relaxed) || self.process.as_ref().is_some_and(PluginProcess::has_ended)
     }
 
-    /// Marks the instance as unusable if `error` says that it panicked.
+    /// Marks the instance as unusable if `error` reports a panic of the instance.
     pub(crate) fn note_panic(&self, error: &ApiError) {
         if error.code() == crossdock_plugin_api::Code::PANICKED {
             self.poisoned.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns the error for an error that the plugin reported in the step `what`.
+    /// Converts an error that the plugin reported in the step `what`. Marks the instance as
+    /// unusable if the error reports a panic.
     pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {
         self.note_panic(&source);
         match source.code() {

@@ -19,8 +19,8 @@ use crate::session::Session;
 use crate::source::{FileSource, Input};
 use crate::tracing_hooks::{self, Producer, TracedDrop};
 
-/// The number of bytes of batches after which pages of a mapped input are released, so that reading
-/// a file of any size keeps only a bounded part of it in memory.
+/// After batches with this number of bytes in total, the pages of a mapped input are released.
+/// Therefore, only a bounded part of a large file is in memory.
 const TRIM_BYTES: u64 = 128 << 20;
 
 /// Files with fewer bytes are read instead of mapped, because creating and removing a mapping and
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// Whether a file for a device is read into pinned memory instead of mapped. Pinned memory
-    /// counts against the budget, so this requires a budget much larger than the file.
+    /// counts against the budget, so the file may have at most a quarter of the budget.
     fn should_read_unmapped(&self, file: &FileSource) -> bool {
         let bytes = file.len().unwrap_or(0);
         let has_room = self.host().backend().limit_bytes().is_none_or(|limit| bytes <= limit as u64 / 4);
@@ -270,7 +270,7 @@ impl Reader {
     }
 
     /// Checks the input's length before each read, also before the read that finds the end.
-    /// Therefore, a file that is truncated while it is read is always noticed.
+    /// Therefore, the truncation of a file during reading always causes an error.
     fn check_input(&mut self) -> Result<()> {
         let Some(Input::File(file)) = &self.input else { return Ok(()) };
         if self.untrimmed_bytes >= TRIM_BYTES {

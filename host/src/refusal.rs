@@ -7,7 +7,7 @@ use crossdock_plugin_api::abi;
 
 use crate::metadata::MetadataError;
 
-/// The id for a plugin that was not refused but failed to load. It replaces the id of a reason.
+/// The id for a plugin that was not refused but failed to load. Reported in place of a reason's id.
 pub const FAILED: &str = "failed";
 
 /// Libraries that every process may load: the C library and the loader, the runtimes of compilers,
@@ -188,8 +188,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the candidate was refused because of the path by which its file was reached. The
-    /// same file may be allowed by another path.
+    /// Whether the candidate was refused because of the path by which its file was found. The same
+    /// file may be allowed by another path.
     pub(crate) fn depends_on_path(&self) -> bool {
         matches!(
             self,

@@ -178,8 +178,8 @@ impl<'a> Registry<'a> {
     }
 
     /// Chooses the format of bytes to write. The candidates are the formats that `wanted` selects,
-    /// or all formats. The output's extension decides; it is "-" for standard output. If the
-    /// extension does not decide, the only candidate is chosen.
+    /// or all formats. The output's extension decides; standard output has the extension "-". If
+    /// the extension does not decide, the only candidate is chosen.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
         self.by_extension(&all, wanted, name, Way::Out)?.ok_or_else(|| {

@@ -29,13 +29,13 @@ pub struct Session {
 
 struct Inner {
     host: Host,
-    /// Unique in the process.
+    /// Identifies the session in the process.
     number: u64,
     settings: SessionSettings,
     call: CallSettings,
     validate: Option<Validate>,
     account: Arc<Account>,
-    /// Memory that the host itself uses for tables and for moves between devices.
+    /// The host's own stream, for tables and for moves between devices.
     stream: Stream,
     /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
@@ -179,9 +179,9 @@ impl Session {
         if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// The host object for code that is not a plugin but uses the plugin interface: memory, a log
-    /// and settings. Memory that is allocated through it is counted under `name`. It may outlive
-    /// the session.
+    /// Returns a host object for code that is not a plugin but uses the plugin interface: memory, a
+    /// log and settings. Memory that is allocated through this object is counted under `name`. The
+    /// host object may outlive the session.
     ///
     /// # Errors
     /// An error occurs only because of a bug in this library.
@@ -263,9 +263,10 @@ impl Session {
 
     /// Creates an instance of a plugin.
     ///
-    /// Blocks while more than 64 dropped instances are not yet destroyed, so that threads that open
-    /// and close sessions do not outrun the thread that destroys instances. Blocks for at most 10
-    /// seconds, and does not block while a single destruction takes longer than 1 second.
+    /// Blocks while more than 64 dropped instances are not yet destroyed. Otherwise, threads that
+    /// open and close sessions could exhaust memory, because only one thread destroys instances.
+    /// Blocks for at most 10 seconds, and does not block while a single destruction takes longer
+    /// than 1 second.
     ///
     /// # Errors
     /// [`Error::Usage`] if no plugin has this name, [`Error::Refused`] if the plugin fails a check

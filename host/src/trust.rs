@@ -23,7 +23,8 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
     Ok((file, stat))
 }
 
-/// A file may be deleted at any time, even between two system calls for its path.
+/// Returns the refusal for a failed system call. Any call may report a missing file, because a file
+/// may be deleted between two system calls for its path.
 fn missing_or_unreadable(error: std::io::Error) -> Refusal {
     match error.kind() {
         std::io::ErrorKind::NotFound => Refusal::Missing,
@@ -73,9 +74,9 @@ pub(crate) fn check_program(path: &Path) -> Result<(), Refusal> {
     check_directories(path)
 }
 
-/// Checks that only root and this user can change which file is at `path`. Other users could change
-/// this by replacing files in its directory, or in the directory of a symbolic link on the way, or
-/// by owning such a link.
+/// Checks that only root and this user can change which file is at `path`. Other users could do so
+/// by replacing files in its directory, or in the directory of a symbolic link on the way, or by
+/// owning such a link.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     /// The maximum number of symbolic links that are followed, as in Linux.
     const MAX_LINKS: usize = 40;

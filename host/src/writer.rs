@@ -136,7 +136,7 @@ impl Writer {
         let writer = account.trace_host_call("exporter.begin", begin).map_err(failed)?;
         let writer = TracedDrop::new(writer, account, "writer.release");
         let (session, schema) = (session.clone(), schema.clone());
-        // A plugin may pass the batch on in a capsule without copying it.
+        // A plugin may put the batch itself into a capsule, without copying the batch.
         let has_external_capsule =
             format.capsules.iter().any(|name| name.as_bytes() != abi::EncodedArray::NAME.to_bytes());
         let is_exported = has_external_capsule && output.is_none();

@@ -48,8 +48,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(image)
     }
 
-    /// The bytes of the symbol `crossdock_plugin_meta_v1`. Their number is the symbol's declared
-    /// size, but at most the size of this version's struct.
+    /// The bytes of the symbol `crossdock_plugin_meta_v1`, up to the size of this version's struct.
     pub(super) fn metadata_bytes(&self) -> Result<&'data [u8], MetadataError> {
         let (address, bytes) = self.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
         self.check_not_relocated(address, bytes)?;
@@ -94,8 +93,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         }
     }
 
-    /// The file offset of the byte at `address`, and the number of bytes of the file that are
-    /// mapped from there.
+    /// The file offset of the byte at `address`, and the number of mapped bytes of the file from
+    /// this offset on.
     fn file_range(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD).find_map(|s| {
             let within = address.checked_sub(s.p_vaddr(LE))?;
@@ -126,8 +125,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     fn symbol_count(&self) -> Result<u64, MetadataError> {
-        // The table's length is known only from its last entry. Therefore, this closure returns the
-        // bytes up to the next table or the segment's end.
+        // The hash table's length is known only from its last entry. Therefore, this closure
+        // returns the bytes up to the next table or the end of the segment.
         let tail = |address: u64| {
             let remaining = self.file_range(address).map_or(0, |(_, remaining)| remaining);
             let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];

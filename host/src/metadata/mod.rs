@@ -74,7 +74,8 @@ impl Metadata {
                 abi::MIN_META_BYTES
             )));
         }
-        // `metadata_bytes` returns at most the size of this version's struct.
+        // The struct of a later version may be longer than `known`, because `metadata_bytes`
+        // returns at most the size of this version's struct.
         if known < size_of::<abi::PluginMeta>() && raw.struct_size as usize > known {
             return Err(MetadataError::Bad(format!(
                 "the symbol has {known} bytes, expected the {} of its struct size",

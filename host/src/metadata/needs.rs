@@ -19,7 +19,7 @@ const MAX_VERSIONS: usize = 1 << 12;
 /// What a library needs from the dynamic loader and the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The libraries that are loaded with the library, by the names that it states.
+    /// The names of the libraries that the loader loads together with this library.
     pub libraries: Vec<String>,
     /// The paths in which the loader searches for the library's needs (`DT_RPATH`, `DT_RUNPATH`).
     pub search_paths: Vec<String>,

@@ -25,8 +25,8 @@ impl Policy {
         Ok(Self { crashes: crashes(&Environment::from_process()), ..policy })
     }
 
-    /// Parses a policy as if `text` were the content of `file`: paths in it are relative to the
-    /// file's folder.
+    /// Parses a policy as if `text` were the content of `file`: paths in the policy are relative to
+    /// the folder of `file`.
     ///
     /// # Errors
     /// The text is not a valid policy, or names a lock file that is not valid.
@@ -42,8 +42,9 @@ impl Policy {
     /// # Errors
     /// The errors of [`Policy::from_file`].
     pub fn from_standard_files() -> Result<Self, PolicyError> {
-        // If it is unknown whether a file exists, the file is read, and reading fails, because a
-        // policy must not be ignored silently.
+        // A file counts as existing unless the system reports that it is missing. If the file
+        // cannot be read, reading it returns an error, because a policy must not be ignored
+        // silently.
         let exists = |file: &Path| match std::fs::symlink_metadata(file) {
             Ok(_) => true,
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
@@ -71,7 +72,8 @@ fn crashes(environment: &Environment) -> Option<PathBuf> {
 /// in the XDG specification, a relative path in the variable is ignored. Otherwise, the working
 /// directory would decide which policy applies.
 fn user_folder(environment: &Environment, variable: &str, at_home: &str) -> Option<PathBuf> {
-    // No warning is needed if a privileged process ignores these variables.
+    // A privileged process ignores these variables without a warning, because most environments set
+    // HOME.
     let absolute =
         |name| environment.value(name, drop).map(PathBuf::from).filter(|folder| folder.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(at_home)))

@@ -16,8 +16,8 @@ pub struct Isolation {
     /// [`serve_with`](crossdock_isolation::serve_with), or `crossdock` beside this process's
     /// executable.
     pub program: Option<Program>,
-    /// The maximum duration of a call, and the maximum silence during a call. If a call exceeds one
-    /// of them, the call fails and the process is ended. `None`: unlimited.
+    /// The maximum duration of a call, and the maximum time without messages during a call. If a
+    /// call exceeds a deadline, the call fails and the process is ended. `None`: no deadline.
     pub deadlines: Deadlines,
     /// The control group (Linux, version 2) in which each process gets its own group with limits.
     /// The control group belongs to this user and contains no processes itself. `None`: the
@@ -57,8 +57,8 @@ impl Which {
         }
     }
 
-    /// The union of both sets of plugins. The union of [`Self::AllBut`] and [`Self::Named`] is
-    /// [`Self::All`].
+    /// Returns the union of two sets of plugins. No variant can represent the union of
+    /// [`Self::AllBut`] and [`Self::Named`], so this union becomes [`Self::All`].
     pub fn union(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, which) | (which, Self::None) => which,
@@ -108,8 +108,8 @@ mod tests {
                     (one, other),
                     (Which::Named(_), Which::AllBut(_)) | (Which::AllBut(_), Which::Named(_))
                 );
-                // The union of names and exceptions is all plugins, which isolates at least every
-                // plugin of both sets.
+                // `union` returns `All` for names and exceptions, so plugins of neither set are
+                // isolated too.
                 let expected = either || !is_exact;
                 assert_eq!(both.includes(name, file.as_ref()), expected, "{one:?} {other:?} {name} {file:?}");
             }

@@ -1,7 +1,8 @@
 //! Destroys plugin instances on a thread of its own.
 //!
-//! An instance may be destroyed only after everything that it exported is released. The plugin may
-//! itself release the last exported object, on a stack that is still inside the instance.
+//! An instance may be destroyed only after everything that it exported is released. The plugin
+//! itself may release the last exported object, while its functions are still on the stack. The
+//! instance must not be destroyed on this stack.
 
 mod queue;
 mod sync;
@@ -33,8 +34,9 @@ pub(crate) trait PendingDestroy: Send {
     /// its copy of the instance.
     fn forks(&self) -> u32;
 
-    /// If the instance's memory belongs to `backend` and references other than the instance's own
-    /// are alive: the account's name and the number of these references.
+    /// Returns the account's name and the number of references that exported objects hold to the
+    /// instance's host object. `None` if there are no references, or if the instance's memory
+    /// belongs to another backend.
     fn leaked_references(&self, backend: &Backend) -> Option<(String, usize)>;
 }
 
@@ -52,8 +54,9 @@ struct Reclaimer {
     thread: OnceLock<libc::pthread_t>,
 }
 
-/// Returns the reclaimer of this process. A forked child gets a new one, because its parent's
-/// threads, and the threads that hold its parent's locks, do not exist in the child.
+/// Returns the reclaimer of this process. A forked child gets a new reclaimer, because threads of
+/// the parent do not exist in the child: the old reclaimer would have no thread, and its locks
+/// could stay locked.
 fn reclaimer() -> &'static Reclaimer {
     static RECLAIMER: AtomicPtr<Reclaimer> = AtomicPtr::new(std::ptr::null_mut());
     let forks = fork_count();
@@ -112,7 +115,7 @@ pub(crate) fn destroy_when_idle(instance: Box<dyn PendingDestroy>) {
     }
 }
 
-/// Blocks while too many instances are pending. Call it before an instance is created.
+/// Blocks while too many instances are idle. Called before an instance is created.
 pub(crate) fn wait_for_room() {
     if let Some(queue) = queue_to_wait_for() {
         queue.wait_for_room(MAX_IDLE, MAX_DESTROY_TIME, MAX_CREATE_DELAY);
@@ -146,11 +149,12 @@ fn settle_until(until: Option<Instant>) {
     }
 }
 
-/// Returns the queue, unless waiting for it would never end. Waiting would never end on the
-/// reclaimer's own thread, or if the reclaimer's thread was not started.
+/// Returns the queue, or `None` where waiting would never end: on the reclaimer's own thread, and
+/// if this thread was not started.
 fn queue_to_wait_for() -> Option<&'static ReclaimQueue<Box<dyn PendingDestroy>>> {
     let reclaimer = reclaimer();
-    // A plugin's `destroy` may end the process, whose exit handlers then run on this thread.
+    // A plugin's `destroy` may end the process. The exit handlers then run on the reclaimer's
+    // thread and call this function.
     if reclaimer.thread.get() == Some(&this_thread()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Queues values. One thread drops each value once nothing but the queue refers to it.
+//! Queues values. One thread drops each value once only the queue refers to the value.
 //!
 //! The models in tests/models run this file under loom, in every order that threads and the memory
 //! model allow.
@@ -50,7 +50,7 @@ struct RoundGuard<'a, T: Counted> {
 
 impl<T: Counted> Drop for RoundGuard<'_, T> {
     fn drop(&mut self) {
-        // If the drop of one value panics, unwinding through `round` drops the other values.
+        // If the drop of one value panics, unwinding through `round` drops the remaining values.
         if self.remaining > 0 {
             self.queue.finish(self.remaining, None);
         }
@@ -130,8 +130,8 @@ impl<T: Counted> ReclaimQueue<T> {
     }
 
     /// Blocks until all values that are pending and idle at the time of the call are dropped, or
-    /// until the time `until`. Ignores values that are added later, because otherwise it might
-    /// never return.
+    /// until the time `until`. Ignores values that are added later, because otherwise the call
+    /// might never return.
     pub(crate) fn settle(&self, until: Option<Instant>) {
         let mut state = self.state();
         let end = state.next_number;
@@ -145,7 +145,7 @@ impl<T: Counted> ReclaimQueue<T> {
         }
     }
 
-    /// Blocks while more than `max_idle` values are idle and not yet dropped. It returns after
+    /// Blocks while more than `max_idle` values are idle and not yet dropped. Returns after
     /// `max_delay`, or once a single drop takes longer than `max_drop`.
     pub(crate) fn wait_for_room(&self, max_idle: usize, max_drop: Duration, max_delay: Duration) {
         // The usual case needs no lock. A value that is being added may be missed.

@@ -157,8 +157,8 @@ fn open_beside(target: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
         .map(|(file, path)| (file, Some(path)))
 }
 
-/// Gives a temporary name to a file without a name. Renaming then replaces the target, which
-/// linking cannot do.
+/// Gives a temporary name to a file without a name. The later rename replaces an existing target,
+/// but a link cannot replace a file.
 fn link(file: &File, target: &Path) -> std::io::Result<PathBuf> {
     let from = c_path(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
     let link = |path: &Path| {
@@ -209,7 +209,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("temporary");
         std::fs::write(&path, "").unwrap();
-        // Constructed directly, because only some file systems require a temporary name.
+        // Constructed without `create`, because `create` uses a temporary name only on some file
+        // systems.
         let output = |temporary| OutputFile {
             name: "target".into(),
             target: folder.path().join("target"),

@@ -33,8 +33,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Opens a path for writing. A regular file is written under another name and renamed at the
-    /// end. A named pipe or a device is written directly.
+    /// Opens a path for writing. A regular file appears at the path when the output is committed. A
+    /// named pipe or a device is written directly.
     pub fn create(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         match std::fs::metadata(path) {
@@ -75,7 +75,7 @@ impl Output {
         }
     }
 
-    /// The name that determines the format: the path, or "-" for standard output.
+    /// The name by which the format is chosen: the path, or "-" for standard output.
     pub fn target(&self) -> &str {
         match self {
             Self::Stream(stream) if stream.is_stdout() => STANDARD_OUTPUT,

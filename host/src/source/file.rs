@@ -30,8 +30,8 @@ pub struct FileSource {
     mapping: OnceLock<Option<Arc<Mapping>>>,
 }
 
-/// Mappings with at least this number of bytes are removed on another thread. The removal of a
-/// mapping of several gigabytes takes a considerable part of the time of a copy to a device.
+/// Mappings with at least this number of bytes are removed on another thread, because removing a
+/// mapping of several gigabytes takes long compared to copying its bytes to a device.
 const MIN_THREAD_BYTES: usize = 64 << 20;
 
 impl FileSource {
@@ -95,8 +95,8 @@ impl FileSource {
         ))
     }
 
-    /// Removes pages from the memory of this process after they were read. Another thread may do
-    /// this. The pages stay in the system's page cache.
+    /// Removes pages from the memory of this process after they were read. Large mappings are
+    /// trimmed on another thread. The pages stay in the system's page cache.
     pub(crate) fn trim(&self) {
         let Some(Some(mapping)) = self.mapping.get() else { return };
         if mapping.trimming.swap(true, Ordering::Relaxed) {
@@ -112,7 +112,8 @@ impl FileSource {
 impl Drop for FileSource {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take().flatten() {
-            // The last Arc to be dropped unmaps the file, on either thread.
+            // The file is unmapped when the last Arc is dropped, by this thread or by the other
+            // thread.
             run_on_thread(mapping.bytes().len(), move || drop(mapping));
         }
     }

@@ -37,9 +37,10 @@ impl Table {
         Self::from_record_batches(session, batch.schema(), std::slice::from_ref(batch))
     }
 
-    /// Returns the table as record batches in host memory. They share buffers that are already in
-    /// host memory. The contents are validated, because arrow-rs does not validate them. Metadata
-    /// that record batches cannot hold is stored under the keys of [`crossdock_arrays::metadata`].
+    /// Returns the table as record batches in host memory. The record batches share buffers that
+    /// are already in host memory. The contents are validated, because arrow-rs does not validate
+    /// them. Metadata that record batches cannot hold is stored under the keys of
+    /// [`crossdock_arrays::metadata`].
     pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
         self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
     }
@@ -76,7 +77,7 @@ impl Table {
 }
 
 fn import_record_batch(session: &Session, batch: &RecordBatch) -> Result<DeviceBatch> {
-    // `StructArray::new` takes the length from the fields.
+    // `StructArray::new` takes the length from the columns, so it cannot be used without columns.
     let fields = batch.schema().fields().clone();
     let array = if fields.is_empty() {
         StructArray::new_empty_fields(batch.num_rows(), None)

@@ -70,8 +70,8 @@ impl Table {
         input: Input,
         progress: Option<Arc<Progress>>,
     ) -> Result<Self> {
-        // An IPC file begins with its magic number. A stream does not, and streams of old writers
-        // have no magic number.
+        // An IPC file begins with its magic number. Any other input is read as a stream, because
+        // streams of old writers do not begin with fixed bytes.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
         let options = ReadOptions { from: Some(form.name().into()), progress, ..ReadOptions::default() };
         Self::from_reader(session, session.read_shared(input, &options)?)

@@ -13,7 +13,7 @@ use crossdock::memory::Backend;
 
 use crate::common::encoding::{self, node};
 
-/// A test that takes longer hangs.
+/// The duration after which a test counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// The results of decoding inside `create` of [`Early`].
@@ -52,7 +52,7 @@ fn decoding_inside_create_returns_an_error_without_a_deadlock() {
 /// The results of decoding inside `create` of [`Again`].
 static AGAIN_RESULTS: Mutex<Vec<std::result::Result<(), String>>> = Mutex::new(Vec::new());
 
-/// Decodes its own encoding inside `create`, and panics whenever it decodes.
+/// A plugin that decodes its own encoding inside `create`. Every decoding panics.
 struct Again;
 
 impl Plugin for Again {

@@ -67,7 +67,6 @@ fn beside_the_executable_only_crossdock_file_names_are_candidates() {
     assert_eq!(catalog.candidates.len(), 1);
 }
 
-/// Programs must ask for plugins beside the executable explicitly.
 #[test]
 fn executables_directory_is_searched_only_on_request() {
     let beside = std::env::current_exe().unwrap().with_file_name("libcrossdock_beside_test_plugin.so");

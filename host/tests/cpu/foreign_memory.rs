@@ -192,7 +192,7 @@ fn rejects_a_batch_of_foreign_memory_beyond_the_budget() {
         }
         assert_eq!(host.ledger().foreign, []);
     }
-    // A small batch fits.
+    // A small batch does not exceed the budget.
     read(&session, Input::bytes(vec![1; 1000]), "own").unwrap();
     assert!(host.settle().is_empty());
 }
@@ -221,7 +221,8 @@ fn memory_of_the_host_or_the_input_is_not_counted_again() {
     assert_eq!(host.ledger().foreign, []);
     assert!(host.ledger().live_bytes() >= LARGE as u64);
     drop(growing);
-    // The batch is in memory of the input, which is first bytes in memory and then a mapped file.
+    // The batch is in memory of the input. The first input is bytes in memory, the second a mapped
+    // file.
     let (host, narrow) = session(Some(4096));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mapped.bytes");
     std::fs::write(&file, vec![7; LARGE]).unwrap();

@@ -81,8 +81,8 @@ fn rejects_tables_with_too_many_entries() {
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 32).unwrap();
         refusal(&path)
     };
-    // The file header's count of program headers is set to PN_XNUM, so that a field of the first
-    // section header replaces it. The field is set to a large count.
+    // The file header's count of program headers is set to PN_XNUM. The count is then in a field of
+    // the first section header, which is set to a large number.
     let (sections, many) = (word(0x28) as usize, (1u32 << 24).to_le_bytes());
     let (id, sentence) = changed(&[(0x38, &[0xff, 0xff]), (sections + 44, &many)]);
     assert!(
@@ -91,7 +91,7 @@ fn rejects_tables_with_too_many_entries() {
     );
     let (id, sentence) = changed(&[(0x38, &1025u16.to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("1025 program headers"), "{sentence}");
-    // The length of the dynamic segment in its program header.
+    // A program header contains the length of its segment at offset 32.
     let dynamic = segments(&whole, SEGMENT_DYNAMIC)[0];
     let (id, sentence) = changed(&[(dynamic + 32, &(4097u64 * 16).to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("4097 entries in its dynamic segment"), "{sentence}");
@@ -207,7 +207,7 @@ fn checks_every_link_on_the_path() {
         std::fs::create_dir(at(name)).unwrap();
     }
     c_plugin(&at("last"), "plugin.so", &[]);
-    // A link to a file, a link to a directory, and relative links to both.
+    // Two relative links lead to the file, and two absolute links lead to its directory.
     std::os::unix::fs::symlink("../last/plugin.so", at("open/middle.so")).unwrap();
     std::os::unix::fs::symlink("../open/middle.so", at("first/link.so")).unwrap();
     std::os::unix::fs::symlink(at("last"), at("open/folder")).unwrap();
@@ -454,8 +454,8 @@ fn symbol_hash_table_is_read_up_to_the_next_table() {
     let path = c_plugin_with(directory.path(), "plugin.so", &[], &["-Wl,--hash-style=gnu"]);
     let mut bytes = std::fs::read(&path).unwrap();
     assert!(Metadata::from_bytes(&bytes).is_ok());
-    // The symbol table follows the hash table, in which bit 0 of a hash marks the end of a chain.
-    // Without the last mark, the chain would continue in the symbol table.
+    // The symbol table follows the hash table. In a hash of the hash table, bit 0 marks the end of
+    // a chain. Without the last mark, the chain would continue in the symbol table.
     let address_of = |tag: u64| {
         let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());

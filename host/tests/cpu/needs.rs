@@ -152,7 +152,7 @@ fn uses_the_last_string_table_like_the_loader() {
     let (start, n) = (word(&bytes, dynamic + 8) as usize, word(&bytes, dynamic + 32) as usize / 16);
     let end = (0..n).map(|i| start + i * 16).find(|at| word(&bytes, *at) == 0).unwrap();
     assert!(end + 16 < start + n * 16, "the dynamic segment has no spare entry");
-    // Another string table, at an address that is not mapped.
+    // The entry declares another string table, at an address that is not mapped.
     bytes[end..end + 8].copy_from_slice(&5u64.to_le_bytes());
     bytes[end + 8..end + 16].copy_from_slice(&u64::MAX.to_le_bytes());
     std::fs::write(&plugin, bytes).unwrap();

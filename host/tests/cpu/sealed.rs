@@ -59,7 +59,7 @@ fn rewritten_file_is_refused_without_a_copy() {
     let checked = PluginFile::new(&good).check().unwrap();
     std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
     // Sets another modification time, because the two versions of the file could otherwise have the
-    // same one.
+    // same modification time.
     let file = std::fs::File::options().write(true).open(&good).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let refused = checked.load().expect_err("a refusal");
