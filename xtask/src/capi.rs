@@ -52,8 +52,8 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
         Ok(folder)
     };
     let (lib, include) = (folder("lib")?, folder("include")?);
-    // Installs the file with the full version, and links for the SONAME (see capi/build.rs) and for
-    // linking.
+    // Installs the library under its full version. The link with the SONAME (see capi/build.rs) is
+    // for programs, and the link without a version is for the linker.
     let file = format!("{LIBRARY}.{}", version());
     let header = fs::read_to_string(root.join(ABI_HEADER)).context(ABI_HEADER)?;
     let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));

@@ -84,7 +84,7 @@ impl Workspace {
         self.packages.iter().any(|p| p.name == name)
     }
 
-    /// The members that build plugins: those in `plugins/` that have a cdylib target.
+    /// The members that build plugins: the crates in `plugins/` with a cdylib target.
     pub fn plugins(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|p| p.folder.starts_with("plugins/") && !p.cdylibs.is_empty())
     }

@@ -11,8 +11,9 @@ const NUMBERS: &str = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time
                        distance,hour,minute,cancelled,speed_mph";
 
 /// The packages to build: first the command and the plugins of the conversions, then the
-/// comparison. The builds are separate. In one build, Cargo would enable features of the comparison
-/// in the dependencies of the plugins, and would have to build the plugins again for the wheel.
+/// comparison. The builds are separate, because a single build would enable features of the
+/// comparison in the dependencies of the plugins. Cargo would then have to build the plugins again
+/// for the wheel.
 const BUILT: [&[&str]; 2] = [
     &[
         "crossdock-cli",

@@ -15,7 +15,7 @@ fn hashed(bytes: impl Iterator<Item = u8>) -> u64 {
 /// independent.
 pub fn mixed<'a>(number: u64, bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let hash = hashed(bytes.into_iter().copied().chain(number.to_le_bytes()));
-    // FNV hashes of similar inputs have similar high bits.
+    // The high bits of FNV hashes of similar inputs are similar, so this line mixes the bits.
     (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 

@@ -17,7 +17,8 @@ pub struct Program {
     pub name: String,
     /// The folder of the package, relative to the root.
     pub package: String,
-    /// Whether the program has the unit tests of a library or a program, and not integration tests.
+    /// Whether the program has unit tests of a library or a binary. Otherwise it has integration
+    /// tests.
     pub is_unit: bool,
     pub path: PathBuf,
     pub folder: PathBuf,

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The stress test programs, which belong to the package that tests several crates together.
 const STRESS: [&str; 2] = ["stress", "stress_plugins"];
-/// The test programs that inject faults. Each has the filter that selects its tests, and whether
-/// the faults are injected into the simulated driver.
+/// The test programs that inject faults. Each entry has the program's name, the filter that selects
+/// its tests, and whether the faults are injected into the simulated driver.
 const FAULTS: [(&str, &str, bool); 5] = [
     ("cpu", "failures::", false),
     ("devices", "decoder_failures::", false),
@@ -26,8 +26,8 @@ const FAULTS: [(&str, &str, bool); 5] = [
 const PACKAGE: &str = "crossdock-tests";
 /// The duration of one run of a stress test or a fuzz target.
 const MAX_RUN: Duration = Duration::from_secs(5 * 60);
-/// The number of rounds for the stress test that is limited by rounds and not by time. On a small
-/// machine, they take about as long as one run of another test.
+/// The number of rounds that replaces [`MAX_RUN`] in the stress test without a time limit. On a small
+/// machine, these rounds take about as long as one run of another test.
 const ROUNDS: u64 = 300;
 /// The minimum duration of a run. If less time remains, no run is started.
 const MIN_RUN: Duration = Duration::from_secs(1);

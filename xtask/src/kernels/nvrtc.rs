@@ -38,7 +38,7 @@ type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
 
 pub struct Compiler {
     nvrtc: Library,
-    /// Loaded first, because the compiler opens this library without a path.
+    /// `open` loads this library first, because the compiler opens the library without a path.
     _builtins: Library,
 }
 
@@ -112,7 +112,7 @@ impl Compiler {
             (0, Output::Ptx) => self.bytes(handle, "nvrtcGetPTXSize", "nvrtcGetPTX"),
             _ => Err(anyhow::anyhow!("{kind}_{architecture}: the compiler returned {code}")),
         };
-        // SAFETY: `create` initialized `handle`, and it is not used afterwards.
+        // SAFETY: `create` initialized `handle`, and `handle` is not used afterwards.
         unsafe { destroy(&mut handle) };
         let log = log.unwrap_or_default();
         let image = image.with_context(|| log.clone())?;

@@ -67,7 +67,8 @@ impl List {
         self.mutants.iter().any(|mutant| mutant.name == name)
     }
 
-    /// The places of all mutants of the package that are not in `these`. Includes excluded mutants.
+    /// The places of all mutants of the package, including excluded mutants, except the mutants in
+    /// `these`.
     pub fn others(&self, package: &str, these: &[Mutant]) -> Vec<&str> {
         let these: HashSet<&str> = these.iter().map(|mutant| mutant.place.as_str()).collect();
         let all = self.places.iter().filter(|(of, place)| of == package && !these.contains(place.as_str()));
@@ -82,8 +83,8 @@ impl List {
         packages
     }
 
-    /// The mutants whose names contain `text`, and that belong to these packages. An empty list
-    /// means all packages.
+    /// The mutants of these packages whose names contain `text`. An empty list of packages means
+    /// all packages.
     pub fn those_of(&self, packages: &[String], text: Option<&str>) -> Result<Vec<Mutant>> {
         let known = self.packages();
         if let Some(unknown) = packages.iter().find(|package| !known.contains(package)) {
@@ -132,8 +133,7 @@ fn number(mutants: &mut [Mutant]) {
 }
 
 /// A sample of `size` mutants, selected by the seed. The rank of a mutant depends only on the seed
-/// and its name. A change in one file affects the selection in another file only because the size
-/// of the sample is fixed.
+/// and its name. Therefore a change in one file has little effect on the selection in other files.
 pub fn sample(mut mutants: Vec<Mutant>, seed: u64, size: usize) -> Vec<Mutant> {
     mutants.sort_by_cached_key(|mutant| (mixed(seed, mutant.name.as_bytes()), mutant.name.clone()));
     mutants.truncate(size);

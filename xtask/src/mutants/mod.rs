@@ -146,8 +146,8 @@ impl Folders {
         Self { tree: folder.join("tree"), build: folder.join("target"), results: folder.join("found") }
     }
 
-    /// Locks the copy until the file is dropped, because an update by another process would remove
-    /// the mutant under test.
+    /// Locks the copy until the returned file is dropped. Otherwise another process could update
+    /// the copy and remove the mutant under test.
     fn lock(&self) -> Result<File> {
         let path = self.tree.with_extension("lock");
         let folder = path.parent().unwrap_or(&path);
@@ -168,8 +168,8 @@ impl Folders {
         let mut command = cargo();
         command.current_dir(&self.tree).args(["mutants", "--no-config", "--colors", "never", "--in-place"]);
         command.env("CARGO_TARGET_DIR", &self.build);
-        // Disables debug information: mutants are not debugged, and linking takes half of the time
-        // without it.
+        // Disables debug information, which mutants do not need. Linking then takes half of the
+        // time.
         command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "1");
         command
     }
@@ -190,7 +190,7 @@ impl Folders {
         let mut command = self.cargo_mutants();
         command.args(["--package", package, "--test-package", list::tested_by(package)]);
         // Lists unselected mutants as already caught, so that cargo-mutants skips them. The option
-        // `--re` does not apply to all kinds of mutants.
+        // `--re` is not used, because it does not apply to all kinds of mutants.
         command.args(["--iterate", "--caught", "--unviable", "--minimum-test-timeout", "60"]);
         command.arg("--output").arg(&results);
         // Runs neither doc tests nor benchmarks.

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders whose tests do not run under the sanitizer. Their crates use no raw memory, are loaded
-/// into other programs, or switch stacks in a way that the sanitizer does not support.
+/// Folders whose tests do not run under the sanitizer. A crate in these folders uses no raw memory,
+/// is loaded into other programs, or switches stacks in a way that the sanitizer does not support.
 const EXCLUDED: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
 
 /// Excluded tests of the Python package. Some of these tests measure memory, and the sanitizer
@@ -106,7 +106,7 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     let command = || {
         let mut command = Command::new(&interpreter);
         command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &runtime);
-        // Leaks of the interpreter itself are ignored.
+        // Disables the detection of leaks, because the interpreter itself leaks.
         command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
@@ -135,20 +135,20 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     stream::pytest(&mut pytest, run.filter.is_some())
 }
 
-/// The sanitizer library of the C compiler. Rust's sanitizer library can only be linked into
-/// programs.
+/// The sanitizer library of the C compiler. Rust's sanitizer library cannot be preloaded, because
+/// it can only be linked into programs.
 fn runtime() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // If the compiler does not have the library, it prints only the name.
+    // If the compiler does not have the library, it prints the library's name without a path.
     path.is_absolute().then_some(path).filter(|path| path.exists())
 }
 
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
     let mut command = nightly::program("cargo");
     // Plugins use the sanitizer's functions of the program that loads them. The programs export
-    // only these functions, because -rdynamic would keep all unused code, and the programs are so
-    // many that they would fill a disk.
+    // only these functions. With -rdynamic, the programs would keep all unused code, and together
+    // would fill a disk.
     let exported = ["__asan_*", "__lsan_*", "__sanitizer_*", "__interceptor_*"]
         .map(|name| format!(",--export-dynamic-symbol={name}"));
     command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));

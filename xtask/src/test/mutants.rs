@@ -45,8 +45,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if missed.len() <= MAX_MISSED {
         return Ok(Outcome::Passed(Counts { failed: 0, ..counts }));
     }
-    // Missed mutants are not listed as failed tests. The printed line has the command that repeats
-    // them.
+    // Missed mutants are not listed as failed tests, because the line printed above has the command
+    // that repeats them.
     let why = format!("{} mutants were missed: {}", missed.len(), missed.join("; "));
     Ok(Outcome::Failed(counts, Failure { why, tests: Vec::new() }))
 }

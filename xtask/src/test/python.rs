@@ -58,9 +58,9 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         command
     };
     let check = |command: &mut Command| Outcome::check(stream::check(command));
-    // Sessions that the package keeps for the whole process, such as the sessions of
-    // crossdock.cuda, are not leaks. When a test closes its own session, the session's leaks are
-    // checked.
+    // The package keeps some sessions for the whole process, such as the sessions of
+    // crossdock.cuda. Therefore the simulated driver does not report leaks. When a test closes its
+    // own session, the session's leaks are checked.
     let leak_policy = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
     let mut all = Outcome::Passed(Counts::default());
     if let Some(filter) = run.filter.as_deref().filter(|filter| filter.contains(".py")) {

@@ -1,5 +1,5 @@
 //! Runs the tests for devices on the simulated CUDA driver. The devices `cpu` and `untouchable` run
-//! work immediately. The simulated driver runs it later, in an order that depends on a seed, and
+//! work immediately. The simulated driver runs work later, in an order that depends on a seed, and
 //! reports each unordered access.
 
 use super::{Outcome, Run, stream};
@@ -52,7 +52,7 @@ const MACHINES: &[Machine] = &[
     Machine { seed: 3, devices: 2, peer: false, lack: &["cuCtxRecordEvent"] },
 ];
 
-/// Test programs that do not run on the machine with peer access, because they do not use it and
+/// Test programs that do not run on the machine with peer access. They do not use peer access, and
 /// take as long as all other programs of their package.
 const WITHOUT_PEERS: [&str; 2] = ["cuda_faults", "verify"];
 

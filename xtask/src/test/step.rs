@@ -51,8 +51,8 @@ impl Step {
         self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The steps that must run before this step, even if only this step is selected. Tests load
-    /// plugins and start the command, which Cargo does not build as their dependencies.
+    /// The steps that must run before this step, even if only this step is selected. For example,
+    /// tests load plugins and start the command, which are not Cargo dependencies of the tests.
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
@@ -65,15 +65,15 @@ impl Step {
     /// The steps for which this step waits, if they are selected.
     pub fn comes_after(self) -> &'static [Self] {
         match self {
-            // If these steps began earlier, they would only compete with the build for Cargo's
-            // lock. They begin after the build, so that a failed build is reported sooner.
+            // These steps begin after the build, so that a failed build is reported sooner. If they
+            // began earlier, they would only compete with the build for Cargo's lock.
             Self::Clippy | Self::Doc | Self::StableAbi | Self::Kernels => &[Self::Build],
             Self::Wheel => &[Self::Build, Self::Venv],
             // Fuzzing comes after most other tests, because a fuzzer uses a whole core and would
             // slow down tests that measure time.
             Self::Fuzz => &[Self::Asan],
-            // Mutants come after `rust`: the step builds the same packages again, and its result is
-            // meaningless if the tests fail without a mutant.
+            // Mutants come after `rust`, because their result is meaningless if the tests fail
+            // without a mutant. The step also builds the same packages again.
             Self::Mutants => &[Self::Rust],
             other => other.needs(),
         }

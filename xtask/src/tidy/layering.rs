@@ -137,7 +137,7 @@ fn violation(
     }
     let to = *folders.get(dependency.name.as_str())?;
     // Tests of lower crates may use the crates that own memory and kernels, and the shared test
-    // support. A cdylib has no tests, so it may not use them.
+    // support. The cdylib crate of a plugin has no tests, so this exception does not apply to it.
     let for_tests = dependency.dev && (OWNERS.contains(&to) || is_test_folder(to));
     if (for_tests && !package.folder.ends_with("/plugin"))
         || to == package.folder

@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
                 }
             }
             "mod" if self.peek(2) == Some("{") => self.inline.push(self.depth),
-            // Excludes names of modules, functions, fields and methods.
+            // Excludes a word after one of these tokens, because such a word does not begin a path.
             _ if is_word(token) && !matches!(self.previous(), Some("::" | "$" | "." | "mod" | "fn")) => {
                 mentioned.push(token.to_owned());
                 let mut path = vec![token.to_owned()];
@@ -196,8 +196,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Converts a path that is used in inline modules to the same path outside of them. `None` if the
-/// path refers to an item in the inline modules.
+/// Converts a path inside `inline` nested inline modules to the equivalent path in the module of
+/// the file. `None` if the path refers to an item in the inline modules.
 fn from_file(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     if inline == 0 {
         return Some(path);

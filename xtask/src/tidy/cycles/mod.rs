@@ -1,9 +1,9 @@
 //! Checks that the modules of a crate do not import each other in a cycle.
 //!
 //! A module is a file below `src`. It imports a module if a `use` declaration or a path names an
-//! item that is defined there. Re-exported names (`pub use`) are followed to their definition. A
-//! module does not import its children by declaring them, nor a module from which it only
-//! re-exports names.
+//! item that is defined there. Re-exported names (`pub use`) are followed to their definition. Two
+//! things are not imports: the declaration of a child module, and a re-export of a name that the
+//! module itself does not use.
 //!
 //! The check does not cover methods of a type whose `impl` is in another module, names that macros
 //! compose, modules with a `#[path]`, files outside of `src`, and test code.
@@ -107,8 +107,8 @@ fn edges(modules: &BTreeMap<Path, Imports>) -> Graph {
     modules.iter().map(imported).collect()
 }
 
-/// The module that defines the item with this path in the module `from`. `None` if the item is not
-/// defined in the crate.
+/// Resolves a path in the module `from`. Returns the module that defines the item, or `None` if the
+/// item is not defined in the crate.
 fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], depth: usize) -> Option<Path> {
     // The number of steps is bounded, because re-exports may form a cycle.
     const MAX_DEPTH: usize = 16;
@@ -150,8 +150,8 @@ fn resolve(modules: &BTreeMap<Path, Imports>, from: &Path, path: &[String], dept
     Some(at)
 }
 
-/// For each group of modules that reach each other, a shortest cycle, and the size of the group. If
-/// the cycle contains the whole group, the size is 1.
+/// Returns a shortest cycle for each group of modules that reach each other, and the size of the
+/// group. The size is 1 if the cycle contains the whole group.
 fn cycles(graph: &Graph) -> Vec<(Vec<&str>, usize)> {
     let mut grouped = BTreeSet::new();
     let mut cycles = Vec::new();
