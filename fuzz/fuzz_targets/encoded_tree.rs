@@ -14,8 +14,8 @@ const CHECKSUM: std::ops::Range<usize> = 12..16;
 const TOTAL_BYTES: std::ops::Range<usize> = 16..24;
 const HEADER_BYTES: std::ops::Range<usize> = 24..32;
 
-/// Corrects the header's length and checksum, so that the fuzzer reaches the code after their
-/// checks.
+/// Corrects the length and the checksum in the header, so that the fuzzer reaches the code that
+/// follows the checks of both fields.
 fn with_valid_header(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let total = bytes.len() as u64;

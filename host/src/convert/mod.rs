@@ -1,4 +1,4 @@
-//! Converts from one format to another, optionally through others.
+//! Converts from one format to another, optionally through intermediate formats.
 
 mod plan;
 mod report;

@@ -220,8 +220,8 @@ struct ProgramAbove {
 /// number.
 const MAX_FUSED: usize = 32;
 
-/// Returns the node's program if the host decodes the node. The host decodes nodes for the CPU only
-/// if their plugin has only programs.
+/// Returns the node's program if the host decodes the node. The host decodes a node for the CPU
+/// only if the node's plugin has only programs.
 fn program(
     array: &EncodedArray,
     node: EncodedNode<'_>,

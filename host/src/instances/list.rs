@@ -7,7 +7,7 @@ use super::sync::{Mutex, MutexGuard, ThreadId, current};
 /// The instances in order of precedence. Later changes of the session's list do not affect a clone.
 pub(crate) type Instances<T> = Arc<[Arc<T>]>;
 
-/// A list of instances. The first caller creates them, while other callers wait.
+/// A list of instances. The first caller creates the instances, while other callers wait.
 pub(crate) struct List<T> {
     instances: Mutex<Option<Instances<T>>>,
     /// The threads that are creating the list (while they hold the lock of `instances`) or a

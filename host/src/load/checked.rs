@@ -41,8 +41,8 @@ pub trait Load: Send + Sync {
 }
 
 /// A plugin that passed every check that does not run its code. The checked bytes are the bytes
-/// that are loaded: the file stays open, or the bytes are in sealed memory if the policy depends on
-/// them.
+/// that are loaded, because the file stays open. If the policy depends on the bytes, the file is a
+/// sealed copy in memory.
 pub struct Checked {
     label: String,
     metadata: Arc<Metadata>,

@@ -69,7 +69,7 @@ pub(super) fn fingerprint(
     Ok(Fingerprint { sha256: hasher.finish(), signature })
 }
 
-/// Returns the verifier's result after all bytes were passed to it.
+/// Returns the result of the verifier, to which all bytes were passed.
 fn finish(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
     match verifier.finalize() {
         Ok(()) => Signature::By(key.clone()),

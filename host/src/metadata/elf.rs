@@ -33,8 +33,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     pub(super) fn open(data: R) -> Result<Self, MetadataError> {
         let segments = header::segments(data)?;
         let mut image = Self { data, segments, dynamic: &[] };
-        // Like the loader, this uses the last such header, and reads the bytes at its virtual
-        // address instead of its file offset.
+        // Like the loader, this function uses the last PT_DYNAMIC header, and reads the bytes at
+        // the header's virtual address instead of its file offset.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
             check_count("entries in its dynamic segment", n, MAX_DYNAMIC_ENTRIES)?;

@@ -15,7 +15,7 @@ use crate::session::Session;
 
 impl Table {
     /// Creates a table from one device record batch without copying it. The batch is released after
-    /// the last of its buffers is dropped and the host's last use of them has completed.
+    /// its last buffer is dropped and the host's work on its buffers has completed.
     pub fn from_device_record_batch(
         session: &Session,
         array: Owned<abi::ArrowDeviceArray>,

@@ -200,8 +200,8 @@ impl BatchStream for Values {
     }
 }
 
-/// A table without rows and with three columns. The first has an unsupported type, the second has a
-/// supported type, and exporting the third to capsules panics.
+/// A table without rows and with three columns: one of an unsupported type, one of a supported
+/// type, and one whose export to capsules panics.
 struct Odd;
 
 impl BatchStream for Odd {

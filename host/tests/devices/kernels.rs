@@ -75,7 +75,7 @@ fn error_for_unknown_kernel_or_wrong_arguments_names_the_caller() {
 fn rejects_null_pointers() {
     let session = host().session().open().unwrap();
     let handle = session.host_handle("launcher").unwrap();
-    // SAFETY: `HostKernels` is what the header defines for this id.
+    // SAFETY: the header defines `HostKernels` as the struct of the interface with this id.
     let (object, table) = unsafe { handle.interface::<abi::HostKernels>(abi::HOST_KERNELS_ID) }.unwrap();
     let (name, arguments, mut out) = (c"crossdock_copy_ranges".as_ptr(), c"rw".as_ptr(), std::ptr::null());
     let null = std::ptr::null();
