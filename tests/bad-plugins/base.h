@@ -1,7 +1,7 @@
 /*
- * A plugin that follows every rule, unless it is built with -DBUG=NAME, which injects one bug.
- * tests/suite/tests/verify/injected_bugs.rs lists the bugs, and for each bug the case of
- * `crossdock verify` that finds it.
+ * A plugin that follows every rule. If it is built with -DBUG=NAME, it has one injected bug.
+ * tests/suite/tests/verify/injected_bugs.rs lists the bugs, and the case of `crossdock verify` that
+ * finds each bug.
  */
 #ifndef BASE_H
 #define BASE_H
@@ -85,12 +85,11 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
                               crossdock_error*);
-/* Replaces the array by a copy that uses its buffers without owning them, and releases the
- * original. */
+/* Replaces the array by a copy, and releases the original. The copy uses the buffers of the
+ * original, but does not own these buffers. */
 void base_forget_owner(struct ArrowArray*);
 void base_make_needy(struct ArrowArray*, crossdock_instance*);
-/* A batch of `n` rows that are stored in the format `base-rows`. The batch declares `n_given`
- * rows. */
+/* Creates a batch from `n` rows in the format `base-rows`. The batch declares `n_given` rows. */
 crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,
                               crossdock_batch*, crossdock_error*);
 crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
@@ -104,8 +103,8 @@ crossdock_code base_numbers_give(unsigned char* validity, void* values, int64_t 
                                  crossdock_error* err);
 int base_rows_hold(const struct ArrowSchema* schema);
 
-/* A column in two blocks of memory, which may be read after the event. It owns a reference to
- * the host. */
+/* A column in two blocks of memory. The blocks may be read after the event. The column owns a
+ * reference to the host. */
 typedef struct base_column {
   const crossdock_host* host;
   const crossdock_memory* memory;
@@ -117,8 +116,8 @@ typedef struct base_column {
 
 base_column* base_column_new(crossdock_instance*, int is_decoded, crossdock_error*);
 void base_column_free(base_column*);
-/* The stream for work on a column: the call's stream if it belongs to host memory, otherwise the
- * default stream. */
+/* Returns the stream for work on a column: the call's stream if this is a stream of the CPU,
+ * otherwise the default stream of the CPU. */
 crossdock_code base_column_stream(const base_column*, const crossdock_call*, crossdock_stream** out, crossdock_error*);
 crossdock_code base_column_fill(base_column*, int which, const void* from, size_t bytes, crossdock_stream*, crossdock_error*);
 /* Creates a batch with the column. On success, the batch takes ownership of the column. */

@@ -1,9 +1,8 @@
-/* Columns of rows that were read and of decoded values. A column consists of blocks of host
- * memory, which are filled on a stream. */
+/* Creates the columns that get_next and decode return. A column consists of blocks of host memory,
+ * which are filled on a stream. */
 #include "base.h"
 
-/* Whether the plugin has this bug in the function that creates the column, which is decode or
- * get_next. */
+/* Whether the plugin has this bug in the function that creates the column: decode or get_next. */
 #define HAS_FOR_COLUMN(bug) (own->is_decoded ? HAS(DECODE_##bug) : HAS(bug))
 
 typedef struct batch {
@@ -64,7 +63,8 @@ crossdock_code base_column_stream(const base_column* own, const crossdock_call* 
   return own->memory->stream_default(own->memory, BASE_CPU, out, err);
 }
 
-/* The memory interface of the previous call, which may belong to another instance. */
+/* Returns the memory interface of the last instance that called this function. If there are several
+ * instances, waits up to 50 ms for a call by another instance. */
 static const crossdock_memory* last_memory(const base_column* own) {
   static const crossdock_memory* _Atomic last;
   last = own->memory;

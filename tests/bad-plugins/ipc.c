@@ -66,7 +66,7 @@ static crossdock_code bad(crossdock_error* err) {
   return base_fail(err, CROSSDOCK_BAD_DATA, "base-ipc: a malformed message");
 }
 
-/* Reads `n` bytes. `*is_end` is set if the source has ended before the first one. */
+/* Reads `n` bytes. `*is_end` is set if the source has ended before the first byte. */
 static crossdock_code read_exactly(reader* r, void* to, size_t n, int* is_end, crossdock_error* err) {
   size_t done = 0, got = 1;
   while (done < n && got > 0) {
@@ -90,8 +90,8 @@ static crossdock_code read_bytes(reader* r, bytes* to, uint64_t n, crossdock_err
   return code == CROSSDOCK_OK && is_end ? bad(err) : code;
 }
 
-/* Reads the next message. Stores its kind, which is 0 at the end of the stream, and the position
- * of its table. */
+/* Reads the next message. Stores the message's kind and the position of the message's table. At the
+ * end of the stream, the kind is 0. */
 static crossdock_code next_message(reader* r, int* kind, uint64_t* table, crossdock_error* err) {
   uint32_t begin[2], root;
   int is_end;

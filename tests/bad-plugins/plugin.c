@@ -53,7 +53,7 @@ static crossdock_code read_formats(crossdock_instance* instance, const crossdock
   return list(out, n_out, 4, HAS(IMPORTS_ANYWHERE));
 }
 
-/* The exporter writes neither tensors nor Arrow IPC. */
+/* Lists only the first two formats, because the exporter writes neither tensors nor Arrow IPC. */
 static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;

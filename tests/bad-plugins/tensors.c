@@ -48,8 +48,8 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Returns the message with which the tensor is rejected, or NULL if it is accepted. The code
- * distinguishes unsupported and malformed tensors. */
+/* Returns the error message, or NULL if the tensor is accepted. `*code` distinguishes unsupported
+ * and malformed tensors. */
 static const char* refuse(const tensor* t, crossdock_code* code) {
   const int64_t most = INT64_MAX / 16;
   *code = HAS(PANICS_ON_TENSORS) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA;

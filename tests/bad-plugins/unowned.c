@@ -1,4 +1,4 @@
-/* For injected bugs: creates arrays that use the buffers of other arrays without owning them. */
+/* For injected bugs: creates arrays whose buffers belong to other arrays. */
 #include "base.h"
 
 static void release_unowned(struct ArrowArray* array) {

@@ -1,5 +1,5 @@
 //! A plugin that panics in one of its functions. The name of the format selects the function. A
-//! panic in `create`, which has no format, is tested with a plugin in C.
+//! panic in `create` is tested with a plugin in C, because `create` receives no format.
 #![allow(clippy::panic)]
 
 use crossdock_plugin_api::{

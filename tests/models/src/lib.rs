@@ -1,12 +1,12 @@
 //! Models of files of the host, the backend and the isolation crate that use atomics, locks or
 //! condition variables directly. A model compiles the product's own file with loom's types instead
 //! of the standard library's types. docs/testing.md lists the modelled files, and how other files
-//! are tested. Loom runs each model in every order of its threads, with every value that the memory
-//! orders allow a load to return. The number of forced switches between threads is bounded. A
+//! are tested. Loom runs each model in every order of its threads, and with every result of a load
+//! that the memory orders allow. The number of forced switches between threads is bounded. A
 //! deadlock is an error.
 //!
-//! The models use atomics instead of the reference counts of `Arc`. The host reads these counts. A
-//! real machine may return stale counts, but loom's `Arc` never does.
+//! The host reads the reference counts of `Arc`. The models use atomics instead, because a real
+//! machine may return stale counts, but loom's `Arc` never returns a stale count.
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 

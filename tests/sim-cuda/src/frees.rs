@@ -7,7 +7,8 @@ use crate::report::{Site, Violation};
 use crate::run::Op;
 use crate::state::Sim;
 
-/// The maximum number of freed blocks that are recorded in order to report a use after the free.
+/// The maximum number of recorded freed blocks. The simulator needs the records to report a use
+/// after a free.
 const MAX_FREED: usize = 1 << 16;
 
 impl Sim {

@@ -130,8 +130,8 @@ fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     usize::try_from(end).ok().filter(|end| *end as u64 <= MAX_BYTES).ok_or(INVALID_IMAGE)
 }
 
-/// Reads a cubin. It runs on devices with the same major compute capability and the same or a
-/// higher minor compute capability.
+/// Reads a cubin. A cubin runs only on devices with the same major compute capability and at least
+/// the same minor compute capability.
 fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     let number = |at: usize, n: usize| {
         bytes.get(at..at + n).map(|b| b.iter().rev().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)))

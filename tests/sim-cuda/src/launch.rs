@@ -34,8 +34,8 @@ pub(crate) struct Shape {
     pub shared_bytes: u32,
 }
 
-/// The attribute `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`. The next two constants are its
-/// default, and its maximum for compute capability 9.0.
+/// The attribute `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`. The next two constants are the
+/// attribute's default, and its maximum for compute capability 9.0.
 const MAX_DYNAMIC_SHARED_ATTRIBUTE: i32 = 8;
 const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 const MAX_SHARED_BYTES: i32 = 227 << 10;
@@ -155,8 +155,8 @@ impl Sim {
         }
     }
 
-    /// Returns the place of an argument's bytes. If the device cannot access them, reports this and
-    /// returns `None`.
+    /// Returns the place of an argument's bytes. If the device cannot access the bytes, reports a
+    /// violation and returns `None`.
     fn argument(&mut self, device: usize, kernel: &str, index: usize, arg: &abi::Arg) -> Option<Spot> {
         let spot = self.locate(arg.value, arg.bytes);
         if let Ok(Some(spot)) = spot

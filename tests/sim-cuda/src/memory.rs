@@ -93,8 +93,8 @@ impl Sim {
         Ok(begin)
     }
 
-    /// Reserves an address range for a block. For an allocation on a captured stream, nothing else
-    /// is allocated.
+    /// Reserves an address range for a block. An allocation on a captured stream reserves only this
+    /// range, and no memory.
     pub(crate) fn new_address(&mut self, device: usize, bytes: u64) -> Outcome<u64> {
         let space = match &mut self.devices[device].space {
             Some(space) => space,

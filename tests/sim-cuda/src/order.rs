@@ -31,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// Adds the work of one stream that is ordered before the operation with the clock `other`.
+    /// Like [`Self::join`], but adds only the work of one stream.
     pub(crate) fn join_one(&mut self, other: &Self, stream: usize) {
         if self.0.len() <= stream {
             self.0.resize(stream + 1, 0);
@@ -44,7 +44,7 @@ impl Clock {
         self.0.iter().enumerate().all(|(stream, time)| *time <= other.get(stream))
     }
 
-    /// Advances the time of `stream`, and returns it.
+    /// Advances the time of `stream`. Returns the new time.
     pub(crate) fn tick(&mut self, stream: usize) -> u64 {
         if self.0.len() <= stream {
             self.0.resize(stream + 1, 0);
@@ -69,7 +69,7 @@ impl Access {
     }
 }
 
-/// An earlier access that a new access is not ordered after.
+/// An earlier access that is not ordered before a new access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
     Write(Access),

@@ -21,8 +21,8 @@ pub(crate) struct Pool {
     pub reserved_high: u64,
     pub used: u64,
     pub used_high: u64,
-    /// The frees in stream order with which the host has not synchronized, each with its number of
-    /// bytes. These bytes are unused, but only the stream of the free can allocate them.
+    /// The frees in stream order with which the host has not synchronized, each with the number of
+    /// freed bytes. These bytes are unused, but only the stream of the free can allocate them.
     stream_freed: Vec<(Access, u64)>,
     /// The pool's attributes 1 to 3: follow event dependencies, allow opportunistic reuse, and
     /// insert dependencies. The simulator stores them, but they have no effect.
@@ -77,7 +77,7 @@ impl Pool {
         self.stream_freed.retain(|(_, available)| *available > 0);
     }
 
-    /// Makes the bytes of all frees that `waited_for` includes available to all streams.
+    /// Makes freed bytes available to all streams if `waited_for` includes the free.
     fn settle(&mut self, waited_for: &Clock) {
         self.stream_freed.retain(|(free, _)| !free.is_before(waited_for));
     }
@@ -149,8 +149,8 @@ impl Sim {
                 let number = stream.done + at as u64 + 1;
                 self.run_to(&[Target { slot, number }]);
             }
-            // Like a real driver, makes the bytes of frees on other streams available before it
-            // fails.
+            // Before the allocation fails, makes the bytes of frees on other streams available,
+            // like a real driver.
             self.pool(handle)?.stream_freed.clear();
             if self.missing_bytes(handle, bytes, slot) > self.free_bytes(device) {
                 return Err(OUT_OF_MEMORY);

@@ -78,7 +78,8 @@ pub(crate) fn say(text: &str) {
     say_plain(&format!("crossdock-sim-cuda: {text}"));
 }
 
-/// Writes a line without a prefix, because the project's test runner parses its beginning.
+/// Writes a line without a prefix, because the project's test runner parses the beginning of the
+/// line.
 pub(crate) fn say_plain(text: &str) {
     // A single write, so that the lines of several threads are not mixed. An error is ignored,
     // because it means that stderr is closed.

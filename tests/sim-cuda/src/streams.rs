@@ -329,8 +329,8 @@ impl Sim {
     /// synchronizations.
     fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.host_learns(device, targets, clock)?;
-        // The host has waited only for the streams of the targets, and not for streams for which
-        // these streams waited.
+        // Adds only the streams of the targets. The host has not directly waited for other streams,
+        // even if the streams of the targets have waited for other streams.
         targets.iter().for_each(|target| self.waited_for.join_one(clock, target.slot));
         self.settle_pools(device);
         Ok(())

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Skipped;
 use crate::sources::{Sources, target_folder};
 
-/// Environment variables that the Cargo of this test sets. They would change how Cargo builds the
-/// fixtures.
+/// Environment variables that the Cargo of this test sets, and that would change how another Cargo
+/// builds the fixtures.
 const INHERITED: &[&str] = &[
     "RUSTUP_TOOLCHAIN",
     "CARGO",

@@ -30,7 +30,8 @@ pub fn shorter(header: &str) -> String {
         let mut fields: Vec<&str> = body.split(';').collect();
         let declares =
             |text: &&str| text.contains(&format!(" {first}")) || text.contains(&format!("(*{first})"));
-        // If the header does not have this optional field, it has only required fields.
+        // If the header lacks the struct's first optional field, the struct has only required
+        // fields.
         if let Some(at) = fields.iter().position(declares) {
             n += 1;
             fields.truncate(at);

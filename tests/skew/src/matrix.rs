@@ -82,8 +82,8 @@ impl Row {
         Ok(())
     }
 
-    /// Builds the fixture and runs the host with it. If it cannot be built, reports that it is
-    /// skipped.
+    /// Builds the fixture and runs the host with it. If the fixture cannot be built, reports a
+    /// skipped check.
     pub fn run_or_skip(&self, sources: &Sources) {
         if let Err(why) = self.run(sources) {
             crate::skipped(&format!("skew: {} from the sources of {}", self.name, sources.name), &why);

@@ -97,8 +97,7 @@ impl Sources {
         Ok(Self { name: name.into(), root, output })
     }
 
-    /// Fails if the sources are missing. This is the case on a machine that has only the test
-    /// program.
+    /// Fails if the sources are missing, for example on a machine that has only the test program.
     pub fn check_fixtures(&self) -> Result<(), Skipped> {
         let fixtures = self.at("tests/skew/fixtures");
         if fixtures.is_dir() { Ok(()) } else { Err(format!("there is no {}", fixtures.display())) }

@@ -1,6 +1,6 @@
 /* A plugin in C whose importer returns malformed data. The format's name selects the kind of
- * malformed data. All data is static, so that the plugin itself cannot leak: a mistake of the host
- * causes a crash or a leak in the host's ledger. */
+ * malformed data. All data is static, so that the plugin itself cannot leak. Therefore a crash, or
+ * a leak in the host's ledger, is a mistake of the host. */
 #include <stdlib.h>
 #include <string.h>
 

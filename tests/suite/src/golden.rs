@@ -1,6 +1,6 @@
-//! Encoded arrays that Vortex wrote (trees), several for each encoding, and the values to which
-//! Vortex decodes them. A script of the Python tests writes the archive
-//! (`tests/python/vortex/make_golden.py`).
+//! Encoded arrays (trees) that Vortex wrote, and the values to which Vortex decodes the trees. The
+//! archive has several trees for each encoding. `tests/python/vortex/make_golden.py` writes the
+//! archive.
 
 use std::collections::HashMap;
 

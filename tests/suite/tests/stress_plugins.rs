@@ -1,8 +1,8 @@
 //! Runs sixty-four threads while plugin files change. Some threads add, replace and remove files in
-//! a folder. At the same time, others build hosts on this folder, inspect and load plugins, convert
-//! tables, and drop the hosts. A removed or replaced file may only cause a documented rejection. At
-//! the end nothing may have leaked, and the only additional open files are those of loaded plugins,
-//! which stay open.
+//! a folder. At the same time, the other threads build hosts on this folder, inspect and load
+//! plugins, convert tables, and drop the hosts. A removed or replaced file may only cause a
+//! documented rejection. At the end nothing may have leaked, and the only additional open files are
+//! the files of loaded plugins, which stay open.
 //!
 //! `CROSSDOCK_STRESS_SECONDS` sets the duration, and `CROSSDOCK_STRESS_SEED` the seed.
 //!
@@ -109,7 +109,8 @@ impl ChangingFolder {
         let fresh = self.folder.path().join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         create(&fresh).unwrap();
         if fs::rename(&fresh, place).is_err() {
-            // The rename fails if the path is a folder, which another thread may remove first.
+            // The rename fails if the path is a folder. Another thread may remove this folder at
+            // the same time, so an error of `remove_dir` is ignored.
             let _ = fs::remove_dir(place);
             let _ = fs::rename(&fresh, place).or_else(|_| fs::remove_file(&fresh));
         }
@@ -162,8 +163,8 @@ impl ChangingFolder {
     }
 }
 
-/// Changes the modification time of a copy. The host rejects a plugin whose modification time
-/// changed since it was mapped, until the time is restored.
+/// Changes the modification time of a copy. The host rejects a mapped plugin as long as the
+/// modification time differs from the time when the plugin was mapped.
 fn touch(copy: &PathBuf, is_changed: bool) {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + u64::from(is_changed));
     fs::File::open(copy).unwrap().set_modified(time).unwrap();
@@ -335,7 +336,8 @@ fn changing_plugins_under_64_threads_are_used_or_rejected_without_leaks() {
     let folder_state = ChangingFolder::new();
     let allowed = folder_state.allowed();
     let first = host(&folder_state, &backend, Policy::default(), &mut Random::of(&[seed, THREADS, 0]));
-    // Opens files that stay open from their first use, such as those of a driver.
+    // Opens the files that stay open after their first use, such as the files of a driver, before
+    // the open files are counted.
     let warm_up = Host::builder().backend(backend.clone()).plugins(built()).build().unwrap();
     for device in [Device::CPU, Device::UNTOUCHABLE] {
         let session = warm_up.session().device(device).open().unwrap();
@@ -404,8 +406,8 @@ fn changing_plugins_under_64_threads_are_used_or_rejected_without_leaks() {
     drop(session);
 
     assert_eq!(host.settle(), []);
-    // Every instance is destroyed, so each plugin name has only one account: the sum of the closed
-    // accounts, and no open account.
+    // Every instance is destroyed, so each plugin name has only one account, which is the sum of
+    // all closed accounts with the name.
     let mut names: Vec<_> = host.ledger().accounts.into_iter().map(|account| account.name).collect();
     names.sort();
     assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");

@@ -1,6 +1,6 @@
-//! A host for tests of crates on which the host crate depends. It is a `crossdock_host` object with
-//! a real memory backend, and without a loader. Its ledger must be empty when a test ends:
-//! [`TestHost::assert_nothing_leaked`] checks it.
+//! A host for tests of crates on which the host crate depends. The host is a `crossdock_host`
+//! object with a real memory backend, and without a loader. [`TestHost::assert_nothing_leaked`]
+//! checks that the host's ledger is empty at the end of a test.
 //!
 //! The crate also contains code that tests of all crates share: the list of devices, random
 //! numbers, the selection of a sample of similar checks, and the command that repeats a failed

@@ -26,8 +26,8 @@ pub fn picks(key: &str, one_in: u64) -> bool {
 }
 
 /// The indices, out of `len`, of the checks that run, if one in `one_in` checks runs. Returns at
-/// least one index, unless `len` is 0. `key` is the name of the list of checks: because of it,
-/// lists of the same length do not always select the same part.
+/// least one index, unless `len` is 0. `key` is the name of the list of checks. Lists of the same
+/// length with different names do not always select the same indices.
 pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     match number() {
         Some(number) => selected(number, key, len, one_in),
@@ -35,8 +35,8 @@ pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
     }
 }
 
-/// The part of the range `0..cases` with the numbers of the cases that run, if one in `one_in`
-/// cases runs.
+/// The numbers of the cases that run, as a part of the range `0..cases`, if one in `one_in` cases
+/// runs.
 pub fn range(cases: u64, one_in: u64) -> std::ops::Range<u64> {
     number().map_or(0..cases, |number| window(number, cases, one_in))
 }
@@ -47,7 +47,7 @@ fn window(number: u64, cases: u64, one_in: u64) -> std::ops::Range<u64> {
 }
 
 fn selected(number: u64, key: &str, len: usize, one_in: u64) -> Vec<usize> {
-    // `one_in` is at most `len`, so that one of the consecutive indices has residue 0.
+    // Limits `one_in` to `len`, so that at least one of the consecutive indices has residue 0.
     let one_in = one_in.min(len as u64);
     (0..len).filter(|index| residue(number, key, *index as u64, one_in) == 0).collect()
 }

@@ -34,9 +34,9 @@ impl Channel {
 #[derive(Debug, PartialEq)]
 struct CannotOpen;
 
-/// Runs `threads` threads, including this one, which each need one of at most `max` channels. The
-/// first `openings` attempts to open a channel succeed, and each channel is closed after its first
-/// request. Returns how many threads got a channel.
+/// Runs `threads` threads, including the calling thread. Each thread needs one of at most `max`
+/// channels. The first `openings` attempts to open a channel succeed, and each channel is closed
+/// after its first request. Returns the number of threads that got a channel.
 fn successful_requests(threads: usize, max: usize, openings: usize) -> usize {
     let pool = Arc::new(ChannelPool::new(max));
     let (open, attempts, successes) =

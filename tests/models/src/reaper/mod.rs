@@ -1,5 +1,6 @@
 //! Models the reaper. Any thread can add jobs, and other threads wait for the jobs. The reaper's
-//! thread runs the jobs. If it cannot be started, the thread that adds a job runs it.
+//! thread runs the jobs. If this thread cannot be started, the thread that adds a job also runs the
+//! job.
 
 #[path = "../../../../memory/backend/src/cuda/reaper/queue.rs"]
 #[expect(dead_code, reason = "not used by the models")]
@@ -16,8 +17,8 @@ use crate::model;
 use queue::{Queue, Status, Work};
 
 /// A job that releases an object as soon as the device no longer uses it. Uses the standard
-/// library's `Arc`, because a leaked job also leaks its `Arc`, and loom would report a leak of its
-/// own `Arc`.
+/// library's `Arc`, because a leaked job also leaks its `Arc`, and loom reports the leak of an
+/// `Arc` of loom.
 struct Job {
     /// Number of checks until the job is ready. It is bounded, because otherwise the reaper could
     /// check forever.

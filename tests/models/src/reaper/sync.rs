@@ -1,5 +1,5 @@
-//! Loom's types, with another `wait_timeout`. Loom's `wait_timeout` waits forever; this one lets
-//! other threads run and then returns.
+//! Loom's types, with a different `wait_timeout`. Loom's `wait_timeout` waits forever. The function
+//! in this file lets other threads run, and then returns.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::LockResult;

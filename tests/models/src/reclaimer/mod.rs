@@ -2,7 +2,7 @@
 //! instance, and a third thread destroys it.
 
 mod sync;
-// The models do not use some of the functions.
+// The models use only some functions of this file.
 #[allow(dead_code)]
 #[path = "../../../../host/src/reclaimer/queue.rs"]
 mod queue;
@@ -17,7 +17,7 @@ use loom::thread;
 use crate::model;
 use queue::{Counted, ReclaimQueue};
 
-/// The number of references that an instance owns.
+/// The number of references to an instance that the instance itself owns.
 const OWN: usize = 1;
 
 /// State that an instance shares with the owners of references to it.

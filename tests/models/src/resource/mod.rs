@@ -1,5 +1,5 @@
-//! Models the pool and its budget, which are composed as in the backend. They allocate from the
-//! type `Memory`, which only counts allocations.
+//! Models the pool and its budget, composed as in the backend. The pool allocates from the type
+//! `Memory`, which only counts allocations.
 
 #[path = "../../../../memory/backend/src/resource/limited.rs"]
 #[expect(dead_code, reason = "not used by the models")]
@@ -17,13 +17,14 @@ use crate::model;
 use limited::{Budget, Limited};
 use pool::Pool;
 
-/// Replaces the backend's type. It has a number instead of addresses.
+/// Replaces the backend's type of the same name.
 #[derive(Clone, Copy)]
 struct Request {
     bytes: usize,
     alignment: usize,
 }
 
+/// Replaces the backend's type of the same name. It has a number instead of addresses.
 struct Region {
     number: usize,
     request: Request,
@@ -99,8 +100,8 @@ fn use_block(device: &impl Resource) -> bool {
     region.map(|region| device.release(region, &[], false)).is_ok()
 }
 
-/// Checks that only cached blocks are allocated, that their number is in `cached`, that they are
-/// charged to the budget, and that the pool releases them when it is dropped.
+/// Checks that exactly the cached blocks are allocated and charged to the budget, and that their
+/// number is in `cached`. Then drops the pool, and checks that it releases the cached blocks.
 fn check_at_rest(
     device: Arc<Limited<Pool<Memory>>>,
     (budget, memory): (&Budget, &Memory),

@@ -7,8 +7,8 @@ use crossdock_skew::build::{self, C};
 use crossdock_skew::skipped;
 use crossdock_skew::sources::Sources;
 
-/// Builds the C fixture with these flags. Returns the id and the message of the reason with which
-/// the host rejects it.
+/// Builds the C fixture with these flags. Returns the id and the message of the reason for which
+/// the host rejects the fixture.
 fn refusal(name: &str, flags: &[&str]) -> Option<(&'static str, String)> {
     match build::c(&Sources::today(), &C { name, flags, ..C::default() }) {
         Ok(plugin) => {

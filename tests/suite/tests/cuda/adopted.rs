@@ -1,4 +1,5 @@
-//! Tests that the host adopts streams of other libraries and orders its work with theirs.
+//! Tests that the host adopts streams of other libraries, and orders its own work with the work of
+//! these libraries.
 
 use std::ptr::null_mut;
 use std::sync::Arc;

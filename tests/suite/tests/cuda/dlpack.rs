@@ -240,8 +240,8 @@ fn external_tensor_is_deleted_after_its_last_use_without_a_wait_in_drop() {
         let copy = table.batches()[0].compact(session.stream()).unwrap();
         let schema = table.schema().clone();
         drop(table);
-        // The tensor may be deleted already: with an older driver, the thread that deletes it may
-        // wait for the whole device.
+        // The tensor may be deleted already, because with an older driver the thread that deletes
+        // the tensor may wait for the whole device.
         let is_deleted = deleted.load(Ordering::SeqCst) > 0;
         assert!(!is_deleted || !external.is_pending(late), "the tensor was deleted before the copy read it");
         watch.assert_host_did_not_wait_for(late);

@@ -94,7 +94,7 @@ fn array_of_a_late_producer_is_read_without_host_waits() {
     assert_eq!(host.settle(), []);
 }
 
-/// Which component allocated the exported block, and which one exports it.
+/// The component that allocated the exported block, and the component that exports the block.
 #[derive(PartialEq)]
 enum Way {
     /// A block of the host, exported by the host.

@@ -82,8 +82,8 @@ pub fn import(session: &Session, capsule: Capsule) -> crossdock::Result<Table> {
     Table::from_reader(session, reader)
 }
 
-/// Gathers at least 64 bytes on a device once, so that later launches do not wait: the first launch
-/// loads the kernel's image, and the driver waits for the device while it loads the image.
+/// Gathers at least 64 bytes on a device once, so that later launches do not wait. The first launch
+/// loads the kernel's image, and the driver waits for the device during the load.
 pub fn load_gather_kernel(session: &Session, device: DLDevice, address: u64) {
     drop(import(session, tensor(device, address, (4, 2), &Arc::default())).unwrap());
     session.stream().synchronize().unwrap();

@@ -29,7 +29,7 @@ fn to_bytes(session: &Session, batch: DeviceBatch) -> Vec<u8> {
     sink.take()
 }
 
-/// Exports two copies of the batch as the chunks of one tree in a capsule, and decodes it.
+/// Exports two copies of the batch as the chunks of one tree in a capsule, and decodes the tree.
 fn through_a_capsule(session: &Session, batch: &DeviceBatch) -> crossdock::Result<DeviceBatch> {
     let (format, options) = ("encoded-array", Options::new());
     let mut writer = session.write_capsules(format, batch.schema(), &options)?;

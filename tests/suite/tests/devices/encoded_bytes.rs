@@ -107,7 +107,8 @@ fn trees_round_trip_through_bytes_on_every_device() {
     }
 }
 
-/// Plugin instances that a task creates belong to its session, so other tasks can use them.
+/// Plugin instances that a task creates belong to the task's session, so other tasks of the session
+/// can use the instances.
 #[test]
 fn plugins_that_a_task_loads_still_decode_after_the_task_ends() {
     let session = session(Device::CPU);
@@ -270,8 +271,8 @@ fn inspect_reports_a_missing_plugin_for_vortex_types() {
     std::fs::create_dir(&alone).unwrap();
     let program = alone.join("crossdock");
     // Another process copies the file. If this process wrote it, programs that other tests start at
-    // the same time could inherit the open file, and the copy could not be executed until they
-    // close it.
+    // the same time could inherit the open file. The system does not execute a file that is open
+    // for writing.
     let status = Command::new("cp").args([&built().join("crossdock"), &program]).status().unwrap();
     assert!(status.success());
     let out = Command::new(&program)

@@ -153,8 +153,8 @@ fn pairs(nullable: bool) -> Field {
     Field::new_fixed_size_list("", Field::new("item", DataType::Int32, nullable), 2, false)
 }
 
-/// A plugin whose results do not match the declarations of the node. The encoding id selects how a
-/// result differs from them.
+/// A plugin whose results do not match the declarations of the node. The encoding id selects the
+/// mismatch.
 struct Mismatching(Memory);
 
 impl Plugin for Mismatching {
@@ -233,7 +233,7 @@ impl Encoding for Mismatching {
             _ => {}
         }
         let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), rows, vec![column])?;
-        // The batch has a schema only if its type differs.
+        // A schema is necessary only if the type of the column differs from the node's type.
         export_batch(&batch, node.encoding() == "mismatch.type", &stream)
     }
 }

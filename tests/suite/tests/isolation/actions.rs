@@ -25,7 +25,8 @@ pub fn hostile(folder: &Path) -> PathBuf {
     to
 }
 
-/// Whether this system cannot isolate or compile the plugin. Reports why `test` is skipped.
+/// Whether `test` must be skipped, because this system cannot isolate or compile the plugin.
+/// Reports the reason.
 pub fn skips(test: &str) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !root.join("tests/isolation/hostile.c").exists() {
@@ -35,7 +36,7 @@ pub fn skips(test: &str) -> bool {
     crate::skips(test)
 }
 
-/// Deadlines that limit only how long a process may send no message.
+/// Deadlines that limit only the time between two messages of a process.
 fn silent_for(seconds: u64) -> Deadlines {
     Deadlines { silence: Some(Duration::from_secs(seconds)), call: None }
 }

@@ -14,7 +14,8 @@ use crossdock_tests::{built, crossdock, sample, sample_tree};
 
 const GPU: Device = Device::cuda(0);
 
-/// Whether this system cannot isolate or has no device. Reports why `test` is skipped.
+/// Whether `test` must be skipped, because this system cannot isolate plugins or has no CUDA
+/// device. Reports the reason.
 fn skips(test: &str) -> bool {
     match Backend::builder().build().cuda() {
         Ok(_) => crate::skips(test),

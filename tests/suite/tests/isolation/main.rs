@@ -41,7 +41,7 @@ fn process_mark(mark: &str) -> String {
     format!("{mark}-{}", std::process::id())
 }
 
-/// Whether this system cannot isolate. Reports why `test` is skipped.
+/// Whether `test` must be skipped, because this system cannot isolate plugins. Reports the reason.
 fn skips(test: &str) -> bool {
     let host = host(&built_file("libcrossdock_arrow_ipc_plugin.so"), isolation()).build().unwrap();
     match host.session().open().unwrap().plugin("arrow-ipc") {

@@ -1,5 +1,5 @@
 //! Builds the plugin of `tests/bad-plugins`. All files are compiled once without a bug. For each
-//! bug, only the files that mention it are compiled again.
+//! bug, only the files that mention the bug are compiled again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,8 +42,8 @@ impl Objects {
         link.arg("-shared").arg("-o").arg(&to);
         for file in FILES {
             let text = std::fs::read_to_string(source(file)).unwrap();
-            // A file that does not contain the bug's name does not depend on it, unless a macro
-            // composes the name. A bug that throws an exception also changes the header, which
+            // A file depends on the bug only if it contains the bug's name, or `##` in a macro that
+            // may compose the name. A bug that throws an exception also changes the header, which
             // every file includes.
             let depends = |bug: &&str| throws || text.contains("##") || text.contains(*bug);
             link.arg(match bug.filter(depends) {

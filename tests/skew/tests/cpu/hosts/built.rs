@@ -1,4 +1,4 @@
-//! Builds the hosts and plugins of releases, and finds those of the working tree.
+//! Builds the hosts and plugins of releases, and finds the host and plugins of the working tree.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ const COMMAND: &str = "crossdock";
 pub const IPC: &str = "libcrossdock_arrow_ipc_plugin.so";
 pub const ENCODINGS: &str = "libcrossdock_encodings_plugin.so";
 
-/// The library, the command and the plugins of a host. Each is in a folder of its own, so that the
-/// host finds no other plugins.
+/// The library, the command and the plugins of a host. Each file is in a separate folder, so that
+/// the host finds no other plugins.
 #[derive(Clone)]
 pub struct Built {
     pub library: PathBuf,
     pub plugins: PathBuf,
-    /// The command. `None` unless the host has the current ABI.
+    /// The command. `None` if the host does not have the current ABI.
     pub command: Option<PathBuf>,
-    /// The plugin `encodings`. `None` unless the release has this plugin and the current ABI.
+    /// The plugin `encodings`. `None` if the release lacks this plugin or the current ABI.
     pub encodings: Option<PathBuf>,
     /// Whether the host has `crossdock.host.kernels/1`, which the current plugins need to create an
     /// instance.

@@ -1,7 +1,7 @@
 /* Runs two hosts in one process, each a version of libcrossdock.so with its plugins:
  *     hosts LIBRARY PLUGINS LIBRARY PLUGINS SAMPLE FOLDER
- * Both read the sample in turns, batch by batch. Each writes the batches of the other, which are
- * passed as Arrow structs, and reads the file of the other again. */
+ * The hosts read the sample in turns, and pass each batch to the other host as an Arrow struct. Each
+ * host writes the received batches to a file. Finally, each host reads the other host's file. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-//! Tests hosts of earlier releases. They run together with the current host in one process, each
-//! with its own plugins, and they run the current plugins.
+//! Tests hosts of earlier releases. An earlier host and the current host run in one process, each
+//! host with its own plugins. Earlier hosts also run the current plugins.
 
 mod built;
 mod trees;
@@ -61,9 +61,9 @@ fn hosts_of_two_versions_run_in_one_process() {
 /// A current plugin.
 struct CurrentPlugin {
     plugin: PathBuf,
-    /// A tree with an encoding that the plugin decodes. `None` if it decodes none.
+    /// A tree with an encoding that the plugin decodes. `None` if the plugin decodes no encoding.
     sample: Option<PathBuf>,
-    /// Whether it launches the host's kernels.
+    /// Whether the plugin launches the host's kernels.
     needs_kernels: bool,
 }
 
@@ -89,8 +89,8 @@ fn current_plugins(name: &str, folder: &Path) -> Vec<CurrentPlugin> {
 }
 
 /// A host with the current ABI must verify the plugins with its own `verify` and convert a file
-/// with the fixtures. A host with another ABI must reject the plugins. A plugin that needs an
-/// interface that the host does not offer must report the missing interface.
+/// with the fixtures. A host with another ABI must reject the plugins. If a plugin needs an
+/// interface that the host lacks, the plugin must report the missing interface.
 #[test]
 fn current_plugins_run_or_are_rejected_under_every_release() {
     let name = "skew: today's plugins under earlier hosts";

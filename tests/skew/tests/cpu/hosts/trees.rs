@@ -1,5 +1,6 @@
 //! Tests trees of every encoding with the plugin `encodings` of one release under the host of
-//! another release. They must decode the same values as the current plugin and host.
+//! another release. The decoded values must be the same as with the current plugin and the current
+//! host.
 
 use std::path::Path;
 

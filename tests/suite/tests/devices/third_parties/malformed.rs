@@ -108,8 +108,8 @@ fn rejects_declared_lengths_whose_sum_exceeds_memory() {
     let line =
         session.decode(columns(3).tree(&session, Device::CPU)).expect_err("the tree is rejected").one_line();
     assert!(line.contains("vortex.struct: its nodes together need 12") && line.contains("1048576"), "{line}");
-    // A chain of nodes needs less memory, because the values of each node are released as soon as
-    // its parent is decoded.
+    // A chain of nodes needs less memory than the children of one node, because the values of each
+    // node are released as soon as its parent is decoded.
     let parent_of = |child: Node| {
         let (len, metadata) = (child.len, vec![0x20, 1]);
         Node { metadata, children: vec![child], ..Node::new("fastlanes.for", DataType::UInt64, len) }

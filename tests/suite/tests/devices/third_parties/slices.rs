@@ -1,5 +1,5 @@
-//! Calls the decoder of `example.xor` directly, with batches such as slices, which the host never
-//! passes to it. Also tests that columns can outlive their batch.
+//! Calls the decoder of `example.xor` directly, with slices and other batches that the host never
+//! passes to a decoder. Also tests that columns can outlive their batch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crossdock_test_support::{TestHost, devices};
 use crossdock_tests::example_plugin;
 use libloading::Library;
 
-/// Creates an instance of the plugin in a test host, which must outlive it.
+/// Creates an instance of the plugin in a test host. The host must outlive the instance.
 fn instance(plugin: &Path, host: &TestHost) -> Instance {
     // SAFETY: the library is a plugin, whose symbol has the type that crossdock.h declares. The
     // library is never unloaded, so its code stays valid.
