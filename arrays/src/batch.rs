@@ -165,8 +165,8 @@ impl DeviceBatch {
         Ok(self)
     }
 
-    /// The total size of all buffers of known length, in bytes. If the batch is a slice, the sizes
-    /// are those of the whole buffers.
+    /// The total size of all buffers of known length, in bytes. A slice of a batch has the size of
+    /// the whole buffers.
     pub fn buffer_bytes(&self) -> u64 {
         self.columns.iter().map(known_bytes).fold(0, |sum, (bytes, _)| u64::saturating_add(sum, bytes))
     }

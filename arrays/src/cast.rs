@@ -33,9 +33,9 @@ pub fn cast(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<(Devi
     };
     let mut difference = difference(&original, &back, &stream)?;
     if difference.is_none() && array.data_type().is_integer() && to.is_integer() {
-        // The values are compared as floats. A conversion may turn the sign bit of an integer into
-        // a value bit. Converting the result back to the original type would restore the same
-        // integer and hide the difference.
+        // The values are compared as floats, because a comparison in the original type could miss a
+        // difference. A conversion may turn the sign bit of an integer into a value bit, and the
+        // conversion back would restore the same integer.
         let floats = |array: &DeviceArray| as_type(array, &DataType::Float64, &stream);
         difference = self::difference(&floats(array)?, &floats(&converted)?, &stream)?;
     }

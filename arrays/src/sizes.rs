@@ -8,8 +8,8 @@ use crate::numbers::{self, Numbers};
 use crate::{DeviceArray, DeviceBatch};
 
 impl DeviceBatch {
-    /// Determines all unknown buffer lengths. Reads them with one copy to the host and blocks until
-    /// it has run.
+    /// Determines all unknown buffer lengths. Reads the lengths with one copy to the host, and
+    /// blocks until the copy has run.
     ///
     /// # Errors
     ///

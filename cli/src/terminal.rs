@@ -72,7 +72,8 @@ pub fn report(kind: &str, line: &str) {
     print(&format!("{} {}", label(kind), crossdock::one_line(line)));
 }
 
-/// `error:` or another kind, in clap's colours if standard error is a terminal that supports them.
+/// Returns `kind` and a colon, in clap's colours if standard error is a terminal that supports
+/// colours.
 fn label(kind: &str) -> String {
     let has_colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

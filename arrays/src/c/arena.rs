@@ -74,8 +74,9 @@ impl<Owner: Send> Builder<Owner> {
         // The last word stays zero, because empty arrays use it as their only offset.
         let n_words = end_words + size.buffers + 1;
         let arena = Box::into_raw(Box::<Arena<Owner>>::new_uninit()).cast::<Arena<Owner>>();
-        // SAFETY: the allocation has room for an `Arena`, and each of its fields is written once.
-        // `words` points into `inline` or to a heap allocation, and neither of them moves.
+        // SAFETY: the allocation has room for an `Arena`, and each field of the arena is written
+        // once. `words` points into `inline` or to a heap allocation, and both stay at their
+        // address.
         let words = unsafe {
             (&raw mut (*arena).alive).write(AtomicUsize::new(0));
             (&raw mut (*arena).inline).write([0; INLINE_WORDS]);

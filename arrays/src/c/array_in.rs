@@ -358,8 +358,8 @@ impl Reader {
         let children = unsafe { self.children(raw, &layout, depth) }?;
         // SAFETY: the caller guarantees that `raw` is valid and that `self.owner` keeps it alive.
         let dictionary = unsafe { self.dictionary(raw, data_type, &layout, depth) }?;
-        // A type without a validity bitmap has no nulls of its own. Old producers may declare a
-        // null count for such a type, which is ignored.
+        // A type without a validity bitmap has no nulls of its own. The host ignores a null count
+        // that an old producer declares for such a type.
         let null_count = if layout.has_validity { null_count } else { None };
         let data_type = data_type.clone();
         let mut array = DeviceArray {

@@ -143,8 +143,8 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Whether an export must create the buffer that contains the sizes of the data buffers. This is
-/// necessary if the producer's buffer of sizes cannot be exported.
+/// Whether an export creates the buffer with the sizes of the data buffers. Otherwise it exports
+/// the producer's buffer, because the host has not read all sizes.
 pub(super) fn needs_own_sizes(array: &DeviceArray) -> bool {
     array.view_sizes.is_none() || variadic_sizes(array).is_ok()
 }

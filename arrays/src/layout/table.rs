@@ -33,8 +33,8 @@ const fn list_view<'a>(width: usize) -> Layout<'a> {
     Layout::new([BufferKind::ViewOffsets { width }, BufferKind::ViewSizes { width }], 2)
 }
 
-/// Converts a size that a type declares. The import rejects negative sizes, and this function
-/// converts them to 0.
+/// Converts a size that a type declares. A negative size becomes 0. The import rejects types with
+/// negative sizes.
 fn declared_size(n: i32) -> usize {
     usize::try_from(n).unwrap_or(0)
 }

@@ -266,7 +266,7 @@ impl DeviceArray {
     }
 }
 
-/// Merges two validity bitmaps of `len` values: a value is valid if it is valid in both.
+/// Merges two validity bitmaps of `len` values: a value is valid if it is valid in both bitmaps.
 pub fn merge_validity(
     stream: &Stream,
     a: Option<Validity>,

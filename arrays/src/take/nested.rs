@@ -149,8 +149,8 @@ pub enum InvalidLists {
     TooMany,
 }
 
-/// The 32-bit offsets and the elements of gathered lists. If the elements were contiguous before,
-/// they are shared.
+/// The 32-bit offsets and the elements of gathered lists. If the elements of the lists are
+/// contiguous already, the result shares them.
 pub type Gathered = std::result::Result<(Buffer, DeviceArray), InvalidLists>;
 
 /// Gathers lists: creates new offsets and copies the elements to a contiguous array. Blocks until

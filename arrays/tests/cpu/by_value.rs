@@ -229,7 +229,7 @@ fn same_buffers_requires_same_memory() {
         assert!(!by_value::same_buffers(&one, &one.slice(1, 10).unwrap().slice(0, 9).unwrap()));
         let parts = [&one.slice(0, 5).unwrap(), &one.slice(5, 6).unwrap()];
         let copied = by_value::concat(array.data_type(), &parts, &fixture.cpu).unwrap();
-        // Arrays that have no memory count as having the same buffers.
+        // If the arrays have no memory, `same_buffers` is true.
         if one.buffers().iter().flatten().any(|buffer| buffer.len() != Some(0)) {
             assert!(!by_value::same_buffers(&one, &copied), "{}", array.data_type());
         }

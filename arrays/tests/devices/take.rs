@@ -288,7 +288,7 @@ fn null_lists_have_no_elements() {
     let lists = list_of(&numbers);
     for &device in devices() {
         let stream = fixture.host.stream(device);
-        // In some rows the code is null, and in others the value.
+        // Some rows have a null code, and other rows have a null value.
         let codes: ArrayRef = Arc::new(UInt8Array::from(vec![None, Some(2), None]));
         let codes = on_device(&fixture, codes, &stream);
         let got =

@@ -277,7 +277,7 @@ fn check_not_nullable(column: DeviceArray, stream: &Stream) -> Result<()> {
     validate(&batch, Level::Full, stream)
 }
 
-/// Integers of which every second one is null.
+/// Integers. Every second integer is null.
 fn half_null(stream: &Stream, n: usize) -> DeviceArray {
     let bits = vec![0b0101_0101; n.div_ceil(8)];
     array(DataType::Int32, n, vec![buffer(stream, &bits), i32s(stream, &vec![7; n])], vec![])

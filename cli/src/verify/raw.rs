@@ -158,8 +158,8 @@ impl Raw {
         let schema = export_schema(&sample_schema())?;
         let mut out = abi::BatchStream::new();
         let (code, error) = call(has_error_struct, |err| {
-            // SAFETY: `open` is called on its own instance. The arguments are valid for the call,
-            // and the objects in `input` are owned by this function, which passes their ownership.
+            // SAFETY: `open` is called on its own instance. The arguments are valid for the call.
+            // This function owns the objects in `input`, and passes their ownership.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
                 open(self.instance, &self.call.raw(), name, &input, &raw const *schema, raw, n, &mut out, err)
@@ -222,8 +222,8 @@ impl Raw {
         let at = if format.bytes { sink.as_mut_ptr() } else { std::ptr::null_mut() };
         let mut out = abi::Writer::new();
         let (code, error) = call(has_error_struct, |err| {
-            // SAFETY: `begin` is called on its own instance. The arguments are valid for the call,
-            // and the sink is owned by this function, which passes its ownership.
+            // SAFETY: `begin` is called on its own instance. The arguments are valid for the call.
+            // This function owns the sink, and passes its ownership.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
                 begin(self.instance, &self.call.raw(), name, &raw const *schema, raw, n, at, &mut out, err)
@@ -270,9 +270,9 @@ impl Raw {
         let name = abi::Str::new(&format.name);
         Error::check(|err| {
             let none = std::ptr::null();
-            // SAFETY: `open` is called on its own instance. All structs are valid for the call and
-            // at least as long as their `struct_size`, and the list of capsules is owned by this
-            // function, which passes its ownership.
+            // SAFETY: `open` is called on its own instance. All structs are valid for the call, and
+            // at least as long as their `struct_size`. This function owns the list of capsules, and
+            // passes its ownership.
             unsafe {
                 open(
                     self.instance,

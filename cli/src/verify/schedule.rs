@@ -98,11 +98,11 @@ fn skipped_for(dependency: &str) -> Outcome {
     Outcome::Skipped(Skipped { kind: SkipKind::Dependency, reason })
 }
 
-/// Runs the cases, `jobs` at a time. Each case runs after those of its dependencies that are in
-/// `runs`. Passes each result to `report` when the case has ended.
+/// Runs the cases, `jobs` at a time. A case runs after its dependencies, if they are in `runs`.
+/// Passes each result to `report` when the case has ended.
 ///
 /// # Errors
-/// The first error of `start`. No further case is started after it.
+/// The first error of `start`. After this error, no further case is started.
 pub fn run(
     runs: Vec<Run>,
     jobs: usize,

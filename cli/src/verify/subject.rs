@@ -75,7 +75,7 @@ impl Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        // SAFETY: this is the only place that drops the instance, which is not used afterwards.
+        // SAFETY: only `drop` drops the instance, and no code uses the instance afterwards.
         unsafe { ManuallyDrop::drop(&mut self.instance) };
         self.backend.settle();
         self.watch.end();

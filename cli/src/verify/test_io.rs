@@ -31,7 +31,7 @@ pub struct ReadState {
     reads: AtomicU64,
     /// The offset at which the last read of a pipe ended.
     next: AtomicU64,
-    /// The number of reads of a pipe at an offset that differs from `next`.
+    /// The number of reads of a pipe that did not begin at `next`.
     jumps: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! Commands with the example plugin in C, which reads and writes text and decodes an encoding.
+//! Tests commands with the example plugin in C. The plugin reads and writes text, and decodes an
+//! encoding.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +23,7 @@ fn csv() -> &'static str {
     })
 }
 
-/// Compiles the example with `plugin_c` instead of its `plugin.c`.
+/// Compiles the example with the file `plugin_c` in place of the example's `plugin.c`.
 fn compile(directory: &Path, file: &str, plugin_c: &str) -> String {
     let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugin-api/include");
     let sources = ["read", "scaled", "tools", "types", "write"].map(|name| format!("{EXAMPLE}/{name}.c"));

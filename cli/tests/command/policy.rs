@@ -1,4 +1,4 @@
-//! Policies, lock files, and commands that inspect plugins without running them.
+//! Tests policies, lock files, and the commands that inspect plugins without running them.
 
 use std::process::Output;
 

@@ -39,8 +39,8 @@ fn skipped(test: &str, why: &str) {
 /// real id becomes the id of the caller, and the effective id becomes `effective`.
 fn with_ids(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> Command {
     let other = move || {
-        // SAFETY: the system call gets integers. It affects only this thread, which is the only one
-        // after the fork.
+        // SAFETY: the system call gets integers. It affects only this thread, which is the only
+        // thread after the fork.
         match unsafe { libc::syscall(set, CALLER, effective, effective) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -194,7 +194,7 @@ fn process_with_file_capabilities_is_privileged() {
             }
         }
     };
-    // All ids of the process are those of the caller, and only the program file has a capability.
+    // The process has only the ids of the caller, and only the program file has a capability.
     let stderr = run(CALLER);
     assert!(stderr.contains("CROSSDOCK_POLICY is ignored"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! Plugins that crash the process that loads them.
+//! Tests plugins that crash the process that loads them.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -120,7 +120,7 @@ struct BlockedProcess(Child);
 
 impl Drop for BlockedProcess {
     fn drop(&mut self) {
-        // Killing the process fails if the process has already ended, which is no error.
+        // An error of `kill` is ignored, because the process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

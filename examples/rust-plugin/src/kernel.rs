@@ -8,7 +8,8 @@ static IMAGES: &[u8] = include_bytes!("../cuda/xor.images");
 
 static XOR: Kernel = Kernel::host(c"example_xor", xor_on_cpu).with_image(IMAGES);
 
-/// The number of bytes per thread block, unless this would need more than `MAX_BLOCKS` blocks.
+/// The number of bytes per thread block. A block processes more bytes if the grid would otherwise
+/// need more than `MAX_BLOCKS` blocks.
 const BLOCK_BYTES: usize = 1 << 15;
 const MAX_BLOCKS: usize = 1 << 13;
 

@@ -93,8 +93,8 @@ enum Change {
     Schema(fn(&mut abi::ArrowSchema)),
     /// Changes the schema of a column of a table whose schema is in its own capsule.
     ColumnSchema(fn(&mut abi::ArrowSchema)),
-    /// Changes an array in its own capsule. It does not apply to streams, in which a released array
-    /// marks the end.
+    /// Changes an array in its own capsule. Does not apply to streams, because a released array
+    /// marks the end of a stream.
     SeparateArray(fn(&mut abi::ArrowArray)),
 }
 

@@ -1,5 +1,5 @@
-//! Checks for device memory that the plugin allocates from the driver instead of the host. The
-//! memory in use according to the driver is compared with the memory that the host allocated.
+//! Checks that the plugin allocates device memory only from the host, and not from the driver.
+//! Compares the memory in use according to the driver with the memory that the host allocated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

@@ -169,7 +169,7 @@ fn host(context: &CaseContext) -> Check {
     }
 }
 
-/// Releases an object, and fails unless its `release` is NULL afterwards.
+/// Releases an object. Fails the case if the `release` of the object is not NULL afterwards.
 macro_rules! release {
     ($place:expr, $what:literal, $object:expr) => {{
         let object: *mut _ = $object;
@@ -249,8 +249,8 @@ fn cleared_on_write(context: &CaseContext, subject: &Subject) -> Check<bool> {
             let mut batch =
                 counted_objects::batch(batch, subject.stream(), &counts).map_err(fail)?.into_raw();
             let mut out = abi::Capsules::new();
-            // SAFETY: `write` is called on its own writer. `batch` is owned by this function, which
-            // passes its ownership, and the other arguments are valid for the call.
+            // SAFETY: `write` is called on its own writer. This function owns `batch` and passes
+            // its ownership. The other arguments are valid for the call.
             let written = Error::check(|err| unsafe {
                 let write = (*raw).write.ok_or(abi::INTERNAL);
                 write.map_or_else(|code| code, |write| write(raw, &call.raw(), &mut batch, &mut out, err))

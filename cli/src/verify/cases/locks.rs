@@ -31,8 +31,8 @@ pub const CASES: &[Case] = &[Case {
 /// One object of each kind that the plugin returns. The objects of a bundle are released together.
 type Bundle = Vec<Box<dyn Send>>;
 
-/// The number of bundles. This is enough to release one bundle in each of the calls 1, 2, 4, 8, ...
-/// to every function of the host.
+/// The number of bundles. It suffices to release one bundle in each of the calls 1, 2, 4, 8, ... of
+/// each function of the host.
 const N_BUNDLES: usize = 64;
 /// A release may take the case's time limit divided by this number.
 const TIMEOUT_DIVISOR: u32 = 6;

@@ -63,7 +63,7 @@ pub fn names(case: &Case) -> impl Iterator<Item = &'static str> {
     std::iter::once(name).chain(former)
 }
 
-/// Whether a case measures a whole device, which all processes share.
+/// Whether a case must run alone, because it measures a whole device, which all processes share.
 pub fn is_exclusive(case: &Case) -> bool {
     device_memory::CASES.iter().any(|exclusive| exclusive.name == case.name)
 }

@@ -1,7 +1,7 @@
 //! A host that watches how a plugin uses it.
 //!
-//! Each instance gets its own host object, which is never freed, so that a use after the instance
-//! was destroyed is only recorded.
+//! Each instance gets its own host object. The object is never freed, so that a use after the
+//! destruction of the instance is recorded, and does not corrupt memory.
 
 mod blocks;
 mod decode;
