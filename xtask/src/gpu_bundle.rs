@@ -111,7 +111,7 @@ fn copy(file: &Path, folder: &Path) -> Result<()> {
     let name = file.file_name().with_context(|| format!("{} is not a file", file.display()))?;
     let target = folder.join(name);
     fs::copy(file, &target).with_context(|| format!("cannot copy {}", file.display()))?;
-    // A failure is ignored: without `strip`, the bundle works but is larger.
+    // A failure is ignored, because the bundle also works without `strip`, but is larger.
     drop(Command::new("strip").arg("--strip-debug").arg(&target).output());
     Ok(())
 }

@@ -26,8 +26,8 @@ const FAULTS: [(&str, &str, bool); 5] = [
 const PACKAGE: &str = "crossdock-tests";
 /// The duration of one run of a stress test or a fuzz target.
 const MAX_RUN: Duration = Duration::from_secs(5 * 60);
-/// The number of rounds that replaces [`MAX_RUN`] in the stress test without a time limit. On a small
-/// machine, these rounds take about as long as one run of another test.
+/// The number of rounds in the time of [`MAX_RUN`], for the stress test without a time limit. On a
+/// small machine, these rounds take about as long as one run of another test.
 const ROUNDS: u64 = 300;
 /// The minimum duration of a run. If less time remains, no run is started.
 const MIN_RUN: Duration = Duration::from_secs(1);

@@ -52,8 +52,8 @@ impl AsFd for OpenFile {
     }
 }
 
-/// Limits the number of received files that are kept open. If a received file is not kept open, its
-/// buffers are copied when they are sent to another process.
+/// A received file that is kept open. The number of such files is limited. If a received file is
+/// not kept open, its buffers are copied when they are sent to another process.
 struct OpenFileSlot(());
 
 impl OpenFileSlot {
@@ -151,7 +151,7 @@ type FileId = (u64, u64);
 // SAFETY: the mapping is read-only and stays at its address, so any thread may read and unmap it.
 // The other fields are `Send`.
 unsafe impl Send for Mapping {}
-// SAFETY: the mapping is read-only; `trimming` is atomic, and the other fields are not changed
+// SAFETY: the mapping is read-only, `trimming` is atomic, and the other fields are not changed
 // after `register`.
 unsafe impl Sync for Mapping {}
 

@@ -176,8 +176,8 @@ pub fn handle_sigbus() -> io::Result<()> {
 
 /// Handles SIGBUS. May use only atomics and async-signal-safe functions.
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO, `info` points to the signal's description; `__errno_location` is
-    // this thread's errno.
+    // SAFETY: with SA_SIGINFO, `info` points to the signal's description. `__errno_location` points
+    // to this thread's errno.
     unsafe {
         let errno = *libc::__errno_location();
         let is_beyond_end = (*info).si_code == libc::BUS_ADRERR;

@@ -47,7 +47,7 @@ pub struct CallbackServer {
     instances: Mutex<HashMap<u64, DecodeContext>>,
     pub calls: Mutex<HashMap<u64, Arc<CallState>>>,
     next_id: AtomicU64,
-    /// Open channels; `None` once the process has ended.
+    /// The open channels. `None` once the process has ended.
     channels: Mutex<Option<Vec<Arc<Channel>>>>,
     message_budget: MessageBudget,
     /// Limits the files and memory that the host keeps for the plugin's messages. All processes of

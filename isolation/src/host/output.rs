@@ -49,8 +49,8 @@ fn write_line(line: &mut Vec<u8>, remaining: &mut usize, to: &mut impl Write, pl
     let _ = to.write_all(text.as_bytes());
 }
 
-/// Replaces control characters and characters that change the writing direction, because they make
-/// a line look different from its contents.
+/// Replaces control characters and characters that change the writing direction. With such
+/// characters, a line looks different from its contents.
 fn printable(letter: char) -> char {
     match letter {
         '\n' | '\t' => letter,

@@ -122,8 +122,8 @@ impl Drop for RemoteInstance {
     }
 }
 
-/// Interns ids of encodings. The ids are few and short, and all instances have the same ids. They
-/// are never freed, so each plugin may add at most 64 KiB.
+/// Interns ids of encodings. The ids are few and short, and all instances have the same ids.
+/// Interned ids are never freed, so each plugin may add at most 64 KiB.
 ///
 /// # Errors
 /// The plugin exceeds the limit.

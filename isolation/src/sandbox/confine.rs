@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use crate::sandbox::system_calls::filter_system_calls;
 
-/// Readable paths: the folders of shared libraries, and files that these libraries read.
+/// The readable paths: the folders of shared libraries, and the files that the libraries read.
 const READABLE: [&str; 10] = [
     "/usr",
     "/lib",

@@ -136,8 +136,8 @@ const SENDER_OPTIONS: [i32; 4] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPI
 // Linux constants that the crate libc lacks for some C libraries.
 const SO_PASSPIDFD: i32 = 76;
 const SO_PASSRIGHTS: i32 = 83;
-/// The allowed commands of `fcntl`. None of them changes the flags, locks, leases or signals of an
-/// open file, because the process may share the file with the host.
+/// The allowed commands of `fcntl`. The process may share an open file with the host, so no allowed
+/// command changes the flags, locks, leases or signals of an open file.
 const FILE_COMMANDS: [i32; 7] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,

@@ -51,7 +51,7 @@ struct BufferRecord {
     /// the buffer is sent.
     place: Option<Place>,
     bytes: u64,
-    /// The alignment in bytes. The address of the buffer is a multiple of it.
+    /// The address of the buffer is a multiple of this alignment (bytes).
     alignment: u64,
     device: DeviceParts,
 }

@@ -367,7 +367,7 @@ impl CallParts {
         Self { id, device: device.into(), byte_budget: call.byte_budget(), validate_full }
     }
 
-    /// The settings of the call, without its stream, progress function and cancel flag.
+    /// The settings of the call, without the stream, the progress function and the cancel flag.
     pub fn settings(self) -> CallSettings {
         let validate = if self.validate_full { Validate::Full } else { Validate::Layout };
         CallSettings { byte_budget: self.byte_budget, validate, ..CallSettings::new(self.device.into()) }

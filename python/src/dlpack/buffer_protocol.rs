@@ -89,7 +89,7 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
     let data = if data.is_null() { EMPTY.as_ptr().cast_mut().cast::<c_void>() } else { data };
     let content = Box::new(View { shape, strides, _tensor: exported });
     // SAFETY: `view` is valid for writes. `internal` owns the shape, the strides and the tensor
-    // until `release` frees it; the format is static.
+    // until `release` frees them. The format is static.
     unsafe {
         let view = &mut *view;
         view.buf = data;

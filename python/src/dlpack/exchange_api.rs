@@ -30,7 +30,8 @@ pub struct ExchangeApi(&'static ExchangeTable);
 unsafe impl Send for ExchangeApi {}
 
 impl ExchangeApi {
-    /// Returns the function table of an object's type, if it has one of a known version.
+    /// Returns the function table of an object's type. `None` if the type has no table of a known
+    /// version.
     pub fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         APIS.get(object, Self::look_up)
     }
@@ -47,8 +48,8 @@ impl ExchangeApi {
             ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<ExchangeHeader>()
         };
         // SAFETY: DLPack guarantees that the pointer under this name is a table that lives as long
-        // as the process and begins with a header in every version, and that `prev_api` is NULL or
-        // such a table of an older version.
+        // as the process. In every version, the table begins with a header, and `prev_api` is NULL
+        // or a table of an older version.
         unsafe {
             while header.as_ref()?.version.major != MAJOR {
                 header = header.as_ref()?.prev_api;

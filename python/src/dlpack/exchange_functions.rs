@@ -36,8 +36,8 @@ struct Table(ExchangeTable);
 // SAFETY: the table has function pointers and numbers, and is never modified.
 unsafe impl Sync for Table {}
 
-/// `dltensor_from_py_object_no_sync` is NULL: a `DLTensor` has no flags, so it could not be marked
-/// as read-only.
+/// `dltensor_from_py_object_no_sync` is NULL, because a `DLTensor` has no flags and could not be
+/// marked as read-only.
 static TABLE: Table = Table(ExchangeTable {
     header: ExchangeHeader {
         version: dlpack_abi::Version { major: VERSION.0, minor: VERSION.1 },
@@ -212,8 +212,8 @@ unsafe extern "C" fn allocate(
         let c_string = |text: String| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (kind, message) = (c_string(kind), c_string(error.value(py).to_string()));
         if let Some(set_error) = set_error {
-            // SAFETY: the caller passed `set_error` with its `context`; both strings live for the
-            // call.
+            // SAFETY: the caller passed `set_error` with its `context`, and both strings live for
+            // the call.
             unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
         }
         -1
@@ -223,7 +223,7 @@ unsafe extern "C" fn allocate(
 /// Allocates a tensor with the dtype, shape and device of a prototype.
 ///
 /// # Safety
-/// `prototype` is NULL or a valid tensor; its data is not used.
+/// `prototype` is NULL or a valid tensor. The tensor's data is not used.
 unsafe fn new_tensor(py: Python<'_>, prototype: *mut Tensor) -> PyResult<*mut VersionedTensor> {
     // SAFETY: this function requires a valid pointer or NULL.
     let prototype = unsafe { prototype.as_ref() }.ok_or_else(|| usage("the prototype is NULL"))?;

@@ -334,8 +334,8 @@ fn wait_for_data(
     tensor: &Managed,
     consumer: usize,
 ) -> PyResult<()> {
-    // A copy is ready on the host's stream. A legacy tensor may be a copy, because it has no flag
-    // for copies.
+    // A copy is ready on the host's stream. A legacy tensor has no flag for copies, so it may be a
+    // copy.
     let may_be_copy = tensor.is_copied() || !tensor.is_versioned();
     let events = if may_be_copy { Vec::new() } else { pending(cache, batch, || stream_on(session, on))? };
     if !may_be_copy && events.is_empty() {

@@ -50,7 +50,8 @@ impl Formats {
         Ok(locked(&self.import_format).insert(format).clone())
     }
 
-    /// Returns the schema of a one-dimensional tensor if one of this dtype was imported before.
+    /// Returns the schema of one-dimensional tensors of a dtype, if such a tensor was imported
+    /// before.
     pub fn schema(&self, dtype: DataType) -> Option<SchemaRef> {
         locked(&self.schemas).iter().find(|(key, _)| *key == dtype).map(|(_, schema)| schema.clone())
     }

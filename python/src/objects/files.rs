@@ -38,7 +38,7 @@ enum IpcSource<'py> {
 /// Converts the argument `source`. A file object is read to its end.
 fn ipc_source<'py>(source: &Bound<'py, PyAny>) -> PyResult<IpcSource<'py>> {
     let _call = begin(source.py());
-    // `bytes` are file contents here, although they could be a path.
+    // A `bytes` object contains the bytes of a file here, although it could also be a path.
     if !source.is_instance_of::<PyBytes>()
         && let Ok(FsPath(path)) = source.extract()
     {
@@ -107,8 +107,8 @@ fn open(path: PathBuf, flag: &CancelFlag, map: bool) -> crossdock::Result<Input>
     Ok(input)
 }
 
-/// Returns whether reading may take long: the file is large, or it is a pipe, a terminal or another
-/// special file.
+/// Returns whether reading may take long, because the file is large, or is a pipe, a terminal or
+/// another special file.
 fn may_block(path: &PathBuf) -> bool {
     std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() >= MIN_INTERRUPTIBLE_BYTES)
 }

@@ -143,7 +143,7 @@ fn line(field: &FieldRef) -> String {
 }
 
 /// Converts metadata into a dict. Bytes that are not UTF-8 become lone surrogates, as by
-/// `os.fsdecode`; the first value of a repeated key is kept.
+/// `os.fsdecode`. If a key is repeated, its first value is kept.
 fn metadata_of<'py>(py: Python<'py>, pairs: &[Pair]) -> PyResult<Bound<'py, PyDict>> {
     let text = |bytes: &[u8]| {
         PyBytes::new(py, bytes).call_method1(intern!(py, "decode"), ("utf-8", "surrogateescape"))

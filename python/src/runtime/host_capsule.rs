@@ -45,7 +45,7 @@ pub fn new_capsule(py: Python<'_>, host: Host) -> PyResult<Bound<'_, PyAny>> {
 /// # Safety
 /// `capsule` was created by `new_capsule`.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: `new_capsule` set the context to a `Box`; Python calls a destructor once.
+    // SAFETY: `new_capsule` set the context to a `Box`, and Python calls a destructor once.
     unsafe {
         let context = ffi::PyCapsule_GetContext(capsule).cast::<CapsuleHost>();
         if !context.is_null() && !must_leak((*context).generation) {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A path from a `str` (lone surrogates stand for bytes that are not UTF-8, as in `os.fsdecode`),
-/// from `bytes`, or from an object whose `__fspath__` returns one of them.
+/// A path from a `str`, from `bytes`, or from an object whose `__fspath__` returns a `str` or
+/// `bytes`. In a `str`, lone surrogates represent bytes that are not UTF-8, as in `os.fsdecode`.
 pub struct FsPath(pub PathBuf);
 
 impl<'py> FromPyObject<'_, 'py> for FsPath {

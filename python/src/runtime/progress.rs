@@ -26,8 +26,8 @@ enum Receiver {
 type Listener = dyn Fn(u64, u64) + Send + Sync;
 
 impl Progress {
-    /// Reads the argument `progress`. None and False mean no reports; True means a bar if standard
-    /// error is a terminal. Otherwise it is a function.
+    /// Reads the argument `progress`. None and False mean no reports. True means a bar if standard
+    /// error is a terminal. Any other argument is a function that receives the reports.
     pub fn new(argument: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let receiver = match argument {
             None => Receiver::None,

@@ -41,7 +41,7 @@ impl Bar {
     }
 }
 
-/// Ignores errors: if standard error is closed, there is no bar to see.
+/// Ignores errors, because the bar is not visible if standard error is closed.
 fn write(line: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = write!(stderr, "{CLEAR}{line}").and_then(|()| stderr.flush());

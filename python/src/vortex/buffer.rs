@@ -177,7 +177,7 @@ pub fn new_capsule(py: Python<'_>, buffer: Owned<abi::EncodedBuffer>) -> PyResul
 }
 
 /// # Safety
-/// `capsule` was created by `new_capsule`, and its buffer was not consumed: a consumer clears this
+/// `capsule` was created by `new_capsule`, and its buffer was not consumed. A consumer clears this
 /// destructor.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     // SAFETY: this function requires a capsule of `new_capsule`, whose pointer is an `Exported`

@@ -103,8 +103,8 @@ pub fn flatten(
     EncodedArray::new(parts, buffers).or_raise().map(Some)
 }
 
-/// Creates a UsageError whose message is the context and the first line of `error`, and whose cause
-/// is `error`. Returns exceptions that are not errors, such as KeyboardInterrupt, unchanged.
+/// Creates a UsageError with `error` as its cause. The message is the context and the first line of
+/// `error`. Returns exceptions that are not errors, such as KeyboardInterrupt, unchanged.
 fn with_context(py: Python<'_>, context: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyException>(py) {
         return error;

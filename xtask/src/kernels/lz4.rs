@@ -11,8 +11,7 @@ const MIN_LAST_LITERALS: usize = 5;
 /// Compresses `bytes` to a block.
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
-    // For each hash of 4 bytes: the last position of bytes with this hash, plus one. 0 means no
-    // position.
+    // The last position of 4 bytes with each hash, plus one. 0 means that there is no position.
     let mut seen = vec![0usize; 1 << 16];
     let (mut at, mut literals) = (0, 0);
     while at + MATCH_MARGIN < bytes.len() {

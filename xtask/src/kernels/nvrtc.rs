@@ -12,7 +12,7 @@ pub enum Output {
     Ptx,
 }
 
-/// The compiler options for all images. With them, the compiler reads only the sources that are
+/// The compiler options for all images. They make the compiler read only the sources that are
 /// passed to it, so that the output is the same on every machine.
 pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--no-source-include"];
 
@@ -47,7 +47,7 @@ impl Compiler {
     pub fn open(folder: &Path) -> Result<Self> {
         let open = |name: &str| -> Result<Library> {
             let path = folder.join(name);
-            // SAFETY: `Library::open` requires that the library's constructors may run; NVIDIA's
+            // SAFETY: `Library::open` requires that the library's constructors may run. NVIDIA's
             // constructors have no preconditions.
             unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }
                 .with_context(|| format!("cannot load {}", path.display()))
@@ -57,7 +57,7 @@ impl Compiler {
     }
 
     fn symbol<T: Copy>(&self, name: &str) -> Result<T> {
-        // SAFETY: `get` requires the type of the symbol; callers pass the type in NVRTC's
+        // SAFETY: `get` requires the type of the symbol. Callers pass the type in NVRTC's
         // documentation.
         let symbol = unsafe { self.nvrtc.get::<T>(name.as_bytes()) };
         Ok(*symbol.with_context(|| format!("the compiler has no {name}"))?)

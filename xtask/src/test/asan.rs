@@ -1,4 +1,4 @@
-//! Runs tests under AddressSanitizer. They test code that uses raw memory or the ABI, including
+//! Runs tests under AddressSanitizer: the tests of code that uses raw memory or the ABI, including
 //! plugins and the Python module.
 
 use super::{Outcome, Run, python, stream};

@@ -12,7 +12,7 @@ const STRESS_SECONDS: &str = "CROSSDOCK_STRESS_SECONDS";
 /// The value of `STRESS_SECONDS` with --all.
 const STRESS_SECONDS_OF_ALL: &str = "60";
 
-/// Runs all test programs except those of the step `skew`.
+/// Runs all test programs except the programs of the step `skew`.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let programs = programs::tests(run.workspace, run.release, |package| !super::skew::is_its(package))?;
     let seconds = std::env::var(STRESS_SECONDS).ok();

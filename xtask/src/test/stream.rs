@@ -108,7 +108,7 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus
         each(&text);
     }
     for reader in readers.into_iter().flatten() {
-        // The result is ignored: a reader ends when its pipe is closed, and cannot fail.
+        // The result is ignored, because a reader ends when its pipe is closed, and cannot fail.
         drop(reader.join());
     }
     child.wait().with_context(|| format!("cannot wait for {}", show(command)))

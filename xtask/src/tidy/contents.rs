@@ -19,8 +19,8 @@ const RELEASED: &str = "plugin-api/abi/released/";
 
 const ADDRESS: &str = "the project's address may only be in docs/address.md";
 
-/// Forbidden words and the reasons. They are concatenated from parts, so that this file does not
-/// contain them.
+/// Forbidden words and the reasons. The words are concatenated from parts, so that this file does
+/// not contain a forbidden word.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("/wo", "rk/"), "a path of one machine"),
     (concat!("/ro", "ot/"), "a path of one machine"),

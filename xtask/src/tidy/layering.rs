@@ -52,7 +52,7 @@ const CONFINED: &[(&str, &str)] = &[("cudarc", "memory/backend"), ("pyo3", "pyth
 /// them.
 const NOT_IN_LIBRARIES: &[&str] = &["clap", "clap_complete", "indicatif", "arrow-ipc", "dlpark"];
 
-/// The libraries for applications, and the crates of which they consist.
+/// The libraries for applications, and the crates that they contain.
 const LIBRARIES: &[&str] = &[
     "plugin-api",
     "memory/client",

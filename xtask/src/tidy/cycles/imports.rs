@@ -284,7 +284,7 @@ fn quoted(text: &str) -> usize {
 }
 
 /// The length of a string literal with a prefix, such as `r"..."`, `br#"..."#`, `b"..."` or
-/// `c"..."`. `None` if the text does not begin with one.
+/// `c"..."`. `None` if the text does not begin with such a literal.
 fn literal(text: &str) -> Option<usize> {
     let prefix = text.find(|c| !matches!(c, 'r' | 'b' | 'c'))?;
     let hashes = text[prefix..].find(|c| c != '#')?;
