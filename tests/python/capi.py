@@ -190,8 +190,8 @@ def capsule_pointer(capsule):
 
 @_DESTROY
 def _destroy(address):
-    """Releases the crossdock_capsule of a PyCapsule. A consumer of a DLPack capsule changes its name, so that
-    it begins with used_."""
+    """Releases the crossdock_capsule of a PyCapsule. The name of a consumed DLPack capsule begins with
+    used_."""
     moved = _created.pop(_context_of(address), None)
     if moved is None:
         return
@@ -235,13 +235,13 @@ def _release_passed(raw):
 
 
 def _to_crossdock(name, value):
-    """Returns a crossdock_capsule for a PyCapsule or for an address. It keeps the PyCapsule alive. The caller
-    owns the object at the address."""
+    """Returns a crossdock_capsule for a PyCapsule or for the address of an object. The crossdock_capsule
+    keeps the PyCapsule alive. The caller owns the object at the address."""
     name = name.encode() if isinstance(name, str) else name
     pointer = capsule_pointer(value) if is_capsule(value) else value
     number = max(_owners, default=0) + 1
     _owners[number] = value
-    # The struct is moved by copying its bytes, so the name must live longer than this struct.
+    # Crossdock moves the struct by copying its bytes, so the name must outlive the original struct.
     name = ctypes.cast(_interned_name(name), c_char_p)
     return sized(Capsule, name=name, pointer=pointer, release=_release_passed, private_data=number)
 
@@ -333,7 +333,7 @@ class Session:
         return stream
 
     def import_capsules(self, format, capsules, schema=None, options=None):
-        """Imports pairs of a name and a PyCapsule or an address. Takes ownership of the objects. Afterwards a
+        """Imports pairs (name, PyCapsule) or (name, address). Takes ownership of the objects. Afterwards a
         PyCapsule has the state of a consumed capsule."""
         pairs, n = _options(options)
         settings = sized(ReadSettings, format=text(format), options=pairs, n_options=n)

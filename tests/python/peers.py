@@ -37,7 +37,7 @@ def assert_equal(expected, actual):
         if _is_valid(expected_batch):
             actual_batch.validate(full=True)
         # Whole batches are compared first, because pyarrow has no Python class for Arrow's two
-        # older interval types, and supports only this comparison of them.
+        # older interval types, and can compare these types only in whole batches.
         if expected_batch.equals(actual_batch):
             continue
         # Columns are compared by position, because names may be repeated.

@@ -7,7 +7,7 @@ import uuid
 import numpy as np
 import pyarrow as pa
 
-# Every sample is (schema, batches), created by the function of its name.
+# Maps the name of each sample to the function that creates the sample.
 SAMPLES = {}
 
 # With this number of rows, a validity bitmap has more than two 64-bit words, and its last byte is
@@ -213,7 +213,8 @@ def dictionaries_nested():
 
 
 class Unregistered(pa.ExtensionType):
-    """An extension type that the reader does not know: its name and parameters must survive as metadata."""
+    """An extension type that is not registered in the reader. Its name and parameters must survive as
+    metadata."""
 
     def __init__(self):
         super().__init__(pa.struct([("lat", pa.float32()), ("lon", pa.float32())]), "example.point")

@@ -143,7 +143,8 @@ def test_device_tensors_round_trip(cuda_session, tmp_path, dtype, layout, form):
     assert (device.device_type, device.device_id) == CUDA
     with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
         np.from_dlpack(Producer(capsule, CUDA))
-    # The session imports its own tensor, which is ready on its stream.
+    # The session can import a tensor that it exported, because the tensor is ready on the session's
+    # stream.
     back = cuda_session.import_capsules("dlpack", [named_capsule(new_capsule(form, consume(capsule)))])
     writer = cuda_session.write(tmp_path / "out.arrow", back.schema)
     writer.write_raw(back.next_raw())

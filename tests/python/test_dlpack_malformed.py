@@ -270,8 +270,8 @@ def test_rejects_row_longer_than_arrow_lists(session, shape, form):
 
 
 def test_deleter_may_call_crossdock(host, session):
-    """The deleter drops an owner, which is itself an exported tensor with such an owner, and so on for a
-    hundred levels."""
+    """The deleter drops the tensor's owner. The owner is another exported tensor, whose deleter drops the
+    next owner, through a hundred levels."""
     array = first = sample("int32", 9)
     for _ in range(100):
         (batch,) = import_batches(session, capsule_of(array, "versioned"))

@@ -1,7 +1,7 @@
 """Shared fixtures of the package's tests. The package must be installed, or on Python's path:
 `PYTHONPATH=$(cargo xtask python)`.
 
-A test is skipped if a library that its file imports is missing. Tests that use the fixture `cuda` have the
+A test is skipped if its file imports a library that is missing. Tests that use the fixture `cuda` have the
 mark `cuda`: they need a CUDA driver, real or simulated, from the start of the process:
 `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
 
@@ -29,8 +29,8 @@ from sampling import skip_unselected  # noqa: E402
 
 
 def missing_peers(path):
-    """Returns the missing libraries among the imports at the top of a file and of the shared files that it
-    imports."""
+    """Returns the missing libraries that a file imports at its top, directly or through shared files of the
+    tests."""
     text = path.read_text()
     names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex)\b", text, re.MULTILINE)
     if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
@@ -75,7 +75,7 @@ def freeze_imported_objects():
 
 def assert_all_memory_freed(session):
     """Checks that all memory of the session is freed. Waits, because a thread of the host releases memory
-    after pending work."""
+    only after pending work has run."""
     until = time.monotonic() + 20
     while True:
         gc.collect()

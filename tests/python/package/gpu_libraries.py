@@ -70,7 +70,7 @@ class Cupy:
         self.module = importlib.import_module("cupy")
         spin = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }'
         self.spin = self.module.RawKernel(spin, "spin")
-        # The kernel is compiled before any work is submitted.
+        # The first launch compiles the kernel, so later launches do not wait for the compiler.
         self.spin((1,), (1,), (np.int64(1),))
 
     def to_gpu(self, values):
@@ -145,7 +145,7 @@ class Numba:
 
     def __init__(self):
         self.module = importlib.import_module("numba.cuda")
-        # Some versions of numba-cuda do not work with some versions of numpy.
+        # Fails if the installed versions of numba-cuda and numpy do not work together.
         self.module.jit(lambda: None)[1, 1]()
 
     def to_gpu(self, values):
@@ -179,7 +179,7 @@ IMPORTS = {
     "by the Python protocol": lambda session, array: session.from_dlpack(ByProtocol(array)),
     "by its interface": lambda session, array: session.from_cuda_array_interface(array),
 }
-"""Imports of an array as a column."""
+"""The ways to import an array as a column."""
 
 
 def library_of(name):

@@ -21,7 +21,7 @@ class LiveTensor(tensors.ManagedTensor):
     """A managed tensor that Python keeps alive until its deleter is called."""
 
     _alive = set()
-    # The deleter must outlive its own call.
+    # Keeps deleted tensors for a while, because a deleter must outlive its own call.
     _gone = collections.deque(maxlen=100)
 
     def __init__(self, *arguments, **more):
@@ -35,7 +35,8 @@ class LiveTensor(tensors.ManagedTensor):
 
 
 def import_every_dtype(session):
-    """Imports a tensor of each dtype. The session then imports further tensors in place without the plugin."""
+    """Imports a tensor of each dtype, so that the session imports later tensors in place without the
+    plugin."""
     for dtype in tensors.NUMPY_DTYPES:
         # The inner call copies the values to the session's device, so the outer call imports in
         # place.

@@ -1,4 +1,4 @@
-"""Tables on a CUDA device, with consumers that never read device memory on the host: nanoarrow reads the
+"""Tables on a CUDA device. Consumers never read device memory on the host, because nanoarrow reads only the
 structs. With the simulated driver, an access from the host faults, and an access out of order ends the
 process."""
 
@@ -87,8 +87,8 @@ def test_round_trip_through_an_external_consumer_keeps_the_memory(cuda_session, 
         type("Stream", (), {"__arrow_c_device_stream__": lambda self: table.__arrow_c_device_stream__()})()
     )
     batches_again = [cuda_session.from_capsules(*batch.__arrow_c_device_array__()) for batch in table.batches()]
-    # An export allocates only the one offset of an empty array, and the list of buffer sizes of a
-    # view array.
+    # An export allocates only the offset buffer of an empty array, which has one offset, and the
+    # list of buffer sizes of a view array.
     for account, by_device in cuda_session.memory_used().items():
         assert by_device.get("cuda:0", 0) - used_before.get(account, {}).get("cuda:0", 0) < 256, (
             "device memory was copied"
@@ -128,7 +128,8 @@ def test_device_slice_shares_buffers(cuda_session):
         whole, part = (device_array_in(capsule).array for capsule in capsules)
         assert (part.length, part.offset) == (50, 9)
         if part.null_count and whole.dictionary is None:
-            # An export allocates the list of buffer sizes of a view array.
+            # Compares at most two buffers, because each export of a view array allocates its list
+            # of buffer sizes.
             n = min(part.n_buffers, 2)
             assert pointers(part.buffers, n) == pointers(whole.buffers, n)
     assert table.slice(9, 50).to_pyarrow().equals(pa.Table.from_batches([mixed()]).slice(9, 50))

@@ -11,7 +11,7 @@ import pytest
 
 
 def only(obj, protocol):
-    """An object that implements one of another object's protocols."""
+    """Returns an object that implements only the given protocol of `obj`."""
     return type("Only", (), {protocol: lambda self, *args, **kwargs: getattr(obj, protocol)(*args, **kwargs)})()
 
 

@@ -8,7 +8,7 @@ from samples import SAMPLES, make, mixed
 
 
 def only(obj, protocol):
-    """An object that implements one of another object's protocols."""
+    """Returns an object that implements only the given protocol of `obj`."""
     return type("Only", (), {protocol: lambda self, *args, **kwargs: getattr(obj, protocol)(*args, **kwargs)})()
 
 
@@ -89,8 +89,8 @@ def test_cpu_round_trip_copies_nothing(session, name):
     table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, batches))
     for batch, back in zip(batches, batches_of(table), strict=True):
         for column, again in zip(batch.columns, back.columns, strict=True):
-            # pyarrow does not list the last buffer of view arrays, which has the sizes of their
-            # data buffers.
+            # pyarrow does not list the last buffer of a view array. This buffer has the sizes of
+            # the array's data buffers.
             assert set(addresses(again)) <= set(addresses(column)) or len(batch) == 0
     assert session.memory_used() == {}
 

@@ -119,7 +119,8 @@ def test_device_waits_for_the_stream_of_the_interface(cuda_session, driver, late
 def test_import_does_not_wait_without_a_stream(cuda_session, driver, late):
     """Checks that the tests of this file detect a missing wait."""
     stream, address = late
-    # A block that an earlier test released may make the session wait for all work on the device.
+    # Repeats the import, because a block that an earlier test released may make the session wait
+    # for all work on the device.
     for _ in range(5):
         values(cuda_session.from_cuda_array_interface(CudaArrayInterface(address, N)))
         driver.expected = driver.violations() - driver.before

@@ -1,5 +1,5 @@
-"""Tests capsules whose creation fails because Python has no memory. Their content is released, and so are
-capsules that were created before."""
+"""Tests exports that fail because Python has no memory for a capsule. The capsule's content is released, and
+the export's earlier capsules are released too."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ failing = pytest.importorskip("_testcapi", reason="this Python has no _testcapi,
 
 FIELDS = 300
 TIMES = 1000
-# If the schemas leaked, they would need much more memory than this.
+# If the schemas leaked, they would need much more memory than these 8 MiB.
 ALLOWED_BYTES = 8 << 20
 
 
@@ -41,7 +41,7 @@ def wide(session):
 
 
 def fails(export, allocation):
-    """Returns whether the export fails if its allocation of this index fails."""
+    """Returns whether the export fails if the allocation with this index fails."""
     failing.set_nomemory(allocation, allocation + 1)
     try:
         export()
@@ -52,7 +52,8 @@ def fails(export, allocation):
     return False
 
 
-# Indices of the allocations of capsules. Other objects come from free lists.
+# The indices of the allocations that create capsules, by protocol. Python takes other objects from
+# free lists, without an allocation.
 ALLOCATIONS = {
     "__arrow_c_schema__": [0],
     "__arrow_c_array__": [0, 1],
@@ -96,7 +97,8 @@ def test_encoded_array_survives_failed_export(session):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_failed_tuple_creation_releases_all_buffers(session):
-    """Vortex's protocol puts capsules into lists and tuples. Their allocations may fail too."""
+    """Vortex's protocol puts capsules into lists and tuples. The allocation of a list or tuple may fail
+    too."""
     live = dict(capsules.LIVE)
     array = session.encoded(capsules.Exporter(craft.primitive(np.arange(3.0), np.array([True, False, True]))))
     errors = []
@@ -105,7 +107,7 @@ def test_failed_tuple_creation_releases_all_buffers(session):
         try:
             array.__vortex_array_metadata__()
         except BaseException as error:
-            # A failed allocation of a Python object is a panic, which unwinds.
+            # A failed allocation of a Python object may cause a panic, which raises PanicException.
             errors.append(type(error).__name__)
         finally:
             failing.remove_mem_hooks()

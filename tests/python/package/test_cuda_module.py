@@ -29,7 +29,8 @@ def context(cuda_session):
 
 @pytest.fixture
 def buffer(context):
-    """A buffer with the alphabet. It is closed at the end of the test, because pytest keeps it longer."""
+    """A buffer with the alphabet. It is closed at the end of the test, because pytest keeps the object longer
+    than the test."""
     with context.buffer_from_data(ALPHABET) as buffer:
         yield buffer
 

@@ -91,7 +91,7 @@ def test_other_process_reads_and_writes_exported_memory(context, begin, size):
     whole = context.new_buffer(begin + size)
     buffer = whole.slice(begin, size)
     buffer.copy_from_host(content(size))
-    # This process does not wait for the copy. The other process must read its result.
+    # This process does not wait for the copy. The other process must still read the copied bytes.
     buffer.copy_from_device(context.buffer_from_data(content(size)))
     handle = export(buffer)
     assert handle.size == size
@@ -228,20 +228,21 @@ def test_rejects_handle_of_unknown_memory(context):
 
 
 def test_rejects_handle_with_wrong_range(context):
-    """The handles have valid checksums. The handles of the driver in them are unchanged, because the driver
-    does not check them."""
+    """The checksums are valid. The parts that contain the driver's handles are unchanged, because the driver
+    does not check its handles."""
     random_bytes = random.Random(5)
     buffer = context.buffer_from_data(content(1000))
     try:
         real = buffer.export_for_ipc().serialize()
     except cd.DeviceError:
-        # The GPU of these handles exists, so the driver must reject their other parts.
+        # The handles name an existing GPU, so the driver must reject the other parts of the
+        # handles.
         driver, uuid = Driver(), ctypes.create_string_buffer(16)
         driver.call("cuDeviceGetUuid_v2", uuid, ctypes.c_int(0))
         real = handle_bytes(gpu=uuid.raw)
     for _ in range(200):
         description = bytearray(real[:-8])
-        # The exporter's number alone does not identify another process.
+        # Replaces the exporter's number, because a process cannot open its own exports.
         description[8:16] = random_bytes.randbytes(8)
         # An invalid range.
         description[32:40] = random_bytes.choice([b"\xff" * 8, b"\0\0\0\0\0\0\0\x7f", random_bytes.randbytes(8)])

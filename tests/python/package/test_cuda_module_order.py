@@ -49,7 +49,7 @@ class ExternalMemory:
         driver.upload(self.address, data, stream)
 
     def __del__(self):
-        # This may run on any thread.
+        # Sets the context of the thread, because any thread may run this destructor.
         self.driver.call("cuCtxSetCurrent", self.driver.context)
         self.driver.free(self.address)
 
@@ -64,7 +64,7 @@ def test_reads_wait_for_the_default_stream(context, driver):
 
 
 def test_default_stream_waits_for_copies(context, driver):
-    # The variables keep the buffers, because freeing memory waits for the device.
+    # The variables keep the buffers alive, because freeing memory waits for the device.
     old, new = context.buffer_from_data(OLD), context.buffer_from_data(NEW)
     buffer = context.new_buffer(N)
     # The first copy is before the export of the address, and the other copies are after it.

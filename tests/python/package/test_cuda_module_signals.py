@@ -1,4 +1,4 @@
-"""`crossdock.cuda`: signals end long copies between two pieces."""
+"""`crossdock.cuda`: a signal ends a long copy between two pieces of the copy."""
 
 import ctypes
 import gc

@@ -126,8 +126,8 @@ def through_fifo(tmp_path, data, read):
     try:
         return read(path)
     finally:
-        # Unblocks a writer without a reader, even if the writer has not opened the fifo yet. The
-        # remaining bytes fit into the pipe.
+        # Opens the fifo as a reader, because a writer that has not opened the fifo yet would wait
+        # forever. The remaining bytes fit into the pipe.
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         thread.join()
         os.close(reader)

@@ -70,7 +70,8 @@ def driver(cuda_session):
 
 @pytest.fixture
 def late(driver):
-    """Returns (stream, address) of memory that pending work on a stream of the library writes."""
+    """Returns (stream, address): a stream of the library, and the address of memory that pending work on the
+    stream writes."""
     stream, address = driver.stream(), driver.alloc(BYTES)
     driver.hold(stream)
     driver.upload(address, VALUES.tobytes(), stream)
@@ -81,8 +82,8 @@ def late(driver):
 
 
 class StreamProducer(RecordingProducer):
-    """A producer whose tensor is ready on the producer's stream. It makes the consumer's stream wait for this
-    stream."""
+    """A producer whose tensor is ready on the producer's stream. The export makes the consumer's stream wait
+    for the producer's stream."""
 
     def __init__(self, driver, stream, tensor, **more):
         super().__init__(tensor, **{"device": (CUDA, 0), **more})
@@ -479,7 +480,7 @@ def test_every_consumer_waits_until_the_data_is_ready(driver, column):
 
 
 def test_consumer_does_not_wait_for_ready_column(cuda_session, driver, column, late):
-    """The export does not call the driver either."""
+    """The export of a ready column calls none of the driver's event functions."""
     producer, consumer = late[0], driver.stream()
     capsules = [column.__dlpack__(stream=consumer, **VERSIONED) for _ in range(3)]
     driver.hold(producer, False)

@@ -281,7 +281,7 @@ def test_device_buffers_are_written_decoded_and_exported(session, cuda_session, 
         assert (column.device, column.to_pyarrow().to_pylist()) == (cuda_session.device, [0, 1, 2])
         assert again.to_bytes() == data
     del capsule, array, buffers, shared, again, column
-    # The owner of the values is freed after the last export is dropped, which another thread does.
+    # Another thread drops the last export. The owner of the values is freed afterwards.
     for _ in range(1000):
         gc.collect()
         cuda_session.synchronize()
@@ -382,7 +382,7 @@ def test_memory_stays_flat(session, flight):
 
 
 def signed(data):
-    """Returns the bytes with a valid checksum of their header, if they have one."""
+    """Writes a valid checksum of the header into the bytes, and returns the bytes."""
     header = bytes(data[:12]) + bytes(4) + bytes(data[16 : int.from_bytes(data[24:32], "little")])
     data[12:16] = zlib.crc32(header).to_bytes(4, "little")
     return bytes(data)

@@ -33,7 +33,8 @@ def copy(library):
 @pytest.fixture(params=["a stream", "the default"])
 def late(library, request, cuda_session):
     """Returns (array, stream). The array is written on the stream after 0.2 s of other work."""
-    # Also performs the session's first copy and event, and the library's first import.
+    # The session's first copy and event, and the library's first import, run before the pending
+    # work.
     column = cuda_session.from_dlpack(np.zeros(N, np.int64))
     library.to_host(library.import_column(column)), column.to("cpu")
     array = library.to_gpu(np.zeros(N, np.int64))

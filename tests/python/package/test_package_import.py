@@ -51,7 +51,7 @@ def test_cpu_session_loads_no_driver():
 
 
 def test_no_public_name_releases_capsules():
-    """A public function that releases a C struct could be called too early, so there is no such function."""
+    """No public function releases a C struct, because a program could call the function too early."""
     modules = [cd, cd.cuda, cd.compat, cd.compat.xlog, cd._native]
     classes = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
     classes = [value for value in classes if value.__module__.startswith("crossdock")]
@@ -96,7 +96,8 @@ def test_entry_points_provide_plugins(tmp_path):
     (info / "entry_points.txt").write_text(
         "[crossdock.plugins]\nother = other_package.inner\nmissing = no_such_package\n"
     )
-    # Without the package's own folder, the other package's folder is the only one.
+    # Removes the folder of the package itself, so that only the folder of the other package
+    # remains.
     code = """
 import crossdock._plugins as plugins, crossdock
 _, *others = plugins.folders()

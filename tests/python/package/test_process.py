@@ -213,7 +213,7 @@ for _ in range(20):
 
 def interrupted(code, wait_for="ready"):
     """Runs a process, and sends SIGINT after it has printed the line."""
-    # The signal is ignored if the tests were started in the background.
+    # Sets the handler, because SIGINT is ignored if the tests were started in the background.
     enable_signal = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     process = subprocess.Popen(
         [sys.executable, "-c", enable_signal + PRELUDE + code],

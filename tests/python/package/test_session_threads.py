@@ -109,7 +109,7 @@ def test_ctrl_c_cancels_long_wait(session, tmp_path, what):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    # The signal is ignored if the tests were started in the background.
+    # Sets the handler, because SIGINT is ignored if the tests were started in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -194,7 +194,7 @@ def test_separately_built_module_uses_the_plugin(example, engine, session, folde
 
 
 def check_exchange(example, engine, session, device, folder, capsule_of=capsules.capsule_of):
-    """The session does not know the encoding. The engine decodes the tree on a device, and returns a
+    """The session has no plugin for the encoding. The engine decodes the tree on a device, and returns a
     table."""
     separate_engine = engine.Engine(folder, device)
     tree = session.encoded(capsules.Exporter(example.tree(), capsule_of))
@@ -242,7 +242,7 @@ def test_capsule_is_consumed_once_in_either_module(example, engine, session, fol
         separate_engine.decode(source)
     with pytest.raises(cd.UsageError, match="'crossdock_encoded_array' was already consumed"):
         session.encoded(source)
-    # The session consumed it, so the engine rejects it.
+    # The session consumes the tree, so the engine must reject the consumed tree.
     source = FixedResult(tree.__crossdock_encoded_array__())
     assert session.encoded(source).encoding == example.id
     with pytest.raises(ValueError, match="already consumed"):

@@ -107,8 +107,8 @@ VALID = {
         [None, "c"],
     ),
     # A thread of the kernel searches backwards for escapes, up to a limit. This data has more
-    # consecutive escapes than the limit, with an odd number of them on either side of the point
-    # where a thread starts.
+    # consecutive escapes than the limit. The number of escapes is odd both before and after the
+    # point where a thread starts.
     "fsst: only escapes": (
         fsst(b"\1" + b"\xff" * 40_000 + b"\1", [0, 1, 40_001, 40_002], [1, 20_000, 1], dtype=BYTES),
         [b"c", b"\xff" * 20_000, b"c"],
@@ -252,8 +252,9 @@ def assert_decodes(session, tree, expected):
 
 
 def shared_type(depth, back=None):
-    """Returns a type of `depth` nested structs of two fields, both of which refer to the same inner struct.
-    The innermost fields are bools, or refer to the struct at level `back`, which makes the type recursive."""
+    """Returns a type of `depth` nested structs. Each struct has two fields, which refer to the same inner
+    struct. The innermost fields are bools. With `back`, the innermost fields refer to the struct at level
+    `back`, so the type is recursive."""
     out = bytearray(struct.pack("<I", 12))
     tables, positions = [], []
     for _ in range(depth):
@@ -287,7 +288,7 @@ def test_reads_type_with_shared_parts():
     ids=range(6),
 )
 def test_rejects_types_that_expand_or_loop(session, dtype):
-    """Without sharing, the type would have 2^depth nodes, or infinitely many."""
+    """If no nodes were shared, the type would have 2^depth nodes, or infinitely many nodes."""
     with pytest.raises(cd.Error, match="vortex.null: its type: "):
         session.from_vortex(Exporter(Tree("vortex.null", dtype, 1)))
 
@@ -306,7 +307,7 @@ def test_rejects_types_that_are_too_deep(session, depth):
 
 
 def test_many_fields_and_chunks_take_linear_time(session):
-    """With quadratic time this would take an hour."""
+    """If the decoder took quadratic time, the test would take an hour."""
     n = 30_000
     field, bool_ = boolean([]), Table({0: ("B", dtypes.BOOL), 1: Table({})})
     names = Vector([f"f{i}" for i in range(n)])

@@ -35,7 +35,7 @@ def test_mutants_are_rejected_or_decode(tmp_path):
         assert code == 0, (
             f"mutant {SEED} {current.read_text() if current.exists() else '?'}: exit {code}\n{out}{errors}"
         )
-        # Some mutants must decode. If each tree had more changes, only the first checks would be
+        # Some mutants must decode. If every tree failed an early check, later checks would not be
         # tested.
         assert int(out.split(" mutants, ")[1].split()[0]) > count // 20, out
 

@@ -178,7 +178,7 @@ def test_nested_tree_decodes_on_a_device(cuda_session, generate, name):
 
 
 def long_lists(rows, many):
-    """Returns trees of `rows` rows by name. Each repeats one list of `many` elements."""
+    """Returns trees of `rows` rows by name. Each tree repeats one list of `many` elements."""
     lists = dtype_of(pa.list_(pa.uint8()))
     elements = node("vortex.primitive", number("u1", True), many, b"", [bytes(many)])
     one = node("vortex.list", lists, 1, {1: many, 2: U4}, [], [elements, of("u4", 0, many)])
@@ -195,8 +195,8 @@ def long_lists(rows, many):
 def test_repeated_list_respects_the_budget(cuda, name):
     """The tree is rejected before its elements are allocated."""
     with cd.Session(cuda, memory=16 << 20) as session:
-        # The first size is some gigabytes in total, the second is more than an offset can
-        # represent, and the third is within the budget.
+        # The first number of rows exceeds the budget, the second exceeds the range of an offset,
+        # and the third is within the budget.
         for rows, message in [(1 << 12, "bytes"), (1 << 16, "32-bit offsets|31 bits"), (4, None)]:
             tree = long_lists(rows, 1 << 16)[name]
             if message:

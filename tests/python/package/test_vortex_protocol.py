@@ -254,7 +254,7 @@ def test_rejects_repeated_node(session, live):
 
 
 def released_trees():
-    """Returns trees by name. Some are rejected, each at a different stage of an import, and the others
+    """Returns trees by name. Some trees are rejected, each at a different stage of an import. All other trees
     decode."""
     codes = primitive(np.array([0, 1, 2], "u1"))
     bad_codes = primitive(np.array([0, 1, 9], "u1"))

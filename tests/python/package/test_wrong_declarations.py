@@ -87,7 +87,7 @@ STRUCTS = pa.array([{"a": 1}, {"a": None}, {"a": 3}])
 FIXED = pa.array([[1, 2], [3, 4], None], pa.list_(pa.int64(), 2))
 
 HARMLESS = "harmless"
-"""A wrong declaration that no consumer uses."""
+"""Marks a wrong declaration that no consumer uses."""
 
 DECLARATIONS = {
     "no nulls declared": (NUMBERS, set_null_count(0)),

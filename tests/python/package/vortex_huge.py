@@ -1,7 +1,7 @@
 """Imports small trees that declare very large sizes, with a limit on the process's memory:
 `vortex_huge.py [BUDGET [DEVICE]]`.
 
-Each import must raise an error of the package. If there is a budget, it must not allocate much memory."""
+Each import must raise an error of the package. If there is a budget, no import may allocate much memory."""
 
 import resource
 import sys

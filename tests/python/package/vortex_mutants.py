@@ -2,7 +2,7 @@
 `vortex_mutants.py SEED FIRST COUNT FILE [DEVICE]`.
 
 Each import must raise an error of the package, or decode to an array that pyarrow finds valid. The program
-writes the number of the current tree to FILE, for the case that it crashes."""
+writes the number of the current tree to FILE, so that the tree can be repeated after a crash."""
 
 import os
 import random

@@ -1,5 +1,5 @@
 """Writes `golden/VERSION.zip`, with the installed version of vortex-data: a few trees of each encoding as
-bytes, and an Arrow IPC file with the values that Vortex decodes from each."""
+bytes, and an Arrow IPC file with the values that Vortex decodes from each tree."""
 
 import importlib.metadata
 import io
@@ -56,7 +56,7 @@ def main():
                     add(f"{len(names)}.arrow", values)
                     names.append(name)
             except (AssertionError, RuntimeError, ValueError, OSError) as error:
-                # This version lacks the encoding, or represents it differently.
+                # This version of Vortex lacks the encoding, or chooses another representation.
                 missing[kind] = str(error).splitlines()[0]
         add("names.json", json.dumps({"names": names, "lacks": missing}, indent=1))
     print(f"{version}: {len(names)} trees; missing: {missing}")
