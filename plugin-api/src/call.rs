@@ -16,7 +16,8 @@ pub struct CancelFlag(Flag);
 #[derive(Clone, Debug)]
 enum Flag {
     Owned(Arc<AtomicU32>),
-    /// The flag of an outer call. It is valid until that call returns.
+    /// The flag of an outer call ([`CallSettings::from_call`]). The flag is valid until the outer
+    /// call returns.
     Borrowed(*const u32),
 }
 
@@ -55,8 +56,8 @@ impl CancelFlag {
         }
     }
 
-    /// Cancels all calls that use this flag. Does nothing if this is the flag of an outer call
-    /// ([`CallSettings::from_call`]).
+    /// Cancels all calls that use this flag. Has no effect on a flag from
+    /// [`CallSettings::from_call`], which only the outer caller may set.
     pub fn cancel(&self) {
         if let Flag::Owned(flag) = &self.0 {
             flag.store(1, Ordering::Relaxed);
@@ -77,10 +78,11 @@ impl CancelFlag {
 /// How to validate external data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Validate {
-    /// Checks only what the host can read: counts, lengths, null pointers, alignment, devices.
+    /// Checks everything except the contents of buffers: counts, lengths, null pointers, alignment,
+    /// devices.
     #[default]
     Layout,
-    /// Additionally checks the contents: offsets, indices, UTF-8.
+    /// Also checks the contents of buffers: offsets, indices, UTF-8.
     Full,
 }
 
@@ -252,7 +254,7 @@ impl CallSettings {
         }
     }
 
-    /// Calls `f` with these settings. This is for calls within a module and for tests.
+    /// Calls `f` with these settings. Use this function for calls within a module and for tests.
     pub fn enter<T>(&self, f: impl FnOnce(&Call<'_>) -> T) -> T {
         f(&Call { raw: SizedRef::Borrowed(&self.raw()) })
     }

@@ -60,8 +60,8 @@ impl Capsule {
         let mut raw = abi::Capsule::new();
         raw.name = name.as_ptr();
         raw.pointer = pointer.as_ptr().cast();
-        // SAFETY: `NonNull<T>` and `NonNull<c_void>` have the same layout, and the function is
-        // called only with `pointer`.
+        // SAFETY: `NonNull<T>` and `NonNull<c_void>` have the same layout, and `free_self_freeing`
+        // calls the function only with `pointer`.
         let free: unsafe fn(NonNull<c_void>) = unsafe { std::mem::transmute(free) };
         raw.private_data = free as *mut c_void;
         raw.release = Some(free_self_freeing);
@@ -142,8 +142,8 @@ impl Capsule {
         if self.name() != T::NAME {
             return Err(self.misnamed(&T::NAME.to_string_lossy()));
         }
-        // SAFETY: a capsule with this name points to this struct, as `from_raw` and `CapsuleObject`
-        // require, and the header allows a consumer to move it out.
+        // SAFETY: a capsule with this name points to a struct of type `T`, as `from_raw` and
+        // `CapsuleObject` require. The header allows a consumer to move the struct out.
         let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };
         if object.is_released() {
             return Err(consumed(T::NAME));
@@ -157,9 +157,9 @@ fn consumed(name: &CStr) -> Error {
 }
 
 unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
-    // SAFETY: only `Capsule::from_self_freeing` sets this function. It stores `free` in
-    // `private_data`, for the object at `pointer`, which is NULL if the object was taken. Clearing
-    // `release` ensures that this runs only once.
+    // SAFETY: only `Capsule::from_self_freeing` sets this function, and it stores the deleter of
+    // the object in `private_data`. If a consumer took the object, `pointer` is NULL, and the
+    // deleter is not called. Clearing `release` ensures that this runs only once.
     unsafe {
         (*capsule).release = None;
         let free: unsafe fn(NonNull<c_void>) = std::mem::transmute((*capsule).private_data);

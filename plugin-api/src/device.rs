@@ -19,8 +19,8 @@ impl Device {
         Device { id, r#type: abi::DEVICE_CUDA, reserved: 0 }
     }
 
-    /// The values that determine whether two devices are equal. The id of the CPU and the reserved
-    /// fields are ignored.
+    /// Two devices are equal if their keys are equal. The key ignores the id of the CPU and the
+    /// reserved field.
     const fn key(self) -> (i32, i64) {
         (self.r#type, if self.r#type == abi::DEVICE_CPU { -1 } else { self.id })
     }

@@ -144,8 +144,8 @@ fn set_hook() {
     }));
 }
 
-/// Writes the result of `value` to an out parameter. Rejects a null pointer before it calls
-/// `value`, because the object that `value` creates would leak.
+/// Writes the result of `value` to an out parameter. If `out` is null, does not call `value`,
+/// because the object that `value` creates would leak.
 ///
 /// # Errors
 /// Returns an error if `out` is null.

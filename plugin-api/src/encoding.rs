@@ -18,7 +18,7 @@ pub trait Encoding: Send + Sync {
     /// Compares a node with its metadata, buffers and children. Must not read device memory.
     ///
     /// # Errors
-    /// Returns a "bad data" error if the node does not match them.
+    /// Returns a "bad data" error if the node does not match its metadata, buffers or children.
     fn check(&self, node: EncodedNode<'_>) -> Result<()>;
 
     /// The memory in bytes that is needed to decode a node, or `None` if this depends on the
@@ -28,16 +28,16 @@ pub trait Encoding: Send + Sync {
     /// May return any error, which is passed to the caller.
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
 
-    /// Whether [`decode`](Encoding::decode) is implemented. The result must not change. If it is
-    /// false, the function pointer is NULL, the host runs programs on all devices including the
-    /// CPU, and [`lower`](Encoding::lower) must return a program for each node.
+    /// Whether [`decode`](Encoding::decode) is implemented. The result must not change. If the
+    /// result is false, [`lower`](Encoding::lower) must return a program for each node, the host
+    /// runs the programs on all devices including the CPU, and `decode` is NULL in the C struct.
     fn decodes(&self) -> bool {
         true
     }
 
-    /// The program that computes the values of a node, or `None` if there is none. The host runs
-    /// the program if it needs the values on a device, together with the programs of the node's
-    /// parents and children in one pass. In this case, it does not call [`plan`](Encoding::plan).
+    /// The program that computes the values of a node, or `None` if the node has no program. If the
+    /// host needs the values on a device, it runs the program in one pass with the programs of the
+    /// node's parents and children, and does not call [`plan`](Encoding::plan).
     ///
     /// # Errors
     /// May return any error, which is passed to the caller.
@@ -59,7 +59,7 @@ pub trait Encoding: Send + Sync {
     /// Decodes a node on the call's device. Returns a batch of one column that has the type and
     /// length of the node. `below` has an entry for each descendant of the node, in pre-order: a
     /// batch of one column if the descendant is decoded, else `None`. A plugin that does not
-    /// implement this must return false from [`decodes`](Encoding::decodes).
+    /// implement this function must return false from [`decodes`](Encoding::decodes).
     ///
     /// # Errors
     /// May return any error, which is passed to the caller.
@@ -80,8 +80,8 @@ pub trait Encoding: Send + Sync {
 pub struct DecodePlan {
     /// The device on which `decode` runs.
     pub device: Device,
-    /// For each descendant of the node, in pre-order, whether it is decoded first. The entries of
-    /// the descendants of a decoded node are ignored.
+    /// For each descendant of the node, in pre-order: whether the host decodes the descendant
+    /// before it calls `decode`. Entries for the descendants of a decoded node are ignored.
     pub decoded: Vec<bool>,
 }
 
@@ -226,8 +226,8 @@ impl EncodingHandle<'_> {
         let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(released)).collect();
         let mut out = abi::Batch::new();
         // SAFETY: the table belongs to the instance. `Owned<Batch>` has the layout of `Batch`. The
-        // plugin takes ownership of the batches by moving them out; if it does not, `below` still
-        // owns them.
+        // plugin takes ownership of a batch by moving it out. `below` still owns batches that the
+        // plugin does not move out.
         let result = Error::check(|err| unsafe {
             let list = below.as_mut_ptr().cast::<abi::Batch>();
             f(self.instance.raw(), &call.raw(), array.as_ptr(), node, list, below.len(), &mut out, err)

@@ -158,7 +158,8 @@ impl Error {
         let mut error = abi::Error::new();
         match call(&mut error) {
             abi::OK => {
-                // A callee that handled an error itself should have left the struct empty.
+                // A callee that succeeds must leave the struct empty. If a callee violates this
+                // rule, its error is released here, so that it does not leak.
                 if let Some(release) = error.release {
                     // SAFETY: the callee set `release` for this struct, and this is the only call
                     // of it.

@@ -14,13 +14,12 @@ pub struct Format {
     pub name: String,
     /// A description of one line for users: what the format can store, and what it cannot.
     pub description: String,
-    /// Whether the format is read from a source or written to a sink, and not exchanged as
-    /// capsules.
+    /// Whether the format is read from a source or written to a sink.
     pub bytes: bool,
     /// The names of the capsules that the plugin reads or writes.
     pub capsules: Vec<String>,
     /// Sequences of bytes that identify the format, each with its offset from the start of the
-    /// data. Data that contains one of them is recognised.
+    /// data. Data that contains at least one sequence at its offset is recognised.
     pub magics: Vec<(u64, Vec<u8>)>,
     /// The file extensions, such as ".arrow". The entry "-" means standard output.
     pub endings: Vec<String>,
@@ -201,8 +200,8 @@ impl FormatTable {
     pub(crate) fn new(formats: &[Format]) -> Self {
         let mut table = Self { raw: Vec::new(), _lists: Vec::new() };
         for format in formats {
-            // The pointers in the C struct refer to the heap blocks of this clone, and `_lists`
-            // takes ownership of it.
+            // The pointers in the C struct refer to the heap blocks of this clone. `_lists` takes
+            // ownership of the clone, so the blocks live as long as the table.
             let format = format.clone();
             let magics: Vec<_> = format
                 .magics

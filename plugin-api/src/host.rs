@@ -11,7 +11,7 @@ use crate::owned::Owned;
 use crate::sized_struct::{self, SizedStruct};
 
 /// A counted reference to the host of a plugin instance. An exported object that uses the host's
-/// memory must hold such a reference until it is released.
+/// memory must hold a reference until the object is released.
 pub struct Host {
     object: NonNull<abi::Host>,
     retain: Count,
@@ -58,9 +58,9 @@ impl Host {
         Ok(Self { object: host, retain, release, get_interface: table.get_interface })
     }
 
-    /// Returns an interface of the host, or `None` if the host does not have it. The result
-    /// consists of the address of the interface, which each of its functions takes as first
-    /// argument, and a copy of the fields that exist in both versions.
+    /// Returns an interface of the host, or `None` if the host does not have it. The result is the
+    /// address of the interface and a copy of its struct. The address is the first argument of each
+    /// function of the interface. Fields that the host's version lacks are zero in the copy.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
@@ -124,8 +124,8 @@ impl Host {
         Ok(unsafe { Owned::from_out(out) })
     }
 
-    /// The number of threads to use at once. It is a setting of the session; if the host has no
-    /// session settings, it is the number of threads that the machine can run.
+    /// The number of threads to use at once: the session's setting, or the number of threads that
+    /// the machine can run if the host has no session settings.
     pub fn threads(&self) -> usize {
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.session().map_or_else(machine, |s| s.threads)

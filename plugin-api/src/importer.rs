@@ -119,8 +119,8 @@ impl ImporterHandle<'_> {
         let pairs = options.pairs();
         let mut out = abi::BatchStream::new();
         // SAFETY: the table belongs to the instance, and all pointers are valid for the call. The
-        // plugin takes ownership of the input by moving it out; if it does not, `source` or
-        // `capsules` still owns it.
+        // plugin takes ownership of the input by moving it out. An input that the plugin does not
+        // move out still belongs to `source` or `capsules`.
         let result = Error::check(|err| unsafe {
             f(
                 self.instance.raw(),

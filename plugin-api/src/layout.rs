@@ -1,6 +1,6 @@
-//! The layout of the C structs in this build. One test compares it with the committed record
-//! `abi/layout.txt`. Another test compiles `crossdock.h` with a C compiler and compares it with the
-//! record.
+//! The layout of the C structs in this build. One test compares the layout with the committed
+//! record `abi/layout.txt`. Another test compares `crossdock.h` with the record by means of a C
+//! compiler.
 
 use crate::abi;
 

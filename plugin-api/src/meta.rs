@@ -1,4 +1,4 @@
-//! The metadata of a plugin. The host reads them before it runs any code of the plugin.
+//! The metadata of a plugin. The host reads the metadata before it runs any code of the plugin.
 
 use crate::abi::{self, PluginMeta};
 use crate::error::{Error, Result};
@@ -22,8 +22,8 @@ pub struct PluginDescription {
 }
 
 impl PluginDescription {
-    /// Creates the metadata. A constant is computed at compile time, so a text that is too long is
-    /// a compile error.
+    /// Creates the metadata. If the result initialises a constant, a text that is too long for its
+    /// field is a compile error.
     pub const fn meta(&self) -> PluginMeta {
         let mut sizes = [0; abi::META_SIZES];
         let mut i = 0;

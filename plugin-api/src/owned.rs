@@ -75,8 +75,8 @@ unsafe impl Release for abi::ArrowDeviceArray {
         self.array.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: the caller guarantees the requirements of `release` for `self`, which contains
-        // the array.
+        // SAFETY: the caller guarantees the requirements of `release` for all of `self`, so also
+        // for the array.
         unsafe { self.array.release() };
     }
 }
@@ -91,8 +91,8 @@ unsafe impl Release for abi::Batch {
         self.array.is_released() && self.schema.is_released()
     }
     unsafe fn release(&mut self) {
-        // SAFETY: the caller guarantees the requirements of `release` for `self`, which contains
-        // the array and the schema.
+        // SAFETY: the caller guarantees the requirements of `release` for all of `self`, so also
+        // for the array and the schema.
         unsafe {
             self.array.release();
             self.schema.release();
@@ -120,8 +120,8 @@ impl<T: Release> Owned<T> {
     }
 
     /// Takes ownership of an out parameter after a call. Sets its `struct_size` to the size in this
-    /// build. The struct was zero before the call, so the fields that the callee does not have are
-    /// absent.
+    /// build. The struct was zero before the call, so the fields that the callee's version lacks
+    /// are zero.
     ///
     /// # Safety
     /// The requirements of [`Owned::new`].
@@ -166,8 +166,8 @@ impl<T: Release> Owned<T> {
     /// Returns an error if `out` is null.
     ///
     /// # Safety
-    /// `out` is null, or it points to a struct in which all bytes are zero except `struct_size`, if
-    /// it has this field. A `struct_size` of 0 means the size in this build.
+    /// `out` is null or points to a struct. All bytes of the struct are zero, except `struct_size`
+    /// if it has this field. A `struct_size` of 0 means the size in this build.
     pub unsafe fn put(self, out: *mut T, what: &str) -> Result<()> {
         if out.is_null() {
             return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
@@ -196,7 +196,7 @@ impl<T: Release> Owned<T> {
     }
 }
 
-/// The number of bytes of `*at` that have a meaning in this build. The result is `default` if the
+/// The size of the part of `*at` that this build supports, in bytes. The result is `default` if the
 /// `struct_size` is 0.
 ///
 /// # Safety
@@ -212,8 +212,8 @@ unsafe fn known_bytes<T: Release>(at: *const T, default: usize) -> usize {
     }
 }
 
-/// Copies the first `bytes` bytes. The most frequent number has its own branch, in which the
-/// compiler can use the constant size.
+/// Copies the first `bytes` bytes. Usually `bytes` is the size of `T`. This case has its own
+/// branch, so that the compiler can use the constant size.
 ///
 /// # Safety
 /// `from` is readable and `to` is writable for `bytes` bytes, and `bytes` is at most the size of

@@ -75,8 +75,8 @@ pub(crate) fn export_plan(columns: Vec<ColumnPlan>) -> Owned<abi::Plan> {
     plan.columns = raw.as_ptr();
     plan.n_columns = raw.len();
     plan.release = Some(release);
-    // The pointers refer to the heap blocks of the `Vec`s, which stay in place when the `Vec`s are
-    // moved.
+    // The pointers in the plan refer to the heap blocks of `raw` and `columns`. These blocks stay
+    // in place when the `Vec`s are moved.
     plan.private_data = Box::into_raw(Box::new(Table { raw, _columns: columns })).cast();
     // SAFETY: this function created the plan with its release function, and there is no other copy
     // of it.

@@ -108,7 +108,7 @@ pub(crate) unsafe fn with<P: Plugin>(
     }
 }
 
-/// The entry and the interfaces of a type of plugin, as constants.
+/// Contains the entry and the interfaces of the plugin type `P` as constants.
 struct Tables<P>(PhantomData<P>);
 
 impl<P: Plugin> Tables<P> {
@@ -207,8 +207,8 @@ impl Instance {
     ///
     /// # Safety
     /// `entry` is valid, and its code stays mapped. `host` is alive until the instance is dropped.
-    /// The instance is dropped after all streams and writers that it created, and not while one of
-    /// its functions runs.
+    /// The instance is dropped after all streams and writers that it created. No function of the
+    /// instance runs while the instance is dropped.
     pub unsafe fn create(entry: &'static abi::PluginEntry, host: *const abi::Host) -> Result<Self> {
         let create = entry.create.ok_or_else(|| Error::internal("the plugin's entry has no 'create'"))?;
         let mut raw = std::ptr::null_mut();
@@ -230,7 +230,7 @@ impl Instance {
         self.raw.as_ptr()
     }
 
-    /// Returns a copy of the fields of an interface that exist in both versions.
+    /// Returns a copy of an interface. Fields that the plugin's version lacks are zero in the copy.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
@@ -262,8 +262,8 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(destroy) = self.entry.destroy {
-            // SAFETY: this entry created the instance, and it is destroyed only here. The caller of
-            // `Instance::create` guarantees that no code uses the instance any more.
+            // SAFETY: this entry created the instance, and only this line destroys the instance.
+            // The caller of `Instance::create` guarantees that no code uses the instance any more.
             unsafe { destroy(self.raw()) };
         }
     }

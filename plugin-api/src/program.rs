@@ -57,8 +57,8 @@ pub enum Operator {
     Xor(u64),
     /// Step: decodes zigzag integers. The words 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...
     ZigZag,
-    /// Step: converts signed integers of 4 or 8 bytes to the nearest floats of the same width. If
-    /// two floats are equally near, the even one is used.
+    /// Step: converts signed integers of 4 or 8 bytes to floats of the same width, with rounding to
+    /// nearest, ties to even.
     ToFloat,
     /// Step: `x * f`, where `f` is the float with these bits.
     Scale(u64),
@@ -101,7 +101,7 @@ impl Operator {
     }
 
     /// Converts the C struct. Returns `None` if the code is unknown or an unused field is not 0,
-    /// because a later version may define both.
+    /// because a later version may define a meaning for the code or the field.
     pub fn from_raw(raw: abi::Operator) -> Option<Self> {
         let abi::Operator { index, a, b, .. } = raw;
         let values = u32::try_from(a).unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
-//! Reads and writes structs that begin with `struct_size`. In another version, a struct may be
-//! shorter or longer than in this build. Fields that it does not have are read as zero, and fields
-//! that this build does not have are ignored.
+//! Reads and writes structs that begin with `struct_size`. A struct of another version may be
+//! shorter or longer than in this build. Fields that a shorter struct lacks are read as zero. The
+//! additional fields of a longer struct are ignored.
 
 use std::mem::MaybeUninit;
 
@@ -44,18 +44,17 @@ pub unsafe fn read<T: SizedStruct>(at: *const T) -> Result<T> {
             T::MIN_SIZE_BYTES
         )));
     }
-    // SAFETY: the caller guarantees that `at` has `struct_size` readable bytes, and they include
-    // the field `struct_size`.
+    // SAFETY: the caller guarantees that `at` has `struct_size` readable bytes. `MIN_SIZE_BYTES`
+    // includes the field `struct_size`.
     Ok(unsafe { copy(at, struct_size) })
 }
 
-/// A struct with the same fields as the result of [`read()`]. It is borrowed without a copy if it
-/// is at least as long as the struct in this build.
+/// A struct that [`borrow()`] has borrowed, or a copy as [`read()`] returns it.
 pub enum SizedRef<'a, T> {
     /// The struct has all fields that it has in this build.
     Borrowed(&'a T),
-    /// The struct is shorter than in this build, so this is a copy in which the missing fields are
-    /// zero.
+    /// A copy in which missing fields are zero, because the struct is shorter than in this build or
+    /// is not aligned.
     Copied(Box<T>),
 }
 
@@ -74,7 +73,7 @@ pub unsafe fn borrow<'a, T: SizedStruct>(at: *const T) -> Result<SizedRef<'a, T>
         // The caller guarantees that the struct does not change during `'a`.
         return Ok(SizedRef::Borrowed(unsafe { &*at }));
     }
-    // SAFETY: `borrow` has all requirements of `read`.
+    // SAFETY: the requirements of `borrow` include all requirements of `read`.
     unsafe { read(at) }.map(|copy| SizedRef::Copied(Box::new(copy)))
 }
 
@@ -192,8 +191,8 @@ pub unsafe fn read_list<T: SizedStruct, U>(
     if n == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: `list` is not null, and the first of its `n` structs begins with `struct_size`, as
-    // `SizedStruct` requires.
+    // SAFETY: `list` is not null and `n` is not 0, so there is a first struct. It begins with
+    // `struct_size`, as `SizedStruct` requires.
     let stride = if list.is_null() { 0 } else { unsafe { list.cast::<usize>().read() } };
     if !is_valid_stride::<T>(stride) || n > max_len {
         return Err(Error::invalid_argument(format!(

@@ -8,11 +8,11 @@ use core::mem::offset_of;
 /// this build.
 pub const API_RANGE: &str = "^1.0.0";
 
-/// Lists the structs that begin with `struct_size`. For each struct, it names the first field that
-/// a shorter version may lack. A struct without such a field must have at least the size of this
-/// build. The sizes in the first release of this minor version must stay accepted. Therefore a
-/// field that is added to a struct must follow the named field or become the named field.
-/// `tests/layout` checks this.
+/// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
+/// struct may lack. If no field is named, the struct must have at least the size of this build. The
+/// sizes of the first release of this minor version must stay accepted. Therefore a field that is
+/// added to a struct must follow the named field or become the named field. A test in
+/// `tests/cpu/released.rs` checks the accepted sizes.
 macro_rules! sized_structs {
     ($($name:literal $t:ident $(without $f:ident)?),* $(,)?) => { $(
         // SAFETY: the struct is a `repr(C)` struct whose first field is `struct_size`. Its fields

@@ -35,8 +35,8 @@ pub trait ByteSource: Send + Sync {
 /// A C source, for a plugin that reads from it.
 pub struct Source {
     raw: Owned<abi::Source>,
-    /// This mutex is locked while a source of unknown length is read, because `read_at` of such a
-    /// source is not thread-safe.
+    /// This mutex is locked during `read_at` of a source of unknown length, because the header
+    /// allows only one call at a time for a source of unknown length.
     serial: Mutex<()>,
 }
 
@@ -108,8 +108,8 @@ impl Source {
         let mut n = 0;
         let _guard = self.len().is_none().then(|| self.serial.lock().unwrap_or_else(PoisonError::into_inner));
         let raw = std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut();
-        // SAFETY: the function belongs to the source. Either it may be called concurrently, or the
-        // guard prevents concurrent calls. `to` is writable.
+        // SAFETY: the function belongs to the source, and `to` is writable. If the header forbids
+        // concurrent calls because the length is unknown, the guard prevents concurrent calls.
         Error::check(|err| unsafe { read(raw, offset, to.as_mut_ptr().cast(), to.len(), &mut n, err) })?;
         if n > to.len() {
             return Err(Error::internal(format!(

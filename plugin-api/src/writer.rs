@@ -26,7 +26,7 @@ pub trait BatchWriter: Send {
 
 struct Shell {
     writer: Box<dyn BatchWriter>,
-    /// The call after which no further call is allowed, if there was such a call.
+    /// The reason why calls are rejected: "a failed call" or "finish". `None` if calls are allowed.
     ended_by: Option<&'static str>,
     poison: Poison,
 }
@@ -95,8 +95,8 @@ impl WriterHandle {
     }
 }
 
-/// Rejects a call after the last allowed call. Also sets `ended_by` as if this call had failed; the
-/// caller resets it when the call succeeds.
+/// Returns an error if no further call is allowed. Otherwise, sets `ended_by` as for a failed call.
+/// The caller of this function resets `ended_by` if the call succeeds.
 fn begin(function: &str, ended_by: &mut Option<&'static str>) -> Result<()> {
     match ended_by.replace("a failed call") {
         None => Ok(()),

@@ -28,7 +28,7 @@ pub struct NodeParts {
 pub enum LogicalType {
     /// An Arrow schema.
     Schema(Owned<abi::ArrowSchema>),
-    /// A Vortex DType flatbuffer. Importers of encoded arrays use it.
+    /// A Vortex DType flatbuffer. Only importers of encoded arrays accept this type.
     Dtype(Vec<u8>),
 }
 
@@ -48,8 +48,8 @@ impl LogicalType {
     }
 }
 
-/// The buffers of a tree, in the order of their nodes: first all buffers of the first node, then
-/// all buffers of the second, and so on.
+/// The buffers of a tree, in the order of the nodes: first all buffers of the first node, then all
+/// buffers of the second node, and so on.
 pub type EncodedBuffers = Vec<Owned<abi::EncodedBuffer>>;
 
 /// The private data of an array.

@@ -41,7 +41,8 @@ pub struct EncodedArray {
     raw: Owned<abi::EncodedArray>,
 }
 
-// SAFETY: the array changes only in functions that take `&mut self` or are unsafe.
+// SAFETY: safe functions that take `&self` only read the array. The unsafe functions that change it
+// require that no other thread accesses it.
 unsafe impl Sync for EncodedArray {}
 
 impl EncodedArray {
@@ -138,8 +139,8 @@ unsafe fn check(raw: &abi::EncodedArray) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error unless the nodes form one tree in pre-order and each buffer belongs to exactly
-/// one node.
+/// Checks that the nodes form one tree in pre-order, and that each buffer belongs to exactly one
+/// node.
 ///
 /// # Safety
 /// The requirements of [`EncodedArray::from_raw`].
@@ -173,7 +174,7 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
             )));
         }
         buffers += u64::from(node.n_buffers);
-        // SAFETY: the caller guarantees that the node and everything that it points to is valid.
+        // SAFETY: the caller guarantees that the node and all data that it points to are valid.
         unsafe { check_node(index, &node) }
     };
     // SAFETY: the caller guarantees that the list has `n_nodes` nodes.

@@ -14,9 +14,9 @@ pub struct EncodedNode<'a> {
     index: usize,
 }
 
-// SAFETY: all functions only read the array, except `take_buffer`, which is unsafe.
+// SAFETY: safe functions only read the array. The unsafe `take_buffer` excludes other threads.
 unsafe impl Send for EncodedNode<'_> {}
-// SAFETY: all functions only read the array, except `take_buffer`, which is unsafe.
+// SAFETY: safe functions only read the array. The unsafe `take_buffer` excludes other threads.
 unsafe impl Sync for EncodedNode<'_> {}
 
 impl<'a> EncodedNode<'a> {
@@ -66,7 +66,7 @@ impl<'a> EncodedNode<'a> {
 
     /// The id of the encoding, including its version if it has one.
     pub fn encoding(&self) -> &'a str {
-        // SAFETY: the string is valid for as long as the array. `check_node` has checked it.
+        // SAFETY: `new` requires a valid tree, so the string is valid for as long as the array.
         unsafe { self.raw().encoding.get() }.unwrap_or_default()
     }
 
@@ -153,8 +153,8 @@ impl<'a> EncodedNode<'a> {
     /// Returns an error if there is no such buffer, or if it has been taken.
     ///
     /// # Safety
-    /// No other thread accesses the buffers of this node during the call. A function that decodes
-    /// the node can rely on this.
+    /// No other thread accesses the buffers of this node during the call. The host guarantees this
+    /// to a function that decodes the node.
     pub unsafe fn take_buffer(&self, i: usize) -> Result<Owned<abi::EncodedBuffer>> {
         self.available_buffer(i)?;
         // SAFETY: `buffer_at` returns the address of an element of the list, and the header allows

@@ -17,8 +17,8 @@ struct Share {
 }
 
 impl EncodedArray {
-    /// Creates an array with the same nodes and buffers. The new array holds a reference to this
-    /// array, and so does each buffer that a consumer takes from the new array.
+    /// Creates an array with the nodes and buffers of this array. The new array holds a reference
+    /// to this array. Each buffer that a consumer takes from the new array holds a reference, too.
     ///
     /// # Errors
     /// Returns an error if a buffer of this array has been taken.
@@ -30,7 +30,7 @@ impl EncodedArray {
                 let original = node.available_buffer(i)?;
                 let private_data = Arc::into_raw(Arc::clone(self)).cast_mut().cast::<c_void>();
                 let buffer = abi::EncodedBuffer {
-                    // The `struct_size` of the original buffer may be less.
+                    // The original buffer may have the lesser `struct_size` of an earlier version.
                     struct_size: size_of::<abi::EncodedBuffer>(),
                     private_data,
                     release: Some(release_buffer),

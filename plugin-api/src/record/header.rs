@@ -1,15 +1,16 @@
-//! Compares two versions of the header: the types of fields, the signatures of functions, and the
-//! values of constants. It parses only the part of C that the header uses.
+//! Compares the types of fields, the signatures of functions, and the values of constants in two
+//! versions of the header. The parser supports only the part of C that the header uses.
 
-/// Constants whose values may change: the parts of the version, and the length of a list that may
-/// grow.
+/// Constants whose values may change between releases: the parts of the version, and the length of
+/// a list to which a release may append.
 const VARIABLE: &[&str] = &["CROSSDOCK_ABI_MAJOR", "CROSSDOCK_ABI_MINOR", "CROSSDOCK_META_N_SIZES"];
 
 pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
     let (released, current) = (code(released), code(current));
     let new_bodies = bodies(&current);
     for (name, old) in bodies(&released) {
-        // Removed structs and appended fields are reported by `table::compare` instead.
+        // This function does not report removed structs and appended fields, because
+        // `table::compare` reports them.
         let Some((_, new)) = new_bodies.iter().find(|(n, _)| *n == name) else { continue };
         for (i, old) in old.iter().enumerate() {
             if new.get(i) != Some(old) {
@@ -49,7 +50,7 @@ fn squeeze(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the structs of the header: for each its name and the declarations of its fields.
+/// Returns the name of each struct of the header, and the declarations of its fields.
 fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     let mut bodies = Vec::new();
     let mut rest = code;
@@ -66,7 +67,7 @@ fn bodies(code: &str) -> Vec<(String, Vec<String>)> {
     bodies
 }
 
-/// Returns the macros that have a value and no parameters: for each its name and value.
+/// Returns the names and values of the macros that have a value and no parameters.
 fn constants(code: &str) -> Vec<(String, String)> {
     let defines = code.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
     defines

@@ -1,10 +1,10 @@
-//! Compares the ABI with its releases. `abi/released/` has a folder for each released ABI, which
-//! contains its header and its layout table. The folder of the first release of a minor version is
-//! named `0.1`. The folder of the first release that appended to this version is named `0.1.1`.
+//! Compares the ABI with its releases. `abi/released/` has a folder for each released ABI, with the
+//! header and the layout table of this ABI. For example, the folder of the first release of ABI 0.1
+//! is named `0.1`. The folder of the first release that appended to ABI 0.1 is named `0.1.1`.
 //!
 //! The header contains types and the order of fields, and the layout table contains offsets and
-//! sizes. A comparison of both shows whether the current ABI equals the released one, appends to
-//! it, or breaks it.
+//! sizes. A comparison of headers and tables shows whether the current ABI equals a released ABI,
+//! appends to it, or breaks it.
 
 mod header;
 mod table;
@@ -53,14 +53,14 @@ impl Abi {
     }
 }
 
-/// The compatibility of an ABI with a released one.
+/// The compatibility of an ABI with a released ABI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compatibility {
     /// The ABIs are equal.
     Same,
-    /// The ABI has compatible additions, described with one text each.
+    /// The ABI has compatible additions. Each text describes one addition.
     Appends(Vec<String>),
-    /// The ABI has incompatible differences, described with one text each.
+    /// The ABI has incompatible differences. Each text describes one difference.
     Breaks(Vec<String>),
 }
 
@@ -86,7 +86,7 @@ impl Contract {
         Some((abi.major, abi.minor))
     }
 
-    /// Compares this ABI with that of an earlier release of the same minor version.
+    /// Compares this ABI with the ABI of an earlier release of the same minor version.
     pub fn compare(&self, released: &Self) -> Compatibility {
         let (mut breaks, mut appends) = (Vec::new(), Vec::new());
         table::compare(&released.layout, &self.layout, &mut breaks, &mut appends);

@@ -71,8 +71,8 @@ fn compare_struct(old: &Struct<'_>, new: &Struct<'_>, breaks: &mut Vec<String>, 
         if !old.has_struct_size() {
             breaks.push(format!("{name}: '{field}' was appended to a struct without a struct_size"));
         } else if *offset < old.size {
-            // Builds that do not have this field yet do not set these bytes, although their
-            // struct_size includes them.
+            // Builds of the old release include this padding in their struct_size, but do not set
+            // it. New builds would read undefined bytes as the value of the field.
             breaks.push(format!(
                 "{name}: '{field}' at {offset} is in the former padding of {} bytes: put a reserved field before it",
                 old.size

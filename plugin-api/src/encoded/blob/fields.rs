@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns an error unless all bytes have been read.
+    /// Checks that all bytes have been read.
     pub fn end(&self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),

@@ -3,8 +3,8 @@
 //! The bytes begin with a header. It consists of a head of 64 bytes, a record for each node in
 //! pre-order, and a record for each buffer. The buffers follow the header. The offset of each
 //! buffer is a multiple of [`ALIGNMENT`], so that a reader can use the buffer without a copy.
-//! `docs/encodings.md` describes all fields. There is only one valid encoding of an array: gaps,
-//! overlaps and ranges out of bounds are errors.
+//! `docs/encodings.md` describes all fields. An array has exactly one valid sequence of bytes.
+//! Therefore gaps, overlaps and ranges out of bounds are errors.
 
 mod crc;
 mod fields;
@@ -15,8 +15,8 @@ mod write;
 pub use read::{Head, ParsedHeader, read};
 pub use write::{BlobLayout, write_header};
 
-/// The first bytes of an encoded array. They contain line ends, so that a program that converts
-/// line ends as in a text file makes the file invalid.
+/// The first bytes of an encoded array. They contain line ends. If a program treats the file as
+/// text and converts its line ends, the reader therefore rejects the file.
 pub const MAGIC: [u8; 8] = *b"CDENC\r\n\x1a";
 /// The version that this build writes. It reads no other version.
 pub const VERSION: u32 = 1;
@@ -33,8 +33,8 @@ const VALUE_ALIGNMENT: u64 = 16;
 const NODE_BYTES: usize = 32;
 /// The size of a buffer's record, in bytes.
 const BUFFER_BYTES: usize = 24;
-/// The offset of the checksum in the head, in bytes. The checksum is computed with zeros in its own
-/// place.
+/// The offset of the checksum in the head, in bytes. For the computation of the checksum, its own
+/// bytes are zero.
 const CHECKSUM_AT: usize = 12;
 /// The alignment of the nodes' records, in bytes.
 const RECORD_ALIGNMENT: usize = 8;

@@ -69,7 +69,7 @@ impl Head {
     /// The size in bytes of the tree in memory, without its buffers. The result is 0 for up to
     /// [`UNCHARGED_NODES`] nodes.
     pub fn tree_bytes(&self) -> u64 {
-        /// This value was measured, and includes the overhead of the allocator.
+        /// The measured size of a node in memory, including the overhead of the allocator.
         const NODE_BYTES: u64 = 512;
         const BUFFER_BYTES: u64 = 96;
         let (nodes, buffers) = (self.n_nodes.saturating_sub(UNCHARGED_NODES) as u64, self.n_buffers as u64);
@@ -101,7 +101,8 @@ impl Head {
 pub fn read(bytes: &[u8]) -> Result<ParsedHeader> {
     let head = Head::read(bytes)?;
     head.check_length(bytes.len() as u64)?;
-    // `Head::read` checks that the header is not longer than `total_bytes`.
+    // The range is valid, because `Head::read` checks that the header is not longer than
+    // `total_bytes`, which is the length of `bytes`.
     let header = bytes.get(..head.header_bytes as usize).unwrap_or(bytes);
     let actual = checksum(header);
     if actual != head.checksum {
@@ -175,7 +176,8 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
     Ok(NodeParts { encoding, logical_type, length, metadata, n_buffers, n_children })
 }
 
-/// Reads the position of a buffer. `end` is the end of the data before the buffer.
+/// Reads the position of a buffer. `end` is the offset at which the header or the previous buffer
+/// ends.
 fn buffer_range(from: &mut Fields<'_>, end: u64) -> Result<BufferRange> {
     let (offset, bytes) = (from.u64()?, from.u64()?);
     let alignment = u64::from(from.u32()?);

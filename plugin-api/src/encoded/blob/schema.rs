@@ -128,7 +128,8 @@ unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>
         )));
     }
     let mut part = || {
-        // SAFETY: each of the `2 * n` strings consists of a length and of that number of bytes.
+        // SAFETY: in Arrow's encoding, each of the `2 * n` strings consists of its length and of
+        // as many bytes, so `at` stays within the metadata.
         unsafe {
             let n = number(&mut at)?;
             let bytes = std::slice::from_raw_parts(at, n);
@@ -144,7 +145,8 @@ unsafe fn pairs<'a>(metadata: *const c_char) -> Result<Vec<(&'a [u8], &'a [u8])>
 /// # Safety
 /// `at` points to an `i32` that may be unaligned.
 unsafe fn number(at: &mut *const u8) -> Result<usize> {
-    // SAFETY: the caller guarantees that there is an `i32`. `read_unaligned` accepts any alignment.
+    // SAFETY: the caller guarantees that `at` points to an `i32`. `read_unaligned` accepts any
+    // alignment.
     let n = unsafe { at.cast::<i32>().read_unaligned() };
     // SAFETY: the end of the `i32` is within its allocation or directly after it.
     *at = unsafe { at.add(size_of::<i32>()) };
@@ -217,7 +219,7 @@ fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     Ok(metadata)
 }
 
-/// The parts of a schema that is read.
+/// The parts from which `read` creates a schema.
 struct Parts {
     format: CString,
     name: CString,
