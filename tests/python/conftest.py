@@ -93,8 +93,8 @@ def cuda(crossdock):
 
 @pytest.fixture
 def convert_on_cuda(cuda, convert):
-    """Runs `convert` on the first CUDA device. stderr must be empty: the simulated driver reports leaks and
-    unordered accesses there."""
+    """Runs `convert` on the first CUDA device. stderr must be empty, because the simulated driver reports
+    leaks and unordered accesses there."""
 
     def convert_on_cuda(source, target, *flags, **keywords):
         done = convert(source, target, "--device", "cuda", *flags, **keywords)

@@ -1,4 +1,4 @@
-"""The comparison of tables that other tests use detects each kind of difference."""
+"""Tests that the comparisons in peers.py detect each kind of difference."""
 
 import pyarrow as pa
 import pytest

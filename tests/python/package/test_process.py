@@ -168,7 +168,8 @@ def test_child_forked_while_sessions_open_can_open_sessions():
         pytest.skip(
             "GCC 12's sanitizer does not unlock its allocator in a forked child: the child hangs if another thread held the lock"
         )
-    # The program does not use pyarrow, because its lazy imports would block the child.
+    # The program does not use pyarrow, because pyarrow's lazy imports would block the child
+    # process.
     code = """
 import signal, threading
 over, numbers = threading.Event(), np.arange(2)

@@ -3,8 +3,8 @@
 //! The clock of a stream S contains one number for each stream T: how many operations of T are
 //! ordered before the next operation of S. When S waits for an event, the clock at the record of
 //! the event is joined into the clock of S. The host has one clock for all its threads, because the
-//! simulator cannot detect how threads synchronize with each other. So it does not detect missing
-//! synchronization between threads, and never reports a correct program.
+//! simulator cannot detect how threads synchronize with each other. So the simulator does not
+//! detect missing synchronization between threads, but it never reports a correct program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -12,8 +12,8 @@ pub struct Replay(String);
 /// Must be called at the beginning of a test, on the thread of the test.
 pub fn on_failure() -> Replay {
     let thread = std::thread::current();
-    // The harness names the thread after the test. With only one test thread, it runs the test on
-    // its own thread.
+    // The harness names the thread after the test. With only one test thread, the harness runs the
+    // test on the thread `main`.
     let test = thread.name().filter(|name| *name != "main");
     let program = std::env::current_exe().map_or_else(|_| "<test program>".to_owned(), |path| quoted(&path));
     let folder = std::env::current_dir().map_or_else(|_| ".".to_owned(), |path| quoted(&path));

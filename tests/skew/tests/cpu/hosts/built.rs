@@ -66,7 +66,7 @@ impl Built {
         Self { library, plugins, command, encodings, offers_kernels: parts.has_kernels }
     }
 
-    /// Builds a release. The build is shared by all tests, because it takes as long as all tests
+    /// Builds a release. All tests share this build, because one build takes as long as all tests
     /// together.
     fn of_release(Release { version, commit, .. }: &Release) -> Result<Self, Skipped> {
         type Releases = HashMap<String, Result<Built, Skipped>>;

@@ -51,7 +51,7 @@ fn looks_up_one_byte_codes_in_blocks_of_any_length() {
 fn ignores_codes_of_nulls() {
     let n = 3000;
     let is_valid = |i: u32| i % 3 != 1;
-    // The codes of nulls are out of range, so that a lookup of one of them would fail.
+    // The codes of nulls are out of range, so that a lookup of such a code would fail.
     let codes: Vec<u32> = (0..n).map(|i| if is_valid(i) { i % 300 } else { 511 }).collect();
     let bits =
         (0..n.div_ceil(8)).map(|byte| (0..8).map(|bit| u8::from(is_valid(byte * 8 + bit)) << bit).sum());
