@@ -1,6 +1,6 @@
 //! Checks the C structs with abi_stable. If this file compiles, each struct is FFI-safe, because
 //! the derive macro rejects fields of types that are not FFI-safe. The layout checker of abi_stable
-//! also rejects structs that grow. Therefore it is not used to compare releases; see
+//! also rejects structs that grow. Therefore the checker is not used to compare releases; see
 //! docs/decisions/0006.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 #![allow(non_local_definitions)]
@@ -32,7 +32,7 @@ struct Released {
     bytes: u64,
 }
 
-/// A struct with the same fields, of which two are exchanged.
+/// The struct `Released`, but with `name` and `bytes` exchanged.
 #[repr(C)]
 #[derive(StableAbi)]
 struct Moved {
@@ -41,7 +41,7 @@ struct Moved {
     name: *const core::ffi::c_char,
 }
 
-/// The same structs with an additional field at the end.
+/// `Released` with an additional field at the end, and a `Reader` that refers to it.
 mod later {
     use super::StableAbi;
 
@@ -100,8 +100,8 @@ fn rejects_moved_fields() {
     assert!(check_layout_compatibility(Released::LAYOUT, Moved::LAYOUT).is_err());
 }
 
-/// According to decision 6, this checker is not used for releases, because it does not support
-/// structs that are longer in another version.
+/// This checker is not used to compare releases (docs/decisions/0006), because it rejects structs
+/// that are longer in another version.
 #[test]
 fn rejects_growth_in_both_directions() {
     let pairs = [(Released::LAYOUT, later::Released::LAYOUT), (Reader::LAYOUT, later::Reader::LAYOUT)];

@@ -1,10 +1,10 @@
-//! Tests the case that the FFI door is first used in a process while its thread unwinds. This file
-//! has only one test, because the first use happens only once per process.
+//! Tests the case that the first user of the FFI door in a process is a thread that unwinds. This
+//! file has only one test, because each process has only one first use.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use crossdock_plugin_api::door::Poison;
 
-/// Uses the FFI door when it is dropped, like every object that has a release function.
+/// An object that uses the FFI door when it is dropped, like every object with a release function.
 struct ReleasedOnDrop(Poison);
 
 impl Drop for ReleasedOnDrop {

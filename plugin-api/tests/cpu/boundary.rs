@@ -105,7 +105,7 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// A stream that panics when it is read and when it is dropped. The drops are counted.
+/// A stream that panics when it is read and when it is dropped. `DROPPED` counts the drops.
 struct Bad;
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 impl BatchStream for Bad {
@@ -300,7 +300,7 @@ fn rejects_null_arguments() {
     let host = counting_host();
     let instance = instance(&host);
     let create = ENTRY.create.unwrap();
-    // SAFETY: the functions must accept null arguments and return an error.
+    // SAFETY: the calls pass null or valid pointers, and the functions must reject null pointers.
     unsafe {
         let mut out = std::ptr::null_mut();
         assert_eq!(create(std::ptr::null(), &mut out, std::ptr::null_mut()), abi::INVALID_ARGUMENT);
@@ -449,8 +449,8 @@ impl FromDefault for Owned<abi::ArrowSchema> {
 fn capsule_calls_deleter_of_object_that_was_not_taken() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     unsafe fn free(object: NonNull<u64>) {
-        // SAFETY: the closure `capsule` leaked this box, and it is freed only here or by the
-        // consumer.
+        // SAFETY: the closure `capsule` leaked this box, and either the capsule or the test frees
+        // it once.
         FREED.fetch_add(unsafe { *Box::from_raw(object.as_ptr()) } as usize, Ordering::SeqCst);
     }
     // SAFETY: the capsule takes ownership of the box, which `free` drops.
@@ -469,7 +469,7 @@ fn capsule_calls_deleter_of_object_that_was_not_taken() {
     unsafe { free(object.cast()) };
     // A consumer in C takes the object out of the capsule, and passes the empty capsule on.
     let mut raw = capsule().into_raw();
-    // SAFETY: this function owns the capsule, whose pointer points to a boxed `u64`.
+    // SAFETY: this function owns the capsule, whose field `pointer` points to a leaked `Box<u64>`.
     unsafe { free(NonNull::new((*raw.as_mut_ptr()).pointer.cast()).unwrap()) };
     // SAFETY: this function owns the capsule.
     unsafe { (*raw.as_mut_ptr()).pointer = std::ptr::null_mut() };

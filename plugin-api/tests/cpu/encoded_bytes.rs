@@ -244,8 +244,8 @@ fn randomly_changed_bytes_are_rejected_or_keep_the_header() {
         }
         let bytes = with_checksum(bytes);
         if let Ok(array) = read(&bytes) {
-            // Compares only the records of the nodes, because the buffers in this test do not keep
-            // the alignment.
+            // Compares only the records of the nodes. The records of the buffers differ, because
+            // `read` does not keep the alignment of the buffers.
             let rewritten = bytes_of(&array);
             assert_eq!(rewritten.len(), bytes.len(), "seed {seed}");
             assert_eq!(rewritten[64..200], bytes[64..200], "seed {seed}");

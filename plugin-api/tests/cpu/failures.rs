@@ -34,7 +34,7 @@ fn panic_of_a_host_object_is_an_internal_error() {
     assert_eq!(source.read_at(0, &mut [0; 4]).unwrap_err().code(), Code::INTERNAL, "later calls too");
 }
 
-/// A stream and writer. Its first call returns an error.
+/// A stream and a writer whose first call returns an error.
 struct FailsOnce(bool);
 
 impl FailsOnce {

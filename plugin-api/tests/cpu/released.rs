@@ -19,7 +19,7 @@ fn skipped(name: &str) {
     writeln!(to, "skipped: {name}: {why}").unwrap();
 }
 
-/// This test is necessary because the other tests skip releases that are not recorded.
+/// Without this test, a missing record would not be noticed, because the other tests skip it.
 #[test]
 fn reads_all_recorded_releases_oldest_first() {
     let versions: Vec<String> = recorded_releases().iter().map(|(abi, _)| abi.to_string()).collect();
@@ -60,7 +60,7 @@ fn min_sizes_accept_the_structs_of_the_first_release() {
     };
     for (name, min_bytes, _) in sizes::sized_structs() {
         let line = first.layout.lines().find(|line| line.starts_with(&format!("{name}: size ")));
-        // A struct that is not in the first release was added later and is skipped.
+        // Structs that a later release added have no size in the first release.
         let Some(line) = line else { continue };
         let size: usize = line.split(' ').nth(2).unwrap().parse().unwrap();
         assert!(
@@ -70,8 +70,8 @@ fn min_sizes_accept_the_structs_of_the_first_release() {
     }
 }
 
-/// Applies a change to each text of the current ABI, and compares the result with the unchanged ABI
-/// as the release.
+/// Applies a change to the header and to the layout table of the current ABI. Compares the changed
+/// ABI with the unchanged ABI, as if the unchanged ABI had been released.
 fn changed(header: (&str, &str), layout: (&str, &str)) -> (Compatibility, Result<(), String>) {
     let released = Contract::current();
     let replace = |text: &str, (from, to): (&str, &str)| {

@@ -12,8 +12,8 @@ use crossdock_plugin_api::{
     BatchStreamHandle, CallSettings, Capsule, Device, Owned, Release, Source, WriterHandle, abi,
 };
 
-/// Creates a batch of an earlier version that has no field `metadata`. The bytes after its end do
-/// not belong to it.
+/// Creates a batch of an earlier version, whose `struct_size` ends before the field `metadata`. The
+/// tests check that this field is neither read nor written.
 fn shorter() -> abi::Batch {
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
         // SAFETY: the caller passes the array that is to be released.
@@ -123,7 +123,7 @@ fn struct_size_of_first_capsule_is_distance_between_capsules() {
     let capsules = writer.write(&CallSettings::new(Device::CPU), batch).unwrap();
     let names: Vec<_> = capsules.iter().map(Capsule::name).collect();
     assert_eq!(names, [c"first", c"second", c"third"]);
-    // The capsules that were moved out have the size of the struct in this version.
+    // Capsules that were moved out of the list have the size that the struct has in this version.
     let sizes = capsules.into_iter().map(|capsule| capsule.into_raw().struct_size);
     assert_eq!(sizes.collect::<Vec<_>>(), [size_of::<abi::Capsule>(); 3]);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 3);

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use crate::layout::compiler::Language;
 
-/// A program with functions that throw an object, throw a number, succeed, and return an error
-/// without an exception.
+/// A program whose functions throw an object, throw a number, return an error or succeed. It prints
+/// the results of the functions.
 const PROGRAM: &str = r#"
 #include <crossdock.h>
 #include <cstdio>
@@ -47,7 +47,7 @@ int main() {
 #[test]
 fn guards_turn_exceptions_into_errors_or_default_values() {
     if !Language::Cpp.exists() {
-        // `writeln!` is used because the test harness does not capture it.
+        // The test harness captures the output of `eprintln!`, but not the output of `writeln!`.
         writeln!(std::io::stderr(), "skipped: CROSSDOCK_GUARD: no C++ compiler (CXX, c++)").unwrap();
         return;
     }

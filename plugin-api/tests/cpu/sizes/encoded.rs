@@ -1,5 +1,5 @@
-//! Tests encoded arrays with structs of a later version: structs of the host, of the plugin, and of
-//! the array.
+//! Tests encoded arrays. In each test, structs of the host, of the plugin or of the array have the
+//! size of a later version.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
@@ -267,7 +267,7 @@ mod later {
 fn plugin_with_longer_structs_decodes_array_of_current_host() {
     let mut tree = Tree::new();
     let array = tree.take();
-    // SAFETY: the plugin does not use its host.
+    // SAFETY: `create` of this plugin ignores its host, so the host may be null.
     let instance = unsafe { Instance::create(&later::ENTRY, std::ptr::null()) }.unwrap();
     let encoding = instance.encoding().unwrap();
     assert_eq!(encoding.ids().unwrap(), IDS);
@@ -345,6 +345,6 @@ fn reads_no_dtype_from_nodes_of_an_earlier_version() {
         unsafe { EncodedArray::from_raw(Owned::new(array)) }
     };
     assert_is_the_tree(read(true).unwrap().root().unwrap());
-    // The nodes are followed by garbage, which must not be read as a type.
+    // Garbage follows the nodes in memory. It must not be read as the field `dtype`.
     assert!(read(false).err().unwrap().message().contains("no type"));
 }

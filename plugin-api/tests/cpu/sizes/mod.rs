@@ -53,7 +53,7 @@ fn missing_fields_of_shorter_structs_are_zero() {
     assert_eq!(infos, [(offset_of!(abi::DeviceInfo, memory_bytes), 0); 2]);
 }
 
-/// A plugin whose tables, formats and plans are those of an earlier version.
+/// A plugin whose importer, formats and plans have the sizes of an earlier version.
 mod earlier {
     use super::*;
 
@@ -89,8 +89,8 @@ mod earlier {
             true => shorter(vec![format("first"), format("second")], whole),
             false => shorter(vec![format("first"), format("second")], cut),
         };
-        // SAFETY: only one test creates instances, and it calls their other functions only after
-        // `create`.
+        // SAFETY: only one test uses this plugin, on one thread. Therefore no other thread accesses
+        // the static variables.
         unsafe {
             FORMATS = keep(formats);
             COLUMNS = keep(shorter(columns, offset_of!(abi::ColumnPlan, reason)));
@@ -132,7 +132,7 @@ mod earlier {
         let exporter =
             abi::Exporter { struct_size: 0, formats: Some(formats), plan: Some(plan), begin: None };
         if id == abi::EXPORTER_ID {
-            // The exporter table of this plugin has a later version.
+            // The exporter has the size of a later version, unlike the plugin's other structs.
             return keep(Longer::new(exporter).into_words());
         }
         let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None };
@@ -161,7 +161,7 @@ impl Plugin for Nothing {
 fn reads_formats_options_and_plans_of_an_earlier_version() {
     let host = abi::Host::new();
     for host in [std::ptr::null(), &raw const host] {
-        // SAFETY: the plugin does not use its host.
+        // SAFETY: `create` only compares the host with null.
         let instance = unsafe { Instance::create(&earlier::ENTRY, host) }.unwrap();
         let exporter = instance.exporter().unwrap();
         let formats = exporter.formats().unwrap();
@@ -169,8 +169,8 @@ fn reads_formats_options_and_plans_of_an_earlier_version() {
         assert_eq!(names, ["first", "second"]);
         let keys: Vec<_> =
             formats[1].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
-        // The format of the earlier version has no field for options. The format of the later
-        // version has options without descriptions.
+        // If the host is null, the plugin returns whole formats, and options without descriptions.
+        // Otherwise, the plugin returns shorter formats, which have no options.
         let expected: &[_] = if host.is_null() { &[("mood", ""), ("tempo", "")] } else { &[] };
         assert_eq!(keys, expected);
 
@@ -195,8 +195,8 @@ impl Plugin for Current {
         host.log(abi::LOG_INFO, "hello");
         // SAFETY: the header defines that the interface with this id is an `abi::Memory`.
         let (at, memory) = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.unwrap();
-        // The copy has the size of the struct in this version. The original has the size in the
-        // host's version.
+        // The struct_size of the copy is the size in this version. The struct_size of the original
+        // is the size in the host's version.
         assert_eq!((memory.private_data, memory.struct_size), (MARK, size_of::<abi::Memory>()));
         // SAFETY: the interface is never freed, and begins with its `struct_size`.
         assert_eq!(unsafe { at.cast::<usize>().read() }, size_of::<Longer<abi::Memory>>());
@@ -334,8 +334,8 @@ fn create(host: *const abi::Host) -> Result<*mut abi::Instance> {
 }
 
 fn interface<T>(entry: &abi::PluginEntry, instance: *mut abi::Instance, id: &CStr) -> &'static T {
-    // SAFETY: the header defines the type of the interface for this id, and the interface lives as
-    // long as the instance.
+    // SAFETY: the callers pass the type that the header defines for the id. They use the interface
+    // only while the instance exists.
     unsafe { &*entry.get_interface.unwrap()(instance, id.as_ptr()).cast() }
 }
 

@@ -1,4 +1,4 @@
-//! Longer and shorter structs, as other versions have them.
+//! Creates structs that are longer or shorter than in this version, as other versions have them.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -42,14 +42,13 @@ impl<T: SizedStruct> Longer<T> {
     }
 }
 
-/// Creates a list of structs of an earlier version. Each has `bytes` bytes, and garbage follows the
-/// list.
+/// Creates a list of structs of an earlier version. Each struct has `bytes` bytes. Garbage follows
+/// the list in memory.
 pub fn shorter<T: SizedStruct>(values: Vec<T>, bytes: usize) -> Vec<u64> {
     let words = bytes / 8;
     let mut memory = vec![GARBAGE; words * values.len() + 64];
     for (i, value) in values.into_iter().enumerate() {
-        // SAFETY: `bytes` is at most the size of the struct, and `memory` has room for the whole
-        // list.
+        // SAFETY: `value` has at least `bytes` bytes, and `memory` has room for the whole list.
         unsafe {
             let at = memory.as_mut_ptr().add(i * words);
             std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), bytes);
@@ -60,8 +59,8 @@ pub fn shorter<T: SizedStruct>(values: Vec<T>, bytes: usize) -> Vec<u64> {
     memory
 }
 
-/// Keeps memory until the process ends, so that it can be borrowed for any time. It stays
-/// reachable, so leak checkers do not report it.
+/// Keeps memory until the process ends, so that it can be borrowed for any lifetime. The memory
+/// stays reachable, so leak checkers do not report it.
 pub fn keep(words: Vec<u64>) -> *const c_void {
     static MEMORY: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
     let at = words.as_ptr();

@@ -41,7 +41,7 @@ unsafe extern "C" fn forget_schema(schema: *mut abi::ArrowSchema) {
     unsafe { (*schema).release = None };
 }
 
-/// Releases an array. Its nodes and buffers belong to a `Tree`, so this frees nothing.
+/// Releases an array. Frees nothing, because the nodes and buffers belong to a `Tree`.
 unsafe extern "C" fn forget_array(array: *mut abi::EncodedArray) {
     // SAFETY: the caller passes the array that is to be released.
     unsafe { (*array).release = None };
@@ -73,7 +73,7 @@ pub fn node(index: u32) -> abi::EncodedNode {
 
 /// The schema of all nodes.
 pub fn schema() -> Owned<abi::ArrowSchema> {
-    // SAFETY: this is a copy of a static struct, and its release frees nothing.
+    // SAFETY: the copy of `SCHEMA` points only to static data, and its release frees nothing.
     unsafe { Owned::new(abi::ArrowSchema { ..SCHEMA.0 }) }
 }
 
