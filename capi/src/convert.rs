@@ -30,8 +30,8 @@ pub unsafe extern "C" fn crossdock_session_convert(
             // SAFETY: the header requires an `out` that is NULL or has its `struct_size`.
             unsafe { arguments::check_out(out) }?;
         }
-        // SAFETY: `convert` requires arguments that meet the requirements of the header, which this
-        // function also requires.
+        // SAFETY: the caller guarantees the requirements of the header, and `convert` has no other
+        // requirements.
         let report = unsafe { convert(handle, input, output, settings) }?;
         if out.is_null() {
             return Ok(());

@@ -70,8 +70,8 @@ pub unsafe extern "C" fn crossdock_session_read_path(
         let input = Input::open(path, handle.session.cancel_flag()).map_err(error::from_host)?;
         open_input(handle, input, &options)
     };
-    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
+    // requirements.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -106,8 +106,8 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
         }
         open_input(handle, Input::Bytes(Arc::new(foreign_bytes)), &options)
     };
-    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
+    // requirements.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn crossdock_session_read_source(
         let source = ForeignSource::new(unsafe { Source::from_raw(source) });
         open_input(handle, Input::Bytes(Arc::new(source)), &options)
     };
-    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
+    // requirements.
     unsafe { read(session, settings, out, err, open) }
 }
 
@@ -168,8 +168,8 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
         let schema = schema.as_deref();
         handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: `read` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
+    // requirements.
     unsafe { read(session, settings, out, err, open) }
 }
 

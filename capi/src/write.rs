@@ -45,8 +45,8 @@ unsafe fn write(
 /// The settings are null or have `struct_size` bytes, and their texts and lists are valid for the
 /// call.
 pub unsafe fn options(settings: *const WriteSettings) -> Result<WriteOptions> {
-    // SAFETY: this function requires everything that `settings`, `optional_text` and `options`
-    // require.
+    // SAFETY: `settings` requires a null pointer or `struct_size` bytes. `optional_text` and
+    // `options` require valid texts and lists. The caller guarantees all of these.
     unsafe {
         let settings = arguments::settings(settings, "the settings for writing")?;
         Ok(WriteOptions {
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn crossdock_session_write_path(
         let output = Output::create(path, handle.session.cancel_flag()).map_err(error::from_host)?;
         handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
+    // requirements.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
         let output = Output::to(ForeignSink::new(unsafe { Sink::from_raw(sink) }));
         handle.session.write(output, schema, &options).map_err(error::from_host)
     };
-    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
+    // requirements.
     unsafe { write(session, schema, settings, out, err, false, begin) }
 }
 
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn crossdock_session_write_capsules(
         let to = required_format(options.to)?;
         handle.session.write_capsules(&to, schema, &options.options).map_err(error::from_host)
     };
-    // SAFETY: `write` requires arguments that meet the requirements of crossdock-host.h, which this
-    // function also requires.
+    // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
+    // requirements.
     unsafe { write(session, schema, settings, out, err, true, begin) }
 }
 

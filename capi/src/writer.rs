@@ -94,8 +94,8 @@ impl ExportedWriter {
                 "{what}: out is NULL, but the format returns capsules"
             )));
         }
-        // SAFETY: `call` and `out` meet the requirements of the called functions, which this
-        // function also requires.
+        // SAFETY: the caller guarantees that `call` is null or valid, and that `out` is null or has
+        // its `struct_size`. `check_cancelled` and `check_out` require the same.
         unsafe {
             if !out.is_null() {
                 arguments::check_out(out)?;

@@ -64,7 +64,7 @@ impl Poison {
                 }
             },
         };
-        // SAFETY: `enter` and `write_to` have the same requirement on `err`.
+        // SAFETY: the caller guarantees the requirement of `write_to` on `err`.
         unsafe { error.write_to(err) }
     }
 

@@ -256,7 +256,7 @@ impl FormatTable {
     /// # Safety
     /// Each pointer is null or valid for writes.
     pub(crate) unsafe fn put(&self, out: *mut *const abi::Format, n_out: *mut usize) -> Result<()> {
-        // SAFETY: `put` and `door::put` have the same requirement on both pointers.
+        // SAFETY: the caller guarantees that each pointer is null or valid for writes.
         unsafe {
             put(out, "formats", || self.raw.as_ptr())?;
             put(n_out, "formats", || self.raw.len())

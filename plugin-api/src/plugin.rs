@@ -101,9 +101,9 @@ pub(crate) unsafe fn with<P: Plugin>(
     // SAFETY: the pointer is null, or points to a `Shell<P>` that `create::<P>` leaked and that
     // only `destroy` frees.
     match unsafe { instance.cast::<Shell<P>>().as_ref() } {
-        // SAFETY: `with` and `enter` have the same requirement on `err`.
+        // SAFETY: the caller guarantees the requirement of `enter` on `err`.
         Some(shell) => unsafe { shell.poison.enter(err, || body(shell)) },
-        // SAFETY: `with` and `write_to` have the same requirement on `err`.
+        // SAFETY: the caller guarantees the requirement of `write_to` on `err`.
         None => unsafe { Error::invalid_argument("the plugin instance is NULL").write_to(err) },
     }
 }

@@ -151,7 +151,7 @@ pub(crate) unsafe fn write(
         // operators.
         unsafe { out.add(i).write(operator.raw()) };
     }
-    // SAFETY: `write` and `put` have the same requirement on `n_out`.
+    // SAFETY: the caller guarantees that `n_out` is null or valid for writes.
     unsafe { put(n_out, "lower", || operators.len()) }
 }
 

@@ -58,7 +58,7 @@ impl EncodedArray {
         if raw.is_released() {
             return Err(Error::invalid_argument("the encoded array has been released or taken already"));
         }
-        // SAFETY: `from_raw` and `check` have the same requirements.
+        // SAFETY: the caller of `from_raw` guarantees all requirements of `check`.
         unsafe { check(&raw) }?;
         Ok(Self { raw })
     }
@@ -127,7 +127,7 @@ unsafe fn check(raw: &abi::EncodedArray) -> Result<()> {
              {MAX_BUFFERS} buffers"
         )));
     }
-    // SAFETY: `check` and `check_tree` have the same requirements.
+    // SAFETY: the caller of `check` guarantees all requirements of `check_tree`.
     unsafe { check_tree(raw) }?;
     let mut index = 0;
     let check = |buffer: abi::EncodedBuffer| {

@@ -28,7 +28,7 @@ const MAX_PAIRS: usize = 1 << 16;
 /// `schema` is released, or it is valid including its strings, metadata, children and dictionary.
 pub unsafe fn write(schema: &abi::ArrowSchema) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // SAFETY: `write` and `write_field` have the same requirements.
+    // SAFETY: the caller of `write` guarantees all requirements of `write_field`.
     unsafe { write_field(schema, &mut bytes, &mut 0, 1) }?;
     Ok(bytes)
 }
