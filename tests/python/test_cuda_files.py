@@ -71,7 +71,7 @@ NUMERIC = [case for case in CASES if of_numbers(*read(case.with_name(case.name +
 
 @pytest.mark.parametrize("via", ["dlpack", "dlpack-legacy"])
 @pytest.mark.parametrize("case", NUMERIC, ids=lambda case: f"{case.parent.name}-{case.name}")
-def test_golden_numbers_pass_as_tensors(convert_on_cuda, tmp_path, case, via):
+def test_numbers_of_golden_cases_round_trip_as_tensors(convert_on_cuda, tmp_path, case, via):
     source, target = case.with_name(case.name + ".arrow_file"), tmp_path / "out.arrow"
     schema, batches = read(source, "file")
     names, expected = of_numbers(schema, batches)

@@ -63,7 +63,7 @@ def test_legacy_tensor_is_a_copy_unless_the_consumer_is_trusted(host, session, d
     assert copied_bytes(host) == array.nbytes, "the export copied"
 
 
-def test_copy_never_rejects_legacy_tensor(session):
+def test_rejects_legacy_tensor_if_copies_are_forbidden(session):
     with pytest.raises(capi.CrossdockError, match="column 'c': .*copy=never"):
         export_column(session, column_of("int32")[1], "legacy", copy="never")
 

@@ -54,7 +54,7 @@ def test_rejects_columns_of_different_length(session, form):
         import_batches(session, capsule_of(np.arange(3), form), capsule_of(np.arange(4), form), names="a,b")
 
 
-def test_names_default_to_numbers(session):
+def test_default_column_names_are_numbers(session):
     def capsules():
         return capsule_of(np.arange(3), "versioned"), capsule_of(np.arange(3), "legacy")
 

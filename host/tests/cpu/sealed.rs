@@ -104,7 +104,7 @@ fn host_refuses_a_plugin_that_was_replaced_after_the_search() {
 }
 
 #[test]
-fn hosts_share_the_image_of_equal_bytes() {
+fn hosts_share_one_copy_of_equal_plugin_files() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let a = plugin(directory.path(), "a.so", "a", &ran);

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_other_threads_of_the_group_but_not_on_a_thread_of_the_group() {
+    fn group_waits_for_all_of_its_threads_except_the_calling_thread() {
         let (threads, (sender, receiver)) = (ThreadGroup::default(), std::sync::mpsc::channel::<()>());
         let object = Arc::new(());
         let (weak, same_threads) = (Arc::downgrade(&object), threads.clone());
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_process_closes_channels_whose_both_ends_the_host_serves() {
+    fn end_of_process_stops_host_threads_that_reply_to_each_other() {
         let (callbacks, threads) = (Arc::new(server()), ThreadGroup::default());
         let ((local, remote), (a, b)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         b.send(&[], &[], &[]).unwrap();

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_places_outside_the_files() {
+    fn rejects_ranges_outside_the_files() {
         let mut to = Outgoing::default();
         to.place(&[1; 100], 1).unwrap();
         let from = Incoming::from_plugin(to.into_files().unwrap(), &ReceiveBudget::default()).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_places_outside_the_segments() {
+    fn rejects_ranges_outside_the_segments() {
         let mut to = Outgoing::default();
         let place = to.place(&[1; 100], 1).unwrap();
         let segment = Incoming::from_host(to.into_files().unwrap()).unwrap().buffer(place).unwrap();

@@ -83,7 +83,7 @@ def test_objects_are_released_on_other_threads(session):
     assert not tables
 
 
-def test_waiting_for_a_file_releases_the_lock(session, tmp_path):
+def test_waiting_for_a_file_releases_the_interpreters_lock(session, tmp_path):
     """The reader must release the interpreter's lock while it waits, because the writer needs this lock."""
     os.mkfifo(tmp_path / "pipe")
     batch = pa.record_batch({"a": [1, 2, 3]})

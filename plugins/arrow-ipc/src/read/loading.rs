@@ -329,7 +329,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[test]
-    fn bundle_combines_small_tasks_to_jobs_of_the_minimum_size() {
+    fn bundle_combines_small_tasks_into_jobs_of_the_minimum_size() {
         let completed = Arc::new(Mutex::new(Vec::new()));
         let tasks = [(0, 100), (100, 100), (200, 56), (256, 255), (511, 300), (811, 1)].map(|(at, kib)| {
             let completed = completed.clone();

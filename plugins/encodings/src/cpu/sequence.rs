@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_sequences_wrap_as_bits() {
+    fn signed_sequences_wrap_around() {
         let mut out = [0u16; 20];
         fill(5i16.cast_unsigned(), (-3i16).cast_unsigned(), &mut out);
         assert_eq!(out.map(u16::cast_signed)[..4], [5, 2, -1, -4]);

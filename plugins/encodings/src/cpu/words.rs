@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn negative_index_is_the_greatest() {
+    fn negative_index_becomes_the_largest_usize() {
         assert_eq!((-1i8).index(), usize::MAX);
         assert_eq!(i64::MIN.index(), usize::MAX);
         assert_eq!(200u8.index(), 200);

@@ -166,7 +166,7 @@ fn another_process_reads_after_the_event_and_writes() {
 
     let _lock = driver_lock();
     let mut other = Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "cuda::ipc::the_other_process", "--nocapture"]);
+    other.args(["--exact", "cuda::ipc::child_process_uses_exported_memory", "--nocapture"]);
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let output = other.env(DESCRIPTION, digits).output().unwrap();
     let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -188,7 +188,7 @@ fn another_process_reads_after_the_event_and_writes() {
 
 /// Runs in the other process, and does nothing in a process without the variable.
 #[test]
-fn the_other_process() {
+fn child_process_uses_exported_memory() {
     let Ok(digits) = std::env::var(DESCRIPTION) else { return };
     let digit = |i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap();
     let bytes: Vec<u8> = (0..digits.len() / 2).map(digit).collect();
