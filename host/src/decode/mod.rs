@@ -335,7 +335,9 @@ fn check_decoded(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) ->
     }
     if let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? {
         let child = if path.is_empty() { String::new() } else { format!(" in its '{path}'") };
-        return Err(ApiError::bad_data(format!("decoded {nulls} nulls{child}, but its type has none")));
+        return Err(ApiError::bad_data(format!(
+            "decoded {nulls} nulls{child}, expected none: the type is not nullable"
+        )));
     }
     Ok(())
 }

@@ -58,8 +58,10 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
     if same && storage.len == node.len {
         return Ok(());
     }
-    Err(storage
-        .wrong(format_args!("it stores {} values of {data_type} as {} of {stored}", node.len, storage.len)))
+    Err(storage.wrong(format_args!(
+        "its parent has {} values of {data_type}, which {} values of {stored} cannot store",
+        node.len, storage.len
+    )))
 }
 
 fn extension(job: &Job<'_>) -> Result<DeviceArray> {

@@ -213,7 +213,7 @@ fn check_bytes(node: &Node<'_>) -> Result<()> {
         return Ok(());
     }
     Err(node.wrong(format_args!(
-        "it has {actual} bytes for {} values of {}, expected one per bool",
+        "it has {actual} bytes for {} values of {}, expected one byte for each boolean value",
         node.len,
         node.data_type()
     )))

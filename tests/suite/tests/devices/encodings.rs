@@ -268,7 +268,7 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
         for (id, expected) in [
             ("mismatch.short", "decoded 4 values, the node declares 5"),
             ("mismatch.long", "decoded 6 values, the node declares 5"),
-            ("mismatch.null", "decoded 3 nulls, but its type has none"),
+            ("mismatch.null", "decoded 3 nulls, expected none"),
         ] {
             let line = decode_error(&session, tree(id, false));
             assert!(
@@ -283,7 +283,7 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
         assert_eq!(session.decode(nested(true)).unwrap().len(), 5);
         for (tree, expected) in [
             (tree("mismatch.type", false), "schema of a batch has [Float32], expected [Int32]"),
-            (nested(false), "nulls in its '.item', but its type has none"),
+            (nested(false), "nulls in its '.item', expected none"),
         ] {
             let line = decode_error(&session, tree);
             assert!(line.contains(expected) && line.contains("mismatch 0.1.0"), "{device}: {line}");
