@@ -94,8 +94,8 @@ impl Plugin {
                 Ok(Instance::from_plugin(remote))
             }
             // SAFETY: the entry passed the load checks, and its code stays mapped. `InstanceParts`
-            // drops the host object after the instance. The reclaimer drops `InstanceParts` on its
-            // own stack, after every stream and writer, because these hold an Arc of this plugin.
+            // drops the host object after the instance. Streams and writers hold an Arc of the
+            // plugin. So the reclaimer's thread drops the instance after all streams and writers.
             (None, Some(entry)) => unsafe { Instance::create(entry, host.as_ptr()) },
             (None, None) => Err(ApiError::internal("a plugin without code")),
         };
