@@ -1,4 +1,4 @@
-// Copies bitmaps to begin at a byte, and combines two of them with AND.
+// Copies bitmaps so that each copy begins at a byte boundary, and combines two bitmaps with AND.
 #include "bytes.cuh"
 
 struct Shifted {

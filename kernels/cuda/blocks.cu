@@ -1,4 +1,4 @@
-// Takes values by code, where each block of 1024 codes has its own dictionary.
+// Looks up values by code. Each block of 1024 codes has its own dictionary, a range of the values.
 #include "packed.cuh"
 #include "widen.cuh"
 
@@ -43,8 +43,8 @@ DEVICE u64 take_blocks(const Job& job, Bytes codes, u32 code_type, Bytes validit
   return first_error;
 }
 
-// The cell becomes the first valid code that is out of range, or the first code whose dictionary is
-// not within the values.
+// The cell becomes the index of the first code with an error. A code is an error if it is non-null
+// and out of range, or if its dictionary is not within the values.
 KERNEL(crossdock_take_blocks) {
   PARAMS(CODES, CODE_TYPE, VALIDITY, FIRST_BIT, BEGINS, BEGIN_TYPE, VALUES, FIRST, TO, WIDTH, CELL);
   FIND_JOB;

@@ -17,7 +17,7 @@ struct Unpacked {
   }
   __device__ Pair unchecked(u64 i) const {
     u64 bit = first + i;
-    // Reads at most one byte before `at`, and two after it.
+    // Reads 4 bytes: at most one is before `at`, and at most three are after `at`.
     const u8* at = from.at + bit / 8;
     u32 skew = (u64)at & 1;
     const u16* halves = (const u16*)(at - skew);
@@ -43,7 +43,7 @@ DEVICE u32 pack8(u64 bytes) {
 
 DEVICE u32 pack16(Pair bytes) { return pack8(bytes.low) | pack8(bytes.high) << 8; }
 
-// One byte of the target, from up to 8 bytes of the source.
+// Computes one byte of the target from up to 8 bytes of the source.
 DEVICE u8 packed(Bytes from, u64 i, u32 flip) {
   u64 remaining = from.len - i * 8;
   u32 bits = 0;
@@ -61,8 +61,8 @@ KERNEL(crossdock_pack_bytes) {
   Target to = job.write(TO);
   u32 flip = job.value(INVERT) ? 0xffffu : 0u;
   u64 n = min64(to.len, (from.len + 7) / 8);
-  // Pairs of target bytes from an even address on. Unchecked loads are possible for those from pair
-  // `begin` to pair `end`.
+  // The target is written in pairs of bytes from its first even address on. Unchecked loads are
+  // possible for the pairs `begin..end`.
   u64 head = min64(n, (u64)to.at & 1);
   u64 pairs = (n - head) / 2;
   u64 begin = min64(pairs, 2);

@@ -1,6 +1,6 @@
 // Loads from any byte or bit address, and stores of 16 bytes. Functions named `unchecked` read
-// whole aligned words around the requested bytes, which the caller ensures to be within the range.
-// All other functions check the range themselves.
+// whole aligned words around the requested bytes. Their callers ensure that these words are within
+// the range. All other functions check the range themselves.
 #pragma once
 #include "cells.cuh"
 
@@ -22,7 +22,7 @@ DEVICE u64 bits_at(Bytes from, u64 bit) {
   return shift == 0 ? low : low >> shift | high << (64 - shift);
 }
 
-// Like bits_at, if the range has 7 bytes before byte `bit / 8`, and 16 from it on.
+// Like bits_at, but the range must have 7 bytes before byte `bit / 8`, and 16 from that byte on.
 DEVICE u64 bits_unchecked(Bytes from, u64 bit) {
   const u8* at = from.at + bit / 8;
   u32 skew = (u64)at & 7;
@@ -44,7 +44,8 @@ DEVICE Pair aligned128(const u8* at) {
 
 DEVICE void store128(u8* at, Pair pair) { store((ulonglong2*)at, make_ulonglong2(pair.low, pair.high)); }
 
-// 128 bits from bit `bit` on, if the range has 7 bytes before byte `bit / 8`, and 24 from it on.
+// 128 bits from bit `bit` on. The range must have 7 bytes before byte `bit / 8`, and 24 from that
+// byte on.
 DEVICE Pair pair_unchecked(Bytes from, u64 bit) {
   const u8* at = from.at + bit / 8;
   u32 skew = (u64)at & 7;
@@ -52,30 +53,33 @@ DEVICE Pair pair_unchecked(Bytes from, u64 bit) {
   at -= skew;
   u64 a = aligned64(at), b = aligned64(at + 8);
   u64 c = aligned64(at + 16);
-  // Without a branch, so that several loads can be in flight. No shift is by 64 bits.
+  // The code has no branch, so that several loads can be in flight. Some shifts have two steps,
+  // because a shift by 64 bits is undefined.
   Pair pair = {a >> shift | (b << 1) << (63 - shift), b >> shift | (c << 1) << (63 - shift)};
   return pair;
 }
 
-// 16 bytes from byte `i` on, if the range has 15 bytes before byte `i`, and 32 from it on.
+// 16 bytes from byte `i` on. The range must have 15 bytes before byte `i`, and 32 from that byte
+// on.
 DEVICE Pair bytes_unchecked(Bytes from, u64 i) {
   const u8* at = from.at + i;
   if (((u64)at & 15) == 0) return aligned128(at);
   return pair_unchecked(from, i * 8);
 }
 
-// Vectors that `fill` loads before the first store.
+// The number of vectors of 16 bytes that a thread loads in `fill` before its first store.
 #define VECTORS_AT_ONCE 2
 
-// Fills a target: 16 aligned bytes per thread and step, and single bytes at both ends.
-// - `source.checked(i)` returns 64 bits from byte `i` on, of which the first 8 are used.
-// - `source.unchecked(i)` returns 128 bits. It is called only if every source has 16 bytes before
-//   the bytes for byte `i`, and 32 from them on, that is if `i + 32 <= source.inner_len()`.
+// Fills a target. A thread writes vectors of 16 aligned bytes; the bytes at both ends of the target
+// are written one by one.
+// - `source.checked(i)` returns 64 bits. Only the lowest 8 are used: byte `i` of the target.
+// - `source.unchecked(i)` returns 16 bytes of the target from byte `i` on. It is called only if `i
+//   >= 16` and `i + 32 <= source.inner_len()`, so that unchecked loads stay within the source.
 template <class Source>
 DEVICE void fill(const Job& job, Target to, const Source& source) {
   u64 head = min64(to.len, (0 - (u64)to.at) & 15);
   u64 vectors = (to.len - head) / 16;
-  // The first vector, and vectors too close to the end of a source, are filled by bytes.
+  // The first vector, and vectors too close to the end of a source, are filled byte by byte.
   u64 inner = source.inner_len();
   u64 begin = vectors < 1 ? vectors : 1;
   u64 end = inner < head + 48 ? begin : max64(begin, min64(vectors, (inner - 32 - head) / 16 + 1));
@@ -99,7 +103,7 @@ DEVICE void fill(const Job& job, Target to, const Source& source) {
   }
 }
 
-// Clears the bits of `word` from bit `len` on, if its first bit is bit `at`.
+// Clears the bits of `word` whose position is `len` or above. Bit 0 of `word` has position `at`.
 DEVICE u64 below(u64 word, u64 at, u64 len) {
   if (at >= len) return 0;
   return len - at >= 64 ? word : word & ((1ull << (len - at)) - 1);

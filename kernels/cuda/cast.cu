@@ -19,8 +19,9 @@ struct Half {
   u16 bits;
 };
 
-// A number of any type: a float as a double, which represents it exactly; an integer as its bits,
-// extended according to its sign. The flags are the same for all numbers of a job.
+// A number of any type. A float is stored as the bits of a double, which represents it exactly. An
+// integer is sign-extended or zero-extended to 64 bits. The flags are the same for all numbers of a
+// job.
 struct Number {
   bool is_float;
   bool is_signed;
@@ -47,8 +48,9 @@ DEVICE float float_of(u32 bits) {
   return value;
 }
 
-// The float that has the bits of the half has an exponent that is 112 too small. The multiplication
-// corrects it, also for subnormal halves. Infinities and NaN become 2^16 or more.
+// If the bits of a half are shifted to their place in a float, the exponent is 112 too small. The
+// multiplication by 2^112 corrects the exponent, also for subnormal halves. Infinities and NaN
+// become 2^16 or more, so their exponent is set separately.
 DEVICE float half_to_float(u16 half) {
   float value = float_of((u32)(half & 0x7fff) << 13) * float_of((127 + 112) << 23);
   u32 bits;
@@ -125,7 +127,7 @@ DEVICE T cast_to(const Number& number, bool& fits, T*) {
   if (!number.is_float) {
     T word = (T)number.bits;
     u64 restored = is_signed ? (u64)(i64)word : (u64)word;
-    // Equal bits of a signed and an unsigned type are different numbers if the top bit is set.
+    // If the top bit is set, equal bits are different numbers in a signed and an unsigned type.
     fits = restored == number.bits && (number.is_signed == is_signed || (i64)number.bits >= 0);
     return word;
   }
@@ -158,7 +160,8 @@ DEVICE float cast_to(const Number& number, bool& fits, float*) {
   return value;
 }
 
-// Integers that a double must round exceed the maximum of a half anyway.
+// Integers are converted to a double first. An integer that a double must round exceeds the maximum
+// of a half, so no number is rounded twice.
 DEVICE Half cast_to(const Number& number, bool& fits, Half*) {
   bool always;
   double value = cast_to(number, always, (double*)0);
@@ -167,7 +170,7 @@ DEVICE Half cast_to(const Number& number, bool& fits, Half*) {
   return half;
 }
 
-// Words that a thread loads before the first store.
+// The number of words that a thread loads before its first store.
 #define CAST_AT_ONCE 8
 
 template <class T>
@@ -222,7 +225,7 @@ DEVICE u32 width_of(u64 type) {
   return 0;
 }
 
-// The order of NUMBER_TYPES: signed integers, unsigned integers, floats.
+// NUMBER_TYPES lists signed integers first, then unsigned integers, then floats.
 DEVICE bool is_float_type(u64 type) { return type >= 8; }
 DEVICE bool is_signed_type(u64 type) { return type < 4 || type >= 8; }
 

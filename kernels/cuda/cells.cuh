@@ -1,4 +1,5 @@
-// Result cells: numbers that the host reads.
+// A cell is a u64 that the host reads after a launch. A kernel writes a count to it, or the index
+// of the first error.
 #pragma once
 #include "job.cuh"
 
@@ -12,8 +13,8 @@ DEVICE u64* cell_of(Target target) {
   return target.len == 8 && ((u64)target.at & 7) == 0 ? (u64*)target.at : 0;
 }
 
-// Lowers the cell to the minimum of the warp's indices; NONE is no index. All threads of the warp
-// must call this together.
+// Lowers the cell to the minimum of the indices that the warp's threads pass. NONE stands for no
+// index. All threads of the warp must call this together.
 DEVICE void report(Target target, u64 index) {
   if (__ballot_sync(WARP, index != NONE) == 0) return;
   for (u32 step = 16; step > 0; step /= 2) index = min64(index, __shfl_xor_sync(WARP, index, step));

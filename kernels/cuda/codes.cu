@@ -1,18 +1,20 @@
 // Measures and decodes codes. See codes.cuh.
 #include "codes.cuh"
 
-// Maximum number of tiles before a chunk that are searched for the begin of an escape.
+// Maximum number of tiles before a chunk that are read to find out whether the chunk's first code
+// is a literal.
 #define LOOK_BACK 32
 
 DEVICE u32 highest(u32 bits) { return 31 - __clz(bits); }
 
 // Whether the code after a warp's segments is a literal. `before` is the same flag for the first
-// code of the segments. The bits of `known` are set for segments with a code that is no escape. The
-// others are an even number of escapes, which do not change it.
+// code of the segments. A bit of `known` is set if the segment has a code that is no escape. The
+// last such segment decides. All other segments consist of an even number of escapes, so they do
+// not change the flag.
 DEVICE u32 is_literal_after(u32 known, u32 literals, u32 before) { return known == 0 ? before : literals >> highest(known) & 1; }
 
-// Whether the first code of a segment is a literal. If too many escapes precede it, the segment is
-// reported as an error.
+// Whether the first code of a segment is a literal. If too many escapes precede this code, the code
+// is reported as an error.
 template <class Coder>
 DEVICE u32 is_literal_before(const Codes& codes, u64 segment, u64& first_error) {
   if (segment * Coder::SEGMENT_CODES <= codes.first) return 0;
@@ -30,7 +32,7 @@ DEVICE u32 is_literal_before(const Codes& codes, u64 segment, u64& first_error) 
   return 0;
 }
 
-// Writes the positions of the codes in the bytes of their segment.
+// Writes, for each code of a segment, the position of its bytes within the segment's bytes.
 template <u32 WORDS>
 DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
   u64 low = words[0] | (u64)words[1] << 32, high = words[WORDS - 2] | (u64)words[WORDS - 1] << 32;
@@ -44,10 +46,11 @@ DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
   }
 }
 
-// Each warp measures a chunk of `1 << shift` segments at a time.
+// Computes the marks of segments, the positions of codes and the sizes of chunks. Each warp
+// measures a chunk of `1 << shift` segments at a time.
 template <class Coder>
 DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 shift, Target marks, Target starts, Target sizes) {
-  // The number includes the segment that contains the end position.
+  // The number of segments, including the segment that contains the end position.
   u64 all = codes.from.len / sizeof(typename Coder::Code) / Coder::SEGMENT_CODES + 1;
   u64 first_error = NONE;
   u32 lane = threadIdx.x % 32;
@@ -76,7 +79,8 @@ DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 s
           u32 lengths = 0;
 #pragma unroll
           for (u32 j = 0; j < 4; j++) lengths |= coder.length(four[j]) << (8 * j);
-          // Each byte becomes the sum of the bytes up to it. No sum exceeds 128.
+          // Each byte of `sums` is the total length of the segment's codes up to its own code. No
+          // sum exceeds 128.
           u32 sums = (lengths + length) * 0x01010101u;
           begins[k / 4] = sums << 8 | length;
           if (Coder::ESCAPES) begins[k / 4] |= bytes_of_bits(segment.escaped >> k);
@@ -129,8 +133,8 @@ KERNEL_BLOCKS(crossdock_measure_codes, 4) {
   });
 }
 
-// Replaces the sizes of chunks by the positions of the chunks, and the cell by the total. Runs in
-// one block, whose threads have equal shares.
+// Replaces the size of each chunk by the position of the chunk's bytes, and writes the total size
+// to the cell. Only one block works; its threads process equal shares of the chunks.
 KERNEL(crossdock_add_sizes) {
   PARAMS(SIZES, CELL);
   FIND_JOB;
@@ -163,11 +167,13 @@ KERNEL(crossdock_add_sizes) {
   if (threadIdx.x == THREADS - 1) store(cell, prefix);
 }
 
-// Words in which a warp collects the bytes of a tile, after up to 15 bytes of the tile before.
+// The number of words of a slice. A slice is shared memory in which a warp collects the bytes of a
+// tile. They follow up to 15 bytes that remain from the tile before.
 #define SLICE (32 * SEGMENT_BYTES / 8 + 2)
 
-// Shared memory of a block. It includes values that all threads need rarely, to save registers. A
-// function returns it, not a pointer, so that the compiler knows the address space.
+// Shared memory of a block. It also holds values that all threads need rarely, which saves
+// registers. Code calls a function instead of passing a pointer, so that the compiler knows the
+// address space.
 struct Decoding {
   Codes codes;
   Bytes marks;
@@ -193,10 +199,10 @@ DEVICE void merge_word(u32 i, u64 word) {
   if (word >> 32 != 0) atomicOr(at + 1, (u32)(word >> 32));
 }
 
-// Writes consecutive bytes to the block's slices. Only words without bytes of other threads are
-// stored as a whole.
+// Writes consecutive bytes to the block's slices. A word that may also have bytes of other threads
+// is merged; all other words are stored as a whole.
 struct Writer {
-  // Indices of words.
+  // The index of the current word, and of the first word that this thread writes.
   u32 next;
   u32 first;
   u64 word;
@@ -206,15 +212,15 @@ struct Writer {
 
   __device__ __forceinline__ explicit Writer(u32 at) : next(at / 8), first(next), word(0), head(0), bits(at % 8 * 8) {}
 
-  // Writes `length` bytes, at most 8. The unused bytes are 0. Without a branch, because some lane
-  // of the warp completes a word in almost every call.
+  // Writes `length` bytes, at most 8. The unused bytes of `bytes` are 0. The code has no branch,
+  // because in almost every call some lane of the warp completes a word.
   __device__ __forceinline__ void put(u64 bytes, u32 length) {
     u32 end = bits + length * 8;
     bool is_full = end >= 64, is_head = next == first;
     word |= bytes << bits;
     if (is_full && !is_head) slice_word(next) = word;
     head = is_full && is_head ? word : head;
-    // No shift is by 64 bits.
+    // Shifts in two steps, because a shift by 64 bits is undefined.
     word = is_full ? bytes >> 8 >> (56 - bits) : word;
     next += is_full;
     bits = end % 64;
@@ -226,7 +232,7 @@ struct Writer {
   }
 };
 
-// Writes bytes `begin..end` of a vector that this warp shares with another one.
+// Writes bytes `begin..end` of a vector that this warp shares with another warp.
 DEVICE void put_bytes(Target to, i64 target_at, const u8* vector, u32 begin, u32 end) {
   u32 lane = threadIdx.x % 32;
   if (lane >= begin && lane < end && (u64)(target_at + lane) < to.len) store(to.at + (target_at + lane), vector[lane]);
@@ -234,7 +240,7 @@ DEVICE void put_bytes(Target to, i64 target_at, const u8* vector, u32 begin, u32
 }
 
 // Decodes consecutive tiles. An incomplete vector at the end of a tile is completed by the next
-// one.
+// tile.
 template <class Coder>
 DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
   const Codes& codes = decoding().codes;
@@ -243,8 +249,9 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
   u32 lane = threadIdx.x % 32;
   const u32 SLICE_AT = threadIdx.x / 32 * SLICE;
   ulonglong2* slice = decoding().slices[threadIdx.x / 32];
-  // The position of the slice's first vector in the target, the bytes of that vector that another
-  // warp writes, and the bytes in the slice.
+  // `target_at` is the position of the slice's first vector in the target. `skipped` is the number
+  // of bytes of that vector that another warp writes. `filled` is the number of bytes in the slice,
+  // including the skipped bytes.
   u64 chunk = tile * 32 >> decoding().shift;
   u64 base = chunk < bases.len / 8 ? word_at<u64>(bases, chunk) & ~CHUNK_LITERAL : 0;
   base += tile * 32 < marks.len / 4 ? word_at<u32>(marks, tile * 32) & ~MARK_LITERAL : 0;
@@ -258,7 +265,7 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
     u32 mark = number < marks.len / 4 ? word_at<u32>(marks, number) : 0;
     segment.resolve(mark >> 31);
     u32 position = mark & ~MARK_LITERAL, low = __shfl_sync(WARP, position, 0);
-    // The lane stays within its slice, whatever the mark is.
+    // The lane stays within its slice even if the mark is wrong.
     Writer writer(SLICE_AT * 8 + filled + (u32)min64(position - low, lane * SEGMENT_BYTES));
     if (segment.inside != 0) {
       segment.for_each([&](u32, const u32(&four)[4]) {
@@ -313,7 +320,7 @@ template <class Coder>
 DEVICE void decode(const Job& job, const Coder& coder) {
   const u64 TILE_CODES = 32 * Coder::SEGMENT_CODES;
   const Decoding& memory = decoding();
-  // Tiles with at least one code of a value.
+  // The range of the tiles that have at least one code of a value.
   u64 first = memory.codes.first / TILE_CODES, end = (memory.codes.last + TILE_CODES - 1) / TILE_CODES;
   if (memory.codes.first == memory.codes.last) return;
   u32 lane = threadIdx.x % 32;
@@ -345,8 +352,8 @@ KERNEL_BLOCKS(crossdock_decode_codes, 4) {
              [&](auto coder, u64) { decode(job, coder); });
 }
 
-// Writes the tokens, 16 bytes each, and their lengths. The cell becomes the first token that is not
-// 1 to 16 bytes within the dictionary.
+// Writes the tokens, padded to 16 bytes each, and their lengths. The cell becomes the index of the
+// first invalid token. A token is valid if it has 1 to 16 bytes and is within the dictionary.
 KERNEL(crossdock_make_tokens) {
   PARAMS(DICTIONARY, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, TOKENS, LENGTHS, CELL);
   FIND_JOB;

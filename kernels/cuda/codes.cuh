@@ -1,24 +1,27 @@
-// Strings stored as codes, each of which stands for several bytes. The codes of all values are
-// contiguous, and so are their bytes. So threads process codes, not values. A lane processes a
-// segment of 16 bytes of codes, and a warp processes a tile of 32 segments. To start decoding
-// anywhere, a thread needs a mark of its segment: the position of the segment's bytes, and whether
-// its first code is a literal, that is preceded by an escape.
+// Strings that are stored as codes. Each code stands for several bytes. The codes of all values are
+// contiguous, and their decoded bytes are contiguous too. Therefore threads process codes, not
+// values. A segment is the 8 or 16 codes that one lane processes. A tile is the 32 segments that a
+// warp processes at once. A chunk is `1 << shift` segments. A literal is a code that follows an
+// escape and stands for itself. Each segment has a mark, so that decoding can start at any segment.
+// The mark is the position of the segment's decoded bytes in the chunk's decoded bytes, and whether
+// the segment's first code is a literal.
 #pragma once
 #include "words.cuh"
 
-// The escape, if codes have escapes: the next code is a literal byte.
+// The code that is an escape, if codes have escapes. The code after an escape is a literal.
 #define ESCAPE 255u
-// Bits in a mark and in the size of a chunk: the first code is a literal.
+// The highest bits of a mark and of a chunk's size. They are set if the first code is a literal.
 #define MARK_LITERAL 0x80000000u
 #define CHUNK_LITERAL 0x8000000000000000ull
 // Maximum number of bytes that a segment decodes to.
 #define SEGMENT_BYTES 128
-// Symbols, followed by one symbol of one byte for each literal.
+// The number of symbols: one for each of 256 codes, then one of one byte for each of 256 literals.
 #define SYMBOLS 512
-// The position of a literal, which is part of the escape before it and has no position of its own.
+// Stored as the position of a literal. No value can begin at a literal, because it belongs to the
+// escape before it.
 #define NO_START 255u
 
-// A misaligned integer. Not inlined, because misaligned integers are rare.
+// Loads a misaligned integer. Not inlined, because misaligned integers are rare.
 static __device__ __noinline__ i64 misaligned_integer(Bytes from, u64 i, u32 width, bool is_signed) {
   u64 word = bytewise(from.at + i * width, width);
   if (width == 8) return is_signed ? (i64)word : wide(word);
@@ -26,7 +29,8 @@ static __device__ __noinline__ i64 misaligned_integer(Bytes from, u64 i, u32 wid
   return is_signed ? (i64)(word << shift) >> shift : (i64)word;
 }
 
-// Integers of any type: three arguments of a job.
+// Integers of any type. A job has three arguments for them: their bytes, their width, and whether
+// they are signed.
 struct Integers {
   Bytes from;
   u32 width;
@@ -35,8 +39,8 @@ struct Integers {
   __device__ __forceinline__ u64 n() const { return width == 0 ? 0 : from.len / width; }
   __device__ __forceinline__ i64 operator[](u64 i) const { return integer_at(from, i, width, is_signed); }
 
-  // Loads the integers from index `first` on at positions `at`, `at + 32`, and so on, below `stop`.
-  // All loads are in flight at once.
+  // Loads the integers at indices `first + at`, `first + at + 32`, and so on. Integers from index
+  // `first + stop` on are not loaded; they become 0. All loads are in flight at once.
   template <u32 AT_ONCE>
   __device__ __forceinline__ void load(u64 first, u32 at, u32 stop, i64* to) const {
     if (is_aligned(from, width)) {
@@ -71,12 +75,12 @@ DEVICE Integers integers(const Job& job, u32 at) {
   return Integers{job.read(at), (u32)width, job.value(at + 2) != 0};
 }
 
-// Codes of one byte that stand for up to 8 bytes each, or are escapes, as in FSST.
+// Codes of one byte, as in FSST. A code is an escape, or stands for up to 8 bytes.
 struct Symbols {
   typedef u8 Code;
   static const u32 SEGMENT_CODES = 16;
   static const bool ESCAPES = true;
-  // In shared memory. Escapes and codes without a symbol have length 0.
+  // Both arrays are in shared memory. Escapes and codes without a symbol have length 0.
   const u64* words;
   const u8* lengths;
 
@@ -105,10 +109,10 @@ struct Tokens {
   }
 };
 
-// Replaces codes that belong to no value.
+// Replaces a code that belongs to no value.
 #define NO_TOKEN 0xffffffffu
 
-// Codes, and the range of codes that belong to values.
+// All codes, and the range `first..last` of the codes that belong to values.
 struct Codes {
   Bytes from;
   u64 first;
@@ -132,23 +136,24 @@ static __device__ __noinline__ u32 word_by_bytes(Bytes from, u64 at) {
   return word;
 }
 
-// Returns a bit for each of 4 bytes: whether it is 255.
+// Returns a bit for each of the 4 bytes of `word`. The bit is set if the byte is 255.
 DEVICE u32 escapes_of(u32 word) {
   u32 high = ((word & 0x7f7f7f7fu) + 0x01010101u) & word & 0x80808080u;
   return ((high >> 7) * 0x01020408u) >> 24 & 0xf;
 }
 
-// Returns 4 bytes: 255 for a set bit, else 0.
+// Returns a byte for each of the 4 lowest bits: 255 if the bit is set, else 0.
 DEVICE u32 bytes_of_bits(u32 bits) { return ((bits & 0xf) * 0x00204081u & 0x01010101u) * 0xffu; }
 
-// A segment of codes, one per lane.
+// The segment of a lane: its codes, and masks with a bit for each code.
 template <class Coder>
 struct Segment {
   static const u32 SEGMENT_CODES = Coder::SEGMENT_CODES, ALL = (1u << SEGMENT_CODES) - 1;
   static const u32 WORDS = SEGMENT_CODES * sizeof(typename Coder::Code) / 4;
   u32 words[WORDS];
-  // One bit per code: `inside`, whether it belongs to a value; `escapes`, whether it also is 255.
-  // After `resolve`, `escaped`: whether it is a literal, also for the code after the last one.
+  // A bit of `inside` is set if the code belongs to a value. A bit of `escapes` is set if the code
+  // belongs to a value and is 255. `resolve` sets `escaped`: its bits are set for literals.
+  // `escaped` has one more bit, for the code after the segment.
   u32 inside;
   u32 escapes;
   u32 escaped;
@@ -180,7 +185,7 @@ struct Segment {
 #pragma unroll
       for (u32 w = 0; w < WORDS; w++) escapes |= escapes_of(words[w]) << (4 * w);
       escapes &= inside;
-      // Codes that belong to no value become escapes without a literal.
+      // Codes that belong to no value become 255, which has no bytes.
       if (inside != ALL) {
 #pragma unroll
         for (u32 w = 0; w < WORDS; w++) words[w] |= ~bytes_of_bits(inside >> (4 * w));
@@ -188,8 +193,9 @@ struct Segment {
     }
   }
 
-  // In a sequence of escapes, every other one escapes the code after it. The carries of one
-  // subtraction find them in all sequences at once.
+  // Finds the literals. `first` is 1 if the first code is a literal, else 0. In a sequence of codes
+  // 255, every second code is a literal. The carries of one subtraction find the literals of all
+  // sequences at once.
   __device__ __forceinline__ void resolve(u32 first) {
     if constexpr (Coder::ESCAPES) {
       const u32 ODD = 0xaaaaaaaau;
@@ -198,12 +204,12 @@ struct Segment {
     }
   }
 
-  // The number of codes that have no bytes and are no error: escapes, and codes outside of the
-  // values.
+  // The number of codes that may have no bytes: escapes, and codes that belong to no value. Any
+  // other code without bytes is an error.
   __device__ __forceinline__ u32 n_without_bytes() const { return __popc(ALL & (~inside | (escapes & ~escaped))); }
 
-  // Calls `use` with the index of every fourth code, and that code and the next three as symbols or
-  // tokens. `UNROLL` calls overlap, if there are enough registers.
+  // Calls `use` for each group of four codes, with the index of the group's first code and with the
+  // four codes as symbols or tokens. `UNROLL` calls overlap, if there are enough registers.
   template <u32 UNROLL = 1, class Use>
   __device__ __forceinline__ void for_each(const Use& use) const {
     const u32 BITS = 8 * sizeof(typename Coder::Code), STEP = 4 * BITS / 32;
@@ -226,8 +232,8 @@ struct Segment {
   }
 };
 
-// Copies symbols to shared memory. All threads of the block must call this together. Returns a
-// symbol of a length other than 1 to 8, or NONE.
+// Copies symbols to shared memory. All threads of the block must call this together. Returns a code
+// whose symbol does not have 1 to 8 bytes, or NONE if the thread found no such code.
 DEVICE u64 share_symbols(Bytes table, Bytes lengths, u64* words, u8* shared_lengths) {
   u64 first_error = NONE;
   for (u32 code = threadIdx.x; code < 256; code += THREADS) {
@@ -249,8 +255,8 @@ DEVICE u64 share_symbols(Bytes table, Bytes lengths, u64* words, u8* shared_leng
   return first_error;
 }
 
-// Calls `use` with the coder for codes of `width` bytes, with or without escapes, and the result of
-// share_symbols. `words` and `shared_lengths` are in shared memory.
+// Calls `use` with the coder for codes of `width` bytes, and with the result of share_symbols, or
+// NONE if codes have no escapes. `words` and `shared_lengths` are in shared memory.
 template <class Use>
 DEVICE void with_coder(u64 width, bool escapes, Bytes table, Bytes lengths, u64* words, u8* shared_lengths, const Use& use) {
   if (escapes) {

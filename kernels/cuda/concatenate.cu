@@ -26,8 +26,8 @@ KERNEL(crossdock_copy_ranges) {
   }
 }
 
-// The arguments of one bitmap: its bytes (if empty, all bits are set), its first bit in them, its
-// length.
+// A part is one of the bitmaps. It has three arguments: its bytes, the position of its first bit in
+// these bytes, and its length in bits. If the bytes are empty, all bits are set.
 #define ARGS_PER_PART 3
 #define MAX_PARTS (CROSSDOCK_MAX_KERNEL_ARGS / ARGS_PER_PART)
 
@@ -100,7 +100,7 @@ struct Cursor {
   u64 begin;
   u64 end;
   Bytes from;
-  // The position in the part's bytes, less the position in the target, in bits.
+  // The number that is added to a position in the target to get the position in the part, in bits.
   u64 shift;
 
   // Whether an unchecked load can fill the 16 bytes from byte `i` of the target on.
@@ -127,7 +127,7 @@ static __device__ __noinline__ Cursor cursor_at(const Concatenated& all, u64 i) 
   return cursor;
 }
 
-// Fills vectors of 16 bytes, several at once if they belong to one part.
+// Fills the target by vectors of 16 bytes. Several are filled at once if all belong to one part.
 DEVICE void concatenate(const Job& job, Target to, const Concatenated& all) {
   const u32 AT_ONCE = 4;
   u64 head = min64(to.len, (0 - (u64)to.at) & 15);
@@ -173,8 +173,8 @@ KERNEL(crossdock_concatenate_bits) {
       end += job.value(PARTS + part * ARGS_PER_PART + 2);
       ends[part] = end;
     }
-    // Only the block that writes the target's first byte needs its old bits. It reads them before
-    // it writes the byte.
+    // Only the block that writes the target's first byte needs the old bits of that byte. This
+    // block reads the bits before it writes the byte.
     earlier_bits = to.len > 0 && n_earlier > 0 ? to.at[0] : 0;
   }
   __syncthreads();

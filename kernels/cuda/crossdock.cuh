@@ -1,5 +1,5 @@
-// The types of crossdock.h for kernels. A test checks that they are equal: the compiler of the
-// images has no other headers.
+// Repeats the types of crossdock.h, because the compiler of the images has no other headers. A test
+// checks that the types are equal.
 #pragma once
 
 typedef unsigned char u8;

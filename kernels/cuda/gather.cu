@@ -1,4 +1,4 @@
-// Copies strided tensors to contiguous memory.
+// Copies strided tensors to contiguous memory. plan.cuh explains units and words.
 #include "tiles.cuh"
 
 #define WORDS_AT_ONCE 4
@@ -28,7 +28,7 @@ DEVICE void move_words(const u8* const* at, i64 inner, const bool* is_valid, W* 
   }
 }
 
-// The offset of word `i` in the source, for tensors with 2^32 words or more.
+// The offset of word `i` in the source, for tensors with 2^32 units or more.
 static __device__ __noinline__ i64 wide_offset(u64 i) {
   const Plan& plan = shared().plan;
   i64 offset = 0;
@@ -41,7 +41,8 @@ static __device__ __noinline__ i64 wide_offset(u64 i) {
   return offset + (i64)i * plan.strides[0];
 }
 
-// The offsets of several words, `threads` apart, for smaller tensors.
+// The offsets of several words in the source, for smaller tensors. The indices of the words are
+// `threads` apart.
 DEVICE void narrow_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
   u32 rest[WORDS_AT_ONCE];
 #pragma unroll
@@ -87,7 +88,7 @@ static __device__ __noinline__ void gather_words(u64 thread) {
   }
 }
 
-// Reads one dimension of units of at most 8 bytes from its end to its begin.
+// Reads the units of one dimension in reverse order. Units have at most 8 bytes.
 struct Reversed {
   Bytes from;
   u64 len;
@@ -137,7 +138,7 @@ KERNEL_BLOCKS(crossdock_gather, 4) {
       default: return gather_words<ulonglong2, ulonglong2, 1>(job.thread);
     }
   }
-  // The source range, from the last element to the first one.
+  // The range of the source. It begins with the last element, because the stride is negative.
   u64 len = plan.total * plan.pack * unit;
   Reversed source = {{plan.from + unit - len, len}, len, unit};
   fill(job, Target{plan.to, len}, source);

@@ -1,6 +1,7 @@
-// A launch has a list of jobs, one after the other in its arguments. Each job begins with a head:
-// its lower half is the exclusive end of the job's blocks, its upper half the number of the job's
-// arguments, including the head. The other arguments are those of the kernel, named by PARAMS.
+// A launch has a list of jobs. Their arguments follow each other in the arguments of the launch.
+// The first argument of a job is its head. The lower half of the head is the exclusive end of the
+// job's blocks. The upper half is the number of the job's arguments, including the head. The
+// arguments after the head are those of the kernel; PARAMS names them.
 #pragma once
 #include "crossdock.cuh"
 
@@ -61,7 +62,7 @@ struct Job {
   __device__ __forceinline__ bool is(u32 i, u32 kind) const { return i < n && args[i].kind == kind; }
 };
 
-// Finds the job of this block. Returns false for an excess block.
+// Finds the job of this block. Returns false if the block belongs to no job.
 DEVICE bool find_job(const crossdock_kernel_args& launch, Job& job) {
   u32 begin = 0;
   u64 n_args = launch.n_args < CROSSDOCK_MAX_KERNEL_ARGS ? launch.n_args : CROSSDOCK_MAX_KERNEL_ARGS;

@@ -1,13 +1,14 @@
-// Adds up differences in the FastLanes layout: in each block of 1024, every lane is a running sum
-// from its base. The result is in transposed order, in which the values of a lane are adjacent.
-// place_of_row and place_of_value convert between the two orders.
+// Adds up differences in the FastLanes layout. In each block of 1024 values, every lane becomes the
+// running sum of its differences, starting at its base. The result has another order than the
+// differences: the values of a lane are adjacent. In shared memory, place_of_row finds the values
+// in the order of the differences, and place_of_value finds them in the order of the result.
 #include "packed.cuh"
 
 template <class T>
 struct Lanes {
   static const u32 LANES = LINE_BYTES / sizeof(T), ROWS = 8 * sizeof(T);
-  // The number of blocks that a block of threads processes at once, and of threads that share a
-  // lane.
+  // BLOCKS is the number of blocks of values that a block of threads processes at once. SHARE is
+  // the number of threads that share a lane.
   static const u32 BLOCKS = sizeof(T) == 1 ? 2 : sizeof(T) == 4 ? 8 : 4;
   static const u32 SHARE = THREADS / (BLOCKS * LANES), ROWS_EACH = ROWS / SHARE;
 };
@@ -19,7 +20,7 @@ struct Lanes {
 
 DEVICE u32 reversed(u32 three) { return (three & 1) << 2 | (three & 2) | three >> 2; }
 
-// The positions of the first lane's value of a row, and of value `i` of a block.
+// The position of the first lane's value in a row, and the position of value `i` of the result.
 DEVICE u32 place_of_row(u32 row) { return (row % 8 * 8 + reversed(row / 8)) * GROUP_PITCH; }
 DEVICE u32 place_of_value(u32 i) { return (i % 8 * 8 + reversed(i / 8 % 8)) * GROUP_PITCH + i / 64; }
 
@@ -73,7 +74,7 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       }
     }
     __syncthreads();
-    // The values of this tile that are written.
+    // The range of this tile's values that the target has.
     u64 tile_begin = tile * L::BLOCKS * BLOCK_VALUES, end = min64(tile_begin + L::BLOCKS * BLOCK_VALUES, first + n) - first;
     u64 begin = max64(tile_begin, first) - first;
     u32 shift = (u32)(begin + first - tile_begin);

@@ -1,9 +1,10 @@
-// Plans the gathering of lists that may begin anywhere in the array of elements: the offsets of the
-// gathered lists, and the source of each element.
+// Plans the gathering of lists, which may begin anywhere in the array of elements. Computes the
+// offsets of the gathered lists, and the position of each gathered element in the source. A chunk
+// is `1 << shift` lists, which a warp processes at a time.
 #include "codes.cuh"
 
-// The first number of elements that 32-bit offsets cannot address. Sizes are clamped to it, so that
-// no sum overflows.
+// The lowest number of elements that 32-bit offsets cannot address. Sizes are clamped to this
+// number, so that no sum overflows.
 #define TOO_MANY (1ull << 31)
 // Number of elements that a warp processes at a time.
 #define ELEMENTS_EACH 1024
@@ -19,7 +20,7 @@ struct Lists {
 
   __device__ __forceinline__ u64 n() const { return min64(begins.n(), ends_or_sizes.n()); }
 
-  // The number of elements of list `i`; NONE if they are out of range. A null list has none.
+  // The number of elements of list `i`; NONE if they are out of range. A null list has no elements.
   __device__ __forceinline__ u64 size(u64 i) const {
     if (!is_set(validity, first + i)) return 0;
     i64 begin = begins[i], end_or_size = ends_or_sizes[i];
@@ -30,7 +31,7 @@ struct Lists {
   }
 };
 
-// Reads the first eleven arguments. Chunks have `1 << shift` lists; an invalid shift becomes 0.
+// Reads the eleven arguments from argument `at` on. An invalid shift becomes 0.
 DEVICE Lists lists(const Job& job, u32 at, u64& shift) {
   shift = job.value(at + 10);
   if (shift < 5 || shift > 40) shift = 0;
@@ -38,8 +39,8 @@ DEVICE Lists lists(const Job& job, u32 at, u64& shift) {
                (u64)limit_of(job.value(at + 9))};
 }
 
-// Sums the sizes of the lists in each chunk, one chunk per warp at a time. The cell becomes the
-// first list out of range.
+// Sums the sizes of the lists in each chunk. The cell becomes the index of the first list whose
+// elements are out of range.
 KERNEL(crossdock_measure_lists) {
   PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, ENDS_OR_SIZES, ENDS_OR_SIZES_WIDTH, ENDS_OR_SIZES_SIGNED, HAS_ENDS,
          VALIDITY, FIRST, LIMIT, SHIFT, SIZES, CELL);
@@ -67,8 +68,8 @@ KERNEL(crossdock_measure_lists) {
   report(job.write(CELL), first_error);
 }
 
-// Writes the offsets of the gathered lists, from the positions of their chunks. The cell becomes
-// the first list with elements that gathering moves.
+// Computes the offsets of the gathered lists from the positions of their chunks. The cell becomes
+// the index of the first list that has elements and that gathering moves.
 KERNEL(crossdock_place_lists) {
   PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, ENDS_OR_SIZES, ENDS_OR_SIZES_WIDTH, ENDS_OR_SIZES_SIGNED, HAS_ENDS,
          VALIDITY, FIRST, LIMIT, SHIFT, BASES, OFFSETS, CELL);
@@ -103,8 +104,8 @@ KERNEL(crossdock_place_lists) {
   report(job.write(CELL), first_error);
 }
 
-// Writes the position in the source for each gathered element. For elements of null lists, all bits
-// are set.
+// Writes, for each gathered element, its position in the source. For an element of a null list, all
+// bits of the position are set.
 KERNEL(crossdock_name_elements) {
   PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, OFFSETS, OFFSET_WIDTH, VALIDITY, FIRST, ROWS, ROW_WIDTH);
   FIND_JOB;
@@ -119,7 +120,7 @@ KERNEL(crossdock_name_elements) {
   Bytes ends = {offsets.at + width, lists * width};
 #pragma unroll 1
   for (u64 part = job.thread / 32 * ELEMENTS_EACH; part < n; part += job.threads / 32 * ELEMENTS_EACH) {
-    // The elements of this piece belong to lists `low` to `last`.
+    // The elements `part..stop` belong to the lists from `low` to `last`.
     u64 stop = min64(n, part + ELEMENTS_EACH);
     u64 low = first_at_least(ends, width, false, 0, lists, part + 1);
     u64 last = first_at_least(ends, width, false, low, lists, stop);

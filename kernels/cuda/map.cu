@@ -1,4 +1,4 @@
-// Applies steps to given words, or to words that count up.
+// Applies steps to words that are loaded, or to words that form an arithmetic sequence.
 #include "map.cuh"
 
 template <class T>

@@ -1,11 +1,12 @@
-// Applies the steps of a chain to words, 16 bytes per thread and step.
+// Applies the steps of a chain to words. A thread processes vectors of 16 bytes.
 #pragma once
 #include "steps.cuh"
 
-// Writes 16 bytes per thread and step, AT_ONCE of them at once, so that a block writes without
-// gaps. Words at both ends of the target are written one at a time; so are all words unless
-// `can_load(head)`, where `head` is the number of words before the first aligned 16 bytes.
-// - `load_all(place, words)` returns, for each k below AT_ONCE, 16 bytes of words from index
+// Fills a target with words. A thread processes AT_ONCE vectors of 16 bytes at once, and adjacent
+// threads write adjacent vectors. The words at both ends of the target are written one at a time.
+// If `can_load(head)` is false, all words are written one at a time. `head` is the number of words
+// before the first aligned 16 bytes.
+// - `load_all(place, words)` loads, for each k below AT_ONCE, 16 bytes of words from index
 //   `place(k)` on.
 // - `load_one(i)` returns word `i`.
 template <class T, u32 AT_ONCE, class CanLoad, class LoadAll, class LoadOne>
@@ -41,7 +42,7 @@ DEVICE void map_all(const Job& job, u32 first_step, Target to, const CanLoad& ca
   }
 }
 
-// Like map_all, with a function `load(i, words)` that returns 16 bytes of words from index `i` on.
+// Like map_all, with a function `load(i, words)` that loads 16 bytes of words from index `i` on.
 template <class T, u32 AT_ONCE, class Load, class LoadOne>
 DEVICE void map_words(const Job& job, u32 first_step, Target to, const Load& load, const LoadOne& load_one) {
   auto load_all = [&](const auto& place, Register<T>* words) {

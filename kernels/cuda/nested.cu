@@ -1,4 +1,5 @@
-// Checks the references of nested arrays to their children: list-views, run ends, unions.
+// Checks that nested arrays refer to elements that their children have. The nested arrays are
+// list-views, run-end encoded arrays and unions.
 #include "words.cuh"
 
 KERNEL(crossdock_check_list_views) {
@@ -26,7 +27,7 @@ KERNEL(crossdock_check_list_views) {
   report(job.write(CELL), first_error);
 }
 
-// If the last end is too small, the cell becomes the number of ends.
+// If the only error is a last end that is less than COVERED, the cell becomes the number of ends.
 KERNEL(crossdock_check_run_ends) {
   PARAMS(ENDS, WIDTH, COVERED, CELL);
   FIND_JOB;
@@ -40,12 +41,12 @@ KERNEL(crossdock_check_run_ends) {
   report(job.write(CELL), last < covered ? min64(first_error, n) : first_error);
 }
 
-// The length that stands for an unknown type id.
+// Stored as the length of the child for a type id that has no child.
 #define NO_CHILD NONE
 
 KERNEL(crossdock_check_union) {
   PARAMS(IDS, OFFSETS, CELL, LENS);
-  // The length of each child, by type id. A block has one thread for each value of a byte.
+  // The length of each child, by type id. A block has 256 threads, one for each type id.
   __shared__ u64 lens[THREADS];
   FIND_JOB;
   lens[threadIdx.x] = LENS + threadIdx.x < job.n ? job.value(LENS + threadIdx.x) : NO_CHILD;

@@ -18,7 +18,7 @@ DEVICE Pair minus(Pair pair, u32 base) {
 }
 DEVICE Pair minus(Pair pair, u64 base) { return Pair{pair.low - base, pair.high - base}; }
 
-// Processes 16 aligned bytes at a time, several of them at once.
+// Subtracts `base` from `n` aligned words. A thread processes several vectors of 16 bytes at once.
 template <class T>
 DEVICE void rebase(const Job& job, T* at, u64 n, T base) {
   const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
@@ -46,8 +46,8 @@ DEVICE void rebase(const Job& job, T* at, u64 n, T base) {
   }
 }
 
-// Works in place. Offsets are not loaded by __ldg, whose cache is not coherent with stores of the
-// same launch.
+// Subtracts BASE from offsets in place. Offsets are not loaded by __ldg, because its cache is not
+// coherent with stores of the same launch.
 KERNEL(crossdock_rebase_offsets) {
   PARAMS(OFFSETS, WIDTH, BASE);
   FIND_JOB;

@@ -2,8 +2,8 @@
 //
 // A packed block is `bits` rows of 128 bytes; a row has one word of each lane. An unpacked block
 // consists of lines of 128 bytes; a line has one value of each lane. A warp unpacks one block while
-// it copies the rows of the next one to shared memory. It unpacks the lines in their order, eight
-// threads per line, so that all memory accesses are sequential.
+// it copies the rows of its next block to shared memory. Eight threads unpack one line. Lines are
+// unpacked in their order, so that all memory accesses are sequential.
 #pragma once
 #include "steps.cuh"
 
@@ -12,7 +12,8 @@
 #define LINE_THREADS 8
 #define LINES_AT_ONCE (32 / LINE_THREADS)
 
-// Copies 16 bytes to shared memory. A later `wait_for_copies` of the same thread waits for it.
+// Copies 16 bytes to shared memory. A later `wait_for_copies` of the same thread waits for the
+// copy.
 DEVICE void copy_async(u8* to, const u8* from) {
 #if defined(EMULATED) || __CUDA_ARCH__ < 800
   Pair pair = aligned128(from);
@@ -22,14 +23,14 @@ DEVICE void copy_async(u8* to, const u8* from) {
 #endif
 }
 
-// Closes a group of copies: those since the last call.
+// Closes a group of copies: all copies that this thread started since the last call.
 DEVICE void close_copies() {
 #if !defined(EMULATED) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Waits for all groups except the last one.
+// Waits for all closed groups except the last one.
 DEVICE void wait_for_copies() {
 #if !defined(EMULATED) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -42,7 +43,8 @@ DEVICE T low_mask(u32 bits) {
   return bits >= sizeof(T) * 8 ? (T)-1 : (T)(((T)1 << bits) - 1);
 }
 
-// The index of a line's values in their lanes. Groups of eight lines are in bit-reversed order.
+// The values of a line have the same index in their lanes. Returns this index. Groups of eight
+// lines are in bit-reversed order.
 template <class T>
 DEVICE u32 index_of_line(u32 line) {
   const u32 GROUPS = sizeof(T), EACH = 8 / GROUPS;
@@ -50,8 +52,8 @@ DEVICE u32 index_of_line(u32 line) {
   return ((order & 1) << 2 | (order & 2) | order >> 2) * 8 + line / GROUPS;
 }
 
-// The sequence of blocks that a warp unpacks. With IN_A_ROW, they are adjacent. Otherwise warps
-// take turns, so that concurrent accesses are adjacent.
+// The sequence of blocks that a warp unpacks. With IN_A_ROW, these blocks are adjacent. Otherwise
+// blocks are assigned to the warps in turn, so that concurrent accesses are adjacent.
 template <bool IN_A_ROW>
 struct Blocks {
   const u8* packed;
@@ -62,13 +64,13 @@ struct Blocks {
   u64 at;
   u64 stride;
   u64 end;
-  // The rows of two blocks in shared memory, and the index of the current block among them.
+  // The rows of two blocks in shared memory, and the index (0 or 1) of the current block's rows.
   u8* rows;
   u32 slot;
   bool aligned;
 
-  // For `n` blocks in total. `shared_bytes` is the shared memory for all warps. If it is too small
-  // for all, the remaining warps get no blocks.
+  // Assigns `n` blocks to the warps. `shared_bytes` is the size of the shared memory for all warps.
+  // If it is too small for all warps, the remaining warps get no blocks.
   __device__ __forceinline__ Blocks(const Job& job, Bytes from, u32 bits_each, u64 n, u8* shared, u32 shared_bytes) {
     packed = from.at;
     bits = bits_each;
@@ -86,7 +88,8 @@ struct Blocks {
     fetch(at, slot);
   }
 
-  // All threads of the warp must call this, also for a block from `end` on, which copies nothing.
+  // Starts to copy the rows of a block. All threads of the warp must call this. If `block` is not
+  // below `end`, nothing is copied.
   __device__ __forceinline__ void fetch(u64 block, u32 to_slot) const {
     const u8* from = packed + block * size;
     u8* to = rows + to_slot * size;
@@ -118,8 +121,9 @@ struct Blocks {
     slot ^= 1;
   }
 
-  // Unpacks this thread's 16 bytes of a line of the current block. Lanes of less than 4 bytes are
-  // shifted together, and bits from the adjacent lane are masked.
+  // Unpacks this thread's 16 bytes of a line of the current block. If values have less than 4
+  // bytes, those of several lanes are shifted together. Bits that enter from the adjacent lane are
+  // masked.
   template <class T>
   __device__ __forceinline__ void values_of(u32 line, Register<T>* values) const {
     const u32 BITS = sizeof(T) * 8, WORDS = 16 / sizeof(Register<T>);
@@ -130,7 +134,7 @@ struct Blocks {
     memcpy(high, __builtin_assume_aligned(column + (row + 1 < bits ? row + 1 : row) * LINE_BYTES, 16), 16);
     T all = low_mask<T>(bits), low_bits = low_mask<T>(BITS - shift);
     Register<T> from_low = in_each<T>((T)(all & low_bits)), from_high = in_each<T>((T)(all & ~low_bits));
-    // No shift is by the width of a register.
+    // Shifts in two steps, because a shift by the width of a register is undefined.
 #pragma unroll
     for (u32 w = 0; w < WORDS; w++) {
       values[w] = (low[w] >> shift & from_low) | ((high[w] << 1) << (BITS - 1 - shift) & from_high);
@@ -138,6 +142,5 @@ struct Blocks {
   }
 };
 
-// The number of blocks that contain `n` values, of which the first is value `first` of the first
-// block.
+// The number of blocks that contain `n` values. These begin at value `first` of the first block.
 DEVICE u64 blocks_of(u64 first, u64 n) { return n == 0 ? 0 : (first + n - 1) / BLOCK_VALUES + 1; }

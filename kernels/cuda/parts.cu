@@ -1,14 +1,15 @@
-// Combines values that are stored in parts: sums of integers times factors, and floats split into
-// two parts.
+// Combines values that are stored in parts. A value is a sum of products of an integer and a
+// factor, or it is a float whose bits are split into a left part and a right part.
 #include "widen.cuh"
 
 #define ARGS_PER_PART 3
-// Exclusive bound of factors: a sum of this many products of 64-bit integers and factors fits in
-// 128 bits.
+// The exclusive upper bound of factors. A sum of MAX_PARTS_OF_SUM products, each of a 64-bit
+// integer and such a factor, fits in 128 bits.
 #define FACTOR_LIMIT (1ull << 60)
 #define MAX_PARTS_OF_SUM 4
 
-// Whether an i64 can represent sum `i`. Exact, and slow: only for sums that may overflow.
+// Whether an i64 can represent sum `i`. The check is exact but slow, so it is used only for sums
+// that may overflow.
 static __device__ __noinline__ bool sum_fits(const crossdock_arg* parts, u32 n, u64 i) {
   u64 low = 0, high = 0;
 #pragma unroll 1
@@ -24,7 +25,8 @@ static __device__ __noinline__ bool sum_fits(const crossdock_arg* parts, u32 n, 
   return high == (low >> 63 != 0 ? ~0ull : 0);
 }
 
-// Sums wrap. The cell becomes the first valid sum that an i64 cannot represent.
+// Computes sums, which wrap on overflow. The cell becomes the index of the first non-null sum that
+// an i64 cannot represent.
 KERNEL_BLOCKS(crossdock_sum, 4) {
   PARAMS(TO, VALIDITY, FIRST, CELL, PARTS);
   FIND_JOB;
@@ -48,8 +50,8 @@ KERNEL_BLOCKS(crossdock_sum, 4) {
   for (u64 v = job.thread / THREADS * AT_ONCE * THREADS + threadIdx.x; v < vectors; v += AT_ONCE * job.threads) {
     auto place = [=](u32 k) { return head + min64(v + k * THREADS, vectors - 1) * 2; };
     u64 sums[AT_ONCE * 2];
-    // An upper bound of the sum's absolute value, up to rounding, which loses less than a factor of
-    // 2.
+    // An upper bound of the sum's absolute value. Rounding lowers this bound by less than a factor
+    // of 2.
     float magnitude[AT_ONCE * 2];
 #pragma unroll
     for (u32 w = 0; w < AT_ONCE * 2; w++) {
@@ -102,11 +104,11 @@ KERNEL_BLOCKS(crossdock_sum, 4) {
 // Joins left and right parts to words.
 template <class T>
 struct Joiner {
-  // The dictionary of left parts, already shifted, padded with 0; null if the codes are the left
-  // parts.
+  // The dictionary of left parts, padded with 0. The left parts are already shifted to their bits.
+  // Null if the codes themselves are the left parts.
   const u64* lefts;
   u32 right_bits;
-  // Codes from this one on are errors.
+  // A code that is not below this limit is an error.
   u32 limit;
   __device__ __forceinline__ T join(T code, T right) const {
     T left = lefts ? (T)lefts[code % MAX_LEFT_PARTS] : (T)(code << right_bits);
@@ -159,8 +161,8 @@ DEVICE u64 join(const Job& job, Bytes codes, Bytes validity, u64 first, Bytes ri
   return first_error;
 }
 
-// The cell becomes the first valid code that is out of range, or the first left part with too many
-// bits.
+// The cell becomes the index of the first non-null code that is an error: a code that is not in the
+// dictionary or, without a dictionary, a left part with too many bits.
 KERNEL_BLOCKS(crossdock_join, 4) {
   PARAMS(CODES, VALIDITY, FIRST, RIGHTS, RIGHT_BITS, HAS_DICTIONARY, TO, WIDTH, CELL, LEFTS);
   __shared__ u64 lefts[MAX_LEFT_PARTS];

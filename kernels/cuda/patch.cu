@@ -1,7 +1,7 @@
-// Writes values to given positions.
+// Applies steps to values and writes the results to given positions of the target.
 #include "steps.cuh"
 
-// The position for an index; NONE if the index is less than `first`.
+// The position in the target for an index; NONE if the index is less than `first`.
 DEVICE u64 position_of(u64 index, u64 first) { return index < first ? NONE : index - first; }
 
 template <class T>

@@ -1,4 +1,7 @@
-// Plans the copy of a strided tensor: the unit of the copy, and the dimensions.
+// Plans the copy of a strided tensor. A unit is the 1 to 16 bytes that are contiguous in the source
+// and the target. A word is one unit, or several units that are moved together. A tile is a
+// rectangle of units along two dimensions (see tiles.cuh). A plane is all tiles that have the same
+// position in all other dimensions.
 #pragma once
 #include "words.cuh"
 
@@ -8,10 +11,11 @@ static __device__ __noinline__ u64 divide(u64 a, u64 by) { return a / by; }
 // If `small`, both numbers are below 2^32. The division then takes a quarter of the instructions.
 DEVICE u64 quotient(u64 a, u64 by, bool small) { return small ? (u32)a / (u32)by : divide(a, by); }
 
-// Minimum number of units along either side of a tile. With fewer, copying by tiles is slower.
+// Minimum number of units along either side of a tile. With fewer units, copying by tiles is
+// slower.
 #define MIN_TILE_SIDE 8
 #define MAX_DIMS ((CROSSDOCK_MAX_KERNEL_ARGS - 5) / 2 + 1)
-// Tensors of at least this many bytes are rejected. Below, no sum of offsets overflows.
+// Tensors of at least this many bytes are rejected. Below this size, no sum of offsets overflows.
 #define SIZE_LIMIT 1125899906842624.0
 
 struct Plan {
@@ -19,18 +23,18 @@ struct Plan {
   const u8* from;
   u8* to;
   u32 n;
-  // In bytes: 1, 2, 4, 8 or 16.
+  // The size of a unit in bytes: 1, 2, 4, 8 or 16.
   u32 unit;
-  // Units per word; 1 if they cannot be moved together.
+  // Units per word; 1 if several units cannot be moved together.
   u32 pack;
-  // Whether the target has fewer than 2^32 words.
+  // Whether the target has fewer than 2^32 units.
   bool small;
   // The dimension whose units are adjacent in the source, if it is not the last one and tiles are
   // faster; else n.
   u32 fast;
-  // Words of the target; 0 if there is nothing to copy.
+  // The number of words of the target (with tiles: of units); 0 if there is nothing to copy.
   u64 total;
-  // The number of planes of tiles: the product of the other dimensions.
+  // The number of planes of tiles: the product of the sizes of the other dimensions.
   u64 planes;
   // The number of blocks that share the copy.
   u64 blocks;
@@ -42,9 +46,9 @@ struct Plan {
   u64 steps[MAX_DIMS];
 };
 
-// Plans tiles over the dimension whose units are adjacent in the source, and the last one. Words
-// have 8 bytes if all begins and ends of rows are multiples of 8, else 4 bytes if they are
-// multiples of 4, else one unit.
+// Plans tiles along two dimensions: the dimension whose units are adjacent in the source, and the
+// last dimension. Words have 8 bytes if all rows begin and end at multiples of 8 bytes, or 4 bytes
+// if all rows begin and end at multiples of 4 bytes. Otherwise a word is one unit.
 DEVICE void plan_tiles(Plan& plan) {
   u32 last = plan.n - 1;
   u64 all = (u64)plan.from | (u64)plan.to | (plan.sizes[last] | plan.sizes[plan.fast]) * plan.unit;
@@ -59,7 +63,7 @@ DEVICE void plan_tiles(Plan& plan) {
   if (word > plan.unit) plan.pack = word >> (__ffs(plan.unit) - 1);
 }
 
-// Plans words of units that are adjacent in the target.
+// Plans a copy without tiles. A word consists of units that are adjacent in the target.
 DEVICE void plan_words(Plan& plan) {
   u32 last = plan.n - 1, pack = plan.unit < 4 ? 4 / plan.unit : 1;
   plan.inner = plan.strides[last];
@@ -70,10 +74,11 @@ DEVICE void plan_words(Plan& plan) {
   plan.total >>= __ffs(pack) - 1;
 }
 
-// Plans the copy. A row is an element, or several adjacent ones. The unit is the largest power of
-// two, at most 16, that divides all addresses, all strides and the row. Checks once that all units
-// are within the source and the target; if not, there are no units. One loop over the dimensions
-// and no division, since blocks may have little else to do.
+// Plans the copy. A row is an element, or several adjacent elements. The unit is the largest power
+// of two, at most 16, that divides all addresses, all strides and the row. Checks once that all
+// units are within the source and the target; if not, the plan has no words. The function has one
+// loop over the dimensions and no division, because every block runs it and may have little else to
+// do.
 DEVICE void init_plan(const Job& job, u32 dims, u64 width, Bytes from, u64 first, Target to, Plan& plan) {
   u32 n = (job.n - dims) / 2;
   u64 row = width;

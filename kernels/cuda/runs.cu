@@ -1,7 +1,8 @@
 // Expands runs: repeats each value up to the end of its run.
 #include "wide.cuh"
 
-// Values per warp at a time: each lane has a bitmap of the run begins among 32 values.
+// The number of values that a warp expands at a time: a piece. Each lane has a bitmap of 32 of
+// these values. A bit is set if a run begins at the value.
 #define EXPANDED 1024
 
 struct Ends {
@@ -13,8 +14,8 @@ struct Ends {
   // The run of the value at `place`.
   __device__ __forceinline__ u64 run_of(u64 n, u64 place) const { return first_at_least(from, width, false, 0, n, place + 1); }
 
-  // The first end that is not greater than the one before it (or than 0), or the number of ends if
-  // the last one is less than `covered`.
+  // The index of the first end that is not greater than the end before it, or than 0 for the first
+  // end. If no end is wrong but the last end is less than `covered`, the number of ends.
   __device__ __forceinline__ u64 wrong(const Job& job, u64 covered) const {
     u64 n = from.len / width;
     if (n == 0) return covered > 0 ? 0 : NONE;
@@ -27,8 +28,8 @@ struct Ends {
   }
 };
 
-// The begins of runs among the values of a warp: a bitmap of this lane's 32 values, and the number
-// of begins before them.
+// The begins of runs among the values of a warp. `bits` is the bitmap of this lane's 32 values.
+// `before` is the number of begins among the values of lower lanes.
 struct Begins {
   u32 bits;
   u32 before;
@@ -41,8 +42,9 @@ struct Begins {
   }
 };
 
-// Finds the begins of the runs from `base` on. `end_at` returns the end of a run, or the maximum if
-// there is no such run. Terminates even if ends do not ascend, which is reported elsewhere.
+// Finds the begins of the runs from `base` on. `end_at` returns the end of a run, or the maximum of
+// U if there is no such run. The loop terminates even if ends do not ascend. Ends::wrong reports
+// that error.
 template <class U, class EndAt>
 DEVICE Begins begins_of(u32* marks, const EndAt& end_at, U base, U origin, U covered) {
   u32 lane = threadIdx.x % 32;
@@ -67,7 +69,7 @@ DEVICE Begins begins_of(u32* marks, const EndAt& end_at, U base, U origin, U cov
   return begins;
 }
 
-// Expands runs of any alignment. Each warp has an equal share of adjacent pieces. Returns the
+// Expands runs of any alignment. Each warp expands an equal number of adjacent pieces. Returns the
 // number of values.
 template <class T>
 static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends& ends, u64 first, Bytes values, Target to) {
@@ -94,7 +96,7 @@ static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends
   return n;
 }
 
-// Expands aligned runs, 16 bytes per thread and step. Ends have 4 bytes, and no number exceeds
+// Expands aligned runs. A thread writes 16 bytes at a time. Ends have 4 bytes. No count exceeds
 // 2^30.
 template <class T>
 DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, u32 first, const T* values, T* to, u32 n) {

@@ -1,5 +1,5 @@
-// The steps of a chain, applied to each value: the operators of crossdock.h. Values are words of 1,
-// 2, 4 or 8 bytes; floats are their bits.
+// A chain is a list of steps that are applied to each value in turn. A step is an operator of
+// crossdock.h. Values are words of 1, 2, 4 or 8 bytes. A float is represented by its bits.
 #pragma once
 #include "words.cuh"
 
@@ -9,8 +9,8 @@
 #define STEP_TO_FLOAT 4
 #define STEP_SCALE 5
 
-// The register type: one value, or several packed values of less than 4 bytes, to which a step is
-// applied at once.
+// The type of a register. A register holds one value, or several packed values of less than 4
+// bytes. A step is applied to all values of a register at once.
 template <class T>
 struct Packing {
   typedef u32 Type;
@@ -77,9 +77,9 @@ DEVICE Register<T> scaled(Register<T> word, Register<T> factor) {
   return word;
 }
 
-// Up to six optional steps: zigzag, xor, add, to-float, scale and scale, in this order. Most chains
-// are one group, so their steps are read from the job's arguments (two per step) once and not for
-// each word. All threads have the same steps, so branches cost little compared to N words.
+// A group has up to six optional steps in this order: zigzag, xor, add, to-float, scale and scale.
+// Most chains are one group. Its steps are read from the job's arguments (two per step) once, not
+// for each word. All threads have the same steps, so a branch costs little compared with N words.
 template <class T>
 struct Group {
   u32 end;
@@ -128,7 +128,7 @@ struct Group {
   }
 };
 
-// The steps of a chain, from argument `first_step` of the job on. If they are one group, the
+// The steps of a chain, from argument `first_step` of the job on. If the steps are one group, the
 // arguments are not read again.
 template <class T>
 struct Steps {

@@ -1,14 +1,16 @@
-// Creates views of contiguous values.
+// Creates the views of values whose bytes are contiguous. The data is divided into parts of `1 <<
+// part` bytes. A view refers to a part by its number.
 #include "codes.cuh"
 
 // The maximum length of an inline value.
 #define MAX_INLINE 12
-// Values per lane at once, and values per warp at a time: one less than a power of two, because a
-// warp also loads the end of its last value.
+// The number of values that a lane processes at once, and the number of values that a warp
+// processes at a time. The second number is one less than a power of two, because a warp also loads
+// the end of its last value.
 #define VIEWS_AT_ONCE 4
 #define VIEWS_OF_WARP 255
 
-// The first bytes of a value, as many as a view has, padded with zeros.
+// The first bytes of a value, as many as its view contains (at most 12), padded with zeros.
 struct Start {
   u64 low;
   u32 high;
@@ -49,7 +51,7 @@ struct Around {
   }
 };
 
-// Replaces the length of a value that the fast path does not support.
+// Replaces the length of each value that the fast path does not support.
 #define NO_LENGTH 0xffffffffu
 
 // The number of bytes of a value that are in its view.
@@ -60,15 +62,17 @@ DEVICE u32 max_length_of(u64 part) { return (u32)min64(1ull << part, (1ull << 31
 
 // The input and output of all views.
 struct Views {
-  // The expected lengths; a width of 0 if there are none.
+  // The expected lengths of the values. Their width is 0 if no lengths are expected.
   Integers lengths;
   Bytes data;
-  // Parts of the data begin every `1 << part` bytes.
+  // A part of the data has `1 << part` bytes.
   u32 part;
   Target views;
-  // The begin of the first value and the end of each value; empty if not wanted.
+  // Receives the begin of the first value and the end of each value; empty if the caller does not
+  // need them.
   Target ends;
-  // For each part, the end of the value that begins in it and ends in the next one.
+  // Receives, for each part, the end of the value that begins in this part and ends in the next
+  // part.
   Target over;
   // The maximum length of a value.
   u32 max_length;
@@ -114,7 +118,7 @@ static __device__ __noinline__ bool put_any(const Views& views, u64 i, u64 begin
   return is_valid;
 }
 
-// Reads begins from the offsets.
+// Uses the offset of a value as its begin.
 struct Direct {
   struct Read {
     i64 at;
@@ -123,10 +127,10 @@ struct Direct {
   __device__ __forceinline__ u64 begin(Read read) const { return read.at < 0 ? NONE : (u64)read.at; }
 };
 
-// Shared memory of a warp for its values, to save registers. A function returns it, not a pointer,
-// so that the compiler knows the address space.
+// Shared memory of a warp for its values, which saves registers. Code calls a function instead of
+// passing a pointer, so that the compiler knows the address space.
 struct ValueBegins {
-  // The begins of values, each also the end of the value before.
+  // The begins of values. Each begin is also the end of the value before.
   u64 begins[VIEWS_OF_WARP + 1];
   // The expected lengths.
   u32 expected[VIEWS_OF_WARP + 1];
@@ -136,8 +140,8 @@ DEVICE ValueBegins& value_begins() {
   return memory[threadIdx.x / 32];
 }
 
-// Finds the begins of values `first..=first + stop`. `where` converts an offset to a byte position;
-// NONE if that is impossible.
+// Finds the begins of values `first..=first + stop`. `where` converts an offset to a byte position,
+// or to NONE if the offset is invalid.
 template <class Where>
 DEVICE void find_begins(const Integers& offsets, const Integers& lengths, const Where& where, u64 first, u32 stop) {
   const u32 N = VIEWS_AT_ONCE;
@@ -162,8 +166,8 @@ DEVICE void find_begins(const Integers& offsets, const Integers& lengths, const 
 }
 
 // Writes the views of values `first..first + stop`, whose begins have been found. Returns the first
-// invalid value. Values needed in every step are copied to locals, because the compiler must assume
-// that stores change them.
+// invalid value. Members that every iteration needs are copied to locals, because the compiler must
+// assume that stores change the members.
 DEVICE u64 put_views(const Views& views, u64 first, u32 stop) {
   const u32 N = VIEWS_AT_ONCE;
   const ValueBegins& values = value_begins();
@@ -222,8 +226,8 @@ DEVICE u64 make_views(const Job& job, const Integers& offsets, const Views& view
   return first_error;
 }
 
-// Shared memory of a block for values that all threads need rarely, to save registers. A function
-// returns it, not a pointer, so that the compiler knows the address space.
+// Shared memory of a block for values that all threads need rarely, which saves registers. Code
+// calls a function instead of passing a pointer, so that the compiler knows the address space.
 struct ViewJob {
   Integers offsets;
   Views views;
@@ -262,8 +266,9 @@ KERNEL_BLOCKS(crossdock_views_of_offsets, 4) {
   report(job.write(CELL), make_views(job, view_job().offsets, view_job().views, Direct{}));
 }
 
-// Reads begins from the marks of codes: the position of a code's bytes, or the end of the last
-// code's bytes.
+// Finds the begin of a value, whose offset is the index of its first code. The marks of codes give
+// the position of this code's bytes. For the index after the last code, they give the end of all
+// bytes.
 struct Measured {
   struct Read {
     u32 start;
@@ -307,7 +312,7 @@ KERNEL_BLOCKS(crossdock_views_of_codes, 4) {
                     max_length_of(part)};
     memory.segment_shift = (u32)segment_shift;
     memory.shift = (u32)shift;
-    // If the check fails, all values are invalid.
+    // If the check fails, a width of 0 makes all values invalid.
     if (!memory.are_measured()) memory.offsets.width = 0;
   }
   __syncthreads();

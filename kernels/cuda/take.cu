@@ -1,7 +1,8 @@
-// Takes values by code.
+// Looks up values by code.
 #include "wide.cuh"
 
-// Loads adjacent codes from an address that is aligned to all of them together.
+// Loads N adjacent codes. The address is a multiple of their total size, or of 16 if their total
+// size is larger.
 template <class C, u32 N>
 DEVICE void load_codes(const u8* at, C (&codes)[N]) {
   const u32 BYTES = sizeof(C) * N;
@@ -23,8 +24,9 @@ DEVICE void load_codes(const u8* at, C (&codes)[N]) {
   }
 }
 
-// Takes aligned values, 16 bytes per thread and step, several at once. `value_of` returns the value
-// of a code. Returns the number of values that were taken: those in whole vectors of the target.
+// Looks up aligned values. A thread writes several vectors of 16 bytes at once. `value_of` returns
+// the value of a code. Only whole vectors of the target are written. Returns the number of values
+// in these vectors.
 template <class T, class C, class At>
 DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_bit, u64 limit, Target to, u64& first_error,
                         const At& value_of) {
@@ -45,7 +47,7 @@ DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_b
       for (u32 e = 0; e < EACH; e++) {
         bool is_in_range = (u64)code[k][e] < limit;
         any_error |= !is_in_range;
-        // Codes out of range give 0. If they are null, they are no error.
+        // A code out of range gives 0. It is no error if it is null.
         value[k][e] = is_in_range ? value_of(code[k][e]) : (T)0;
       }
     }

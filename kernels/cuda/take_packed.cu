@@ -1,7 +1,7 @@
-// Takes values by bit-packed code.
+// Looks up values by bit-packed code.
 #include "packed.cuh"
 
-// Shared memory for rows. Each warp has additional memory for the codes of its block.
+// Bytes of shared memory for packed rows. Each warp has more memory for its unpacked codes.
 #define CODE_ROW_BYTES 32768
 
 template <class T, class C>
@@ -47,7 +47,7 @@ DEVICE u64 take_packed(const Job& job, u32 first_step, Bytes packed, u32 bits, u
       memcpy(&pair, value, 16);
       store128(to.at + (begin + at) * sizeof(T), pair);
     }
-    // Reports valid codes out of range, and writes the values of blocks that are not whole.
+    // Reports non-null codes out of range, and writes the values if the block is not whole.
     bool needs_single_steps = __ballot_sync(WARP, any_error || !is_whole) != 0;
 #pragma unroll 1
     for (u32 at = lane; needs_single_steps && at < BLOCK_VALUES; at += 32) {

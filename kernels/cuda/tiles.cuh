@@ -1,10 +1,11 @@
-// Copies tensors whose units are adjacent in a dimension other than the last one: in tiles, which
-// are read along one dimension and written along the other.
+// Copies tensors whose units are adjacent in a dimension that is not the last one. A block copies
+// tiles. A tile is read along this dimension and written along the last dimension. plan.cuh
+// explains units and words.
 #pragma once
 
 #include "plan.cuh"
 
-// Transposes P words of P units: bytes if P is 4, pairs of bytes if P is 2.
+// Transposes P words of 4 bytes and P units. A unit is one byte if P is 4, and two bytes if P is 2.
 template <u32 P>
 DEVICE void transpose_halves(u32* words) {
   if constexpr (P == 2) {
@@ -22,7 +23,8 @@ DEVICE void transpose_halves(u32* words) {
   }
 }
 
-// Transposes P words of P units. Words of 8 bytes are transposed by quarters.
+// Transposes P words of P units. If words have 8 bytes, each quarter of the matrix is transposed
+// separately.
 template <u32 P, class W>
 DEVICE void transpose(W* words) {
   if constexpr (P > 1 && sizeof(W) == 4) transpose_halves<P>(words);
@@ -48,7 +50,7 @@ struct Tile {
   u64 index;
   const u8* source;
   u8* target;
-  // Words along each dimension; `wide` is 0 if there are no more tiles.
+  // The number of words along each dimension; `wide` is 0 if there are no more tiles.
   u32 wide;
   u32 high;
 };
@@ -56,8 +58,8 @@ struct Tile {
 // The size of the largest tile: words of 8 bytes with 8 units.
 #define TILE_BYTES (8 * 32 * 17 * 8)
 
-// Shared memory of a block. A function returns it, not a pointer, so that the compiler knows the
-// address space.
+// Shared memory of a block. Code calls a function instead of passing a pointer, so that the
+// compiler knows the address space.
 struct Shared {
   Plan plan;
   Tile tile;
@@ -71,8 +73,8 @@ DEVICE Shared& shared() {
 DEVICE u64 tiles_of(u64 units, u32 side) { return (units + side - 1) >> (__ffs(side) - 1); }
 
 // Finds the block's next tile, with at most the given number of units along each dimension. Tiles
-// are numbered along the rows of the target, and blocks take turns, so that concurrent blocks write
-// adjacent rows.
+// are numbered along the rows of the target and are assigned to the blocks in turn, so that
+// concurrent blocks write adjacent rows.
 static __device__ __noinline__ void next_tile(u32 wide, u32 high) {
   const Plan& plan = shared().plan;
   Tile& tile = shared().tile;
@@ -101,18 +103,20 @@ static __device__ __noinline__ void next_tile(u32 wide, u32 high) {
   tile.high = (u32)min64(high, plan.sizes[last] - l) >> shift;
 }
 
-// T is the type of loads and stores, with P units. W is the type in the tile, which has WIDE words
-// along the dimension of loads and HIGH along that of stores. Not inlined, so that the compiler
-// allocates registers for each instance separately.
+// T is the type of loads and stores, and has P units. W is the type of the words in the tile. A
+// tile has WIDE words along the dimension of loads and HIGH words along the dimension of stores.
+// Not inlined, so that the compiler allocates registers for each instance separately.
 template <class T, class W, u32 P, u32 WIDE, u32 HIGH>
 static __device__ __noinline__ void gather_tiles() {
-  // The number of rows that the block loads at once, and that it stores at once.
+  // READ is the number of rows that the block loads at once, WRITTEN the number that it stores at
+  // once.
   const u32 READ = THREADS / WIDE, WRITTEN = THREADS / HIGH;
-  // The number of P * P blocks that a thread loads at once: 64 bytes, or half of that if P == 2,
-  // where registers do not suffice.
+  // The number of matrices of P * P units that a thread loads at once. They have 64 bytes in total,
+  // or 32 bytes if P == 2, because a thread then has too few registers for 64 bytes.
   const u32 AT_ONCE = (P == 2 ? 32 : 64) / (P * sizeof(W));
   static_assert(HIGH / READ % AT_ONCE == 0 && WRITTEN % P == 0, "all threads move alike");
-  // One more than the words of a row, to avoid bank conflicts in both directions.
+  // The distance between rows of the tile, in words. It is one more than the words of a row, to
+  // avoid bank conflicts in both directions.
   const u32 PITCH = HIGH + 1;
   static_assert(P * WIDE * PITCH * sizeof(W) <= TILE_BYTES, "a tile has room");
   W* tile = (W*)shared().words;

@@ -2,18 +2,20 @@
 // patches in the same pass.
 #include "packed.cuh"
 
-// Shared memory for rows: the size that all devices have without a request.
+// Bytes of shared memory for packed rows: the size that every device has without an explicit
+// request.
 #define ROW_BYTES 49152
 
-// Patches: the value at `indices[i] - first` becomes `values[i]`. A warp holds 32 of them, from
-// `next` on, while it unpacks adjacent blocks. Patches are loaded one block ahead of their use.
+// Patches: the value at `indices[i] - first` becomes `values[i]`. A warp holds 32 patches, from
+// patch `next` on, while it unpacks adjacent blocks. Patches are loaded one block ahead of their
+// use.
 template <class T>
 struct Patches {
   Bytes indices;
   u32 width;
   u64 first;
   Bytes values;
-  // Whether steps are applied to the values.
+  // Whether steps are applied to the values of patches.
   bool stepped;
   u64 n;
   u64 next;
@@ -51,7 +53,8 @@ struct Patches {
   }
 };
 
-// The first index that is not greater than the one before it, or whose position is out of range.
+// Finds the first patch with an error: its index is not greater than the index before it, or its
+// position is out of range.
 DEVICE u64 first_misplaced(const Job& job, Bytes indices, u32 width, u64 n, u64 first, u64 places) {
   auto wrong = [=](u64 i, Two indices) {
     u64 before = indices.a, index = indices.b;
@@ -135,8 +138,8 @@ KERNEL_BLOCKS(crossdock_unpack, 4) {
   }
 }
 
-// One kernel per width, because each can then use its own number of registers: for narrow words,
-// three blocks run at once.
+// There is one kernel per width, so that each kernel can use its own number of registers. For words
+// of up to 4 bytes, a multiprocessor runs three blocks at once; for 8 bytes, two.
 template <class T>
 DEVICE void unpack_patched(const Job& job) {
   PARAMS(PACKED, BITS, FIRST, TO, INDICES, INDEX_WIDTH, FIRST_INDEX, VALUES, STEPPED, CELL, STEPS);

@@ -75,8 +75,9 @@ struct Text {
 
 DEVICE i64 later(i64 a, i64 b) { return a > b ? a : b; }
 
-// The first value that begins at one of the bytes `at..end` with a continuation byte, or whose
-// predecessor is cut off there.
+// Checks each value that begins at one of the bytes `at..end`. If its first byte is a continuation
+// byte, this value is invalid, or the value before it ends within a character. Returns the first
+// invalid value.
 static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& text, u64 at, u64 end) {
   u64 first_error = NONE;
   u64 n = texts.n + 1;
@@ -93,8 +94,8 @@ static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& t
   }
 }
 
-// Vectors of 16 bytes per lane at once. A warp checks 2 KiB at a time, and searches once for the
-// values that begin there.
+// The number of vectors of 16 bytes that a lane checks at once. A warp checks 2 KiB at a time, and
+// searches once for the values that begin within these 2 KiB.
 #define UTF8_AT_ONCE 4
 
 DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Bytes validity, u64 first) {
@@ -104,8 +105,8 @@ DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Byte
   u64 begin = texts.offset(0), end = texts.offset(n - 1);
   if (begin > end || end > data.len || data.len >= 1ull << 62) return NONE;
   Text text = {data, begin, end};
-  // From the aligned vector that contains the first byte, to one vector after the last byte, to
-  // detect a truncated character at the end.
+  // The check begins with the aligned vector that contains the first byte. It includes one vector
+  // after the last byte, to detect a truncated character at the end.
   i64 origin = (i64)begin - (i64)((u64)(data.at + begin) & 15);
   const u64 SPAN = UTF8_AT_ONCE * 32 * 16;
   u64 first_error = NONE;

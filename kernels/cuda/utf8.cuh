@@ -35,9 +35,10 @@ DEVICE bool utf8_byte(const Get& get, u64 begin, u64 end, u64 at) {
 
 #define HIGH_BITS 0x8080808080808080ull
 
-// Returns a word with the high bit set for each of 8 bytes that is invalid after the 8 bytes
-// `before`: an unexpected continuation byte, a missing one, or one that is invalid after its first
-// byte. Bits are shifted to the highest position of their byte to be tested.
+// Checks the 8 bytes of `word`, which follow the 8 bytes of `before`. Returns a word in which the
+// high bit of each wrong byte is set. A byte is wrong if it is an unexpected continuation byte, if
+// it is no continuation byte but must be one, or if the byte before it excludes it. Each bit that
+// is tested is shifted to the highest position of its byte.
 DEVICE u64 utf8_wrong(u64 word, u64 before) {
   u64 one = word << 8 | before >> 56, two = word << 16 | before >> 48, three = word << 24 | before >> 40;
   u64 lead = one & one << 1;

@@ -1,5 +1,6 @@
-// Checks and renumbers views. A value of at most 12 bytes is in the view; a longer one is length,
-// first 4 bytes, buffer and offset.
+// Checks views and renumbers their buffers. The view of a value of at most 12 bytes contains the
+// whole value. The view of a longer value consists of the length, the first 4 bytes, the number of
+// the buffer and the offset.
 #include "utf8.cuh"
 
 #define MAX_INLINE 12
@@ -103,8 +104,8 @@ KERNEL(crossdock_check_views) {
   report(job.write(CELL), first_error);
 }
 
-// Works in place. Views are not loaded by __ldg, whose cache is not coherent with stores of the
-// same launch.
+// Adds ADD to the buffer numbers of views in place. Views are not loaded by __ldg, because its
+// cache is not coherent with stores of the same launch.
 KERNEL(crossdock_renumber_views) {
   PARAMS(VIEWS, ADD);
   FIND_JOB;

@@ -7,7 +7,7 @@ DEVICE void widen(const Job& job, u32 steps, Bytes from, u32 type, Target to) {
   if (from.len / width_of_integer(type) < to.len / sizeof(T)) return;
   auto load_one = [=](u64 i) { return (Register<T>)(T)integer_of(from, i, type); };
   u32 width = width_of_integer(type), wide = width * 16 / sizeof(T);
-  // Words that will be packed are loaded by up to 16 bytes at once.
+  // Words of less than 4 bytes are packed in registers. They need aligned loads of up to 16 bytes.
   auto can_load = [=](u64 head) {
     u64 at = (u64)from.at + head * width;
     return (at & ((sizeof(T) < 4 ? (wide < 16 ? wide : 16) : width) - 1)) == 0;
@@ -20,8 +20,8 @@ DEVICE void widen(const Job& job, u32 steps, Bytes from, u32 type, Target to) {
   map_all<T, 4>(job, steps, to, can_load, widened, load_one);
 }
 
-// Widens to 16 or 32 bytes, `words_each` words of 8 bytes: the first word is the number, the others
-// are its sign.
+// Widens integers to `words_each` words of 8 bytes, that is to 16 or 32 bytes. The first word is
+// the number. The other words repeat its sign bit.
 DEVICE void widen_long(const Job& job, u32 steps, Bytes from, u32 type, u32 words_each, Target to) {
   u32 shift = words_each == 2 ? 1 : 2;
   if (from.len / width_of_integer(type) < to.len / 8 >> shift) return;

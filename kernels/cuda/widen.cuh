@@ -2,7 +2,7 @@
 #pragma once
 #include "steps.cuh"
 
-// The code of an integer type: twice its bytes, plus one if it is signed.
+// The code of an integer type is twice its width in bytes, plus one if it is signed.
 DEVICE u32 width_of_integer(u32 type) { return type / 2; }
 DEVICE bool is_integer(u32 type) { return type >= 2 && type < 18 && (type / 2 & (type / 2 - 1)) == 0; }
 
@@ -27,9 +27,10 @@ struct Piece<16> {
   typedef ulonglong2 Type;
 };
 
-// Loads aligned integers of type S as words of T. From each place on, it loads as many as fill 16
-// bytes of words. Whether loads of 16 bytes are possible is decided once, so that no load waits for
-// another one; if more than four words are packed, the caller ensures that they are.
+// Loads aligned integers of type S as words of type T. From each place on, it loads as many
+// integers as fill 16 bytes with words. Whether these integers can be loaded as vectors is decided
+// once for all places, so that no load waits for another load. If 16 bytes have more than four
+// words, the caller ensures that vector loads are possible.
 template <class S, class T, u32 AT_ONCE, class Place>
 DEVICE void load_as(Bytes from, const Place& place, Register<T>* words) {
   const u32 EACH = 16 / sizeof(T), BYTES = EACH * sizeof(S), PIECE = BYTES < 16 ? BYTES : 16;
@@ -83,8 +84,8 @@ DEVICE void load_widened(Bytes from, u32 type, const Place& place, Register<T>* 
   }
 }
 
-// Like load_as, for any wider type. 16 bytes of words already take many loads, so it loads one
-// place at a time.
+// Like load_as, for any wider type. It loads only one place at a time, because 16 bytes of words
+// already need many loads.
 template <class T, class Place>
 DEVICE void load_narrowed(Bytes from, u32 type, const Place& place, Register<T>* words) {
   if constexpr (sizeof(T) < 8) {

@@ -9,7 +9,7 @@ DEVICE u64 words_of(Bytes from) {
   return from.len / sizeof(T);
 }
 
-// A misaligned word. One copy of the code, since it is rare.
+// Loads a misaligned word. Not inlined, because misaligned words are rare.
 static __device__ __noinline__ u64 bytewise(const u8* at, u32 bytes) {
   u64 word = 0;
 #pragma unroll 1
@@ -29,7 +29,7 @@ DEVICE T of_lane(T value, u32 lane) {
   return (T)__shfl_sync(WARP, (u64)value, lane);
 }
 
-// Integer `i`, which the caller ensures to be within the range.
+// Integer `i`. The caller ensures that it is within the range.
 template <class T>
 DEVICE T word_at(Bytes from, u64 i) {
   const u8* at = from.at + i * sizeof(T);
@@ -70,9 +70,9 @@ DEVICE i64 integer_at(Bytes from, u64 i, u32 width, bool is_signed) {
   return 0;
 }
 
-// The first of `n` ascending numbers, from index `low` on, that is at least `min`; `n` if there is
-// none. The lanes of a warp search together. Returns an index in `low..=n` whatever the numbers
-// are.
+// The index of the first of `n` ascending numbers, from index `low` on, that is at least `min`; `n`
+// if all numbers are less. The lanes of a warp search together. Returns an index in `low..=n` even
+// if the numbers do not ascend.
 DEVICE u64 first_at_least(Bytes from, u32 width, bool is_signed, u64 low, u64 n, u64 min) {
   u64 high = n;
 #pragma unroll 1
@@ -90,7 +90,7 @@ DEVICE i64 offset_at(Bytes from, u64 i, u32 width) {
   return width == 4 ? (i64)word_at<i32>(from, i) : word_at<i64>(from, i);
 }
 
-// Returns 4 or 8, or 0 for any other value.
+// Returns `value` if it is 4 or 8, else 0.
 DEVICE u32 offset_width(u64 value) { return value == 4 || value == 8 ? (u32)value : 0; }
 
 // Aligned words, loaded without a branch, so that many loads are in flight at once.
@@ -148,12 +148,13 @@ DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wro
   return first_error;
 }
 
-// The lowest of this thread's indices at which `wrong` is true for the previous word (0 before the
-// first) and the word. Loads 16 aligned bytes at a time, several of them at once.
+// The lowest of this thread's indices at which `wrong` is true. `wrong` is called with the previous
+// word and the word at the index. The previous word of index 0 is 0. A thread loads several vectors
+// of 16 aligned bytes at once.
 template <class T, class Wrong>
 DEVICE u64 first_wrong_aligned(const Job& job, const T* at, u64 n, const Wrong& wrong) {
   const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
-  // The first word is checked like those that are not in a vector.
+  // The first word has no previous word, so it is checked with the words that are not in a vector.
   u64 head = n == 0 ? 0 : min64(n, 1 + ((0 - (u64)(at + 1)) & 15) / sizeof(T));
   u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
   u64 first_error = NONE;
