@@ -73,8 +73,8 @@ DEVICE Pair bytes_unchecked(Bytes from, u64 i) {
 // Fills a target. A thread writes vectors of 16 aligned bytes; the bytes at both ends of the target
 // are written one by one.
 // - `source.checked(i)` returns 64 bits. Only the lowest 8 are used: byte `i` of the target.
-// - `source.unchecked(i)` returns 16 bytes of the target from byte `i` on. It is called only if `i
-//   >= 16` and `i + 32 <= source.inner_len()`, so that unchecked loads stay within the source.
+// - `source.unchecked(i)` returns 16 bytes of the target from byte `i` on. The call requires `i >=
+//   16` and `i + 32 <= source.inner_len()`, so that unchecked loads stay within the source.
 template <class Source>
 DEVICE void fill(const Job& job, Target to, const Source& source) {
   u64 head = min64(to.len, (0 - (u64)to.at) & 15);

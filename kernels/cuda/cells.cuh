@@ -1,5 +1,5 @@
-// A cell is a u64 that the host reads after a launch. A kernel writes a count to it, or the index
-// of the first error.
+// A cell is a u64 that the host reads after a launch. A kernel writes a number to the cell, for
+// example the index of the first error.
 #pragma once
 #include "job.cuh"
 

@@ -8,9 +8,9 @@
 DEVICE u32 highest(u32 bits) { return 31 - __clz(bits); }
 
 // Whether the code after a warp's segments is a literal. `before` is the same flag for the first
-// code of the segments. A bit of `known` is set if the segment has a code that is no escape. The
-// last such segment decides. All other segments consist of an even number of escapes, so they do
-// not change the flag.
+// code of the segments. A bit of `known` is set if its segment has a code that is no escape. The
+// last segment with such a code decides. All other segments consist of an even number of escapes,
+// so they do not change the flag.
 DEVICE u32 is_literal_after(u32 known, u32 literals, u32 before) { return known == 0 ? before : literals >> highest(known) & 1; }
 
 // Whether the first code of a segment is a literal. If too many escapes precede this code, the code
@@ -79,7 +79,7 @@ DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 s
           u32 lengths = 0;
 #pragma unroll
           for (u32 j = 0; j < 4; j++) lengths |= coder.length(four[j]) << (8 * j);
-          // Each byte of `sums` is the total length of the segment's codes up to its own code. No
+          // Byte `j` of `sums` is the total length of the segment's codes up to code `k + j`. No
           // sum exceeds 128.
           u32 sums = (lengths + length) * 0x01010101u;
           begins[k / 4] = sums << 8 | length;
@@ -168,7 +168,7 @@ KERNEL(crossdock_add_sizes) {
 }
 
 // The number of words of a slice. A slice is shared memory in which a warp collects the bytes of a
-// tile. They follow up to 15 bytes that remain from the tile before.
+// tile. Before these bytes, it has up to 15 bytes that remain from the previous tile.
 #define SLICE (32 * SEGMENT_BYTES / 8 + 2)
 
 // Shared memory of a block. It also holds values that all threads need rarely, which saves

@@ -74,7 +74,7 @@ DEVICE void sum_lanes(const Job& job, Bytes bases, Bytes deltas, u64 first, Targ
       }
     }
     __syncthreads();
-    // The range of this tile's values that the target has.
+    // The range of this tile's values that belong to the target.
     u64 tile_begin = tile * L::BLOCKS * BLOCK_VALUES, end = min64(tile_begin + L::BLOCKS * BLOCK_VALUES, first + n) - first;
     u64 begin = max64(tile_begin, first) - first;
     u32 shift = (u32)(begin + first - tile_begin);

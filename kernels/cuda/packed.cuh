@@ -142,5 +142,5 @@ struct Blocks {
   }
 };
 
-// The number of blocks that contain `n` values. These begin at value `first` of the first block.
+// The number of blocks that contain `n` values, if the values begin at value `first` of a block.
 DEVICE u64 blocks_of(u64 first, u64 n) { return n == 0 ? 0 : (first + n - 1) / BLOCK_VALUES + 1; }
